@@ -1,0 +1,86 @@
+"""From a plan to the `TPUEmbeddingConfiguration` that the device is configured with. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tf2_engine import errors, tf_compat
+from tf2_engine.plan import FeaturePlan, Plan, TablePlan
+
+_STRATEGY = {"div": "DIV_DEFAULT", "mod": "MOD"}
+
+
+def config_proto(plan: Plan) -> Any:
+    """Returns the proto; field by field as tpu_embedding_configuration.proto documents it.
+
+    Raises:
+        InvalidSpec: a feature's batch size is open; the device needs every size.
+    """
+    kind = tf_compat.TPUEmbeddingConfiguration
+    config = kind()
+    for table in plan.tables:
+        _add_table(config.table_descriptor.add(), table)
+    for feature in plan.features:
+        _add_feature(config.feature_descriptor.add(), feature)
+    config.mode = kind.Mode.Value("TRAINING" if plan.training else "INFERENCE")
+    config.num_hosts = plan.num_hosts
+    config.num_tensor_cores = plan.num_cores
+    config.sharding_strategy = kind.ShardingStrategy.Value(_STRATEGY[plan.partition_strategy])
+    config.pipeline_execution_with_tensor_core = plan.pipeline_execution_with_tensor_core
+    if plan.profile_data_directory:
+        config.profile_data_directory = plan.profile_data_directory
+    return config
+
+
+def _add_table(descriptor: Any, table: TablePlan) -> None:
+    descriptor.name = table.name
+    descriptor.vocabulary_size = table.rows
+    descriptor.dimension = table.dim
+    _add_optimizer(descriptor.optimization_parameters, table)
+
+
+def _add_optimizer(parameters: Any, table: TablePlan) -> None:
+    optimizer = table.optimizer
+    if table.rate_tag is None:
+        parameters.learning_rate.constant = optimizer.learning_rate
+    else:
+        parameters.learning_rate.dynamic.tag = table.rate_tag
+    parameters.gradient_accumulation_status = tf_compat.GradientAccumulationStatus.Value(
+        "ENABLED" if optimizer.use_gradient_accumulation else "DISABLED"
+    )
+    _add_limits(
+        parameters.gradient_clipping_limits,
+        optimizer.clip_gradient_min,
+        optimizer.clip_gradient_max,
+    )
+    _add_limits(parameters.clipping_limits, optimizer.clip_weight_min, optimizer.clip_weight_max)
+    if optimizer.weight_decay_factor:
+        parameters.weight_decay_factor = optimizer.weight_decay_factor
+        if optimizer.multiply_weight_decay_factor_by_learning_rate:
+            parameters.multiply_weight_decay_factor_by_learning_rate = True
+    if table.hot_id_replication:
+        hot = tf_compat.HotIdReplicationConfiguration
+        parameters.hot_id_replication_configuration.status = hot.Status.Value("ENABLED")
+    own = getattr(parameters, optimizer.proto_field)
+    own.SetInParent()
+    for name, value in optimizer.proto_fields().items():
+        setattr(own, name, value)
+
+
+def _add_limits(limits: Any, low: float | None, high: float | None) -> None:
+    if low is not None:
+        limits.lower.value = low
+    if high is not None:
+        limits.upper.value = high
+
+
+def _add_feature(descriptor: Any, feature: FeaturePlan) -> None:
+    if feature.cells is None:
+        raise errors.InvalidSpec(
+            f"{feature.where}: a TPU needs fixed sizes, but the output shape is "
+            f"{feature.output_shape}. Give batches a fixed size (drop_remainder=True)."
+        )
+    if feature.send_name:
+        descriptor.name = feature.name
+    descriptor.table_id = feature.table.table_id
+    descriptor.input_shape.extend(feature.output_shape)

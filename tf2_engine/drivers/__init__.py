@@ -1,0 +1,11 @@
+"""The drivers; the table below is the list of them, one module or package each."""
+
+from __future__ import annotations
+
+from tf2_engine.drivers.base import Driver
+from tf2_engine.drivers.host import HostDriver
+
+DRIVERS: dict[str, type[Driver]] = {"host": HostDriver}
+"""Every driver by name."""
+
+__all__ = ["DRIVERS", "Driver", "HostDriver"]

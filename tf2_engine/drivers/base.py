@@ -1,0 +1,75 @@
+"""What a driver answers to: six verbs."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf2_engine.batch import RawIds
+from tf2_engine.plan import Plan
+from tf2_engine.tables import Table
+
+
+def building_graph() -> bool:
+    """Whether a plain `tf.Graph` is under construction: then ops must be run by whoever runs it."""
+    return not tf.executing_eagerly() and not tf.inside_function()
+
+
+class Driver(abc.ABC):
+    """Runs a plan on some device.
+
+    A verb speaks of one global step: what differs between cores comes as a sequence with one
+    entry per core, in core order. In a `tf.Graph` the verbs return ops that the caller must run;
+    in a tf.function and eagerly they have taken effect when they return.
+    """
+
+    @abc.abstractmethod
+    def configure(self, plan: Plan) -> Any:
+        """Gets ready to run `plan`; state of an earlier plan is dropped."""
+
+    @abc.abstractmethod
+    def load(self, tables: Mapping[str, Table]) -> Any:
+        """Takes parameters and slots over from the variables, for instance after a restore."""
+
+    @abc.abstractmethod
+    def retrieve(self, tables: Mapping[str, Table]) -> Any:
+        """Brings the variables up to date, for instance before a checkpoint is written."""
+
+    @abc.abstractmethod
+    def enqueue(
+        self, inputs: Sequence[Sequence[RawIds]], training: Any, name: str | None = None
+    ) -> Any:
+        """Hands over one batch.
+
+        Args:
+            inputs: per core, per feature.
+            training: whether gradients will come back; a bool or a scalar bool tensor.
+        """
+
+    @abc.abstractmethod
+    def dequeue(self, name: str | None = None) -> Sequence[Sequence[Any]]:
+        """Returns the activations of the oldest batch that was not looked up yet.
+
+        Returns:
+            Per core, per feature: [*output_shape, dim] float32.
+
+        Raises:
+            OutOfOrder: nothing is enqueued.
+        """
+
+    @abc.abstractmethod
+    def send_gradients(
+        self, gradients: Sequence[Sequence[Any]], rates: Sequence[Any], name: str | None = None
+    ) -> Any:
+        """Updates the tables with the gradients of the oldest training batch looked up.
+
+        Args:
+            gradients: per core, per feature: the shape of the activation, float32.
+            rates: the dynamic learning rates by tag, scalar float32.
+
+        Raises:
+            OutOfOrder: no batch waits for gradients.
+        """

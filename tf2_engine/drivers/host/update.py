@@ -1,0 +1,117 @@
+"""The backward pass of one table: gradients of occurrences to new rows and slots.
+
+The order for one row is the device's (optimization_parameters.proto): sum over occurrences, clip
+the gradient, decay the weight, apply the optimizer's rule, clip the weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf2_engine.optimizers import Optimizer
+from tf2_engine.tables import PARAMETERS, Table
+
+Contribution = tuple[Any, Any]
+"""ids [num_ids] int64 and their gradients [num_ids, dim] float32."""
+
+
+def update_table(table: Table, per_core: Sequence[Sequence[Contribution]], lr: Any) -> list[Any]:
+    """Applies one step to a table; returns the ops.
+
+    With accumulation every row of the global batch is updated once, with the sum over cores and
+    features. Without it, each core's sum is applied by itself: for a row first the core that owns
+    it, then the others in ascending order (that is what stock's two-core test of colliding ids
+    shows; the order beyond two cores is not public).
+
+    Args:
+        per_core: for each core the contributions of the table's features.
+        lr: scalar float32.
+    """
+    if table.plan.optimizer.use_gradient_accumulation or len(per_core) == 1:
+        ids, total = _sum_by_id([pair for core in per_core for pair in core])
+        if table.plan.optimizer.updates_all_rows:
+            return _update_all_rows(table, ids, total, lr)
+        return _update_rows(table, ids, total, lr)
+    return _update_core_by_core(table, [_sum_by_id(core) for core in per_core], lr)
+
+
+def new_rows(optimizer: Optimizer, old: dict[str, Any], g: Any, lr: Any) -> dict[str, Any]:
+    """Returns parameters and slots after one step.
+
+    Args:
+        old: parameters and slots by name, each [rows, dim] float32.
+        g: [rows, dim] float32, the accumulated gradient.
+        lr: scalar float32.
+    """
+    g = _clip(g, optimizer.clip_gradient_min, optimizer.clip_gradient_max)
+    slots = dict(old)
+    w = slots.pop(PARAMETERS)
+    if optimizer.weight_decay_factor:
+        decay: Any = np.float32(optimizer.weight_decay_factor)
+        if optimizer.multiply_weight_decay_factor_by_learning_rate:
+            decay = decay * lr
+        w = w - decay * w
+    w, slots = optimizer.update(w, slots, g, lr)
+    w = _clip(w, optimizer.clip_weight_min, optimizer.clip_weight_max)
+    return {PARAMETERS: w, **slots}
+
+
+def _sum_by_id(pairs: Sequence[Contribution]) -> Contribution:
+    ids = tf.concat([ids for ids, _ in pairs], 0) if len(pairs) > 1 else pairs[0][0]
+    gradients = tf.concat([g for _, g in pairs], 0) if len(pairs) > 1 else pairs[0][1]
+    distinct, position = tf.unique(ids, out_idx=tf.int64)
+    count = tf.size(distinct, out_type=tf.int64)
+    return distinct, tf.math.unsorted_segment_sum(gradients, position, count)
+
+
+def _update_rows(table: Table, ids: Any, g: Any, lr: Any) -> list[Any]:
+    old = {name: table.gather(name, ids) for name in table.variables}
+    return table.scatter(new_rows(table.plan.optimizer, old, g, lr), ids)
+
+
+def _update_core_by_core(table: Table, per_core: Sequence[Contribution], lr: Any) -> list[Any]:
+    owner = [table.core_of(ids, len(per_core)) for ids, _ in per_core]
+    owned = [tf.equal(own, core) for core, own in enumerate(owner)]
+    # Owners never collide: one pass for all of them. Then one pass per core, in order.
+    passes = [
+        tuple(
+            tf.concat([tf.boolean_mask(pair[i], mine) for pair, mine in zip(per_core, owned, strict=True)], 0)
+            for i in (0, 1)
+        )
+    ]
+    passes += [
+        (tf.boolean_mask(ids, ~mine), tf.boolean_mask(g, ~mine))
+        for (ids, g), mine in zip(per_core, owned, strict=True)
+    ]
+    done: list[Any] = []
+    for ids, g in passes:
+        with tf.control_dependencies(_ops(done)):
+            done = done + _update_rows(table, tf.identity(ids), g, lr)
+    return done
+
+
+def _update_all_rows(table: Table, ids: Any, g: Any, lr: Any) -> list[Any]:
+    done = []
+    for shard in range(table.num_shards):
+        old = {name: tf.convert_to_tensor(shards[shard]) for name, shards in table.variables.items()}
+        dense = table.spread(ids, g, shard)
+        for name, value in new_rows(table.plan.optimizer, old, dense, lr).items():
+            done.append(table.variables[name][shard].assign(value))
+    return done
+
+
+def _clip(value: Any, low: float | None, high: float | None) -> Any:
+    if low is not None:
+        value = tf.maximum(value, np.float32(low))
+    if high is not None:
+        value = tf.minimum(value, np.float32(high))
+    return value
+
+
+def _ops(done: Sequence[Any]) -> list[Any]:
+    # Eagerly an update has happened when it returns, and there is no op to wait for.
+    return [] if tf.executing_eagerly() else list(done)

@@ -1,0 +1,23 @@
+"""The exception family: every class also is the built-in type that stock TensorFlow documents."""
+
+from __future__ import annotations
+
+
+class EngineError(Exception):
+    """Base of everything the engine raises on purpose."""
+
+
+class InvalidSpec(EngineError, ValueError):
+    """A table, feature or optimizer setting cannot be honoured; the message names it."""
+
+
+class InvalidInput(EngineError, ValueError):
+    """A batch, weight or gradient does not fit the spec; the message names the feature."""
+
+
+class WrongType(EngineError, TypeError):
+    """An object of the wrong type was handed in; the message names the argument."""
+
+
+class OutOfOrder(EngineError, RuntimeError):
+    """A call came at a moment at which it is not possible; the message names the call due."""

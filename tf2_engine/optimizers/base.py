@@ -1,0 +1,155 @@
+"""What every optimizer has: settings, slots, one update rule, its proto fields.
+
+An optimizer is a frozen dataclass. The order in which clipping, decay and the rule are applied
+is the same for all of them and lives in the drivers, not here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from tf2_engine import errors
+
+Rate = float | Callable[[], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """The settings that all optimizers share (`OptimizationParameters` in the proto).
+
+    Attributes:
+        learning_rate: a constant, or a callable without arguments that returns a scalar; it is
+            called once per trace and its ops run every step.
+        use_gradient_accumulation: sum the gradients of a row over the global batch, then update
+            the row once. When off, each core's sum is applied on its own, the core that owns
+            the row first.
+        clip_weight_min, clip_weight_max: limits of a weight after its update; None is no limit.
+        weight_decay_factor: decoupled decay, `w <- w - factor * w` before the rule; 0 and None
+            are no decay.
+        multiply_weight_decay_factor_by_learning_rate: the factor is multiplied by the rate.
+        clip_gradient_min, clip_gradient_max: limits of an accumulated gradient before it is
+            used; need accumulation.
+
+    Raises:
+        InvalidSpec: a setting is outside its range; the message names it and its value.
+    """
+
+    learning_rate: Rate = 0.01
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool = False
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    op_name: ClassVar[str]
+    """The middle of `LoadTPUEmbedding<op_name>Parameters`."""
+    proto_field: ClassVar[str]
+    """The member of the `parameters` oneof of `OptimizationParameters`."""
+    slot_names: ClassVar[tuple[str, ...]] = ()
+    """Names of the slots, in the order of the Load op."""
+
+    def __post_init__(self) -> None:
+        if not callable(self.learning_rate):
+            self._require(
+                "learning_rate", _is_finite(self.learning_rate), "must be a finite number"
+            )
+        for name in ("clip_weight", "clip_gradient"):
+            low, high = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
+            for side, limit in ((f"{name}_min", low), (f"{name}_max", high)):
+                self._require(side, limit is None or not _is_nan(limit), "must be a number or None")
+            if low is not None and high is not None:
+                self._require(
+                    f"{name}_min", low <= high, f"must not exceed `{name}_max`, which is {high}"
+                )
+        decay = self.weight_decay_factor
+        self._require(
+            "weight_decay_factor", decay is None or _is_finite(decay), "must be a finite number"
+        )
+        if self.clips_gradients and not self.use_gradient_accumulation:
+            raise errors.InvalidSpec(
+                f"`{type(self).__name__}`: gradients are clipped (clip_gradient_min="
+                f"{self.clip_gradient_min}, clip_gradient_max={self.clip_gradient_max}) after they "
+                "are accumulated, but use_gradient_accumulation=False. Set it to True, or drop the "
+                "limits."
+            )
+
+    @property
+    def clips_gradients(self) -> bool:
+        """Whether a limit of the gradient is set."""
+        return self.clip_gradient_min is not None or self.clip_gradient_max is not None
+
+    @property
+    def clips_weights(self) -> bool:
+        """Whether a limit of the weights is set."""
+        return self.clip_weight_min is not None or self.clip_weight_max is not None
+
+    @property
+    def updates_all_rows(self) -> bool:
+        """Whether rows that the batch does not touch are updated too, with a zero gradient."""
+        return False
+
+    def slot_initial_values(self) -> dict[str, float]:
+        """Returns the value each slot starts with, by slot name."""
+        return dict.fromkeys(self.slot_names, 0.0)
+
+    def update(
+        self, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        """Returns the rows and slots after one step.
+
+        Args:
+            w: [rows, dim] float32, the weights, decayed already.
+            slots: for each slot [rows, dim] float32.
+            g: [rows, dim] float32, the accumulated and clipped gradient.
+            lr: scalar float32, the rate of this step.
+        """
+        raise NotImplementedError
+
+    def proto_fields(self) -> dict[str, Any]:
+        """Returns the fields of this optimizer's own proto message."""
+        return {}
+
+    def _require(self, name: str, holds: bool, rule: str) -> None:
+        if not holds:
+            raise errors.InvalidSpec(
+                f"`{type(self).__name__}`: `{name}` {rule}, got {getattr(self, name)!r}."
+            )
+
+
+def one_minus(beta: float) -> np.float32:
+    """Returns 1 - beta as the device does: both are float32, as the proto carries them."""
+    return np.float32(1.0) - np.float32(beta)
+
+
+def root(x: Any) -> Any:
+    """Returns sqrt(x), the same to the bit eagerly and in graphs.
+
+    Graph optimisation turns x / sqrt(y) into x * rsqrt(y), which rounds differently; it does not
+    look through a placeholder.
+    """
+    return opaque(tf.sqrt(x))
+
+
+def opaque(x: Any) -> Any:
+    """Returns x, hidden from graph optimisation, which would reorder arithmetic on constants."""
+    x = tf.convert_to_tensor(x)
+    return x if tf.executing_eagerly() else tf.raw_ops.PlaceholderWithDefault(input=x, shape=x.shape)
+
+
+def _is_nan(value: Any) -> bool:
+    return math.isnan(float(value))
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except (TypeError, ValueError):
+        return False

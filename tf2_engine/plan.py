@@ -1,0 +1,192 @@
+"""From what the user asks to what is done: a frozen plan, made by a pure function.
+
+The plan fixes what the device needs to know and what every driver computes from: the order of
+tables and features, which learning rates are dynamic and under which tag, shards and shapes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tf2_engine import errors, sharding
+from tf2_engine.optimizers import Optimizer
+from tf2_engine.specs import EngineSpec, Initializer
+
+Shape = tuple[int | None, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class TablePlan:
+    """One table as the engine holds it.
+
+    Attributes:
+        table_id: position among the tables.
+        rows: rows that exist: the vocabulary, at least one per host.
+        rate_tag: position among the dynamic rates; None when the rate is constant.
+    """
+
+    name: str
+    table_id: int
+    rows: int
+    dim: int
+    combiner: str
+    optimizer: Optimizer
+    initializer: Initializer | None
+    rate_tag: int | None
+    hot_id_replication: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class FeaturePlan:
+    """One feature as the engine looks it up.
+
+    Attributes:
+        output_shape: per-core shape of the activation without `dim`; the first dimension is None
+            when batches may differ in size.
+        cells: the number of activations per core, or None.
+    """
+
+    name: str
+    table: TablePlan
+    output_shape: Shape
+    max_sequence_length: int
+    send_name: bool
+
+    @property
+    def cells(self) -> int | None:
+        known = [size for size in self.output_shape if size is not None]
+        return math.prod(known) if len(known) == len(self.output_shape) else None
+
+    @property
+    def cells_per_sample(self) -> int:
+        """The number of activations for one step along the first dimension."""
+        return math.prod(size for size in self.output_shape[1:] if size is not None)
+
+    @property
+    def where(self) -> str:
+        """How messages name this feature."""
+        return f"Feature {self.name!r} (table {self.table.name!r})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Everything a driver needs; see `make_plan`."""
+
+    tables: tuple[TablePlan, ...]
+    features: tuple[FeaturePlan, ...]
+    structure: Any
+    num_hosts: int
+    num_cores: int
+    partition_strategy: str
+    pipeline_execution_with_tensor_core: bool
+    profile_data_directory: str | None
+    out_of_range_ids: str
+    training: bool
+    dynamic_rates: tuple[Callable[[], Any], ...]
+
+    def features_of(self, table: TablePlan) -> tuple[int, ...]:
+        """Returns the positions of the features that look up in `table`."""
+        return tuple(i for i, feature in enumerate(self.features) if feature.table is table)
+
+
+def make_plan(
+    spec: EngineSpec,
+    output_shapes: Sequence[Shape],
+    *,
+    num_hosts: int = 1,
+    num_cores: int = 1,
+    training: bool = True,
+) -> Plan:
+    """Resolves a spec for a number of hosts and cores.
+
+    Args:
+        output_shapes: for each feature, in the order of the spec, the per-core shape of its
+            activation without `dim`; a sequence feature's has its length in it.
+        training: False plans for lookups alone: the device is configured for inference.
+
+    Raises:
+        InvalidSpec: an output shape contradicts the spec; the message names the feature.
+    """
+    if num_cores % num_hosts:
+        raise errors.InvalidSpec(f"{num_cores} cores cannot be spread over {num_hosts} hosts.")
+    rates = _dynamic_rates(spec)
+    tables = {}
+    for position, table in enumerate(spec.tables):
+        assert table.name is not None and table.optimizer is not None
+        rate = table.optimizer.learning_rate
+        tables[table.name] = TablePlan(
+            name=table.name,
+            table_id=position,
+            # The device wants a row on every host; the rows beyond the vocabulary are never hit.
+            rows=max(table.vocabulary_size, num_hosts),
+            dim=table.dim,
+            combiner=table.combiner,
+            optimizer=table.optimizer,
+            initializer=table.initializer,
+            rate_tag=rates.index(rate) if callable(rate) else None,
+            hot_id_replication=table.hot_id_replication,
+        )
+    features = tuple(
+        FeaturePlan(
+            name=feature.name,
+            table=tables[feature.table],
+            output_shape=_checked_shape(feature, shape),
+            max_sequence_length=feature.max_sequence_length,
+            send_name=feature.send_name,
+        )
+        for feature, shape in zip(spec.features, output_shapes, strict=True)
+    )
+    return Plan(
+        tables=tuple(tables.values()),
+        features=features,
+        structure=spec.structure,
+        num_hosts=num_hosts,
+        num_cores=num_cores,
+        partition_strategy=spec.partition_strategy,
+        pipeline_execution_with_tensor_core=spec.pipeline_execution_with_tensor_core,
+        profile_data_directory=spec.profile_data_directory,
+        out_of_range_ids=spec.out_of_range_ids,
+        training=training,
+        dynamic_rates=tuple(rates),
+    )
+
+
+def shard_shapes(table: TablePlan, num_hosts: int) -> tuple[tuple[int, int], ...]:
+    """Returns [rows, dim] of each host's shard of a table."""
+    return tuple((rows, table.dim) for rows in sharding.shard_rows(table.rows, num_hosts))
+
+
+def _dynamic_rates(spec: EngineSpec) -> list[Callable[[], Any]]:
+    """Returns the distinct callables in order of first use, so that tags never vary."""
+    rates: list[Callable[[], Any]] = []
+    for table in spec.tables:
+        assert table.optimizer is not None
+        rate = table.optimizer.learning_rate
+        if callable(rate) and rate not in rates:
+            rates.append(rate)
+    return rates
+
+
+def _checked_shape(feature: Any, shape: Shape) -> Shape:
+    if not shape or any(size is None for size in shape[1:]):
+        raise errors.InvalidSpec(
+            f"Feature {feature.name!r}: the output shape must be known but for its first "
+            f"dimension, got {shape}."
+        )
+    if any(size is not None and size < 1 for size in shape):
+        raise errors.InvalidSpec(
+            f"Feature {feature.name!r}: every dimension of the output shape must be positive, "
+            f"got {shape}."
+        )
+    declared = feature.output_shape
+    if declared is not None and (
+        len(declared) != len(shape)
+        or any(a not in (None, b) and b is not None for a, b in zip(declared, shape, strict=True))
+    ):
+        raise errors.InvalidSpec(
+            f"Feature {feature.name!r}: its `output_shape` is {declared}, but the batch has {shape}."
+        )
+    return tuple(shape)

@@ -1,0 +1,69 @@
+"""Which host holds which row: the div and mod maps, in both directions.
+
+Source: the comment of `TPUEmbeddingConfiguration.sharding_strategy` in
+tpu_embedding_configuration.proto (example: 13 ids on 5 hosts) and the documentation of
+`tf.nn.embedding_lookup`'s `partition_strategy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+STRATEGIES = ("div", "mod")
+
+
+def shard_rows(rows: int, num_shards: int) -> tuple[int, ...]:
+    """Returns the number of rows of each shard; the first `rows % num_shards` hold one more.
+
+    The sizes are the same for div and mod.
+    """
+    quotient, extra = divmod(rows, num_shards)
+    return tuple(quotient + (shard < extra) for shard in range(num_shards))
+
+
+def shard_of(
+    ids: Any,
+    rows: int,
+    num_shards: int,
+    strategy: str,
+    maximum: Callable[[Any, Any], Any] = np.maximum,
+) -> Any:
+    """Returns the shard that holds each id.
+
+    Args:
+        ids: an int, or an integer array or tensor.
+        maximum: the element-wise maximum for the type of `ids`.
+    """
+    if strategy == "mod":
+        return ids % num_shards
+    quotient, extra = divmod(rows, num_shards)
+    if quotient == 0:
+        return ids
+    # The first form is right within the longer shards and too small beyond them; the second is
+    # right beyond them and too small within.
+    return maximum(ids // (quotient + 1), (ids - extra) // quotient)
+
+
+def local_row(ids: Any, rows: int, num_shards: int, strategy: str) -> Any:
+    """Returns the row of each id inside the shard that holds it."""
+    if strategy == "mod":
+        return ids // num_shards
+    shard = shard_of(ids, rows, num_shards, strategy)
+    return ids - first_row(shard, rows, num_shards)
+
+
+def first_row(shard: Any, rows: int, num_shards: int) -> Any:
+    """Returns how many rows the shards before `shard` hold."""
+    quotient, extra = divmod(rows, num_shards)
+    over = shard > extra
+    return shard * (quotient + 1) - over * (shard - extra)
+
+
+def global_id(shard: Any, row: Any, rows: int, num_shards: int, strategy: str) -> Any:
+    """Returns the id held in `row` of `shard`: the inverse of `shard_of` and `local_row`."""
+    if strategy == "mod":
+        return shard + row * num_shards
+    return first_row(shard, rows, num_shards) + row

@@ -1,0 +1,140 @@
+"""Parameters and slots of the tables as resource variables."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf2_engine import sharding
+from tf2_engine.plan import Plan, TablePlan, shard_shapes
+
+PARAMETERS = "parameters"
+
+VariableFactory = Callable[[TablePlan, str, Sequence[tuple[int, int]], Callable[..., Any]], Any]
+"""Makes the shards of one variable: (table, "parameters" or a slot, shapes, initializer)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """The variables of one table.
+
+    Attributes:
+        plan: what the table is.
+        strategy: "div" or "mod": which shard holds which row.
+        variables: for "parameters" and every slot the shards, each [rows of the shard, dim]
+            float32.
+    """
+
+    plan: TablePlan
+    strategy: str
+    variables: Mapping[str, tuple[tf.Variable, ...]]
+
+    @property
+    def num_shards(self) -> int:
+        return len(self.variables[PARAMETERS])
+
+    def gather(self, name: str, ids: Any) -> Any:
+        """Returns [num_ids, dim] float32: the row of each id in the variable `name`."""
+        shards = self.variables[name]
+        if len(shards) == 1:
+            return tf.gather(shards[0], ids)
+        return tf.compat.v1.nn.embedding_lookup(
+            list(shards), ids, partition_strategy=self.strategy
+        )
+
+    def scatter(self, rows: Mapping[str, Any], ids: Any) -> list[Any]:
+        """Overwrites rows; returns the ops.
+
+        Args:
+            rows: for every variable name [num_ids, dim] float32.
+            ids: [num_ids] int64, distinct.
+        """
+        if self.num_shards == 1:
+            return [
+                self.variables[name][0].scatter_update(tf.IndexedSlices(value, ids))
+                for name, value in rows.items()
+            ]
+        shard, local = self._place(ids)
+        done = []
+        for number in range(self.num_shards):
+            here = tf.where(tf.equal(shard, number))[:, 0]
+            where = tf.gather(local, here)
+            done += [
+                self.variables[name][number].scatter_update(
+                    tf.IndexedSlices(tf.gather(value, here), where)
+                )
+                for name, value in rows.items()
+            ]
+        return done
+
+    def spread(self, ids: Any, rows: Any, shard: int) -> Any:
+        """Returns a dense [rows of the shard, dim] float32 with `rows` at their ids, else zeros."""
+        shape = tf.constant(self.variables[PARAMETERS][shard].shape.as_list(), tf.int64)
+        number, local = self._place(ids)
+        if self.num_shards > 1:
+            here = tf.where(tf.equal(number, shard))[:, 0]
+            local, rows = tf.gather(local, here), tf.gather(rows, here)
+        return tf.scatter_nd(local[:, None], rows, shape)
+
+    def core_of(self, ids: Any, num_cores: int) -> Any:
+        """Returns the core that owns each row: the local row modulo the cores of its host."""
+        cores_per_host = num_cores // self.num_shards
+        shard, local = self._place(ids)
+        return shard * cores_per_host + local % cores_per_host
+
+    def _place(self, ids: Any) -> tuple[Any, Any]:
+        if self.num_shards == 1:
+            return tf.zeros_like(ids), ids
+        rows = self.plan.rows
+        shard = sharding.shard_of(ids, rows, self.num_shards, self.strategy, tf.maximum)
+        if self.strategy == "mod":
+            return shard, ids // self.num_shards
+        first = [sharding.first_row(n, rows, self.num_shards) for n in range(self.num_shards)]
+        return shard, ids - tf.gather(tf.constant(first, tf.int64), shard)
+
+
+def create_tables(plan: Plan, factory: VariableFactory | None = None) -> dict[str, Table]:
+    """Makes the variables of every table; slots only when the plan is for training.
+
+    Args:
+        factory: makes the variables; the default makes `tf.Variable`s named `<table>_<shard>` and
+            `<table>/<slot>_<shard>`.
+    """
+    factory = factory or _variables
+    tables = {}
+    for table in plan.tables:
+        shapes = shard_shapes(table, plan.num_hosts)
+        slots = table.optimizer.slot_initial_values() if plan.training else {}
+        initializers = {PARAMETERS: table.initializer or default_initializer(table.dim)}
+        for slot, value in slots.items():
+            initializers[slot] = tf.compat.v1.constant_initializer(value)
+        variables = {
+            name: tuple(factory(table, name, shapes, initializer))
+            for name, initializer in initializers.items()
+        }
+        tables[table.name] = Table(table, plan.partition_strategy, variables)
+    return tables
+
+
+def default_initializer(dim: int) -> Any:
+    """Returns a truncated normal of standard deviation 1 / sqrt(dim), stock's default."""
+    return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1.0 / math.sqrt(dim))
+
+
+def _variables(
+    table: TablePlan, name: str, shapes: Sequence[tuple[int, int]], initializer: Any
+) -> list[tf.Variable]:
+    base = table.name if name == PARAMETERS else f"{table.name}/{name}"
+    return [
+        tf.Variable(
+            lambda shape=shape: initializer(shape, dtype=tf.float32),
+            trainable=False,
+            dtype=tf.float32,
+            name=f"{base}_{shard}",
+        )
+        for shard, shape in enumerate(shapes)
+    ]

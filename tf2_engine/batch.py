@@ -82,7 +82,7 @@ def output_shape(
             raise errors.InvalidInput(
                 f"Feature {name!r}: a ragged tensor must have rank 2, got shape {value.shape}."
             )
-        shape: list[int | None] = [value.shape[0]]
+        shape: list[int | None] = [value.shape.as_list()[0]]
         return tuple(shape + ([max_sequence_length] if max_sequence_length else []))
     static = value.shape.as_list() if value.shape.rank is not None else None
     if isinstance(value, tf.SparseTensor):
@@ -210,7 +210,7 @@ def _num_cells(feature: FeaturePlan, raw: RawIds) -> Any:
 
 
 def _dense_cells(feature: FeaturePlan, raw: RawIds) -> tuple[Any, Any, Any]:
-    found, wanted = raw.ids.shape[0], feature.cells
+    found, wanted = raw.ids.shape.as_list()[0], feature.cells
     if found is not None and wanted is not None and found != wanted:
         raise errors.InvalidInput(
             f"{feature.where}: {found} dense ids do not fill an activation of "
@@ -221,7 +221,7 @@ def _dense_cells(feature: FeaturePlan, raw: RawIds) -> tuple[Any, Any, Any]:
 
 def _sparse_cells(feature: FeaturePlan, raw: RawIds) -> tuple[Any, Any, Any]:
     sizes = feature.output_shape
-    rank = raw.index.shape[-1]
+    rank = raw.index.shape.as_list()[-1]
     # A sequence has one id per (sample, position), or several: then the third column counts them.
     coordinates = len(sizes) if feature.max_sequence_length else rank - 1
     if coordinates != len(sizes) or rank < len(sizes):
@@ -248,7 +248,8 @@ def _sparse_cells(feature: FeaturePlan, raw: RawIds) -> tuple[Any, Any, Any]:
 
 
 def _ragged_cells(feature: FeaturePlan, raw: RawIds) -> tuple[Any, Any, Any]:
-    rows = raw.index.shape[0] - 1 if raw.index.shape[0] is not None else None
+    splits = raw.index.shape.as_list()[0]
+    rows = None if splits is None else splits - 1
     row = tf.searchsorted(raw.index[1:], tf.range(tf.size(raw.ids, out_type=tf.int64)), "right")
     row = tf.cast(row, tf.int64)
     per_row = feature.cells_per_sample

@@ -1,0 +1,29 @@
+"""`estimator-bridge`: finds the command and calls it. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Sequence
+
+import estimator_bridge
+
+COMMANDS = {"run": "run a legacy program as it is"}
+"""Each command is the module of its name in this package, with `configure` and `execute`."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="estimator-bridge",
+        description="Legacy TPUEstimator programs with embeddings on TF2.",
+    )
+    parser.add_argument("--version", action="version", version=estimator_bridge.__version__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, summary in COMMANDS.items():
+        module = importlib.import_module(f"estimator_bridge.cli.{name}")
+        command = commands.add_parser(name, help=summary, description=module.__doc__)
+        module.configure(command)
+        command.set_defaults(execute=module.execute)
+    options = parser.parse_args(arguments)
+    return int(options.execute(options))

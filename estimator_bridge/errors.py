@@ -1,0 +1,59 @@
+"""What the bridge raises on purpose; every class is also the built-in type that stock raises.
+
+`InvalidSpec`, `InvalidInput` and `WrongType` are the engine's: a setting refused by either
+layer is caught by the same name.
+"""
+
+from __future__ import annotations
+
+from tf2_engine.errors import EngineError, InvalidInput, InvalidSpec, WrongType
+
+__all__ = [
+    "ColumnsNotUsed",
+    "CoresDiffer",
+    "EngineError",
+    "GradientTakenTwice",
+    "InvalidInput",
+    "InvalidSpec",
+    "MissingFeature",
+    "NotTrained",
+    "SignatureMismatch",
+    "TooLate",
+    "Untranslatable",
+    "WrongType",
+]
+
+
+class Untranslatable(EngineError, ValueError):
+    """A legacy setting has no counterpart in the engine; the message names both."""
+
+
+class MissingFeature(InvalidInput, KeyError):
+    """The features of a batch lack one that the spec names; the message lists what there is."""
+
+    # KeyError shows the repr of its argument, which is hard to read for a sentence.
+    __str__ = Exception.__str__
+
+
+class SignatureMismatch(EngineError, RuntimeError):
+    """A function takes another number of arguments than it will be given."""
+
+
+class GradientTakenTwice(EngineError, RuntimeError):
+    """A program computes the gradient of an activation more than once."""
+
+
+class CoresDiffer(EngineError, RuntimeError):
+    """A model_fn builds something else on one core than on another."""
+
+
+class ColumnsNotUsed(EngineError, RuntimeError):
+    """A feature column of the embedding config was not used in the model_fn."""
+
+
+class NotTrained(EngineError, ValueError):
+    """A value of a checkpoint is asked for, but the model_dir has none."""
+
+
+class TooLate(EngineError, RuntimeError):
+    """A choice of the process was already made otherwise."""

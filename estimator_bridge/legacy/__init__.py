@@ -1,0 +1,1 @@
+"""What legacy programs name: specs, parameters and configs with stock's arguments."""

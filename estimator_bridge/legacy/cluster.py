@@ -1,0 +1,126 @@
+"""What the TF_CONFIG environment variable says about this process."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_bridge import errors
+
+
+class TaskType:
+    """The names of tasks in a cluster."""
+
+    MASTER = "master"
+    PS = "ps"
+    WORKER = "worker"
+    CHIEF = "chief"
+    EVALUATOR = "evaluator"
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """This process's place in the cluster, as `RunConfig` shows it.
+
+    Attributes:
+        cluster_spec: a `tf.train.ClusterSpec`; empty for a single process and an evaluator.
+        global_id_in_cluster: 0; None for an evaluator, which is no part of the cluster.
+    """
+
+    cluster_spec: Any
+    task_type: str = TaskType.WORKER
+    task_id: int = 0
+    master: str = ""
+    evaluation_master: str = ""
+    is_chief: bool = True
+    num_ps_replicas: int = 0
+    num_worker_replicas: int = 1
+    global_id_in_cluster: int | None = 0
+    service: Mapping[str, Any] | None = None
+
+
+def tf_config() -> dict[str, Any]:
+    """Returns the environment variable TF_CONFIG, parsed; empty if it is not set.
+
+    Raises:
+        InvalidSpec: it is no JSON object.
+    """
+    text = os.environ.get("TF_CONFIG") or "{}"
+    try:
+        config = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise errors.InvalidSpec(
+            f"TF_CONFIG in the environment is no JSON: {error}, got {text!r}."
+        ) from error
+    if not isinstance(config, dict):
+        raise errors.InvalidSpec(f"TF_CONFIG in the environment must be an object, got {text!r}.")
+    return config
+
+
+def read_task(config: Mapping[str, Any]) -> Task:
+    """Returns what TF_CONFIG says about this process.
+
+    Raises:
+        InvalidSpec: it names parameter servers or several workers, which the bridge does not run,
+            or contradicts itself.
+        WrongType: its "service" is no dict.
+    """
+    service = config.get("service")
+    if service is not None and not isinstance(service, dict):
+        raise errors.WrongType(f'TF_CONFIG: "service" must be an object, got {service!r}.')
+    cluster = config.get("cluster") or {}
+    place = config.get("task") or {}
+    read = _read_in_cluster if cluster else _read_alone
+    return dataclasses.replace(read(config, cluster, place), service=service)
+
+
+def _read_alone(config: Mapping[str, Any], cluster: Any, place: Mapping[str, Any]) -> Task:
+    task_type, task_id = place.get("type", TaskType.WORKER), int(place.get("index", 0))
+    if (task_type, task_id) != (TaskType.WORKER, 0):
+        raise errors.InvalidSpec(
+            f"TF_CONFIG: without a cluster the task must be worker 0, got {task_type} {task_id}."
+        )
+    return Task(
+        cluster_spec=tf.train.ClusterSpec({}),
+        master=config.get("session_master", ""),
+        evaluation_master=config.get("eval_session_master", ""),
+    )
+
+
+def _read_in_cluster(
+    config: Mapping[str, Any], cluster: Mapping[str, Any], place: Mapping[str, Any]
+) -> Task:
+    chief = TaskType.MASTER if TaskType.MASTER in cluster else TaskType.CHIEF
+    tasks = {job: len(addresses) for job, addresses in cluster.items()}
+    if set(tasks) != {chief} or tasks[chief] != 1:
+        raise errors.InvalidSpec(
+            f"TF_CONFIG: the cluster has {tasks}, but one process does all the work here: there "
+            "must be one chief and nothing else. Run without TF_CONFIG, or, for several hosts, "
+            "migrate to tf.distribute.TPUStrategy."
+        )
+    task_type, task_id = place.get("type"), place.get("index")
+    allowed = {(chief, 0)} if chief == TaskType.MASTER else {(chief, 0), (TaskType.EVALUATOR, 0)}
+    if task_id is None or (task_type, int(task_id)) not in allowed:
+        raise errors.InvalidSpec(
+            f"TF_CONFIG: the task must be {' or '.join(f'{t} {i}' for t, i in sorted(allowed))}, "
+            f"got {task_type} {task_id}."
+        )
+    if task_type == TaskType.EVALUATOR:
+        return Task(
+            cluster_spec=tf.train.ClusterSpec({}),
+            task_type=TaskType.EVALUATOR,
+            evaluation_master=config.get("eval_session_master", ""),
+            is_chief=False,
+            num_worker_replicas=0,
+            global_id_in_cluster=None,
+        )
+    return Task(
+        cluster_spec=tf.train.ClusterSpec(cluster),
+        task_type=chief,
+        master=config.get("session_master", ""),
+    )

@@ -1,0 +1,263 @@
+"""The optimizers of legacy TPU embeddings: ten classes of settings.
+
+Constructor arguments, their order and defaults, and the attributes are stock's. An optimizer
+states its own settings; those that all of them have are added once, where stock has them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from estimator_bridge import errors
+from estimator_bridge.legacy.checks import (
+    FRACTION,
+    NOT_ABOVE_ZERO,
+    NOT_NEGATIVE,
+    POSITIVE,
+    Rule,
+    check,
+)
+
+_Class = TypeVar("_Class", bound=type)
+
+_AFTER_SHARED = "after_shared"
+
+
+class OptimizationParameters:
+    """What every legacy optimizer has.
+
+    Attributes:
+        learning_rate: a constant; tables may have a rate, or a function, of their own.
+        use_gradient_accumulation: sum the gradients of a row over the batch, then update once.
+        clip_weight_min, clip_weight_max: limits of a weight after its update; None is no limit.
+        weight_decay_factor: decoupled weight decay; None and 0 are none.
+        multiply_weight_decay_factor_by_learning_rate: multiply the factor by the current rate.
+        clip_gradient_min, clip_gradient_max: limits of an accumulated gradient; None is no limit.
+
+    Raises:
+        InvalidSpec: a setting is outside its range; the message names it.
+    """
+
+    learning_rate: float
+    use_gradient_accumulation: bool
+    clip_weight_min: float | None
+    clip_weight_max: float | None
+    weight_decay_factor: float | None
+    multiply_weight_decay_factor_by_learning_rate: bool | None
+    clip_gradient_min: float | None
+    clip_gradient_max: float | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *args: Any, **settings: Any) -> None: ...
+
+    rules: ClassVar[Mapping[str, Rule]] = {}
+    """What each setting must be."""
+
+    def __post_init__(self) -> None:
+        limits = (self.clip_gradient_min, self.clip_gradient_max)
+        if not self.use_gradient_accumulation and limits != (None, None):
+            raise errors.InvalidSpec(
+                f"`{type(self).__name__}`: gradients are clipped (clip_gradient_min={limits[0]}, "
+                f"clip_gradient_max={limits[1]}) after they are accumulated, but "
+                f"use_gradient_accumulation={self.use_gradient_accumulation}. Set it to True, or "
+                "drop the limits."
+            )
+        for name, rule in self.rules.items():
+            check(type(self).__name__, name, getattr(self, name), rule)
+
+
+# The settings of all optimizers that follow an optimizer's own, by name: type and default.
+_SHARED: dict[str, tuple[Any, Any]] = {
+    "use_gradient_accumulation": (bool, True),
+    "clip_weight_min": (float | None, None),
+    "clip_weight_max": (float | None, None),
+    "weight_decay_factor": (float | None, None),
+    "multiply_weight_decay_factor_by_learning_rate": (bool | None, None),
+}
+# Stock added these two later, behind everything else.
+_SHARED_LAST: dict[str, tuple[Any, Any]] = {
+    "clip_gradient_min": (float | None, None),
+    "clip_gradient_max": (float | None, None),
+}
+
+
+def _parameters(*, settable: bool = True, **rules: Rule) -> Callable[[_Class], _Class]:
+    """Makes a class of annotated settings a dataclass with the shared ones in stock's places.
+
+    Args:
+        settable: False gives the shared settings their defaults and takes no argument for them.
+        **rules: what a setting must be.
+    """
+
+    def decorate(kind: Any) -> Any:
+        own = dict(kind.__annotations__)
+        late = {
+            name: own.pop(name)
+            for name in tuple(own)
+            if _AFTER_SHARED in getattr(getattr(kind, name, None), "metadata", {})
+        }
+        for name, (_, default) in {**_SHARED, **_SHARED_LAST}.items():
+            setattr(kind, name, dataclasses.field(default=default) if settable else _fixed(default))
+        shared = {name: annotation for name, (annotation, _) in _SHARED.items()}
+        last = {name: annotation for name, (annotation, _) in _SHARED_LAST.items()}
+        kind.__annotations__ = {**own, **shared, **late, **last}
+        kind.rules = rules
+        # Compared by identity, and open to assignment, as stock's objects are.
+        return dataclasses.dataclass(eq=False)(kind)
+
+    return decorate
+
+
+def _fixed(value: Any) -> Any:
+    """A setting without an argument; a factory, so that it is in `vars` like the others."""
+    return dataclasses.field(default_factory=lambda: value, init=False)
+
+
+def _late(default: Any) -> Any:
+    """A setting that stock has behind the shared ones."""
+    return dataclasses.field(default=default, metadata={_AFTER_SHARED: True})
+
+
+@_parameters(initial_accumulator=POSITIVE)
+class AdagradParameters(OptimizationParameters):
+    """Adagrad; `initial_accumulator` must be positive."""
+
+    learning_rate: float
+    initial_accumulator: float = 0.1
+
+
+@_parameters(epsilon=POSITIVE, exponent=POSITIVE)
+class AdagradMomentumParameters(OptimizationParameters):
+    """Adagrad with momentum on the preconditioned gradient."""
+
+    learning_rate: float
+    momentum: float
+    use_nesterov: bool = False
+    exponent: float = 2
+    beta2: float = 1
+    epsilon: float = 1e-10
+
+
+@_parameters(
+    initial_accumulator=POSITIVE,
+    l1_regularization_strength=NOT_NEGATIVE,
+    l2_regularization_strength=NOT_NEGATIVE,
+)
+class ProximalAdagradParameters(OptimizationParameters):
+    """Adagrad with proximal L1 and L2 terms."""
+
+    learning_rate: float
+    initial_accumulator: float = 0.1
+    l1_regularization_strength: float = 0.0
+    l2_regularization_strength: float = 0.0
+
+
+@_parameters(beta1=FRACTION, beta2=FRACTION, epsilon=POSITIVE)
+class AdamParameters(OptimizationParameters):
+    """Adam without bias correction; `lazy_adam=False` moves every row every step."""
+
+    learning_rate: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-08
+    lazy_adam: bool = True
+    sum_inside_sqrt: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.use_gradient_accumulation and not self.lazy_adam:
+            raise errors.InvalidSpec(
+                f"`AdamParameters`: lazy_adam={self.lazy_adam} needs gradient accumulation, but "
+                f"use_gradient_accumulation={self.use_gradient_accumulation}. Set one of them to "
+                "True."
+            )
+
+
+@_parameters(
+    learning_rate_power=NOT_ABOVE_ZERO,
+    initial_accumulator_value=NOT_NEGATIVE,
+    l1_regularization_strength=NOT_NEGATIVE,
+    l2_regularization_strength=NOT_NEGATIVE,
+)
+class FtrlParameters(OptimizationParameters):
+    """Follow the regularized leader; the accumulator may start at 0."""
+
+    learning_rate: float
+    learning_rate_power: float = -0.5
+    initial_accumulator_value: float = 0.1
+    l1_regularization_strength: float = 0.0
+    l2_regularization_strength: float = 0.0
+    multiply_linear_by_learning_rate: bool = _late(False)
+    beta: float = _late(0)
+    allow_zero_accumulator: bool = _late(False)
+    initial_linear_value: float = _fixed(0.0)
+
+
+@_parameters(
+    beta1=FRACTION,
+    beta2=FRACTION,
+    epsilon=POSITIVE,
+    l1_regularization_strength=NOT_NEGATIVE,
+    l2_regularization_strength=NOT_NEGATIVE,
+)
+class ProximalYogiParameters(OptimizationParameters):
+    """Yogi with proximal L1 and L2 terms."""
+
+    learning_rate: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-3
+    l1_regularization_strength: float = 0.0
+    l2_regularization_strength: float = 0.0
+    initial_accumulator_value: float = 1e-6
+
+
+@_parameters()
+class MomentumParameters(OptimizationParameters):
+    """Stochastic gradient descent with momentum."""
+
+    learning_rate: float
+    momentum: float
+    use_nesterov: bool = False
+
+
+@_parameters()
+class RMSPropParameters(OptimizationParameters):
+    """RMSProp with momentum."""
+
+    learning_rate: float
+    rho: float
+    momentum: float
+    epsilon: float
+
+
+@_parameters()
+class StochasticGradientDescentParameters(OptimizationParameters):
+    """Stochastic gradient descent."""
+
+    learning_rate: float
+
+
+@_parameters(settable=False)
+class FrequencyEstimatorParameters(OptimizationParameters):
+    """Estimates how often a row is looked up, in a table of width 1.
+
+    The rate of the table must be the global step, by a `learning_rate_fn`.
+    """
+
+    tau: float
+    max_delta: float
+    outlier_threshold: float
+    weight_exponent: float
+    learning_rate: float = _fixed(1.0)
+
+
+def is_parameters(thing: Any) -> bool:
+    """Returns whether a thing is a legacy optimizer, stock's or ours."""
+    names = {kind.__name__ for kind in type(thing).__mro__}
+    return bool(names & {"OptimizationParameters", "_OptimizationParameters"}) and hasattr(
+        thing, "learning_rate"
+    )

@@ -1,0 +1,263 @@
+"""How a legacy program uses TPUs: `TPUConfig`, and the `RunConfig` that holds it."""
+
+from __future__ import annotations
+
+import logging
+import numbers
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import tensorflow as tf
+
+from estimator_bridge import errors
+from estimator_bridge.legacy import base_run_config
+from estimator_bridge.legacy.cluster import TaskType, tf_config
+
+_log = logging.getLogger(__name__)
+
+
+class InputPipelineConfig:
+    """How often an input_fn is called, and who gets what: values of `TPUConfig`."""
+
+    PER_SHARD_V1: Final = 1
+    PER_HOST_V1: Final = 2
+    PER_HOST_V2: Final = 3
+    BROADCAST: Final = 4
+    SLICED: Final = 5
+
+
+class IterationsPerLoop(NamedTuple):
+    """How long a training loop runs before it returns to the host.
+
+    Attributes:
+        unit: "count" for steps, or "seconds".
+    """
+
+    value: int
+    unit: str
+
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def parse_iterations_per_loop(iterations_per_loop: int | str) -> IterationsPerLoop:
+    """Reads a number of steps, or a time such as "3600s", "60m" or "1h".
+
+    Raises:
+        InvalidSpec: it is neither.
+    """
+    match = re.fullmatch(r"([1-9]\d*)([smh|]?)", str(iterations_per_loop))
+    if match is None or match[2] == "|":
+        raise errors.InvalidSpec(
+            "`TPUConfig`: `iterations_per_loop` must be a positive int or a time such as '3600s', "
+            f"'60m' or '1h', got {iterations_per_loop!r}."
+        )
+    if not match[2]:
+        return IterationsPerLoop(int(match[1]), "count")
+    return IterationsPerLoop(int(match[1]) * _SECONDS[match[2]], "seconds")
+
+
+class _TPUConfig(NamedTuple):
+    iterations_per_loop: int | str
+    num_shards: int | None
+    num_cores_per_replica: int | None
+    per_host_input_for_training: int
+    tpu_job_name: str | None
+    initial_infeed_sleep_secs: int | None
+    input_partition_dims: Sequence[Any] | None
+    eval_training_input_configuration: int
+    experimental_host_call_every_n_steps: int
+    experimental_allow_per_host_v2_parallel_get_next: bool
+    experimental_feed_hook: Any
+
+
+class TPUConfig(_TPUConfig):
+    """Settings of the TPU; on a host without one they are emulated or, where idle, kept.
+
+    Attributes:
+        iterations_per_loop: steps per call of the device, or a time such as "60m".
+        num_shards: cores; None is what there is.
+        num_cores_per_replica: cores that share one replica of the model; None is one.
+        per_host_input_for_training: an `InputPipelineConfig`; True is PER_HOST_V1 and False
+            PER_SHARD_V1.
+        tpu_job_name: the job of the TPU workers; None takes it from TF_CONFIG.
+        initial_infeed_sleep_secs: seconds before the first batch is fed.
+        input_partition_dims: how inputs are partitioned over the cores of a replica.
+        eval_training_input_configuration: PER_HOST_V1 or SLICED.
+        experimental_host_call_every_n_steps: steps from one host call to the next.
+        experimental_allow_per_host_v2_parallel_get_next: batches may go to any core.
+        experimental_feed_hook: a hook class in place of stock's own for infeed and outfeed.
+
+    Raises:
+        InvalidSpec: a setting is outside its range or contradicts another.
+        WrongType: a number is no int.
+    """
+
+    def __new__(
+        cls,
+        iterations_per_loop: int | str = 2,
+        num_shards: int | None = None,
+        num_cores_per_replica: int | None = None,
+        per_host_input_for_training: bool | int = True,
+        tpu_job_name: str | None = None,
+        initial_infeed_sleep_secs: int | None = None,
+        input_partition_dims: Sequence[Any] | None = None,
+        eval_training_input_configuration: int = InputPipelineConfig.PER_HOST_V1,
+        experimental_host_call_every_n_steps: int = 1,
+        experimental_allow_per_host_v2_parallel_get_next: bool = False,
+        experimental_feed_hook: Any = None,
+    ) -> TPUConfig:
+        """Checks the settings and fills in the job name."""
+        parse_iterations_per_loop(iterations_per_loop)
+        if num_shards is not None:
+            _check_positive_int("num_shards", num_shards)
+        if initial_infeed_sleep_secs:
+            _check_positive_int("initial_infeed_sleep_secs", initial_infeed_sleep_secs)
+        if input_partition_dims is not None:
+            _check_partition(
+                input_partition_dims, per_host_input_for_training, num_cores_per_replica
+            )
+        if num_cores_per_replica not in (None, 1, 2, 4, 8, 16, 32, 64, 128):
+            raise errors.InvalidSpec(
+                "`TPUConfig`: `num_cores_per_replica` must be a power of 2 up to 128, got "
+                f"{num_cores_per_replica!r}."
+            )
+        if eval_training_input_configuration not in (
+            InputPipelineConfig.PER_HOST_V1,
+            InputPipelineConfig.SLICED,
+        ):
+            raise errors.InvalidSpec(
+                "`TPUConfig`: `eval_training_input_configuration` must be PER_HOST_V1 (2) or "
+                f"SLICED (5), got {eval_training_input_configuration!r}."
+            )
+        if isinstance(per_host_input_for_training, bool):
+            per_host_input_for_training = (
+                InputPipelineConfig.PER_HOST_V1
+                if per_host_input_for_training
+                else InputPipelineConfig.PER_SHARD_V1
+            )
+        return super().__new__(
+            cls,
+            iterations_per_loop,
+            num_shards,
+            num_cores_per_replica,
+            per_host_input_for_training,
+            tpu_job_name or _configured_job_name(),
+            initial_infeed_sleep_secs,
+            input_partition_dims,
+            eval_training_input_configuration,
+            experimental_host_call_every_n_steps,
+            experimental_allow_per_host_v2_parallel_get_next,
+            experimental_feed_hook,
+        )
+
+
+class RunConfig(base_run_config.RunConfig):
+    """How an estimator runs on TPUs.
+
+    Args:
+        tpu_config: settings of the TPU; None is `TPUConfig()`.
+        evaluation_master: the address of evaluation sessions; None is `master`.
+        master: the address of training sessions; None leaves it to TF_CONFIG.
+        cluster: a cluster resolver, in place of `master`.
+        **settings: those of the base class.
+
+    Raises:
+        InvalidSpec: as the base class; or both `master` and `cluster` are given, or a cluster
+            and a `session_config` that has one.
+    """
+
+    def __init__(
+        self,
+        tpu_config: TPUConfig | None = None,
+        evaluation_master: str | None = None,
+        master: str | None = None,
+        cluster: Any = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(**settings)
+        if master is not None and cluster is not None:
+            raise errors.InvalidSpec(
+                f"`RunConfig`: both `master` ({master!r}) and `cluster` ({cluster!r}) are given; "
+                "give one of them."
+            )
+        self._tpu_config = tpu_config or TPUConfig()
+        self._cluster = cluster
+        self._master = self._task.master if master is None else master
+        self._evaluation_master = self._task.evaluation_master
+        if cluster:
+            self._master = cluster.master()
+        if evaluation_master is not None:
+            self._evaluation_master = evaluation_master
+        elif not self._evaluation_master and self.task_type != TaskType.EVALUATOR:
+            self._evaluation_master = self._master
+        self._cluster_spec = self._task.cluster_spec
+        if cluster:
+            self._use_cluster(cluster)
+
+    def _use_cluster(self, cluster: Any) -> None:
+        self._cluster_spec = cluster.cluster_spec()
+        if self._session_config is None:
+            self._session_config = tf.compat.v1.ConfigProto(
+                allow_soft_placement=True, isolate_session_state=True
+            )
+        if self._session_config.HasField("cluster_def"):
+            raise errors.InvalidSpec(
+                "`RunConfig`: both `cluster` and `session_config.cluster_def` are given; give one "
+                "of them."
+            )
+        if self._cluster_spec:
+            self._session_config.cluster_def.CopyFrom(self._cluster_spec.as_cluster_def())
+
+    tpu_config = base_run_config.stored("tpu_config", "The `TPUConfig`.")
+    cluster = base_run_config.stored("cluster", "The cluster resolver; or None.")
+    cluster_spec = base_run_config.stored("cluster_spec", "The `tf.train.ClusterSpec`.")
+    master = base_run_config.stored(
+        "master", "The address of training sessions; '' is this process."
+    )
+    evaluation_master = base_run_config.stored(
+        "evaluation_master", "The address of evaluation sessions; '' is this process."
+    )
+
+    def replace(self, **settings: Any) -> RunConfig:
+        """Returns a copy with another `tpu_config`, or other settings of the base class.
+
+        Raises:
+            InvalidSpec: as the constructor, or a setting is not among them.
+        """
+        tpu_config = settings.pop("tpu_config", self._tpu_config)
+        changed = super().replace(**settings)
+        changed._tpu_config = tpu_config
+        return changed
+
+
+def _check_positive_int(name: str, value: Any) -> None:
+    if not isinstance(value, numbers.Integral):
+        raise errors.WrongType(f"`TPUConfig`: `{name}` must be an int, got {value!r}.")
+    if value <= 0:
+        raise errors.InvalidSpec(f"`TPUConfig`: `{name}` must be positive, got {value!r}.")
+
+
+def _check_partition(dims: Sequence[Any], per_host: bool | int, cores: int | None) -> None:
+    if len(dims) not in (1, 2):
+        raise errors.InvalidSpec(
+            "`TPUConfig`: `input_partition_dims` must have one element for features, or two for "
+            f"features and labels, got {dims!r}."
+        )
+    if per_host is not InputPipelineConfig.PER_HOST_V2:
+        raise errors.InvalidSpec(
+            "`TPUConfig`: `input_partition_dims` needs per_host_input_for_training=PER_HOST_V2 "
+            f"(3), got {per_host!r}."
+        )
+    if cores is None:
+        raise errors.InvalidSpec(
+            "`TPUConfig`: `input_partition_dims` needs `num_cores_per_replica`, which is None."
+        )
+
+
+def _configured_job_name() -> str | None:
+    name = (tf_config().get("service") or {}).get("tpu_worker_job_name")
+    if name:
+        _log.info("The TPU job name is %r, as TF_CONFIG says.", name)
+    return name

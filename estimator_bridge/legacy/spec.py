@@ -1,0 +1,238 @@
+"""`EmbeddingConfigSpec`: what a legacy program says about its embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from estimator_bridge import errors
+from estimator_bridge.legacy.checks import class_names
+from estimator_bridge.translation.optimizer_rows import OPTIMIZERS, kind_of
+
+QUIRKS = ("stock", "documented")
+
+# Columns that stock's constructor accepts although they are ordinary variables: whether a TPU
+# is used is not known yet. (The newer SharedEmbeddingColumn is refused there as well.)
+_ORDINARY_COLUMNS = {
+    "NumericColumn",
+    "_NumericColumn",
+    "EmbeddingColumn",
+    "_EmbeddingColumn",
+    "_SharedEmbeddingColumn",
+}
+
+_default_quirks = "documented"
+
+
+def set_default_quirks(quirks: str) -> None:
+    """Sets what specs that do not say take for `quirks`.
+
+    Raises:
+        InvalidSpec: `quirks` is neither "stock" nor "documented".
+    """
+    global _default_quirks
+    _default_quirks = checked_quirks(quirks)
+
+
+def checked_quirks(quirks: str) -> str:
+    """Returns `quirks` if it is one of the two words.
+
+    Raises:
+        InvalidSpec: it is not.
+    """
+    if quirks not in QUIRKS:
+        raise errors.InvalidSpec(f"`quirks` must be one of {QUIRKS}, got {quirks!r}.")
+    return quirks
+
+
+class _Spec(NamedTuple):
+    feature_columns: Sequence[Any] | None
+    tensor_core_feature_columns: Sequence[Any] | None
+    optimization_parameters: Any
+    clipping_limit: float | None
+    pipeline_execution_with_tensor_core: bool
+    experimental_gradient_multiplier_fn: Callable[[Any], Any] | None
+    feature_to_config_dict: Mapping[str, Any] | None
+    table_to_config_dict: Mapping[str, Any] | None
+    partition_strategy: str
+    profile_data_directory: str | None
+
+
+class EmbeddingConfigSpec(_Spec):
+    """Features, tables, optimizer and engine options; a tuple of stock's ten fields.
+
+    Give either `feature_columns` or both dicts. Columns, configs and optimizers may be stock's or
+    ours: they are recognised by what they have.
+
+    Attributes:
+        feature_columns: columns of `tf.compat.v1.tpu.experimental.embedding_column` and
+            `shared_embedding_columns`; ordinary embedding and numeric columns pass, and are
+            refused when the spec is used on a TPU.
+        tensor_core_feature_columns: those of the given columns whose tables are ordinary
+            variables on the TPU (`embedding_lookup_device="tpu_tensor_core"`).
+        optimization_parameters: the optimizer of tables without one.
+        clipping_limit: limit of a weight's absolute value; with quirks="stock" it is ignored, as
+            stock does.
+        pipeline_execution_with_tensor_core: a step does not see the update of the one before.
+        experimental_gradient_multiplier_fn: called with the global step; multiplies the
+            gradients of all activations.
+        feature_to_config_dict, table_to_config_dict: `FeatureConfig` and `TableConfig` by name.
+        partition_strategy: "div" or "mod": which host holds which row.
+        profile_data_directory: where a TPU keeps lookup statistics.
+
+    Raises:
+        InvalidSpec: neither or both forms are given, a setting is outside its range, or the
+            optimizer is none that columns can have.
+        WrongType: a column or config is of another type.
+    """
+
+    def __new__(
+        cls,
+        feature_columns: Sequence[Any] | None = None,
+        optimization_parameters: Any = None,
+        clipping_limit: float | None = None,
+        pipeline_execution_with_tensor_core: bool = False,
+        experimental_gradient_multiplier_fn: Callable[[Any], Any] | None = None,
+        feature_to_config_dict: Mapping[str, Any] | None = None,
+        table_to_config_dict: Mapping[str, Any] | None = None,
+        partition_strategy: str = "div",
+        profile_data_directory: str | None = None,
+        *,
+        quirks: str | None = None,
+    ) -> EmbeddingConfigSpec:
+        """Checks the arguments and sets tensor-core columns apart.
+
+        Args:
+            quirks: where stock and its documents disagree: "stock" gives stock's numbers,
+                "documented" honours the setting; None takes the default of the process.
+        """
+        if bool(feature_columns) == bool(feature_to_config_dict and table_to_config_dict):
+            raise errors.InvalidSpec(
+                "`EmbeddingConfigSpec`: give either `feature_columns` or both of "
+                "`feature_to_config_dict` and `table_to_config_dict`; got "
+                f"feature_columns={feature_columns!r}, "
+                f"feature_to_config_dict={feature_to_config_dict!r}, "
+                f"table_to_config_dict={table_to_config_dict!r}."
+            )
+        if partition_strategy not in ("div", "mod"):
+            raise errors.InvalidSpec(
+                "`EmbeddingConfigSpec`: `partition_strategy` must be 'div' or 'mod', got "
+                f"{partition_strategy!r}."
+            )
+        columns, tensor_core_columns = None, None
+        if feature_columns:
+            columns, tensor_core_columns = _sorted_out(feature_columns)
+            _check_optimizer_of_columns(optimization_parameters)
+        else:
+            assert feature_to_config_dict is not None
+            assert table_to_config_dict is not None
+            _check_configs(feature_to_config_dict, table_to_config_dict)
+        spec = super().__new__(
+            cls,
+            columns,
+            tensor_core_columns,
+            optimization_parameters,
+            clipping_limit,
+            pipeline_execution_with_tensor_core,
+            experimental_gradient_multiplier_fn,
+            feature_to_config_dict,
+            table_to_config_dict,
+            partition_strategy,
+            profile_data_directory,
+        )
+        spec._quirks = checked_quirks(_default_quirks if quirks is None else quirks)
+        return spec
+
+    _quirks: str
+
+    @property
+    def quirks(self) -> str:
+        """Either "stock" or "documented"; no field of the tuple: unpacking gives stock's ten."""
+        # A spec that `_make` made never saw the constructor.
+        return getattr(self, "_quirks", _default_quirks)
+
+    def _replace(self, **changes: Any) -> EmbeddingConfigSpec:
+        """Returns a spec with other values for some fields, or other `quirks`."""
+        quirks = checked_quirks(changes.pop("quirks", self.quirks))
+        spec = super()._replace(**changes)
+        vars(spec).update(vars(self), _quirks=quirks)
+        return spec
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # The constructor takes other arguments than the tuple has fields, which is what breaks
+        # stock's pickle and copy.
+        return _rebuild, (type(self), tuple(self)), dict(vars(self))
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, quirks={self.quirks!r})"
+
+
+def is_tpu_column(column: Any) -> bool:
+    """Returns whether a column says what TPU embedding columns say of their table."""
+    return hasattr(column, "get_embedding_var_name") and hasattr(column, "get_feature_key_name")
+
+
+def is_tensor_core_column(column: Any) -> bool:
+    """Returns whether a column's table is an ordinary variable on the TPU."""
+    device = getattr(column, "_embedding_lookup_device", None)
+    return getattr(device, "name", None) == "TPU_TENSOR_CORE"
+
+
+def is_feature_config(config: Any) -> bool:
+    """Returns whether a thing is a legacy `FeatureConfig`, stock's or ours."""
+    return hasattr(config, "table_id") and hasattr(config, "max_sequence_length")
+
+
+def is_table_config(config: Any) -> bool:
+    """Returns whether a thing is a legacy `TableConfig`, stock's or ours."""
+    return hasattr(config, "vocabulary_size") and hasattr(config, "dimension")
+
+
+def _sorted_out(feature_columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Returns the columns the engine has a table for, and the tensor-core ones."""
+    columns: list[Any] = []
+    tensor_core_columns: list[Any] = []
+    for column in feature_columns:
+        if not is_tpu_column(column) and not _ORDINARY_COLUMNS.intersection(class_names(column)):
+            raise errors.WrongType(
+                f"`EmbeddingConfigSpec`: {column!r} in `feature_columns` is a "
+                f"{type(column).__name__}. Make it with "
+                "tf.compat.v1.tpu.experimental.embedding_column or shared_embedding_columns."
+            )
+        (tensor_core_columns if is_tensor_core_column(column) else columns).append(column)
+    return columns, tensor_core_columns
+
+
+def _check_optimizer_of_columns(optimizer: Any) -> None:
+    kind = kind_of(optimizer)
+    if kind is None or not OPTIMIZERS[kind].for_columns:
+        known = ", ".join(name for name, row in OPTIMIZERS.items() if row.for_columns)
+        raise errors.InvalidSpec(
+            "`EmbeddingConfigSpec`: with `feature_columns`, `optimization_parameters` must be one "
+            f"of {known}; got {optimizer!r}. Others need the config dicts."
+        )
+
+
+def _check_configs(features: Mapping[str, Any], tables: Mapping[str, Any]) -> None:
+    for feature, config in features.items():
+        if not is_feature_config(config):
+            raise errors.WrongType(
+                f"`feature_to_config_dict`: feature {feature!r} must have a `FeatureConfig`, got "
+                f"{config!r}."
+            )
+        if config.table_id not in tables:
+            raise errors.InvalidSpec(
+                f"`feature_to_config_dict`: feature {feature!r} refers to table "
+                f"{config.table_id!r}, which is not in `table_to_config_dict` "
+                f"({sorted(tables)})."
+            )
+    for table, config in tables.items():
+        if not is_table_config(config):
+            raise errors.WrongType(
+                f"`table_to_config_dict`: table {table!r} must have a legacy `TableConfig`, got "
+                f"{config!r}."
+            )
+
+
+def _rebuild(kind: type[EmbeddingConfigSpec], fields: tuple[Any, ...]) -> EmbeddingConfigSpec:
+    return kind._make(fields)

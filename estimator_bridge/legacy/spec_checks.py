@@ -1,0 +1,159 @@
+"""The checks of what a model_fn returns: each answers with the value, filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import tensorflow as tf
+
+from estimator_bridge import errors
+
+
+class ModeKeys:
+    """What a model_fn is asked for."""
+
+    TRAIN: Final = "train"
+    EVAL: Final = "eval"
+    PREDICT: Final = "infer"
+
+
+def checked_train_op(train_op: Any, mode: str) -> Any:
+    """Returns the op of a training step.
+
+    Raises:
+        InvalidSpec: it is missing in training, or belongs to another graph.
+        WrongType: it is neither an operation nor a tensor.
+    """
+    if train_op is None:
+        if mode == ModeKeys.TRAIN:
+            raise errors.InvalidSpec("The model_fn gives no `train_op`, which training needs.")
+        return None
+    if isinstance(train_op, tf.Variable):
+        # In a graph that is the read of `tf.compat.v1.assign_add` and its kind.
+        train_op = train_op.op
+    if not isinstance(train_op, (tf.Operation, tf.Tensor)):
+        raise errors.WrongType(f"`train_op` must be an Operation or a Tensor, got {train_op!r}.")
+    _check_graph("train_op", train_op)
+    return train_op
+
+
+def checked_loss(loss: Any, mode: str) -> Any:
+    """Returns the loss as a scalar.
+
+    Raises:
+        InvalidSpec: it is missing in training or evaluation, has several elements, or belongs
+            to another graph.
+        WrongType: it is no tensor.
+    """
+    if loss is None:
+        if mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
+            raise errors.InvalidSpec(f"The model_fn gives no `loss`, which mode {mode!r} needs.")
+        return None
+    _check_tensor("loss", loss)
+    if loss.shape.num_elements() not in (None, 1):
+        raise errors.InvalidSpec(f"`loss` must be a scalar, got shape {loss.shape}.")
+    _check_graph("loss", loss)
+    return loss if loss.shape.is_compatible_with([]) else tf.reshape(loss, [])
+
+
+def checked_predictions(predictions: Any, mode: str) -> Any:
+    """Returns the predictions, a tensor or a dict of tensors; empty where there are none.
+
+    Raises:
+        InvalidSpec: they are missing in prediction, or belong to another graph.
+        WrongType: one is no tensor.
+    """
+    if predictions is None:
+        if mode == ModeKeys.PREDICT:
+            raise errors.InvalidSpec("The model_fn gives no `predictions`, which it must here.")
+        return {}
+    named = predictions if isinstance(predictions, dict) else {None: predictions}
+    for name, value in named.items():
+        what = "predictions" if name is None else f"predictions[{name!r}]"
+        _check_tensor(what, value)
+        _check_graph(what, value)
+    return dict(predictions) if isinstance(predictions, dict) else predictions
+
+
+def checked_hooks(hooks: Iterable[Any] | None) -> tuple[Any, ...]:
+    """Returns hooks as a tuple.
+
+    Raises:
+        WrongType: one is no SessionRunHook.
+    """
+    made = tuple(hooks or ())
+    for hook in made:
+        if not isinstance(hook, tf.compat.v1.train.SessionRunHook):
+            raise errors.WrongType(f"Hooks must be SessionRunHooks, got {hook!r}.")
+    return made
+
+
+def checked_scaffold(scaffold: Any) -> Any:
+    """Returns the scaffold, or a default one.
+
+    Raises:
+        WrongType: it is no Scaffold.
+    """
+    scaffold = scaffold or tf.compat.v1.train.Scaffold()
+    if not isinstance(scaffold, tf.compat.v1.train.Scaffold):
+        raise errors.WrongType(f"`scaffold` must be a Scaffold, got {scaffold!r}.")
+    return scaffold
+
+
+def checked_metrics(metrics: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns metrics as pairs of a value and an update op, by name.
+
+    The variables of Keras metrics are added to the collections that sessions initialize from.
+
+    Raises:
+        InvalidSpec: a Keras metric was never updated, or something belongs to another graph.
+        WrongType: it is no dict, or a metric is neither a pair nor a Keras metric.
+    """
+    if metrics is None:
+        return {}
+    if not isinstance(metrics, dict):
+        raise errors.WrongType(f"`eval_metric_ops` must be a dict, got {metrics!r}.")
+    return {name: _checked_metric(name, metric) for name, metric in metrics.items()}
+
+
+def _checked_metric(name: str, metric: Any) -> tuple[Any, Any]:
+    what = f"eval_metric_ops[{name!r}]"
+    if _is_keras_metric(metric):
+        if not metric.updates:
+            raise errors.InvalidSpec(
+                f"`{what}`: the metric {metric.name!r} has no update. Call its `update_state`."
+            )
+        for collection in ("LOCAL_VARIABLES", "METRIC_VARIABLES"):
+            key = getattr(tf.compat.v1.GraphKeys, collection)
+            known = {id(variable) for variable in tf.compat.v1.get_collection(key)}
+            for variable in metric.variables:
+                if id(variable) not in known:
+                    tf.compat.v1.add_to_collection(key, variable)
+        metric = (metric.result(), metric.updates[0])
+    if not isinstance(metric, tuple) or len(metric) != 2:
+        raise errors.WrongType(
+            f"`{what}` must be a pair (value, update op) or a Keras metric, got {metric!r}."
+        )
+    for value in tf.nest.flatten(metric):
+        _check_graph(what, value)
+    return metric
+
+
+def _is_keras_metric(metric: Any) -> bool:
+    # By attribute: to touch tf.keras would settle which Keras the process has. Metrics of Keras 3
+    # have no `updates`, and cannot be used in a graph.
+    return all(hasattr(metric, name) for name in ("updates", "update_state", "result"))
+
+
+def _check_tensor(what: str, value: Any) -> None:
+    if not isinstance(value, (tf.Tensor, tf.Variable)):
+        raise errors.WrongType(f"`{what}` must be a Tensor, got {value!r}.")
+
+
+def _check_graph(what: str, value: Any) -> None:
+    if not tf.executing_eagerly() and value.graph is not tf.compat.v1.get_default_graph():
+        raise errors.InvalidSpec(
+            f"`{what}`: {value!r} belongs to another graph. Make it inside the model_fn, anew in "
+            "every call."
+        )

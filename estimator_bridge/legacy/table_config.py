@@ -1,0 +1,124 @@
+"""The two halves of a config-dict spec: legacy `TableConfig` and `FeatureConfig`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from estimator_bridge import errors
+from estimator_bridge.legacy.parameters import is_parameters
+
+COMBINERS = ("mean", "sum", "sqrtn", None)
+
+
+class _TableConfig(NamedTuple):
+    vocabulary_size: int
+    dimension: int
+    initializer: Callable[..., Any]
+    combiner: str | None
+    hot_id_replication: bool
+    learning_rate: float | None
+    learning_rate_fn: Callable[[Any], Any] | None
+    optimization_parameters: Any
+
+
+class TableConfig(_TableConfig):
+    """One embedding table.
+
+    Attributes:
+        vocabulary_size: rows.
+        dimension: columns.
+        initializer: None is a truncated normal of standard deviation 1 / sqrt(dimension).
+        combiner: "mean", "sum", "sqrtn", or None for one id per sample.
+        hot_id_replication: asks a TPU to keep frequent rows on every core.
+        learning_rate: a rate of this table; None, and 0.0 too, leave it to the optimizer.
+        learning_rate_fn: called with the global step; gives the rate of each step.
+        optimization_parameters: an optimizer of this table; None is that of the spec.
+
+    Raises:
+        InvalidSpec: a setting is outside its range.
+    """
+
+    def __new__(
+        cls,
+        vocabulary_size: int,
+        dimension: int,
+        initializer: Callable[..., Any] | None = None,
+        combiner: str | None = "mean",
+        hot_id_replication: bool = False,
+        learning_rate: float | None = None,
+        learning_rate_fn: Callable[[Any], Any] | None = None,
+        optimization_parameters: Any = None,
+    ) -> TableConfig:
+        """Checks the settings and fills in the initializer."""
+        for name, value in (("vocabulary_size", vocabulary_size), ("dimension", dimension)):
+            if not isinstance(value, int) or value < 1:
+                raise errors.InvalidSpec(
+                    f"`TableConfig`: `{name}` must be a positive int, got {value!r}."
+                )
+        if initializer is not None and not callable(initializer):
+            raise errors.InvalidSpec(
+                f"`TableConfig`: `initializer` must be callable, got {initializer!r}."
+            )
+        if combiner not in COMBINERS:
+            raise errors.InvalidSpec(
+                f"`TableConfig`: `combiner` must be one of {COMBINERS}, got {combiner!r}."
+            )
+        if learning_rate is not None and learning_rate_fn is not None:
+            raise errors.InvalidSpec(
+                f"`TableConfig`: `learning_rate` is {learning_rate!r} and `learning_rate_fn` is "
+                f"{learning_rate_fn!r}; give at most one of them."
+            )
+        if optimization_parameters is not None and not is_parameters(optimization_parameters):
+            raise errors.InvalidSpec(
+                "`TableConfig`: `optimization_parameters` must be one of the `*Parameters` of "
+                f"TPU embeddings, got {optimization_parameters!r}."
+            )
+        return super().__new__(
+            cls,
+            vocabulary_size,
+            dimension,
+            initializer or _default_initializer(dimension),
+            combiner,
+            hot_id_replication,
+            learning_rate,
+            learning_rate_fn,
+            optimization_parameters,
+        )
+
+
+class _FeatureConfig(NamedTuple):
+    table_id: str
+    max_sequence_length: int
+    weight_key: str | None
+
+
+class FeatureConfig(_FeatureConfig):
+    """One feature of a table.
+
+    Attributes:
+        table_id: key of its table.
+        max_sequence_length: 0, or the length T of a sequence: longer ones are cut.
+        weight_key: key of the feature that holds its weights.
+
+    Raises:
+        InvalidSpec: the length is no int of at least 0.
+    """
+
+    def __new__(
+        cls, table_id: str, max_sequence_length: int = 0, weight_key: str | None = None
+    ) -> FeatureConfig:
+        """Checks the settings."""
+        if not isinstance(max_sequence_length, int) or max_sequence_length < 0:
+            raise errors.InvalidSpec(
+                "`FeatureConfig`: `max_sequence_length` must be an int of at least 0, got "
+                f"{max_sequence_length!r} (table {table_id!r})."
+            )
+        return super().__new__(cls, table_id, max_sequence_length, weight_key)
+
+
+def _default_initializer(dimension: int) -> Callable[..., Any]:
+    return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1 / math.sqrt(dimension))

@@ -1,0 +1,1 @@
+"""What runs a legacy model: inputs, sessions, the estimator."""

@@ -1,0 +1,275 @@
+"""Steps with use_tpu=True: the tables in the TF2 engine, the model around its activations.
+
+The model_fn is traced first, on stand-ins for the activations: only then is known under which
+scope its columns put each table, and so what the variables are called.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge.legacy.estimator_spec import HostCallHook, ModeKeys
+from estimator_bridge.runtime.cores import CoreTracer
+from estimator_bridge.runtime.feeding import Cores, read_per_core
+from estimator_bridge.runtime.host_calls import call_with_all_cores
+from estimator_bridge.runtime.inputs import CoreInput, split_features
+from estimator_bridge.runtime.plain_step import MODE_HOOKS, check_spec, scaffold_of
+from estimator_bridge.runtime.step import Step
+from estimator_bridge.runtime.trap import DUMMY_COLLECTION, Trap, create_dummies
+from estimator_bridge.runtime.variables import table_factory, variable_names
+from estimator_bridge.translation.legacy_spec import LegacySpec
+from estimator_bridge.translation.translate import Translation, translate
+from tf2_engine import TPUEmbedding, tf_compat
+
+Notify = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineSettings:
+    """What a step needs beside the user's functions.
+
+    Attributes:
+        legacy: the embedding spec as read; None for a model without one.
+        cores: how batches are spread.
+        driver: of the engine, by name or as an object.
+        notify: called with a line for every setting that deserves a warning.
+    """
+
+    legacy: LegacySpec | None
+    cores: Cores
+    driver: Any
+    notify: Notify
+
+
+class InitializeHook(tf.train.SessionRunHook):
+    """Initialises variables that no checkpoint holds, in every session that is created."""
+
+    def __init__(self, variables: Sequence[tf.Variable]) -> None:
+        self._op = tf.variables_initializer(list(variables))
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Runs the initialisers."""
+        session.run(self._op)
+
+
+class OncePerGraph:
+    """A function whose ops are made once in each graph."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self._made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+    def __call__(self) -> Any:
+        graph = tf.get_default_graph()
+        if graph not in self._made:
+            self._made[graph] = self._function()
+        return self._made[graph]
+
+
+def build_engine_step(
+    mode: str,
+    input_fn: Callable[[], Any],
+    model_fn: Callable[[Any, Any], Any],
+    settings: EngineSettings,
+) -> Step:
+    """Builds a step in the default graph.
+
+    Args:
+        input_fn: gives a dataset, or features, or (features, labels); its batch size is
+            `settings.cores.input_batch_size`.
+        model_fn: called once per core with features and labels.
+    """
+    # Predictions come in the order of the input, so one core makes them.
+    if mode == ModeKeys.PREDICT:
+        settings = dataclasses.replace(settings, cores=dataclasses.replace(settings.cores, count=1))
+    batches, hooks = read_per_core(input_fn, settings.cores)
+    if mode == ModeKeys.PREDICT:
+        batches = [(features, None) for features, _ in batches]
+    if settings.legacy is None:
+        specs = _trace(mode, batches, model_fn, settings.cores.count)
+        return _step(mode, specs, specs[0].train_op, hooks, None)
+    embedding = _Embedding(mode, settings.legacy, batches, settings)
+    specs = _trace(mode, embedding.batches, model_fn, settings.cores.count)
+    update = embedding.connect()
+    train_op = specs[0].train_op
+    if mode == ModeKeys.TRAIN:
+        train_op = tf.group(train_op, update)
+        hooks = [InitializeHook(tf.get_collection(DUMMY_COLLECTION)), *hooks]
+    return _step(mode, specs, train_op, hooks, embedding.before_save)
+
+
+class _Embedding:
+    """The engine's part of a step: stand-ins first, the engine once the model is traced."""
+
+    def __init__(
+        self, mode: str, legacy: LegacySpec, batches: Sequence[Any], settings: EngineSettings
+    ) -> None:
+        self._training = mode == ModeKeys.TRAIN
+        self._legacy = legacy
+        self._settings = settings
+        self._inputs = _core_inputs(batches, legacy, settings.cores.count)
+        # Read before the train_op moves it: the activations wait for what is made of it.
+        self._step = tf.identity(tf.train.get_or_create_global_step())
+        self._translation = self._translate()
+        dims = {table.name: table.dim for table in self._translation.engine_spec.tables}
+        tables = {feature.key: feature.table for feature in legacy.features}
+        shapes = {
+            feature.key: [*shape, dims[feature.table]]
+            for feature, shape in zip(legacy.features, self._translation.output_shapes, strict=True)
+        }
+        dummies = None
+        if self._training:
+            made = create_dummies([table.name for table in legacy.tables])
+            dummies = {key: made[table] for key, table in tables.items()}
+        self._traps = [Trap(shapes, dummies) for _ in self._inputs]
+        self.batches = [
+            ({**part.features, **trap.features}, labels)
+            for part, trap, (_, labels) in zip(self._inputs, self._traps, batches, strict=True)
+        ]
+        self.before_save: Any = None
+
+    def connect(self) -> Any:
+        """Builds the engine around the traced model; returns the op that updates the tables."""
+        spec = self._translation.engine_spec
+        names = variable_names(self._legacy, tf_compat.column_scopes(tf.get_default_graph()))
+        engine = TPUEmbedding(
+            spec,
+            driver=self._settings.driver,
+            num_cores=self._settings.cores.count,
+            training=self._training,
+            variable_factory=table_factory(names),
+        )
+        engine.build(self._translation.output_shapes)
+        engine.enqueue(
+            _listed([part.ids for part in self._inputs]),
+            _listed([part.weights for part in self._inputs]),
+            training=self._training,
+        )
+        multiplier = self._multiplier()
+        waits = [rate() for rate in engine.plan.dynamic_rates] if self._training else []
+        with tf.control_dependencies([*waits, self._step, *([] if multiplier is None else [multiplier])]):
+            activations = engine.dequeue()
+            activations = tf.nest.map_structure(tf.identity, activations)
+        for trap, core in zip(self._traps, _per_core(activations, len(self._traps)), strict=True):
+            trap.resolve(core)
+        if not self._training:
+            return None
+        gradients = [
+            self._sent(trap, core, multiplier)
+            for trap, core in zip(self._traps, _per_core(activations, len(self._traps)), strict=True)
+        ]
+        update = engine.apply_gradients(_listed(gradients))
+        if spec.pipeline_execution_with_tensor_core:
+            self.before_save = engine.retrieve()
+        return update
+
+    def _sent(self, trap: Trap, activations: Mapping[str, Any], multiplier: Any) -> dict[str, Any]:
+        sent = {}
+        for key, activation in activations.items():
+            gradient = trap.gradients.get(key)
+            if gradient is None:
+                self._settings.notify(
+                    f"Feature {key!r}: the loss has no gradient for its activation; zeros are sent. "
+                    "Optimizers other than SGD may move rows at a zero gradient."
+                )
+                gradient = tf.zeros_like(activation)
+            sent[key] = gradient if multiplier is None else gradient * multiplier
+        return sent
+
+    def _multiplier(self) -> Any:
+        function = self._legacy.gradient_multiplier_fn
+        if function is None or not self._training:
+            return None
+        return tf.cast(function(self._step), tf.float32)
+
+    def _translate(self) -> Translation:
+        count = len(self._inputs)
+        batch = _static_batch(self._inputs[0])
+        translation = translate(
+            self._legacy,
+            training=self._training,
+            batch_size=None if batch is None else batch * count,
+            num_cores=count,
+            step=lambda: self._step,
+        )
+        for note in translation.notes:
+            self._settings.notify(note)
+        return dataclasses.replace(translation, engine_spec=_once_per_graph(translation.engine_spec))
+
+
+def _core_inputs(batches: Sequence[Any], legacy: LegacySpec, count: int) -> list[CoreInput]:
+    assert len(batches) == count
+    return [split_features(features, legacy, 1)[0] for features, _ in batches]
+
+
+def _trace(
+    mode: str, batches: Sequence[Any], model_fn: Callable[[Any, Any], Any], count: int
+) -> list[Any]:
+    tracer = CoreTracer(count)
+    specs = []
+    for number, (features, labels) in enumerate(batches):
+        with tracer.core(number):
+            specs.append(model_fn(features, labels))
+        check_spec(mode, specs[-1])
+    tracer.join()
+    return specs
+
+
+def _step(
+    mode: str, specs: Sequence[Any], train_op: Any, input_hooks: Sequence[Any], before_save: Any
+) -> Step:
+    first = specs[0]
+    hooks = list(getattr(first, MODE_HOOKS[mode]) or ())
+    metrics = getattr(first, "eval_metric_ops", None) or {}
+    if getattr(first, "eval_metrics", None):
+        metrics = call_with_all_cores("eval_metrics", [spec.eval_metrics for spec in specs])
+    if getattr(first, "host_call", None):
+        ops = call_with_all_cores("host_call", [spec.host_call for spec in specs])
+        hooks.append(HostCallHook(ops))
+    loss = first.loss
+    if mode == ModeKeys.EVAL and len(specs) > 1:
+        loss = tf.add_n([spec.loss for spec in specs]) / len(specs)
+    return Step(
+        loss=loss,
+        train_op=train_op,
+        predictions=first.predictions,
+        eval_metric_ops=metrics,
+        scaffold=scaffold_of(first),
+        input_hooks=tuple(input_hooks),
+        hooks=tuple(hooks),
+        before_save=before_save,
+    )
+
+
+def _static_batch(part: CoreInput) -> int | None:
+    """Returns the samples of a core's batch if every embedding feature says how many."""
+    sizes = {ids.shape.as_list()[0] for ids in part.ids.values()}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _once_per_graph(spec: Any) -> Any:
+    """Makes each dynamic rate's ops once, so that the lookup can wait for them."""
+    wrapped: dict[Any, OncePerGraph] = {}
+    tables = []
+    for table in spec.tables:
+        rate = table.optimizer.learning_rate
+        if callable(rate):
+            once = wrapped.setdefault(rate, OncePerGraph(rate))
+            table = dataclasses.replace(
+                table, optimizer=dataclasses.replace(table.optimizer, learning_rate=once)
+            )
+        tables.append(table)
+    return dataclasses.replace(spec, tables=tuple(tables))
+
+
+def _listed(per_core: list[Any]) -> Any:
+    return per_core if len(per_core) > 1 else per_core[0]
+
+
+def _per_core(value: Any, count: int) -> list[Any]:
+    return value if count > 1 else [value]

@@ -1,0 +1,119 @@
+"""From an input_fn to tensors, in stock's input modes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.legacy.run_config import InputPipelineConfig
+from estimator_bridge.runtime.inputs import split_batch
+
+Batch = tuple[Any, Any]
+"""features and labels; labels are None when there are none."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cores:
+    """How a global batch is spread over the cores of one host.
+
+    Attributes:
+        count: emulated cores.
+        input_mode: a member of InputPipelineConfig.
+    """
+
+    count: int
+    input_mode: int
+
+    def input_batch_size(self, global_batch_size: int) -> int:
+        """Returns the `params["batch_size"]` of the input_fn."""
+        return global_batch_size // self.count if self._per_core else global_batch_size
+
+    def model_batch_size(self, global_batch_size: int) -> int:
+        """Returns the `params["batch_size"]` of the model_fn."""
+        broadcast = self.input_mode == InputPipelineConfig.BROADCAST
+        return global_batch_size if broadcast else global_batch_size // self.count
+
+    @property
+    def _per_core(self) -> bool:
+        return self.input_mode in (
+            InputPipelineConfig.PER_HOST_V2,
+            InputPipelineConfig.PER_SHARD_V1,
+        )
+
+
+class IteratorHook(tf.train.SessionRunHook):
+    """Starts a dataset's iterator in every session that is created."""
+
+    def __init__(self, iterator: Any) -> None:
+        self._iterator = iterator
+
+    def begin(self) -> None:
+        """Takes the op while the graph may still change."""
+        self._initializer = self._iterator.initializer
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Runs it."""
+        session.run(self._initializer)
+
+
+def read_batch(input_fn: Callable[[], Any]) -> tuple[Batch, list[Any]]:
+    """Returns one batch of an input_fn and the hooks that its input needs."""
+    (batches, hooks) = _read(input_fn, 1)
+    return batches[0], hooks
+
+
+def read_per_core(input_fn: Callable[[], Any], cores: Cores) -> tuple[list[Batch], list[Any]]:
+    """Returns each core's batch and the hooks that the input needs.
+
+    PER_HOST_V1 splits one batch, PER_HOST_V2 and PER_SHARD_V1 give every core a batch of its own
+    (from one call of the input_fn or one call per core), BROADCAST gives every core the same.
+
+    Raises:
+        InvalidInput: the input mode is not supported here.
+    """
+    mode = cores.input_mode
+    if mode == InputPipelineConfig.PER_HOST_V2:
+        return _read(input_fn, cores.count)
+    if mode == InputPipelineConfig.PER_SHARD_V1:
+        parts = [_read(input_fn, 1) for _ in range(cores.count)]
+        return [part[0][0] for part in parts], [hook for part in parts for hook in part[1]]
+    if mode not in (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.BROADCAST):
+        raise errors.InvalidInput(
+            f"TPUConfig.per_host_input_for_training={mode} is not supported with use_tpu=True; use "
+            "InputPipelineConfig.PER_HOST_V1 or PER_HOST_V2."
+        )
+    (batch,), hooks = _read(input_fn, 1)
+    if mode == InputPipelineConfig.BROADCAST:
+        return [batch] * cores.count, hooks
+    return list(zip(*(split_batch(part, cores.count) for part in batch), strict=True)), hooks
+
+
+def _read(input_fn: Callable[[], Any], count: int) -> tuple[list[Batch], list[Any]]:
+    """Calls an input_fn once and takes `count` batches from what it gives."""
+    with tf.device("/device:CPU:0"):
+        given = input_fn()
+        if not isinstance(given, (tf.data.Dataset, tf.compat.v2.data.Dataset)):
+            if count > 1:
+                raise errors.InvalidInput(
+                    f"For {count} cores in the PER_HOST_V2 input mode the input_fn must return a "
+                    f"tf.data.Dataset, got {type(given).__name__}."
+                )
+            return [_features_and_labels(given)], []
+        iterator = tf.data.make_initializable_iterator(given)
+        batches = [_features_and_labels(iterator.get_next()) for _ in range(count)]
+    return batches, [IteratorHook(iterator)]
+
+
+def _features_and_labels(given: Any) -> Batch:
+    if isinstance(given, (list, tuple)):
+        if len(given) != 2:
+            raise errors.InvalidInput(
+                "input_fn should return features, or a pair (features, labels); got "
+                f"{len(given)} elements."
+            )
+        return given[0], given[1]
+    return given, None

@@ -1,0 +1,298 @@
+"""Sessions around a step: train, evaluate, predict. Knows nothing of embeddings."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.runtime.progress import StepRateHook
+from estimator_bridge.runtime.step import Step
+from tf2_engine import tf_compat
+
+LOSS = "loss"
+
+
+class UpdateTablesListener(tf.train.CheckpointSaverListener):
+    """Brings the variables of tables up to date before a checkpoint is written."""
+
+    def __init__(self, op: Any) -> None:
+        self._op = op
+
+    def before_save(self, session: Any, global_step_value: Any) -> None:
+        """Runs the op."""
+        session.run(self._op)
+
+
+class StopAfterHook(tf.train.SessionRunHook):
+    """Stops an evaluation after a number of steps."""
+
+    def __init__(self, steps: int) -> None:
+        self._left = steps
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Counts."""
+        self._left -= 1
+        if self._left <= 0:
+            run_context.request_stop()
+
+
+@contextlib.contextmanager
+def new_graph(seed: int | None) -> Iterator[tf.Graph]:
+    """Opens a graph with its seed set and a global step, as Estimators have it."""
+    with tf.Graph().as_default() as graph:
+        tf.set_random_seed(seed)
+        tf.get_variable(
+            tf.GraphKeys.GLOBAL_STEP,
+            shape=[],
+            dtype=tf.int64,
+            initializer=tf.zeros_initializer(),
+            trainable=False,
+            use_resource=True,
+            collections=[tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.GLOBAL_STEP],
+        )
+        yield graph
+
+
+def default_session_config() -> tf.ConfigProto:
+    """Returns the session config of an Estimator whose RunConfig has none."""
+    config = tf.ConfigProto(allow_soft_placement=True)
+    config.graph_options.rewrite_options.meta_optimizer_iterations = 1
+    return config
+
+
+def train(
+    build: Callable[[], Step],
+    config: Any,
+    hooks: Sequence[Any],
+    saving_listeners: Sequence[Any],
+    batch_size: int | None,
+) -> Any:
+    """Trains until a hook stops it or the input ends.
+
+    Args:
+        build: builds the step in the default graph.
+        config: a RunConfig.
+        hooks: of the caller.
+        saving_listeners: called around every checkpoint.
+        batch_size: samples of the global batch, for reports.
+
+    Returns:
+        The loss of the last step, or None if there was none.
+
+    Raises:
+        InvalidInput: there are listeners, but no checkpoint is ever written.
+    """
+    with new_graph(config.tf_random_seed) as graph:
+        tf_compat.read_global_step(graph)
+        step = build()
+        scaffold = step.scaffold or tf.train.Scaffold()
+        _add_loss_summary(step.loss)
+        all_hooks = [
+            *step.input_hooks,
+            *hooks,
+            tf.train.NanTensorHook(step.loss),
+            *_progress(config, step.loss, batch_size),
+            *step.hooks,
+        ]
+        _ensure_saver(scaffold, config)
+        chief_hooks = list(step.chief_hooks)
+        savers = [
+            hook
+            for hook in [*all_hooks, *chief_hooks]
+            if isinstance(hook, tf.train.CheckpointSaverHook)
+        ]
+        if not savers and (config.save_checkpoints_secs or config.save_checkpoints_steps):
+            savers = [
+                tf.train.CheckpointSaverHook(
+                    config.model_dir,
+                    save_secs=config.save_checkpoints_secs,
+                    save_steps=config.save_checkpoints_steps,
+                    scaffold=scaffold,
+                )
+            ]
+            chief_hooks = [*savers, *chief_hooks]
+        if saving_listeners and not savers:
+            raise errors.InvalidInput(
+                "saving_listeners need a CheckpointSaverHook. Set save_checkpoints_steps or "
+                "save_checkpoints_secs in the RunConfig."
+            )
+        if step.before_save is not None:
+            for saver in savers:
+                tf_compat.add_saving_listener(saver, UpdateTablesListener(step.before_save))
+        for listener in saving_listeners:
+            tf_compat.add_saving_listener(savers[0], listener)
+        loss = None
+        with tf.train.MonitoredTrainingSession(
+            master=config.master,
+            is_chief=config.is_chief,
+            checkpoint_dir=config.model_dir,
+            scaffold=scaffold,
+            hooks=all_hooks,
+            chief_only_hooks=chief_hooks,
+            save_checkpoint_secs=0,  # saving is the hook's
+            save_summaries_steps=config.save_summary_steps,
+            config=config.session_config or default_session_config(),
+            log_step_count_steps=0,  # reports are the progress hooks'
+        ) as session:
+            while not session.should_stop():
+                _, loss = session.run([step.train_op, step.loss])
+    if loss is None:
+        tf.logging.warning("Training made no steps. Perhaps the input is empty.")
+    return loss
+
+
+def evaluate(
+    build: Callable[[], Step],
+    config: Any,
+    steps: int | None,
+    hooks: Sequence[Any],
+    checkpoint_path: str | None,
+    output_dir: str,
+) -> dict[str, Any]:
+    """Evaluates a checkpoint, or freshly initialised variables if there is none.
+
+    Returns:
+        The value of each metric, the mean loss under "loss" and the step under "global_step".
+    """
+    with new_graph(config.tf_random_seed):
+        step = build()
+        metrics = {name: _metric(metric) for name, metric in step.eval_metric_ops.items()}
+        metrics.setdefault(LOSS, tf.metrics.mean(step.loss))
+        update = tf.group(*[update for _, update in metrics.values()])
+        values = {name: value for name, (value, _) in metrics.items()}
+        values[tf.GraphKeys.GLOBAL_STEP] = tf.train.get_global_step()
+        final = tf.train.FinalOpsHook(values)
+        stop = [] if steps is None else [StopAfterHook(steps)]
+        tf.logging.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
+        with _checkpoint_session(
+            step, config, [*step.input_hooks, *hooks, *stop, *step.hooks, final], checkpoint_path, config.evaluation_master
+        ) as session:
+            while not session.should_stop():
+                session.run(update)
+        results = final.final_ops_values
+        tf.logging.info("Finished evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
+        _write_metrics(output_dir, results, checkpoint_path)
+        return dict(results)
+
+
+def predict(
+    build: Callable[[], Step],
+    config: Any,
+    predict_keys: Sequence[str] | None,
+    hooks: Sequence[Any],
+    checkpoint_path: str | None,
+    yield_single_examples: bool,
+) -> Iterator[Any]:
+    """Yields predictions until the input ends, one sample or one batch at a time."""
+    with new_graph(config.tf_random_seed):
+        step = build()
+        wanted = _select(step.predictions, predict_keys)
+        all_hooks = [*step.input_hooks, *hooks, *step.hooks]
+        with _checkpoint_session(step, config, all_hooks, checkpoint_path, config.master) as session:
+            while not session.should_stop():
+                batch = session.run(wanted)
+                if not yield_single_examples:
+                    yield batch
+                elif isinstance(batch, Mapping):
+                    for i in range(_length(batch)):
+                        yield {key: value[i] for key, value in batch.items()}
+                else:
+                    yield from batch
+
+
+def _checkpoint_session(
+    step: Step, config: Any, hooks: Sequence[Any], checkpoint_path: str | None, master: str
+) -> Any:
+    creator = tf.train.ChiefSessionCreator(
+        checkpoint_filename_with_path=checkpoint_path,
+        master=master,
+        scaffold=step.scaffold,
+        config=config.session_config or default_session_config(),
+    )
+    return tf.train.MonitoredSession(session_creator=creator, hooks=list(hooks))
+
+
+def _progress(config: Any, loss: Any, batch_size: int | None) -> list[Any]:
+    every = config.log_step_count_steps
+    if not every:
+        return []
+    named = {LOSS: loss, "step": tf.train.get_global_step()}
+    directory = config.model_dir if config.save_summary_steps else None
+    return [
+        tf.train.LoggingTensorHook(named, every_n_iter=every),
+        StepRateHook(batch_size, every, directory),
+    ]
+
+
+def _add_loss_summary(loss: Any) -> None:
+    tags = [summary.op.name for summary in tf.get_collection(tf.GraphKeys.SUMMARIES)]
+    if LOSS not in tags:
+        tf.summary.scalar(LOSS, loss)
+    tf.add_to_collection(tf.GraphKeys.LOSSES, loss)
+
+
+def _ensure_saver(scaffold: Any, config: Any) -> None:
+    if scaffold.saver or tf.get_collection(tf.GraphKeys.SAVERS):
+        return
+    saver = tf.train.Saver(
+        sharded=True,
+        max_to_keep=config.keep_checkpoint_max,
+        keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
+        defer_build=True,
+        save_relative_paths=True,
+    )
+    tf.add_to_collection(tf.GraphKeys.SAVERS, saver)
+
+
+def _metric(metric: Any) -> tuple[Any, Any]:
+    if isinstance(metric, tuple):
+        return metric
+    # A Keras metric: its value, and the ops that update it.
+    return metric.result(), tf.group(*metric.updates)
+
+
+def _select(predictions: Any, keys: Sequence[str] | None) -> Any:
+    if not keys:
+        return predictions
+    if not isinstance(predictions, Mapping):
+        raise errors.InvalidInput(
+            f"predict_keys={list(keys)} needs predictions to be a dict, got {predictions!r}."
+        )
+    chosen = {key: value for key, value in predictions.items() if key in keys}
+    if not chosen:
+        raise errors.InvalidInput(
+            f"predict_keys={list(keys)}: expected some of {sorted(predictions)}."
+        )
+    return chosen
+
+
+def _length(batch: Mapping[str, Any]) -> int:
+    lengths = {key: np.shape(value)[0] if np.ndim(value) else None for key, value in batch.items()}
+    if len(set(lengths.values())) != 1 or None in lengths.values():
+        raise errors.InvalidInput(
+            f"The predictions of a batch have different lengths: {lengths}. Use "
+            "yield_single_examples=False to get whole batches."
+        )
+    return int(next(iter(lengths.values())) or 0)
+
+
+def _write_metrics(directory: str, results: Mapping[str, Any], checkpoint: str | None) -> None:
+    step = int(results[tf.GraphKeys.GLOBAL_STEP])
+    shown = ", ".join(f"{name} = {results[name]}" for name in sorted(results))
+    tf.logging.info("Saving dict for global step %d: %s", step, shown)
+    summary = tf.Summary()
+    for name, value in results.items():
+        if name != tf.GraphKeys.GLOBAL_STEP and np.ndim(value) == 0:
+            summary.value.add(tag=name, simple_value=float(value))
+    writer = tf.summary.FileWriterCache.get(directory)
+    writer.add_summary(summary, step)
+    writer.flush()
+    if checkpoint:
+        tf.logging.info("Evaluated %s", os.path.basename(checkpoint))

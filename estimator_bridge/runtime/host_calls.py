@@ -1,0 +1,51 @@
+"""`eval_metrics` and `host_call` of a TPUEstimatorSpec: functions of tensors of all cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+
+HostCall = tuple[Any, Any]
+"""(function, list or dict of tensors)"""
+
+
+def call_with_all_cores(what: str, per_core: Sequence[HostCall]) -> Any:
+    """Calls a function with its tensors, those of several cores put together along axis 0.
+
+    Args:
+        what: how messages call it.
+        per_core: the host call as each core's model_fn returned it; the first one's is called.
+
+    Raises:
+        InvalidInput: with several cores a tensor is a scalar, which cannot be put together.
+    """
+    function, tensors = per_core[0]
+    if len(per_core) > 1:
+        tensors = _joined(what, [call[1] for call in per_core])
+    return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
+
+
+def _joined(what: str, per_core: Sequence[Any]) -> Any:
+    if isinstance(per_core[0], Mapping):
+        return {
+            key: _concatenated(f"{what}[1][{key!r}]", [core[key] for core in per_core])
+            for key in per_core[0]
+        }
+    return [
+        _concatenated(f"{what}[1][{position}]", tensors)
+        for position, tensors in enumerate(zip(*per_core, strict=True))
+    ]
+
+
+def _concatenated(where: str, tensors: Sequence[Any]) -> tf.Tensor:
+    values = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    if values[0].shape.rank == 0:
+        raise errors.InvalidInput(
+            f"TPUEstimatorSpec.{where} is a scalar; tensors of {len(values)} cores are put together "
+            "along their first axis. Give it one: tf.reshape(value, [1])."
+        )
+    return tf.concat(values, 0)

@@ -1,0 +1,296 @@
+"""What an input_fn gives, as the engine takes it: ids, weights and the rest, core by core."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_bridge import errors
+from estimator_bridge.translation.legacy_spec import LegacyFeature, LegacySpec
+from tf2_engine import tf_compat
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class CoreInput:
+    """The part of a batch that one core is given; n is the batch size per core.
+
+    Attributes:
+        ids: for each feature of the spec SparseTensor [n, length], or Tensor [n] with one id per
+            sample; of any integer type.
+        weights: for each feature of the spec SparseTensor [n, length] float32, or None for ones.
+        features: what the model_fn gets beside activations, as nests of [n, ...]; the lengths of
+            sequence features, int64 [n], among them.
+    """
+
+    ids: dict[str, Any]
+    weights: dict[str, Any]
+    features: dict[str, Any]
+
+
+def split_features(
+    features: Mapping[str, Any],
+    legacy: LegacySpec,
+    num_cores: int,
+    quirks: str | None = None,
+    batch_size: int | None = None,
+) -> list[CoreInput]:
+    """Takes the ids and weights out of a batch and splits all of it along its first axis.
+
+    Args:
+        features: what the input_fn gives, for all the cores together; it is left as it is.
+        quirks: "stock" or "documented"; None takes the spec's.
+        batch_size: samples in `features`, where known.
+
+    Returns:
+        One part per core.
+
+    Raises:
+        MissingFeature: an id or weight feature is not there.
+        InvalidInput: ids or weights have a type or rank that cannot be looked up, or the cores do
+            not divide the batch.
+        WrongType: `features` is no dict.
+    """
+    if not isinstance(features, Mapping):
+        raise errors.WrongType(
+            f"With an embedding config the input_fn must give features as a dict, got {features!r}."
+        )
+    rest = dict(features)
+    ids: dict[str, Any] = {}
+    weights: dict[str, Any] = {}
+    for feature in legacy.features:
+        key = feature.key
+        ids[key] = _read_ids(features, feature)
+        weights[key] = None
+        if isinstance(ids[key], tf.SparseTensor):
+            weights[key] = _read_weights(features, feature)
+        else:
+            ids[key] = _read_dense(ids[key], feature, legacy, quirks or legacy.quirks)
+        rest.pop(key, None)
+        if weights[key] is not None:
+            rest.pop(str(feature.weight_key), None)  # Features may share weights.
+        if feature.max_sequence_length:
+            lengths = _sequence_lengths(ids[key], feature, batch_size)
+            rest[tf_compat.sequence_length_key(key)] = lengths
+    for column in legacy.tensor_core_columns:
+        rest.update(_padded(features, column.key, column.padded_length, batch_size))
+    parts = [split_batch(nest, num_cores) for nest in (ids, weights, rest)]
+    return [CoreInput(*part) for part in zip(*parts, strict=True)]
+
+
+def split_batch(nest: Any, num_cores: int) -> list[Any]:
+    """Splits every tensor of a nest along its first axis.
+
+    Args:
+        nest: Tensors, SparseTensors and RaggedTensors [batch, ...]; None stays None.
+
+    Returns:
+        One nest of [batch / num_cores, ...] per core; `nest` itself for a single core.
+
+    Raises:
+        InvalidInput: a tensor is a scalar, or the cores do not divide its first axis.
+    """
+    if num_cores == 1:
+        return [nest]
+    split = [_split(leaf, num_cores) for leaf in tf.nest.flatten(nest)]
+    return [
+        tf.nest.pack_sequence_as(nest, [leaf[core] for leaf in split]) for core in range(num_cores)
+    ]
+
+
+def _read_ids(features: Mapping[str, Any], feature: LegacyFeature) -> Any:
+    """Returns the ids of a feature as a Tensor or SparseTensor of integers."""
+    ids = _tensor(_take(features, feature.key, _where(feature)))
+    if not ids.dtype.is_integer:
+        raise errors.InvalidInput(
+            f"{_where(feature)}: ids must be integers, got {ids.dtype.name}. With use_tpu=True no "
+            "column transforms them: look strings up, or hash them, in the input_fn."
+        )
+    if isinstance(ids, tf.SparseTensor) and ids.shape.rank not in (None, 2):
+        raise errors.InvalidInput(
+            f"{_where(feature)}: sparse ids must have rank 2, [batch, ids of a sample], got shape "
+            f"{ids.shape}."
+        )
+    return ids if ids.dtype in (tf.int32, tf.int64) else tf.cast(ids, tf.int64)
+
+
+def _read_weights(features: Mapping[str, Any], feature: LegacyFeature) -> tf.SparseTensor | None:
+    if feature.weight_key is None:
+        return None
+    where = f"{_where(feature)}, weights {feature.weight_key!r}"
+    weights = _tensor(_take(features, feature.weight_key, where))
+    if not isinstance(weights, tf.SparseTensor):
+        raise errors.InvalidInput(
+            f"{where}: weights must be a SparseTensor with the indices of the ids, got {weights!r}."
+        )
+    return weights if weights.dtype == tf.float32 else tf.cast(weights, tf.float32)
+
+
+def _read_dense(ids: tf.Tensor, feature: LegacyFeature, legacy: LegacySpec, quirks: str) -> Any:
+    """Returns dense ids as one id per sample, or sparse, as the table's combiner asks for."""
+    if feature.max_sequence_length:
+        raise errors.InvalidInput(
+            f"{_where(feature)}: a sequence needs a SparseTensor [batch, length], got dense ids of "
+            f"shape {ids.shape}. Use tf.sparse.from_dense in the input_fn."
+        )
+    if legacy.table(feature.table).combiner is None:
+        return _one_per_sample(ids, feature)
+    read = _DENSE_WITH_COMBINER.get((ids.shape.rank, quirks))
+    if read is None:
+        raise errors.InvalidInput(
+            f"{_where(feature)}: dense ids must have rank 1 or 2, got shape {ids.shape}. Reshape "
+            "them in the input_fn."
+        )
+    return read(ids, feature)
+
+
+def _one_per_sample(ids: tf.Tensor, feature: LegacyFeature) -> tf.Tensor:
+    """Dense ids of a table without a combiner: one id, hence one embedding, per sample."""
+    if feature.weight_key is not None:
+        raise errors.InvalidInput(
+            f"{_where(feature)}: weights {feature.weight_key!r} need sparse ids and a combiner, "
+            "but the ids are dense and the table has combiner=None."
+        )
+    if ids.shape.rank == 2 and ids.shape.as_list()[1] == 1:
+        return tf.squeeze(ids, 1)
+    if ids.shape.rank != 1:
+        raise errors.InvalidInput(
+            f"{_where(feature)}: with combiner=None dense ids must have shape [batch], got "
+            f"{ids.shape}. Give the table a combiner, or one id per sample."
+        )
+    return ids
+
+
+def _sparse_without_zeros(ids: tf.Tensor, feature: LegacyFeature) -> tf.SparseTensor:
+    """Stock's conversion: id 0 is padding, -1 is an id."""
+    _log.warning(
+        "%s: the ids are dense, shape %s: id 0 is taken for padding and dropped%s, as stock does. "
+        "Give a SparseTensor to keep it.",
+        _where(feature),
+        ids.shape,
+        _and_weights(feature),
+    )
+    present = tf.where(tf.not_equal(ids, 0))
+    return tf.SparseTensor(present, tf.gather_nd(ids, present), tf.shape(ids, out_type=tf.int64))
+
+
+def _verbatim(ids: tf.Tensor, feature: LegacyFeature) -> tf.Tensor:
+    _log.warning(
+        "%s: the ids are dense, shape %s: one id per sample, id 0 too%s. Stock fails on id 0 "
+        '(quirks="stock").',
+        _where(feature),
+        ids.shape,
+        _and_weights(feature),
+    )
+    return ids
+
+
+def _verbatim_without_zeros(ids: tf.Tensor, feature: LegacyFeature) -> tf.Tensor:
+    """Stock drops the zeros, then takes what is left for one id per sample: too few to work."""
+    _log.warning(
+        "%s: the ids are dense, shape %s, and the table has a combiner: stock fails on every "
+        'batch with id 0%s. Give a SparseTensor, or use quirks="documented".',
+        _where(feature),
+        ids.shape,
+        _and_weights(feature),
+    )
+    message = (
+        f"{_where(feature)}: dense ids of rank 1 hold id 0, which stock drops, so that fewer ids "
+        'than samples are left. Give a SparseTensor, or use quirks="documented".'
+    )
+    zero = tf.zeros([], ids.dtype)
+    with tf.control_dependencies([tf.compat.v1.assert_none_equal(ids, zero, message=message)]):
+        return tf.identity(ids)
+
+
+# What becomes of dense ids of a table with a combiner, by rank and quirks.
+_DENSE_WITH_COMBINER = {
+    (1, "stock"): _verbatim_without_zeros,
+    (1, "documented"): _verbatim,
+    (2, "stock"): _sparse_without_zeros,
+    (2, "documented"): _sparse_without_zeros,
+}
+
+
+def _sequence_lengths(
+    ids: tf.SparseTensor, feature: LegacyFeature, batch_size: int | None
+) -> tf.Tensor:
+    """Returns how many steps each sequence has, cut at the table's length: int64 [batch]."""
+    ends = tf.math.unsorted_segment_max(
+        ids.indices[:, 1] + 1, ids.indices[:, 0], num_segments=ids.dense_shape[0]
+    )
+    # A sequence without ids has the lowest int64 for its maximum.
+    lengths = tf.clip_by_value(ends, tf.constant(0, tf.int64), feature.max_sequence_length)
+    return tf.ensure_shape(lengths, [batch_size or ids.shape.as_list()[0]])
+
+
+def _padded(
+    features: Mapping[str, Any], key: str, padded_length: int, batch_size: int | None
+) -> dict[str, tf.Tensor]:
+    """Returns the ids of a tensor-core column, padded, and their mask, by key."""
+    mask_key = tf_compat.mask_key(key)
+    if mask_key in features:
+        raise errors.InvalidInput(
+            f"Feature {mask_key!r} is in the way of the mask of tensor-core column {key!r}. Give "
+            "it another key."
+        )
+    ids = _tensor(_take(features, key, f"Tensor-core column {key!r}"))
+    if not isinstance(ids, tf.SparseTensor) or not ids.dtype.is_integer:
+        raise errors.InvalidInput(
+            f"Tensor-core column {key!r}: ids must be a SparseTensor of integers, got {ids!r}."
+        )
+    padded, mask = tf_compat.pad_ids(ids, padded_length)
+    shape = [batch_size or ids.shape.as_list()[0], padded_length]
+    return {key: tf.ensure_shape(padded, shape), mask_key: tf.ensure_shape(mask, shape)}
+
+
+def _take(features: Mapping[str, Any], key: str, where: str) -> Any:
+    try:
+        return features[key]
+    except KeyError:
+        raise errors.MissingFeature(
+            f"{where}: the input_fn gives no {key!r}, only {sorted(features, key=str)}."
+        ) from None
+
+
+def _tensor(value: Any) -> Any:
+    """Returns a Tensor or a SparseTensor of what an input_fn may give."""
+    if isinstance(value, tf.RaggedTensor):
+        return value.to_sparse()
+    return tf.compat.v1.convert_to_tensor_or_sparse_tensor(value)
+
+
+def _split(leaf: Any, num_cores: int) -> Sequence[Any]:
+    if leaf is None:
+        return [None] * num_cores
+    leaf = leaf if isinstance(leaf, tf.RaggedTensor) else _tensor(leaf)
+    if leaf.shape.rank == 0:
+        raise errors.InvalidInput(
+            f"{leaf!r} is a scalar, which cannot be split over {num_cores} cores. Give it a batch "
+            "dimension, or pass it through `params`."
+        )
+    samples = None if leaf.shape.rank is None else leaf.shape.as_list()[0]
+    if samples is not None and samples % num_cores:
+        raise errors.InvalidInput(
+            f"{leaf!r} has {samples} samples, which {num_cores} cores do not divide. Change the "
+            "batch size or the number of cores; use drop_remainder=True for the last batch."
+        )
+    if isinstance(leaf, tf.SparseTensor):
+        return tf.sparse.split(sp_input=leaf, num_split=num_cores, axis=0)
+    if isinstance(leaf, tf.RaggedTensor):
+        size = leaf.nrows() // num_cores
+        return [leaf[core * size : (core + 1) * size] for core in range(num_cores)]
+    return tf.split(leaf, num_cores)
+
+
+def _where(feature: LegacyFeature) -> str:
+    return f"Feature {feature.key!r} (table {feature.table!r})"
+
+
+def _and_weights(feature: LegacyFeature) -> str:
+    return "" if feature.weight_key is None else f", weights {feature.weight_key!r} are ignored"

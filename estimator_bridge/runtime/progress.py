@@ -1,0 +1,53 @@
+"""What Estimator users see while a job trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+
+class StepRateHook(tf.train.SessionRunHook):
+    """Logs and records global_step/sec and examples/sec.
+
+    Args:
+        batch_size: samples of the global batch.
+        every_n_steps: steps between two reports.
+        output_dir: where events are written, or None for none.
+    """
+
+    def __init__(self, batch_size: int | None, every_n_steps: int, output_dir: str | None) -> None:
+        self._batch_size = batch_size
+        self._timer = tf.train.SecondOrStepTimer(every_steps=every_n_steps)
+        self._output_dir = output_dir
+
+    def begin(self) -> None:
+        """Finds the global step."""
+        self._step = tf.train.get_global_step()
+        self._writer = (
+            tf.summary.FileWriterCache.get(self._output_dir) if self._output_dir else None
+        )
+
+    def before_run(self, run_context: Any) -> Any:
+        """Asks for the global step."""
+        return tf.train.SessionRunArgs(self._step)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Reports when it is time."""
+        if not self._timer.should_trigger_for_step(run_values.results + 1):
+            return
+        # Read anew: whether the value that came with the step is from before it is not certain.
+        step = run_context.session.run(self._step)
+        if not self._timer.should_trigger_for_step(step):
+            return
+        seconds, steps = self._timer.update_last_triggered_step(step)
+        if seconds is None:
+            return
+        rates = {"global_step/sec": steps / seconds}
+        if self._batch_size is not None:
+            rates["examples/sec"] = self._batch_size * steps / seconds
+        for tag, rate in rates.items():
+            tf.logging.info("%s: %g", tag, rate)
+            if self._writer is not None:
+                value = tf.Summary.Value(tag=tag, simple_value=rate)
+                self._writer.add_summary(tf.Summary(value=[value]), step)

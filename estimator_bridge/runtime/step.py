@@ -1,0 +1,33 @@
+"""What the graph of a mode came to: the one thing that the loops run."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One step of training, evaluation or prediction.
+
+    Attributes:
+        loss: scalar; None for prediction.
+        train_op: training only.
+        predictions: a tensor or a dict of tensors; prediction only.
+        eval_metric_ops: for each metric (value, update op); evaluation only.
+        scaffold: a tf.train.Scaffold, or None for the default.
+        input_hooks: those that the input needs; they come first.
+        hooks: those that the program asks for in this mode.
+        chief_hooks: those that the program asks for on the chief.
+        before_save: an op that brings the table variables up to date, or None.
+    """
+
+    loss: Any = None
+    train_op: Any = None
+    predictions: Any = None
+    eval_metric_ops: dict[str, Any] = dataclasses.field(default_factory=dict)
+    scaffold: Any = None
+    input_hooks: tuple[Any, ...] = ()
+    hooks: tuple[Any, ...] = ()
+    chief_hooks: tuple[Any, ...] = ()
+    before_save: Any = None

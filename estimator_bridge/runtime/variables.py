@@ -1,0 +1,75 @@
+"""Legacy names of table variables: what stock's checkpoints call tables and slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.translation.legacy_spec import LegacySpec
+from estimator_bridge.translation.optimizer_rows import OPTIMIZERS
+from tf2_engine.plan import TablePlan
+from tf2_engine.tables import PARAMETERS, VariableFactory
+
+
+def variable_names(
+    legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]
+) -> dict[str, str]:
+    """Returns the name of each table's variable, by table name.
+
+    Args:
+        scopes: what columns recorded while the model was traced: for the name of a variable
+            without its scope, (scope, name within it).
+
+    Raises:
+        ColumnsNotUsed: a column of the spec was not used in the model_fn.
+    """
+    if legacy.form == "dict":
+        return {table.name: table.name for table in legacy.tables}
+    names = {}
+    for table in legacy.tables:
+        if table.embedding_name not in scopes:
+            raise errors.ColumnsNotUsed(
+                f"Table {table.name!r}: no feature column of it was used in model_fn, so the name "
+                "of its variable is not known. Use every column of the embedding config, for "
+                "instance in tf.keras.layers.DenseFeatures."
+            )
+        scope, name = scopes[table.embedding_name]
+        names[table.name] = f"{scope}/{name}" if scope else name
+    return names
+
+
+def slot_suffix(optimizer: Any, slot: str) -> str:
+    """Returns what follows the table's name in the name of a slot variable."""
+    row = next(row for row in OPTIMIZERS.values() if row.engine is type(optimizer))
+    return row.slots[slot]
+
+
+def table_factory(names: Mapping[str, str]) -> VariableFactory:
+    """Returns a maker of table variables that Savers, hooks and programs know from stock.
+
+    A variable of `n` shards is `<name>/part_0` to `<name>/part_<n-1>`, in GLOBAL_VARIABLES but not
+    trainable; a checkpoint holds it as one tensor `<name>`.
+    """
+
+    def make(
+        table: TablePlan, part: str, shapes: Sequence[tuple[int, int]], initializer: Callable[..., Any]
+    ) -> list[Any]:
+        name = names[table.name]
+        if part != PARAMETERS:
+            name = f"{name}/{slot_suffix(table.optimizer, part)}"
+        partitioned = tf.get_variable(
+            name,
+            shape=[sum(rows for rows, _ in shapes), table.dim],
+            dtype=tf.float32,
+            initializer=initializer,
+            partitioner=tf.fixed_size_partitioner(len(shapes)),
+            trainable=False,
+            collections=[tf.GraphKeys.GLOBAL_VARIABLES],
+            use_resource=True,
+        )
+        return list(partitioned)
+
+    return make

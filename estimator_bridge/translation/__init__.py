@@ -1,0 +1,1 @@
+"""From legacy objects to what the engine is told."""

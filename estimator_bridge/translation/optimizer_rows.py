@@ -1,0 +1,79 @@
+"""The optimizers: one row says what becomes of each legacy one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from tf2_engine import optimizers
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What becomes of one legacy optimizer.
+
+    Attributes:
+        engine: the engine's class; None when it has none.
+        renamed: the engine's name of each legacy setting of its own; the shared settings are in
+            `SHARED_SETTINGS`.
+        slots: for each slot of the engine, what follows the table's name in the name of a legacy
+            TPU checkpoint, as in `<table>/Adam/m`.
+        for_columns: whether a spec with `feature_columns` may have it.
+    """
+
+    engine: type[optimizers.Optimizer] | None
+    renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    slots: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    for_columns: bool = True
+
+
+SHARED_SETTINGS: Mapping[str, str] = {
+    name: name
+    for name in (
+        "learning_rate",
+        "use_gradient_accumulation",
+        "clip_weight_min",
+        "clip_weight_max",
+        "weight_decay_factor",
+        "multiply_weight_decay_factor_by_learning_rate",
+        "clip_gradient_min",
+        "clip_gradient_max",
+    )
+}
+"""The engine's name of each setting that all legacy optimizers have."""
+
+OPTIMIZERS: Mapping[str, Row] = {
+    "AdagradParameters": Row(
+        optimizers.Adagrad,
+        {"initial_accumulator": "initial_accumulator_value"},
+        {"accumulators": "Adagrad"},
+    ),
+    "AdamParameters": Row(
+        optimizers.Adam,
+        {
+            "beta1": "beta_1",
+            "beta2": "beta_2",
+            "epsilon": "epsilon",
+            "lazy_adam": "lazy_adam",
+            "sum_inside_sqrt": "sum_inside_sqrt",
+        },
+        {"momenta": "Adam/m", "velocities": "Adam/v"},
+    ),
+    "StochasticGradientDescentParameters": Row(optimizers.SGD),
+    # No engine class yet: refused by name when they are translated.
+    "ProximalAdagradParameters": Row(None),
+    "FtrlParameters": Row(None),
+    "MomentumParameters": Row(None),
+    "RMSPropParameters": Row(None),
+    "AdagradMomentumParameters": Row(None, for_columns=False),
+    "ProximalYogiParameters": Row(None, for_columns=False),
+    "FrequencyEstimatorParameters": Row(None, for_columns=False),
+}
+"""Every legacy optimizer, by class name."""
+
+
+def kind_of(optimizer: Any) -> str | None:
+    """Returns the row's name for a legacy optimizer, stock's or ours; None if there is no row."""
+    names = (kind.__name__ for kind in type(optimizer).__mro__)
+    return next((name for name in names if name in OPTIMIZERS), None)

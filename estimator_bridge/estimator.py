@@ -1,6 +1,6 @@
 """The names of `tf.compat.v1.estimator`, for programs that use TPUs.
 
-    from estimator_bridge import estimator as tf_estimator
+from estimator_bridge import estimator as tf_estimator
 """
 
 from __future__ import annotations

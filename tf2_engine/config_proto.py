@@ -45,7 +45,7 @@ def _add_optimizer(parameters: Any, table: TablePlan) -> None:
         parameters.learning_rate.constant = optimizer.learning_rate
     else:
         parameters.learning_rate.dynamic.tag = table.rate_tag
-    parameters.gradient_accumulation_status = tf_compat.GradientAccumulationStatus.Value(
+    parameters.gradient_accumulation_status = tf_compat.GradientAccumulationStatus.Status.Value(
         "ENABLED" if optimizer.use_gradient_accumulation else "DISABLED"
     )
     _add_limits(

@@ -83,7 +83,9 @@ class TPUEmbedding:
     def plan(self) -> Plan:
         """The plan that the driver runs."""
         if self._plan is None:
-            raise errors.OutOfOrder("The engine is not built yet; `build` or `enqueue` comes first.")
+            raise errors.OutOfOrder(
+                "The engine is not built yet; `build` or `enqueue` comes first."
+            )
         return self._plan
 
     @property
@@ -241,7 +243,9 @@ class TPUEmbedding:
 
     def _output_shapes(self, values: Sequence[Any]) -> list[Shape]:
         return [
-            batch.output_shape(feature.name, feature.max_sequence_length, feature.output_shape, value)
+            batch.output_shape(
+                feature.name, feature.max_sequence_length, feature.output_shape, value
+            )
             for feature, value in zip(self._spec.features, values, strict=True)
         ]
 
@@ -301,6 +305,8 @@ def _make_driver(name: str) -> Driver:
 
 def _as_tensor(value: Any) -> Any:
     # numpy arrays are welcome; everything else is judged where its feature is known.
-    return tf.convert_to_tensor(value) if hasattr(value, "__array__") and not isinstance(
-        value, (tf.Tensor, tf.Variable)
-    ) else value
+    return (
+        tf.convert_to_tensor(value)
+        if hasattr(value, "__array__") and not isinstance(value, (tf.Tensor, tf.Variable))
+        else value
+    )

@@ -46,7 +46,6 @@ class FeaturePlan:
     Attributes:
         output_shape: per-core shape of the activation without `dim`; the first dimension is None
             when batches may differ in size.
-        cells: the number of activations per core, or None.
     """
 
     name: str
@@ -57,6 +56,7 @@ class FeaturePlan:
 
     @property
     def cells(self) -> int | None:
+        """The number of activations per core, or None when the batch size is open."""
         known = [size for size in self.output_shape if size is not None]
         return math.prod(known) if len(known) == len(self.output_shape) else None
 
@@ -187,6 +187,7 @@ def _checked_shape(feature: Any, shape: Shape) -> Shape:
         or any(a not in (None, b) and b is not None for a, b in zip(declared, shape, strict=True))
     ):
         raise errors.InvalidSpec(
-            f"Feature {feature.name!r}: its `output_shape` is {declared}, but the batch has {shape}."
+            f"Feature {feature.name!r}: its `output_shape` is {declared}, but the batch has "
+            f"{shape}."
         )
     return tuple(shape)

@@ -35,6 +35,7 @@ class Table:
 
     @property
     def num_shards(self) -> int:
+        """The number of hosts over which the rows are spread."""
         return len(self.variables[PARAMETERS])
 
     def gather(self, name: str, ids: Any) -> Any:
@@ -42,9 +43,7 @@ class Table:
         shards = self.variables[name]
         if len(shards) == 1:
             return tf.gather(shards[0], ids)
-        return tf.compat.v1.nn.embedding_lookup(
-            list(shards), ids, partition_strategy=self.strategy
-        )
+        return tf.compat.v1.nn.embedding_lookup(list(shards), ids, partition_strategy=self.strategy)
 
     def scatter(self, rows: Mapping[str, Any], ids: Any) -> list[Any]:
         """Overwrites rows; returns the ops.

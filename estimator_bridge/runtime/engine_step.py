@@ -65,6 +65,7 @@ class OncePerGraph:
         self._made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def __call__(self) -> Any:
+        """Returns what the function made in this graph."""
         graph = tf.get_default_graph()
         if graph not in self._made:
             self._made[graph] = self._function()
@@ -152,7 +153,9 @@ class _Embedding:
         )
         multiplier = self._multiplier()
         waits = [rate() for rate in engine.plan.dynamic_rates] if self._training else []
-        with tf.control_dependencies([*waits, self._step, *([] if multiplier is None else [multiplier])]):
+        with tf.control_dependencies(
+            [*waits, self._step, *([] if multiplier is None else [multiplier])]
+        ):
             activations = engine.dequeue()
             activations = tf.nest.map_structure(tf.identity, activations)
         for trap, core in zip(self._traps, _per_core(activations, len(self._traps)), strict=True):
@@ -161,7 +164,9 @@ class _Embedding:
             return None
         gradients = [
             self._sent(trap, core, multiplier)
-            for trap, core in zip(self._traps, _per_core(activations, len(self._traps)), strict=True)
+            for trap, core in zip(
+                self._traps, _per_core(activations, len(self._traps)), strict=True
+            )
         ]
         update = engine.apply_gradients(_listed(gradients))
         if spec.pipeline_execution_with_tensor_core:
@@ -174,8 +179,8 @@ class _Embedding:
             gradient = trap.gradients.get(key)
             if gradient is None:
                 self._settings.notify(
-                    f"Feature {key!r}: the loss has no gradient for its activation; zeros are sent. "
-                    "Optimizers other than SGD may move rows at a zero gradient."
+                    f"Feature {key!r}: the loss has no gradient for its activation; zeros are "
+                    "sent. Optimizers other than SGD may move rows at a zero gradient."
                 )
                 gradient = tf.zeros_like(activation)
             sent[key] = gradient if multiplier is None else gradient * multiplier
@@ -199,7 +204,9 @@ class _Embedding:
         )
         for note in translation.notes:
             self._settings.notify(note)
-        return dataclasses.replace(translation, engine_spec=_once_per_graph(translation.engine_spec))
+        return dataclasses.replace(
+            translation, engine_spec=_once_per_graph(translation.engine_spec)
+        )
 
 
 def _core_inputs(batches: Sequence[Any], legacy: LegacySpec, count: int) -> list[CoreInput]:

@@ -172,7 +172,11 @@ def evaluate(
         stop = [] if steps is None else [StopAfterHook(steps)]
         tf.logging.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
         with _checkpoint_session(
-            step, config, [*step.input_hooks, *hooks, *stop, *step.hooks, final], checkpoint_path, config.evaluation_master
+            step,
+            config,
+            [*step.input_hooks, *hooks, *stop, *step.hooks, final],
+            checkpoint_path,
+            config.evaluation_master,
         ) as session:
             while not session.should_stop():
                 session.run(update)
@@ -195,7 +199,9 @@ def predict(
         step = build()
         wanted = _select(step.predictions, predict_keys)
         all_hooks = [*step.input_hooks, *hooks, *step.hooks]
-        with _checkpoint_session(step, config, all_hooks, checkpoint_path, config.master) as session:
+        with _checkpoint_session(
+            step, config, all_hooks, checkpoint_path, config.master
+        ) as session:
             while not session.should_stop():
                 batch = session.run(wanted)
                 if not yield_single_examples:

@@ -45,7 +45,7 @@ def _concatenated(where: str, tensors: Sequence[Any]) -> tf.Tensor:
     values = [tf.convert_to_tensor(tensor) for tensor in tensors]
     if values[0].shape.rank == 0:
         raise errors.InvalidInput(
-            f"TPUEstimatorSpec.{where} is a scalar; tensors of {len(values)} cores are put together "
-            "along their first axis. Give it one: tf.reshape(value, [1])."
+            f"TPUEstimatorSpec.{where} is a scalar; tensors of {len(values)} cores are put "
+            "together along their first axis. Give it one: tf.reshape(value, [1])."
         )
     return tf.concat(values, 0)

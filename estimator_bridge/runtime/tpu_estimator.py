@@ -282,7 +282,8 @@ class TPUEstimator:
         if on_engine:
             if batch_size is None:
                 raise errors.InvalidInput(
-                    f"`{_BATCH_SIZE_ARGUMENT[mode]}` must be given to run {mode!r} with use_tpu=True."
+                    f"`{_BATCH_SIZE_ARGUMENT[mode]}` must be given to run {mode!r} with "
+                    "use_tpu=True."
                 )
             _check_divisible(_BATCH_SIZE_ARGUMENT[mode], batch_size, cores)
             sizes = (cores.input_batch_size(batch_size), cores.model_batch_size(batch_size))
@@ -294,7 +295,7 @@ class TPUEstimator:
             params = {**self._with_size(sizes[1]), USE_TPU: on_engine}
             return call_model_fn(self._model_fn, features, labels, mode, self._config, params)
 
-        self._announce(mode, on_engine)
+        self._announce(on_engine)
         if not on_engine:
             return build_plain_step(mode, read, model)
         spec = self._embedding_config_spec
@@ -305,15 +306,18 @@ class TPUEstimator:
     def _with_size(self, size: int | None) -> dict[str, Any]:
         return {**self.params, **({} if size is None else {BATCH_SIZE: size})}
 
-    def _announce(self, mode: str, on_engine: bool) -> None:
+    def _announce(self, on_engine: bool) -> None:
         devices = ", ".join(sorted({d.device_type for d in tf.config.list_physical_devices()}))
-        if not on_engine:
-            line = f"use_tpu=False: {mode} runs the model as it is on {devices}; the model's own "
-            line += "optimizer trains the tables."
+        if on_engine:
+            self._tell(
+                f"use_tpu=True: the TF2 embedding engine holds the tables; {self._engine} driver on "
+                f"{devices}, TensorFlow {tf.__version__}, {self._cores.count} TPU core(s) emulated."
+            )
         else:
-            line = f"use_tpu=True: {mode} runs the TF2 embedding engine ({self._engine} driver) on "
-            line += f"{devices}, emulating {self._cores.count} TPU core(s); there is no TPU here."
-        self._tell(line)
+            self._tell(
+                f"use_tpu=False: no embedding engine; the model runs as it is on {devices}, "
+                f"TensorFlow {tf.__version__}, and its own optimizer trains the tables."
+            )
 
     def _tell(self, line: str) -> None:
         """Logs a warning, each once for this estimator."""
@@ -393,8 +397,8 @@ def _refuse_unsupported(**arguments: Any) -> None:
 def _with_model_dir(config: Any, model_dir: str | None) -> Any:
     if model_dir is not None and config.model_dir not in (None, model_dir):
         raise errors.InvalidInput(
-            f"`model_dir` is {model_dir!r}, but the RunConfig has {config.model_dir!r}. Give one of "
-            "them, or the same."
+            f"`model_dir` is {model_dir!r}, but the RunConfig has {config.model_dir!r}. Give one "
+            "of them, or the same."
         )
     chosen = model_dir or config.model_dir
     if chosen is None:

@@ -14,9 +14,7 @@ from tf2_engine.plan import TablePlan
 from tf2_engine.tables import PARAMETERS, VariableFactory
 
 
-def variable_names(
-    legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]
-) -> dict[str, str]:
+def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     """Returns the name of each table's variable, by table name.
 
     Args:
@@ -55,7 +53,10 @@ def table_factory(names: Mapping[str, str]) -> VariableFactory:
     """
 
     def make(
-        table: TablePlan, part: str, shapes: Sequence[tuple[int, int]], initializer: Callable[..., Any]
+        table: TablePlan,
+        part: str,
+        shapes: Sequence[tuple[int, int]],
+        initializer: Callable[..., Any],
     ) -> list[Any]:
         name = names[table.name]
         if part != PARAMETERS:

@@ -141,7 +141,9 @@ def root(x: Any) -> Any:
 def opaque(x: Any) -> Any:
     """Returns x, hidden from graph optimisation, which would reorder arithmetic on constants."""
     x = tf.convert_to_tensor(x)
-    return x if tf.executing_eagerly() else tf.raw_ops.PlaceholderWithDefault(input=x, shape=x.shape)
+    return (
+        x if tf.executing_eagerly() else tf.raw_ops.PlaceholderWithDefault(input=x, shape=x.shape)
+    )
 
 
 def _is_nan(value: Any) -> bool:

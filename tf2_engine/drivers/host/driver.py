@@ -88,9 +88,7 @@ class HostDriver(Driver):
                     for core in batch.occurrences
                 ]
             # A batch for inference ends here; one for training waits for its gradients.
-            kept = _when(
-                batch.training, lambda: self._flight().put(Stage.LOOKED_UP, batch)
-            )
+            kept = _when(batch.training, lambda: self._flight().put(Stage.LOOKED_UP, batch))
             with tf.control_dependencies(_as_ops(tf.nest.flatten(activations))):
                 after = _when(batch.training, self._flush) if self._pending else None
             with tf.control_dependencies(_as_ops([kept, after])):
@@ -118,7 +116,9 @@ class HostDriver(Driver):
 
     def _ready(self) -> Plan:
         if self._plan is None or not self._tables:
-            raise errors.OutOfOrder("The driver is not configured; `configure` and `load` come first.")
+            raise errors.OutOfOrder(
+                "The driver is not configured; `configure` and `load` come first."
+            )
         return self._plan
 
     def _update(
@@ -159,7 +159,8 @@ class HostDriver(Driver):
         for gradient, feature in zip(sent, plan.features * plan.num_cores, strict=True):
             gradient.set_shape([*feature.output_shape, feature.table.dim])
         per_core = [
-            sent[start : start + len(plan.features)] for start in range(0, count, len(plan.features))
+            sent[start : start + len(plan.features)]
+            for start in range(0, count, len(plan.features))
         ]
         return self._update(plan, batch, per_core, taken[size + count :])
 

@@ -79,7 +79,13 @@ def _update_core_by_core(table: Table, per_core: Sequence[Contribution], lr: Any
     # Owners never collide: one pass for all of them. Then one pass per core, in order.
     passes = [
         tuple(
-            tf.concat([tf.boolean_mask(pair[i], mine) for pair, mine in zip(per_core, owned, strict=True)], 0)
+            tf.concat(
+                [
+                    tf.boolean_mask(pair[i], mine)
+                    for pair, mine in zip(per_core, owned, strict=True)
+                ],
+                0,
+            )
             for i in (0, 1)
         )
     ]
@@ -97,7 +103,9 @@ def _update_core_by_core(table: Table, per_core: Sequence[Contribution], lr: Any
 def _update_all_rows(table: Table, ids: Any, g: Any, lr: Any) -> list[Any]:
     done = []
     for shard in range(table.num_shards):
-        old = {name: tf.convert_to_tensor(shards[shard]) for name, shards in table.variables.items()}
+        old = {
+            name: tf.convert_to_tensor(shards[shard]) for name, shards in table.variables.items()
+        }
         dense = table.spread(ids, g, shard)
         for name, value in new_rows(table.plan.optimizer, old, dense, lr).items():
             done.append(table.variables[name][shard].assign(value))

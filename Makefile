@@ -1,0 +1,128 @@
+# Everything runs in environments of its own, made on demand below ENVS; `make help` lists
+# the targets.
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+ENVS ?= .envs
+# Not just found but run: a version manager's stub is found for versions it does not have.
+PYTHON ?= $(shell python3.11 -c 'print("python3.11")' 2>/dev/null || echo python3.10)
+
+VERSIONS := 215 221
+TF_ENVS := $(VERSIONS:%=$(ENVS)/tf%/.ready)
+LINT_ENV := $(ENVS)/lint/.ready
+LINT := $(ENVS)/lint/bin
+
+# The version of TensorFlow that `demo` and `test-one` use.
+TF ?= 221
+# More arguments for pytest (`test-one`) or for the example (`demo`).
+ARGS ?=
+
+QUICK := not full and not soak
+
+.PHONY: help
+help:  ## this list (the default)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "Settings: TF=215|221 (demo, test-one), ARGS='...', PYTHON=python3.10, ENVS=$(ENVS)."
+
+# --- Environments -------------------------------------------------------------------------
+# `.ready` is written last: an environment without it was interrupted, and is made anew.
+
+.PHONY: envs
+envs: $(TF_ENVS) $(LINT_ENV)  ## make the three environments (the other targets do so by need)
+
+$(ENVS)/tf215/.ready: EXTRAS := legacy,test
+$(ENVS)/tf221/.ready: EXTRAS := test
+
+# pip is run by the environment's Python, since a script's first line fails in a long path.
+PIP = $(@D)/bin/python -m pip --disable-pip-version-check
+
+define new_env
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 12))' \
+	    || { echo "$(PYTHON) is not Python 3.10 or 3.11: set PYTHON to one."; exit 1; }
+	@echo "Making $(@D) ..."
+	@rm -rf $(@D)
+	@$(PYTHON) -m venv $(@D)
+endef
+
+$(TF_ENVS): $(ENVS)/tf%/.ready: constraints/tf%.txt setup.cfg setup.py
+	$(new_env)
+	@$(PIP) install -qq -c $< -e '.[$(EXTRAS)]'
+	@touch $@
+
+$(LINT_ENV): constraints/lint.txt
+	$(new_env)
+	@$(PIP) install -qq -r $<
+	@touch $@
+
+# --- Checks -------------------------------------------------------------------------------
+
+.PHONY: test
+test: lint quick  ## lint, and the quick tests on both versions of TensorFlow
+
+# Four targets, so that `make --keep-going` shows what each of them finds.
+.PHONY: lint lint-format lint-rules lint-types lint-imports
+lint: lint-format lint-rules lint-types lint-imports  ## format, rules, types, import directions
+
+lint-format: $(LINT_ENV)
+	$(LINT)/ruff format --check .
+
+lint-rules: $(LINT_ENV)
+	$(LINT)/ruff check .
+
+lint-types: $(LINT_ENV)
+	$(LINT)/mypy
+
+lint-imports: $(LINT_ENV)
+	$(LINT)/lint-imports --no-logo
+
+.PHONY: format
+format: $(LINT_ENV)  ## reformat, and mend what ruff can mend safely
+	$(LINT)/ruff format .
+	$(LINT)/ruff check --fix .
+
+# The two versions run side by side, one core each; what a version prints is kept until it is
+# through. One of them failing does not stop the other.
+both = @$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target
+
+.PHONY: quick test-full soak
+quick: $(TF_ENVS)
+	$(both) $(VERSIONS:%=quick-%)
+
+test-full: $(TF_ENVS)  ## the thorough tests too, on both versions
+	$(both) $(VERSIONS:%=full-%)
+
+soak: $(TF_ENVS)  ## the endurance tests, on both versions
+	$(both) $(VERSIONS:%=soak-%)
+
+quick-%: $(ENVS)/tf%/.ready
+	$(ENVS)/tf$*/bin/python -m pytest -m '$(QUICK)' compat_tests
+
+full-%: $(ENVS)/tf%/.ready
+	$(ENVS)/tf$*/bin/python -m pytest -m 'not soak' compat_tests
+
+soak-%: $(ENVS)/tf%/.ready
+	$(ENVS)/tf$*/bin/python -m pytest -m soak compat_tests
+
+.PHONY: test-one
+test-one: $(ENVS)/tf$(TF)/.ready  ## some tests on one version: make test-one TF=215 ARGS='-k adagrad'
+	$(ENVS)/tf$(TF)/bin/python -m pytest -m '$(QUICK)' $(if $(ARGS),$(ARGS),compat_tests)
+
+# --- The example --------------------------------------------------------------------------
+
+MOVIELENS := examples/movielens
+
+.PHONY: demo
+demo: MODEL_DIR = $(MOVIELENS)/model_dir/tf$(TF)
+demo: $(ENVS)/tf$(TF)/.ready  ## train the MovieLens example, a legacy program run unchanged
+	$(ENVS)/tf$(TF)/bin/python $(MOVIELENS)/fetch.py --data_dir $(MOVIELENS)/data
+	rm -rf $(MODEL_DIR)
+	$(ENVS)/tf$(TF)/bin/estimator-bridge run $(MOVIELENS)/train.py \
+	    --data_dir $(MOVIELENS)/data --model_dir $(MODEL_DIR) --use_tpu $(ARGS)
+
+.PHONY: clean
+clean:  ## remove the environments, caches and builds
+	rm -rf $(ENVS)/tf215 $(ENVS)/tf221 $(ENVS)/lint build dist *.egg-info
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find compat_tests estimator_bridge tf2_engine examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,1 @@
+"""Conformance tests: the engine against references written without reading it."""

@@ -1,0 +1,1 @@
+"""Tests of the references themselves, with numbers worked by hand."""

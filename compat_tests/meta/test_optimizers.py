@@ -1,0 +1,427 @@
+"""Holds each update rule to one or two steps worked by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from compat_tests.references.optimizers import OPTIMIZERS
+
+
+@dataclass(frozen=True)
+class Step:
+    """One element's update, with the arithmetic in a comment beside it."""
+
+    name: str
+    settings: Mapping[str, float]
+    w: float
+    slots: Mapping[str, float]
+    g: float
+    lr: float
+    new_w: float
+    new_slots: Mapping[str, float]
+    note: str = ""
+
+    def __str__(self) -> str:
+        """Names the case in a test report."""
+        return f"{self.name}{' ' + self.note if self.note else ''}"
+
+
+ADAM = {"beta_1": 0.5, "beta_2": 0.75, "epsilon": 4.0, "lazy_adam": True, "sum_inside_sqrt": True}
+FTRL = {
+    "learning_rate_power": -0.5,
+    "l1_regularization_strength": 0.0,
+    "l2_regularization_strength": 0.0,
+    "beta": 0.0,
+    "multiply_linear_by_learning_rate": False,
+    "initial_accumulator_value": 0.1,
+}
+L1_A_QUARTER_L2_ONE = {"l1_regularization_strength": 0.25, "l2_regularization_strength": 1.0}
+ADAGRAD_MOMENTUM = {
+    "momentum": 0.5,
+    "use_nesterov": False,
+    "exponent": 2.0,
+    "beta_2": 1.0,
+    "epsilon": 0.0,
+}
+RMS = {"rho": 0.75, "momentum": 0.5, "epsilon": 6.0}
+PROXIMAL = {
+    "l1_regularization_strength": 2.0,
+    "l2_regularization_strength": 10.0,
+    "initial_accumulator_value": 0.1,
+}
+YOGI = {
+    "beta_1": 0.5,
+    "beta_2": 0.6875,
+    "epsilon": 1.0,
+    "l1_regularization_strength": 1.0,
+    "l2_regularization_strength": 5.0,
+    "initial_accumulator_value": 1e-6,
+}
+FREQUENCY = {"tau": 0.25, "max_delta": 100.0, "outlier_threshold": 2.0, "weight_exponent": 1.0}
+
+# Name and settings; then weight, slots, gradient and rate; then the new weight and slots.
+STEPS = [
+    # 1 - 0.5 * 3
+    Step("SGD", {}, 1, {}, 3, 0.5, -0.5, {}),
+    # a = 7 + 9 = 16; 1 - 0.5 * 3 / 4
+    Step(
+        "Adagrad",
+        {"initial_accumulator_value": 0.1},
+        *(1, {"accumulators": 7}, 3, 0.5),
+        *(0.625, {"accumulators": 16}),
+    ),
+    # a = 16 + 9 = 25; 0.625 - 0.5 * -3 / 5
+    Step(
+        "Adagrad",
+        {"initial_accumulator_value": 0.1},
+        *(0.625, {"accumulators": 16}, -3, 0.5),
+        *(0.925, {"accumulators": 25}),
+        "second step",
+    ),
+    # m = 0.5 * 6 = 3; v = 0.25 * 36 = 9; sqrt(9 + 4^2) = 5; 1 - 1.25 * 3 / 5
+    # Bias correction on step one would make m 6 and v 36.
+    Step(
+        "Adam",
+        ADAM,
+        *(1, {"momenta": 0, "velocities": 0}, 6, 1.25),
+        *(0.25, {"momenta": 3, "velocities": 9}),
+        "epsilon inside",
+    ),
+    # sqrt(9) + 4 = 7; 1 - 1.75 * 3 / 7
+    Step(
+        "Adam",
+        {**ADAM, "sum_inside_sqrt": False},
+        *(1, {"momenta": 0, "velocities": 0}, 6, 1.75),
+        *(0.25, {"momenta": 3, "velocities": 9}),
+        "epsilon outside",
+    ),
+    # m = 0.5 * 8 = 4; v = 0.75 * 12 = 9; sqrt(9 + 16) = 5; 1 - 1.25 * 4 / 5
+    Step(
+        "Adam",
+        ADAM,
+        *(1, {"momenta": 8, "velocities": 12}, 0, 1.25),
+        *(0, {"momenta": 4, "velocities": 9}),
+        "later step, zero gradient",
+    ),
+    # a = 9 + 16 = 25; 5 - 3 = 2; z = 1 + 4 - 2 * 1 / 0.5 = 1; -1 / (5 / 0.5)
+    Step(
+        "FTRL",
+        FTRL,
+        *(1, {"accumulators": 9, "linears": 1}, 4, 0.5),
+        *(-0.1, {"accumulators": 25, "linears": 1}),
+    ),
+    # the same with (0.25 - 1) / (5 / 0.5 + 2 * 1) = -0.75 / 12
+    Step(
+        "FTRL",
+        {**FTRL, **L1_A_QUARTER_L2_ONE},
+        *(1, {"accumulators": 9, "linears": 1}, 4, 0.5),
+        *(-0.0625, {"accumulators": 25, "linears": 1}),
+        "l1 and l2",
+    ),
+    # z = -9 + 4 - 4 = -9; (-0.25 + 9) / 12
+    Step(
+        "FTRL",
+        {**FTRL, **L1_A_QUARTER_L2_ONE},
+        *(1, {"accumulators": 9, "linears": -9}, 4, 0.5),
+        *(8.75 / 12, {"accumulators": 25, "linears": -9}),
+        "l1 and l2, negative linear",
+    ),
+    # |z| = 1 <= l1
+    Step(
+        "FTRL",
+        {**FTRL, "l1_regularization_strength": 1.5},
+        *(1, {"accumulators": 9, "linears": 1}, 4, 0.5),
+        *(0, {"accumulators": 25, "linears": 1}),
+        "l1 above the linear",
+    ),
+    # (0.25 - 1) / ((5 + 1) / 0.5 + 2) = -0.75 / 14
+    Step(
+        "FTRL",
+        {**FTRL, **L1_A_QUARTER_L2_ONE, "beta": 1.0},
+        *(1, {"accumulators": 9, "linears": 1}, 4, 0.5),
+        *(-0.75 / 14, {"accumulators": 25, "linears": 1}),
+        "beta",
+    ),
+    # power 1: 25 - 9 = 16; z = 1 + 4 - 16 / 0.5 = -27; 27 / (25 / 0.5)
+    Step(
+        "FTRL",
+        {**FTRL, "learning_rate_power": -1.0},
+        *(1, {"accumulators": 9, "linears": 1}, 4, 0.5),
+        *(0.54, {"accumulators": 25, "linears": -27}),
+        "power -1",
+    ),
+    # power 0: the powers are 1, so z = 1 + 4 - 0 = 5; -5 / (1 / 0.5)
+    Step(
+        "FTRL",
+        {**FTRL, "learning_rate_power": 0.0},
+        *(1, {"accumulators": 9, "linears": 1}, 4, 0.5),
+        *(-2.5, {"accumulators": 25, "linears": 5}),
+        "power 0",
+    ),
+    # z = 0.5 * 4 + 1 - 2 * 1 = 1; (0.125 - 1) / (5 + 1 + 2 * 0.5 * 1) = -0.875 / 7
+    Step(
+        "FTRL",
+        {
+            **FTRL,
+            **L1_A_QUARTER_L2_ONE,
+            "beta": 1.0,
+            "multiply_linear_by_learning_rate": True,
+        },
+        *(1, {"accumulators": 9, "linears": 1}, 4, 0.5),
+        *(-0.125, {"accumulators": 25, "linears": 1}),
+        "linear times rate",
+    ),
+    # a = 0 + 16; z = 4 - 4 * 1 / 0.5 = -4; 4 / (4 / 0.5): a zero accumulator needs no care
+    Step(
+        "FTRL",
+        FTRL,
+        *(1, {"accumulators": 0, "linears": 0}, 4, 0.5),
+        *(0.5, {"accumulators": 16, "linears": -4}),
+        "zero accumulator",
+    ),
+    # a = 25; s = 4 / 5; m = 0.5 * 0.4 + 0.8 = 1; 1 - 0.5 * 1
+    Step(
+        "AdagradMomentum",
+        ADAGRAD_MOMENTUM,
+        *(1, {"accumulators": 9, "momenta": 0.4}, 4, 0.5),
+        *(0.5, {"accumulators": 25, "momenta": 1}),
+    ),
+    # 0.5 * 1 + 0.8 = 1.3; 1 - 0.5 * 1.3
+    Step(
+        "AdagradMomentum",
+        {**ADAGRAD_MOMENTUM, "use_nesterov": True},
+        *(1, {"accumulators": 9, "momenta": 0.4}, 4, 0.5),
+        *(0.35, {"accumulators": 25, "momenta": 1}),
+        "nesterov",
+    ),
+    # a = 0.75 * 12 + 0.25 * 36 = 18; s = 6 / sqrt(18 + 7) = 1.2; m = 1.2; 1 - 0.5 * 1.2
+    Step(
+        "AdagradMomentum",
+        {**ADAGRAD_MOMENTUM, "beta_2": 0.75, "epsilon": 7.0},
+        *(1, {"accumulators": 12, "momenta": 0}, 6, 0.5),
+        *(0.4, {"accumulators": 18, "momenta": 1.2}),
+        "moving average",
+    ),
+    # exponent 1: s = 4 / 25 = 0.16; m = 0.16; 1 - 0.5 * 0.16
+    Step(
+        "AdagradMomentum",
+        {**ADAGRAD_MOMENTUM, "exponent": 1.0},
+        *(1, {"accumulators": 9, "momenta": 0}, 4, 0.5),
+        *(0.92, {"accumulators": 25, "momenta": 0.16}),
+        "exponent 1",
+    ),
+    # m = 0.5 * 2 + 3 = 4; 1 - 0.25 * 4
+    Step(
+        "Momentum",
+        {"momentum": 0.5, "use_nesterov": False},
+        *(1, {"momenta": 2}, 3, 0.25),
+        *(0, {"momenta": 4}),
+    ),
+    # 1 - 0.25 * 3 - 0.25 * 0.5 * 4
+    Step(
+        "Momentum",
+        {"momentum": 0.5, "use_nesterov": True},
+        *(1, {"momenta": 2}, 3, 0.25),
+        *(-0.25, {"momenta": 4}),
+        "nesterov",
+    ),
+    # ms = 0.75 * 4 + 0.25 * 64 = 19; mom = 0.5 * 2 + 0.5 * 8 / sqrt(25) = 1.8; 1 - 1.8
+    Step(
+        "RMSProp",
+        RMS,
+        *(1, {"ms": 4, "mom": 2}, 8, 0.5),
+        *(-0.8, {"ms": 19, "mom": 1.8}),
+    ),
+    # mg = 0.75 * 4 + 0.25 * 8 = 5; 19 - 25 + 31 = 25; mom and w as above
+    Step(
+        "CenteredRMSProp",
+        {**RMS, "epsilon": 31.0},
+        *(1, {"ms": 4, "mom": 2, "mg": 4}, 8, 0.5),
+        *(-0.8, {"ms": 19, "mom": 1.8, "mg": 5}),
+    ),
+    # a = 25; eta = 0.5 / 5 = 0.1; 1 - 0.1 * 4 = 0.6; (0.6 - 0.1 * 2) / (1 + 0.1 * 10)
+    Step(
+        "ProximalAdagrad",
+        PROXIMAL,
+        *(1, {"accumulators": 9}, 4, 0.5),
+        *(0.2, {"accumulators": 25}),
+    ),
+    # -0.2 - 0.4 = -0.6; -(0.6 - 0.2) / 2
+    Step(
+        "ProximalAdagrad",
+        PROXIMAL,
+        *(-0.2, {"accumulators": 9}, 4, 0.5),
+        *(-0.2, {"accumulators": 25}),
+        "negative",
+    ),
+    # 0.5 - 0.4 = 0.1, less than 0.2
+    Step(
+        "ProximalAdagrad",
+        PROXIMAL,
+        *(0.5, {"accumulators": 9}, 4, 0.5),
+        *(0, {"accumulators": 25}),
+        "shrunk to zero",
+    ),
+    # 0.6 / (1 + 0.1 * 10)
+    Step(
+        "ProximalAdagrad",
+        {**PROXIMAL, "l1_regularization_strength": 0.0},
+        *(1, {"accumulators": 9}, 4, 0.5),
+        *(0.3, {"accumulators": 25}),
+        "l2 only",
+    ),
+    # m = 0.5 * 4 = 2; 4 < 16 so v = 4 + 0.3125 * 16 = 9; eta = 0.8 / (3 + 1) = 0.2;
+    # 1 - 0.2 * 2 = 0.6; (0.6 - 0.2 * 1) / (1 + 0.2 * 5)
+    Step(
+        "ProximalYogi",
+        YOGI,
+        *(1, {"v": 4, "m": 0}, 4, 0.8),
+        *(0.2, {"v": 9, "m": 2}),
+        "v grows",
+    ),
+    # m = 0.5 * 4 + 0.5 * 4 = 4; 21 > 16 so v = 21 - 5 = 16; eta = 1 / (4 + 1) = 0.2;
+    # 1 - 0.2 * 4 = 0.2; (0.2 - 0.2) / 2
+    Step(
+        "ProximalYogi",
+        YOGI,
+        *(1, {"v": 21, "m": 4}, 4, 1.0),
+        *(0, {"v": 16, "m": 4}),
+        "v shrinks",
+    ),
+    # v = g^2 stays 16; eta = 0.2 as above; 3 - 0.8 = 2.2; (2.2 - 0.2) / 2
+    Step(
+        "ProximalYogi",
+        YOGI,
+        *(3, {"v": 16, "m": 4}, 4, 1.0),
+        *(1, {"v": 16, "m": 4}),
+        "v stays",
+    ),
+    # a = 0.75 * 4 + 0.25 * 64 = 19; u = 8 * sqrt(3 + 6) / sqrt(19 + 6) = 4.8;
+    # d = 0.75 * 3 + 0.25 * 23.04 = 8.01; 1 - 0.5 * 4.8
+    Step(
+        "Adadelta",
+        {"rho": 0.75, "epsilon": 6.0},
+        *(1, {"accumulators": 4, "updates": 3}, 8, 0.5),
+        *(-1.4, {"accumulators": 19, "updates": 8.01}),
+    ),
+    # delta = 58 - 50 = 8 < 20; 10 * 0.75 + 8 * 0.25; the gradient of 77 is not read
+    Step(
+        "FrequencyEstimator",
+        FREQUENCY,
+        *(10, {"last_hit_step": 50}, 77, 58),
+        *(9.5, {"last_hit_step": 58}),
+    ),
+    # delta = 20 is the threshold of 2 * 10 itself
+    Step(
+        "FrequencyEstimator",
+        FREQUENCY,
+        *(10, {"last_hit_step": 50}, 0, 70),
+        *(20, {"last_hit_step": 70}),
+        "outlier",
+    ),
+    # delta = 450, held to 100
+    Step(
+        "FrequencyEstimator",
+        FREQUENCY,
+        *(10, {"last_hit_step": 50}, 0, 500),
+        *(100, {"last_hit_step": 500}),
+        "outlier beyond max_delta",
+    ),
+    # delta = 150 < 160, held to 100; 80 * 0.75 + 100 * 0.25
+    Step(
+        "FrequencyEstimator",
+        FREQUENCY,
+        *(80, {"last_hit_step": 50}, 0, 200),
+        *(85, {"last_hit_step": 200}),
+        "held to max_delta",
+    ),
+]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=str)
+def test_one_step_by_hand(step: Step) -> None:
+    """A rule turns the weight and slots into the ones worked by hand, and reads nothing else."""
+    reference = OPTIMIZERS[step.name]
+    reference.check(step.settings)
+    old = {name: np.array([value], float) for name, value in step.slots.items()}
+
+    w, slots = reference.update(
+        np.array([step.w], float), old, np.array([step.g], float), step.lr, step.settings
+    )
+
+    np.testing.assert_allclose(w, [step.new_w], rtol=1e-14, atol=1e-15)
+    assert list(step.new_slots) == list(slots) == list(reference.slot_names)
+    for name, value in step.new_slots.items():
+        np.testing.assert_allclose(slots[name], [value], rtol=1e-14, err_msg=name)
+    assert {name: [value] for name, value in step.slots.items()} == old, "slots were changed"
+
+
+def test_every_optimizer_has_a_step() -> None:
+    """An optimizer cannot be added to the table without a step worked by hand."""
+    assert set() == set(OPTIMIZERS) - {step.name for step in STEPS}
+
+
+def test_adam_twice_by_hand() -> None:
+    """A second Adam step starts from the slots of the first, still uncorrected.
+
+    epsilon 1 outside, lr 0.75, gradients 4 then 0:
+    m = 2, v = 4, w = 1 - 0.75 * 2 / 3 = 0.5
+    m = 1, v = 3, w = 0.5 - 0.75 / (sqrt(3) + 1) = 0.5 - 0.27451905... = 0.22548095...
+    """
+    settings = {**ADAM, "epsilon": 1.0, "sum_inside_sqrt": False}
+    w, slots = np.array([1.0]), {"momenta": np.zeros(1), "velocities": np.zeros(1)}
+    for g, expected in [(4.0, 0.5), (0.0, 0.225480947161671)]:
+        w, slots = OPTIMIZERS["Adam"].update(w, slots, np.array([g]), 0.75, settings)
+        np.testing.assert_allclose(w, [expected], rtol=1e-14)
+
+
+def test_rules_work_element_by_element() -> None:
+    """Every rule treats the columns of a row alone: a row of two cases is the two cases."""
+    for name, reference in OPTIMIZERS.items():
+        step = next(step for step in STEPS if step.name == name)
+        pair = {key: np.array([value, value + 1.0]) for key, value in step.slots.items()}
+        w, g = np.array([step.w, step.w + 2.0]), np.array([step.g, step.g - 1.0])
+
+        both_w, both_slots = reference.update(w, pair, g, step.lr, step.settings)
+
+        for i in range(2):
+            alone = {key: value[i : i + 1] for key, value in pair.items()}
+            one_w, one_slots = reference.update(
+                w[i : i + 1], alone, g[i : i + 1], step.lr, step.settings
+            )
+            assert both_w[i] == one_w[0], name
+            for key, value in one_slots.items():
+                assert both_slots[key][i] == value[0], (name, key)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "expected"),
+    [
+        ("SGD", {}, {}),
+        ("Adagrad", {"initial_accumulator_value": 0.5}, {"accumulators": 0.5}),
+        (
+            "FTRL",
+            {**FTRL, "initial_accumulator_value": 0.25},
+            {"accumulators": 0.25, "linears": 0.0},
+        ),
+        ("Adam", ADAM, {"momenta": 0.0, "velocities": 0.0}),
+        ("AdagradMomentum", ADAGRAD_MOMENTUM, {"accumulators": 0.0, "momenta": 0.0}),
+        ("RMSProp", RMS, {"ms": 0.0, "mom": 0.0}),
+        ("ProximalYogi", YOGI, {"v": 1e-6, "m": 0.0}),
+    ],
+)
+def test_slots_start_as_the_settings_say(
+    name: str, settings: Mapping[str, float], expected: Mapping[str, float]
+) -> None:
+    """Accumulators start at their setting and every other slot at zero."""
+    assert expected == OPTIMIZERS[name].initial_slots(settings)
+
+
+def test_settings_are_neither_missing_nor_extra() -> None:
+    """A rule names the setting it lacks and the one it does not know."""
+    with pytest.raises(ValueError, match=r"lacks \['use_nesterov'\].*know \['nesterov'\]"):
+        OPTIMIZERS["Momentum"].check({"momentum": 0.9, "nesterov": True})

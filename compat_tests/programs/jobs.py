@@ -1,0 +1,81 @@
+"""Runs the click program on the bridge and reads what it left behind."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from compat_tests.programs import clicks
+from estimator_bridge import estimator
+from estimator_bridge.legacy import parameters
+
+BATCH = 16
+
+
+def make(
+    model_dir: str,
+    optimizer: Any = None,
+    *,
+    use_tpu: bool = True,
+    tpu_options: dict[str, Any] | None = None,
+    spec_options: dict[str, Any] | None = None,
+    model_options: dict[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    """Returns a TPUEstimator of the bridge over the click program.
+
+    Args:
+        optimizer: of the tables; Adagrad with rate 0.1 unless given.
+    """
+    columns = clicks.columns()
+    spec = estimator.tpu.experimental.EmbeddingConfigSpec(
+        feature_columns=columns,
+        optimization_parameters=optimizer or parameters.AdagradParameters(0.1),
+        **(spec_options or {}),
+    )
+    model_fn = clicks.make_model_fn(
+        estimator, columns, **{"cross_shard": use_tpu, **(model_options or {})}
+    )
+    return estimator.tpu.TPUEstimator(
+        model_fn=model_fn,
+        use_tpu=use_tpu,
+        config=clicks.run_config(estimator, str(model_dir), **(tpu_options or {})),
+        train_batch_size=BATCH,
+        eval_batch_size=BATCH,
+        predict_batch_size=BATCH,
+        embedding_config_spec=spec,
+        **options,
+    )
+
+
+def saved(job: Any, checkpoint: str | None = None) -> dict[str, np.ndarray]:
+    """Returns every value of a checkpoint, the latest unless given, by name."""
+    reader = tf.train.load_checkpoint(checkpoint or job.latest_checkpoint())
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def first_checkpoint(job: Any) -> str:
+    """Returns the checkpoint that was written before the first step."""
+    return f"{job.model_dir}/model.ckpt-0"
+
+
+def continue_from(checkpoint: str, model_dir: str) -> str:
+    """Makes a model directory that holds one checkpoint; returns it."""
+    os.makedirs(model_dir)
+    name = os.path.basename(checkpoint)
+    for path in glob.glob(f"{checkpoint}.*"):
+        shutil.copy(path, model_dir)
+    with open(os.path.join(model_dir, "checkpoint"), "w") as index:
+        index.write(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n')
+    return model_dir
+
+
+def largest_difference(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> tuple[float, str]:
+    """Returns the largest absolute difference over all variables, and the variable's name."""
+    assert set(a) == set(b), f"only in one of the checkpoints: {sorted(set(a) ^ set(b))}"
+    return max((float(np.max(np.abs(a[n].astype(np.float64) - b[n]))), n) for n in sorted(a))

@@ -1,0 +1,1 @@
+"""Float64 references of the TPU embedding engine, in plain loops."""

@@ -109,8 +109,9 @@ def use_legacy_keras() -> None:
     # TensorFlow decides when the name is first used; from then on it is decided.
     if not tf.keras.layers.Layer.__module__.startswith("tf_keras."):
         raise errors.TooLate(
-            "tf.keras is Keras 3 already, and legacy programs are written in Keras 2. Call `install` "
-            "before tf.keras is first used, or set the environment variable TF_USE_LEGACY_KERAS=1."
+            "tf.keras is Keras 3 already, and legacy programs are written in Keras 2. Call "
+            "`install` before tf.keras is first used, or set the environment variable "
+            "TF_USE_LEGACY_KERAS=1."
         )
 
 

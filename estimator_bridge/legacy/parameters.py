@@ -18,6 +18,7 @@ from estimator_bridge.legacy.checks import (
     POSITIVE,
     Rule,
     check,
+    class_names,
 )
 
 _Class = TypeVar("_Class", bound=type)
@@ -58,7 +59,7 @@ class OptimizationParameters:
 
     def __post_init__(self) -> None:
         limits = (self.clip_gradient_min, self.clip_gradient_max)
-        if not self.use_gradient_accumulation and limits != (None, None):
+        if not self.use_gradient_accumulation and any(limit is not None for limit in limits):
             raise errors.InvalidSpec(
                 f"`{type(self).__name__}`: gradients are clipped (clip_gradient_min={limits[0]}, "
                 f"clip_gradient_max={limits[1]}) after they are accumulated, but "
@@ -257,7 +258,5 @@ class FrequencyEstimatorParameters(OptimizationParameters):
 
 def is_parameters(thing: Any) -> bool:
     """Returns whether a thing is a legacy optimizer, stock's or ours."""
-    names = {kind.__name__ for kind in type(thing).__mro__}
-    return bool(names & {"OptimizationParameters", "_OptimizationParameters"}) and hasattr(
-        thing, "learning_rate"
-    )
+    names = {"OptimizationParameters", "_OptimizationParameters"}
+    return not names.isdisjoint(class_names(thing)) and hasattr(thing, "learning_rate")

@@ -34,6 +34,11 @@ def set_default_quirks(quirks: str) -> None:
     _default_quirks = checked_quirks(quirks)
 
 
+def default_quirks() -> str:
+    """Returns what specs that do not say take for `quirks`."""
+    return _default_quirks
+
+
 def checked_quirks(quirks: str) -> str:
     """Returns `quirks` if it is one of the two words.
 

@@ -310,8 +310,9 @@ class TPUEstimator:
         devices = ", ".join(sorted({d.device_type for d in tf.config.list_physical_devices()}))
         if on_engine:
             self._tell(
-                f"use_tpu=True: the TF2 embedding engine holds the tables; {self._engine} driver on "
-                f"{devices}, TensorFlow {tf.__version__}, {self._cores.count} TPU core(s) emulated."
+                f"use_tpu=True: the TF2 embedding engine holds the tables; {self._engine} driver "
+                f"on {devices}, TensorFlow {tf.__version__}, {self._cores.count} TPU core(s) "
+                "emulated."
             )
         else:
             self._tell(

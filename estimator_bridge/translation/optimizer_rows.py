@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from estimator_bridge.legacy.checks import class_names
 from tf2_engine import optimizers
 
 
@@ -75,5 +76,4 @@ OPTIMIZERS: Mapping[str, Row] = {
 
 def kind_of(optimizer: Any) -> str | None:
     """Returns the row's name for a legacy optimizer, stock's or ours; None if there is no row."""
-    names = (kind.__name__ for kind in type(optimizer).__mro__)
-    return next((name for name in names if name in OPTIMIZERS), None)
+    return next((name for name in class_names(optimizer) if name in OPTIMIZERS), None)

@@ -7,7 +7,7 @@ from typing import Any
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.parameters import is_parameters
-from estimator_bridge.legacy.spec import checked_quirks, is_tensor_core_column
+from estimator_bridge.legacy.spec import checked_quirks, default_quirks, is_tensor_core_column
 from estimator_bridge.translation.legacy_spec import (
     LegacyFeature,
     LegacyOptimizer,
@@ -27,7 +27,7 @@ def read_spec(spec: Any, quirks: str | None = None) -> LegacySpec:
 
     Args:
         spec: an `EmbeddingConfigSpec`, of stock or ours.
-        quirks: overrides the spec's; stock's specs have none and count as "documented".
+        quirks: overrides the spec's; stock's specs have none, and take the default of the process.
 
     Raises:
         WrongType: a column has no table on a TPU.
@@ -56,7 +56,7 @@ def read_spec(spec: Any, quirks: str | None = None) -> LegacySpec:
         gradient_multiplier_fn=spec.experimental_gradient_multiplier_fn,
         partition_strategy=spec.partition_strategy,
         profile_data_directory=spec.profile_data_directory or None,
-        quirks=checked_quirks(quirks or str(getattr(spec, "quirks", "documented"))),
+        quirks=checked_quirks(quirks or str(getattr(spec, "quirks", default_quirks()))),
         tensor_core_columns=tuple(
             read_tensor_core_column(column)
             for column in tensor_core

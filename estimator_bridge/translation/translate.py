@@ -240,20 +240,23 @@ def _clipping_note(legacy: LegacySpec) -> str:
 
 
 def _update_notes(table: LegacyTable, legacy: LegacySpec) -> Iterator[str]:
-    where = f"Table {table.name!r}: "
-    optimizer = table.optimizer or legacy.optimizer
     if table.learning_rate is not None and not table.learning_rate:
         yield (
-            f"{where}`learning_rate`={table.learning_rate} counts as unset, as in stock; the rate "
-            "of the optimizer is used."
+            f"Table {table.name!r}: `learning_rate`={table.learning_rate} counts as unset, as in "
+            "stock; the rate of the optimizer is used."
         )
+    optimizer = table.optimizer or legacy.optimizer
     if optimizer is None:
         return
+    # An optimizer of all tables is spoken of once.
+    where = (
+        f"Table {table.name!r}: `{optimizer.kind}`" if table.optimizer else f"`{optimizer.kind}`"
+    )
     decay = optimizer.settings.get("weight_decay_factor")
     if decay is not None and not decay:
-        yield f"{where}`weight_decay_factor`={decay} counts as unset, as in stock."
+        yield f"{where}: `weight_decay_factor`={decay} counts as unset, as in stock."
     if optimizer.settings.get("multiply_weight_decay_factor_by_learning_rate") and not decay:
         yield (
-            f"{where}`multiply_weight_decay_factor_by_learning_rate` has no effect without a "
+            f"{where}: `multiply_weight_decay_factor_by_learning_rate` has no effect without a "
             "`weight_decay_factor`."
         )

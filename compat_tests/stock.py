@@ -1,0 +1,117 @@
+"""The tests' seam to stock TPUEstimator: imported on TensorFlow 2.15 only.
+
+Nothing of stock is copied here; its own classes and functions are called, without a TPU.
+"""
+
+from __future__ import annotations
+
+import collections
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tensorflow.python.tpu import tpu_embedding
+from tensorflow_estimator.python.estimator import model_fn, run_config
+from tensorflow_estimator.python.estimator.tpu import (
+    _tpu_estimator_embedding,
+    tpu_config,
+    tpu_estimator,
+)
+
+CLASSES = types.SimpleNamespace(
+    **{name: kind for name, kind in vars(tpu_embedding).items() if name.endswith("Parameters")},
+    TableConfig=tpu_embedding.TableConfig,
+    FeatureConfig=tpu_embedding.FeatureConfig,
+    EmbeddingConfigSpec=_tpu_estimator_embedding.EmbeddingConfigSpec,
+    BaseRunConfig=run_config.RunConfig,
+    RunConfig=tpu_config.RunConfig,
+    TPUConfig=tpu_config.TPUConfig,
+    InputPipelineConfig=tpu_config.InputPipelineConfig,
+    ModeKeys=model_fn.ModeKeys,
+    EstimatorSpec=model_fn.EstimatorSpec,
+    TPUEstimatorSpec=tpu_estimator.TPUEstimatorSpec,
+)
+"""Stock's legacy classes, by the names that ours have too."""
+
+
+def embedding(spec: Any, *, training: bool, batch_size: int, num_hosts: int, num_cores: int) -> Any:
+    """Returns stock's legacy `TPUEmbedding` of a spec, as TPUEstimator makes it for one mode.
+
+    Args:
+        batch_size: samples of the global batch.
+        num_cores: on all hosts together.
+    """
+    tables, features = spec.table_to_config_dict, spec.feature_to_config_dict
+    if spec.feature_columns:
+        tables, features = _tpu_estimator_embedding.get_configs_from_feature_columns(
+            spec.feature_columns
+        )
+    return tpu_embedding.TPUEmbedding(
+        tables,
+        features,
+        batch_size,
+        tpu_embedding.TRAINING if training else tpu_embedding.INFERENCE,
+        master=None,
+        optimization_parameters=spec.optimization_parameters if training else None,
+        pipeline_execution_with_tensor_core=spec.pipeline_execution_with_tensor_core,
+        partition_strategy=spec.partition_strategy,
+        profile_data_directory=spec.profile_data_directory,
+        # Takes the place of asking a TPU what there is.
+        device_config=tpu_embedding.DeviceConfig(num_hosts, num_cores, "/job:worker"),
+    )
+
+
+def config_proto(
+    spec: Any, *, training: bool, batch_size: int, num_hosts: int, num_cores: int
+) -> Any:
+    """Returns stock's TPUEmbeddingConfiguration of a spec."""
+    made = embedding(
+        spec,
+        training=training,
+        batch_size=batch_size,
+        num_hosts=num_hosts,
+        num_cores=num_cores,
+    )
+    return made.config_proto
+
+
+def lookups(spec: Any) -> list[tuple[str, str]]:
+    """Returns stock's features in the order of the device, and how each is combined."""
+    made = embedding(spec, training=False, batch_size=1, num_hosts=1, num_cores=1)
+    features = [key for keys in made.table_to_features_dict.values() for key in keys]
+    return list(zip(features, made._combiners, strict=True))
+
+
+def split_inputs(
+    spec: Any, features: Mapping[str, Any], *, num_cores: int, batch_size: int
+) -> tuple[dict[str, Any], list[Mapping[str, Any]]]:
+    """Returns what stock leaves of a batch's features, and each core's enqueued data by feature.
+
+    Args:
+        batch_size: samples in `features`, for all the cores together.
+    """
+    made = embedding(spec, training=True, batch_size=batch_size, num_hosts=1, num_cores=num_cores)
+    context = types.SimpleNamespace(
+        embedding_config=types.SimpleNamespace(tpu_embedding=made),
+        tensor_core_embedding_columns=spec.tensor_core_feature_columns or (),
+        batch_size_for_input_fn=batch_size,
+    )
+    rest, _, enqueued = _tpu_estimator_embedding.split_inputs(
+        context, collections.OrderedDict(features), None, num_cores
+    )
+    return dict(rest), list(enqueued)
+
+
+def slot_names(parameters: Any, variable: str) -> tuple[str, ...]:
+    """Returns the checkpoint names that stock gives the slots of a variable."""
+    names = _tpu_estimator_embedding._get_slot_variable_names("", variable, parameters)
+    return tuple(names or ())
+
+
+def raised(function: Callable[..., Any], *args: Any, **settings: Any) -> type[Exception] | None:
+    """Returns the class of the exception that a call raises, or None."""
+    try:
+        function(*args, **settings)
+    except Exception as error:
+        return type(error)
+    return None

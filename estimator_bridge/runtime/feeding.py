@@ -104,7 +104,14 @@ def _read(input_fn: Callable[[], Any], count: int) -> tuple[list[Batch], list[An
                 )
             return [_features_and_labels(given)], []
         iterator = tf.data.make_initializable_iterator(given)
-        batches = [_features_and_labels(iterator.get_next()) for _ in range(count)]
+        batches: list[Batch] = []
+        before: list[Any] = []
+        for _ in range(count):
+            # One after the other: ops of one step run in any order, and core 0 comes first.
+            with tf.control_dependencies(before):
+                batch = iterator.get_next()
+            before = tf.nest.flatten(batch, expand_composites=True)
+            batches.append(_features_and_labels(batch))
     return batches, [IteratorHook(iterator)]
 
 

@@ -6,6 +6,7 @@ Nothing else in the project imports `tensorflow.python`, `tensorflow.core` or ke
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -23,6 +24,14 @@ from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
 from tensorflow.python.tpu import feature_column as _tpu_feature_column
 from tensorflow.python.tpu import tpu_function as _tpu_function
 from tensorflow.python.training import training_util as _training_util
+
+TESTED = ("2.15", "2.21")
+if ".".join(tf.__version__.split(".")[:2]) not in TESTED:
+    logging.getLogger(__name__).warning(
+        "TensorFlow %s: this project is tested with %s; others should work, but check the results.",
+        tf.__version__,
+        " and ".join(TESTED),
+    )
 
 TPUEmbeddingConfiguration = _configuration.TPUEmbeddingConfiguration
 GradientAccumulationStatus = _optimization.GradientAccumulationStatus

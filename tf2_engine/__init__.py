@@ -10,29 +10,65 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tf2_engine.embedding import TPUEmbedding
-    from tf2_engine.optimizers import OPTIMIZERS, SGD, Adagrad, Adam, Optimizer
+    from tf2_engine.optimizers import (
+        FTRL,
+        OPTIMIZERS,
+        SGD,
+        Adadelta,
+        Adagrad,
+        AdagradMomentum,
+        Adam,
+        CenteredRMSProp,
+        FrequencyEstimator,
+        MDLAdagradLight,
+        Momentum,
+        Optimizer,
+        ProximalAdagrad,
+        ProximalYogi,
+        RMSProp,
+    )
     from tf2_engine.specs import EngineSpec, FeatureSpec, TableSpec
 
 _HOME = {
     "TPUEmbedding": "embedding",
     "OPTIMIZERS": "optimizers",
+    "FTRL": "optimizers",
     "SGD": "optimizers",
+    "Adadelta": "optimizers",
     "Adagrad": "optimizers",
+    "AdagradMomentum": "optimizers",
     "Adam": "optimizers",
+    "CenteredRMSProp": "optimizers",
+    "FrequencyEstimator": "optimizers",
+    "MDLAdagradLight": "optimizers",
+    "Momentum": "optimizers",
     "Optimizer": "optimizers",
+    "ProximalAdagrad": "optimizers",
+    "ProximalYogi": "optimizers",
+    "RMSProp": "optimizers",
     "EngineSpec": "specs",
     "FeatureSpec": "specs",
     "TableSpec": "specs",
 }
 
 __all__ = [
+    "FTRL",
     "OPTIMIZERS",
     "SGD",
+    "Adadelta",
     "Adagrad",
+    "AdagradMomentum",
     "Adam",
+    "CenteredRMSProp",
     "EngineSpec",
     "FeatureSpec",
+    "FrequencyEstimator",
+    "MDLAdagradLight",
+    "Momentum",
     "Optimizer",
+    "ProximalAdagrad",
+    "ProximalYogi",
+    "RMSProp",
     "TPUEmbedding",
     "TableSpec",
 ]

@@ -63,20 +63,25 @@ class Occurrences:
         )
 
 
-def output_shape(
-    name: str, max_sequence_length: int, declared: tuple[int | None, ...] | None, value: Any
-) -> tuple[int | None, ...]:
+_KINDS = (tf.Tensor, tf.Variable, tf.SparseTensor, tf.RaggedTensor)
+
+
+def output_shape(name: str, max_sequence_length: int, value: Any) -> tuple[int | None, ...]:
     """Returns the shape of the activation, without `dim`, that a batch leads to.
 
     Args:
-        declared: the shape that the spec asks for; it wins.
+        max_sequence_length: of the feature; 0 where it has an output shape of its own.
         value: a Tensor, SparseTensor or RaggedTensor of ids.
 
     Raises:
+        WrongType: `value` is no tensor.
         InvalidInput: the rank of `value` is not possible.
     """
-    if declared is not None and None not in declared:
-        return declared
+    if not isinstance(value, _KINDS):
+        raise errors.WrongType(
+            f"Feature {name!r}: ids must be a Tensor, SparseTensor or RaggedTensor, got "
+            f"{type(value).__name__}."
+        )
     if isinstance(value, tf.RaggedTensor):
         if value.ragged_rank != 1 or value.shape.rank != 2:
             raise errors.InvalidInput(
@@ -120,7 +125,7 @@ def read_ids(feature: FeaturePlan, value: Any, weight: Any) -> RawIds:
             another kind than the ids.
         InvalidInput: weights for dense ids.
     """
-    if not isinstance(value, (tf.Tensor, tf.Variable, tf.SparseTensor, tf.RaggedTensor)):
+    if not isinstance(value, _KINDS):
         raise errors.WrongType(
             f"{feature.where}: ids must be a Tensor, SparseTensor or RaggedTensor, got "
             f"{type(value).__name__}."
@@ -161,7 +166,7 @@ def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") 
         InvalidInput: the batch does not fit the feature's output shape.
     """
     cell, num_cells, keep = _CELLS[raw.kind](feature, raw)
-    ids, weight = raw.ids, raw.weight
+    ids, weight = _after(_size_checks(feature, raw), raw.ids), raw.weight
     if raw.kind == "ragged" and keep is not None:
         weight = None  # a ragged sequence has one id per position: nothing to weigh or combine
     if out_of_range == "drop":
@@ -203,6 +208,25 @@ def _check_weight(feature: FeaturePlan, value: Any, weight: Any) -> None:
             f"{feature.where}: weights must be of the same kind as the ids, a "
             f"{type(value).__name__}, got {type(weight).__name__}."
         )
+    if not (weight.dtype.is_floating or weight.dtype.is_integer):
+        raise errors.WrongType(
+            f"{feature.where}: weights must be numbers, got {weight.dtype.name}."
+        )
+
+
+def _size_checks(feature: FeaturePlan, raw: RawIds) -> list[Any]:
+    """Returns checks of what only the run can tell: that the batch has the size that is planned."""
+    samples = tf.get_static_value(raw.num_samples)
+    if feature.cells is None or samples is not None:
+        return []
+    planned, found = feature.output_shape[0], raw.num_samples
+    if raw.kind == "dense":
+        planned, found = feature.cells, tf.size(raw.ids, out_type=tf.int64)
+    fits = tf.equal(found, tf.constant(planned, tf.int64))
+    if raw.kind == "ragged":
+        fits = fits | tf.equal(found, tf.constant(feature.cells, tf.int64))
+    message = f"{feature.where}: the engine is built for {planned} samples, but this batch has"
+    return [tf.debugging.Assert(fits, [message, found])]
 
 
 def _num_cells(feature: FeaturePlan, raw: RawIds) -> Any:

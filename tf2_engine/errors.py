@@ -6,6 +6,10 @@ from __future__ import annotations
 class EngineError(Exception):
     """Base of everything the engine raises on purpose."""
 
+    # AutoGraph rebuilds an exception that passes a tf.function in its own type only if it is made
+    # exactly as a plain Exception is.
+    __init__ = Exception.__init__
+
 
 class InvalidSpec(EngineError, ValueError):
     """A table, feature or optimizer setting cannot be honoured; the message names it."""
@@ -21,3 +25,7 @@ class WrongType(EngineError, TypeError):
 
 class OutOfOrder(EngineError, RuntimeError):
     """A call came at a moment at which it is not possible; the message names the call due."""
+
+
+class ControlFlow(EngineError, RuntimeError):
+    """A call inside control flow that cannot be made there."""

@@ -110,6 +110,9 @@ def make_plan(
     Raises:
         InvalidSpec: an output shape contradicts the spec; the message names the feature.
     """
+    for name, number in (("num_hosts", num_hosts), ("num_cores", num_cores)):
+        if number < 1:
+            raise errors.InvalidSpec(f"`{name}` must be at least 1, got {number}.")
     if num_cores % num_hosts:
         raise errors.InvalidSpec(f"{num_cores} cores cannot be spread over {num_hosts} hosts.")
     rates = _dynamic_rates(spec)
@@ -134,7 +137,8 @@ def make_plan(
             name=feature.name,
             table=tables[feature.table],
             output_shape=_checked_shape(feature, shape),
-            max_sequence_length=feature.max_sequence_length,
+            # A shape of one's own says how many positions there are.
+            max_sequence_length=0 if feature.output_shape else feature.max_sequence_length,
             send_name=feature.send_name,
         )
         for feature, shape in zip(spec.features, output_shapes, strict=True)

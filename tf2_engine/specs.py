@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf2_engine import errors, sharding
-from tf2_engine.optimizers import OPTIMIZERS, Optimizer
+from tf2_engine.optimizers import OPTIMIZERS, SGD, Optimizer
 
 COMBINERS = ("sum", "mean", "sqrtn")
 OUT_OF_RANGE = ("error", "drop")
@@ -32,8 +32,9 @@ class TableSpec:
         combiner: how the rows of one sample are reduced: "sum"; "mean", scaled by
             1 / sum of weights; "sqrtn", scaled by 1 / sqrt(sum of squared weights).
         optimizer: how rows are updated; None takes the engine's.
-        initializer: called as `initializer(shape, dtype=tf.float32)`; None is a truncated normal
-            of standard deviation 1 / sqrt(dim).
+        initializer: called as `initializer(shape, dtype=tf.float32)`; None is what the optimizer
+            wants rows to start with, or else a truncated normal of standard deviation
+            1 / sqrt(dim).
         hot_id_replication: asks a TPU to keep frequent rows on every core. Numerically neutral.
 
     Raises:
@@ -69,6 +70,18 @@ class TableSpec:
                 f"Table {self.name!r}: {self.optimizer!r} is not an optimizer of this engine; "
                 f"known: {', '.join(OPTIMIZERS)}."
             )
+        if self.optimizer is not None:
+            self._suit(self.optimizer)
+
+    def _suit(self, optimizer: Optimizer) -> None:
+        if optimizer.only_dim not in (None, self.dim):
+            raise errors.InvalidSpec(
+                f"Table {self.name!r}: with `{type(optimizer).__name__}` the `dim` must be "
+                f"{optimizer.only_dim}, got {self.dim}."
+            )
+        start = optimizer.row_initial_value
+        if self.initializer is None and start is not None:
+            object.__setattr__(self, "initializer", tf.compat.v1.constant_initializer(start))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,6 +142,8 @@ class EngineSpec:
         if self.structure is None:
             by_name = {feature.name: i for i, feature in enumerate(self.features)}
             object.__setattr__(self, "structure", by_name)
+        if not self.features:
+            raise errors.InvalidSpec("There is no feature; give at least one.")
         names = [table.name for table in self.tables]
         _refuse_repeated("table", names)
         _refuse_repeated("feature", [feature.name for feature in self.features])
@@ -157,6 +172,24 @@ class EngineSpec:
                 f"`out_of_range_ids` must be one of {', '.join(OUT_OF_RANGE)}, got "
                 f"{self.out_of_range_ids!r}."
             )
+
+
+NO_UPDATES = SGD(learning_rate=1.0)
+"""Stands for the optimizer of a table that is only looked up, as in stock's inference mode."""
+
+
+def table_configs(feature_config: Any) -> list[Any]:
+    """Returns the distinct table configs of a nest of FeatureConfigs, in order of first use."""
+    tables: dict[int, Any] = {}
+    for config in tf.nest.flatten(feature_config):
+        tables.setdefault(id(config.table), config.table)
+    return list(tables.values())
+
+
+def has_optimizers(feature_config: Any, optimizer: Any) -> bool:
+    """Returns whether every table has an optimizer, its own or the given one."""
+    configs = [config for config in tf.nest.flatten(feature_config) if hasattr(config, "table")]
+    return optimizer is not None or all(config.table.optimizer is not None for config in configs)
 
 
 def from_feature_config(feature_config: Any, optimizer: Any = None, **options: Any) -> EngineSpec:
@@ -229,12 +262,12 @@ def _read_table(config: Any, position: int, optimizer: Any) -> TableSpec:
 
 def _read_feature(config: Any, position: int, table: TableSpec) -> FeatureSpec:
     assert table.name is not None
-    shape = config.output_shape
+    shape = tf.TensorShape(config.output_shape)
     return FeatureSpec(
         name=config.name or f"feature_{position}",
         table=table.name,
         max_sequence_length=config.max_sequence_length,
-        output_shape=None if shape is None else tuple(tf.TensorShape(shape).as_list()),
+        output_shape=None if shape.rank is None else tuple(shape.as_list()),
         send_name=bool(config.name),
     )
 

@@ -28,6 +28,11 @@ def flatten(structure: Any, value: Any, what: str) -> list[Any]:
                 f"`{what}` must have exactly the features {sorted(structure, key=str)}; missing: "
                 f"{sorted(missing, key=str)}, unknown: {sorted(extra, key=str)}."
             )
+    if not _same_kind(structure, value):
+        raise errors.InvalidInput(
+            f"`{what}` does not have the structure of the feature config, which is a "
+            f"{type(structure).__name__}, but is a {type(value).__name__}."
+        )
     try:
         tf.nest.assert_same_structure(structure, value, check_types=False)
     except (TypeError, ValueError) as error:
@@ -40,6 +45,34 @@ def flatten(structure: Any, value: Any, what: str) -> list[Any]:
     for position, leaf in zip(positions, leaves, strict=True):
         ordered[position] = leaf
     return ordered
+
+
+def flatten_shapes(structure: Any, value: Any, what: str) -> list[Any]:
+    """Returns shapes in feature order; as `flatten`, but tuples and lists of sizes are leaves."""
+    return flatten(structure, _shapes_as_leaves(structure, value), what)
+
+
+def _shapes_as_leaves(structure: Any, value: Any) -> Any:
+    if not tf.nest.is_nested(structure):
+        return tf.TensorShape(value) if value is not None else None
+    if isinstance(structure, Mapping) and isinstance(value, Mapping):
+        return {
+            key: _shapes_as_leaves(structure[key], part) if key in structure else part
+            for key, part in value.items()
+        }
+    if isinstance(value, (list, tuple)) and len(value) == len(structure):
+        parts = [
+            _shapes_as_leaves(inner, part) for inner, part in zip(structure, value, strict=True)
+        ]
+        return type(structure)(parts) if isinstance(structure, (list, tuple)) else parts
+    return value
+
+
+def _same_kind(structure: Any, value: Any) -> bool:
+    """Whether both are dicts, or both sequences, or both neither."""
+    return isinstance(structure, Mapping) == isinstance(value, Mapping) and isinstance(
+        structure, (list, tuple)
+    ) == isinstance(value, (list, tuple))
 
 
 def pack(structure: Any, values: Sequence[Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf2_engine import sharding
+from tf2_engine import sharding, tf_compat
 from tf2_engine.plan import Plan, TablePlan, shard_shapes
 
 PARAMETERS = "parameters"
@@ -129,8 +129,8 @@ def _variables(
 ) -> list[tf.Variable]:
     base = table.name if name == PARAMETERS else f"{table.name}/{name}"
     return [
-        tf.Variable(
-            lambda shape=shape: initializer(shape, dtype=tf.float32),
+        tf_compat.plain_variable(
+            initial_value=lambda shape=shape: initializer(shape, dtype=tf.float32),
             trainable=False,
             dtype=tf.float32,
             name=f"{base}_{shard}",

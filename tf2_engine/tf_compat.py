@@ -148,3 +148,208 @@ def summary_writer_initializers() -> list[tf.Operation]:
     from tensorflow.python.ops import summary_ops_v2
 
     return list(summary_ops_v2.summary_writer_initializer_op())
+
+
+def tpu_computation_graph() -> tf.Graph | None:
+    """Returns the graph in which the TPU computation that is being traced began, or None.
+
+    It is another than the default graph once control flow or a tf.function was entered since.
+    """
+    from tensorflow.python.tpu import tpu_replication
+
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        context = graph._get_control_flow_context()
+        while context is not None:
+            if isinstance(context, tpu_replication.TPUReplicateContext):
+                return graph
+            context = context.outer_context
+        graph = getattr(graph, "outer_graph", None)
+    return None
+
+
+def name_embedding_op(op: tf.Operation, name: str) -> None:
+    """Puts the attribute on an op by which graph rewrites pair enqueue, receive and send ops."""
+    op._set_attr("_tpu_embedding_layer", tf.compat.v1.AttrValue(s=name.encode()))
+
+
+def tpu_devices(strategy: Any) -> tuple[list[list[str]], int | None]:
+    """Returns a TPUStrategy's devices, [replica][core], and the cores per replica.
+
+    The latter is None unless the strategy was made with a device assignment: the device is told
+    about model parallelism only then, even when a replica has one core.
+    """
+    extended = strategy.extended
+    devices = getattr(extended, "_tpu_devices", None)
+    if devices is None:  # A strategy that stands in for a TPU's.
+        devices = [[device] for device in extended.worker_devices]
+    assignment = getattr(extended, "_device_assignment", None)
+    return (
+        [[str(device) for device in replica] for replica in devices],
+        assignment.num_cores_per_replica if assignment else None,
+    )
+
+
+def in_saved_model_export() -> bool:
+    """Whether a function is being traced for a SavedModel, which holds no queues and no drivers."""
+    from tensorflow.python.saved_model import save_context
+
+    return not tf.executing_eagerly() and bool(save_context.in_save_context())
+
+
+class SavedTensor(tf.__internal__.tracking.AutoTrackable):
+    """What a checkpoint holds as one float32 variable, whatever it is made of.
+
+    Subclasses override `slices`, `restore` and `snapshot`.
+    """
+
+    _self_setattr_tracking = False  # its attributes are no part of the checkpoint
+
+    def slices(self) -> list[Any]:
+        """Returns the parts to write and to read, each with three attributes.
+
+        `spec`, which part it is, as `tf.Variable.SaveSliceInfo.spec` writes it ("" is the whole);
+        `read`, a function that returns its value when it is about to be written; `device`, where
+        the value is.
+        """
+        raise NotImplementedError
+
+    def restore(self, values: list[Any]) -> Any:
+        """Takes over the values of the parts; returns an op in a graph."""
+        raise NotImplementedError
+
+    def snapshot(self, old: Any) -> SavedTensor:
+        """Returns a copy that later steps leave alone; `old`, if not None, is brought up to date.
+
+        An asynchronous checkpoint is written from such a copy.
+        """
+        raise NotImplementedError
+
+    # Not the newer `_serialize_to_tensors`: its restore hands over the first of several slices
+    # only (TrackableSaveable.restore in saveable_object_util.py, 2.15 and 2.21).
+    def _gather_saveables_for_checkpoint(self) -> dict[str, Callable[..., Any]]:
+        from tensorflow.python.training.saving import saveable_object
+
+        class Saveable(saveable_object.SaveableObject):
+            def __init__(self, owner: SavedTensor, name: str) -> None:
+                self._owner = owner
+                specs = [
+                    saveable_object.SaveSpec(
+                        part.read, part.spec, name, dtype=tf.float32, device=part.device
+                    )
+                    for part in owner.slices()
+                ]
+                super().__init__(owner, specs, name)
+
+            def restore(self, restored_tensors: Any, restored_shapes: Any) -> Any:
+                return self._owner.restore(list(restored_tensors))
+
+        return {"VARIABLE_VALUE": lambda name="": Saveable(self, name)}
+
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        object_map[self] = self.snapshot(object_map.get(self))
+
+
+def checkpoint_node(children: dict[str, Any]) -> Any:
+    """Returns a trackable that is nothing but its children."""
+    node = tf.__internal__.tracking.AutoTrackable()
+    for name, child in children.items():
+        node._track_trackable(child, name)
+    return node
+
+
+class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
+    """An object that checkpoints take for stock's TPUEmbedding; it shares nothing else with it.
+
+    What TensorFlow runs before a TPUEmbedding is saved and after it is restored belongs to a saver
+    that is registered for instances of the class, and a checkpoint names that saver. Without the
+    name, a stock engine that is built already would restore its variables and leave the rows on
+    its TPU as they were; with a name of our own, stock could not restore at all. Hence a subclass,
+    whose base is never constructed.
+    """
+
+    _self_setattr_tracking = False  # what is tracked is named in `_track`
+    # Read where an asynchronous checkpoint makes the copy below.
+    _feature_config: Any = None
+    _table_config: Any = ()
+    _pipeline_execution_with_tensor_core = False
+
+    def _before_save(self) -> Any:
+        """Runs before the variables are written."""
+        raise NotImplementedError
+
+    def _after_restore(self) -> Any:
+        """Runs after the variables were restored."""
+        raise NotImplementedError
+
+    def _exported(self) -> dict[str, tf.Variable]:
+        """Returns what a SavedModel holds."""
+        raise NotImplementedError
+
+    def _track(self, name: str, child: Any) -> None:
+        """Makes `child` part of checkpoints; a restore that came before it reaches it now."""
+        self._track_trackable(child, name, overwrite=True)
+
+    def _retrieve_variables(self) -> None:
+        if not in_saved_model_export():
+            self._before_save()
+
+    # An asynchronous checkpoint retrieves after it has copied the variables, which is too late for
+    # variables; but it comes to the engine before it comes to the tables.
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        self._before_save()
+
+    def _load_variables(self) -> None:
+        if not in_saved_model_export():
+            self._after_restore()
+
+    def _trackable_children(self, save_type: str = "checkpoint", **kwargs: Any) -> dict[str, Any]:
+        if save_type == "savedmodel":
+            return self._exported()
+        return dict(super()._trackable_children(save_type, **kwargs))
+
+    def _create_copy_for_async_checkpoint(self, **_: Any) -> Any:
+        return _SilentEmbedding()
+
+
+class _SilentEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
+    # Stands for an engine while copies of its tables are written: nothing is to be run then.
+    def __init__(self) -> None:
+        pass
+
+    def _retrieve_variables(self) -> None:
+        pass
+
+    def _load_variables(self) -> None:
+        pass
+
+
+def flatten_with_paths(structure: Any) -> list[tuple[tuple[Any, ...], Any]]:
+    """Returns the leaves of a nest, each with the keys and positions that lead to it."""
+    from tensorflow.python.util import nest
+
+    return list(nest.flatten_with_tuple_paths(structure))
+
+
+def per_replica(values: tuple[Any, ...]) -> Any:
+    """Returns one value per replica as the distributed value that strategies pass around."""
+    from tensorflow.python.distribute import values as distribute_values
+
+    return distribute_values.PerReplica(values)
+
+
+def plain_variable(**arguments: Any) -> tf.Variable:
+    """Makes one resource variable, whatever strategy is in scope.
+
+    Under MirroredStrategy `tf.Variable` makes a copy per replica; a table is one.
+    """
+    from tensorflow.python.ops import resource_variable_ops
+
+    return resource_variable_ops.ResourceVariable(**arguments)
+
+
+def in_save_context() -> bool:
+    """Whether a SavedModel is being written."""
+    from tensorflow.python.saved_model import save_context
+
+    return bool(save_context.in_save_context())

@@ -145,8 +145,8 @@ class _Embedding:
             training=self._training,
             variable_factory=table_factory(names),
         )
-        engine.build(self._translation.output_shapes)
-        engine.enqueue(
+        engine.build_for(self._translation.output_shapes)
+        enqueued = engine.enqueue(
             _listed([part.ids for part in self._inputs]),
             _listed([part.weights for part in self._inputs]),
             training=self._training,
@@ -169,9 +169,9 @@ class _Embedding:
             )
         ]
         update = engine.apply_gradients(_listed(gradients))
-        if spec.pipeline_execution_with_tensor_core:
+        if spec.pipeline_execution_with_tensor_core or spec.profile_data_directory:
             self.before_save = engine.retrieve()
-        return update
+        return tf.group(update, enqueued)
 
     def _sent(self, trap: Trap, activations: Mapping[str, Any], multiplier: Any) -> dict[str, Any]:
         sent = {}

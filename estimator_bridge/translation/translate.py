@@ -140,7 +140,11 @@ def translate_optimizer(legacy: LegacyOptimizer, rate: Any, where: str = "") -> 
             f"{where}`{legacy.kind}` has no counterpart in the engine; known: {known}."
         )
     names = {**SHARED_SETTINGS, **row.renamed}
-    left_over = {k: v for k, v in legacy.settings.items() if k not in names and v is not None}
+    left_over = {
+        k: v
+        for k, v in legacy.settings.items()
+        if k not in names and v is not None and v != row.only.get(k)
+    }
     if left_over:
         raise errors.Untranslatable(
             f"{where}`{legacy.kind}`: cannot carry {left_over} over to `{row.engine.__name__}`. "

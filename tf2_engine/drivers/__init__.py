@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tf2_engine.drivers.base import Driver
 from tf2_engine.drivers.host import HostDriver
+from tf2_engine.drivers.tpu import TpuDriver
 
-DRIVERS: dict[str, type[Driver]] = {"host": HostDriver}
+DRIVERS: dict[str, type[Driver]] = {"host": HostDriver, "tpu": TpuDriver}
 """Every driver by name."""
 
-__all__ = ["DRIVERS", "Driver", "HostDriver"]
+__all__ = ["DRIVERS", "Driver", "HostDriver", "TpuDriver"]

@@ -26,6 +26,10 @@ class Driver(abc.ABC):
     in a tf.function and eagerly they have taken effect when they return.
     """
 
+    def initialized(self) -> bool:
+        """Whether an engine has initialised the hardware already; hosts have none to initialise."""
+        return False
+
     @abc.abstractmethod
     def configure(self, plan: Plan) -> Any:
         """Gets ready to run `plan`; state of an earlier plan is dropped."""
@@ -40,13 +44,14 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def enqueue(
-        self, inputs: Sequence[Sequence[RawIds]], training: Any, name: str | None = None
+        self, inputs: Sequence[Sequence[RawIds] | None], training: Any, name: str | None = None
     ) -> Any:
         """Hands over one batch.
 
         Args:
-            inputs: per core, per feature.
+            inputs: per core, per feature; None for a core whose part comes with another call.
             training: whether gradients will come back; a bool or a scalar bool tensor.
+            name: tags the batch: a `dequeue` and `send_gradients` of that name take it.
         """
 
     @abc.abstractmethod

@@ -55,6 +55,10 @@ class Optimizer:
     """The member of the `parameters` oneof of `OptimizationParameters`."""
     slot_names: ClassVar[tuple[str, ...]] = ()
     """Names of the slots, in the order of the Load op."""
+    only_dim: ClassVar[int | None] = None
+    """The only `dim` that its tables may have; None is any."""
+    no_rule: ClassVar[str | None] = None
+    """Why there is no update rule: tables are looked up, loaded and retrieved, but not trained."""
 
     def __post_init__(self) -> None:
         if not callable(self.learning_rate):
@@ -64,7 +68,7 @@ class Optimizer:
         for name in ("clip_weight", "clip_gradient"):
             low, high = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
             for side, limit in ((f"{name}_min", low), (f"{name}_max", high)):
-                self._require(side, limit is None or not _is_nan(limit), "must be a number or None")
+                self._require(side, limit is None or _is_number(limit), "must be a number or None")
             if low is not None and high is not None:
                 self._require(
                     f"{name}_min", low <= high, f"must not exceed `{name}_max`, which is {high}"
@@ -96,9 +100,22 @@ class Optimizer:
         """Whether rows that the batch does not touch are updated too, with a zero gradient."""
         return False
 
+    @property
+    def row_initial_value(self) -> float | None:
+        """What rows start with in a table without an initializer; None leaves it to the table."""
+        return None
+
     def slot_initial_values(self) -> dict[str, float]:
         """Returns the value each slot starts with, by slot name."""
         return dict.fromkeys(self.slot_names, 0.0)
+
+    def activation(self, rows: Any) -> Any:
+        """Returns what a lookup combines: the rows themselves, unless a table holds other things.
+
+        Args:
+            rows: [num_ids, dim] float32, as the table has them.
+        """
+        return rows
 
     def update(
         self, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
@@ -138,6 +155,30 @@ def root(x: Any) -> Any:
     return opaque(tf.sqrt(x))
 
 
+def power(x: Any, exponent: float) -> Any:
+    """Returns x ** exponent for x of at least 0, the same to the bit eagerly and in graphs.
+
+    Graph optimisation turns some powers, such as those of -1, 0.5 and 2, into other ops.
+    """
+    return tf.pow(x, opaque(np.float32(exponent)))
+
+
+def shrink(w: Any, eta: Any, l1: float, l2: float) -> Any:
+    """Returns w after the proximal step of its L1 and L2 terms.
+
+        w <- sign(w) * max(|w| - eta * l1, 0) / (1 + eta * l2)
+
+    Args:
+        w: [rows, dim] float32.
+        eta: [rows, dim] float32, the learning rate of each element.
+        l1, l2: strengths of the two terms.
+
+    Reference: Duchi and Singer, 2009.
+    """
+    left = tf.maximum(tf.abs(w) - eta * np.float32(l1), np.float32(0.0))
+    return tf.sign(w) * left / (np.float32(1.0) + eta * np.float32(l2))
+
+
 def opaque(x: Any) -> Any:
     """Returns x, hidden from graph optimisation, which would reorder arithmetic on constants."""
     x = tf.convert_to_tensor(x)
@@ -146,8 +187,11 @@ def opaque(x: Any) -> Any:
     )
 
 
-def _is_nan(value: Any) -> bool:
-    return math.isnan(float(value))
+def _is_number(value: Any) -> bool:
+    try:
+        return not math.isnan(float(value))
+    except (TypeError, ValueError):
+        return False
 
 
 def _is_finite(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,9 @@ from tf2_engine.drivers.base import Driver, building_graph
 from tf2_engine.drivers.host import flight
 from tf2_engine.drivers.host.flight import Batch, Fifo, GraphFlight, QueueFlight
 from tf2_engine.drivers.host.lookup import look_up, row_gradients
+from tf2_engine.drivers.host.profile import Profiler
 from tf2_engine.drivers.host.update import update_table
 from tf2_engine.optimizers.base import opaque
-from tf2_engine.phase import Stage
 from tf2_engine.plan import Plan
 from tf2_engine.tables import Table
 
@@ -31,53 +32,65 @@ class HostDriver(Driver):
     def __init__(self) -> None:
         self._plan: Plan | None = None
         self._tables: Mapping[str, Table] = {}
-        self._graph_flight = GraphFlight()
-        self._queue_flight: QueueFlight | None = None
+        self._in_graph = False
+        self._flights: dict[str | None, GraphFlight | QueueFlight] = {}
         self._pending: Fifo | None = None
+        self._profiler: Profiler | None = None
 
     def __repr__(self) -> str:
         return f"<HostDriver {len(self._tables)} tables>"
 
     def configure(self, plan: Plan) -> Any:
         self._plan = plan
-        self._graph_flight = GraphFlight()
-        in_graph = building_graph()
-        self._queue_flight = None if in_graph else QueueFlight(plan)
+        self._in_graph = building_graph()
+        self._flights = {}
         self._pending = None
         if plan.pipeline_execution_with_tensor_core and plan.training:
             gradients = [tf.float32] * (len(plan.features) * plan.num_cores)
             rates = [tf.float32] * len(plan.dynamic_rates)
             self._pending = Fifo(flight.batch_dtypes(plan) + gradients + rates, "pending")
-        return tf.no_op() if in_graph else None
+        self._profiler = None
+        if plan.profile_data_directory and plan.training:
+            self._profiler = Profiler(plan)
+        self._flight(None)
+        return tf.no_op() if self._in_graph else None
 
     def load(self, tables: Mapping[str, Table]) -> Any:
         self._tables = tables
         return tf.no_op() if building_graph() else None
 
     def retrieve(self, tables: Mapping[str, Table]) -> Any:
-        return self._flush()
+        if self._profiler is None:
+            return self._flush()
+        done = _as_ops([self._flush(), self._profiler.write()])
+        return tf.group(*done) if building_graph() else None
 
     def enqueue(
-        self, inputs: Sequence[Sequence[RawIds]], training: Any, name: str | None = None
+        self, inputs: Sequence[Sequence[RawIds] | None], training: Any, name: str | None = None
     ) -> Any:
         plan = self._ready()
+        known = tf.get_static_value(training) if plan.training else False
+        training = training if known is None else bool(known)
         with tf.name_scope(name or "enqueue"):
-            batch = Batch(
-                tuple(
-                    tuple(
-                        occurrences(feature, raw, plan.out_of_range_ids)
-                        for feature, raw in zip(plan.features, core, strict=True)
-                    )
-                    for core in inputs
-                ),
-                training,
-            )
-            return self._flight().put(Stage.ENQUEUED, batch)
+            parts = {
+                core: tuple(
+                    occurrences(feature, raw, plan.out_of_range_ids)
+                    for feature, raw in zip(plan.features, features, strict=True)
+                )
+                for core, features in enumerate(inputs)
+                if features is not None
+            }
+            waiting = self._flight(name)
+            done = [waiting.enqueue(core, part, training) for core, part in parts.items()]
+            if self._profiler is not None and training is not False:
+                done += self._profiler.count(list(parts.values()))
+        return tf.group(*_as_ops(done)) if building_graph() else None
 
     def dequeue(self, name: str | None = None) -> Sequence[Sequence[Any]]:
         plan = self._ready()
+        waiting = self._flight(name)
         with tf.name_scope(name or "dequeue"):
-            batch = self._flight().take("dequeue")
+            batch = waiting.take_enqueued()
             before = _when(_negated(batch.training), self._flush) if self._pending else None
             with tf.control_dependencies(_as_ops([before])):
                 activations = [
@@ -87,32 +100,54 @@ class HostDriver(Driver):
                     ]
                     for core in batch.occurrences
                 ]
-            # A batch for inference ends here; one for training waits for its gradients.
-            kept = _when(batch.training, lambda: self._flight().put(Stage.LOOKED_UP, batch))
             with tf.control_dependencies(_as_ops(tf.nest.flatten(activations))):
                 after = _when(batch.training, self._flush) if self._pending else None
-            with tf.control_dependencies(_as_ops([kept, after])):
-                return tf.nest.map_structure(tf.identity, activations)
+            with tf.control_dependencies(_as_ops([after])):
+                activations = tf.nest.map_structure(tf.identity, activations)
+            # A batch for inference ends here; one for training waits for its gradients.
+            looked_up = dataclasses.replace(batch, after=tuple(tf.nest.flatten(activations)))
+            if not building_graph():
+                _when(batch.training, lambda: waiting.keep(looked_up))
+            elif batch.training is not False:
+                # What waits while a graph is built is known as it is built: if it only turns out
+                # in the run whether a batch trains, it waits, and its update is conditional.
+                waiting.keep(looked_up)
+            return activations
 
     def send_gradients(
         self, gradients: Sequence[Sequence[Any]], rates: Sequence[Any], name: str | None = None
     ) -> Any:
         plan = self._ready()
         with tf.name_scope(name or "send_gradients"):
-            batch = self._flight().take("apply_gradients")
-            if self._pending is not None:
-                return self._pending.put([*flight.pack(batch), *_flat(gradients), *rates])
-            return self._update(plan, batch, gradients, rates)
+            batch = self._flight(name).take_looked_up()
+            with tf.control_dependencies(_as_ops(batch.after)):
+                if building_graph():
+                    return _when(batch.training, lambda: self._apply(plan, batch, gradients, rates))
+                return self._apply(plan, batch, gradients, rates)
 
-    def _flight(self) -> Any:
-        if building_graph():
-            return self._graph_flight
-        if self._queue_flight is None:
+    def _apply(
+        self, plan: Plan, batch: Batch, gradients: Sequence[Sequence[Any]], rates: Sequence[Any]
+    ) -> Any:
+        """Updates the tables, or lets the update wait where one is to be pending."""
+        if self._pending is None:
+            return self._update(plan, batch, gradients, rates)
+        # One update is pending at a time, also when batches overlap.
+        with tf.control_dependencies(_as_ops([self._flush()])):
+            return self._pending.put([*flight.pack(batch), *_flat(gradients), *rates])
+
+    def _flight(self, name: str | None) -> GraphFlight | QueueFlight:
+        """Returns where batches of a name wait, made at its first use."""
+        if building_graph() != self._in_graph:
             raise errors.OutOfOrder(
-                "The engine was built inside a tf.Graph and is used outside of it; build another "
-                "one here."
+                "The engine was built inside a tf.Graph and is used outside of it, or the other "
+                "way round; build another one here."
             )
-        return self._queue_flight
+        if name not in self._flights:
+            assert self._plan is not None
+            plan = self._plan
+            with tf.init_scope():
+                self._flights[name] = GraphFlight(plan) if self._in_graph else QueueFlight(plan)
+        return self._flights[name]
 
     def _ready(self) -> Plan:
         if self._plan is None or not self._tables:
@@ -151,9 +186,11 @@ class HostDriver(Driver):
     def _apply_pending(self) -> Any:
         plan, pending = self._ready(), self._pending
         assert pending is not None
-        taken = pending.take(lambda: errors.OutOfOrder("No update is pending."))
+        (taken,) = flight.take_from_all(
+            [pending], lambda: errors.OutOfOrder("No update is pending.")
+        )
         size = len(flight.batch_dtypes(plan))
-        batch = flight.unpack(plan, taken[:size])
+        batch = flight.unpack(plan, taken[:size], plan.num_cores)
         count = len(plan.features) * plan.num_cores
         sent = taken[size : size + count]
         for gradient, feature in zip(sent, plan.features * plan.num_cores, strict=True):

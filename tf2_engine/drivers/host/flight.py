@@ -3,7 +3,9 @@
 While a `tf.Graph` is built, a batch is a set of tensors of that graph and waits in a list kept
 per graph: a later call in the same graph takes it, and an abandoned graph takes its batches with
 it. Eagerly and in tf.functions, one function may enqueue and another dequeue, so a batch waits in
-a queue resource: tracing a function any number of times, or failing to, changes nothing.
+queue resources: tracing a function any number of times, or failing to, changes nothing.
+
+Each core has a lane of its own in which it enqueues; a batch is complete when every lane has one.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -32,40 +34,91 @@ class Batch:
     Attributes:
         occurrences: per core, per feature.
         training: whether gradients will come back; a bool or a scalar bool tensor.
+        after: while a graph is built, what must have run before the batch's update: its lookups
+            need not be inputs of its gradients.
     """
 
     occurrences: tuple[tuple[Occurrences, ...], ...]
     training: Any
+    after: tuple[Any, ...] = ()
 
 
 class GraphFlight:
     """Batches of the graphs under construction."""
 
-    def __init__(self) -> None:
-        self._waiting: weakref.WeakKeyDictionary[Any, dict[Stage, deque[Batch]]] = (
+    def __init__(self, plan: Plan) -> None:
+        self._num_cores = plan.num_cores
+        self._waiting: weakref.WeakKeyDictionary[Any, dict[Any, deque[Any]]] = (
             weakref.WeakKeyDictionary()
         )
 
-    def put(self, stage: Stage, batch: Batch) -> None:
-        """Lets a batch wait at a stage."""
-        self._at(stage).append(batch)
+    def enqueue(self, core: int, occurrences: tuple[Occurrences, ...], training: Any) -> Any:
+        """Lets one core's part of a batch wait."""
+        self._lane(core).append((occurrences, training))
 
-    def take(self, call: str) -> Batch:
-        """Returns the batch that `call` works on and removes it.
+    def take_enqueued(self) -> Batch:
+        """Returns the oldest batch that was not looked up.
 
         Raises:
-            OutOfOrder: none waits.
+            OutOfOrder: a core has none.
         """
-        stage = phase.CALLS[call].takes
-        assert stage is not None
-        waiting = self._at(stage)
+        lanes = [self._lane(core) for core in range(self._num_cores)]
+        if not all(lanes):
+            raise phase.refuse("dequeue")
+        parts = [lane.popleft() for lane in lanes]
+        return Batch(tuple(part[0] for part in parts), parts[0][1])
+
+    def keep(self, batch: Batch) -> Any:
+        """Lets a batch wait for its gradients."""
+        self._lane(Stage.LOOKED_UP).append(batch)
+
+    def take_looked_up(self) -> Batch:
+        """Returns the oldest batch that waits for gradients.
+
+        Raises:
+            OutOfOrder: none does.
+        """
+        waiting = self._lane(Stage.LOOKED_UP)
         if not waiting:
-            raise phase.refuse(call)
+            raise phase.refuse("apply_gradients")
         return waiting.popleft()
 
-    def _at(self, stage: Stage) -> deque[Batch]:
-        stages = self._waiting.setdefault(tf.compat.v1.get_default_graph(), {})
-        return stages.setdefault(stage, deque())
+    def _lane(self, key: Any) -> deque[Any]:
+        lanes = self._waiting.setdefault(tf.compat.v1.get_default_graph(), {})
+        return lanes.setdefault(key, deque())
+
+
+class QueueFlight:
+    """Batches that one function enqueues and another, or the same, takes."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        part = _occurrence_dtypes(plan, 1)
+        self._lanes = [Fifo(part, "enqueued") for _ in range(plan.num_cores)]
+        self._looked_up = Fifo(batch_dtypes(plan), "looked up")
+
+    def enqueue(self, core: int, occurrences: tuple[Occurrences, ...], training: Any) -> Any:
+        """Lets one core's part of a batch wait; see `GraphFlight`."""
+        return self._lanes[core].put(pack(Batch((occurrences,), training)))
+
+    def take_enqueued(self) -> Batch:
+        """Returns the oldest batch that was not looked up; see `GraphFlight`."""
+        # Before the batch is taken: one that cannot be kept for its gradients stays where it is.
+        with tf.control_dependencies(self._looked_up.check_room()):
+            taken = take_from_all(self._lanes, lambda: phase.refuse("dequeue"))
+        parts = [unpack(self._plan, part, 1) for part in taken]
+        return Batch(tuple(part.occurrences[0] for part in parts), parts[0].training)
+
+    def keep(self, batch: Batch) -> Any:
+        """Lets a batch wait for its gradients."""
+        return self._looked_up.put(pack(batch))
+
+    def take_looked_up(self) -> Batch:
+        """Returns the oldest batch that waits for gradients; see `GraphFlight`."""
+        (taken,) = take_from_all([self._looked_up], lambda: phase.refuse("apply_gradients"))
+        batch = unpack(self._plan, taken, self._plan.num_cores)
+        # Nothing may happen before it is certain that there is a batch.
+        return dataclasses.replace(batch, after=(batch.training,))
 
 
 class Fifo:
@@ -74,7 +127,7 @@ class Fifo:
     def __init__(self, dtypes: Sequence[tf.DType], name: str) -> None:
         self._name = name
         with tf.device("CPU:0"):
-            self._queue = tf.queue.FIFOQueue(MAX_IN_FLIGHT, list(dtypes), name=name)
+            self.queue = tf.queue.FIFOQueue(MAX_IN_FLIGHT, list(dtypes))
 
     def put(self, tensors: Sequence[Any]) -> Any:
         """Appends; returns the op.
@@ -82,59 +135,46 @@ class Fifo:
         Raises:
             OutOfOrder: too many wait.
         """
-        check = self._check(
-            self._queue.size() < MAX_IN_FLIGHT,
+        with tf.control_dependencies(self.check_room()):
+            return self.queue.enqueue(list(tensors))
+
+    def check_room(self) -> list[Any]:
+        """Checks that one more may wait; returns the ops to wait for.
+
+        Raises:
+            OutOfOrder: too many wait.
+        """
+        return _check(
+            self.queue.size() < MAX_IN_FLIGHT,
             lambda: errors.OutOfOrder(
                 f"{MAX_IN_FLIGHT} batches are {self._name} and none was taken; `dequeue` each "
                 "batch that is enqueued, and `apply_gradients` for each training batch."
             ),
         )
-        with tf.control_dependencies(check):
-            return self._queue.enqueue(list(tensors))
-
-    def take(self, error: Callable[[], errors.EngineError]) -> list[Any]:
-        """Removes and returns the oldest; without one the error that `error` makes is raised."""
-        check = self._check(self._queue.size() > 0, error)
-        with tf.control_dependencies(check):
-            taken = self._queue.dequeue()
-        return list(taken) if isinstance(taken, (list, tuple)) else [taken]
 
     def some(self) -> Any:
         """Returns whether anything waits, a scalar bool tensor."""
-        return self._queue.size() > 0
-
-    @staticmethod
-    def _check(holds: Any, error: Callable[[], errors.EngineError]) -> list[Any]:
-        if tf.executing_eagerly():
-            if not bool(holds):
-                raise error()
-            return []
-        check = tf.debugging.Assert(holds, [str(error())])
-        return [] if check is None else [check]
+        return self.queue.size() > 0
 
 
-class QueueFlight:
-    """Batches that one function enqueues and another, or none, takes."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._stages = {stage: Fifo(batch_dtypes(plan), stage.name.lower()) for stage in Stage}
-
-    def put(self, stage: Stage, batch: Batch) -> Any:
-        """Lets a batch wait at a stage."""
-        return self._stages[stage].put(pack(batch))
-
-    def take(self, call: str) -> Batch:
-        """Returns the batch that `call` works on and removes it; see `GraphFlight.take`."""
-        stage = phase.CALLS[call].takes
-        assert stage is not None
-        return unpack(self._plan, self._stages[stage].take(lambda: phase.refuse(call)))
+def take_from_all(
+    fifos: Sequence[Fifo], error: Callable[[], errors.EngineError]
+) -> list[list[Any]]:
+    """Removes and returns the oldest of each; if one has none, nothing is taken and it fails."""
+    holds = fifos[0].some()
+    for fifo in fifos[1:]:
+        holds = tf.logical_and(holds, fifo.some())
+    taken = []
+    with tf.control_dependencies(_check(holds, error)):
+        for fifo in fifos:
+            tensors = fifo.queue.dequeue()
+            taken.append(list(tensors) if isinstance(tensors, (list, tuple)) else [tensors])
+    return taken
 
 
 def batch_dtypes(plan: Plan) -> list[tf.DType]:
     """Returns the dtypes of a packed batch."""
-    one = [tf.int64, tf.int64, tf.float32, tf.int64]
-    return one * (len(plan.features) * plan.num_cores) + [tf.bool]
+    return _occurrence_dtypes(plan, plan.num_cores)
 
 
 def pack(batch: Batch) -> list[Any]:
@@ -147,19 +187,32 @@ def pack(batch: Batch) -> list[Any]:
     return [*flat, tf.convert_to_tensor(batch.training, tf.bool)]
 
 
-def unpack(plan: Plan, flat: Sequence[Any]) -> Batch:
+def unpack(plan: Plan, flat: Sequence[Any], num_cores: int) -> Batch:
     """The inverse of `pack`; a queue forgets shapes, so they are put back."""
     pieces = iter(flat)
-    cores = []
-    for _ in range(plan.num_cores):
-        features = []
-        for _ in plan.features:
-            ids, cell, gain, num_cells = (next(pieces) for _ in range(4))
-            for tensor in (ids, cell, gain):
-                tensor.set_shape([None])
-            num_cells.set_shape([])
-            features.append(Occurrences(ids, cell, gain, num_cells))
-        cores.append(tuple(features))
+    cores = tuple(tuple(_occurrences(pieces) for _ in plan.features) for _ in range(num_cores))
     training = next(pieces)
     training.set_shape([])
-    return Batch(tuple(cores), training)
+    return Batch(cores, training)
+
+
+def _occurrences(pieces: Iterator[Any]) -> Occurrences:
+    ids, cell, gain, num_cells = (next(pieces) for _ in range(4))
+    for tensor in (ids, cell, gain):
+        tensor.set_shape([None])
+    num_cells.set_shape([])
+    return Occurrences(ids, cell, gain, num_cells)
+
+
+def _occurrence_dtypes(plan: Plan, num_cores: int) -> list[tf.DType]:
+    one = [tf.int64, tf.int64, tf.float32, tf.int64]
+    return one * (len(plan.features) * num_cores) + [tf.bool]
+
+
+def _check(holds: Any, error: Callable[[], errors.EngineError]) -> list[Any]:
+    if tf.executing_eagerly():
+        if not bool(holds):
+            raise error()
+        return []
+    check = tf.debugging.Assert(holds, [str(error())])
+    return [] if check is None else [check]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf2_engine import errors
 from tf2_engine.optimizers import Optimizer
 from tf2_engine.tables import PARAMETERS, Table
 
@@ -30,7 +31,15 @@ def update_table(table: Table, per_core: Sequence[Sequence[Contribution]], lr: A
     Args:
         per_core: for each core the contributions of the table's features.
         lr: scalar float32.
+
+    Raises:
+        InvalidSpec: the table's optimizer has no update rule.
     """
+    if table.plan.optimizer.no_rule is not None:
+        raise errors.InvalidSpec(
+            f"Table {table.plan.name!r}: gradients cannot be applied, because "
+            f"{table.plan.optimizer.no_rule}"
+        )
     if table.plan.optimizer.use_gradient_accumulation or len(per_core) == 1:
         ids, total = _sum_by_id([pair for core in per_core for pair in core])
         if table.plan.optimizer.updates_all_rows:
@@ -70,7 +79,8 @@ def _sum_by_id(pairs: Sequence[Contribution]) -> Contribution:
 
 def _update_rows(table: Table, ids: Any, g: Any, lr: Any) -> list[Any]:
     old = {name: table.gather(name, ids) for name in table.variables}
-    return table.scatter(new_rows(table.plan.optimizer, old, g, lr), ids)
+    with _all_read(old):
+        return table.scatter(new_rows(table.plan.optimizer, old, g, lr), ids)
 
 
 def _update_core_by_core(table: Table, per_core: Sequence[Contribution], lr: Any) -> list[Any]:
@@ -107,9 +117,15 @@ def _update_all_rows(table: Table, ids: Any, g: Any, lr: Any) -> list[Any]:
             name: tf.convert_to_tensor(shards[shard]) for name, shards in table.variables.items()
         }
         dense = table.spread(ids, g, shard)
-        for name, value in new_rows(table.plan.optimizer, old, dense, lr).items():
-            done.append(table.variables[name][shard].assign(value))
+        with _all_read(old):
+            for name, value in new_rows(table.plan.optimizer, old, dense, lr).items():
+                done.append(table.variables[name][shard].assign(value))
     return done
+
+
+def _all_read(old: dict[str, Any]) -> Any:
+    """Lets a graph write only once everything is read: a new slot may not depend on the old one."""
+    return tf.control_dependencies(_ops(list(old.values())))
 
 
 def _clip(value: Any, low: float | None, high: float | None) -> Any:

@@ -1,0 +1,235 @@
+"""Runs an engine eagerly, in tf.functions and in a tf.Graph, in the same words."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+import tf2_engine
+
+Array = npt.NDArray[np.float32]
+
+
+class Runner:
+    """Runs functions of tensors the way a mode does.
+
+    Attributes:
+        mode: "eager"; "function", every function is a tf.function; "graph", the ops of every
+            function are in one tf.Graph, which a session runs.
+    """
+
+    def __init__(self, mode: str, *, autograph: bool = True) -> None:
+        """Makes a runner.
+
+        Args:
+            autograph: whether tf.functions are converted, as they are unless told otherwise; to
+                trace a large one without takes half the time.
+        """
+        self.mode = mode
+        self._autograph = autograph
+        self._graph = tf.Graph() if mode == "graph" else None
+        self._session = tf.compat.v1.Session(graph=self._graph) if self._graph else None
+        self._initialized: set[Any] = set()
+        self._writes: dict[Any, tuple[Any, Any]] = {}
+
+    def scope(self) -> contextlib.AbstractContextManager[Any]:
+        """Makes variables and engines belong to where the functions run."""
+        return self._graph.as_default() if self._graph else contextlib.nullcontext()
+
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns `function` as the mode runs it: from eager tensors to numpy arrays.
+
+        In a graph its ops are made at the first call; later arguments have the same shapes.
+        """
+        if self._graph:
+            return _InGraph(self, function)
+        if self.mode == "function":
+            run = tf.function(function, autograph=self._autograph)
+        else:
+            run = function
+        return lambda *arguments: _as_numpy(run(*arguments))
+
+    def run(self, fetches: Any, feeds: Mapping[Any, Any] | None = None) -> Any:
+        """Runs ops of the graph, its new variables initialized before."""
+        assert self._graph is not None
+        assert self._session is not None
+        with self._graph.as_default():
+            variables = tf.compat.v1.global_variables()
+            new = {variable.ref() for variable in variables} - self._initialized
+            self._session.run([reference.deref().initializer for reference in new])
+            self._initialized |= new
+            flat = tf.nest.flatten(fetches)
+            wanted = [fetch for fetch in flat if fetch is not None]
+            got = iter(self._session.run(wanted, feeds))
+        packed = [None if fetch is None else next(got) for fetch in flat]
+        return tf.nest.pack_sequence_as(fetches, packed)
+
+    def read(self, variables: Any) -> Any:
+        """Returns the values of a nest of variables."""
+        return self.run(variables) if self._graph else _as_numpy(variables)
+
+    def write(self, variable: Any, value: Any) -> None:
+        """Changes the value of a variable."""
+        if self._graph is None:
+            variable.assign(value)
+            return
+        if variable.ref() not in self._writes:
+            with self._graph.as_default():
+                given = tf.compat.v1.placeholder(variable.dtype, variable.shape)
+                self._writes[variable.ref()] = given, variable.assign(given, read_value=False)
+        given, assign = self._writes[variable.ref()]
+        self.run(assign, {given: value})
+
+
+class _InGraph:
+    def __init__(self, runner: Runner, function: Callable[..., Any]) -> None:
+        self._runner = runner
+        self._function = function
+        self._built: tuple[Any, Any] | None = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._built is None:
+            with self._runner.scope():
+                placeholders = tf.nest.map_structure(_placeholder, arguments)
+                self._built = placeholders, self._function(*placeholders)
+        placeholders, outputs = self._built
+        keys = tf.nest.flatten(placeholders, expand_composites=True)
+        values = tf.nest.flatten(arguments, expand_composites=True)
+        feeds = {
+            key: value.numpy()
+            for key, value in zip(keys, values, strict=True)
+            if key is not None and key.graph.is_feedable(key)
+        }
+        return self._runner.run(outputs, feeds)
+
+
+class Engine:
+    """An engine and the calls of a step; batches, activations and gradients are per core.
+
+    Attributes:
+        embedding: the engine under test.
+    """
+
+    def __init__(
+        self, runner: Runner, spec: tf2_engine.EngineSpec, *, split: bool = False, **options: Any
+    ) -> None:
+        """Makes an engine.
+
+        Args:
+            split: a step is two functions: one enqueues, one looks up and applies gradients.
+            **options: of `TPUEmbedding`.
+        """
+        self._runner = runner
+        self._strategy = spec.partition_strategy
+        with runner.scope():
+            self.embedding = tf2_engine.TPUEmbedding(spec, **options)
+        self._several_cores = options.get("num_cores", 1) > 1
+        self._parts = [
+            runner.wrap(part) for part in ([self._enqueue, self._finish] if split else [self._step])
+        ]
+        self._infer = runner.wrap(self._look_up)
+        self._bring = runner.wrap(self.embedding.retrieve)
+
+    def build_for(self, output_shapes: Sequence[Any]) -> None:
+        """Builds the engine before its first batch."""
+        with self._runner.scope():
+            self.embedding.build_for(output_shapes)
+
+    def train(self, features: Sequence[Any], weights: Any, gradients: Sequence[Any]) -> list[Any]:
+        """Runs one step of training; returns the activations."""
+        if len(self._parts) == 1:
+            return self._parts[0](features, weights, gradients)[0]
+        self._parts[0](features, weights)
+        return self._parts[1](gradients)[0]
+
+    def look_up(self, features: Sequence[Any], weights: Any = None) -> list[Any]:
+        """Looks one batch up without training; returns the activations."""
+        return self._infer(features, weights)
+
+    def retrieve(self) -> None:
+        """Brings the variables up to date."""
+        self._bring()
+
+    def read(self) -> dict[str, dict[str, Array]]:
+        """Returns parameters and slots by table, each [rows, dim]."""
+        values = self._runner.read(
+            {name: dict(table.variables) for name, table in self.embedding.tables.items()}
+        )
+        return {
+            name: {kind: _merged(shards, self._strategy) for kind, shards in kinds.items()}
+            for name, kinds in values.items()
+        }
+
+    def write(self, table: str, weights: Array) -> None:
+        """Changes the parameters of a table of an engine that is built."""
+        shards = self.embedding.tables[table].variables["parameters"]
+        for number, shard in enumerate(shards):
+            rows = rows_of_shard(len(weights), len(shards), number, self._strategy)
+            self._runner.write(shard, weights[rows])
+
+    def _enqueue(self, features: Any, weights: Any) -> Any:
+        weights = None if weights is None else self._one_or_several(weights)
+        return self.embedding.enqueue(self._one_or_several(features), weights)
+
+    def _finish(self, gradients: Any) -> Any:
+        activations = self.embedding.dequeue()
+        # As in a model: gradients are computed from activations.
+        with tf.control_dependencies(_ops(activations)):
+            gradients = tf.nest.map_structure(tf.identity, gradients)
+        done = self.embedding.apply_gradients(self._one_or_several(gradients))
+        return activations if self._several_cores else [activations], done
+
+    def _step(self, features: Any, weights: Any, gradients: Any) -> Any:
+        self._enqueue(features, weights)
+        return self._finish(gradients)
+
+    def _look_up(self, features: Any, weights: Any) -> Any:
+        weights = None if weights is None else self._one_or_several(weights)
+        self.embedding.enqueue(self._one_or_several(features), weights, training=False)
+        activations = self.embedding.dequeue()
+        return activations if self._several_cores else [activations]
+
+    def _one_or_several(self, per_core: Sequence[Any]) -> Any:
+        return list(per_core) if self._several_cores else per_core[0]
+
+
+def rows_of_shard(num_rows: int, num_shards: int, shard: int, strategy: str) -> Any:
+    """Returns the rows of a table that a host holds, in its order."""
+    if strategy == "mod":
+        return np.arange(num_rows)[shard::num_shards]
+    return np.array_split(np.arange(num_rows), num_shards)[shard]
+
+
+def _merged(shards: Sequence[Array], strategy: str) -> Array:
+    num_rows = sum(len(shard) for shard in shards)
+    whole = np.empty((num_rows, *shards[0].shape[1:]), shards[0].dtype)
+    for number, shard in enumerate(shards):
+        whole[rows_of_shard(num_rows, len(shards), number, strategy)] = shard
+    return whole
+
+
+def _placeholder(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, tf.SparseTensor):
+        indices = tf.compat.v1.placeholder(tf.int64, [None, value.indices.shape[1]])
+        values = tf.compat.v1.placeholder(value.dtype, [None])
+        return tf.SparseTensor(indices, values, value.dense_shape.numpy())
+    if isinstance(value, tf.RaggedTensor):
+        values = tf.compat.v1.placeholder(value.dtype, [None])
+        splits = tf.compat.v1.placeholder(value.row_splits.dtype, value.row_splits.shape)
+        return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+    return tf.compat.v1.placeholder(value.dtype, value.shape)
+
+
+def _as_numpy(nest: Any) -> Any:
+    return tf.nest.map_structure(lambda leaf: None if leaf is None else leaf.numpy(), nest)
+
+
+def _ops(activations: Any) -> list[Any]:
+    return [] if tf.executing_eagerly() else tf.nest.flatten(activations)

@@ -1,0 +1,177 @@
+"""A TPU that is not there: genuine TPUStrategies to build graphs with, on a machine without one.
+
+Also the tests' seam to stock's TPUEmbedding, which needs a few things mended before it builds its
+graphs here. Nothing of stock is copied, or changed for good.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.tpu import tpu_embedding_v2
+from tensorflow.python.tpu.ops import tpu_ops
+
+
+class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
+    """Answers what TPUStrategy asks, without a TPU to ask."""
+
+    def __init__(self, metadata: Any) -> None:
+        self._metadata = metadata
+
+    def get_tpu_system_metadata(self) -> Any:
+        return self._metadata
+
+    def get_job_name(self) -> str:
+        return "worker"
+
+    def cluster_spec(self) -> None:
+        return None
+
+
+def strategy(
+    num_hosts: int,
+    cores_per_host: int,
+    *,
+    job: str = "worker",
+    cores_per_replica: int | None = None,
+    order: Callable[[list[Any]], list[Any]] = list,
+) -> Any:
+    """Returns a TPUStrategy.
+
+    Args:
+        job: with "localhost", the one host of a topology is the machine that runs the test.
+        cores_per_replica: of a device assignment; None makes the strategy without one.
+        order: in which the TPU names its devices.
+    """
+    devices = []
+    for task in range(num_hosts):
+        kinds = ["CPU:0", *(f"TPU:{core}" for core in range(cores_per_host))]
+        devices += [
+            types.SimpleNamespace(name=f"/job:{job}/replica:0/task:{task}/device:{kind}")
+            for kind in kinds
+        ]
+    # A row of chips with one core each.
+    coordinates = [
+        [[task * cores_per_host + core, 0, 0, 0] for core in range(cores_per_host)]
+        for task in range(num_hosts)
+    ]
+    num_cores = num_hosts * cores_per_host
+    topology = tf.tpu.experimental.Topology(
+        mesh_shape=[num_cores, 1, 1, 1], device_coordinates=np.array(coordinates, np.int32)
+    )
+    metadata = tf.tpu.experimental.TPUSystemMetadata(
+        num_cores=num_cores,
+        num_hosts=num_hosts,
+        num_of_cores_per_host=cores_per_host,
+        topology=topology,
+        devices=tuple(order(devices)),
+    )
+    assignment = None
+    if cores_per_replica:
+        assignment = tf.tpu.experimental.DeviceAssignment.build(
+            topology,
+            computation_shape=[cores_per_replica, 1, 1, 1],
+            num_replicas=num_cores // cores_per_replica,
+        )
+    return tf.distribute.TPUStrategy(_Resolver(metadata), experimental_device_assignment=assignment)
+
+
+def distribute(strategy: Any, values: Sequence[Any]) -> Any:
+    """Returns one value out of a value per replica."""
+    return strategy.experimental_distribute_values_from_function(
+        lambda context: values[context.replica_id_in_sync_group]
+    )
+
+
+@contextlib.contextmanager
+def recorded(
+    initialized: bool = False, retrieved: Callable[[str, int], Any] | None = None
+) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """While it is open, ops that no machine without a TPU can run are written down instead.
+
+    These are the ones that configure, load, retrieve and enqueue.
+
+    Args:
+        initialized: what the TPU says when it is asked.
+        retrieved: called with the name of a table and a shard; returns what a retrieve op does.
+
+    Returns:
+        The names and arguments of the ops that were made.
+    """
+    made: list[tuple[str, dict[str, Any]]] = []
+
+    def stand_in(name: str) -> Callable[..., Any]:
+        def op(**arguments: Any) -> Any:
+            made.append((name, arguments))
+            if name == "IsTPUEmbeddingInitialized":
+                return tf.constant(initialized)
+            if name.startswith("Retrieve") and retrieved is not None:
+                return retrieved(arguments["table_name"], arguments["shard_id"])
+            with tf.device(None):  # where it would have been, there is nothing
+                return tf.no_op()
+
+        return op
+
+    with contextlib.ExitStack() as stack:
+        for name in dir(tf.raw_ops):
+            if name.startswith(("LoadTPUEmbedding", "RetrieveTPUEmbedding")) or name in (
+                "ConfigureTPUEmbedding",
+                "EnqueueTPUEmbeddingArbitraryTensorBatch",
+                "IsTPUEmbeddingInitialized",
+            ):
+                stack.enter_context(mock.patch.object(tf.raw_ops, name, stand_in(name)))
+        yield made
+
+
+def stock_optimizer(name: str, **settings: Any) -> Any:
+    """Returns one of stock's optimizers, so that stock itself accepts it."""
+    optimizer = getattr(tf.tpu.experimental.embedding, name)(**settings)
+    # Protobuf 7 takes no bool for the enum that stock writes this to.
+    optimizer.low_dimensional_packing_status = 0
+    return optimizer
+
+
+@contextlib.contextmanager
+def stock_builds(*, device_ops: bool = True) -> Iterator[None]:
+    """While it is open, stock's TPUEmbedding builds, loads and retrieves without a TPU.
+
+    Args:
+        device_ops: whether the ops for it are made; eagerly they would be run.
+    """
+    stock = tpu_embedding_v2
+
+    def in_place(function: Any) -> Any:
+        # As a tf.function, with TensorFlow 2.15 and newer typing_extensions, it fails on the
+        # wrapper that trackable objects put around their dicts.
+        def call(config: Any, hosts: Any, variables: Any, tables: Any) -> Any:
+            if device_ops:
+                plain = {name: dict(slots.items()) for name, slots in variables.items()}
+                function.python_function(config, hosts, plain, tables)
+
+        return call
+
+    patches = [
+        # There is nothing to ask; and in a graph stock takes a tensor for a bool.
+        mock.patch.object(tpu_ops, "is_tpu_embedding_initialized", return_value=False),
+        mock.patch.object(stock, "_load_variables_impl", in_place(stock._load_variables_impl)),
+        mock.patch.object(
+            stock, "_retrieve_variables_impl", in_place(stock._retrieve_variables_impl)
+        ),
+    ]
+    if not device_ops:
+        name = "initialize_system_for_tpu_embedding"
+        patches.append(mock.patch.object(stock.tpu, name))
+    with contextlib.ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        if device_ops:
+            # What stock wraps in a tf.function is then in the graph itself, to be compared.
+            tf.config.run_functions_eagerly(True)
+            stack.callback(tf.config.run_functions_eagerly, False)
+        yield

@@ -1,0 +1,549 @@
+"""Looking ids up: every kind of input under every combiner, forwards and backwards."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compat_tests.cases.optimizers import COMBINERS, MODES
+from compat_tests.conftest import Array, Engine, Runner
+from compat_tests.references.inputs import Occurrence, dense, ragged, sparse
+from compat_tests.references.lookup import combine
+from compat_tests.references.tolerance import assert_close, lookup_scale
+from compat_tests.references.training import ReferenceTable, contributions
+from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec
+
+ROWS, DIM = 12, 3
+FIRST = np.random.default_rng(3).uniform(-1, 1, (ROWS, DIM)).astype(np.float32)
+"""What every table starts with, unless a test writes to it."""
+
+
+class Input(NamedTuple):
+    """What is enqueued for one feature, and what that means.
+
+    Attributes:
+        value: makes the tensor of ids.
+        weight: makes the tensor of weights.
+        found: the occurrences, read by hand or by the reference.
+        shape: of the activation, without `dim`.
+        length: `max_sequence_length` of the feature.
+        declared: whether the feature says its output shape itself.
+    """
+
+    value: Callable[[], Any]
+    weight: Callable[[], Any] | None
+    found: list[Occurrence]
+    shape: tuple[int, ...]
+    length: int = 0
+    declared: bool = False
+
+    @property
+    def cells(self) -> int:
+        return int(np.prod(self.shape))
+
+
+def a_sparse(
+    indices: Sequence[Sequence[int]],
+    ids: Sequence[int],
+    weights: Sequence[float] | None = None,
+    *,
+    shape: Sequence[int],
+    dtype: Any = tf.float32,
+    **more: Any,
+) -> Input:
+    """Returns a sparse input of the rank of `shape`."""
+    where = np.array(indices, np.int64).reshape(-1, len(shape))
+    found = found_in_sparse(where, ids, weights, shape, more.get("length", 0))
+    return Input(
+        lambda: tf.SparseTensor(where, tf.constant(ids, tf.int64, [len(ids)]), shape),
+        None
+        if weights is None
+        else lambda: tf.SparseTensor(where, tf.constant(weights, dtype, [len(ids)]), shape),
+        found,
+        (shape[0], more["length"]) if more.get("length") else tuple(shape[:-1]),
+        **more,
+    )
+
+
+def found_in_sparse(
+    where: Any, ids: Sequence[int], weights: Sequence[float] | None, shape: Any, length: int
+) -> list[Occurrence]:
+    """Returns the occurrences; of rank 3, (sample, position, which of the ids there)."""
+    if len(shape) == 2 or length:
+        return sparse(where[:, :2], ids, weights, max_sequence_length=length)
+    found = sparse(where[:, :2], ids, weights, max_sequence_length=shape[1])
+    assert len(found) == len(ids)
+    return found
+
+
+def a_ragged(
+    splits: Sequence[int],
+    ids: Sequence[int],
+    weights: Sequence[float] | None = None,
+    *,
+    shape: tuple[int, ...],
+    dtype: Any = tf.int64,
+    **more: Any,
+) -> Input:
+    """Returns a ragged input."""
+    values = tf.constant(ids, tf.int64)
+    return Input(
+        lambda: tf.RaggedTensor.from_row_splits(values, tf.constant(splits, dtype)),
+        None
+        if weights is None
+        else lambda: tf.RaggedTensor.from_row_splits(weights, tf.constant(splits, dtype)),
+        ragged(splits, ids, weights, num_cells=int(np.prod(shape))),
+        shape,
+        **more,
+    )
+
+
+def a_dense(ids: Any, dtype: Any = tf.int64) -> Input:
+    """Returns a dense input; of rank 2 and more its last dimension is 1."""
+    shape = np.shape(ids)
+    return Input(
+        lambda: tf.constant(ids, dtype),
+        None,
+        dense(ids),
+        shape if len(shape) == 1 else shape[:-1],
+    )
+
+
+# Sample 1 is empty, sample 2 has an id twice.
+PLACES = [[0, 0], [0, 2], [2, 0], [2, 1], [2, 2], [3, 0]]
+IDS = [4, 1, 7, 7, 0, 11]
+# Sample 0 has a gap at 1, sample 1 is empty, sample 2 is cut after 3.
+GAPS = [[0, 0], [0, 2], [2, 0], [2, 1], [2, 2], [2, 3], [2, 4]]
+GAP_IDS = [4, 1, 7, 7, 0, 3, 5]
+# (sample, position, which): two ids at (0, 0), three at (2, 1), one beyond a length of 2.
+SEVERAL = [[0, 0, 0], [0, 0, 1], [2, 1, 0], [2, 1, 1], [2, 1, 3], [2, 2, 0]]
+
+INPUTS: dict[str, Input] = {
+    "dense": a_dense([3, 0, 3, 11]),
+    "dense, a column": a_dense([[3], [0], [3], [11]]),
+    "dense, rank 3": a_dense([[[3], [0], [5]], [[3], [11], [3]]]),
+    "dense, int32": a_dense([3, 0, 3, 11], tf.int32),
+    "sparse": a_sparse(PLACES, IDS, shape=[4, 3]),
+    "sparse, weights": a_sparse(PLACES, IDS, [0.5, 2.0, 1.5, 3.0, 0.25, 4.0], shape=[4, 3]),
+    "sparse, float64 weights": a_sparse(
+        PLACES, IDS, [0.5, 2.0, 1.5, 3.0, 0.25, 4.0], shape=[4, 3], dtype=tf.float64
+    ),
+    "sparse, int weights": a_sparse(PLACES, IDS, [1, 2, 3, 1, 2, 5], shape=[4, 3], dtype=tf.int64),
+    "sparse, weights of zero": a_sparse(PLACES, IDS, [0, 0, 0, 1, 2, 0], shape=[4, 3]),
+    # Sample 0 sums to 0, sample 2 to -3, sample 3 to -1.
+    "sparse, negative weights": a_sparse(PLACES, IDS, [2, -2, 1, -5, 1, -1], shape=[4, 3]),
+    "sparse, nothing": a_sparse([], [], shape=[4, 3]),
+    "sparse, nothing, weights": a_sparse([], [], [], shape=[4, 3]),
+    "sparse, shape declared": a_sparse(PLACES, IDS, shape=[4, 3], declared=True),
+    "sparse, rank 3": a_sparse(SEVERAL, IDS, [1, 2, 3, 1, 2, 5], shape=[3, 3, 4]),
+    "sequence": a_sparse(GAPS, GAP_IDS, shape=[3, 5], length=3),
+    "sequence, weights": a_sparse(
+        GAPS, GAP_IDS, [0.5, 2.0, 1.5, 3.0, 0.25, 4.0, 1.0], shape=[3, 5], length=3
+    ),
+    "sequence, longer than its ids": a_sparse(GAPS, GAP_IDS, shape=[3, 5], length=7),
+    "sequence of one": a_sparse(GAPS, GAP_IDS, shape=[3, 5], length=1),
+    "sequence of several": a_sparse(SEVERAL, IDS, shape=[3, 3, 4], length=2),
+    "sequence of several, weights": a_sparse(
+        SEVERAL, IDS, [1, 2, 3, 1, 2, 5], shape=[3, 3, 4], length=2
+    ),
+    "ragged": a_ragged([0, 2, 2, 5, 6], IDS, shape=(4,)),
+    "ragged, int32 splits": a_ragged([0, 2, 2, 5, 6], IDS, shape=(4,), dtype=tf.int32),
+    "ragged, weights": a_ragged([0, 2, 2, 5, 6], IDS, [0.5, 2.0, -1.5, 3.0, 0.25, 0.0], shape=(4,)),
+    "ragged sequence": a_ragged([0, 2, 2, 7, 7], GAP_IDS, shape=(4, 3), length=3),
+    "ragged sequence, weights": a_ragged(
+        [0, 2, 2, 7, 7], GAP_IDS, [0.5, 2, 1, 3, 0, -1, 1], shape=(4, 3), length=3
+    ),
+    "ragged sequence, shape declared": a_ragged(
+        [0, 2, 2, 7, 7], GAP_IDS, shape=(4, 3), length=3, declared=True
+    ),
+}
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+def engines() -> list[tuple[str, Pairs]]:
+    """Returns what shares an engine: a mode, and inputs with the combiners of their tables.
+
+    Eagerly every input meets every combiner; in functions and graphs they take turns.
+    """
+    found = [("eager", tuple((name, combiner) for name in INPUTS)) for combiner in COMBINERS]
+    for shift, mode in enumerate(("function", "graph")):
+        turn = itertools.cycle(COMBINERS[shift:] + COMBINERS[:shift])
+        found.append((mode, tuple(zip(INPUTS, turn, strict=False))))
+    return found
+
+
+EVERY = [
+    pytest.param(mode, pairs, place, id=f"{name}-{combiner}-{mode}")
+    for mode, pairs in engines()
+    for place, (name, combiner) in enumerate(pairs)
+]
+
+
+class Results(NamedTuple):
+    """What an engine made of one step: activations, gradients sent, tables before and after."""
+
+    activations: dict[str, Array]
+    gradients: dict[str, Array]
+    before: dict[str, dict[str, Array]]
+    after: dict[str, dict[str, Array]]
+
+
+def first_rows(shape: Any, dtype: Any) -> tf.Tensor:
+    """Is the initializer of every table."""
+    return tf.constant(FIRST, dtype, shape)
+
+
+@functools.lru_cache
+def step(mode: str, pairs: Pairs) -> Results:
+    """Runs one step of SGD at a rate of 1, with a feature and a table for each input."""
+    spec = EngineSpec(
+        tuple(
+            TableSpec(f"table{place}", ROWS, DIM, combiner, SGD(1.0), first_rows)
+            for place, (_, combiner) in enumerate(pairs)
+        ),
+        tuple(
+            FeatureSpec(
+                f"ids{place}",
+                f"table{place}",
+                max_sequence_length=INPUTS[name].length,
+                output_shape=INPUTS[name].shape if INPUTS[name].declared else None,
+            )
+            for place, (name, _) in enumerate(pairs)
+        ),
+    )
+    engine = Engine(Runner(mode, autograph=False), spec)
+    engine.build_for([INPUTS[name].shape for name, _ in pairs])
+    chance = np.random.default_rng(0)
+    features, weights, gradients = {}, {}, {}
+    for place, (name, _) in enumerate(pairs):
+        one = INPUTS[name]
+        features[f"ids{place}"] = one.value()
+        weights[f"ids{place}"] = None if one.weight is None else one.weight()
+        gradients[f"ids{place}"] = tf.constant(chance.uniform(-1, 1, (*one.shape, DIM)), tf.float32)
+    before = engine.read()
+    activations = engine.train([features], [weights], [gradients])[0]
+    sent = {feature: gradient.numpy() for feature, gradient in gradients.items()}
+    return Results(activations, sent, before, engine.read())
+
+
+@pytest.mark.parametrize("mode, pairs, place", EVERY)
+def test_activations_follow_the_reference(mode: str, pairs: Pairs, place: int) -> None:
+    """Every kind of input gives the activations of the reference, in the right shape."""
+    name, combiner = pairs[place]
+    one, results = INPUTS[name], step(mode, pairs)
+    table = results.before[f"table{place}"]["parameters"]
+
+    assert_activation(
+        one, combiner, table, results.activations[f"ids{place}"], f"{name}, {combiner}, {mode}"
+    )
+
+
+@pytest.mark.parametrize("mode, pairs, place", EVERY)
+def test_gradients_are_the_transpose(mode: str, pairs: Pairs, place: int) -> None:
+    """Each row gets gain times gradient of the cells that looked it up, and nothing else moves."""
+    name, combiner = pairs[place]
+    one, results = INPUTS[name], step(mode, pairs)
+    table = f"table{place}"
+
+    assert_update(
+        one,
+        combiner,
+        results.before[table]["parameters"],
+        results.gradients[f"ids{place}"],
+        results.after[table]["parameters"],
+        f"{name}, {combiner}, {mode}",
+    )
+
+
+def assert_activation(one: Input, combiner: str, table: Array, actual: Array, where: str) -> None:
+    """Compares an activation with the reference."""
+    expected, gains = combine(table, one.found, one.cells, combiner)
+    assert actual.shape == (*one.shape, DIM), where
+    assert_close(
+        expected,
+        actual.reshape(-1, DIM),
+        n_terms=most(occurrence.cell for occurrence in one.found),
+        steps=0,
+        scale=lookup_scale(table, one.found, gains),
+        where=where,
+    )
+
+
+def assert_update(
+    one: Input, combiner: str, before: Array, gradient: Array, after: Array, where: str
+) -> None:
+    """Compares the rows after one step of SGD at a rate of 1 with the reference."""
+    _, gains = combine(before, one.found, one.cells, combiner)
+    expected = ReferenceTable(before, "SGD", {})
+    expected.apply(contributions(0, 0, one.found, gains), {(0, 0): gradient}, 1.0)
+    # What cancels in a sum was as large as its terms.
+    terms = sum(abs(gain) for gain in gains) * np.abs(gradient).max(initial=0.0)
+    assert_close(
+        expected.weights,
+        after,
+        n_terms=expected.n_terms,
+        steps=1,
+        scale=expected.scales["weights"] + terms,
+        where=where,
+    )
+    untouched = expected.updates_of_row == 0
+    np.testing.assert_array_equal(after[untouched], before[untouched], where)
+
+
+def most(values: Any) -> int:
+    """Returns how often the most frequent value occurs; at least 1."""
+    counts = np.unique(list(values), return_counts=True)[1]
+    return int(counts.max(initial=1))
+
+
+def lookup_engine(
+    combiner: str = "mean", length: int = 0, *, mode: str = "eager", **more: Any
+) -> Engine:
+    """Returns an engine with one feature, `ids`, that is built by its first batch."""
+    table = TableSpec("table", ROWS, DIM, combiner, SGD(1.0), first_rows)
+    spec = EngineSpec((table,), (FeatureSpec("ids", "table", length),), **more)
+    return Engine(Runner(mode), spec)
+
+
+# Ids outside of the table.
+
+OUTSIDE = {
+    "dense": (a_dense([3, ROWS, 0, -1]), a_dense([3, 1, 0, 1])),
+    "sparse": (
+        a_sparse(PLACES, [4, ROWS, 7, -7, 0, 2**40], shape=[4, 3]),
+        a_sparse(PLACES, [4, 1, 7, 7, 0, 11], shape=[4, 3]),
+    ),
+    "sparse, weights": (
+        a_sparse(PLACES, [4, ROWS, 7, -7, 0, 99], [1, 2, 3, 4, 5, 6], shape=[4, 3]),
+        a_sparse(PLACES, [4, 1, 7, 7, 0, 11], [1, 2, 3, 4, 5, 6], shape=[4, 3]),
+    ),
+    "sequence": (
+        a_sparse(GAPS, [4, -1, 7, ROWS, 0, 3, 5], shape=[3, 5], length=3),
+        a_sparse(GAPS, [4, 1, 7, 7, 0, 3, 5], shape=[3, 5], length=3),
+    ),
+    "ragged": (
+        a_ragged([0, 2, 2, 5, 6], [4, ROWS, 7, -7, 0, 99], shape=(4,)),
+        a_ragged([0, 2, 2, 5, 6], [4, 1, 7, 7, 0, 11], shape=(4,)),
+    ),
+    "ragged sequence": (
+        a_ragged([0, 2, 2, 7, 7], [4, -1, 7, ROWS, 0, 3, 5], shape=(4, 3), length=3),
+        a_ragged([0, 2, 2, 7, 7], [4, 1, 7, 7, 0, 3, 5], shape=(4, 3), length=3),
+    ),
+}
+"""By kind an input with ids outside of the table, and the same with ids inside."""
+
+
+@pytest.mark.parametrize("kind", OUTSIDE)
+@pytest.mark.parametrize("mode", MODES)
+def test_ids_outside_are_an_error(mode: str, kind: str) -> None:
+    """An id below 0 or beyond the table fails the step; feature, table, id and way out are named.
+
+    The next good batch is looked up, and the bad one left nothing behind.
+    """
+    bad, good = OUTSIDE[kind]
+    engine = lookup_engine(length=good.length, mode=mode)
+    engine.build_for([good.shape])
+    table = engine.read()["table"]["parameters"]
+
+    wrong = "|".join(str(one.id) for one in bad.found if not 0 <= one.id < ROWS)
+    # In graphs a quote has a backslash before it.
+    message = (
+        rf"(?s).?'ids.?' \(table .?'table.?'\).*rows 0 to {ROWS - 1}.*"
+        rf"out_of_range_ids=.?'drop.?'.*({wrong})"
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        look_up(engine, bad)
+
+    assert_activation(good, "mean", table, look_up(engine, good), f"{kind}, {mode}")
+    np.testing.assert_array_equal(engine.read()["table"]["parameters"], table)
+
+
+@pytest.mark.parametrize("combiner", COMBINERS)
+@pytest.mark.parametrize("kind", OUTSIDE)
+def test_ids_outside_can_be_dropped(kind: str, combiner: str) -> None:
+    """Dropped, such ids are absent: from the sum, from its denominator and from the update."""
+    bad, _ = OUTSIDE[kind]
+    inside = bad._replace(found=[one for one in bad.found if 0 <= one.id < ROWS])
+    engine = lookup_engine(combiner, bad.length, out_of_range_ids="drop")
+    engine.build_for([bad.shape])
+    before = engine.read()["table"]["parameters"]
+    gradient = np.random.default_rng(1).uniform(-1, 1, (*bad.shape, DIM)).astype(np.float32)
+
+    activation = engine.train(*per_core(bad), [{"ids": tf.constant(gradient)}])[0]["ids"]
+
+    assert_activation(inside, combiner, before, activation, f"{kind}, {combiner}")
+    after = engine.read()["table"]["parameters"]
+    assert_update(inside, combiner, before, gradient, after, f"{kind}, {combiner}")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_dropping_works_in_every_mode(mode: str) -> None:
+    """What is dropped eagerly is dropped in functions and graphs."""
+    bad, _ = OUTSIDE["sparse, weights"]
+    inside = bad._replace(found=[one for one in bad.found if 0 <= one.id < ROWS])
+    engine = lookup_engine(mode=mode, out_of_range_ids="drop")
+    engine.build_for([bad.shape])
+
+    table = engine.read()["table"]["parameters"]
+    assert_activation(inside, "mean", table, look_up(engine, bad), mode)
+
+
+def test_the_vocabulary_is_the_limit_on_several_hosts() -> None:
+    """An id beyond a vocabulary of 3 is outside, though five hosts need five rows."""
+    spec = EngineSpec(
+        (TableSpec("table", 3, DIM, optimizer=SGD(1.0)),), (FeatureSpec("ids", "table"),)
+    )
+    engine = Engine(Runner("eager"), spec, num_hosts=5, num_cores=5)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="rows 0 to 2"):
+        engine.look_up([{"ids": tf.constant([4])}] * 5)
+
+
+def look_up(engine: Engine, one: Input) -> Array:
+    """Returns the activation of the only feature on the only core."""
+    return engine.look_up(*per_core(one))[0]["ids"]
+
+
+def per_core(one: Input) -> tuple[list[Any], list[Any] | None]:
+    """Returns features and weights of the only core."""
+    weights = None if one.weight is None else [{"ids": one.weight()}]
+    return [{"ids": one.value()}], weights
+
+
+# Several hosts.
+
+
+@functools.lru_cache
+def on_hosts(num_hosts: int, strategy: str, combiner: str) -> list[dict[str, Array]]:
+    """Returns the activations of ten cores, whose tables lie on so many hosts."""
+    spec = EngineSpec(
+        (TableSpec("table", 13, DIM, combiner, SGD(1.0)),),
+        (FeatureSpec("dense", "table"), FeatureSpec("sparse", "table")),
+        partition_strategy=strategy,
+    )
+    engine = Engine(Runner("eager"), spec, num_hosts=num_hosts, num_cores=10)
+    engine.build_for([(2,), (2,)])
+    engine.write("table", np.random.default_rng(0).uniform(-1, 1, (13, DIM)).astype(np.float32))
+    chance = np.random.default_rng(1)
+    batch = [
+        {
+            "dense": tf.constant(chance.integers(0, 13, 2)),
+            "sparse": tf.SparseTensor([[0, 0], [0, 1], [1, 0]], chance.integers(0, 13, 3), [2, 2]),
+        }
+        for _ in range(10)
+    ]
+    return engine.look_up(batch)
+
+
+@pytest.mark.parametrize("combiner", COMBINERS)
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+@pytest.mark.parametrize("num_hosts", [1, 2, 5])
+def test_activations_do_not_depend_on_hosts(num_hosts: int, strategy: str, combiner: str) -> None:
+    """Thirteen rows on 1, 2 or 5 hosts give the same activations, to the bit."""
+    expected = on_hosts(1, "div", combiner)
+
+    for core, of_features in enumerate(on_hosts(num_hosts, strategy, combiner)):
+        for feature, activation in of_features.items():
+            np.testing.assert_array_equal(
+                activation, expected[core][feature], f"{feature} on core {core}"
+            )
+
+
+# Any input at all.
+
+IDS_AND_PLACES = st.lists(
+    st.tuples(
+        st.integers(0, 3),
+        st.integers(0, 5),
+        st.integers(0, ROWS - 1),
+        # Sums of these and of their squares are exact: a zero is a zero.
+        st.sampled_from([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 3.0]),
+    ),
+    max_size=12,
+    unique_by=lambda entry: entry[:2],
+)
+
+
+def drawn(entries: list[tuple[int, int, int, float]], weighted: bool, length: int) -> Input:
+    """Returns a sparse input of (sample, position, id, weight), in the order of its indices."""
+    entries = sorted(entries)
+    return a_sparse(
+        [entry[:2] for entry in entries],
+        [entry[2] for entry in entries],
+        [entry[3] for entry in entries] if weighted else None,
+        shape=[4, 6],
+        length=length,
+    )
+
+
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(
+    entries=IDS_AND_PLACES,
+    weighted=st.booleans(),
+    combiner=st.sampled_from(COMBINERS),
+    length=st.sampled_from([0, 1, 4]),
+)
+def test_any_sparse_input(
+    entries: list[tuple[int, int, int, float]], weighted: bool, combiner: str, length: int
+) -> None:
+    """Any sparse tensor, weighted or not, sequence or not, is looked up and trained correctly."""
+    one = drawn(entries, weighted, length)
+    engine = lookup_engine(combiner, length)
+    engine.build_for([one.shape])
+    before = engine.read()["table"]["parameters"]
+    gradient = np.random.default_rng(2).uniform(-1, 1, (*one.shape, DIM)).astype(np.float32)
+
+    activation = engine.train(*per_core(one), [{"ids": tf.constant(gradient)}])[0]["ids"]
+
+    where = f"{entries}, {combiner}, length {length}"
+    assert_activation(one, combiner, before, activation, where)
+    after = engine.read()["table"]["parameters"]
+    assert_update(one, combiner, before, gradient, after, where)
+
+
+@settings(derandomize=True, max_examples=25, deadline=None)
+@given(
+    rows=st.lists(st.lists(st.integers(0, ROWS - 1), max_size=5), min_size=1, max_size=4),
+    combiner=st.sampled_from(COMBINERS),
+    length=st.sampled_from([0, 2, 4]),
+)
+def test_ragged_and_sparse_agree(rows: list[list[int]], combiner: str, length: int) -> None:
+    """The same ids give the same activations, to the bit, as a ragged and as a sparse tensor."""
+    as_ragged = tf.ragged.constant(rows, tf.int64, ragged_rank=1)
+    as_sparse = tf.SparseTensor(
+        np.array([(i, j) for i, row in enumerate(rows) for j in range(len(row))], np.int64).reshape(
+            -1, 2
+        ),
+        as_ragged.values,
+        [len(rows), 5],
+    )
+    engine = lookup_engine(combiner, length)
+
+    np.testing.assert_array_equal(
+        engine.look_up([{"ids": as_ragged}])[0]["ids"],
+        engine.look_up([{"ids": as_sparse}])[0]["ids"],
+    )
+
+
+@settings(derandomize=True, max_examples=25, deadline=None)
+@given(entries=IDS_AND_PLACES, combiner=st.sampled_from(COMBINERS), factor=st.sampled_from([2, 8]))
+def test_the_scale_of_weights(
+    entries: list[tuple[int, int, int, float]], combiner: str, factor: int
+) -> None:
+    """Weights times a power of two change nothing under "mean" and "sqrtn", and scale a "sum"."""
+    engine = lookup_engine(combiner)
+    scaled = [(*entry[:3], entry[3] * factor) for entry in entries]
+
+    once = look_up(engine, drawn(entries, True, 0))
+    np.testing.assert_array_equal(
+        look_up(engine, drawn(scaled, True, 0)), once * factor if combiner == "sum" else once
+    )

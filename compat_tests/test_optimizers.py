@@ -1,0 +1,532 @@
+"""Thirty sparse steps of every optimizer under every common setting, against the references."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.cases import optimizers as cases
+from compat_tests.cases.optimizers import Combination, OptimizerCase, SparseIds
+from compat_tests.conftest import Array, Engine, Runner
+from compat_tests.references.inputs import sparse
+from compat_tests.references.lookup import combine
+from compat_tests.references.tolerance import assert_close, lookup_scale
+from compat_tests.references.training import Contribution, ReferenceTable, contributions
+from tf2_engine import (
+    FTRL,
+    OPTIMIZERS,
+    Adagrad,
+    EngineSpec,
+    FeatureSpec,
+    FrequencyEstimator,
+    MDLAdagradLight,
+    Optimizer,
+    ProximalYogi,
+    TableSpec,
+    errors,
+)
+from tf2_engine.optimizers.proximal_yogi import warn_inferred
+from tf2_engine.specs import read_optimizer
+
+
+class Record(NamedTuple):
+    """What an engine did.
+
+    Attributes:
+        tables: before the first step and after each, the arrays by table and kind.
+        activations: of each step, per core, by feature.
+    """
+
+    tables: list[dict[str, dict[str, Array]]]
+    activations: list[list[dict[str, Array]]]
+
+
+def together(combinations: list[Combination], *also: str) -> Iterator[Any]:
+    """Yields test parameters: combinations whose tables share an engine, and the place of one.
+
+    Combinations of one mode and number of cores share an engine, one table each.
+
+    Args:
+        also: further factors by which engines are told apart.
+    """
+
+    def key(combination: Combination) -> tuple[Any, ...]:
+        return tuple(getattr(combination, name) for name in ("mode", "cores", *also))
+
+    for shared in sorted({key(combination) for combination in combinations}):
+        group = tuple(combination for combination in combinations if key(combination) == shared)
+        for place, combination in enumerate(group):
+            yield pytest.param(group, place, id=str(combination))
+
+
+@pytest.mark.parametrize("group, place", together(cases.quick()))
+def test_rows_follow_the_reference(group: tuple[Combination, ...], place: int) -> None:
+    """After each of thirty sparse steps every row and slot is where the reference has it."""
+    check(group, place)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("group, place", together(cases.full(), "kind"))
+def test_rows_follow_the_reference_under_all_settings(
+    group: tuple[Combination, ...], place: int
+) -> None:
+    """The same holds for every combination of the settings, not just for every pair."""
+    check(group, place)
+
+
+def check(group: tuple[Combination, ...], place: int) -> None:
+    """Compares the activations, rows and slots of one table with the reference, step by step.
+
+    Once against a reference that starts anew from the engine's rows before each step, and once
+    against one that runs along from the beginning.
+    """
+    record, combination = train(group), group[place]
+    name = table_name(place)
+    case = combination.case
+    whole = reference(combination, cases.initial_weights(case, place), None)
+    start = {"parameters": whole.weights, **whole.slots}
+    for kind, values in start.items():
+        np.testing.assert_array_equal(
+            record.tables[0][name][kind], values.astype(np.float32), f"{combination}, start, {kind}"
+        )
+
+    for number, step in enumerate(cases.steps(case, place, combination.cores)):
+        before, after = record.tables[number][name], record.tables[number + 1][name]
+        where = (
+            f"{combination.optimizer}, {combination.mode}, {combination.cores} cores, "
+            f"step {number} ({combination})"
+        )
+        batch = expected_lookups(
+            combination, name, step, before["parameters"], record.activations[number], where
+        )
+        gradients = {
+            (core, position): gradient
+            for core, of_features in enumerate(step.gradients)
+            for position, gradient in enumerate(of_features.values())
+        }
+        lr = combination.rate_at(place, number)
+
+        slots = {kind: values for kind, values in before.items() if kind != "parameters"}
+        single = reference(combination, before["parameters"], slots)
+        for table, what in ((single, "this step"), (whole, "all steps")):
+            table.apply(batch, gradients, lr, num_cores=combination.cores)
+            assert_same_table(table, after, f"{where}, {what}")
+
+        untouched = single.updates_of_row == 0
+        for kind, values in after.items():
+            np.testing.assert_array_equal(
+                values[untouched], before[kind][untouched], f"{where}, untouched rows, {kind}"
+            )
+
+
+def expected_lookups(
+    combination: Combination,
+    name: str,
+    step: cases.Step,
+    weights: Array,
+    activations: list[dict[str, Array]],
+    where: str,
+) -> list[Contribution]:
+    """Checks the activations of a step; returns what looks up which row with which gain."""
+    rows, power_of = weights.astype(np.float64), combination.case.power_of
+    if power_of is not None:
+        scale, exponent = power_of
+        rows = (rows / scale) ** exponent
+    batch = []
+    for core, of_features in enumerate(step.inputs):
+        for position, (feature, given) in enumerate(of_features.items()):
+            found = sparse(given.indices, given.ids, given.weights)
+            expected, gains = combine(rows, found, cases.BATCH, combination.combiner)
+            assert_close(
+                expected,
+                activations[core][f"{name}_{feature}"],
+                n_terms=cases.MOST_IDS,
+                steps=0 if power_of is None else 1,
+                scale=lookup_scale(rows, found, gains),
+                where=f"{where}, activations of {feature!r} on core {core}",
+            )
+            batch += contributions(core, position, found, gains)
+    return batch
+
+
+def assert_same_table(expected: ReferenceTable, actual: dict[str, Array], where: str) -> None:
+    """Compares rows and slots, within what so many float32 updates may be off."""
+    assert set(actual) == {"parameters", *expected.slots}, where
+    for kind, values in actual.items():
+        own = "weights" if kind == "parameters" else kind
+        assert_close(
+            expected.weights if kind == "parameters" else expected.slots[kind],
+            values,
+            n_terms=expected.n_terms,
+            steps=expected.updates,
+            scale=expected.scales[own],
+            where=f"{where}, {kind}",
+        )
+
+
+def reference(
+    combination: Combination, weights: Array, slots: dict[str, Array] | None
+) -> ReferenceTable:
+    """Returns the reference of a combination."""
+    case = combination.case
+    return ReferenceTable(
+        weights, case.reference, case.reference_settings, combination.common, slots=slots
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def train(group: tuple[Combination, ...]) -> Record:
+    """Trains one table per combination, all in one engine, for thirty steps."""
+    mode, cores = group[0].mode, group[0].cores
+    runner = Runner(mode, autograph=False)
+    with runner.scope():
+        step_variable = tf.Variable(0.0, name="step")
+    engine = Engine(runner, spec_of(group, step_variable), num_cores=cores)
+    engine.build_for([(cases.BATCH,)] * (len(group) * len(cases.FEATURES)))
+
+    record = Record([engine.read()], [])
+    batches = zip(
+        *(cases.steps(row.case, place, cores) for place, row in enumerate(group)), strict=True
+    )
+    for number, of_tables in enumerate(batches):
+        runner.write(step_variable, float(number))
+        features, weights, gradients = as_tensors(of_tables, cores)
+        record.activations.append(engine.train(features, weights, gradients))
+        record.tables.append(engine.read())
+    return record
+
+
+def spec_of(group: tuple[Combination, ...], step: tf.Variable) -> EngineSpec:
+    """Returns the spec with one table per combination and two features for each."""
+    tables = tuple(
+        TableSpec(
+            table_name(place),
+            cases.ROWS,
+            combination.case.dim,
+            combination.combiner,
+            OPTIMIZERS[combination.case.kind](
+                learning_rate=rate_of(combination, place, step),
+                **combination.case.settings,
+                **combination.common,
+            ),
+            initial(combination.case, place),
+        )
+        for place, combination in enumerate(group)
+    )
+    features = tuple(
+        FeatureSpec(f"{table.name}_{feature}", str(table.name))
+        for table in tables
+        for feature in cases.FEATURES
+    )
+    return EngineSpec(tables, features)
+
+
+def rate_of(combination: Combination, place: int, step: tf.Variable) -> float | Callable[[], Any]:
+    """Returns a constant rate, or a callable that reads the step."""
+    if combination.case.rate_is_step:
+        return lambda: step + 1.0
+    if combination.rate == "dynamic rate":
+        return lambda: cases.first_rate(place) / (1.0 + step)
+    return combination.rate_at(place, 0)
+
+
+def initial(case: OptimizerCase, place: int) -> Callable[..., Any]:
+    """Returns an initializer with the first weights of a table."""
+    return lambda shape, dtype: tf.constant(cases.initial_weights(case, place), dtype, shape)
+
+
+def table_name(place: int) -> str:
+    """Returns the name of the table of the combination at a place."""
+    return f"table{place}"
+
+
+def as_tensors(
+    of_tables: tuple[cases.Step, ...], cores: int
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Returns features, weights and gradients per core, as an engine takes them."""
+    features: list[dict[str, Any]] = [{} for _ in range(cores)]
+    weights: list[dict[str, Any]] = [{} for _ in range(cores)]
+    gradients: list[dict[str, Any]] = [{} for _ in range(cores)]
+    for place, step in enumerate(of_tables):
+        for core in range(cores):
+            for feature, given in step.inputs[core].items():
+                name = f"{table_name(place)}_{feature}"
+                features[core][name] = sparse_tensor(given, given.ids)
+                weights[core][name] = (
+                    None if given.weights is None else sparse_tensor(given, given.weights)
+                )
+                gradients[core][name] = tf.constant(step.gradients[core][feature])
+    return features, weights, gradients
+
+
+def sparse_tensor(given: SparseIds, values: Any) -> tf.SparseTensor:
+    """Returns `values` at the places of the ids."""
+    return tf.SparseTensor(given.indices, values, [cases.BATCH, cases.MOST_IDS])
+
+
+@pytest.mark.parametrize("mode", cases.MODES)
+def test_colliding_ids_are_applied_core_by_core(mode: str) -> None:
+    """Without accumulation two cores give the numbers of TensorFlow's own two-core test.
+
+    The case is TPUEstimatorGradientsWithIdCollisionTest in tensorflow/estimator: Adagrad at
+    rate 0.12 from weights of 0 and accumulators of 0.1; two cores of two samples; every sample
+    is the mean of two ids, and the gradients of the four activations are 3, 2, 1 and 0.
+
+        core 0: ids 0 1 at 3 and ids 1 2 at 2       core 1: ids 1 2 at 1 and ids 2 3 at 0
+
+    Core 1 owns id 1, so its 0.5 comes before the 2.5 of core 0; core 0 owns id 2, so its 1 comes
+    before the 0.5 of core 1. The meta test of the same name works the numbers out.
+    """
+    optimizer = Adagrad(0.12, use_gradient_accumulation=False, initial_accumulator_value=0.1)
+    zeros = tf.zeros_initializer()
+    spec = EngineSpec(
+        (TableSpec("table", 8, 3, "mean", optimizer, zeros),), (FeatureSpec("ids", "table"),)
+    )
+    engine = Engine(Runner(mode), spec, num_cores=2)
+    indices = [[0, 0], [0, 1], [1, 0], [1, 1]]
+    features = [
+        {"ids": tf.SparseTensor(indices, tf.constant(ids, tf.int64), [2, 2])}
+        for ids in ([0, 1, 1, 2], [1, 2, 2, 3])
+    ]
+    gradients = [
+        {"ids": tf.constant(rows)} for rows in ([[3.0] * 3, [2.0] * 3], [[1.0] * 3, [0.0] * 3])
+    ]
+
+    engine.train(features, None, gradients)
+
+    expected = {
+        "parameters": [-0.1174190, -0.2181933, -0.1660553, 0, 0, 0, 0, 0],
+        "accumulators": [2.35, 6.6, 1.35, 0.1, 0.1, 0.1, 0.1, 0.1],
+    }
+    for kind, values in engine.read()["table"].items():
+        assert_close(
+            np.repeat(np.array(expected[kind])[:, None], 3, 1),
+            values,
+            n_terms=3,
+            steps=2,
+            where=f"Adagrad, {mode}, 2 cores, step 0, {kind}",
+        )
+
+
+# What is particular to one optimizer.
+
+
+def engine_of(optimizer: Optimizer, first: float | None = None, mode: str = "eager") -> Engine:
+    """Returns an engine with a table "hits" of 4 rows and 1 column, and a feature "ids".
+
+    Args:
+        first: what rows start with; None gives the table no initializer.
+    """
+    initializer = None if first is None else tf.constant_initializer(first)
+    table = TableSpec("hits", 4, 1, "sum", optimizer, initializer)
+    return Engine(Runner(mode), EngineSpec((table,), (FeatureSpec("ids", "hits"),)))
+
+
+def train_rows(engine: Engine, **gradients: float) -> Any:
+    """Trains rows, `r0` and so on, by the gradients given; returns their activations."""
+    ids = tf.constant([int(name[1:]) for name in gradients], tf.int64)
+    sent = tf.constant([[gradient] for gradient in gradients.values()], tf.float32)
+    return engine.train([{"ids": ids}], None, [{"ids": sent}])[0]["ids"][:, 0]
+
+
+@pytest.mark.parametrize("times_rate", [False, True])
+def test_ftrl_starts_from_accumulators_of_zero(times_rate: bool) -> None:
+    """A first gradient of g moves a weight by lr * g / |g|; one of zero leaves no NaN, but zero.
+
+    By hand, for a weight of 0.25, a gradient of 2 and a rate of 0.5: the accumulator is 4 and its
+    root 2; z is 2 - 2 * 0.25 / 0.5 = 1, or 0.5 when it is times the rate; the new weight is
+    -1 / (2 / 0.5), or -0.5 / 2.
+    """
+    optimizer = FTRL(
+        0.5, initial_accumulator_value=0.0, multiply_linear_by_learning_rate=times_rate
+    )
+    engine = engine_of(optimizer, 0.25)
+
+    train_rows(engine, r0=0.0, r1=2.0)
+
+    found = {kind: values[:3, 0].tolist() for kind, values in engine.read()["hits"].items()}
+    assert found == {
+        "parameters": [0.0, -0.25, 0.25],
+        "accumulators": [0.0, 4.0, 0.0],
+        "linears": [0.0, 0.5 if times_rate else 1.0, 0.0],
+    }
+
+
+ESTIMATOR = {"tau": 0.5, "max_delta": 8.0, "outlier_threshold": 2.0, "weight_exponent": 0.5}
+
+
+@pytest.mark.parametrize("mode", cases.MODES)
+def test_frequencies_are_estimated_by_the_step(mode: str) -> None:
+    """Hits at steps 10, 12, 13 and 33 give the intervals worked out by hand, whatever is sent.
+
+    D starts at its limit of 8 without an initializer, and is looked up before it is updated. The
+    intervals are 10, capped to 8; 2; 1; and 20, which is more than twice the 3 of before.
+
+        8 * 0.5 + 8 * 0.5 = 8      8 * 0.5 + 2 * 0.5 = 5      5 * 0.5 + 1 * 0.5 = 3      8
+    """
+    runner = Runner(mode)
+    with runner.scope():
+        step = tf.Variable(0, dtype=tf.int64, name="step")
+    optimizer = FrequencyEstimator(lambda: step, **ESTIMATOR)
+    table = TableSpec("hits", 4, 1, "sum", optimizer)
+    engine = Engine(runner, EngineSpec((table,), (FeatureSpec("ids", "hits"),)))
+    engine.look_up([{"ids": tf.constant([0], tf.int64)}])
+
+    looked_up, left = [], []
+    for number in (10, 12, 13, 33):
+        runner.write(step, number)
+        looked_up += train_rows(engine, r2=float("nan")).tolist()
+        left.append(float(engine.read()["hits"]["parameters"][2, 0]))
+
+    assert looked_up == [8.0, 8.0, 5.0, 3.0]
+    assert left == [8.0, 5.0, 3.0, 8.0]
+    found = engine.read()["hits"]
+    assert found["last_hit_step"][:, 0].tolist() == [0.0, 0.0, 33.0, 0.0]
+    assert found["parameters"][:2, 0].tolist() == [8.0, 8.0]
+
+
+def test_a_frequency_has_one_column() -> None:
+    """A table that is wider than its optimizer can have is refused by name."""
+    with pytest.raises(errors.InvalidSpec, match=r"'hits'.*`FrequencyEstimator`.*must be 1, got 2"):
+        TableSpec("hits", 4, 2, optimizer=FrequencyEstimator(lambda: 1.0, **ESTIMATOR))
+
+
+def test_an_initializer_goes_before_the_limit() -> None:
+    """Rows of a FrequencyEstimator start with what the table's initializer gives, if it has one."""
+    engine = engine_of(FrequencyEstimator(lambda: 1.0, **ESTIMATOR), 3.0)
+    assert train_rows(engine, r0=0.0).tolist() == [3.0]
+
+
+def test_an_optimizer_without_a_rule_is_not_trained() -> None:
+    """Its table is made with its slots and looked up; gradients are refused by the table's name."""
+    engine = engine_of(MDLAdagradLight(0.1, initial_accumulator_value=0.5), 2.0)
+    ids = [{"ids": tf.constant([1], tf.int64)}]
+
+    assert engine.look_up(ids)[0]["ids"].tolist() == [[2.0]]
+    engine.retrieve()
+    found = {kind: values[0, 0] for kind, values in engine.read()["hits"].items()}
+    assert found == {"parameters": 2.0, "accumulators": 0.5, "weights": 0.0, "benefits": 0.0}
+    with pytest.raises(errors.InvalidSpec, match=r"Table 'hits'.*`MDLAdagradLight` is not public"):
+        train_rows(engine, r1=1.0)
+
+
+def test_what_is_inferred_is_said_once() -> None:
+    """The first ProximalYogi of a process warns that its rule is inferred, and no other does."""
+    warn_inferred.cache_clear()
+    with pytest.warns(UserWarning, match="`ProximalYogi`.*inferred.*not confirmed on a device"):
+        ProximalYogi()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ProximalYogi()
+
+
+STOCK_SETTINGS: dict[str, dict[str, Any]] = {
+    "SGD": {},
+    "Adagrad": {"initial_accumulator_value": 0.5},
+    "AdagradMomentum": {
+        "momentum": 0.5,
+        "use_nesterov": True,
+        "exponent": 3.0,
+        "beta2": 0.75,
+        "epsilon": 0.25,
+    },
+    "Adam": {
+        "beta_1": 0.5,
+        "beta_2": 0.75,
+        "epsilon": 0.25,
+        "lazy_adam": False,
+        "sum_inside_sqrt": False,
+    },
+    "FTRL": {
+        "learning_rate_power": -0.25,
+        "l1_regularization_strength": 1.0,
+        "l2_regularization_strength": 2.0,
+        "beta": 3.0,
+        "initial_accumulator_value": 0.5,
+        "multiply_linear_by_learning_rate": True,
+        "allow_zero_accumulator": True,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", STOCK_SETTINGS)
+def test_optimizers_of_stock_are_read(kind: str) -> None:
+    """Every setting of an optimizer of tf.tpu.experimental.embedding arrives."""
+    own = STOCK_SETTINGS[kind]
+    shared = {
+        "clip_weight_min": -1.0,
+        "clip_weight_max": 2.0,
+        "weight_decay_factor": 0.125,
+        "multiply_weight_decay_factor_by_learning_rate": True,
+    }
+    stock = getattr(tf.tpu.experimental.embedding, kind)(
+        0.5, clipvalue=(-3.0, 4.0), **shared, **own
+    )
+
+    expected = OPTIMIZERS[kind](0.5, clip_gradient_min=-3.0, clip_gradient_max=4.0, **shared, **own)
+    assert read_optimizer(stock) == expected
+    fields = {field.name for field in dataclasses.fields(OPTIMIZERS[kind])}
+    assert fields - {field.name for field in dataclasses.fields(Optimizer)} == set(own)
+
+
+L1, L2 = "l1_regularization_strength", "l2_regularization_strength"
+START = "initial_accumulator_value"
+OUTSIDE: list[tuple[str, str, Any, str]] = [
+    ("AdagradMomentum", "momentum", -0.5, r"must be in \[0, 1\]"),
+    ("AdagradMomentum", "beta2", 1.5, r"must be in \[0, 1\]"),
+    ("AdagradMomentum", "exponent", 0.0, "must be positive"),
+    ("AdagradMomentum", "epsilon", 0.0, "must be positive"),
+    ("FTRL", "learning_rate", 0.0, "must not be 0 unless multiply_linear_by_learning_rate=True"),
+    ("FTRL", "learning_rate_power", 0.5, "must be at most 0"),
+    ("FTRL", L1, -1.0, "must be at least 0"),
+    ("FTRL", L2, -1.0, "must be at least 0"),
+    ("FTRL", "beta", -1.0, "must be at least 0"),
+    ("FTRL", START, -1.0, "must be at least 0"),
+    ("Momentum", "momentum", 1.5, r"must be in \[0, 1\]"),
+    ("RMSProp", "rho", 1.5, r"must be in \[0, 1\]"),
+    ("RMSProp", "momentum", -0.5, r"must be in \[0, 1\]"),
+    ("RMSProp", "epsilon", -1.0, "must be at least 0"),
+    ("CenteredRMSProp", "rho", -0.5, r"must be in \[0, 1\]"),
+    ("CenteredRMSProp", "momentum", 1.5, r"must be in \[0, 1\]"),
+    ("CenteredRMSProp", "epsilon", 0.0, "must be positive"),
+    ("ProximalAdagrad", START, 0.0, "must be positive"),
+    ("ProximalAdagrad", L1, -1.0, "must be at least 0"),
+    ("ProximalAdagrad", L2, -1.0, "must be at least 0"),
+    ("ProximalYogi", "beta_1", 1.0, r"must be in \[0, 1\)"),
+    ("ProximalYogi", "beta_2", -0.5, r"must be in \[0, 1\)"),
+    ("ProximalYogi", "epsilon", 0.0, "must be positive"),
+    ("ProximalYogi", L1, -1.0, "must be at least 0"),
+    ("ProximalYogi", L2, -1.0, "must be at least 0"),
+    ("ProximalYogi", START, -1.0, "must be at least 0"),
+    ("Adadelta", "rho", 1.5, r"must be in \[0, 1\]"),
+    ("Adadelta", "epsilon", 0.0, "must be positive"),
+    ("FrequencyEstimator", "learning_rate", 0.5, "must be a callable that returns the global step"),
+    ("FrequencyEstimator", "tau", 1.0, r"must be in \(0, 1\)"),
+    ("FrequencyEstimator", "max_delta", float("inf"), "must be positive and finite"),
+    ("FrequencyEstimator", "outlier_threshold", 0.0, "must be positive and finite"),
+    ("FrequencyEstimator", "weight_exponent", float("nan"), "must be finite"),
+    ("MDLAdagradLight", START, 0.0, "must be positive"),
+    ("MDLAdagradLight", "mdl_hard_limit", float("nan"), "must be finite"),
+    ("MDLAdagradLight", "weight_decay_factor", 0.5, "does not support weight decay"),
+]
+NEEDED: dict[str, dict[str, Any]] = {
+    "Momentum": {"momentum": 0.5},
+    "FrequencyEstimator": {"learning_rate": lambda: 1.0, **ESTIMATOR},
+}
+
+
+@pytest.mark.parametrize("kind, name, value, rule", OUTSIDE)
+def test_settings_outside_their_range_are_refused(
+    kind: str, name: str, value: Any, rule: str
+) -> None:
+    """A setting that a rule cannot work with is refused by name, with its rule and value."""
+    message = f"`{kind}`.*(`{name}`.*{rule}.*got {value}|{rule}.*{name}={value})"
+    with pytest.raises(errors.InvalidSpec, match=message):
+        OPTIMIZERS[kind](**{**NEEDED.get(kind, {}), name: value})

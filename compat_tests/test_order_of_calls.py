@@ -1,0 +1,480 @@
+"""Which call may follow which, and that a wrong one changes nothing."""
+
+from __future__ import annotations
+
+import gc
+import re
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.cases.optimizers import MODES
+from compat_tests.conftest import Runner
+from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
+
+ROWS = 8
+FIRST = np.array([[row, 10.0 * row] for row in range(ROWS)], np.float32)
+"""Every table: small whole numbers, so that every sum is exact."""
+NOTHING_ENQUEUED = "`dequeue` is not possible: no batch waits that is enqueued; `enqueue` comes"
+NOTHING_LOOKED_UP = (
+    "`apply_gradients` is not possible: no batch waits that is looked up; `dequeue` comes"
+)
+FULL = "64 batches .*`dequeue`"
+
+
+def first_rows(shape: Any, dtype: Any) -> tf.Tensor:
+    """Is the initializer of the only table."""
+    return tf.constant(FIRST, dtype, shape)
+
+
+SPEC = EngineSpec(
+    (TableSpec("table", ROWS, 2, "sum", SGD(1.0), first_rows),), (FeatureSpec("ids", "table"),)
+)
+
+
+def ids(*rows: int) -> dict[str, tf.Tensor]:
+    """Returns a batch of the only feature."""
+    return {"ids": tf.constant(rows, tf.int64)}
+
+
+def ones(count: int = 2) -> dict[str, tf.Tensor]:
+    """Returns gradients for a batch of so many ids."""
+    return {"ids": tf.ones([count, 2])}
+
+
+def parameters(embedding: TPUEmbedding) -> tf.Variable:
+    """Returns the variable of the only table."""
+    return embedding.tables["table"].variables["parameters"][0]
+
+
+def after(activations: Any, gradients: Any) -> Any:
+    """Returns the gradients, computed after the activations as in a model."""
+    before = [] if tf.executing_eagerly() else tf.nest.flatten(activations)
+    with tf.control_dependencies(before):
+        return tf.nest.map_structure(tf.identity, gradients)
+
+
+class Calls:
+    """An engine whose calls are made one by one, each in a function of its own, and its rows.
+
+    One table with rows [row, 10 * row], trained by SGD at a rate of 1, and one dense feature. In a
+    graph a call makes its ops and a session runs them at once.
+    """
+
+    def __init__(self, mode: str, *, build: bool = True, **options: Any) -> None:
+        self.mode = mode
+        self.runner = Runner(mode)
+        with self.runner.scope():
+            self.embedding = TPUEmbedding(SPEC, **options)
+            if build:
+                self.embedding.build_for([(2,)])
+        self._functions = {
+            call: self.runner.wrap(getattr(self.embedding, call))
+            for call in ("enqueue", "dequeue", "apply_gradients")
+        }
+
+    def _call(self, call: str, *arguments: Callable[[], Any]) -> Any:
+        if self.mode != "graph":
+            return self._functions[call](*(argument() for argument in arguments))
+        with self.runner.scope():
+            made = getattr(self.embedding, call)(*(argument() for argument in arguments))
+        return self.runner.run(made)
+
+    def enqueue(self, *rows: int) -> None:
+        """Enqueues a batch of ids."""
+        self._call("enqueue", lambda: ids(*rows))
+
+    def dequeue(self) -> Any:
+        """Returns the activations of the oldest batch."""
+        return self._call("dequeue")["ids"]
+
+    def apply(self, value: float = 1.0) -> None:
+        """Applies gradients that are the same everywhere."""
+        self._call("apply_gradients", lambda: {"ids": tf.fill([2, 2], value)})
+
+    @property
+    def rows(self) -> Any:
+        """What the table holds."""
+        return self.runner.read(parameters(self.embedding))
+
+    def assert_works(self) -> None:
+        """Runs a good step, which must see the rows of the table and lower two of them by one."""
+
+        def step() -> Any:
+            self.embedding.enqueue(ids(3, 5))
+            activations = self.embedding.dequeue()
+            return activations, self.embedding.apply_gradients(after(activations, ones()))
+
+        before = self.rows
+        activations, _ = self.runner.wrap(step)()
+        np.testing.assert_array_equal(activations["ids"], before[[3, 5]])
+        expected = before.copy()
+        expected[[3, 5]] -= 1
+        np.testing.assert_array_equal(self.rows, expected)
+
+    def assert_refused(self, call: Callable[..., Any], *arguments: Any, match: str) -> None:
+        """Makes a call that comes at the wrong moment; it must say so and leave the rows alone.
+
+        Eagerly and while a graph is built that is OutOfOrder; in a function, whose call may come
+        at the right moment or not each time it runs, an InvalidArgumentError of the same text.
+        """
+        before = self.rows
+        expected = tf.errors.InvalidArgumentError if self.mode == "function" else errors.OutOfOrder
+        with pytest.raises(expected, match=match):
+            call(*arguments)
+        np.testing.assert_array_equal(self.rows, before)
+
+
+def test_out_of_order_is_a_runtime_error() -> None:
+    """Code that catches what stock raises, a RuntimeError, catches this too."""
+    with pytest.raises(RuntimeError, match=NOTHING_ENQUEUED):
+        Calls("eager").dequeue()
+
+
+# One wrong call.
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_dequeue_needs_a_batch(mode: str) -> None:
+    """`dequeue` before `enqueue` is refused, and so is a second one after a single `enqueue`."""
+    calls = Calls(mode)
+
+    calls.assert_refused(calls.dequeue, match=NOTHING_ENQUEUED)
+    calls.assert_works()
+    calls.assert_refused(calls.dequeue, match=NOTHING_ENQUEUED)
+    calls.assert_works()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_need_a_lookup(mode: str) -> None:
+    """`apply_gradients` before `dequeue` is refused; the batch still waits to be looked up."""
+    calls = Calls(mode)
+
+    def wrong() -> None:
+        calls.embedding.enqueue(ids(1, 2))
+        calls.embedding.apply_gradients(ones())
+
+    calls.assert_refused(calls.apply, match=NOTHING_LOOKED_UP)
+    calls.assert_refused(calls.runner.wrap(wrong), match=NOTHING_LOOKED_UP)
+    np.testing.assert_array_equal(calls.dequeue(), FIRST[[1, 2]])
+    calls.apply()
+    calls.assert_works()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_come_once(mode: str) -> None:
+    """A second `apply_gradients` for one batch is refused."""
+    calls = Calls(mode)
+    calls.assert_works()
+
+    calls.assert_refused(calls.apply, match=NOTHING_LOOKED_UP)
+    calls.assert_works()
+
+
+@pytest.mark.parametrize("as_tensor", [False, True], ids=["bool", "tensor"])
+@pytest.mark.parametrize("mode", MODES)
+def test_inference_takes_no_gradients(mode: str, as_tensor: bool) -> None:
+    """After a batch for inference there is nothing to apply gradients to."""
+    calls = Calls(mode)
+
+    def infer() -> Any:
+        training = tf.constant(False) if as_tensor else False
+        calls.embedding.enqueue(ids(1, 2), training=training)
+        return calls.embedding.dequeue()
+
+    np.testing.assert_array_equal(calls.runner.wrap(infer)()["ids"], FIRST[[1, 2]])
+    calls.assert_refused(calls.apply, match=NOTHING_LOOKED_UP)
+    calls.assert_works()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_whether_a_batch_trains_can_be_a_tensor(mode: str) -> None:
+    """With `training` a tensor that is true, gradients are applied; in one program with false."""
+    calls = Calls(mode)
+
+    def step(training: Any) -> Any:
+        calls.embedding.enqueue(ids(1, 2), training=training)
+        activations = calls.embedding.dequeue()
+        return activations, calls.embedding.apply_gradients(after(activations, ones()))
+
+    activations, _ = calls.runner.wrap(step)(tf.constant(True))
+    np.testing.assert_array_equal(activations["ids"], FIRST[[1, 2]])
+    np.testing.assert_array_equal(calls.rows[[1, 2]], FIRST[[1, 2]] - 1)
+    calls.assert_works()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_works_before_the_engine_is_built(mode: str) -> None:
+    """Before the first batch, calls but `enqueue` say that `enqueue` comes first, or `build`."""
+    calls = Calls(mode, build=False)
+
+    for call in (calls.dequeue, calls.apply):
+        with pytest.raises(errors.OutOfOrder, match=r"not built.*`enqueue`.*`build`"):
+            call()
+    calls.enqueue(1, 2)
+    np.testing.assert_array_equal(calls.dequeue(), FIRST[[1, 2]])
+    calls.apply()
+    calls.assert_works()
+
+
+def test_an_engine_is_built_once() -> None:
+    """Building an engine that is built, by a call or by a batch, changes nothing."""
+    for calls in (Calls("eager"), Calls("eager", build=False)):
+        calls.enqueue(1, 2)
+        tables, plan = calls.embedding.tables, calls.embedding.plan
+        calls.embedding.build_for([(5,)])
+
+        assert calls.embedding.tables is tables
+        assert calls.embedding.plan is plan
+        np.testing.assert_array_equal(calls.dequeue(), FIRST[[1, 2]])
+
+
+# Several batches in flight.
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_batches_are_first_in_first_out(mode: str) -> None:
+    """Two batches enqueued are looked up, and get their gradients, in the order they came."""
+    calls = Calls(mode)
+
+    def steps() -> Any:
+        calls.embedding.enqueue(ids(1, 2))
+        calls.embedding.enqueue(ids(3, 4))
+        activations = [calls.embedding.dequeue()["ids"], calls.embedding.dequeue()["ids"]]
+        gradients = after(activations, [ones(), {"ids": tf.fill([2, 2], 2.0)}])
+        return activations, [calls.embedding.apply_gradients(one) for one in gradients]
+
+    activations, _ = calls.runner.wrap(steps)()
+
+    np.testing.assert_array_equal(activations, [FIRST[[1, 2]], FIRST[[3, 4]]])
+    np.testing.assert_array_equal(
+        calls.rows - FIRST, np.repeat([[0.0], [-1], [-1], [-2], [-2], [0], [0], [0]], 2, 1)
+    )
+    calls.assert_works()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_calls_may_be_in_functions_of_their_own(mode: str) -> None:
+    """One function enqueues, another looks up, a third applies gradients, batch by batch."""
+    calls = Calls(mode)
+    for first in (0, 2, 4):
+        calls.enqueue(first, first + 1)
+    for first in (0, 2, 4):
+        rows = [first, first + 1]
+        np.testing.assert_array_equal(calls.dequeue(), FIRST[rows])
+        calls.apply()
+        np.testing.assert_array_equal(calls.rows[rows], FIRST[rows] - 1)
+
+
+@pytest.mark.parametrize("inside", ["enqueue", "dequeue", "apply_gradients"])
+def test_eager_calls_and_functions_mix(inside: str) -> None:
+    """Any one of the calls may be in a tf.function while the others are made eagerly."""
+    embedding = Calls("eager").embedding
+    calls = {name: getattr(embedding, name) for name in ("enqueue", "dequeue", "apply_gradients")}
+    calls[inside] = tf.function(calls[inside])
+
+    for _ in range(2):
+        before = parameters(embedding).numpy()
+        calls["enqueue"](ids(1, 2))
+        np.testing.assert_array_equal(calls["dequeue"]()["ids"], before[[1, 2]])
+        calls["apply_gradients"](ones())
+        after = parameters(embedding).numpy()
+        np.testing.assert_array_equal(after[[1, 2]], before[[1, 2]] - 1)
+
+
+@pytest.mark.parametrize("mode", ["eager", "function"])
+def test_too_many_batches_are_refused(mode: str) -> None:
+    """Sixty-four batches may wait; one more is refused, and the sixty-four are still in order."""
+    calls = Calls(mode)
+    for number in range(64):
+        calls.enqueue(number % ROWS, 0)
+
+    calls.assert_refused(calls.enqueue, 7, 7, match=FULL)
+
+    for number in range(64):
+        np.testing.assert_array_equal(calls.dequeue(), FIRST[[number % ROWS, 0]])
+        calls.apply(0.0)
+    calls.assert_refused(calls.dequeue, match=NOTHING_ENQUEUED)
+    calls.assert_works()
+
+
+@pytest.mark.parametrize("mode", ["eager", "function"])
+def test_too_many_lookups_are_refused(mode: str) -> None:
+    """The sixty-fifth lookup without gradients is refused; its batch waits until one is through."""
+    calls = Calls(mode)
+    for _ in range(64):
+        calls.enqueue(1, 2)
+        calls.dequeue()
+    calls.enqueue(3, 4)
+
+    calls.assert_refused(calls.dequeue, match="64 batches .*`apply_gradients`")
+
+    calls.apply()
+    np.testing.assert_array_equal(calls.dequeue(), FIRST[[3, 4]])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_engine_for_lookups_alone(mode: str) -> None:
+    """An engine made with training=False looks up as often as one likes and takes no gradients."""
+    calls = Calls(mode, training=False)
+
+    def look_up() -> Any:
+        calls.embedding.enqueue(ids(1, 2))
+        return calls.embedding.dequeue()
+
+    look_up_in_mode = calls.runner.wrap(look_up)
+    for _ in range(70):
+        np.testing.assert_array_equal(look_up_in_mode()["ids"], FIRST[[1, 2]])
+    with pytest.raises(errors.OutOfOrder, match="training=False"):
+        calls.apply()
+
+
+# Functions that are traced, and graphs that are built.
+
+
+@pytest.mark.parametrize("when", ["enqueue", "dequeue", "apply_gradients"])
+@pytest.mark.parametrize("mode", ["function", "graph"])
+def test_an_exception_while_tracing_changes_nothing(mode: str, when: str) -> None:
+    """A function that fails in the middle of its trace has enqueued and looked up nothing."""
+    calls = Calls(mode)
+
+    class Mishap(Exception):
+        pass
+
+    def fails() -> None:
+        calls.embedding.enqueue(ids(1, 2))
+        if when != "enqueue":
+            calls.embedding.dequeue()
+        if when == "apply_gradients":
+            calls.embedding.apply_gradients(ones())
+        raise Mishap("in the user's code")
+
+    for _ in range(2):
+        with pytest.raises(Mishap, match="in the user's code"):
+            calls.runner.wrap(fails)()
+    if mode == "function":  # In a graph the ops that were made before stay in it.
+        calls.assert_refused(calls.dequeue, match=NOTHING_ENQUEUED)
+        calls.assert_refused(calls.apply, match=NOTHING_LOOKED_UP)
+        np.testing.assert_array_equal(calls.rows, FIRST)
+        calls.assert_works()
+    else:
+        assert_a_new_graph_works(calls)
+
+
+def assert_a_new_graph_works(calls: Calls) -> None:
+    """Whatever became of one graph, another engine in another graph does not notice."""
+    np.testing.assert_array_equal(calls.rows, FIRST)
+    Calls("graph").assert_works()
+
+
+def test_tracing_is_not_running() -> None:
+    """Tracing a function, once or for several signatures, hands nothing over."""
+    calls = Calls("eager")
+    enqueue = tf.function(calls.embedding.enqueue)
+    for dtype in (tf.int32, tf.int64):
+        enqueue.get_concrete_function({"ids": tf.TensorSpec([2], dtype)})
+
+    calls.assert_refused(calls.dequeue, match=NOTHING_ENQUEUED)
+    for _ in range(3):
+        enqueue(ids(1, 2))
+    for _ in range(3):
+        calls.dequeue()
+    calls.assert_refused(calls.dequeue, match=NOTHING_ENQUEUED)
+
+
+def test_a_loop_in_a_function() -> None:
+    """A tf.while_loop of steps in one function is the same as the steps one by one."""
+    calls = Calls("eager")
+
+    @tf.function
+    def steps(count: tf.Tensor) -> None:
+        for _ in tf.range(count):
+            calls.embedding.enqueue(ids(1, 2))
+            activations = calls.embedding.dequeue()
+            calls.embedding.apply_gradients({"ids": tf.identity(activations["ids"])})
+
+    steps(tf.constant(3))
+
+    # The gradient is the row itself, at a rate of 1: zero after the first step.
+    np.testing.assert_array_equal(calls.rows[[1, 2]], np.zeros([2, 2]))
+    calls.assert_works()
+
+
+def test_an_engine_can_be_built_inside_a_function() -> None:
+    """The first batch may come inside a tf.function; the tables are made outside of it."""
+    calls = Calls("function", build=False)
+
+    calls.enqueue(1, 2)
+    np.testing.assert_array_equal(calls.dequeue(), FIRST[[1, 2]])
+    calls.apply()
+    np.testing.assert_array_equal(calls.rows[[1, 2]], FIRST[[1, 2]] - 1)
+    assert parameters(calls.embedding).numpy().shape == (ROWS, 2)
+
+
+def test_lookups_in_a_graph_come_before_the_update() -> None:
+    """In one run of a graph activations are those before the update, whatever the gradients are.
+
+    Here they do not depend on the activations, as in a loss that is linear in them.
+    """
+    calls = Calls("graph")
+    with calls.runner.scope():
+        given = tf.compat.v1.placeholder(tf.float32, [2, 2])
+        calls.embedding.enqueue(ids(1, 2))
+        activations = calls.embedding.dequeue()["ids"]
+        update = calls.embedding.apply_gradients({"ids": given})
+
+    wrong = 0
+    for step in range(200):
+        got, _ = calls.runner.run([activations, update], {given: np.ones([2, 2])})
+        wrong += not np.array_equal(got, FIRST[[1, 2]] - step)
+
+    assert wrong == 0, f"{wrong} of 200 runs looked up rows after their update"
+
+
+def test_two_engines_in_one_graph() -> None:
+    """Batches of one engine are not taken by another, in a graph, in functions or eagerly."""
+    for mode in MODES:
+        one, other = Calls(mode), Calls(mode)
+        one.enqueue(1, 2)
+        other.assert_refused(other.dequeue, match=NOTHING_ENQUEUED)
+    with tf.Graph().as_default():
+        spec = SPEC
+        first, second = TPUEmbedding(spec), TPUEmbedding(spec)
+        first.enqueue(ids(1, 2))
+        second.build_for([(2,)])
+        with pytest.raises(errors.OutOfOrder, match=NOTHING_ENQUEUED):
+            second.dequeue()
+
+
+def test_an_engine_stays_in_its_graph() -> None:
+    """An engine that was built in a graph says so when it is used outside of it."""
+    calls = Calls("graph")
+
+    with pytest.raises(errors.OutOfOrder, match=r"inside a tf\.Graph and is used outside"):
+        calls.embedding.enqueue(ids(1, 2))
+    calls.assert_works()
+
+
+def test_an_abandoned_graph_keeps_nothing_alive() -> None:
+    """A graph that was built with an engine can be collected; the engine does not hold it."""
+    graph = tf.Graph()
+    with graph.as_default():
+        embedding = TPUEmbedding(SPEC)
+        embedding.enqueue(ids(1, 2))
+    alive = weakref.ref(graph)
+    del graph, embedding
+    gc.collect()
+
+    assert alive() is None
+
+
+def test_the_repr_says_how_far_it_is() -> None:
+    """The repr of an engine names its tables, its driver and whether it is built."""
+    not_built, built = Calls("eager", build=False), Calls("eager")
+
+    assert re.fullmatch(r"<TPUEmbedding 1 tables, <.*>, not built>", repr(not_built.embedding))
+    assert re.fullmatch(r"<TPUEmbedding 1 tables, <.*>, built>", repr(built.embedding))

@@ -1,0 +1,328 @@
+"""Pipelining: a step's activations do not see the update of the step before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.cases.optimizers import MODES
+from compat_tests.conftest import Array, Engine, Runner
+from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
+
+ROWS, DIM, BATCH = 6, 2, 3
+FIRST = np.arange(ROWS * DIM, dtype=np.float32).reshape(ROWS, DIM)
+"""What the tables start with; all numbers are whole, so every comparison is exact."""
+STEPS = 6
+
+
+def first_rows(shape: Any, dtype: Any) -> tf.Tensor:
+    """Is the initializer of the tables."""
+    return tf.constant(FIRST, dtype, shape)
+
+
+def spec(
+    rate: float | Callable[[], Any] = 1.0, *, pipelined: bool = True, decay: float = 0.0
+) -> EngineSpec:
+    """Returns two tables, two features on the first."""
+    optimizer = SGD(rate, weight_decay_factor=decay)
+    return EngineSpec(
+        (
+            TableSpec("videos", ROWS, DIM, "sum", optimizer, first_rows),
+            TableSpec("countries", ROWS, DIM, "sum", SGD(2.0), first_rows),
+        ),
+        (
+            FeatureSpec("watched", "videos"),
+            FeatureSpec("liked", "videos"),
+            FeatureSpec("country", "countries"),
+        ),
+        pipeline_execution_with_tensor_core=pipelined,
+    )
+
+
+TABLE_OF = {"watched": "videos", "liked": "videos", "country": "countries"}
+Batch = list[dict[str, Any]]
+
+
+def batch_of(step: int, cores: int = 1) -> Batch:
+    """Returns the ids of a step; every step shares ids with the one before it."""
+    chance = np.random.default_rng(step)
+    return [{name: chance.integers(0, 4, BATCH) for name in TABLE_OF} for _ in range(cores)]
+
+
+def gradients_of(step: int, cores: int = 1) -> Batch:
+    """Returns the gradients of a step, small whole numbers."""
+    chance = np.random.default_rng(100 + step)
+    shape = (BATCH, DIM)
+    return [
+        {name: chance.integers(1, 4, shape).astype(np.float32) for name in TABLE_OF}
+        for _ in range(cores)
+    ]
+
+
+class Simple:
+    """The tables, and what is still to be subtracted from them."""
+
+    def __init__(self) -> None:
+        self.tables = {"videos": FIRST.copy(), "countries": FIRST.copy()}
+        self.pending: list[tuple[Batch, Batch, dict[str, float]]] = []
+
+    def look_up(self, ids: Batch) -> list[dict[str, Array]]:
+        """Returns the activations of a batch."""
+        return [
+            {name: self.tables[TABLE_OF[name]][rows] for name, rows in core.items()} for core in ids
+        ]
+
+    def send(self, ids: Batch, gradients: Batch, rate: float = 1.0) -> None:
+        """Lets an update wait, together with its rate."""
+        self.pending.append((ids, gradients, {"videos": rate, "countries": 2.0}))
+
+    def flush(self) -> None:
+        """Applies what waits."""
+        for ids, gradients, rates in self.pending:
+            for of_features, sent in zip(ids, gradients, strict=True):
+                for name, rows in of_features.items():
+                    table = TABLE_OF[name]
+                    np.subtract.at(self.tables[table], rows, rates[table] * sent[name])
+        self.pending.clear()
+
+
+def tensors(batch: Batch) -> list[dict[str, tf.Tensor]]:
+    """Returns the batch as tensors."""
+    return [{name: tf.constant(value) for name, value in core.items()} for core in batch]
+
+
+def train(engine: Engine, step: int, cores: int = 1) -> list[dict[str, Array]]:
+    """Runs a step of training; returns its activations."""
+    return engine.train(tensors(batch_of(step, cores)), None, tensors(gradients_of(step, cores)))
+
+
+def assert_same_rows(engine: Engine, expected: Simple, where: str) -> None:
+    """Compares the variables with the tables, bit by bit."""
+    for name, kinds in engine.read().items():
+        np.testing.assert_array_equal(
+            kinds["parameters"], expected.tables[name], f"{where}, {name}"
+        )
+
+
+def assert_same_activations(actual: Batch, expected: Batch, where: str) -> None:
+    """Compares activations bit by bit."""
+    for core, of_features in enumerate(expected):
+        for name, activation in of_features.items():
+            np.testing.assert_array_equal(
+                actual[core][name], activation, f"{where}, {name} on core {core}"
+            )
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("mode", MODES)
+def test_activations_are_one_step_old(mode: str, cores: int) -> None:
+    """The order is F0 F1 B0 F2 B1: a lookup sees the updates up to the last but one.
+
+    `retrieve` then applies the one that is left, and a second one changes nothing.
+    """
+    engine, expected = Engine(Runner(mode), spec(), num_cores=cores), Simple()
+    engine.build_for([(BATCH,)] * 3)
+
+    for step in range(STEPS):
+        activations = train(engine, step, cores)
+        where = f"{mode}, {cores} cores, step {step}"
+        assert_same_activations(activations, expected.look_up(batch_of(step, cores)), where)
+        expected.flush()
+        assert_same_rows(engine, expected, where)
+        expected.send(batch_of(step, cores), gradients_of(step, cores))
+
+    expected.flush()
+    for _ in range(2):
+        engine.retrieve()
+        assert_same_rows(engine, expected, f"{mode}, {cores} cores, retrieved")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_without_pipelining_a_lookup_sees_everything(mode: str) -> None:
+    """Without it the same steps see every update before them, and nothing is left to retrieve."""
+    engine, expected = Engine(Runner(mode), spec(pipelined=False)), Simple()
+    engine.build_for([(BATCH,)] * 3)
+
+    for step in range(3):
+        activations = train(engine, step)
+        assert_same_activations(activations, expected.look_up(batch_of(step)), f"{mode}, {step}")
+        expected.send(batch_of(step), gradients_of(step))
+        expected.flush()
+        assert_same_rows(engine, expected, f"{mode}, step {step}")
+    engine.retrieve()
+    assert_same_rows(engine, expected, f"{mode}, retrieved")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_inference_sees_everything(mode: str) -> None:
+    """A lookup for inference applies what is pending first; so the next step sees it as well."""
+    engine, expected = Engine(Runner(mode), spec()), Simple()
+    engine.build_for([(BATCH,)] * 3)
+
+    for step in range(3):
+        activations = train(engine, step)
+        assert_same_activations(activations, expected.look_up(batch_of(step)), f"{mode}, {step}")
+        expected.send(batch_of(step), gradients_of(step))
+        expected.flush()
+        for _ in range(2):
+            looked_up = engine.look_up(tensors(batch_of(step + 1)))
+            where = f"{mode}, inference after step {step}"
+            assert_same_activations(looked_up, expected.look_up(batch_of(step + 1)), where)
+            assert_same_rows(engine, expected, where)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_training_goes_on_after_retrieve(mode: str) -> None:
+    """After `retrieve` in the middle the next step sees all updates, the one after it is behind."""
+    engine, expected = Engine(Runner(mode), spec()), Simple()
+    engine.build_for([(BATCH,)] * 3)
+    engine.retrieve()
+    assert_same_rows(engine, expected, f"{mode}, nothing to retrieve")
+
+    for step in range(4):
+        activations = train(engine, step)
+        assert_same_activations(activations, expected.look_up(batch_of(step)), f"{mode}, {step}")
+        expected.flush()
+        expected.send(batch_of(step), gradients_of(step))
+        if step == 1:
+            engine.retrieve()
+            expected.flush()
+            assert_same_rows(engine, expected, f"{mode}, retrieved after step {step}")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_update_keeps_its_own_rate(mode: str) -> None:
+    """A dynamic rate is that of the step the gradients are from, not of when they are applied."""
+    runner = Runner(mode)
+    with runner.scope():
+        rate = tf.Variable(1.0)
+    engine, expected = Engine(runner, spec(lambda: rate * 2.0)), Simple()
+    engine.build_for([(BATCH,)] * 3)
+
+    for step in range(4):
+        runner.write(rate, float(2**step))
+        train(engine, step)
+        expected.flush()
+        expected.send(batch_of(step), gradients_of(step), 2.0 ** (step + 1))
+        assert_same_rows(engine, expected, f"{mode}, step {step}")
+    runner.write(rate, 0.0)
+    engine.retrieve()
+    expected.flush()
+    assert_same_rows(engine, expected, f"{mode}, retrieved")
+
+
+class Calls:
+    """The calls of a pipelined engine on one core, made one by one."""
+
+    def __init__(self, mode: str) -> None:
+        self._runner = Runner(mode)
+        self.embedding = TPUEmbedding(spec())
+        self.embedding.build_for([(BATCH,)] * 3)
+        self._enqueue = self._runner.wrap(self.embedding.enqueue)
+        self._dequeue = self._runner.wrap(self.embedding.dequeue)
+        self._apply = self._runner.wrap(self.embedding.apply_gradients)
+        self._retrieve = self._runner.wrap(self.embedding.retrieve)
+
+    def enqueue(self, step: int) -> None:
+        """Enqueues the batch of a step."""
+        self._enqueue(tensors(batch_of(step))[0])
+
+    def dequeue(self) -> list[dict[str, Array]]:
+        """Looks the oldest batch up."""
+        return [self._dequeue()]
+
+    def apply(self, step: int) -> None:
+        """Sends the gradients of a step."""
+        self._apply(tensors(gradients_of(step))[0])
+
+    def retrieve(self) -> None:
+        """Brings the variables up to date."""
+        self._retrieve()
+
+    def assert_rows(self, expected: Simple, where: str) -> None:
+        """Compares the variables with the tables, bit by bit."""
+        for name, table in self.embedding.tables.items():
+            (shard,) = table.variables["parameters"]
+            np.testing.assert_array_equal(shard, expected.tables[name], f"{where}, {name}")
+
+
+@pytest.mark.parametrize("mode", ["eager", "function"])
+def test_two_updates_may_wait(mode: str) -> None:
+    """When two batches are looked up before their gradients come, `retrieve` applies both."""
+    calls, expected = Calls(mode), Simple()
+    for step in (0, 1):
+        calls.enqueue(step)
+    for step in (0, 1):
+        assert_same_activations(calls.dequeue(), expected.look_up(batch_of(step)), f"step {step}")
+    for step in (0, 1):
+        calls.apply(step)
+        expected.send(batch_of(step), gradients_of(step))
+
+    calls.retrieve()
+    expected.flush()
+    calls.assert_rows(expected, f"{mode}, retrieved")
+
+
+@pytest.mark.parametrize("mode", ["eager", "function"])
+def test_two_updates_may_wait_for_a_lookup(mode: str) -> None:
+    """After two such batches a lookup is behind by one update, not by two."""
+    calls, expected = Calls(mode), Simple()
+    for step in (0, 1):
+        calls.enqueue(step)
+    for _ in (0, 1):
+        calls.dequeue()
+    for step in (0, 1):
+        calls.apply(step)
+    expected.send(batch_of(0), gradients_of(0))
+    expected.flush()
+    calls.enqueue(2)
+
+    assert_same_activations(calls.dequeue(), expected.look_up(batch_of(2)), f"{mode}, step 2")
+
+
+@pytest.mark.parametrize("mode", ["eager", "function"])
+def test_a_wrong_call_leaves_what_is_pending(mode: str) -> None:
+    """A call out of order neither applies nor loses the update that waits."""
+    calls, expected = Calls(mode), Simple()
+    calls.enqueue(0)
+    calls.dequeue()
+    calls.apply(0)
+    expected.send(batch_of(0), gradients_of(0))
+
+    kind = tf.errors.InvalidArgumentError if mode == "function" else errors.OutOfOrder
+    with pytest.raises(kind, match="`dequeue` is not possible"):
+        calls.dequeue()
+    with pytest.raises(kind, match="`apply_gradients` is not possible"):
+        calls.apply(1)
+
+    calls.assert_rows(expected, f"{mode}, pending")
+    calls.retrieve()
+    expected.flush()
+    calls.assert_rows(expected, f"{mode}, retrieved")
+
+
+def test_lookups_in_a_graph_come_before_the_pending_update() -> None:
+    """In one run of a graph a lookup comes before the pending update, which comes before the next.
+
+    Here the gradients do not depend on the activations, as in a loss that is linear in them.
+    """
+    runner, expected = Runner("graph"), Simple()
+    with runner.scope():
+        embedding = TPUEmbedding(spec())
+        embedding.enqueue(tensors(batch_of(0))[0])
+        activations = embedding.dequeue()
+        update = embedding.apply_gradients(tensors(gradients_of(0))[0])
+
+    wrong = 0
+    for _ in range(200):
+        got, _ = runner.run([activations, update])
+        for name, activation in expected.look_up(batch_of(0))[0].items():
+            wrong += not np.array_equal(got[name], activation)
+        expected.flush()
+        expected.send(batch_of(0), gradients_of(0))
+
+    assert wrong == 0, f"{wrong} of 600 lookups saw the wrong rows"

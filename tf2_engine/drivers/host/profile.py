@@ -1,0 +1,202 @@
+"""Lookup statistics of a job, kept in `profile_data_directory`.
+
+Three in a hundred samples are counted while they are enqueued: how many ids a sample has, and on
+which host the rows of these ids are. Once `MIN_SAMPLES` samples have been counted, the counts are
+added to a file per table at the end of a training loop (when tables are retrieved). Several models
+may share the directory: counts of equal tables are merged, and a file is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf2_engine import sharding
+from tf2_engine.batch import Occurrences
+from tf2_engine.plan import Plan, TablePlan
+
+EVERY = 33
+"""One sample in so many is counted: 3 %."""
+
+MIN_SAMPLES = 1000
+"""Counted samples from which on a table's counts are written."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """What is known of the lookups of one table.
+
+    Attributes:
+        samples: samples counted, of all features of the table.
+        ids: ids that these samples have.
+        per_shard: the ids of each host.
+    """
+
+    samples: int
+    ids: int
+    per_shard: tuple[int, ...]
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.samples + other.samples,
+            self.ids + other.ids,
+            tuple(a + b for a, b in zip(self.per_shard, other.per_shard, strict=True)),
+        )
+
+    @property
+    def ids_per_sample(self) -> float:
+        """The average number of ids of a sample."""
+        return self.ids / self.samples if self.samples else 0.0
+
+    @property
+    def balance(self) -> float:
+        """The ids of the busiest host over the average of the hosts; 1.0 is perfect balance."""
+        return max(self.per_shard) * len(self.per_shard) / self.ids if self.ids else 1.0
+
+
+class Profiler:
+    """Counts the lookups of a plan.
+
+    Holds one counter variable per table, [3 + hosts] int64: samples counted, ids, ids per host,
+    and last the samples that passed, counted or not.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        assert plan.profile_data_directory is not None
+        self._plan = plan
+        self._directory = plan.profile_data_directory
+        self._counters = {
+            table.name: _counter(3 + plan.num_hosts, f"profile/{table.name}")
+            for table in plan.tables
+        }
+        for table in plan.tables:
+            known = read(self._directory, plan, table)
+            if known is not None:
+                _log.info("%s", report(table, known))
+
+    def count(self, per_core: Sequence[Sequence[Occurrences]]) -> list[Any]:
+        """Counts a batch; returns the ops."""
+        done = []
+        for table in self._plan.tables:
+            counter = self._counters[table.name]
+            passed = counter.read_value()[-1]
+            seen: Any = tf.zeros([3 + self._plan.num_hosts], tf.int64)
+            for core in per_core:
+                for position in self._plan.features_of(table):
+                    seen = seen + self._seen(table, core[position], passed + seen[-1])
+            done.append(counter.assign_add(seen))
+        return done
+
+    def write(self) -> Any:
+        """Adds what was counted to the files, where it is enough; returns the op."""
+        done = []
+        for table in self._plan.tables:
+            counter = self._counters[table.name]
+            counted = counter.read_value()
+            written = tf.numpy_function(
+                lambda values, table=table: self._merge(table, values), [counted], tf.int64
+            )
+            with tf.control_dependencies([written]):
+                done.append(counter.assign_sub(tf.ensure_shape(written, counter.shape)))
+        return tf.group(*done) if not tf.executing_eagerly() else None
+
+    def _seen(self, table: TablePlan, batch: Occurrences, passed: Any) -> Any:
+        """Returns what a feature's batch adds to the counter, `passed` samples after the first."""
+        explicit = batch.explicit()
+        cells = tf.cast(explicit.num_cells, tf.int64)
+        ids = tf.boolean_mask(explicit.ids, tf.equal((explicit.cell + passed) % EVERY, 0))
+        rows, hosts = table.rows, self._plan.num_hosts
+        shard = sharding.shard_of(
+            ids, rows, hosts, self._plan.partition_strategy, maximum=tf.maximum
+        )
+        per_shard = tf.math.bincount(
+            tf.cast(shard, tf.int32), minlength=hosts, maxlength=hosts, dtype=tf.int64
+        )
+        # The multiples of EVERY from `passed` up to, and without, `passed` + `cells`.
+        samples = (passed + cells + EVERY - 1) // EVERY - (passed + EVERY - 1) // EVERY
+        return tf.concat([[samples, tf.size(ids, out_type=tf.int64)], per_shard, [cells]], 0)
+
+    def _merge(self, table: TablePlan, values: Any) -> Any:
+        counts = Counts(int(values[0]), int(values[1]), tuple(map(int, values[2:-1])))
+        if counts.samples < MIN_SAMPLES:
+            return np.zeros_like(values)
+        merge(self._directory, self._plan, table, counts)
+        return np.append(values[:-1], np.int64(0))  # how many samples passed goes on
+
+
+def path_of(directory: str, plan: Plan, table: TablePlan) -> str:
+    """Returns the file of a table; equal tables of equal jobs have the same."""
+    key = (
+        table.name,
+        table.rows,
+        table.dim,
+        len(plan.features_of(table)),
+        plan.partition_strategy,
+        plan.num_hosts,
+    )
+    digest = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
+    return os.path.join(directory, f"{digest}.json")
+
+
+def read(directory: str, plan: Plan, table: TablePlan) -> Counts | None:
+    """Returns what earlier jobs counted of a table; None if there is nothing, or nothing usable."""
+    path = path_of(directory, plan, table)
+    try:
+        with open(path, encoding="utf-8") as file:
+            stored = json.loads(file.read(1 << 20))
+        counts = Counts(
+            int(stored["samples"]), int(stored["ids"]), tuple(map(int, stored["per_shard"]))
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        _log.warning("The lookup statistics in %s cannot be read and are ignored: %s", path, error)
+        return None
+    return counts if len(counts.per_shard) == plan.num_hosts else None
+
+
+def merge(directory: str, plan: Plan, table: TablePlan, counts: Counts) -> None:
+    """Adds counts to the file of a table; other processes may do so at the same time."""
+    os.makedirs(directory, exist_ok=True)
+    path = path_of(directory, plan, table)
+    with open(os.path.join(directory, ".lock"), "a", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = read(directory, plan, table)
+        total = counts if known is None else known + counts
+        content: Mapping[str, Any] = {"table": table.name, **dataclasses.asdict(total)}
+        handle, temporary = tempfile.mkstemp(dir=directory)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(content, file)
+        os.replace(temporary, path)
+
+
+def report(table: TablePlan, counts: Counts) -> str:
+    """Returns a line on how lookups of a table are spread."""
+    return (
+        f"Table {table.name!r}: {counts.ids_per_sample:.2f} ids per sample, the busiest of "
+        f"{len(counts.per_shard)} hosts has {counts.balance:.2f} times the average "
+        f"({counts.samples} samples profiled)."
+    )
+
+
+def _counter(size: int, name: str) -> tf.Variable:
+    return tf.compat.v1.Variable(
+        tf.zeros([size], tf.int64),
+        trainable=False,
+        name=name,
+        use_resource=True,
+        # Counts are of a process: no checkpoint holds them.
+        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+    )

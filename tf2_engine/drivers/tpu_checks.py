@@ -1,0 +1,126 @@
+"""What a TPU cannot take, and the messages that say so. Pure: nothing is built or changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tf2_engine import errors
+
+ALREADY_INITIALIZED = (
+    "The TPU is already initialized for embeddings. This may be caused by several engines under "
+    "one TPUStrategy, which a TPU does not support. Use one engine for all tables, or call "
+    "`tf.tpu.experimental.initialize_tpu_system` before the next one is made, after saving a "
+    "checkpoint: it clears the tables."
+)
+
+
+def check_control_flow(computation: Any, current: Any) -> None:
+    """Refuses an enqueue that is deeper inside `strategy.run` than the device can lift it from.
+
+    Args:
+        computation: the graph in which the TPU computation began, None outside of one.
+        current: the graph under construction.
+
+    Raises:
+        ControlFlow: the two differ.
+    """
+    if computation is not None and computation is not current:
+        raise errors.ControlFlow(
+            f"`enqueue` is called inside control flow (tf.cond, tf.while_loop) or a tf.function "
+            f"within `strategy.run`: the current graph {_name(current)} is not the graph "
+            f"{_name(computation)} in which the TPU computation began. Such a call cannot be "
+            "moved to the host. Enqueue at the top of the function that `strategy.run` calls, or "
+            "before `strategy.run`."
+        )
+
+
+def check_direct(where: str, value: Any) -> None:
+    """Refuses an input that was computed inside `strategy.run`.
+
+    Args:
+        where: how messages name the input.
+        value: a Tensor, SparseTensor or RaggedTensor; None is nothing to check.
+
+    Raises:
+        InvalidInput: the input is not an argument of the function that `strategy.run` calls.
+    """
+    for tensor in _components(value):
+        op = tensor.op
+        if op.type == "Placeholder" or _is_argument(op):
+            continue
+        raise errors.InvalidInput(
+            f"{where}: inside `strategy.run` an input of `enqueue` must be an argument of the "
+            f"function that `strategy.run` calls, as it is, but this one is the output of op "
+            f"{op.name!r} ({op.type}). Compute it before `strategy.run`, for instance in the "
+            "dataset, or enqueue before `strategy.run`. Two more possible causes: support for "
+            "dynamic batch sizes, which `strategy.run(..., options=tf.distribute.RunOptions("
+            "experimental_enable_dynamic_batch_size=False))` turns off; and a Keras layer whose "
+            "`Input` has another dtype than the tensor, so that Keras casts it."
+        )
+
+
+def check_on_host(where: str, value: Any) -> None:
+    """Refuses an input that is on a TPU already; ids go to the device through its host.
+
+    Args:
+        where: how messages name the input.
+        value: a Tensor, SparseTensor or RaggedTensor; None is nothing to check.
+
+    Raises:
+        InvalidInput: a component of the input is on a TPU; the message names the device.
+    """
+    for tensor in _components(value):
+        for source in _sources(tensor):
+            if source.device and tf.DeviceSpec.from_string(source.device).device_type == "TPU":
+                raise errors.InvalidInput(
+                    f"{where}: the input is on a TPU ({source.device}), but `enqueue` takes it "
+                    "from the host. Keep the dataset's elements there: distribute it with "
+                    "tf.distribute.InputOptions(experimental_fetch_to_device=False)."
+                )
+
+
+def check_device(device: str) -> None:
+    """Refuses a device that is no TPU core.
+
+    Raises:
+        InvalidInput: the message names the device.
+    """
+    if tf.DeviceSpec.from_string(device).device_type != "TPU":
+        raise errors.InvalidInput(
+            f"`device`={device!r} is no TPU core. Pass one of `strategy.extended.worker_devices`, "
+            "or its end, as in '/task:0/device:TPU:2'; or no device at all, to feed every core."
+        )
+
+
+def _components(value: Any) -> Iterator[Any]:
+    # Composite tensors come apart when they are passed to `strategy.run`.
+    return (
+        leaf
+        for leaf in tf.nest.flatten(value, expand_composites=True)
+        if isinstance(leaf, tf.Tensor)
+    )
+
+
+def _sources(tensor: Any) -> tuple[Any, ...]:
+    """Returns where the values come from: inside a TPU computation one tensor per replica."""
+    if not hasattr(tensor, "graph"):
+        return (tensor,)  # eager
+    op = tensor.op
+    if op.type == "Identity" and op.inputs[0].op.type == "TPUReplicatedInput":
+        return tuple(op.inputs[0].op.inputs)
+    return (tensor,)
+
+
+def _is_argument(op: Any) -> bool:
+    # `strategy.run` marks its arguments so that the device's compiler finds them.
+    try:
+        return bool(op.get_attr("_tpu_input_identity"))
+    except ValueError:
+        return False
+
+
+def _name(graph: Any) -> str:
+    return repr(getattr(graph, "name", None) or type(graph).__name__)

@@ -1,0 +1,53 @@
+"""Adadelta."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from tf2_engine.optimizers.base import Optimizer, one_minus, root
+
+
+@dataclasses.dataclass(frozen=True)
+class Adadelta(Optimizer):
+    """Adadelta, by the CPU kernel to which the TPU's proto refers.
+
+        a <- rho * a + (1 - rho) * g^2
+        u  = g * sqrt(d + epsilon) / sqrt(a + epsilon)      with the old d
+        d <- rho * d + (1 - rho) * u^2
+        w <- w - lr * u
+
+    Slots:
+        accumulators: a, starts at 0.
+        updates: d, starts at 0.
+
+    Reference: Zeiler, 2012; AdadeltaParameters in optimization_parameters.proto.
+    """
+
+    rho: float = 0.95
+    epsilon: float = 1e-7
+
+    op_name: ClassVar[str] = "Adadelta"
+    proto_field: ClassVar[str] = "adadelta"
+    slot_names: ClassVar[tuple[str, ...]] = ("accumulators", "updates")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require("rho", 0.0 <= self.rho <= 1.0, "must be in [0, 1]")
+        self._require("epsilon", self.epsilon > 0.0, "must be positive")
+
+    def update(
+        self, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        rho, epsilon = np.float32(self.rho), np.float32(self.epsilon)
+        a = rho * slots["accumulators"] + one_minus(self.rho) * tf.square(g)
+        u = g * root(slots["updates"] + epsilon) / root(a + epsilon)
+        d = rho * slots["updates"] + one_minus(self.rho) * tf.square(u)
+        return w - lr * u, {"accumulators": a, "updates": d}
+
+    def proto_fields(self) -> dict[str, Any]:
+        return {"rho": self.rho, "epsilon": self.epsilon}

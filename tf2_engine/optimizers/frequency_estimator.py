@@ -1,0 +1,93 @@
+"""How often each row is looked up."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from tf2_engine.optimizers.base import Optimizer, one_minus, opaque, power
+
+
+@dataclasses.dataclass(frozen=True)
+class FrequencyEstimator(Optimizer):
+    """Estimates the number of steps between two hits of a row; 1 / D is the frequency of the row.
+
+        delta = step - last_hit_step
+        c     = min(delta, max_delta)
+        D    <- c                                 delta >= outlier_threshold * D
+        D    <- D * (1 - tau) + c * tau           otherwise
+        last_hit_step <- step
+
+    The learning rate is the step: a callable that returns the global step, which is taken as
+    float32 (exact up to 2^24). The gradient is not used: put the activation through
+    tf.stop_gradient, and every row of a training batch is hit. Tables have a `dim` of 1, and rows
+    start at `max_delta` unless the table has an initializer.
+
+    Slots:
+        last_hit_step: starts at 0.
+
+    Attributes:
+        tau: how much of D a hit replaces.
+        max_delta: limit of D, in steps.
+        outlier_threshold: how many times D an interval must be to replace D altogether.
+        weight_exponent: see `weighted`.
+        weighted: False, a lookup returns D; True, (D / max_delta)^weight_exponent. The proto says
+            that the exponent turns D into a weight, but not that the device does it, so this is a
+            switch of this engine; a device is not told.
+
+    Reference: FrequencyEstimatorParameters in optimization_parameters.proto.
+    """
+
+    tau: float = dataclasses.field(kw_only=True)
+    max_delta: float = dataclasses.field(kw_only=True)
+    outlier_threshold: float = dataclasses.field(kw_only=True)
+    weight_exponent: float = dataclasses.field(kw_only=True)
+    weighted: bool = False
+
+    op_name: ClassVar[str] = "FrequencyEstimator"
+    proto_field: ClassVar[str] = "frequency_estimator"
+    slot_names: ClassVar[tuple[str, ...]] = ("last_hit_step",)
+    only_dim: ClassVar[int | None] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require(
+            "learning_rate",
+            callable(self.learning_rate),
+            "must be a callable that returns the global step",
+        )
+        self._require("tau", 0.0 < self.tau < 1.0, "must be in (0, 1)")
+        for name in ("max_delta", "outlier_threshold"):
+            self._require(name, 0.0 < getattr(self, name) < math.inf, "must be positive and finite")
+        self._require("weight_exponent", math.isfinite(self.weight_exponent), "must be finite")
+
+    @property
+    def row_initial_value(self) -> float | None:
+        return self.max_delta
+
+    def activation(self, rows: Any) -> Any:
+        if not self.weighted:
+            return rows
+        return power(rows / opaque(np.float32(self.max_delta)), self.weight_exponent)
+
+    def update(
+        self, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        delta = lr - slots["last_hit_step"]
+        c = tf.minimum(delta, np.float32(self.max_delta))
+        is_outlier = delta >= np.float32(self.outlier_threshold) * w
+        mixed = w * one_minus(self.tau) + c * np.float32(self.tau)
+        return tf.where(is_outlier, c, mixed), {"last_hit_step": tf.zeros_like(w) + lr}
+
+    def proto_fields(self) -> dict[str, Any]:
+        return {
+            "tau": self.tau,
+            "max_delta": self.max_delta,
+            "outlier_threshold": self.outlier_threshold,
+            "weight_exponent": self.weight_exponent,
+        }

@@ -1,0 +1,108 @@
+"""Follow the regularized leader."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from tf2_engine.optimizers.base import Optimizer, opaque, power
+
+
+@dataclasses.dataclass(frozen=True)
+class FTRL(Optimizer):
+    """Follow the regularized leader, as the TPU applies it.
+
+    With p = -learning_rate_power, a' = a + g^2, and clip(z) = z held within -l1 .. l1:
+
+        z <- z + g - (a'^p - a^p) * w / lr
+        w <- (clip(z) - z) / ((a'^p + beta) / lr + 2 * l2)
+        a <- a'
+
+    With `multiply_linear_by_learning_rate` the slot z, and with it l1, is lr times larger, and a
+    rate of 0 is possible:
+
+        z <- z + lr * g - (a'^p - a^p) * w
+        w <- (clip(z) - z) / (a'^p + beta + 2 * lr * l2)      clip at -lr * l1 .. lr * l1
+        a <- a'
+
+    A row whose divisor is 0 becomes 0: an accumulator of 0 has seen no gradient but zeros, and
+    the leader of nothing, with z of 0, is 0.
+
+    Slots:
+        accumulators: a, starts at `initial_accumulator_value`, which may be 0.
+        linears: z, starts at 0.
+
+    Attributes:
+        allow_zero_accumulator: is sent to the device, which ignores it: zero is always allowed.
+
+    Unlike tf.keras, beta is not divided by 2 * lr, but the accumulator's root is increased by it.
+
+    Reference: McMahan et al., 2013, algorithm 1; FtrlParameters in optimization_parameters.proto;
+    the reference in TensorFlow's tpu_embedding_base_test.py.
+    """
+
+    learning_rate_power: float = -0.5
+    l1_regularization_strength: float = 0.0
+    l2_regularization_strength: float = 0.0
+    beta: float = 0.0
+    initial_accumulator_value: float = 0.1
+    multiply_linear_by_learning_rate: bool = False
+    allow_zero_accumulator: bool = False
+
+    op_name: ClassVar[str] = "FTRL"
+    proto_field: ClassVar[str] = "ftrl"
+    slot_names: ClassVar[tuple[str, ...]] = ("accumulators", "linears")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require(
+            "learning_rate",
+            callable(self.learning_rate)
+            or self.learning_rate != 0.0
+            or self.multiply_linear_by_learning_rate,
+            "divides, so it must not be 0 unless multiply_linear_by_learning_rate=True",
+        )
+        self._require("learning_rate_power", self.learning_rate_power <= 0.0, "must be at most 0")
+        for name in (
+            "l1_regularization_strength",
+            "l2_regularization_strength",
+            "beta",
+            "initial_accumulator_value",
+        ):
+            self._require(name, getattr(self, name) >= 0.0, "must be at least 0")
+
+    def slot_initial_values(self) -> dict[str, float]:
+        return {"accumulators": self.initial_accumulator_value, "linears": 0.0}
+
+    def update(
+        self, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        a = slots["accumulators"] + tf.square(g)
+        raised = power(a, -self.learning_rate_power)
+        grown = raised - power(slots["accumulators"], -self.learning_rate_power)
+        limit: Any = np.float32(self.l1_regularization_strength)
+        l2, beta = np.float32(2.0 * self.l2_regularization_strength), np.float32(self.beta)
+        if self.multiply_linear_by_learning_rate:
+            z = slots["linears"] + lr * g - grown * w
+            limit = lr * limit
+            divisor = raised + opaque(lr * l2 + beta)
+        else:
+            z = slots["linears"] + g - grown * w / lr
+            divisor = (raised + beta) / lr + l2
+        clipped = tf.maximum(tf.minimum(z, limit), -limit)
+        w = tf.math.divide_no_nan(clipped - z, divisor)
+        return w, {"accumulators": a, "linears": z}
+
+    def proto_fields(self) -> dict[str, Any]:
+        return {
+            "l1": self.l1_regularization_strength,
+            "l2": self.l2_regularization_strength,
+            "lr_power": self.learning_rate_power,
+            "beta": self.beta,
+            "multiply_linear_by_lr": self.multiply_linear_by_learning_rate,
+            "allow_zero_accumulator": self.allow_zero_accumulator,
+        }

@@ -1,0 +1,58 @@
+"""Adagrad with a proximal step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from tf2_engine.optimizers.base import Optimizer, root, shrink
+
+
+@dataclasses.dataclass(frozen=True)
+class ProximalAdagrad(Optimizer):
+    """Adagrad with proximal L1 and L2 terms, by the CPU kernel to which the TPU's proto refers.
+
+        a   <- a + g^2
+        eta  = lr / sqrt(a)
+        w   <- w - eta * g
+        w   <- sign(w) * max(|w| - eta * l1, 0) / (1 + eta * l2)
+
+    Slots:
+        accumulators: a, starts at `initial_accumulator_value`, which must be positive.
+
+    Reference: Duchi et al., 2011; Duchi and Singer, 2009; ProximalAdagradParameters in
+    optimization_parameters.proto.
+    """
+
+    initial_accumulator_value: float = 0.1
+    l1_regularization_strength: float = 0.0
+    l2_regularization_strength: float = 0.0
+
+    op_name: ClassVar[str] = "ProximalAdagrad"
+    proto_field: ClassVar[str] = "proximal_adagrad"
+    slot_names: ClassVar[tuple[str, ...]] = ("accumulators",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require(
+            "initial_accumulator_value", self.initial_accumulator_value > 0.0, "must be positive"
+        )
+        for name in ("l1_regularization_strength", "l2_regularization_strength"):
+            self._require(name, getattr(self, name) >= 0.0, "must be at least 0")
+
+    def slot_initial_values(self) -> dict[str, float]:
+        return {"accumulators": self.initial_accumulator_value}
+
+    def update(
+        self, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        a = slots["accumulators"] + tf.square(g)
+        eta = lr / root(a)
+        l1, l2 = self.l1_regularization_strength, self.l2_regularization_strength
+        return shrink(w - eta * g, eta, l1, l2), {"accumulators": a}
+
+    def proto_fields(self) -> dict[str, Any]:
+        return {"l1": self.l1_regularization_strength, "l2": self.l2_regularization_strength}

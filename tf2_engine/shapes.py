@@ -1,0 +1,132 @@
+"""Shapes of activations: from the spec, from `build`, from a batch. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf2_engine import batch, errors, structure
+from tf2_engine.plan import Shape
+from tf2_engine.specs import EngineSpec, FeatureSpec
+
+
+def per_core(batch_size: int | None, num_cores: int) -> int | None:
+    """Returns the samples of each core.
+
+    Raises:
+        InvalidSpec: the cores do not divide the global batch size.
+    """
+    if batch_size is None:
+        return None
+    if batch_size < 1 or batch_size % num_cores:
+        raise errors.InvalidSpec(
+            f"`batch_size`={batch_size} must be a positive multiple of the {num_cores} cores."
+        )
+    return batch_size // num_cores
+
+
+def from_arguments(spec: EngineSpec, input_shapes: Any, batch_size: int | None) -> list[Shape]:
+    """Returns the output shapes that the arguments of `build` lead to.
+
+    Args:
+        input_shapes: None, or the structure of the feature config with [*output_shape, anything].
+        batch_size: samples per core, for what `input_shapes` does not say.
+
+    Raises:
+        InvalidSpec: nothing says a feature's shape, or two sources disagree.
+    """
+    given: list[Any] = [None] * len(spec.features)
+    if input_shapes is not None:
+        given = structure.flatten_shapes(spec.structure, input_shapes, "per_replica_input_shapes")
+    found = [_of_input(feature, shape) for feature, shape in zip(spec.features, given, strict=True)]
+    return with_batch_size(spec, found, batch_size)
+
+
+def from_values(spec: EngineSpec, values: Sequence[Any]) -> list[Shape]:
+    """Returns the output shapes that a core's batch leads to, in feature order."""
+    return [
+        batch.output_shape(
+            feature.name, 0 if feature.output_shape else feature.max_sequence_length, value
+        )
+        for feature, value in zip(spec.features, values, strict=True)
+    ]
+
+
+def with_batch_size(
+    spec: EngineSpec, found: Sequence[Shape | None], batch_size: int | None
+) -> list[Shape]:
+    """Returns complete shapes: the feature's own first, then what was found, then the batch size.
+
+    Raises:
+        InvalidSpec: a feature's shape is not known, or two sources disagree.
+    """
+    return [
+        _one(feature, shape, batch_size)
+        for feature, shape in zip(spec.features, found, strict=True)
+    ]
+
+
+def check(spec: EngineSpec, built: Sequence[Shape], found: Sequence[Shape]) -> None:
+    """Refuses a batch of other shapes than the engine is built for.
+
+    Raises:
+        InvalidInput: the message names the feature and both shapes.
+    """
+    for feature, want, got in zip(spec.features, built, found, strict=True):
+        if not _agree(want, got):
+            raise errors.InvalidInput(
+                f"Feature {feature.name!r}: the engine is built for activations of shape "
+                f"{tuple(want)}, but this batch leads to {tuple(got)}. Batches must keep their "
+                "shape."
+            )
+
+
+def _of_input(feature: FeatureSpec, shape: Any) -> Shape | None:
+    if shape is None:
+        return None
+    sizes = tf.TensorShape(shape).as_list()
+    if len(sizes) < 2:
+        raise errors.InvalidSpec(
+            f"Feature {feature.name!r}: an input shape must have rank 2 or above, got {shape}."
+        )
+    if feature.max_sequence_length and len(sizes) == 2 and feature.output_shape is None:
+        return (sizes[0], feature.max_sequence_length)
+    return tuple(sizes[:-1])
+
+
+def _one(feature: FeatureSpec, found: Shape | None, batch_size: int | None) -> Shape:
+    declared = feature.output_shape
+    shape = declared if declared is not None and None not in declared else found or declared
+    if shape is None and batch_size is not None:
+        length = feature.max_sequence_length
+        shape = (batch_size, length) if length else (batch_size,)
+    if shape is None:
+        raise errors.InvalidSpec(
+            f"Feature {feature.name!r}: its output shape is not known. Give `build` the input "
+            "shapes, or the feature an `output_shape`."
+        )
+    if declared is not None and found is not None and not _agree(declared, found):
+        raise errors.InvalidSpec(
+            f"Feature {feature.name!r}: its `output_shape` is {declared}, but the input leads to "
+            f"{found}."
+        )
+    if batch_size is not None and declared is None:
+        if shape[0] not in (None, batch_size):
+            raise errors.InvalidSpec(
+                f"Feature {feature.name!r}: the batch size per core is {batch_size}, but the input "
+                f"leads to {shape}."
+            )
+        shape = (batch_size, *shape[1:])
+    return shape
+
+
+def _agree(want: Shape, got: Shape) -> bool:
+    # A ragged batch of rank 2 may fill an activation of more dimensions; the sizes are compared
+    # where the ids are read.
+    if len(got) < len(want):
+        return len(got) in (1, 2)
+    return len(want) == len(got) and all(
+        a is None or b is None or a == b for a, b in zip(want, got, strict=True)
+    )

@@ -3,14 +3,46 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 import tensorflow as tf
 
 import tf2_engine
+from estimator_bridge import install
+
+# Legacy programs are written in Keras 2; this comes before anything touches tf.keras.
+install.use_legacy_keras()
+
+HAS_STOCK = importlib.util.find_spec("tensorflow_estimator") is not None
+"""Whether stock's TPUEstimator is there to compare with: it is beside TensorFlow 2.15."""
+
+collect_ignore = [] if HAS_STOCK else ["test_stock_estimator.py"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Names the markers, for a suite that runs outside of its repository."""
+    for marker in (
+        "full: thorough; not in the quick tier",
+        "soak: very long; in no other tier",
+        "stock: compares with stock's TPUEstimator; collected where there is one",
+    ):
+        config.addinivalue_line("markers", marker)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what compares with stock where there is no stock."""
+    if HAS_STOCK:
+        return
+    left_out = [item for item in items if item.get_closest_marker("stock")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
 
 Array = npt.NDArray[np.float32]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import types
 from typing import Any
@@ -13,8 +12,7 @@ import tensorflow as tf
 from compat_tests.cases.legacy import Case, Column, Optimizer
 from estimator_bridge.legacy import parameters, spec, table_config
 
-HAS_STOCK = importlib.util.find_spec("tensorflow_estimator") is not None
-needs_stock = pytest.mark.skipif(not HAS_STOCK, reason="TensorFlow has no estimators any more")
+needs_stock = pytest.mark.stock
 
 OURS = types.SimpleNamespace(
     **{name: kind for name, kind in vars(parameters).items() if name.endswith("Parameters")},

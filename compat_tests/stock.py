@@ -12,11 +12,15 @@ from typing import Any
 
 from tensorflow.python.tpu import tpu_embedding
 from tensorflow_estimator.python.estimator import model_fn, run_config
+from tensorflow_estimator.python.estimator.api._v1 import estimator as _estimator
 from tensorflow_estimator.python.estimator.tpu import (
     _tpu_estimator_embedding,
     tpu_config,
     tpu_estimator,
 )
+
+ESTIMATOR = _estimator
+"""The namespace of `tf.compat.v1.estimator`, whoever has replaced it there."""
 
 CLASSES = types.SimpleNamespace(
     **{name: kind for name, kind in vars(tpu_embedding).items() if name.endswith("Parameters")},
@@ -104,8 +108,8 @@ def split_inputs(
 
 def slot_names(parameters: Any, variable: str) -> tuple[str, ...]:
     """Returns the checkpoint names that stock gives the slots of a variable."""
-    names = _tpu_estimator_embedding._get_slot_variable_names("", variable, parameters)
-    return tuple(names or ())
+    handler = tpu_embedding._get_optimization_handler(parameters)
+    return tuple(handler.get_default_slot_variable_names(variable) or ())
 
 
 def raised(function: Callable[..., Any], *args: Any, **settings: Any) -> type[Exception] | None:

@@ -169,21 +169,24 @@ INPUTS: dict[str, Input] = {
 Pairs = tuple[tuple[str, str], ...]
 
 
-def engines() -> list[tuple[str, Pairs]]:
-    """Returns what shares an engine: a mode, and inputs with the combiners of their tables.
+def engines() -> list[tuple[str, Pairs, bool]]:
+    """Returns what shares an engine: a mode, inputs with the combiners of their tables, and tier.
 
-    Eagerly every input meets every combiner; in functions and graphs they take turns.
+    Eagerly every input meets every combiner. In functions and graphs they take turns, and half of
+    the inputs are in functions, half in graphs; the other halves are in the full tier.
     """
-    found = [("eager", tuple((name, combiner) for name in INPUTS)) for combiner in COMBINERS]
-    for shift, mode in enumerate(("function", "graph")):
-        turn = itertools.cycle(COMBINERS[shift:] + COMBINERS[:shift])
-        found.append((mode, tuple(zip(INPUTS, turn, strict=False))))
+    found = [("eager", tuple((name, combiner) for name in INPUTS), False) for combiner in COMBINERS]
+    turns = tuple(zip(INPUTS, itertools.cycle(COMBINERS), strict=False))
+    for half, mode in enumerate(("function", "graph")):
+        found += [(mode, turns[half::2], False), (mode, turns[1 - half :: 2], True)]
     return found
 
 
 EVERY = [
-    pytest.param(mode, pairs, place, id=f"{name}-{combiner}-{mode}")
-    for mode, pairs in engines()
+    pytest.param(
+        mode, pairs, place, id=f"{name}-{combiner}-{mode}", marks=[pytest.mark.full] if full else []
+    )
+    for mode, pairs, full in engines()
     for place, (name, combiner) in enumerate(pairs)
 ]
 

@@ -749,7 +749,8 @@ def pull(step: int, activation: Any) -> Any:
 
 def trained(of: Any, features: Any, steps: int = 3, **options: Any) -> Any:
     """Returns an engine after some steps of Adagrad on one batch per core."""
-    engine = tf2_engine.TPUEmbedding(of, Adagrad(0.3), **options)
+    optimizer = None if isinstance(of, EngineSpec) else Adagrad(0.3)
+    engine = tf2_engine.TPUEmbedding(of, optimizer, **options)
     cores = options.get("num_cores", 1)
     for step in range(steps):
         engine.enqueue([features] * cores if cores > 1 else features)

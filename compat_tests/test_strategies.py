@@ -50,7 +50,7 @@ def test_the_training_loop_is_global(results: dict[str, np.ndarray], strategy: s
 def test_other_loops_look_up_the_same(
     results: dict[str, np.ndarray], strategy: str, loop: str
 ) -> None:
-    """Evaluation, enqueue inside `strategy.run` and per-core enqueue give the whole batch's rows."""
+    """Evaluation, enqueue inside `strategy.run` and by core look the whole batch up."""
     np.testing.assert_allclose(
         results[f"{strategy}/{loop}"], results[f"default/{loop}"], rtol=0, atol=ROUNDING
     )

@@ -1038,17 +1038,22 @@ def test_enqueue_in_a_function_inside_run_is_refused(kind: Any) -> None:
         fails_inside(kind, step, options=NO_DYNAMIC_BATCH)
 
 
-def test_the_driver_itself_refuses_control_flow() -> None:
-    """Enqueue notices where it is, also when nobody has checked the inputs before."""
+@pytest.mark.parametrize("verb", ["enqueue", "check_inputs"])
+def test_each_of_two_checks_is_enough(verb: str) -> None:
+    """Control flow is refused before anything is built, and again by enqueue itself."""
 
     def step(engine: Any, ids: Any, weights: Any) -> None:
         readers = tpu.readers(engine.plan, [[ids["dense"], ids["sparse"]]])
+        calls = {
+            "enqueue": lambda: engine.driver.enqueue(readers, True),
+            "check_inputs": lambda: engine.driver.check_inputs([]),
+        }
 
-        def enqueue() -> Any:
-            engine.driver.enqueue(readers, True)
+        def call() -> Any:
+            calls[verb]()
             return tf.constant(0)
 
-        tf.cond(tf.constant(True), enqueue, lambda: tf.constant(0))
+        tf.cond(tf.constant(True), call, lambda: tf.constant(0))
 
     with pytest.raises(errors.ControlFlow, match=r"Enqueue at the top of the function"):
         fails_inside(Ours, step, options=NO_DYNAMIC_BATCH)

@@ -170,7 +170,7 @@ def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") 
     if raw.kind == "ragged" and keep is not None:
         weight = None  # a ragged sequence has one id per position: nothing to weigh or combine
     if out_of_range == "drop":
-        inside = (ids >= 0) & (ids < feature.table.rows)
+        inside = (ids >= 0) & (ids < feature.table.vocabulary_size)
         cell = tf.range(tf.size(ids, out_type=tf.int64)) if cell is None else cell
         keep = inside if keep is None else keep & inside
     if keep is not None:
@@ -309,7 +309,7 @@ def _gain(combiner: str, weight: Any, cell: Any, num_cells: Any) -> Any:
 
 
 def _assert_in_range(feature: FeaturePlan, ids: Any) -> Any:
-    rows = feature.table.rows
+    rows = feature.table.vocabulary_size
     # Two reductions find out; which id it is only matters once there is one.
     low, high = tf.reduce_min(ids), tf.reduce_max(ids)
     some = tf.size(ids) > 0

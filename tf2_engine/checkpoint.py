@@ -31,8 +31,10 @@ class Checkpointed(tf_compat.CheckpointedEmbedding):
     """An engine that can be put into a `tf.train.Checkpoint` and a SavedModel.
 
     Before a save the variables are brought up to date, after a restore the driver takes them over.
-    A restore that comes before the engine is built is carried out when it is built. In a
-    `tf.Graph` run `load` after the ops that restore.
+    A restore that comes before the engine is built is carried out when it is built. Two things are
+    left to the caller: in a `tf.Graph`, to run `load` after the ops that restore; and to call
+    `load` after a restore of what another class wrote, `TPUEmbeddingForServing` for instance,
+    into an engine that is built.
 
     A SavedModel holds the parameters of the tables; slots, which serve no lookup, are left out
     (stock's holds them, unless its optimizer is None).
@@ -49,31 +51,19 @@ class Checkpointed(tf_compat.CheckpointedEmbedding):
         raise NotImplementedError
 
     def _track_tables(self, spec: EngineSpec, tables: Mapping[str, Table]) -> None:
-        """Makes the tables part of checkpoints, before the driver loads them.
-
-        The children have the names that stock's have, so that each side finds all that it looks
-        for in a checkpoint of the other (`assert_consumed`).
-        """
+        """Makes the tables part of checkpoints; call it before the driver loads them."""
         self._retrieved_in: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        by_table = {}
         for table in spec.tables:
             assert table.name is not None
-            by_table[table.name] = {
-                name: TableTensor(
+            for name, shards in tables[table.name].variables.items():
+                tensor = TableTensor(
                     f"Table {table.name!r}, {name}",
                     shards,
                     table.vocabulary_size,
                     spec.partition_strategy,
                     self._retrieved,
                 )
-                for name, shards in tables[table.name].variables.items()
-            }
-        for table_name, tensors in by_table.items():
-            for name, tensor in tensors.items():
-                self._track(table_name if name == PARAMETERS else f"{table_name}/{name}", tensor)
-        nodes = {name: tf_compat.checkpoint_node(tensors) for name, tensors in by_table.items()}
-        self._track("_variables", tf_compat.checkpoint_node(nodes))
-        self._track("_feature_config", _containers(spec.structure))
+                self._track(table.name if name == PARAMETERS else f"{table.name}/{name}", tensor)
 
     def _before_save(self) -> None:
         if self._tables and not building_graph():
@@ -86,7 +76,7 @@ class Checkpointed(tf_compat.CheckpointedEmbedding):
         graph = tf.compat.v1.get_default_graph()
         if graph not in self._retrieved_in:
             with tf.control_dependencies(None):
-                self._retrieved_in[graph] = self.retrieve().name
+                self._retrieved_in[graph] = tf.group(self.retrieve()).name
         return graph.get_operation_by_name(self._retrieved_in[graph])
 
     def _after_restore(self) -> Any:
@@ -207,19 +197,6 @@ class Slice(NamedTuple):
     spec: str
     read: Callable[[], Any]
     device: str
-
-
-def _containers(structure: Any) -> Any:
-    """Returns the containers of a nest as a checkpoint sees them: its leaves are no part of it."""
-    if isinstance(structure, Mapping):
-        items = list(structure.items())
-    elif tf.nest.is_nested(structure):
-        items = list(enumerate(structure))
-    else:
-        items = []
-    return tf_compat.checkpoint_node(
-        {str(name): _containers(value) for name, value in items if tf.nest.is_nested(value)}
-    )
 
 
 def _ops(done: Any) -> list[Any]:

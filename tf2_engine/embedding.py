@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf2_engine import batch, errors, replicas, shapes, specs, structure
+from tf2_engine.checkpoint import Checkpointed
 from tf2_engine.config_proto import config_proto
 from tf2_engine.drivers import DRIVERS
 from tf2_engine.drivers.base import Driver, building_graph
@@ -21,7 +22,7 @@ from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables
 _as_written = tf.autograph.experimental.do_not_convert
 
 
-class TPUEmbedding:
+class TPUEmbedding(Checkpointed):
     """Embedding tables that are looked up and trained with the arithmetic of a TPU.
 
     Works eagerly, in tf.functions and in a `tf.Graph`. In a graph the methods return ops, and
@@ -215,6 +216,7 @@ class TPUEmbedding:
         # belong to the graph.
         with tf.init_scope():
             tables = create_tables(plan, self._variable_factory)
+            self._track_tables(self._spec, tables)
             self._driver.configure(plan)
             self._driver.load(tables)
         self._plan, self._tables = plan, tables

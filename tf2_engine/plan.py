@@ -24,12 +24,14 @@ class TablePlan:
 
     Attributes:
         table_id: position among the tables.
+        vocabulary_size: ids are below it.
         rows: rows that exist: the vocabulary, at least one per host.
         rate_tag: position among the dynamic rates; None when the rate is constant.
     """
 
     name: str
     table_id: int
+    vocabulary_size: int
     rows: int
     dim: int
     combiner: str
@@ -123,6 +125,7 @@ def make_plan(
         tables[table.name] = TablePlan(
             name=table.name,
             table_id=position,
+            vocabulary_size=table.vocabulary_size,
             # The device wants a row on every host; the rows beyond the vocabulary are never hit.
             rows=max(table.vocabulary_size, num_hosts),
             dim=table.dim,

@@ -371,6 +371,7 @@ def _read_feature(
         table=TablePlan(
             name=table_name,
             table_id=0,
+            vocabulary_size=table.vocabulary_size,
             rows=_rows(where, shards, table.vocabulary_size, table.dim),
             dim=table.dim,
             combiner=table.combiner,

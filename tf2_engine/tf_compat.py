@@ -250,14 +250,6 @@ class SavedTensor(tf.__internal__.tracking.AutoTrackable):
         object_map[self] = self.snapshot(object_map.get(self))
 
 
-def checkpoint_node(children: dict[str, Any]) -> Any:
-    """Returns a trackable that is nothing but its children."""
-    node = tf.__internal__.tracking.AutoTrackable()
-    for name, child in children.items():
-        node._track_trackable(child, name)
-    return node
-
-
 class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
     """An object that checkpoints take for stock's TPUEmbedding; it shares nothing else with it.
 

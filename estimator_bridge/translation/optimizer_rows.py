@@ -15,7 +15,7 @@ class Row:
     """What becomes of one legacy optimizer.
 
     Attributes:
-        engine: the engine's class; None when it has none.
+        engine: the engine's class.
         renamed: the engine's name of each legacy setting of its own; the shared settings are in
             `SHARED_SETTINGS`.
         slots: for each slot of the engine, what follows the table's name in the name of a legacy
@@ -24,7 +24,7 @@ class Row:
         for_columns: whether a spec with `feature_columns` may have it.
     """
 
-    engine: type[optimizers.Optimizer] | None
+    engine: type[optimizers.Optimizer]
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     slots: Mapping[str, str] = dataclasses.field(default_factory=dict)
     only: Mapping[str, Any] = dataclasses.field(default_factory=dict)

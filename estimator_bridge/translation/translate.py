@@ -134,11 +134,6 @@ def translate_optimizer(legacy: LegacyOptimizer, rate: Any, where: str = "") -> 
         InvalidSpec: the engine refuses a setting.
     """
     row = OPTIMIZERS[legacy.kind]
-    if row.engine is None:
-        known = ", ".join(name for name, row in OPTIMIZERS.items() if row.engine is not None)
-        raise errors.Untranslatable(
-            f"{where}`{legacy.kind}` has no counterpart in the engine; known: {known}."
-        )
     names = {**SHARED_SETTINGS, **row.renamed}
     left_over = {
         k: v
@@ -222,7 +217,8 @@ def _with_clipping_limit(optimizer: Optimizer, legacy: LegacySpec) -> Optimizer:
             f"`EmbeddingConfigSpec`: `clipping_limit` must be a positive number, got {limit!r}. "
             'Remove it; quirks="stock" ignores it, as stock does.'
         )
-    if optimizer.clips_weights:
+    # A table with a start of its own holds no weights, which is what the limit is for.
+    if optimizer.clips_weights or optimizer.row_initial_value is not None:
         return optimizer
     return dataclasses.replace(
         optimizer, clip_weight_min=-float(limit), clip_weight_max=float(limit)

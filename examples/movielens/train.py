@@ -75,11 +75,11 @@ class MovieLens(collections.namedtuple('MovieLens', 'train test mean users title
   """The ratings and what the model needs to know of them before it is built.
 
   Attributes:
-   train: dict of columns with one entry per rating, see `load`.
-   test: likewise.
-   mean: of the training ratings.
-   users: what the files call each user, by user_id.
-   titles: of the films, by item_id.
+    train: dict of columns with one entry per rating, see `load`.
+    test: likewise.
+    mean: of the training ratings.
+    users: what the files call each user, by user_id.
+    titles: of the films, by item_id.
   """
 
 
@@ -87,11 +87,11 @@ def load(data_dir, seed):
   """Reads the files, splits the ratings and adds to each what is known beside it.
 
   Args:
-   data_dir: folder of ml-100k.inter, ml-100k.item and ml-100k.user.
-   seed: int; decides which tenth of the ratings is the test set.
+    data_dir: folder of ml-100k.inter, ml-100k.item and ml-100k.user.
+    seed: int; decides which tenth of the ratings is the test set.
 
   Returns:
-   A `MovieLens`, whose `train` and `test` hold, for n ratings,
+    A `MovieLens`, whose `train` and `test` hold, for n ratings,
     each of SINGLE_IDS: [n] int64,
     genres: [n, *] ids,
     history: [n, *] item ids, latest first, at most HISTORY of them,
@@ -161,7 +161,7 @@ def histories(user_id, timestamp, is_train):
   ratings alike: what is to be predicted never shows up among what it is predicted from.
 
   Returns:
-   A list of [at most HISTORY] arrays: which ratings, latest first.
+    A list of [at most HISTORY] arrays: which ratings, latest first.
   """
   past = [None] * len(user_id)
   for user in range(user_id.max() + 1):
@@ -201,11 +201,11 @@ def parse_examples(serialized):
   """Parses a batch of Examples.
 
   Args:
-   serialized: [batch] string.
+    serialized: [batch] string.
 
   Returns:
-   features: SparseTensors, except history_rating, [batch, HISTORY] float32.
-   labels: the ratings, [batch] float32.
+    features: SparseTensors, except history_rating, [batch, HISTORY] float32.
+    labels: the ratings, [batch] float32.
   """
   spec = {key: tf.io.VarLenFeature(tf.int64) for key in SINGLE_IDS + ('genres', 'history')}
   spec.update(
@@ -226,14 +226,14 @@ def bias_baseline(data, user_damping=5.0, item_damping=3.0, rounds=10):
   """Fits `mean + user bias + item bias` to the training set.
 
   Args:
-   data: a `MovieLens`.
-   user_damping: how many ratings without deviation each user is lent, so that few
-    ratings make a small bias.
-   item_damping: likewise, each film.
-   rounds: alternating updates; the problem is convex and a few will do.
+    data: a `MovieLens`.
+    user_damping: how many ratings without deviation each user is lent, so that few
+      ratings make a small bias.
+    item_damping: likewise, each film.
+    rounds: alternating updates; the problem is convex and a few will do.
 
   Returns:
-   The RMSE on the test set.
+    The RMSE on the test set.
   """
 
   def fit(ids, deviation, size, damping):

@@ -57,7 +57,11 @@ class HostDriver(Driver):
 
     def load(self, tables: Mapping[str, Table]) -> Any:
         self._tables = tables
-        return tf.no_op() if building_graph() else None
+        # An update that waits belongs to the tables as they were.
+        dropped = None
+        if self._pending is not None:
+            dropped = _when(self._pending.some(), self._drop_pending)
+        return tf.group(*_as_ops([dropped])) if building_graph() else None
 
     def retrieve(self, tables: Mapping[str, Table]) -> Any:
         if self._profiler is None:
@@ -118,6 +122,12 @@ class HostDriver(Driver):
         self, gradients: Sequence[Sequence[Any]], rates: Sequence[Any], name: str | None = None
     ) -> Any:
         plan = self._ready()
+        for table in plan.tables:
+            if table.optimizer.no_rule is not None:
+                raise errors.InvalidSpec(
+                    f"Table {table.name!r}: gradients cannot be applied, because "
+                    f"{table.optimizer.no_rule}"
+                )
         with tf.name_scope(name or "send_gradients"):
             batch = self._flight(name).take_looked_up()
             with tf.control_dependencies(_as_ops(batch.after)):
@@ -182,6 +192,13 @@ class HostDriver(Driver):
         if self._pending is None:
             return tf.no_op() if building_graph() else None
         return _when(self._pending.some(), self._apply_pending)
+
+    def _drop_pending(self) -> Any:
+        assert self._pending is not None
+        (taken,) = flight.take_from_all(
+            [self._pending], lambda: errors.OutOfOrder("No update is pending.")
+        )
+        return taken[0]
 
     def _apply_pending(self) -> Any:
         plan, pending = self._ready(), self._pending

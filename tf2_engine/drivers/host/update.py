@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine import errors
 from tf2_engine.optimizers import Optimizer
 from tf2_engine.tables import PARAMETERS, Table
 
@@ -31,15 +30,7 @@ def update_table(table: Table, per_core: Sequence[Sequence[Contribution]], lr: A
     Args:
         per_core: for each core the contributions of the table's features.
         lr: scalar float32.
-
-    Raises:
-        InvalidSpec: the table's optimizer has no update rule.
     """
-    if table.plan.optimizer.no_rule is not None:
-        raise errors.InvalidSpec(
-            f"Table {table.plan.name!r}: gradients cannot be applied, because "
-            f"{table.plan.optimizer.no_rule}"
-        )
     if table.plan.optimizer.use_gradient_accumulation or len(per_core) == 1:
         ids, total = _sum_by_id([pair for core in per_core for pair in core])
         if table.plan.optimizer.updates_all_rows:

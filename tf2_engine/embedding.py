@@ -85,6 +85,11 @@ class TPUEmbedding(Checkpointed):
                 "TF 2.3 the second is the batch size, an int.)"
             )
         self._strategy = tf.distribute.get_strategy()
+        if isinstance(self._strategy, tf.distribute.TPUStrategy):
+            raise errors.InvalidSpec(
+                "TPUEmbedding cannot be created under a TPUStrategy yet. Create it under another "
+                "strategy, where it computes the same."
+            )
         self._read_config(feature_config, optimizer, pipeline_execution_with_tensor_core)
         self._driver = driver if isinstance(driver, Driver) else _make_driver(driver)
         if not initialize_tpu_embedding and not self._driver.initialized():

@@ -1,0 +1,111 @@
+"""TPUEmbedding as TF 2.3 and as later versions construct and build it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tf2_engine import SGD, TPUEmbedding, errors
+
+emb = tf.tpu.experimental.embedding
+
+
+def config(**options: Any) -> dict[str, Any]:
+    """One table with one feature."""
+    return {"a": emb.FeatureConfig(emb.TableConfig(10, 2, name="t"), name="a", **options)}
+
+
+def shape_of(embedding: TPUEmbedding) -> Any:
+    """Returns the output shape that the engine was built for."""
+    return embedding.plan.features[0].output_shape
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TPUEmbedding(config(), 4, SGD(0.1)),
+        lambda: TPUEmbedding(config(), 4, SGD(0.1), True, True),
+        lambda: TPUEmbedding(feature_config=config(), batch_size=4, optimizer=SGD(0.1)),
+    ],
+)
+def test_the_second_int_is_the_batch_size(make: Any) -> None:
+    """In the form of TF 2.3 the batch size is fixed when the engine is made."""
+    embedding = make()
+    embedding.build()
+
+    assert shape_of(embedding) == (4,)
+    with pytest.raises(errors.InvalidInput, match="Feature 'a'"):
+        embedding.enqueue({"a": tf.constant([1, 2, 3])})
+
+
+def test_pipelining_is_the_argument_after_the_optimizer() -> None:
+    """Both forms take `pipeline_execution_with_tensor_core` after the optimizer."""
+    for embedding in (
+        TPUEmbedding(config(), 4, SGD(0.1), True),
+        TPUEmbedding(config(), SGD(0.1), True),
+    ):
+        embedding.build_for([(4,)])
+        assert embedding.plan.pipeline_execution_with_tensor_core
+
+
+def test_not_initialising_needs_an_initialised_engine() -> None:
+    """With initialize_tpu_embedding=False and no other engine, creation fails and says why."""
+    with pytest.raises(RuntimeError, match="no other engine has initialised"):
+        TPUEmbedding(config(), 4, SGD(0.1), False, False)
+
+
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        ({"per_replica_input_shapes": {"a": (4, 3)}}, (4,)),
+        ({"per_replica_input_shapes": {"a": tf.TensorShape([4, 5, 3])}}, (4, 5)),
+    ],
+)
+def test_build_takes_input_shapes(arguments: dict[str, Any], expected: Any) -> None:
+    """`build` drops the last dimension of each input shape."""
+    embedding = TPUEmbedding(config(), SGD(0.1))
+    embedding.build(**arguments)
+
+    assert shape_of(embedding) == expected
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"per_replica_batch_size": 4}, {"per_replica_input_shapes": 4}]
+)
+def test_build_takes_a_batch_size_with_a_warning(arguments: dict[str, Any]) -> None:
+    """A batch size in either argument of `build` works, and is deprecated."""
+    embedding = TPUEmbedding(config(max_sequence_length=3), SGD(0.1))
+    with pytest.warns(DeprecationWarning, match="per_replica_input_shapes"):
+        embedding.build(**arguments)
+
+    assert shape_of(embedding) == (4, 3)
+
+
+def test_build_needs_to_know_every_shape() -> None:
+    """Without shapes `build` names the feature and the way out."""
+    with pytest.raises(errors.InvalidSpec, match="Feature 'a': its output shape is not known"):
+        TPUEmbedding(config(), SGD(0.1)).build()
+
+
+def test_an_engine_without_optimizer_only_looks_up() -> None:
+    """With optimizer None there are no slots, lookups work and gradients are refused."""
+    embedding = TPUEmbedding(config(), None)
+    embedding.enqueue({"a": tf.constant([1, 2])})
+
+    assert embedding.dequeue()["a"].shape == (2, 2)
+    assert set(embedding.tables["t"].variables) == {"parameters"}
+    with pytest.raises(errors.OutOfOrder, match="no optimizer"):
+        embedding.apply_gradients({"a": tf.ones([2, 2])})
+
+
+def test_names_pair_batches() -> None:
+    """A named batch is taken by the calls of its name, whatever else waits."""
+    embedding = TPUEmbedding(config(), SGD(0.1))
+    embedding.enqueue({"a": tf.constant([1, 2])})
+    embedding.enqueue({"a": tf.constant([3, 4])}, name="other")
+    rows = embedding.embedding_tables[next(iter(embedding.embedding_tables))]
+
+    tf.debugging.assert_equal(embedding.dequeue(name="other")["a"], tf.gather(rows, [3, 4]))
+    tf.debugging.assert_equal(embedding.dequeue()["a"], tf.gather(rows, [1, 2]))

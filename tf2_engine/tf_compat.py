@@ -338,10 +338,3 @@ def plain_variable(**arguments: Any) -> tf.Variable:
     from tensorflow.python.ops import resource_variable_ops
 
     return resource_variable_ops.ResourceVariable(**arguments)
-
-
-def in_save_context() -> bool:
-    """Whether a SavedModel is being written."""
-    from tensorflow.python.saved_model import save_context
-
-    return bool(save_context.in_save_context())

@@ -450,8 +450,8 @@ BAD_BATCHES = {
     ),
     "fewer weights than ids": Bad(
         features,
-        AT_RUN_TIME,
-        f"{WATCHED_IN_VIDEOS}.*one weight per id",
+        errors.InvalidInput,
+        f"{WATCHED_IN_VIDEOS}.*one weight per id, got 1 weights for 2 ids",
         lambda: weights(watched=a_sparse(1.0, dtype=tf.float32)),
     ),
     "weights without a feature": Bad(
@@ -642,6 +642,20 @@ def test_a_bad_first_batch_decides_nothing(bad: Bad) -> None:
         enqueue_bad(fixture, bad)
 
     fixture.assert_works()
+
+
+def test_weights_that_the_run_finds_too_few_are_refused() -> None:
+    """While a function is traced nobody knows how many weights there are; the run does."""
+    embedding = TPUEmbedding(SPEC)
+
+    @tf.function(
+        input_signature=[tf.SparseTensorSpec([3, 2], kind) for kind in (tf.int64, tf.float32)]
+    )
+    def enqueue(watched: Any, weight: Any) -> None:
+        embedding.enqueue(features(watched=watched), {**weights(), "watched": weight})
+
+    with pytest.raises(AT_RUN_TIME, match=f"{WATCHED_IN_VIDEOS}.*one weight per id"):
+        enqueue(a_sparse(1, 2, dtype=tf.int64), a_sparse(1.0, dtype=tf.float32))
 
 
 def test_several_cores_take_lists() -> None:

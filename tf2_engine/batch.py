@@ -123,7 +123,7 @@ def read_ids(feature: FeaturePlan, value: Any, weight: Any) -> RawIds:
     Raises:
         WrongType: `value` is of another type, or its ids are no integers, or the weights are of
             another kind than the ids.
-        InvalidInput: weights for dense ids.
+        InvalidInput: weights for dense ids, or not one per id.
     """
     if not isinstance(value, _KINDS):
         raise errors.WrongType(
@@ -140,13 +140,11 @@ def read_ids(feature: FeaturePlan, value: Any, weight: Any) -> RawIds:
         _check_weight(feature, value, weight)
     flat_weight = None if weight is None else tf.cast(_flat(weight), tf.float32)
     ids = tf.cast(_flat(value), tf.int64)
-    if flat_weight is not None:
-        agree = tf.debugging.assert_equal(
-            tf.size(flat_weight),
-            tf.size(ids),
-            message=f"{feature.where}: there must be one weight per id.",
+    if flat_weight is not None and not flat_weight.shape.is_compatible_with(ids.shape):
+        raise errors.InvalidInput(
+            f"{feature.where}: there must be one weight per id, got {flat_weight.shape[0]} weights "
+            f"for {ids.shape[0]} ids."
         )
-        ids = _after([agree], ids)
     return RawIds(kind, index, ids, flat_weight, num_samples)
 
 
@@ -215,10 +213,15 @@ def _check_weight(feature: FeaturePlan, value: Any, weight: Any) -> None:
 
 
 def _size_checks(feature: FeaturePlan, raw: RawIds) -> list[Any]:
-    """Returns checks of what only the run can tell: that the batch has the size that is planned."""
+    """Returns checks of what only the run can tell: one weight per id, the size that is planned."""
+    checks = []
+    if raw.weight is not None and not raw.weight.shape.is_fully_defined():
+        one_each = tf.equal(tf.size(raw.weight), tf.size(raw.ids))
+        message = f"{feature.where}: there must be one weight per id, but they are"
+        checks.append(tf.debugging.Assert(one_each, [message, tf.size(raw.weight)]))
     samples = tf.get_static_value(raw.num_samples)
     if feature.cells is None or samples is not None:
-        return []
+        return checks
     planned, found = feature.output_shape[0], raw.num_samples
     if raw.kind == "dense":
         planned, found = feature.cells, tf.size(raw.ids, out_type=tf.int64)
@@ -226,7 +229,7 @@ def _size_checks(feature: FeaturePlan, raw: RawIds) -> list[Any]:
     if raw.kind == "ragged":
         fits = fits | tf.equal(found, tf.constant(feature.cells, tf.int64))
     message = f"{feature.where}: the engine is built for {planned} samples, but this batch has"
-    return [tf.debugging.Assert(fits, [message, found])]
+    return [*checks, tf.debugging.Assert(fits, [message, found])]
 
 
 def _num_cells(feature: FeaturePlan, raw: RawIds) -> Any:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tf2_engine import batch, errors, replicas, shapes, specs, structure
+from tf2_engine import errors, gradients, shapes, specs, structure, tf_compat
 from tf2_engine.checkpoint import Checkpointed
 from tf2_engine.config_proto import config_proto
-from tf2_engine.drivers import DRIVERS
+from tf2_engine.cores import ByCore
+from tf2_engine.drivers import DRIVERS, tpu_topology
 from tf2_engine.drivers.base import Driver, building_graph
 from tf2_engine.plan import Plan, Shape, make_plan
 from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables
@@ -27,7 +26,9 @@ class TPUEmbedding(Checkpointed):
 
     Works eagerly, in tf.functions and in a `tf.Graph`. In a graph the methods return ops, and
     whoever runs the graph runs them. Under a strategy of several replicas a step is global: the
-    gradients of all replicas are summed and each row is updated once.
+    gradients of all replicas are summed and each row is updated once. Under a TPUStrategy the TPU
+    does the work: `dequeue` and `apply_gradients` belong inside `strategy.run` then, while
+    `enqueue` may be called on both sides.
 
         embedding = TPUEmbedding(feature_config, optimizer=Adagrad(0.1))
         embedding.enqueue(features)
@@ -47,16 +48,19 @@ class TPUEmbedding(Checkpointed):
         initialize_tpu_embedding: False expects that another engine has initialised the TPU.
         batch_size: the global batch size, fixed; None takes it from `build` or the first batch.
         verify_output_shapes: whether each batch is checked against the shapes that were built.
-        driver: what runs the plan, by name or as an object.
+        driver: what runs the plan, by name or as an object; None is "tpu" under a TPUStrategy,
+            else "host".
         num_cores: cores to emulate on one machine; None is one per replica of the strategy.
             Outside of a strategy, batches, activations and gradients of several cores are lists
             with one entry per core.
-        num_hosts: hosts whose row placement to emulate.
+        num_hosts: hosts whose row placement to emulate; None is one, or those of the TPU.
         training: False makes no slots and looks up alone.
         variable_factory: makes the variables of the tables; see `tables.create_tables`.
 
     Raises:
         InvalidSpec: a setting cannot be honoured; the message names it.
+        OutOfOrder: driver="tpu" without a TPUStrategy; or the TPU is to be initialised already
+            and is not.
     """
 
     def __init__(
@@ -68,9 +72,9 @@ class TPUEmbedding(Checkpointed):
         initialize_tpu_embedding: bool = True,
         batch_size: int | None = None,
         verify_output_shapes: bool = True,
-        driver: str | Driver = "host",
+        driver: str | Driver | None = None,
         num_cores: int | None = None,
-        num_hosts: int = 1,
+        num_hosts: int | None = None,
         training: bool = True,
         variable_factory: VariableFactory | None = None,
     ) -> None:
@@ -84,30 +88,20 @@ class TPUEmbedding(Checkpointed):
                 f"TPUEmbedding takes 3 positional arguments, got {3 + len(more)}. (In the form of "
                 "TF 2.3 the second is the batch size, an int.)"
             )
-        self._strategy = tf.distribute.get_strategy()
-        if isinstance(self._strategy, tf.distribute.TPUStrategy):
-            raise errors.InvalidSpec(
-                "TPUEmbedding cannot be created under a TPUStrategy yet. Create it under another "
-                "strategy, where it computes the same."
-            )
         self._read_config(feature_config, optimizer, pipeline_execution_with_tensor_core)
-        self._driver = driver if isinstance(driver, Driver) else _make_driver(driver)
-        if not initialize_tpu_embedding and not self._driver.initialized():
+        self._driver = (
+            driver if isinstance(driver, Driver) else _make_driver(driver, initialize_tpu_embedding)
+        )
+        if not initialize_tpu_embedding and self._driver.initialized() is False:
             raise errors.OutOfOrder(
                 "initialize_tpu_embedding=False, but no other engine has initialised the embedding "
                 "hardware. Create that one first, or leave initialize_tpu_embedding True."
             )
-        self._num_cores = replicas.count() if num_cores is None else num_cores
-        if replicas.count() not in (1, self._num_cores):
-            raise errors.InvalidSpec(
-                f"`num_cores`={num_cores}, but the strategy has {replicas.count()} replicas. Leave "
-                "`num_cores` out."
-            )
-        self._num_hosts = num_hosts
+        self._cores = self._driver.cores(num_cores, num_hosts)
         self._training = training and self._has_optimizers
-        self._variable_factory = variable_factory
+        self._variable_factory = variable_factory or self._cores.variable_factory(self._spec)
         self.verify_output_shapes = verify_output_shapes
-        self._batch_size = shapes.per_core(batch_size, self._num_cores)
+        self._batch_size = shapes.per_core(batch_size, self._cores.count)
         self._plan: Plan | None = None
         self._tables: dict[str, Table] = {}
 
@@ -163,9 +157,16 @@ class TPUEmbedding(Checkpointed):
         Keyed by the `TableConfig` that was passed in; by name for an `EngineSpec`.
 
         Raises:
-            OutOfOrder: the engine is not built.
+            OutOfOrder: the engine is not built; or a TPU holds the tables, and no SavedModel is
+                being written, for which they were brought up to date.
         """
         plan = self.plan
+        if self._cores.tables_are_elsewhere and not tf_compat.in_saved_model_export():
+            raise errors.OutOfOrder(
+                "`embedding_tables` cannot be read under a TPUStrategy: the TPU holds the tables, "
+                "and the variables are brought up to date only when a checkpoint is written. Save "
+                "one and restore it into an engine that is made outside of the TPUStrategy."
+            )
         values = [self._tables[table.name].variables[PARAMETERS] for table in plan.tables]
         return {
             key: shards[0] if len(shards) == 1 else shards
@@ -183,7 +184,8 @@ class TPUEmbedding(Checkpointed):
 
         Args:
             per_replica_input_shapes: the structure of the feature config with the shape of each
-                input as a tuple, list or TensorShape: [*output_shape, anything].
+                input as a tuple, list or TensorShape: [*output_shape, anything]. (Where a replica
+                has several cores, these are the shapes for one of them, as stock takes them.)
             per_replica_batch_size: deprecated: samples per replica, for inputs of rank 2. An int as
                 `per_replica_input_shapes` is the same.
 
@@ -211,8 +213,8 @@ class TPUEmbedding(Checkpointed):
         return make_plan(
             self._spec,
             output_shapes,
-            num_hosts=self._num_hosts,
-            num_cores=self._num_cores,
+            num_hosts=self._cores.hosts,
+            num_cores=self._cores.count,
             training=self._training,
         )
 
@@ -255,27 +257,28 @@ class TPUEmbedding(Checkpointed):
             InvalidInput, WrongType: the batch does not fit; the message names the feature.
             ControlFlow: a replica calls inside control flow.
         """
-        if replicas.inside_one():
+        cores = self._cores
+        if cores.speaking_for_itself():
             if device is not None:
                 raise errors.InvalidInput(
                     f"`device`={device!r}: inside `strategy.run` each replica enqueues for itself; "
                     "leave it out."
                 )
 
-            def all_of_them(values: list[Any]) -> None:
-                parts = {core: value[0] for core, value in enumerate(values)}
-                weight = None if weights is None else {c: v[1] for c, v in enumerate(values)}
-                self._enqueue(parts, weight, values[0][2], name)
+            def all_of_them(values: ByCore) -> None:
+                parts = {core: value[0] for core, value in values.items()}
+                weight = None if weights is None else {c: v[1] for c, v in values.items()}
+                mode = next(iter(values.values()))[2]
+                return self._enqueue(parts, weight, mode, name)
 
-            return replicas.together("enqueue", all_of_them, (features, weights, training))
+            return cores.meet("enqueue", all_of_them, (features, weights, training))
         if device is not None:
-            core = self._core_of(device)
-            return self._enqueue(
-                {core: features}, None if weights is None else {core: weights}, training, name
-            )
-        parts = dict(enumerate(self._per_core(features, "features")))
-        per_core = None if weights is None else dict(enumerate(self._per_core(weights, "weights")))
-        return self._enqueue(parts, per_core, training, name)
+            core = cores.core_of(device)
+            own = None if weights is None else {core: weights}
+            return self._enqueue({core: features}, own, training, name, whole=False)
+        parts = cores.split(features, "features")
+        all_weights = None if weights is None else cores.split(weights, "weights")
+        return self._enqueue(parts, all_weights, training, name)
 
     @_as_written
     def dequeue(self, name: str | None = None) -> Any:
@@ -295,8 +298,9 @@ class TPUEmbedding(Checkpointed):
         def all_of_them(_: Any = None) -> list[Any]:
             return [structure.pack(plan.structure, core) for core in self._driver.dequeue(name)]
 
-        if replicas.inside_one():
-            return replicas.together("dequeue", all_of_them, ())
+        if self._cores.speaking_for_itself():
+            return self._cores.meet("dequeue", all_of_them, ())
+        self._cores.check_outside("dequeue")
         return _one_or_list(all_of_them())
 
     @_as_written
@@ -322,15 +326,16 @@ class TPUEmbedding(Checkpointed):
                 "`apply_gradients` is not possible: the engine has no optimizer, or was made with "
                 "training=False."
             )
-        if replicas.inside_one():
+        if self._cores.speaking_for_itself():
             flat = self._read_gradients(plan, gradients)
-            return replicas.together(
-                "apply_gradients", lambda values: self._send(plan, values, name), flat
+            return self._cores.meet(
+                "apply_gradients",
+                lambda values: self._send(plan, list(values.values()), name),
+                flat,
             )
-        parts = [
-            self._read_gradients(plan, core) for core in self._per_core(gradients, "gradients")
-        ]
-        return self._send(plan, parts, name)
+        self._cores.check_outside("apply_gradients")
+        per_core = self._cores.split(gradients, "gradients").values()
+        return self._send(plan, [self._read_gradients(plan, core) for core in per_core], name)
 
     @_as_written
     def load(self) -> Any:
@@ -344,37 +349,40 @@ class TPUEmbedding(Checkpointed):
 
     def _enqueue(
         self,
-        features: Mapping[int, Any],
-        weights: Mapping[int, Any] | None,
+        features: ByCore,
+        weights: ByCore | None,
         training: Any,
         name: str | None,
+        whole: bool = True,
     ) -> Any:
-        """Enqueues the parts of some cores."""
-        flat = {
-            core: [
-                _as_tensor(value)
-                for value in structure.flatten(self._spec.structure, part, "features")
-            ]
+        """Enqueues what replicas pass, or if not `whole`, what is passed for a single core."""
+        nest = self._spec.structure
+        values = {
+            core: [_as_tensor(value) for value in structure.flatten(nest, part, "features")]
             for core, part in features.items()
         }
-        found = [shapes.from_values(self._spec, values) for values in flat.values()]
+        found = [
+            shapes.from_values(self._spec, own, self._cores.per_replica if whole else 1)
+            for own in values.values()
+        ]
         plan = self._plan or self._plan_of(found[0])
         if self.verify_output_shapes:
             built = [feature.output_shape for feature in plan.features]
             for shape in found:
                 shapes.check(self._spec, built, shape)
-        inputs: list[list[batch.RawIds] | None] = [None] * self._num_cores
-        for core, values in flat.items():
-            per_feature: list[Any] = [None] * len(values)
-            if weights is not None:
-                per_feature = structure.flatten(self._spec.structure, weights[core], "weights")
-            inputs[core] = [
-                batch.read_ids(feature, value, weight)
-                for feature, value, weight in zip(plan.features, values, per_feature, strict=True)
-            ]
-        # Only a batch that can be enqueued decides the shapes.
-        if self._plan is None:
-            self._build(plan)
+        flat_weights = {
+            core: [None] * len(own)
+            if weights is None
+            else structure.flatten(nest, weights[core], "weights")
+            for core, own in values.items()
+        }
+
+        def build_once() -> None:
+            # Only a batch that can be enqueued decides the shapes.
+            if self._plan is None:
+                self._build(plan)
+
+        inputs = self._cores.inputs(plan, values, flat_weights, build_once, whole=whole)
         return _op(self._driver.enqueue(inputs, training, name))
 
     def _plan_of(self, found: Sequence[Shape]) -> Plan:
@@ -386,10 +394,10 @@ class TPUEmbedding(Checkpointed):
             )
         return self._make_plan(shapes.with_batch_size(self._spec, found, self._batch_size))
 
-    def _read_gradients(self, plan: Plan, gradients: Any) -> list[Any]:
-        flat = structure.flatten(plan.structure, gradients, "gradients")
+    def _read_gradients(self, plan: Plan, nest: Any) -> list[Any]:
+        flat = structure.flatten(plan.structure, nest, "gradients")
         return [
-            _read_gradient(feature, value)
+            gradients.read(feature, value, self._cores.per_replica)
             for feature, value in zip(plan.features, flat, strict=True)
         ]
 
@@ -405,79 +413,18 @@ class TPUEmbedding(Checkpointed):
             )
         return self._plan
 
-    def _per_core(self, value: Any, what: str) -> list[Any]:
-        """Returns each core's part of a value that is passed for all of them."""
-        if self._num_cores == 1:
-            return [value]
-        if self._strategy.num_replicas_in_sync > 1:
-            return replicas.split(self._strategy, value)
-        if not isinstance(value, (list, tuple)) or len(value) != self._num_cores:
-            raise errors.InvalidInput(
-                f"`{what}` must be a list with one entry for each of the {self._num_cores} cores."
-            )
-        return list(value)
-
-    def _core_of(self, device: str) -> int:
-        if self._num_cores == 1:
-            return 0
-        devices = self._strategy.extended.worker_devices
-        if device not in devices:
-            raise errors.InvalidInput(
-                f"`device`={device!r} is not one of the strategy's worker devices {list(devices)}."
-            )
-        return int(devices.index(device))
-
-
-def _read_gradient(feature: Any, value: Any) -> Any:
-    expected = [*feature.output_shape, feature.table.dim]
-    if value is None:
-        if feature.cells is None:
-            raise errors.InvalidInput(
-                f"{feature.where}: the gradient is None, and the batch size is not fixed, so "
-                "zeros cannot stand in for it. Pass zeros of the shape of the activation."
-            )
-        warnings.warn(
-            f"{feature.where}: the gradient is None; zeros are used. Optimizers other than SGD "
-            "may move rows at a zero gradient.",
-            stacklevel=_frames_to_the_caller(),
-        )
-        return tf.zeros(expected, tf.float32)
-    if isinstance(value, tf.IndexedSlices):
-        value = tf.convert_to_tensor(value)
-    if not isinstance(value, tf.Tensor):
-        raise errors.WrongType(
-            f"{feature.where}: a gradient must be a tensor, got {type(value).__name__}."
-        )
-    if value.dtype != tf.float32:
-        raise errors.WrongType(
-            f"{feature.where}: a gradient must be float32, got {value.dtype.name}."
-        )
-    if not value.shape.is_compatible_with(expected):
-        raise errors.InvalidInput(
-            f"{feature.where}: found a gradient of shape {value.shape}, expected {expected}."
-        )
-    # What only the run can tell is checked in the run.
-    return value if value.shape.is_fully_defined() else tf.ensure_shape(value, expected)
-
-
-def _frames_to_the_caller() -> int:
-    """Returns the `stacklevel` at which a warning points at the code that uses the engine."""
-    inside = (os.path.dirname(__file__), os.path.dirname(tf.__file__))
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(inside):
-        frame, level = frame.f_back, level + 1
-    return level
-
 
 def _op(done: Any) -> Any:
     # Outside of a plain graph the call has taken effect, and a tf.function may not return an op.
     return done if building_graph() else None
 
 
-def _make_driver(name: str) -> Driver:
+def _make_driver(name: str | None, initialize: bool) -> Driver:
+    if name is None:
+        name = "tpu" if tpu_topology.is_tpu(tf.distribute.get_strategy()) else "host"
     if name not in DRIVERS:
         raise errors.InvalidSpec(f"`driver` must be one of {', '.join(DRIVERS)}, got {name!r}.")
-    return DRIVERS[name]()
+    return DRIVERS[name].for_engine(initialize=initialize)
 
 
 def _one_or_list(per_core: list[Any]) -> Any:

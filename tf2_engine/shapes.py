@@ -44,13 +44,20 @@ def from_arguments(spec: EngineSpec, input_shapes: Any, batch_size: int | None) 
     return with_batch_size(spec, found, batch_size)
 
 
-def from_values(spec: EngineSpec, values: Sequence[Any]) -> list[Shape]:
-    """Returns the output shapes that a core's batch leads to, in feature order."""
-    return [
+def from_values(spec: EngineSpec, values: Sequence[Any], cores: int = 1) -> list[Shape]:
+    """Returns the per-core output shapes that a batch leads to, in feature order.
+
+    Args:
+        values: of one core; or of a replica that has several `cores`, over which it is split.
+    """
+    found = [
         batch.output_shape(
             feature.name, 0 if feature.output_shape else feature.max_sequence_length, value
         )
         for feature, value in zip(spec.features, values, strict=True)
+    ]
+    return [
+        _split(feature, shape, cores) for feature, shape in zip(spec.features, found, strict=True)
     ]
 
 
@@ -81,6 +88,16 @@ def check(spec: EngineSpec, built: Sequence[Shape], found: Sequence[Shape]) -> N
                 f"{tuple(want)}, but this batch leads to {tuple(got)}. Batches must keep their "
                 "shape."
             )
+
+
+def _split(feature: FeatureSpec, shape: Shape, cores: int) -> Shape:
+    first, *rest = shape
+    if first is not None and first % cores:
+        raise errors.InvalidInput(
+            f"Feature {feature.name!r}: {first} samples cannot be split over the {cores} cores of "
+            "a replica."
+        )
+    return (None if first is None else first // cores, *rest)
 
 
 def _of_input(feature: FeatureSpec, shape: Any) -> Shape | None:

@@ -190,6 +190,14 @@ def tpu_devices(strategy: Any) -> tuple[list[list[str]], int | None]:
     )
 
 
+def embedding_hardware(strategy: Any) -> str | None:
+    """Returns the name of a TPU's `EmbeddingFeature`, None if the TPU does not say."""
+    feature = getattr(strategy.extended, "tpu_hardware_feature", None)
+    if feature is None or feature.tpu_hardware_feature_proto is None:
+        return None
+    return str(feature.embedding_feature.value)
+
+
 def in_saved_model_export() -> bool:
     """Whether a function is being traced for a SavedModel, which holds no queues and no drivers."""
     from tensorflow.python.saved_model import save_context

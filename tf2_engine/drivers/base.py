@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf2_engine.batch import RawIds
+from tf2_engine.cores import Cores, EmulatedCores
 from tf2_engine.plan import Plan
 from tf2_engine.tables import Table
 
@@ -26,8 +27,31 @@ class Driver(abc.ABC):
     in a tf.function and eagerly they have taken effect when they return.
     """
 
-    def initialized(self) -> bool:
-        """Whether an engine has initialised the hardware already; hosts have none to initialise."""
+    @classmethod
+    def for_engine(cls, *, initialize: bool) -> Driver:
+        """Returns the driver of an engine that is made in the current scope.
+
+        Args:
+            initialize: whether to initialise the hardware, if there is any to initialise.
+        """
+        return cls()
+
+    def cores(self, count: int | None, hosts: int | None) -> Cores:
+        """Returns the cores of an engine that is made in the current scope.
+
+        Args:
+            count, hosts: how many the user asks for; None is for the driver to say.
+
+        Raises:
+            InvalidSpec: there are others.
+        """
+        return EmulatedCores(count, 1 if hosts is None else hosts)
+
+    def initialized(self) -> bool | None:
+        """Whether an engine has initialised the hardware already; None where it cannot be asked.
+
+        Hosts have none to initialise.
+        """
         return False
 
     @abc.abstractmethod

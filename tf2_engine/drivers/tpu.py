@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,16 +9,15 @@ from typing import Any
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
-from tf2_engine.batch import RawIds, read_ids
+from tf2_engine.batch import RawIds
 from tf2_engine.config_proto import config_proto
+from tf2_engine.cores import Cores
 from tf2_engine.drivers import tpu_checks, tpu_topology
 from tf2_engine.drivers.base import Driver, building_graph
+from tf2_engine.drivers.tpu_cores import Reader, TpuCores
 from tf2_engine.drivers.tpu_topology import Topology
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan, shard_shapes
-from tf2_engine.tables import PARAMETERS, Table, VariableFactory
-
-Reader = Callable[[], Sequence[RawIds]]
-"""Reads the ids of one core. The driver calls it where the host of that core does its work."""
+from tf2_engine.tables import PARAMETERS, Table
 
 _SYSTEM = "/device:TPU_SYSTEM:0"
 
@@ -56,6 +54,22 @@ class TpuDriver(Driver):
         cores, hosts = len(self._topology.cores), len(self._topology.hosts)
         return f"<TpuDriver {tables} tables, {cores} cores on {hosts} hosts>"
 
+    @classmethod
+    def for_engine(cls, *, initialize: bool) -> TpuDriver:
+        """Returns the driver of an engine that is made under the current TPUStrategy.
+
+        Raises:
+            OutOfOrder: the current strategy is no TPUStrategy.
+            InvalidSpec: the TPU has no embedding hardware of the kind that is driven here.
+        """
+        strategy = tf.distribute.get_strategy()
+        driver = cls(initialize=initialize)
+        tpu_topology.check_hardware(strategy)
+        return driver
+
+    def cores(self, count: int | None, hosts: int | None) -> Cores:
+        return TpuCores(self, count, hosts)
+
     @property
     def topology(self) -> Topology:
         """The hosts and cores that the driver feeds."""
@@ -66,11 +80,11 @@ class TpuDriver(Driver):
         """Whether the computation of a core is being traced, as within `strategy.run`."""
         return tf_compat.tpu_computation_graph() is not None
 
-    def initialized(self) -> bool:
-        """Whether the TPU is configured for embeddings; a `tf.Graph` cannot ask it: False."""
+    def initialized(self) -> bool | None:
+        """Whether the TPU is configured for embeddings; None in a `tf.Graph`, which cannot ask."""
         with tf.init_scope():
             if not tf.executing_eagerly():
-                return False
+                return None
             return bool(tf.raw_ops.IsTPUEmbeddingInitialized())
 
     def configure(self, plan: Plan) -> Any:
@@ -109,9 +123,9 @@ class TpuDriver(Driver):
 
         Args:
             inputs: for each core its features; or better a function that reads them (see
-                `readers`), which is called where the ops belong: on the host of the core. None
-                for a core whose part comes with another call. Inside `strategy.run` a single
-                entry.
+                `tpu_cores.readers`), which is called where the ops belong: on the host of the
+                core. None for a core whose part comes with another call. Inside `strategy.run` a
+                single entry.
             training: whether gradients will come back; a bool or a scalar bool tensor.
             name: an attribute of the op, by which it is paired with `dequeue` and
                 `send_gradients` of the same name.
@@ -299,73 +313,6 @@ class TpuDriver(Driver):
         return op
 
 
-def readers(
-    plan: Plan,
-    replicas: Sequence[Sequence[Any]],
-    weights: Sequence[Sequence[Any]] | None = None,
-    cores_per_replica: int | None = None,
-) -> list[Reader]:
-    """Returns for each core the function that reads its ids, for `TpuDriver.enqueue`.
-
-    Args:
-        replicas: per replica, per feature: a Tensor, SparseTensor or RaggedTensor.
-        weights: the same with a weight or None per feature; None is no weights at all.
-        cores_per_replica: over how many cores to split what a replica has, as the topology says;
-            None is no split, and right inside `strategy.run` and for a part that a `device` gets.
-    """
-    weights = weights or [[None] * len(values) for values in replicas]
-    return [
-        functools.partial(_read, plan, values, own, number, cores_per_replica)
-        for values, own in zip(replicas, weights, strict=True)
-        for number in range(cores_per_replica or 1)
-    ]
-
-
-def host_factory(
-    hosts: Sequence[str], vocabulary_sizes: Mapping[str, int] | None = None
-) -> VariableFactory:
-    """Returns a factory for `create_tables` that keeps each shard on its host.
-
-    The variables are named as stock names them, `<table>_<shard>` and `<table>/<slot>_<shard>`,
-    and they are host memory that `load` and `retrieve` copy from and to: not mirrored over cores,
-    not trainable.
-
-    Args:
-        hosts: the device of each shard's host.
-        vocabulary_sizes: by table name. A plan has a row on every host even when the vocabulary
-            is smaller; with the sizes given, hosts beyond it get no variable, as in stock, so
-            that checkpoints hold the vocabulary and nothing else.
-    """
-
-    def make(
-        table: TablePlan,
-        name: str,
-        shapes: Sequence[tuple[int, int]],
-        initializer: Callable[..., Any],
-    ) -> list[tf.Variable]:
-        base = table.name if name == PARAMETERS else f"{table.name}/{name}"
-        rows = (vocabulary_sizes or {}).get(table.name, table.rows)
-        variables = []
-        # Fewer rows than hosts are one row each, on the first hosts.
-        for shard, (host, shape) in enumerate(zip(hosts, shapes, strict=True)):
-            if shard < rows:
-                with tf.device(host):
-                    variables.append(_variable(f"{base}_{shard}", shape, initializer))
-        return variables
-
-    return make
-
-
-def _variable(name: str, shape: tuple[int, int], initializer: Callable[..., Any]) -> tf.Variable:
-    return tf_compat.plain_variable(
-        initial_value=functools.partial(initializer, shape, dtype=tf.float32),
-        shape=shape,
-        dtype=tf.float32,
-        trainable=False,
-        name=name,
-    )
-
-
 def _check_plan(plan: Plan, topology: Topology) -> None:
     found = len(topology.hosts), len(topology.cores)
     if (plan.num_hosts, plan.num_cores) != found:
@@ -415,19 +362,6 @@ def _as_function(build: Callable[[], Any]) -> Callable[[], None]:
 def _configure_op(config: bytes) -> Any:
     with tf.device(_SYSTEM):
         return tf.raw_ops.ConfigureTPUEmbedding(config=config)
-
-
-def _read(
-    plan: Plan, values: Sequence[Any], weights: Sequence[Any], number: int, count: int | None
-) -> list[RawIds]:
-    return [
-        read_ids(
-            feature,
-            tpu_topology.part(feature.where, value, number, count),
-            tpu_topology.part(feature.where, weight, number, count),
-        )
-        for feature, value, weight in zip(plan.features, values, weights, strict=True)
-    ]
 
 
 def _index(feature: FeaturePlan, raw: RawIds) -> Any:

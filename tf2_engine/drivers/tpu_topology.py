@@ -90,6 +90,23 @@ def read_topology(strategy: Any) -> Topology:
     return Topology(hosts, cores, cores_per_replica)
 
 
+def check_hardware(strategy: Any) -> None:
+    """Refuses a TPU whose embedding hardware is of another generation.
+
+    A TPU that does not say what it has is taken for one of the first generation (TPU v2 to v4).
+
+    Raises:
+        InvalidSpec: the message names what the TPU has.
+    """
+    found = tf_compat.embedding_hardware(strategy)
+    if found not in (None, "V1"):
+        raise errors.InvalidSpec(
+            f"The TPU's embedding hardware is {found} (`strategy.extended.tpu_hardware_feature."
+            "embedding_feature`), but driver='tpu' drives V1. Make the engine outside of the "
+            "strategy's scope: there driver='host' computes the same on the host."
+        )
+
+
 def per_replica(strategy: Any, value: Any) -> list[Any]:
     """Returns the value of each replica, for a nest whose leaves may be distributed.
 

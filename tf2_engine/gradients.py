@@ -1,0 +1,65 @@
+"""The gradients that a model sends back, checked."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import Any
+
+import tensorflow as tf
+
+from tf2_engine import errors
+from tf2_engine.plan import FeaturePlan
+
+
+def read(feature: FeaturePlan, value: Any, cores_per_replica: int = 1) -> Any:
+    """Returns a gradient of the activation of one feature: [*output_shape, dim] float32.
+
+    Args:
+        value: a tensor or IndexedSlices of that shape; None is zeros, with a warning.
+        cores_per_replica: the first dimension is that of a replica, which has so many cores.
+
+    Raises:
+        WrongType: the gradient is no tensor, or not float32.
+        InvalidInput: it is of another shape, or None stands for a shape that is not known.
+    """
+    first, *rest = feature.output_shape
+    expected = [None if first is None else first * cores_per_replica, *rest, feature.table.dim]
+    if value is None:
+        if feature.cells is None:
+            raise errors.InvalidInput(
+                f"{feature.where}: the gradient is None, and the batch size is not fixed, so "
+                "zeros cannot stand in for it. Pass zeros of the shape of the activation."
+            )
+        warnings.warn(
+            f"{feature.where}: the gradient is None; zeros are used. Optimizers other than SGD "
+            "may move rows at a zero gradient.",
+            stacklevel=_frames_to_the_caller(),
+        )
+        return tf.zeros(expected, tf.float32)
+    if isinstance(value, tf.IndexedSlices):
+        value = tf.convert_to_tensor(value)
+    if not isinstance(value, tf.Tensor):
+        raise errors.WrongType(
+            f"{feature.where}: a gradient must be a tensor, got {type(value).__name__}."
+        )
+    if value.dtype != tf.float32:
+        raise errors.WrongType(
+            f"{feature.where}: a gradient must be float32, got {value.dtype.name}."
+        )
+    if not value.shape.is_compatible_with(expected):
+        raise errors.InvalidInput(
+            f"{feature.where}: found a gradient of shape {value.shape}, expected {expected}."
+        )
+    # What only the run can tell is checked in the run.
+    return value if value.shape.is_fully_defined() else tf.ensure_shape(value, expected)
+
+
+def _frames_to_the_caller() -> int:
+    """Returns the `stacklevel` at which a warning points at the code that uses the engine."""
+    inside = (os.path.dirname(__file__), os.path.dirname(tf.__file__))
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(inside):
+        frame, level = frame.f_back, level + 1
+    return level

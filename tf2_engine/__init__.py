@@ -27,10 +27,13 @@ if TYPE_CHECKING:
         ProximalYogi,
         RMSProp,
     )
+    from tf2_engine.serving import cpu_embedding_lookup, serving_embedding_lookup
     from tf2_engine.specs import EngineSpec, FeatureSpec, TableSpec
 
 _HOME = {
     "TPUEmbedding": "embedding",
+    "cpu_embedding_lookup": "serving",
+    "serving_embedding_lookup": "serving",
     "OPTIMIZERS": "optimizers",
     "FTRL": "optimizers",
     "SGD": "optimizers",
@@ -71,6 +74,8 @@ __all__ = [
     "RMSProp",
     "TPUEmbedding",
     "TableSpec",
+    "cpu_embedding_lookup",
+    "serving_embedding_lookup",
 ]
 
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf2_engine import errors, gradients, shapes, specs, structure, tf_compat
+from tf2_engine import errors, gradients, shapes, slots, specs, structure, tf_compat
 from tf2_engine.checkpoint import Checkpointed
 from tf2_engine.config_proto import config_proto
 from tf2_engine.cores import ByCore
 from tf2_engine.drivers import DRIVERS, tpu_topology
 from tf2_engine.drivers.base import Driver, building_graph
 from tf2_engine.plan import Plan, Shape, make_plan
+from tf2_engine.serving import cpu_embedding_lookup
 from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables
 
 # AutoGraph would convert the engine's own code in every tf.function that calls it.
@@ -152,26 +153,24 @@ class TPUEmbedding(Checkpointed):
 
     @property
     def embedding_tables(self) -> dict[Any, Any]:
-        """The parameters of every table: a variable, or its shards if there are several hosts.
+        """The parameters of every table: [vocabulary, dim] float32.
 
-        Keyed by the `TableConfig` that was passed in; by name for an `EngineSpec`.
+        Keyed by the `TableConfig` that was passed in; by name for an `EngineSpec`. A variable; of
+        several hosts their shards, as one variable where rows are in order ("div"), and in a tuple
+        with "mod".
 
         Raises:
             OutOfOrder: the engine is not built; or a TPU holds the tables, and no SavedModel is
                 being written, for which they were brought up to date.
         """
-        plan = self.plan
-        if self._cores.tables_are_elsewhere and not tf_compat.in_saved_model_export():
-            raise errors.OutOfOrder(
-                "`embedding_tables` cannot be read under a TPUStrategy: the TPU holds the tables, "
-                "and the variables are brought up to date only when a checkpoint is written. Save "
-                "one and restore it into an engine that is made outside of the TPUStrategy."
-            )
-        values = [self._tables[table.name].variables[PARAMETERS] for table in plan.tables]
-        return {
-            key: shards[0] if len(shards) == 1 else shards
-            for key, shards in zip(self._table_keys, values, strict=True)
-        }
+        plan = self._check_tables_are_here("embedding_tables")
+        found = {}
+        for key, table in zip(self._table_keys, plan.tables, strict=True):
+            # Hosts beyond the vocabulary have rows that no id means.
+            shards = self._tables[table.name].variables[PARAMETERS][: table.vocabulary_size]
+            in_order = plan.partition_strategy == "div" or len(shards) == 1
+            found[key] = slots.whole(shards, table.name) if in_order else shards
+        return found
 
     @_as_written
     def build(
@@ -338,6 +337,31 @@ class TPUEmbedding(Checkpointed):
         return self._send(plan, [self._read_gradients(plan, core) for core in per_core], name)
 
     @_as_written
+    def embedding_lookup(self, features: Any, weights: Any = None) -> Any:
+        """Looks features up at once: no batch is enqueued, and no gradients are awaited.
+
+        Numbers are those of `dequeue`, and updates that wait are applied first. Inside of a
+        SavedModel the ops are TensorFlow's own.
+
+        Args:
+            features, weights: as those of `enqueue`, for a single core, of any batch size;
+                features may be left out.
+
+        Returns:
+            The structure of `features`; for each feature [*output_shape, dim] float32.
+
+        Raises:
+            OutOfOrder: as `embedding_tables`.
+            InvalidInput, WrongType: an input does not fit; the message names the feature.
+        """
+        self._check_tables_are_here("embedding_lookup")
+        done = None if tf_compat.in_saved_model_export() else self._driver.retrieve(self._tables)
+        with tf.control_dependencies([] if done is None or tf.executing_eagerly() else [done]):
+            return cpu_embedding_lookup(features, weights, self._tables, self._spec)
+
+    __call__ = embedding_lookup
+
+    @_as_written
     def load(self) -> Any:
         """Makes the driver take over the values of the variables, as after a restore."""
         return _op(self._driver.load(self._tables))
@@ -404,6 +428,16 @@ class TPUEmbedding(Checkpointed):
     def _send(self, plan: Plan, gradients: Sequence[Sequence[Any]], name: str | None) -> Any:
         rates = [tf.cast(rate(), tf.float32) for rate in plan.dynamic_rates]
         return _op(self._driver.send_gradients(gradients, rates, name))
+
+    def _check_tables_are_here(self, call: str) -> Plan:
+        plan = self._built(call)
+        if self._cores.tables_are_elsewhere and not tf_compat.in_saved_model_export():
+            raise errors.OutOfOrder(
+                f"`{call}` cannot read the tables under a TPUStrategy: the TPU holds them, and the "
+                "variables are brought up to date only when a checkpoint is written. Save one and "
+                "restore it into an engine that is made outside of the TPUStrategy."
+            )
+        return plan
 
     def _built(self, call: str) -> Plan:
         if self._plan is None:

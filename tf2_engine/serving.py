@@ -392,6 +392,8 @@ def _shards(given: Any, strategy: str) -> tuple[tuple[Any, ...], str]:
     """Returns the shards of a table and how its rows are spread over them."""
     if isinstance(given, Table):
         return given.variables[PARAMETERS], given.strategy
+    if isinstance(given, tf_compat.ShardedTable):
+        given = given.variables
     if isinstance(given, (list, tuple)):
         return tuple(given), strategy
     # Stock's TPUEmbedding and parameter servers have an object of several variables.

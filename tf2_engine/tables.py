@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tf2_engine import sharding, tf_compat
+from tf2_engine import sharding, slots, tf_compat
 from tf2_engine.plan import Plan, TablePlan, shard_shapes
 
 PARAMETERS = "parameters"
@@ -107,16 +108,27 @@ def create_tables(plan: Plan, factory: VariableFactory | None = None) -> dict[st
     tables = {}
     for table in plan.tables:
         shapes = shard_shapes(table, plan.num_hosts)
-        slots = table.optimizer.slot_initial_values() if plan.training else {}
-        initializers = {PARAMETERS: table.initializer or default_initializer(table.dim)}
-        for slot, value in slots.items():
-            initializers[slot] = tf.compat.v1.constant_initializer(value)
+        make = functools.partial(_make, factory, table, shapes)
         variables = {
-            name: tuple(factory(table, name, shapes, initializer))
-            for name, initializer in initializers.items()
+            PARAMETERS: make(PARAMETERS, table.initializer or default_initializer(table.dim))
         }
+        if plan.training and table.optimizer.slot_variable_creation_fn is not None:
+            variables |= slots.created_by_user(table, variables[PARAMETERS], shapes, make)
+        elif plan.training:
+            for slot, value in table.optimizer.slot_initial_values().items():
+                variables[slot] = make(slot, tf.compat.v1.constant_initializer(value))
         tables[table.name] = Table(table, plan.partition_strategy, variables)
     return tables
+
+
+def _make(
+    factory: VariableFactory,
+    table: TablePlan,
+    shapes: Sequence[tuple[int, int]],
+    name: str,
+    initializer: Callable[..., Any],
+) -> tuple[tf.Variable, ...]:
+    return tuple(factory(table, name, shapes, initializer))
 
 
 def default_initializer(dim: int) -> Any:

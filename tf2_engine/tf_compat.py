@@ -18,6 +18,9 @@ import tensorflow as tf
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as _optimization
 from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2 as _configuration
 
+# What stock's sharded tables are made of; there is no public class that is not a composite tensor.
+from tensorflow.python.distribute import sharded_variable as _sharded_variable
+
 # Stock's TPU feature columns and CrossShardOptimizer ask these modules whether they are inside a
 # TPU computation, and over how many cores.
 from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
@@ -338,11 +341,30 @@ def per_replica(values: tuple[Any, ...]) -> Any:
     return distribute_values.PerReplica(values)
 
 
+class ShardedTable(_sharded_variable.ShardedVariableMixin):
+    """The shards of a table, each with consecutive rows, as one variable of [rows, dim].
+
+    As stock's, it reads, assigns and saves as one, and has as much of a variable as it takes to
+    hand it to a Keras optimizer, which then makes slots for it.
+    """
+
+    @property
+    def _in_graph_mode(self) -> bool:
+        return bool(self.variables[0]._in_graph_mode)
+
+    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
+        if dtype is not None and not dtype.is_compatible_with(self.dtype):
+            raise ValueError(f"{self.name} is {self.dtype.name}, and cannot be read as {dtype}.")
+        return tf.concat([shard.read_value() for shard in self.variables], 0, name or "read")
+
+
 def plain_variable(**arguments: Any) -> tf.Variable:
     """Makes one resource variable, whatever strategy is in scope.
 
-    Under MirroredStrategy `tf.Variable` makes a copy per replica; a table is one.
+    Under MirroredStrategy `tf.Variable` makes a copy per replica; a table is one. It belongs to the
+    strategy all the same, which Keras optimizers ask for.
     """
     from tensorflow.python.ops import resource_variable_ops
 
-    return resource_variable_ops.ResourceVariable(**arguments)
+    strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
+    return resource_variable_ops.ResourceVariable(distribute_strategy=strategy, **arguments)

@@ -18,6 +18,9 @@ from tf2_engine import errors
 
 Rate = float | Callable[[], Any]
 
+SlotFunction = Callable[[Any, list[str], list[Any]], dict[str, Any]]
+"""Makes slots: called with the table's variable, the slots' names and their initializers."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
@@ -35,6 +38,9 @@ class Optimizer:
         multiply_weight_decay_factor_by_learning_rate: the factor is multiplied by the rate.
         clip_gradient_min, clip_gradient_max: limits of an accumulated gradient before it is
             used; need accumulation.
+        slot_variable_creation_fn: makes the variables of the slots, for instance with the
+            `add_slot` of a Keras optimizer; None leaves it to the engine. Not called where no
+            slots are needed.
 
     Raises:
         InvalidSpec: a setting is outside its range; the message names it and its value.
@@ -48,6 +54,7 @@ class Optimizer:
     multiply_weight_decay_factor_by_learning_rate: bool = False
     clip_gradient_min: float | None = None
     clip_gradient_max: float | None = None
+    slot_variable_creation_fn: SlotFunction | None = None
 
     op_name: ClassVar[str]
     """The middle of `LoadTPUEmbedding<op_name>Parameters`."""
@@ -76,6 +83,10 @@ class Optimizer:
         decay = self.weight_decay_factor
         self._require(
             "weight_decay_factor", decay is None or _is_finite(decay), "must be a finite number"
+        )
+        function = self.slot_variable_creation_fn
+        self._require(
+            "slot_variable_creation_fn", function is None or callable(function), "must be callable"
         )
         if self.clips_gradients and not self.use_gradient_accumulation:
             raise errors.InvalidSpec(

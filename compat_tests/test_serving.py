@@ -682,7 +682,7 @@ def test_a_traced_lookup_is_the_eager_one(name: str) -> None:
 
 
 _PLAIN = """
-    AddV2 All Assert Cast ConcatV2 Const DivNoNan DynamicPartition EnsureShape Equal Fill FloorDiv
+    AddV2 Assert Cast ConcatV2 Const DivNoNan DynamicPartition EnsureShape Equal Fill FloorDiv
     FloorMod GatherV2 Greater GreaterEqual Identity If Less LogicalAnd LogicalNot LogicalOr Max
     Maximum Min Mul NoOp Pack ParallelDynamicStitch Placeholder Prod RaggedTensorToSparse Range
     Reshape ResourceGather Select SelectV2 Shape Size SparseReshape Sqrt Square Squeeze StridedSlice

@@ -21,6 +21,9 @@ Rate = float | Callable[[], Any]
 SlotFunction = Callable[[Any, list[str], list[Any]], dict[str, Any]]
 """Makes slots: called with the table's variable, the slots' names and their initializers."""
 
+KEEPING = frozenset({"slot_variable_creation_fn"})
+"""Settings of how rows are kept: no number depends on them, and legacy optimizers have none."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:

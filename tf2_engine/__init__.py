@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ProximalYogi,
         RMSProp,
     )
+    from tf2_engine.quantization import Quantization
     from tf2_engine.specs import EngineSpec, FeatureSpec, TableSpec
 
 _HOME = {
@@ -46,6 +47,7 @@ _HOME = {
     "ProximalAdagrad": "optimizers",
     "ProximalYogi": "optimizers",
     "RMSProp": "optimizers",
+    "Quantization": "quantization",
     "EngineSpec": "specs",
     "FeatureSpec": "specs",
     "TableSpec": "specs",
@@ -68,6 +70,7 @@ __all__ = [
     "Optimizer",
     "ProximalAdagrad",
     "ProximalYogi",
+    "Quantization",
     "RMSProp",
     "TPUEmbedding",
     "TableSpec",

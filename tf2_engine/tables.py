@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tf2_engine import sharding, tf_compat
+from tf2_engine import initializers, sharding, tf_compat
 from tf2_engine.plan import Plan, TablePlan, shard_shapes
 
 PARAMETERS = "parameters"
@@ -108,15 +109,28 @@ def create_tables(plan: Plan, factory: VariableFactory | None = None) -> dict[st
     for table in plan.tables:
         shapes = shard_shapes(table, plan.num_hosts)
         slots = table.optimizer.slot_initial_values() if plan.training else {}
-        initializers = {PARAMETERS: table.initializer or default_initializer(table.dim)}
+        start = {PARAMETERS: _initializer(plan, table)}
         for slot, value in slots.items():
-            initializers[slot] = tf.compat.v1.constant_initializer(value)
+            start[slot] = tf.compat.v1.constant_initializer(value)
         variables = {
             name: tuple(factory(table, name, shapes, initializer))
-            for name, initializer in initializers.items()
+            for name, initializer in start.items()
         }
         tables[table.name] = Table(table, plan.partition_strategy, variables)
     return tables
+
+
+def _initializer(plan: Plan, table: TablePlan) -> Any:
+    given = table.initializer or default_initializer(table.dim)
+    if not initializers.takes_shard_info(given):
+        return given
+    return initializers.ByShard(
+        given,
+        table.name,
+        (table.vocabulary_size, table.dim),
+        plan.num_hosts,
+        plan.partition_strategy,
+    )
 
 
 def default_initializer(dim: int) -> Any:
@@ -130,7 +144,9 @@ def _variables(
     base = table.name if name == PARAMETERS else f"{table.name}/{name}"
     return [
         tf_compat.plain_variable(
-            initial_value=lambda shape=shape: initializer(shape, dtype=tf.float32),
+            initial_value=functools.partial(
+                initializers.initial_value, table.name, initializer, shard, shape
+            ),
             trainable=False,
             dtype=tf.float32,
             name=f"{base}_{shard}",

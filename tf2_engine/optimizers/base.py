@@ -18,6 +18,9 @@ from tf2_engine import errors
 
 Rate = float | Callable[[], Any]
 
+KEEPING = frozenset({"low_dimensional_packing_status"})
+"""Settings of how rows are kept: no number depends on them, and legacy optimizers have none."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
@@ -35,6 +38,9 @@ class Optimizer:
         multiply_weight_decay_factor_by_learning_rate: the factor is multiplied by the rate.
         clip_gradient_min, clip_gradient_max: limits of an accumulated gradient before it is
             used; need accumulation.
+        low_dimensional_packing_status: asks a TPU to pack rows of few columns closely. It then
+            updates the rows that share a chunk with a row of the batch as well, with a zero
+            gradient; on a host nothing changes.
 
     Raises:
         InvalidSpec: a setting is outside its range; the message names it and its value.
@@ -48,6 +54,7 @@ class Optimizer:
     multiply_weight_decay_factor_by_learning_rate: bool = False
     clip_gradient_min: float | None = None
     clip_gradient_max: float | None = None
+    low_dimensional_packing_status: bool = False
 
     op_name: ClassVar[str]
     """The middle of `LoadTPUEmbedding<op_name>Parameters`."""
@@ -76,6 +83,12 @@ class Optimizer:
         decay = self.weight_decay_factor
         self._require(
             "weight_decay_factor", decay is None or _is_finite(decay), "must be a finite number"
+        )
+        # Stock takes a bool; 0 and 1, the values of the proto's enum, are equal to one.
+        self._require(
+            "low_dimensional_packing_status",
+            self.low_dimensional_packing_status in (False, True),
+            "must be a bool",
         )
         if self.clips_gradients and not self.use_gradient_accumulation:
             raise errors.InvalidSpec(

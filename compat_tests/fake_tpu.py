@@ -186,3 +186,28 @@ def stock_builds(*, device_ops: bool = True) -> Iterator[None]:
             tf.config.run_functions_eagerly(True)
             stack.callback(tf.config.run_functions_eagerly, False)
         yield
+
+
+@contextlib.contextmanager
+def stock_runs() -> Iterator[None]:
+    """While it is open, stock's TPUEmbedding loads and retrieves on a TPU that is there."""
+
+    def with_plain_dicts(function: Any) -> Any:
+        # Its dicts are wrapped by trackable objects, and with TensorFlow 2.15 and newer
+        # typing_extensions a tf.function cannot take the wrappers.
+        def call(config: Any, hosts: Any, variables: Any, tables: Any) -> Any:
+            plain = {name: dict(slots.items()) for name, slots in variables.items()}
+            return function(config, hosts, plain, tables)
+
+        return call
+
+    stock = tpu_embedding_v2
+    with (
+        mock.patch.object(
+            stock, "_load_variables_impl", with_plain_dicts(stock._load_variables_impl)
+        ),
+        mock.patch.object(
+            stock, "_retrieve_variables_impl", with_plain_dicts(stock._retrieve_variables_impl)
+        ),
+    ):
+        yield

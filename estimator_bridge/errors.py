@@ -16,6 +16,7 @@ __all__ = [
     "InvalidInput",
     "InvalidSpec",
     "MissingFeature",
+    "MissingStock",
     "NotTrained",
     "SignatureMismatch",
     "TooLate",
@@ -33,6 +34,10 @@ class MissingFeature(InvalidInput, KeyError):
 
     # KeyError shows the repr of its argument, which is hard to read for a sentence.
     __str__ = Exception.__str__
+
+
+class MissingStock(EngineError, ImportError):
+    """Something needs stock's TPUEstimator, and this TensorFlow has none."""
 
 
 class SignatureMismatch(EngineError, RuntimeError):

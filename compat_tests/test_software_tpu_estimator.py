@@ -1,0 +1,214 @@
+"""The oracle: stock's own TPUEstimator trains on the software TPU, and the bridge beside it.
+
+Collected where stock is installed. The bridge runs its host driver: it shares no code with
+the software TPU but the float32 arithmetic that the references check on both.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests import stock
+from compat_tests.programs import clicks, jobs
+from compat_tests.references.tolerance import UNIT_ROUNDOFF
+from compat_tests.test_run import PROGRAM
+from estimator_bridge import software_tpu
+
+STEPS = 200
+
+PARAMETERS = stock.CLASSES
+OPTIMIZERS: dict[str, Any] = {
+    "SGD": PARAMETERS.StochasticGradientDescentParameters(0.1),
+    "Adagrad": PARAMETERS.AdagradParameters(0.1),
+    "Adam": PARAMETERS.AdamParameters(0.01),
+    "Adam, non-lazy": PARAMETERS.AdamParameters(0.01, lazy_adam=False),
+    "Ftrl": PARAMETERS.FtrlParameters(0.1),
+    "Momentum": PARAMETERS.MomentumParameters(0.05, 0.5, use_nesterov=True),
+    "RMSProp": PARAMETERS.RMSPropParameters(0.01, 0.9, 0.5, 1e-3),
+    "ProximalAdagrad": PARAMETERS.ProximalAdagradParameters(
+        0.1, l1_regularization_strength=1e-4, l2_regularization_strength=1e-3
+    ),
+    "clipped and decayed": PARAMETERS.AdagradParameters(
+        0.1,
+        clip_weight_min=-0.25,
+        clip_weight_max=0.3,
+        clip_gradient_min=-0.02,
+        clip_gradient_max=0.02,
+        weight_decay_factor=0.01,
+        multiply_weight_decay_factor_by_learning_rate=True,
+    ),
+    "not accumulated": PARAMETERS.AdagradParameters(0.1, use_gradient_accumulation=False),
+}
+
+
+def make_stock(
+    model_dir: pathlib.Path, optimizer: Any, spec_options: dict[str, Any], **tpu_options: Any
+) -> Any:
+    """Returns stock's TPUEstimator over the click program, which is that of `jobs.make`."""
+    namespace, columns = stock.ESTIMATOR, clicks.columns()
+    spec = namespace.tpu.experimental.EmbeddingConfigSpec(
+        feature_columns=columns, optimization_parameters=optimizer, **spec_options
+    )
+    return namespace.tpu.TPUEstimator(
+        model_fn=clicks.make_model_fn(namespace, columns, cross_shard=True),
+        use_tpu=True,
+        config=clicks.run_config(
+            namespace, str(model_dir), iterations_per_loop=STEPS, **tpu_options
+        ),
+        train_batch_size=jobs.BATCH,
+        eval_batch_size=jobs.BATCH,
+        params={},
+        embedding_config_spec=spec,
+    )
+
+
+def compare(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    optimizer: Any,
+    **spec_options: Any,
+) -> None:
+    """Trains on both sides from one checkpoint, and compares everything that they save."""
+    with software_tpu.stock_on_software_tpu():
+        make_stock(tmp_path / "start", optimizer, spec_options).train(clicks.input_fn, max_steps=1)
+        for side in ("stock", "bridge"):
+            shutil.copytree(tmp_path / "start", tmp_path / side)
+        oracle = make_stock(tmp_path / "stock", optimizer, spec_options)
+        oracle.train(clicks.input_fn, steps=STEPS)
+        expected = oracle.evaluate(clicks.short_input_fn, steps=5)
+    bridge = jobs.make(str(tmp_path / "bridge"), optimizer, spec_options=spec_options)
+    bridge.train(clicks.input_fn, steps=STEPS)
+    found = bridge.evaluate(clicks.short_input_fn)
+
+    start, ours, theirs = (
+        jobs.saved(make_stock(tmp_path / side, optimizer, spec_options))
+        for side in ("start", "bridge", "stock")
+    )
+    tables = [
+        key for key in start if key == "items" or key.endswith("_embedding/embedding_weights")
+    ]
+    assert len(tables) == 3
+    moved = max(float(np.max(np.abs(theirs[key] - start[key]))) for key in tables)
+    largest = max(
+        float(np.max(np.abs(value))) for key, value in theirs.items() if key != "global_step"
+    )
+    difference, where = jobs.largest_difference(theirs, ours)
+    with capsys.disabled():
+        print(  # noqa: T201 - the figures are to be seen
+            f"\n  {name}: {STEPS} steps, {len(theirs)} variables: largest difference "
+            f"{difference:.1e} at {where}; tables moved by {moved:.2f}"
+        )
+    # Per step each side rounds an element once more, by half a unit of the largest magnitude;
+    # this model, of bounded activations and small rates, hands errors on without amplifying them.
+    assert difference <= 2 * STEPS * UNIT_ROUNDOFF * max(1.0, largest), where
+    assert moved > 0.1
+    assert found["global_step"] == expected["global_step"] == STEPS + 1
+    assert found["accuracy"] == expected["accuracy"]
+    assert abs(found["loss"] - expected["loss"]) <= 2 * STEPS * UNIT_ROUNDOFF
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adagrad", "Adam", "Ftrl"])
+def test_the_bridge_trains_as_stock_on_a_tpu(
+    name: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After 200 steps from one checkpoint all variables and slots are where stock's are."""
+    compare(tmp_path, capsys, name, OPTIMIZERS[name])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", sorted(set(OPTIMIZERS) - {"SGD", "Adagrad", "Adam", "Ftrl"}))
+def test_the_bridge_trains_as_stock_on_a_tpu_with_every_optimizer(
+    name: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So they are with every optimizer that stock can express, and with the common settings."""
+    compare(tmp_path, capsys, name, OPTIMIZERS[name])
+
+
+@pytest.mark.full
+def test_the_bridge_pipelines_as_stock_on_a_tpu(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So they are when lookups overlap with updates.
+
+    In one loop of the device: after each, stock retrieves the tables, which ends the overlap, and
+    the next lookup sees every update.
+    """
+    compare(
+        tmp_path,
+        capsys,
+        "pipelined",
+        OPTIMIZERS["Adagrad"],
+        pipeline_execution_with_tensor_core=True,
+    )
+
+
+def test_checkpoints_pass_both_ways(tmp_path: pathlib.Path) -> None:
+    """Stock goes on from the bridge's checkpoint on its TPU, and the bridge from stock's."""
+    optimizer = OPTIMIZERS["Adagrad"]
+    bridge = jobs.make(str(tmp_path / "job"), optimizer)
+    bridge.train(clicks.input_fn, steps=5)
+    before = jobs.saved(bridge)
+    with software_tpu.stock_on_software_tpu():
+        job = make_stock(tmp_path / "job", optimizer, {})
+        assert job.evaluate(clicks.short_input_fn, steps=5)["global_step"] == 5
+        job.train(clicks.input_fn, steps=5)
+    jobs.make(str(tmp_path / "job"), optimizer).train(clicks.input_fn, steps=5)
+
+    after = jobs.saved(bridge)
+    assert after["global_step"] == 15
+    assert set(after) == set(before)
+    assert all(np.any(after[key] != before[key]) for key in before if key.startswith("items"))
+
+
+def test_shards_are_taken_off_and_said_so(tmp_path: pathlib.Path) -> None:
+    """A program with several shards runs on one core, one line says so, and all is undone."""
+    lines: list[str] = []
+    config = stock.ESTIMATOR.tpu.TPUConfig
+    with software_tpu.stock_on_software_tpu(lines.append):
+        assert config(num_shards=8).num_shards is None
+        assert config(num_shards=8).num_shards is None
+        assert config(3).iterations_per_loop == 3
+        make_stock(tmp_path, OPTIMIZERS["SGD"], {}, num_shards=8).train(clicks.input_fn, steps=50)
+
+    assert len(lines) == 1
+    assert "TPUConfig(num_shards=8) runs as num_shards=None" in lines[0]
+    assert config(num_shards=8).num_shards == 8
+    with pytest.raises(RuntimeError, match="Cannot find any TPU cores"):
+        make_stock(tmp_path, OPTIMIZERS["SGD"], {}).train(clicks.input_fn, steps=50)
+
+
+def test_the_command_runs_a_program_on_stock(tmp_path: pathlib.Path) -> None:
+    """`run --stock --software-tpu` runs a legacy script on stock's TPUEstimator, and says so."""
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM)
+    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "estimator_bridge",
+            "run",
+            "--stock",
+            "--software-tpu",
+            script,
+            str(tmp_path / "job"),
+            "tpu",
+        ],
+        capture_output=True,
+        text=True,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "beside __main__ 2"
+    assert "with stock's estimator, on a software TPU of one core." in ran.stderr
+    reader = tf.train.load_checkpoint(str(tmp_path / "job"))
+    assert reader.has_tensor("dense_features/word_embedding/embedding_weights/Adagrad")

@@ -1,0 +1,73 @@
+"""Runs stock's own TPUEstimator on a TPU in software: the numbers to compare the bridge with."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from estimator_bridge import errors
+
+
+@contextlib.contextmanager
+def stock_on_software_tpu(report: Callable[[str], Any] | None = None) -> Iterator[None]:
+    """While it is open, stock's `TPUEstimator(use_tpu=True)` trains and evaluates on the CPU.
+
+    The TPU has one core, on one host. A `TPUConfig` that asks for another number of shards is made
+    without one, which stock takes for as many as there are.
+
+    Args:
+        report: is told, once for each number, what was changed; None writes it to stderr.
+
+    Raises:
+        MissingStock: TensorFlow has no TPUEstimator of its own.
+        InvalidSpec, CannotBuild: there can be no software TPU here; the message says why.
+    """
+    tell = report or _to_stderr
+    estimator = _stock_estimator()
+    from tf2_engine import soft_tpu
+
+    config = estimator.tpu.TPUConfig
+    stock_new = config.__new__
+    signature = inspect.signature(stock_new)
+    told: set[int] = set()
+
+    def new(cls: type, *args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(cls, *args, **kwargs)
+        shards = given.arguments.get("num_shards")
+        if shards is not None:
+            given.arguments["num_shards"] = None
+            if shards not in told:
+                told.add(shards)
+                tell(
+                    f"estimator-bridge: TPUConfig(num_shards={shards}) runs as num_shards=None: "
+                    "stock's TPUEstimator has one core on the software TPU, so that a batch is "
+                    "not split, and losses are not divided by the number of cores."
+                )
+        return stock_new(*given.args, **given.kwargs)
+
+    with soft_tpu.instead_of_tpu():
+        config.__new__ = new
+        try:
+            yield
+        finally:
+            config.__new__ = stock_new
+
+
+def _stock_estimator() -> Any:
+    try:
+        from tensorflow_estimator import estimator  # noqa: F401 - says whether there is one
+    except ImportError as error:
+        raise errors.MissingStock(
+            "Stock's TPUEstimator is not installed: it is beside TensorFlow 2.15.1 alone "
+            "(pip install tensorflow==2.15.1 tensorflow-estimator==2.15.0)."
+        ) from error
+    import tensorflow as tf
+
+    return tf.compat.v1.estimator
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line + "\n")

@@ -351,7 +351,8 @@ def _as_outputs(values: Any) -> Any:
 
 def _check_placement() -> None:
     with tf.init_scope():  # While a function is traced the answer is no.
-        soft = tf.config.get_soft_device_placement()
+        # A tf.Graph is run by a session, which has a setting of its own.
+        soft = not tf.executing_eagerly() or tf.config.get_soft_device_placement()
     if not soft:
         raise errors.InvalidSpec(
             "A software TPU needs soft device placement, which is off "

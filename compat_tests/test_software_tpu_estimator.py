@@ -61,7 +61,7 @@ def make_stock(
         model_fn=clicks.make_model_fn(namespace, columns, cross_shard=True),
         use_tpu=True,
         config=clicks.run_config(
-            namespace, str(model_dir), iterations_per_loop=STEPS, **tpu_options
+            namespace, str(model_dir), **{"iterations_per_loop": STEPS, **tpu_options}
         ),
         train_batch_size=jobs.BATCH,
         eval_batch_size=jobs.BATCH,
@@ -75,17 +75,25 @@ def compare(
     capsys: pytest.CaptureFixture[str],
     name: str,
     optimizer: Any,
+    loop: int = STEPS,
     **spec_options: Any,
 ) -> None:
-    """Trains on both sides from one checkpoint, and compares everything that they save."""
+    """Trains on both sides from one checkpoint, and compares everything that they save.
+
+    Args:
+        loop: steps from one call of the hooks to the next.
+    """
+    loops = {"iterations_per_loop": loop}
     with software_tpu.stock_on_software_tpu():
         make_stock(tmp_path / "start", optimizer, spec_options).train(clicks.input_fn, max_steps=1)
         for side in ("stock", "bridge"):
             shutil.copytree(tmp_path / "start", tmp_path / side)
-        oracle = make_stock(tmp_path / "stock", optimizer, spec_options)
+        oracle = make_stock(tmp_path / "stock", optimizer, spec_options, **loops)
         oracle.train(clicks.input_fn, steps=STEPS)
         expected = oracle.evaluate(clicks.short_input_fn, steps=5)
-    bridge = jobs.make(str(tmp_path / "bridge"), optimizer, spec_options=spec_options)
+    bridge = jobs.make(
+        str(tmp_path / "bridge"), optimizer, spec_options=spec_options, tpu_options=loops
+    )
     bridge.train(clicks.input_fn, steps=STEPS)
     found = bridge.evaluate(clicks.short_input_fn)
 
@@ -133,20 +141,21 @@ def test_the_bridge_trains_as_stock_on_a_tpu_with_every_optimizer(
     compare(tmp_path, capsys, name, OPTIMIZERS[name])
 
 
-@pytest.mark.full
+@pytest.mark.parametrize("loop", [pytest.param(STEPS, marks=pytest.mark.full), 20])
 def test_the_bridge_pipelines_as_stock_on_a_tpu(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    loop: int, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """So they are when lookups overlap with updates.
 
-    In one loop of the device: after each, stock retrieves the tables, which ends the overlap, and
-    the next lookup sees every update.
+    The overlap ends with each loop of the device: stock retrieves the tables then, and the next
+    lookup sees every update.
     """
     compare(
         tmp_path,
         capsys,
-        "pipelined",
+        f"pipelined, {loop} steps per loop",
         OPTIMIZERS["Adagrad"],
+        loop,
         pipeline_execution_with_tensor_core=True,
     )
 

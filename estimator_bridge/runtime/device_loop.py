@@ -80,8 +80,10 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         return tf.train.SessionRunArgs([*self._fetches(made), self._step.loss])
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Stops when the last step is reached."""
+        """Ends the loop, and stops when the last step is reached."""
         self.loss = run_values.results[-1]
+        if self._step.end_of_loop is not None:
+            run_context.session.run(self._step.end_of_loop)
         # Read anew: whether a value that came with the step is from before it is not certain.
         if run_context.session.run(self._global_step) >= self._last_step:
             run_context.request_stop()

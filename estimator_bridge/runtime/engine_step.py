@@ -91,7 +91,7 @@ def build_engine_step(
         batches = [(features, None) for features, _ in batches]
     if settings.legacy is None:
         specs = _trace(mode, batches, model_fn, settings.cores.count)
-        return _step(mode, specs, specs[0].train_op, hooks, None)
+        return _step(mode, specs, specs[0].train_op, hooks)
     embedding = _Embedding(mode, settings.legacy, batches, settings)
     specs = _trace(mode, embedding.batches, model_fn, settings.cores.count)
     update = embedding.connect()
@@ -99,7 +99,10 @@ def build_engine_step(
     if mode == ModeKeys.TRAIN:
         train_op = tf.group(train_op, update)
         hooks = [InitializeHook(tf.get_collection(DUMMY_COLLECTION)), *hooks]
-    return _step(mode, specs, train_op, hooks, embedding.before_save)
+    step = _step(mode, specs, train_op, hooks)
+    return dataclasses.replace(
+        step, before_save=embedding.before_save, end_of_loop=embedding.end_of_loop
+    )
 
 
 class _Embedding:
@@ -131,6 +134,7 @@ class _Embedding:
             for part, trap, (_, labels) in zip(self._inputs, self._traps, batches, strict=True)
         ]
         self.before_save: Any = None
+        self.end_of_loop: Any = None
 
     def connect(self) -> Any:
         """Builds the engine around the traced model; returns the op that updates the tables."""
@@ -169,6 +173,8 @@ class _Embedding:
         update = engine.apply_gradients(_listed(gradients))
         if spec.pipeline_execution_with_tensor_core or spec.profile_data_directory:
             self.before_save = engine.retrieve()
+        if spec.pipeline_execution_with_tensor_core:
+            self.end_of_loop = self.before_save
         return tf.group(update, enqueued)
 
     def _sent(self, trap: Trap, activations: Mapping[str, Any], multiplier: Any) -> dict[str, Any]:
@@ -229,9 +235,7 @@ def _trace(
     return specs
 
 
-def _step(
-    mode: str, specs: Sequence[Any], train_op: Any, input_hooks: Sequence[Any], before_save: Any
-) -> Step:
+def _step(mode: str, specs: Sequence[Any], train_op: Any, input_hooks: Sequence[Any]) -> Step:
     first = specs[0]
     hooks = list(getattr(first, MODE_HOOKS[mode]) or ())
     metrics = getattr(first, "eval_metric_ops", None) or {}
@@ -254,7 +258,6 @@ def _step(
         input_hooks=tuple(input_hooks),
         hooks=tuple(hooks),
         host_call=host_call,
-        before_save=before_save,
     )
 
 

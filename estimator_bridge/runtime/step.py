@@ -21,6 +21,8 @@ class Step:
         chief_hooks: those that the program asks for on the chief.
         host_call: what the host call runs, in steps of training that a device loop makes; or None.
         before_save: an op that brings the table variables up to date, or None.
+        end_of_loop: an op that ends a loop of training: stock retrieves the tables then, which
+            applies the update that is pending; or None.
     """
 
     loss: Any = None
@@ -33,3 +35,4 @@ class Step:
     chief_hooks: tuple[Any, ...] = ()
     host_call: Any = None
     before_save: Any = None
+    end_of_loop: Any = None

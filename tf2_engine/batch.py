@@ -62,6 +62,18 @@ class Occurrences:
             num_cells=tf.cast(self.num_cells, tf.int64),
         )
 
+    def compact(self) -> Occurrences:
+        """Returns the same with an empty tensor for a `cell` or `gain` of None.
+
+        The native ops take it so.
+        """
+        return Occurrences(
+            ids=self.ids,
+            cell=tf.zeros([0], tf.int64) if self.cell is None else self.cell,
+            gain=tf.zeros([0], tf.float32) if self.gain is None else self.gain,
+            num_cells=tf.cast(self.num_cells, tf.int64),
+        )
+
 
 _KINDS = (tf.Tensor, tf.Variable, tf.SparseTensor, tf.RaggedTensor)
 
@@ -165,6 +177,7 @@ def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") 
     Raises:
         InvalidInput: the batch does not fit the feature's output shape.
     """
+    check_layout(feature, raw)
     cell, num_cells, keep = _CELLS[raw.kind](feature, raw)
     ids, weight = _after(_size_checks(feature, raw), raw.ids), raw.weight
     if raw.kind == "ragged" and keep is not None:
@@ -180,6 +193,23 @@ def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") 
         ids = _after([_assert_in_range(feature, ids)], ids)
     gain = weight if cell is None else _gain(feature.table.combiner, weight, cell, num_cells)
     return Occurrences(ids, cell, gain, num_cells)
+
+
+def check_layout(feature: FeaturePlan, raw: RawIds) -> int:
+    """Checks a batch as far as its shape is known before it runs.
+
+    Returns:
+        How many activations a row of the input has, which is not 1 for ragged sequences.
+
+    Raises:
+        InvalidInput: the batch does not fit the feature's output shape.
+    """
+    return _LAYOUTS[raw.kind](feature, raw)
+
+
+def checks_samples(feature: FeaturePlan, raw: RawIds) -> bool:
+    """Returns whether only the run can tell that a batch has the size that is planned."""
+    return feature.cells is not None and tf.get_static_value(raw.num_samples) is None
 
 
 def _layout(value: Any) -> tuple[str, Any, Any]:
@@ -216,8 +246,7 @@ def _check_weight(feature: FeaturePlan, value: Any, weight: Any) -> None:
 
 def _size_checks(feature: FeaturePlan, raw: RawIds) -> list[Any]:
     """Returns checks of what only the run can tell: that the batch has the size that is planned."""
-    samples = tf.get_static_value(raw.num_samples)
-    if feature.cells is None or samples is not None:
+    if not checks_samples(feature, raw):
         return []
     planned, found = feature.output_shape[0], raw.num_samples
     if raw.kind == "dense":
@@ -233,17 +262,17 @@ def _num_cells(feature: FeaturePlan, raw: RawIds) -> Any:
     return feature.cells or raw.num_samples * feature.cells_per_sample
 
 
-def _dense_cells(feature: FeaturePlan, raw: RawIds) -> tuple[Any, Any, Any]:
+def _dense_layout(feature: FeaturePlan, raw: RawIds) -> int:
     found, wanted = raw.ids.shape.as_list()[0], feature.cells
     if found is not None and wanted is not None and found != wanted:
         raise errors.InvalidInput(
             f"{feature.where}: {found} dense ids do not fill an activation of "
             f"{feature.output_shape}, which takes {wanted}."
         )
-    return None, tf.size(raw.ids, out_type=tf.int64) if wanted is None else wanted, None
+    return 1
 
 
-def _sparse_cells(feature: FeaturePlan, raw: RawIds) -> tuple[Any, Any, Any]:
+def _sparse_layout(feature: FeaturePlan, raw: RawIds) -> int:
     sizes = feature.output_shape
     rank = raw.index.shape.as_list()[-1]
     # A sequence has one id per (sample, position), or several: then the third column counts them.
@@ -253,6 +282,36 @@ def _sparse_cells(feature: FeaturePlan, raw: RawIds) -> tuple[Any, Any, Any]:
             f"{feature.where}: a sparse tensor of rank {rank} does not fit an activation of "
             f"{sizes}."
         )
+    return 1
+
+
+def _ragged_layout(feature: FeaturePlan, raw: RawIds) -> int:
+    splits = raw.index.shape.as_list()[0]
+    if splits is None or feature.cells is None:
+        return feature.cells_per_sample
+    rows = splits - 1
+    if feature.cells % rows:
+        raise errors.InvalidInput(
+            f"{feature.where}: {rows} ragged rows fit neither {feature.cells} activations nor "
+            f"a whole number of positions each ({feature.output_shape})."
+        )
+    return feature.cells // rows
+
+
+_LAYOUTS: dict[str, Callable[[FeaturePlan, RawIds], int]] = {
+    "dense": _dense_layout,
+    "sparse": _sparse_layout,
+    "ragged": _ragged_layout,
+}
+
+
+def _dense_cells(feature: FeaturePlan, raw: RawIds) -> tuple[Any, Any, Any]:
+    size = tf.size(raw.ids, out_type=tf.int64) if feature.cells is None else feature.cells
+    return None, size, None
+
+
+def _sparse_cells(feature: FeaturePlan, raw: RawIds) -> tuple[Any, Any, Any]:
+    sizes = feature.output_shape
     checks, keep = [], None
     for axis, size in enumerate(sizes):
         if axis == 1 and feature.max_sequence_length:
@@ -272,18 +331,9 @@ def _sparse_cells(feature: FeaturePlan, raw: RawIds) -> tuple[Any, Any, Any]:
 
 
 def _ragged_cells(feature: FeaturePlan, raw: RawIds) -> tuple[Any, Any, Any]:
-    splits = raw.index.shape.as_list()[0]
-    rows = None if splits is None else splits - 1
     row = tf.searchsorted(raw.index[1:], tf.range(tf.size(raw.ids, out_type=tf.int64)), "right")
     row = tf.cast(row, tf.int64)
-    per_row = feature.cells_per_sample
-    if rows is not None and feature.cells is not None:
-        if feature.cells % rows:
-            raise errors.InvalidInput(
-                f"{feature.where}: {rows} ragged rows fit neither {feature.cells} activations nor "
-                f"a whole number of positions each ({feature.output_shape})."
-            )
-        per_row = feature.cells // rows
+    per_row = check_layout(feature, raw)
     if per_row == 1:
         return row, _num_cells(feature, raw), None
     position = tf.range(tf.size(raw.ids, out_type=tf.int64)) - tf.gather(raw.index, row)

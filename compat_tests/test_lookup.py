@@ -20,6 +20,7 @@ from compat_tests.references.lookup import combine
 from compat_tests.references.tolerance import assert_close, lookup_scale
 from compat_tests.references.training import ReferenceTable, contributions
 from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec
+from tf2_engine.drivers import HostDriver
 
 ROWS, DIM = 12, 3
 FIRST = np.random.default_rng(3).uniform(-1, 1, (ROWS, DIM)).astype(np.float32)
@@ -206,7 +207,7 @@ def first_rows(shape: Any, dtype: Any) -> tf.Tensor:
 
 
 @functools.lru_cache
-def step(mode: str, pairs: Pairs) -> Results:
+def step(mode: str, pairs: Pairs, native: bool | None = None) -> Results:
     """Runs one step of SGD at a rate of 1, with a feature and a table for each input."""
     spec = EngineSpec(
         tuple(
@@ -223,7 +224,7 @@ def step(mode: str, pairs: Pairs) -> Results:
             for place, (name, _) in enumerate(pairs)
         ),
     )
-    engine = Engine(Runner(mode, autograph=False), spec)
+    engine = Engine(Runner(mode, autograph=False), spec, driver=HostDriver(native))
     engine.build_for([INPUTS[name].shape for name, _ in pairs])
     chance = np.random.default_rng(0)
     features, weights, gradients = {}, {}, {}
@@ -309,12 +310,17 @@ def most(values: Any) -> int:
 
 
 def lookup_engine(
-    combiner: str = "mean", length: int = 0, *, mode: str = "eager", **more: Any
+    combiner: str = "mean",
+    length: int = 0,
+    *,
+    mode: str = "eager",
+    native: bool | None = None,
+    **more: Any,
 ) -> Engine:
     """Returns an engine with one feature, `ids`, that is built by its first batch."""
     table = TableSpec("table", ROWS, DIM, combiner, SGD(1.0), first_rows)
     spec = EngineSpec((table,), (FeatureSpec("ids", "table", length),), **more)
-    return Engine(Runner(mode), spec)
+    return Engine(Runner(mode), spec, driver=HostDriver(native))
 
 
 # Ids outside of the table.

@@ -32,6 +32,7 @@ from tf2_engine import (
     TableSpec,
     errors,
 )
+from tf2_engine.drivers import HostDriver
 from tf2_engine.optimizers.proximal_yogi import warn_inferred
 from tf2_engine.specs import read_optimizer
 
@@ -182,13 +183,14 @@ def reference(
 
 
 @functools.lru_cache(maxsize=1)
-def train(group: tuple[Combination, ...]) -> Record:
+def train(group: tuple[Combination, ...], native: bool | None = None) -> Record:
     """Trains one table per combination, all in one engine, for thirty steps."""
     mode, cores = group[0].mode, group[0].cores
     runner = Runner(mode, autograph=False)
     with runner.scope():
         step_variable = tf.Variable(0.0, name="step")
-    engine = Engine(runner, spec_of(group, step_variable), num_cores=cores)
+    spec, driver = spec_of(group, step_variable), HostDriver(native)
+    engine = Engine(runner, spec, num_cores=cores, driver=driver)
     engine.build_for([(cases.BATCH,)] * (len(group) * len(cases.FEATURES)))
 
     record = Record([engine.read()], [])

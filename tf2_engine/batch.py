@@ -62,6 +62,18 @@ class Occurrences:
             num_cells=tf.cast(self.num_cells, tf.int64),
         )
 
+    def compact(self) -> Occurrences:
+        """Returns the same with an empty tensor for a `cell` or `gain` of None.
+
+        The native ops take it so.
+        """
+        return Occurrences(
+            ids=self.ids,
+            cell=tf.zeros([0], tf.int64) if self.cell is None else self.cell,
+            gain=tf.zeros([0], tf.float32) if self.gain is None else self.gain,
+            num_cells=tf.cast(self.num_cells, tf.int64),
+        )
+
 
 _Cells = tuple[Any, Any, Any, Any]
 """Of each occurrence the cell, or None for its own; how many cells there are; which occurrences are
@@ -167,6 +179,7 @@ def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") 
     Raises:
         InvalidInput: the batch does not fit the feature's output shape.
     """
+    check_layout(feature, raw)
     cell, num_cells, keep, weight = _CELLS[raw.kind](feature, raw)
     ids = _after(_size_checks(feature, raw), raw.ids)
     if out_of_range == "drop":
@@ -180,6 +193,24 @@ def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") 
         ids = _after([_assert_in_range(feature, ids)], ids)
     gain = weight if cell is None else _gain(feature.table.combiner, weight, cell, num_cells)
     return Occurrences(ids, cell, gain, num_cells)
+
+
+def check_layout(feature: FeaturePlan, raw: RawIds) -> int | None:
+    """Checks a batch as far as its shape is known before it runs.
+
+    Returns:
+        How many activations a row of the input has, which is not 1 for ragged sequences; None where
+        only the run can tell.
+
+    Raises:
+        InvalidInput: the batch does not fit the feature's output shape.
+    """
+    return _LAYOUTS[raw.kind](feature, raw)
+
+
+def checks_samples(feature: FeaturePlan, raw: RawIds) -> bool:
+    """Returns whether only the run can tell that a batch has the size that is planned."""
+    return feature.cells is not None and tf.get_static_value(raw.num_samples) is None
 
 
 def _layout(value: Any) -> tuple[str, Any, Any]:
@@ -221,8 +252,7 @@ def _size_checks(feature: FeaturePlan, raw: RawIds) -> list[Any]:
         one_each = tf.equal(tf.size(raw.weight), tf.size(raw.ids))
         message = f"{feature.where}: there must be one weight per id, but they are"
         checks.append(tf.debugging.Assert(one_each, [message, tf.size(raw.weight)]))
-    samples = tf.get_static_value(raw.num_samples)
-    if feature.cells is None or samples is not None:
+    if not checks_samples(feature, raw):
         return checks
     if raw.kind == "ragged" and feature.takes_any_rows:
         rows = raw.num_samples
@@ -240,18 +270,17 @@ def _num_cells(feature: FeaturePlan, raw: RawIds) -> Any:
     return feature.cells or raw.num_samples * feature.cells_per_sample
 
 
-def _dense_cells(feature: FeaturePlan, raw: RawIds) -> _Cells:
+def _dense_layout(feature: FeaturePlan, raw: RawIds) -> int:
     found, wanted = raw.ids.shape.as_list()[0], feature.cells
     if found is not None and wanted is not None and found != wanted:
         raise errors.InvalidInput(
             f"{feature.where}: {found} dense ids do not fill an activation of "
             f"{feature.output_shape}, which takes {wanted}."
         )
-    num_cells = tf.size(raw.ids, out_type=tf.int64) if wanted is None else wanted
-    return None, num_cells, None, raw.weight
+    return 1
 
 
-def _sparse_cells(feature: FeaturePlan, raw: RawIds) -> _Cells:
+def _sparse_layout(feature: FeaturePlan, raw: RawIds) -> int:
     sizes = feature.output_shape
     rank = raw.index.shape.as_list()[-1]
     # A sequence has one id per (sample, position), or several: then the third column counts them.
@@ -261,6 +290,37 @@ def _sparse_cells(feature: FeaturePlan, raw: RawIds) -> _Cells:
             f"{feature.where}: a sparse tensor of rank {rank} does not fit an activation of "
             f"{sizes}."
         )
+    return 1
+
+
+def _ragged_layout(feature: FeaturePlan, raw: RawIds) -> int | None:
+    # With as many rows as activations a row is combined into one; with fewer, it is a sequence.
+    splits = raw.index.shape.as_list()[0]
+    rows = None if splits is None else splits - 1
+    if feature.cells is None or (rows is None and not feature.takes_any_rows):
+        return feature.cells_per_sample
+    if rows is None:
+        return None
+    fits = rows > 0 and feature.cells % rows == 0
+    if not fits or (not feature.takes_any_rows and rows != feature.output_shape[0]):
+        raise errors.InvalidInput("".join(map(str, _ragged_misfit(feature, rows))))
+    return feature.cells // rows
+
+
+_LAYOUTS: dict[str, Callable[[FeaturePlan, RawIds], int | None]] = {
+    "dense": _dense_layout,
+    "sparse": _sparse_layout,
+    "ragged": _ragged_layout,
+}
+
+
+def _dense_cells(feature: FeaturePlan, raw: RawIds) -> _Cells:
+    size = tf.size(raw.ids, out_type=tf.int64) if feature.cells is None else feature.cells
+    return None, size, None, raw.weight
+
+
+def _sparse_cells(feature: FeaturePlan, raw: RawIds) -> _Cells:
+    sizes = feature.output_shape
     checks, keep = [], None
     for axis, size in enumerate(sizes):
         if axis == 1 and feature.max_sequence_length:
@@ -282,37 +342,23 @@ def _sparse_cells(feature: FeaturePlan, raw: RawIds) -> _Cells:
 def _ragged_cells(feature: FeaturePlan, raw: RawIds) -> _Cells:
     row = tf.searchsorted(raw.index[1:], tf.range(tf.size(raw.ids, out_type=tf.int64)), "right")
     row = tf.cast(row, tf.int64)
-    per_row = _cells_per_row(feature, raw)
+    per_row: Any = check_layout(feature, raw)
     num_cells = _num_cells(feature, raw)
-    if isinstance(per_row, int) and per_row == 1:
+    if per_row == 1:
         return row, num_cells, None, raw.weight
+    known = per_row is not None
+    if not known:
+        per_row = tf.constant(feature.cells, tf.int64) // tf.maximum(raw.num_samples, 1)
     position = tf.range(tf.size(raw.ids, out_type=tf.int64)) - tf.gather(raw.index, row)
     cell, keep = row * per_row + position, position < per_row
     # A ragged sequence has one id per position: nothing to weigh or combine.
-    if isinstance(per_row, int):
+    if known:
         return cell, num_cells, keep, None
     combined = tf.equal(per_row, 1)
     weight = raw.weight
     if weight is not None:
         weight = tf.where(combined, weight, tf.ones_like(weight))
     return tf.where(combined, row, cell), num_cells, combined | keep, weight
-
-
-def _cells_per_row(feature: FeaturePlan, raw: RawIds) -> Any:
-    """Returns the activations of each ragged row: an int, or a tensor where only the run knows.
-
-    With as many rows as activations a row is combined into one; with fewer, it is a sequence.
-    """
-    splits = raw.index.shape.as_list()[0]
-    rows = None if splits is None else splits - 1
-    if feature.cells is None or (rows is None and not feature.takes_any_rows):
-        return feature.cells_per_sample
-    if rows is None:
-        return tf.constant(feature.cells, tf.int64) // tf.maximum(raw.num_samples, 1)
-    fits = rows > 0 and feature.cells % rows == 0
-    if not fits or (not feature.takes_any_rows and rows != feature.output_shape[0]):
-        raise errors.InvalidInput("".join(map(str, _ragged_misfit(feature, rows))))
-    return feature.cells // rows
 
 
 def _ragged_misfit(feature: FeaturePlan, rows: Any) -> tuple[str, Any, str]:

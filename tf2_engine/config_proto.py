@@ -37,10 +37,12 @@ def _add_table(descriptor: Any, table: TablePlan) -> None:
     descriptor.name = table.name
     descriptor.vocabulary_size = table.rows
     descriptor.dimension = table.dim
-    _add_optimizer(descriptor.optimization_parameters, table)
+    descriptor.optimization_parameters.CopyFrom(optimizer_proto(table))
 
 
-def _add_optimizer(parameters: Any, table: TablePlan) -> None:
+def optimizer_proto(table: TablePlan) -> Any:
+    """Returns the `OptimizationParameters` of a table."""
+    parameters = tf_compat.OptimizationParameters()
     optimizer = table.optimizer
     if table.rate_tag is None:
         parameters.learning_rate.constant = optimizer.learning_rate
@@ -71,6 +73,7 @@ def _add_optimizer(parameters: Any, table: TablePlan) -> None:
     own.SetInParent()
     for name, value in optimizer.proto_fields().items():
         setattr(own, name, value)
+    return parameters
 
 
 def _add_quantization(message: Any, quantization: Quantization) -> None:

@@ -40,6 +40,7 @@ if ".".join(tf.__version__.split(".")[:2]) not in TESTED:
     )
 
 TPUEmbeddingConfiguration = _configuration.TPUEmbeddingConfiguration
+OptimizationParameters = _optimization.OptimizationParameters
 GradientAccumulationStatus = _optimization.GradientAccumulationStatus
 HotIdReplicationConfiguration = _optimization.HotIdReplicationConfiguration
 LowDimensionalPackingStatus = _optimization.LowDimensionalPackingStatus

@@ -8,7 +8,11 @@ from collections.abc import Sequence
 
 import estimator_bridge
 
-COMMANDS = {"run": "run a legacy program as it is"}
+COMMANDS = {
+    "run": "run a legacy program as it is",
+    "build-native": "compile the native ops now instead of at first use",
+    "doctor": "say what is used here, and why",
+}
 """Each command is the module of its name in this package, with `configure` and `execute`."""
 
 
@@ -21,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=estimator_bridge.__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():
-        module = importlib.import_module(f"estimator_bridge.cli.{name}")
+        module = importlib.import_module(f"estimator_bridge.cli.{name.replace('-', '_')}")
         command = commands.add_parser(name, help=summary, description=module.__doc__)
         module.configure(command)
         command.set_defaults(execute=module.execute)

@@ -125,6 +125,11 @@ class Optimizer:
         return False
 
     @property
+    def looks_up_rows(self) -> bool:
+        """Whether `activation` returns the rows as they are."""
+        return True
+
+    @property
     def row_initial_value(self) -> float | None:
         """What rows start with in a table without an initializer; None leaves it to the table."""
         return None

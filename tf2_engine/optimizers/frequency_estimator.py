@@ -70,6 +70,10 @@ class FrequencyEstimator(Optimizer):
     def row_initial_value(self) -> float | None:
         return self.max_delta
 
+    @property
+    def looks_up_rows(self) -> bool:
+        return not self.weighted
+
     def activation(self, rows: Any) -> Any:
         if not self.weighted:
             return rows

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.batch import RawIds, occurrences
+from tf2_engine.batch import Occurrences, RawIds, occurrences
 from tf2_engine.drivers.base import Driver, building_graph
-from tf2_engine.drivers.host import flight
+from tf2_engine.drivers.host import flight, native
 from tf2_engine.drivers.host.flight import Batch, Fifo, GraphFlight, QueueFlight
 from tf2_engine.drivers.host.lookup import look_up, row_gradients
 from tf2_engine.drivers.host.profile import Profiler
 from tf2_engine.drivers.host.update import update_table
+from tf2_engine.native import loading
 from tf2_engine.optimizers.base import opaque
-from tf2_engine.plan import Plan
+from tf2_engine.plan import Plan, TablePlan
 from tf2_engine.tables import Table
 
 
@@ -27,9 +28,17 @@ class HostDriver(Driver):
     With pipelining one update is pending: a training batch is looked up first and the update of
     the batch before it is applied after that, so activations are one step old. `retrieve` and a
     lookup for inference apply what is pending first.
+
+    Args:
+        native: whether fused ops do the work: True, False, or None for what the environment says,
+            which by default is where they can be used; see `native.loading`. A table for which
+            `native.fits` does not hold runs on TensorFlow's ops all the same.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, native: bool | None = None) -> None:
+        self._asked = native
+        self._ops: Any = None
+        self._native: tuple[bool, ...] = ()
         self._plan: Plan | None = None
         self._tables: Mapping[str, Table] = {}
         self._in_graph = False
@@ -38,10 +47,15 @@ class HostDriver(Driver):
         self._profiler: Profiler | None = None
 
     def __repr__(self) -> str:
-        return f"<HostDriver {len(self._tables)} tables>"
+        ops = "native" if any(self._native) else "TensorFlow's"
+        return f"<HostDriver {len(self._tables)} tables, {ops} ops>"
 
     def configure(self, plan: Plan) -> Any:
         self._plan = plan
+        self._ops = loading.host_ops(self._asked)
+        self._native = tuple(
+            self._ops is not None and native.fits(feature.table) for feature in plan.features
+        )
         self._in_graph = building_graph()
         self._flights = {}
         self._pending = None
@@ -77,10 +91,7 @@ class HostDriver(Driver):
         training = training if known is None else bool(known)
         with tf.name_scope(name or "enqueue"):
             parts = {
-                core: tuple(
-                    occurrences(feature, raw, plan.out_of_range_ids)
-                    for feature, raw in zip(plan.features, features, strict=True)
-                )
+                core: self._occurrences(plan, features)
                 for core, features in enumerate(inputs)
                 if features is not None
             }
@@ -97,13 +108,7 @@ class HostDriver(Driver):
             batch = waiting.take_enqueued()
             before = _when(_negated(batch.training), self._flush) if self._pending else None
             with tf.control_dependencies(_as_ops([before])):
-                activations = [
-                    [
-                        look_up(feature, self._tables[feature.table.name], occurrence)
-                        for feature, occurrence in zip(plan.features, core, strict=True)
-                    ]
-                    for core in batch.occurrences
-                ]
+                activations = self._look_up(plan, batch)
             with tf.control_dependencies(_as_ops(tf.nest.flatten(activations))):
                 after = _when(batch.training, self._flush) if self._pending else None
             with tf.control_dependencies(_as_ops([after])):
@@ -143,7 +148,7 @@ class HostDriver(Driver):
             return self._update(plan, batch, gradients, rates)
         # One update is pending at a time, also when batches overlap.
         with tf.control_dependencies(_as_ops([self._flush()])):
-            return self._pending.put([*flight.pack(batch), *_flat(gradients), *rates])
+            return self._pending.put([*flight.pack(batch, self._native), *_flat(gradients), *rates])
 
     def _flight(self, name: str | None) -> GraphFlight | QueueFlight:
         """Returns where batches of a name wait, made at its first use."""
@@ -156,7 +161,9 @@ class HostDriver(Driver):
             assert self._plan is not None
             plan = self._plan
             with tf.init_scope():
-                self._flights[name] = GraphFlight(plan) if self._in_graph else QueueFlight(plan)
+                self._flights[name] = (
+                    GraphFlight(plan) if self._in_graph else QueueFlight(plan, self._native)
+                )
         return self._flights[name]
 
     def _ready(self) -> Plan:
@@ -169,23 +176,60 @@ class HostDriver(Driver):
     def _update(
         self, plan: Plan, batch: Batch, gradients: Sequence[Sequence[Any]], rates: Sequence[Any]
     ) -> Any:
+        lr = {table.name: _rate(table, rates) for table in plan.tables}
         done = []
         for table in plan.tables:
+            positions = plan.features_of(table)
+            if any(self._native[i] for i in positions):
+                continue
             per_core = [
                 [
                     (core[i].ids, row_gradients(plan.features[i], core[i], sent[i]))
-                    for i in plan.features_of(table)
+                    for i in positions
                 ]
                 for core, sent in zip(batch.occurrences, gradients, strict=True)
             ]
-            rate: Any = table.optimizer.learning_rate
-            lr = (
-                opaque(tf.constant(rate, tf.float32))
-                if table.rate_tag is None
-                else rates[table.rate_tag]
-            )
-            done += update_table(self._tables[table.name], per_core, lr)
+            done += update_table(self._tables[table.name], per_core, lr[table.name])
+        if any(self._native):
+            sent_back = [
+                [
+                    native.Sent(plan.features[i], core[i], sent[i])
+                    for i, is_native in enumerate(self._native)
+                    if is_native
+                ]
+                for core, sent in zip(batch.occurrences, gradients, strict=True)
+            ]
+            done.append(native.update(self._ops, plan, self._tables, sent_back, lr))
         return tf.group(*done)
+
+    def _occurrences(self, plan: Plan, raw: Sequence[RawIds]) -> tuple[Occurrences, ...]:
+        """Returns one core's occurrences by feature."""
+        features = _chosen(plan.features, self._native)
+        fused: Iterator[Any] = iter(())
+        if features:
+            chosen = _chosen(raw, self._native)
+            fused = iter(native.occurrences(self._ops, features, chosen, plan.out_of_range_ids))
+        return tuple(
+            next(fused) if is_native else occurrences(feature, one, plan.out_of_range_ids)
+            for feature, one, is_native in zip(plan.features, raw, self._native, strict=True)
+        )
+
+    def _look_up(self, plan: Plan, batch: Batch) -> list[list[Any]]:
+        """Returns activations per core and feature."""
+        features = _chosen(plan.features, self._native)
+        fused: Iterator[Any] = iter(())
+        if features:
+            chosen = [_chosen(core, self._native) for core in batch.occurrences]
+            fused = iter(_flat(native.look_up(self._ops, plan, self._tables, features, chosen)))
+        return [
+            [
+                next(fused)
+                if is_native
+                else look_up(feature, self._tables[feature.table.name], one)
+                for feature, one, is_native in zip(plan.features, core, self._native, strict=True)
+            ]
+            for core in batch.occurrences
+        ]
 
     def _flush(self) -> Any:
         """Applies the pending update, if there is one."""
@@ -217,6 +261,17 @@ class HostDriver(Driver):
             for start in range(0, count, len(plan.features))
         ]
         return self._update(plan, batch, per_core, taken[size + count :])
+
+
+def _rate(table: TablePlan, rates: Sequence[Any]) -> Any:
+    if table.rate_tag is not None:
+        return rates[table.rate_tag]
+    rate: Any = table.optimizer.learning_rate
+    return opaque(tf.constant(rate, tf.float32))
+
+
+def _chosen(values: Sequence[Any], chosen: Sequence[bool]) -> list[Any]:
+    return [value for value, is_chosen in zip(values, chosen, strict=True) if is_chosen]
 
 
 def _flat(gradients: Sequence[Sequence[Any]]) -> list[Any]:

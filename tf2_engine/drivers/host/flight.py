@@ -89,17 +89,18 @@ class GraphFlight:
 
 
 class QueueFlight:
-    """Batches that one function enqueues and another, or the same, takes."""
+    """Batches that one function enqueues and another, or the same, takes; see `pack`."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, compact: Sequence[bool]) -> None:
         self._plan = plan
+        self._compact = compact
         part = _occurrence_dtypes(plan, 1)
         self._lanes = [Fifo(part, "enqueued") for _ in range(plan.num_cores)]
         self._looked_up = Fifo(batch_dtypes(plan), "looked up")
 
     def enqueue(self, core: int, occurrences: tuple[Occurrences, ...], training: Any) -> Any:
         """Lets one core's part of a batch wait; see `GraphFlight`."""
-        return self._lanes[core].put(pack(Batch((occurrences,), training)))
+        return self._lanes[core].put(pack(Batch((occurrences,), training), self._compact))
 
     def take_enqueued(self) -> Batch:
         """Returns the oldest batch that was not looked up; see `GraphFlight`."""
@@ -111,7 +112,7 @@ class QueueFlight:
 
     def keep(self, batch: Batch) -> Any:
         """Lets a batch wait for its gradients."""
-        return self._looked_up.put(pack(batch))
+        return self._looked_up.put(pack(batch, self._compact))
 
     def take_looked_up(self) -> Batch:
         """Returns the oldest batch that waits for gradients; see `GraphFlight`."""
@@ -177,13 +178,18 @@ def batch_dtypes(plan: Plan) -> list[tf.DType]:
     return _occurrence_dtypes(plan, plan.num_cores)
 
 
-def pack(batch: Batch) -> list[Any]:
-    """Returns a batch as a flat list of tensors."""
+def pack(batch: Batch, compact: Sequence[bool]) -> list[Any]:
+    """Returns a batch as a flat list of tensors.
+
+    Args:
+        compact: for each feature whether it is native, so that the empty tensors of
+            `Occurrences.compact` do; else cells and gains are written out.
+    """
     flat: list[Any] = []
     for core in batch.occurrences:
-        for feature in core:
-            explicit = feature.explicit()
-            flat += [explicit.ids, explicit.cell, explicit.gain, explicit.num_cells]
+        for feature, is_compact in zip(core, compact, strict=True):
+            whole = feature.compact() if is_compact else feature.explicit()
+            flat += [whole.ids, whole.cell, whole.gain, whole.num_cells]
     return [*flat, tf.convert_to_tensor(batch.training, tf.bool)]
 
 

@@ -1,0 +1,149 @@
+"""The engine on the host as a process that is told what to run.
+
+    python -m benchmarks.engine_child <workload> <function|graph> <native: 0|1>
+
+Answers every line "train N" or "infer N" with the milliseconds of N steps.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.workloads import BATCHES, WORKLOADS, Workload, batches
+from tf2_engine import Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
+from tf2_engine.drivers import HostDriver
+
+THREADS = 2
+
+Step = Callable[[int], Any]
+
+
+def main() -> None:
+    """Serves its standard input."""
+    workload, mode, native = WORKLOADS[sys.argv[1]], sys.argv[2], sys.argv[3] == "1"
+    tf.config.threading.set_intra_op_parallelism_threads(THREADS)
+    tf.config.threading.set_inter_op_parallelism_threads(THREADS)
+    steps = {"function": _function, "graph": _graph}[mode](workload, native)
+    for _ in range(2 * BATCHES):
+        for step in steps.values():
+            step(0)
+    number = 0
+    for line in sys.stdin:
+        what, count = line.split()
+        times = []
+        for _ in range(int(count)):
+            started = time.perf_counter()
+            steps[what](number % BATCHES)
+            times.append(1e3 * (time.perf_counter() - started))
+            number += 1
+        print(*(f"{milliseconds:.4f}" for milliseconds in times), flush=True)
+
+
+def _engine(workload: Workload, native: bool) -> TPUEmbedding:
+    optimizer = Adagrad(0.1)
+    initializer = tf.random_uniform_initializer(-0.5, 0.5)
+    spec = EngineSpec(
+        tuple(
+            TableSpec(f"t{i}", workload.rows, workload.dim, "sum", optimizer, initializer)
+            for i in range(workload.tables)
+        ),
+        tuple(FeatureSpec(f"f{i}", f"t{i}") for i in range(workload.tables)),
+    )
+    embedding = TPUEmbedding(spec, driver=HostDriver(native=native))
+    embedding.build_for([(workload.batch,)] * workload.tables)
+    return embedding
+
+
+def _inputs(workload: Workload) -> list[list[Any]]:
+    """Returns per batch the arrays of all tables: ids, and row splits if samples have several."""
+    made = batches(workload)
+    per_batch: list[list[Any]] = []
+    for number in range(BATCHES):
+        arrays = []
+        for table in made:
+            arrays += [table[number].ids]
+            arrays += [table[number].splits] if workload.most_ids > 1 else []
+        per_batch.append(arrays)
+    return per_batch
+
+
+def _features(workload: Workload, arrays: Any) -> dict[str, Any]:
+    if workload.most_ids == 1:
+        return {f"f{i}": ids for i, ids in enumerate(arrays)}
+    return {
+        f"f{i}": tf.RaggedTensor.from_row_splits(arrays[2 * i], arrays[2 * i + 1], validate=False)
+        for i in range(workload.tables)
+    }
+
+
+def _gradients(workload: Workload) -> dict[str, Any]:
+    shape = (workload.batch, workload.dim)
+    return {f"f{i}": np.full(shape, 0.01, np.float32) for i in range(workload.tables)}
+
+
+def _function(workload: Workload, native: bool) -> dict[str, Step]:
+    embedding = _engine(workload, native)
+    inputs = [[tf.constant(array) for array in arrays] for arrays in _inputs(workload)]
+    gradients = {name: tf.constant(value) for name, value in _gradients(workload).items()}
+
+    @tf.function(autograph=False)
+    def train(arrays: Any, sent: Any) -> None:
+        embedding.enqueue(_features(workload, arrays))
+        embedding.dequeue()
+        embedding.apply_gradients(sent)
+
+    @tf.function(autograph=False)
+    def infer(arrays: Any) -> Any:
+        embedding.enqueue(_features(workload, arrays), training=False)
+        return embedding.dequeue()
+
+    return {"train": lambda i: train(inputs[i], gradients), "infer": lambda i: infer(inputs[i])}
+
+
+def _graph(workload: Workload, native: bool) -> dict[str, Step]:
+    inputs = _inputs(workload)
+    with tf.Graph().as_default():
+        embedding = _engine(workload, native)
+        holders = [
+            tf.compat.v1.placeholder(tf.int64, _static(array, workload)) for array in inputs[0]
+        ]
+        features = _features(workload, holders)
+        embedding.enqueue(features)
+        activations = embedding.dequeue()
+        with tf.control_dependencies(list(activations.values())):
+            update = embedding.apply_gradients(
+                {name: tf.constant(value) for name, value in _gradients(workload).items()}
+            )
+        embedding.enqueue(features, training=False)
+        looked_up = list(embedding.dequeue().values())
+        session = tf.compat.v1.Session(
+            config=tf.compat.v1.ConfigProto(
+                intra_op_parallelism_threads=THREADS, inter_op_parallelism_threads=THREADS
+            )
+        )
+        session.run(tf.compat.v1.global_variables_initializer())
+        shards = [v for t in embedding.tables.values() for s in t.variables.values() for v in s]
+        session.run([shard.initializer for shard in shards])
+        run = {
+            "train": session.make_callable(update, holders),
+            "infer": session.make_callable(looked_up, holders),
+        }
+    return {
+        what: lambda i, call=call: call(*inputs[i])  # type: ignore[misc]
+        for what, call in run.items()
+    }
+
+
+def _static(array: Any, workload: Workload) -> list[int | None]:
+    """Returns the static shape: sizes that are the same in every batch are known."""
+    return [len(array) if len(array) in (workload.batch, workload.batch + 1) else None]
+
+
+if __name__ == "__main__":
+    main()

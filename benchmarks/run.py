@@ -1,0 +1,131 @@
+"""Runs the workloads on everything there is to compare, interleaved, and prints a table.
+
+    python -m benchmarks.run [--rounds 15] [--steps 4] [--workload multihot]
+
+Contenders are processes of their own that wait while another one runs; a round asks each in turn
+for a few steps. The figures are medians over all steps; ratios are to the C++ loop without a
+framework (limit.cc), measured in the same rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+
+import tensorflow as tf
+
+from benchmarks.workloads import WORKLOADS, Workload, batches
+from tf2_engine.native import build
+
+HERE = pathlib.Path(__file__).parent
+KINDS = ("train", "infer")
+ENGINE = {
+    "native-function": ("function", "1"),
+    "native-session": ("graph", "1"),
+    "tf-function": ("function", "0"),
+    "tf-session": ("graph", "0"),
+}
+
+
+class Contender:
+    """A process that answers "train N" and "infer N" with the milliseconds of N steps."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.times: dict[str, list[float]] = {kind: [] for kind in KINDS}
+
+    def give(self, data: bytes) -> None:
+        """Writes to its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(data)
+        self._process.stdin.flush()
+
+    def run(self, kind: str, steps: int) -> list[float]:
+        """Runs steps; returns the time of each in ms."""
+        self.give(f"{kind} {steps}\n".encode())
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline().split()
+        if len(answer) != steps:
+            raise RuntimeError(f"A contender ended: {self._process.args!r}")
+        return [float(value) for value in answer]
+
+    def end(self) -> None:
+        """Lets the process end."""
+        self._process.communicate()
+
+
+def main() -> None:
+    """Runs what the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=4, help="steps per round and contender")
+    parser.add_argument("--workload", choices=[*WORKLOADS, "all"], default="all")
+    parser.add_argument(
+        "--contenders",
+        nargs="*",
+        choices=list(ENGINE),
+        default=["native-session", "tf-session"],
+        help="besides the C++ loop; each one takes 4 GB for multihot",
+    )
+    options = parser.parse_args()
+    print(f"TensorFlow {tf.version.VERSION}, {options.rounds} rounds of {options.steps} steps.")
+    for name, workload in WORKLOADS.items():
+        if options.workload in (name, "all"):
+            report(name, measure(workload, options.contenders, options.rounds, options.steps))
+
+
+def measure(
+    workload: Workload, chosen: list[str], rounds: int, steps: int
+) -> dict[str, dict[str, list[float]]]:
+    """Returns for each contender the times in ms of each kind of step."""
+    with tempfile.TemporaryDirectory() as folder:
+        contenders = {"C++ loop (limit)": _limit(workload, pathlib.Path(folder))}
+        for name in chosen:
+            contenders[name] = Contender(
+                [sys.executable, "-m", "benchmarks.engine_child", workload.name, *ENGINE[name]]
+            )
+        for contender in contenders.values():  # they start up here, and warm up
+            for kind in KINDS:
+                contender.run(kind, steps)
+        for _ in range(rounds):
+            for kind in KINDS:
+                for contender in contenders.values():
+                    contender.times[kind] += contender.run(kind, steps)
+        for contender in contenders.values():
+            contender.end()
+        return {name: contender.times for name, contender in contenders.items()}
+
+
+def report(name: str, times: dict[str, dict[str, list[float]]]) -> None:
+    """Prints medians and ratios."""
+    first = next(iter(times.values()))
+    print(f"\n{name:24s}{'train, ms':>12s}{'ratio':>8s}{'infer, ms':>12s}{'ratio':>8s}")
+    for contender, measured in times.items():
+        line = f"{contender:24s}"
+        for kind in KINDS:
+            median = statistics.median(measured[kind])
+            line += f"{median:12.2f}{median / statistics.median(first[kind]):8.2f}"
+        print(line)
+
+
+def _limit(workload: Workload, folder: pathlib.Path) -> Contender:
+    program = folder / "limit"
+    flags = ["-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-pthread"]
+    subprocess.run([build.compiler(), *flags, str(HERE / "limit.cc"), "-o", program], check=True)
+    contender = Contender([str(program)])
+    made = batches(workload)
+    contender.give(struct.pack("=4q", len(made), workload.rows, workload.dim, len(made[0])))
+    for table in made:
+        for batch in table:
+            contender.give(struct.pack("=2q", len(batch.splits) - 1, len(batch.ids)))
+            contender.give(batch.splits.tobytes() + batch.ids.tobytes())
+    return contender
+
+
+if __name__ == "__main__":
+    main()

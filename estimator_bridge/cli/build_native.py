@@ -1,0 +1,30 @@
+"""Compiles the native ops of the host driver into the user's cache, and tries to load them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    parser.add_argument(
+        "--force", action="store_true", help="compile them even if the cache has them"
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Returns 0 if the ops can be used; else says why not and returns 1."""
+    from tf2_engine.native import build, loading
+
+    try:
+        build.library(loading.SOURCE, again=options.force)
+    except build.CannotBuild as error:
+        print(f"estimator-bridge: {error}.", file=sys.stderr)
+        return 1
+    loaded = loading.load()
+    if loaded.ops is None:
+        print(f"estimator-bridge: {loaded.reason}", file=sys.stderr)
+        return 1
+    print(loaded.reason)
+    return 0

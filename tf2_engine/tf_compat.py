@@ -139,6 +139,101 @@ class KerasNames:
                 yield name, per_graph[self._graph]
 
 
+@contextlib.contextmanager
+def tpu_metadata(metadata: Any) -> Iterator[None]:
+    """While it is open, whoever asks what TPU there is gets this answer; none is looked for."""
+    from tensorflow.python.tpu import tpu_system_metadata
+
+    with _PATCH_LOCK:
+        stock = tpu_system_metadata._query_tpu_system_metadata
+        tpu_system_metadata._query_tpu_system_metadata = lambda *_, **__: metadata
+    try:
+        yield
+    finally:
+        with _PATCH_LOCK:
+            tpu_system_metadata._query_tpu_system_metadata = stock
+
+
+def tpu_hardware(*, embedding_feature: str) -> Any:
+    """Returns what a TPU says of its hardware, as a proto."""
+    from tensorflow.core.protobuf.tpu import topology_pb2
+
+    kind = topology_pb2.TPUHardwareFeature
+    return kind(embedding_feature=kind.EmbeddingFeature.Value(embedding_feature))
+
+
+def num_kernels(op_name: str) -> int:
+    """Returns how many kernels an op has in this process, for any kind of device."""
+    from tensorflow.python.framework import kernels
+
+    return len(kernels.get_registered_kernels_for_op(op_name).kernel)
+
+
+def tpu_extended() -> Any:
+    """Returns the class behind TPUStrategy, from which a software TPU's strategy derives."""
+    from tensorflow.python.distribute import tpu_strategy
+
+    return tpu_strategy.TPUExtended
+
+
+def tpu_replicate_context() -> Any:
+    """Returns the class by which code that is traced knows that it is inside a TPU computation."""
+    from tensorflow.python.tpu import tpu_replication
+
+    return tpu_replication.TPUReplicateContext
+
+
+def tpu_replica_context(strategy: Any, replica: int) -> Any:
+    """Returns the context in which `tf.distribute.get_replica_context` knows its replica."""
+    from tensorflow.python.distribute import tpu_strategy
+
+    return tpu_strategy._TPUReplicaContext(strategy, replica_id_in_sync_group=replica)
+
+
+def select_replica(replica: int, values: Any) -> Any:
+    """Returns a nest with the values of one replica."""
+    from tensorflow.python.distribute import distribute_utils
+
+    return distribute_utils.select_replica(replica, values)
+
+
+def regroup(values: tuple[Any, ...]) -> Any:
+    """Returns one nest of distributed values for a nest per replica."""
+    from tensorflow.python.distribute import distribute_utils
+
+    return distribute_utils.regroup(values)
+
+
+def tpu_shard_context(num_cores: int) -> contextlib.AbstractContextManager[Any]:
+    """Says to the code that is traced over how many cores it runs, without any patch."""
+    return _tpu_function.tpu_shard_context(num_cores)
+
+
+def do_not_pack_variables(strategy: Any) -> None:
+    """Keeps a strategy from packing the copies of a variable into one handle.
+
+    Packed handles are told apart by their devices, and all software cores share one.
+    """
+    strategy._enable_packed_variable_in_eager_mode = False
+
+
+def set_core_attributes(op: tf.Operation, attributes: dict[str, int | str]) -> None:
+    """Puts attributes on an op that its definition does not know; kernels can read them."""
+    for name, value in attributes.items():
+        kind = tf.compat.v1.AttrValue
+        op._set_attr(name, kind(i=value) if isinstance(value, int) else kind(s=value.encode()))
+
+
+def mark_as_argument(op: tf.Operation) -> None:
+    """Marks an op as stock marks what brings the arguments of a TPU computation."""
+    op._set_attr("_tpu_input_identity", tf.compat.v1.AttrValue(b=True))
+
+
+def run_after(op: tf.Operation, before: tf.Operation) -> None:
+    """Makes an op wait for another one of its graph."""
+    op._add_control_input(before)
+
+
 def export_outputs(given: Any, predictions: Any) -> dict[str, Any]:
     """Returns a model's export outputs, checked, with a default one made of its predictions."""
     from tensorflow.python.saved_model.model_utils import export_utils

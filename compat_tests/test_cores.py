@@ -103,7 +103,7 @@ def test_each_core_gets_a_batch_of_its_own(tmp_path: pathlib.Path) -> None:
         steps.append(features["age"])
         return inner(features, labels, mode, params)
 
-    job = jobs.make(str(tmp_path), tpu_options={"num_shards": 2})
+    job = jobs.make(str(tmp_path), tpu_options={"num_shards": 2, "iterations_per_loop": 1})
     job._model_fn = model_fn
     seen: list[Any] = []
 

@@ -249,6 +249,21 @@ def test_clipping_limit_follows_the_quirks(tmp_path: pathlib.Path) -> None:
         assert bool(np.all(np.abs(moved) <= np.float32(0.01))) == within, quirks
 
 
+def test_limits_of_the_optimizer_go_before_the_clipping_limit(tmp_path: pathlib.Path) -> None:
+    """quirks="documented" leaves tables whose optimizer has limits of its own to these."""
+    limit, own = np.float32(0.01), np.float32(0.05)
+    job = jobs.make(
+        str(tmp_path),
+        SGD(0.5, clip_weight_min=-float(own), clip_weight_max=float(own)),
+        spec_options={"clipping_limit": float(limit), "quirks": "documented"},
+    )
+    job.train(clicks.input_fn, steps=2)
+
+    before, after = jobs.saved(job, jobs.first_checkpoint(job)), jobs.saved(job)
+    moved = after["items"][np.any(before["items"] != after["items"], axis=1)]
+    assert limit < np.max(np.abs(moved)) <= own
+
+
 def test_pipelined_training_is_saved_up_to_date(tmp_path: pathlib.Path) -> None:
     """The update that is pending when training ends is in the checkpoint."""
     plain = jobs.make(str(tmp_path / "plain"))
@@ -266,6 +281,7 @@ def test_pipelined_training_is_saved_up_to_date(tmp_path: pathlib.Path) -> None:
 def test_hooks_and_listeners_are_called(tmp_path: pathlib.Path) -> None:
     """Hooks of the caller and listeners run as under a MonitoredTrainingSession."""
     calls: list[str] = []
+    one_step = {"iterations_per_loop": 1}
 
     class Hook(tf.train.SessionRunHook):
         def begin(self) -> None:
@@ -281,7 +297,7 @@ def test_hooks_and_listeners_are_called(tmp_path: pathlib.Path) -> None:
         def after_save(self, session: Any, global_step_value: Any) -> None:
             calls.append(f"saved {global_step_value}")
 
-    jobs.make(str(tmp_path)).train(
+    jobs.make(str(tmp_path), tpu_options=one_step).train(
         clicks.input_fn, steps=2, hooks=[Hook()], saving_listeners=[Listener()]
     )
 

@@ -91,6 +91,25 @@ def test_sequence_lengths_are_cut() -> None:
     assert batches.plain(lengths) == ("int64", [0, 3, 1, 0])
 
 
+def test_positions_of_a_sequence_may_have_several_ids() -> None:
+    """Ids [batch, positions, ids of a position] keep their coordinates; a length is of positions.
+
+    A position without ids before one with some counts too, as in stock.
+    """
+    ids = tf.SparseTensor(
+        [[0, 0, 0], [0, 0, 1], [0, 2, 1], [2, 4, 0], [3, 0, 0]], [1, 2, 3, 4, 5], [4, 5, 2]
+    )
+    legacy = batches.legacy(sequence=Feature("combined", max_sequence_length=3))
+    (core,) = split_features({"sequence": ids}, legacy, 1, batch_size=4)
+    assert batches.plain(core.ids["sequence"]) == batches.plain(ids)
+    assert batches.plain(core.features["sequence_seq_length_"]) == ("int64", [3, 0, 3, 1])
+    _, second = split_features({"sequence": ids}, legacy, 2)
+    assert batches.plain(second.ids["sequence"].indices)[1] == [[0, 4, 0], [1, 0, 0]]
+    ragged = tf.ragged.constant([[[1, 2], [], [3]], []], dtype=tf.int64)
+    (core,) = split_features({"sequence": ragged}, legacy, 1)
+    assert batches.plain(core.ids["sequence"])[0][1] == [[0, 0, 0], [0, 0, 1], [0, 2, 0]]
+
+
 def test_every_core_gets_its_samples_in_order() -> None:
     """Core i has the i-th part of every tensor, renumbered from row 0."""
     first, second = split_features(batches.batch(), batches.legacy(), 2)

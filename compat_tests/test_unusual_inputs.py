@@ -6,6 +6,7 @@ Oracle: stock's `split_inputs`, where TensorFlow has it; else its rules, as its 
 from __future__ import annotations
 
 import logging
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,8 @@ import tensorflow as tf
 
 from compat_tests import batches, legacy_specs
 from compat_tests.cases.legacy import Case, Feature
-from estimator_bridge import errors
+from compat_tests.programs import clicks
+from estimator_bridge import errors, estimator
 from estimator_bridge.runtime.inputs import split_features
 
 # --- Dense ids of a table with a combiner --------------------------------------------------
@@ -70,6 +72,50 @@ def test_dense_ids_of_rank_two_drop_zeros_and_weights_with_a_warning(
     (record,) = caplog.records
     assert "id 0" in record.getMessage()
     assert "weights 'weight' are ignored" in record.getMessage()
+
+
+def test_a_job_is_warned_of_dense_ids_once(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two cores, three modes and batches of two sizes are warned of dense ids by one line."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        out = tf.reduce_sum(features["bag"], 1)
+        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
+            tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        )
+        loss = tf.reduce_mean(tf.square(out))
+        train_op = None
+        if mode == "train":
+            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return estimator.tpu.TPUEstimatorSpec(
+            mode, loss=loss, train_op=train_op, predictions={"out": out}
+        )
+
+    def input_fn(params: Mapping[str, Any]) -> Any:
+        return tf.data.Dataset.from_tensors({"bag": tf.ones([params["batch_size"], 2], tf.int32)})
+
+    case = Case(**{**vars(batches.CASE), **batches.only(batches.BAG)})
+    job = estimator.tpu.TPUEstimator(
+        model_fn,
+        config=clicks.run_config(estimator, str(tmp_path), num_shards=2),
+        train_batch_size=8,
+        eval_batch_size=4,
+        predict_batch_size=2,
+        embedding_config_spec=legacy_specs.build(case),
+    )
+    logger = logging.getLogger("tensorflow")
+    logger.propagate = True
+    try:
+        for _ in range(2):
+            job.train(lambda params: input_fn(params).repeat(), steps=1)
+            job.evaluate(lambda params: input_fn(params).repeat(), steps=1)
+            assert list(job.predict(input_fn))
+    finally:
+        logger.propagate = False
+
+    (line,) = [r.getMessage() for r in caplog.records if "ids are dense" in r.getMessage()]
+    assert "Feature 'bag'" in line
 
 
 # --- What is refused -----------------------------------------------------------------------

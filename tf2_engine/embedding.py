@@ -104,6 +104,7 @@ class TPUEmbedding(Checkpointed):
         self.verify_output_shapes = verify_output_shapes
         self._batch_size = shapes.per_core(batch_size, self._cores.count)
         self._plan: Plan | None = None
+        self._built_by: Any = None
         self._tables: dict[str, Table] = {}
 
     def _read_config(self, feature_config: Any, optimizer: Any, pipeline: bool) -> None:
@@ -175,7 +176,7 @@ class TPUEmbedding(Checkpointed):
     @_as_written
     def build(
         self, per_replica_input_shapes: Any = None, per_replica_batch_size: Any = None
-    ) -> None:
+    ) -> Any:
         """Makes the plan and the variables, and configures the driver; nothing if it is done.
 
         The shape of an activation comes from the feature's `output_shape`, else from here, else
@@ -187,6 +188,11 @@ class TPUEmbedding(Checkpointed):
                 has several cores, these are the shapes for one of them, as stock takes them.)
             per_replica_batch_size: deprecated: samples per replica, for inputs of rank 2. An int as
                 `per_replica_input_shapes` is the same.
+
+        Returns:
+            In a `tf.Graph` the op that configures the driver and hands it the tables: to be run
+            once, after variables are initialised. (A host needs neither.) A later call returns it
+            again.
 
         Raises:
             InvalidSpec: a shape contradicts the feature's `output_shape`, or is not known.
@@ -201,12 +207,19 @@ class TPUEmbedding(Checkpointed):
                 stacklevel=2,
             )
         size = self._batch_size if per_replica_batch_size is None else per_replica_batch_size
-        self.build_for(shapes.from_arguments(self._spec, per_replica_input_shapes, size))
+        if self._plan is None:
+            self.build_for(shapes.from_arguments(self._spec, per_replica_input_shapes, size))
+        return self._built_by
 
-    def build_for(self, output_shapes: Sequence[Shape]) -> None:
-        """Builds for the shapes of activations, without their last dimension, in feature order."""
+    def build_for(self, output_shapes: Sequence[Shape]) -> Any:
+        """Builds for the shapes of activations, without their last dimension, in feature order.
+
+        Returns:
+            As `build`.
+        """
         if self._plan is None:
             self._build(self._make_plan(output_shapes))
+        return self._built_by
 
     def _make_plan(self, output_shapes: Sequence[Shape]) -> Plan:
         return make_plan(
@@ -223,8 +236,11 @@ class TPUEmbedding(Checkpointed):
         with tf.init_scope():
             tables = create_tables(plan, self._variable_factory)
             self._track_tables(self._spec, tables)
-            self._driver.configure(plan)
-            self._driver.load(tables)
+            configured = self._driver.configure(plan)
+            in_graph = building_graph()
+            with tf.control_dependencies([configured] if in_graph else []):
+                loaded = self._driver.load(tables)
+            self._built_by = tf.group(configured, loaded) if in_graph else None
         self._plan, self._tables = plan, tables
 
     @_as_written

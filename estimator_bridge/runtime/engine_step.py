@@ -17,7 +17,7 @@ from estimator_bridge.legacy.estimator_spec import HostCallHook, ModeKeys
 from estimator_bridge.runtime.cores import CoreTracer
 from estimator_bridge.runtime.feeding import Cores, read_per_core
 from estimator_bridge.runtime.host_calls import call_with_all_cores
-from estimator_bridge.runtime.inputs import CoreInput, split_features
+from estimator_bridge.runtime.inputs import CoreInput, Notify, split_features
 from estimator_bridge.runtime.plain_step import MODE_HOOKS, check_spec, scaffold_of
 from estimator_bridge.runtime.step import Step
 from estimator_bridge.runtime.trap import DUMMY_COLLECTION, Trap, create_dummies
@@ -25,8 +25,6 @@ from estimator_bridge.runtime.variables import table_factory, variable_names
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from estimator_bridge.translation.translate import Translation, translate
 from tf2_engine import TPUEmbedding, tf_compat
-
-Notify = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +111,7 @@ class _Embedding:
         self._training = mode == ModeKeys.TRAIN
         self._legacy = legacy
         self._settings = settings
-        self._inputs = _core_inputs(batches, legacy, settings.cores.count)
+        self._inputs = _core_inputs(batches, legacy, settings)
         # Read before the train_op moves it: the activations wait for what is made of it.
         self._step = tf.identity(tf.train.get_or_create_global_step())
         self._translation = self._translate()
@@ -209,9 +207,13 @@ class _Embedding:
         )
 
 
-def _core_inputs(batches: Sequence[Any], legacy: LegacySpec, count: int) -> list[CoreInput]:
-    assert len(batches) == count
-    return [split_features(features, legacy, 1)[0] for features, _ in batches]
+def _core_inputs(
+    batches: Sequence[Any], legacy: LegacySpec, settings: EngineSettings
+) -> list[CoreInput]:
+    assert len(batches) == settings.cores.count
+    return [
+        split_features(features, legacy, 1, notify=settings.notify)[0] for features, _ in batches
+    ]
 
 
 def _trace(
@@ -235,9 +237,11 @@ def _step(
     metrics = getattr(first, "eval_metric_ops", None) or {}
     if getattr(first, "eval_metrics", None):
         metrics = call_with_all_cores("eval_metrics", [spec.eval_metrics for spec in specs])
+    host_call = None
     if getattr(first, "host_call", None):
-        ops = call_with_all_cores("host_call", [spec.host_call for spec in specs])
-        hooks.append(HostCallHook(ops))
+        host_call = call_with_all_cores("host_call", [spec.host_call for spec in specs])
+        # In training the device loop runs the ops, and the hook only has the summary writers.
+        hooks.append(HostCallHook(None if mode == ModeKeys.TRAIN else host_call))
     loss = first.loss
     if mode == ModeKeys.EVAL and len(specs) > 1:
         loss = tf.add_n([spec.loss for spec in specs]) / len(specs)
@@ -249,6 +253,7 @@ def _step(
         scaffold=scaffold_of(first),
         input_hooks=tuple(input_hooks),
         hooks=tuple(hooks),
+        host_call=host_call,
         before_save=before_save,
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.runtime.device_loop import DeviceLoop, DeviceLoopHook
 from estimator_bridge.runtime.progress import StepRateHook
 from estimator_bridge.runtime.step import Step
 from tf2_engine import tf_compat
@@ -73,8 +74,12 @@ def train(
     hooks: Sequence[Any],
     saving_listeners: Sequence[Any],
     batch_size: int | None,
+    device_loop: DeviceLoop | None = None,
 ) -> Any:
     """Trains until a hook stops it or the input ends.
+
+    Where the input ends inside a device loop, the steps made by then are counted and saved. (Stock
+    raises the OutOfRangeError of the input and leaves the last checkpoint as it was.)
 
     Args:
         build: builds the step in the default graph.
@@ -82,6 +87,8 @@ def train(
         hooks: of the caller.
         saving_listeners: called around every checkpoint.
         batch_size: samples of the global batch, for reports.
+        device_loop: when to stop, and how many steps hooks see as one; None is one step, and no
+            end of its own.
 
     Returns:
         The loss of the last step, or None if there was none.
@@ -98,9 +105,12 @@ def train(
             *step.input_hooks,
             *hooks,
             tf.train.NanTensorHook(step.loss),
-            *_progress(config, step.loss, batch_size),
+            *_progress(config, step, batch_size, device_loop),
             *step.hooks,
         ]
+        looping = None if device_loop is None else DeviceLoopHook(device_loop, step)
+        if looping is not None:
+            all_hooks.append(looping)
         _ensure_saver(scaffold, config)
         chief_hooks = list(step.chief_hooks)
         savers = [
@@ -143,6 +153,8 @@ def train(
         ) as session:
             while not session.should_stop():
                 _, loss = session.run([step.train_op, step.loss])
+        if looping is not None:
+            loss = looping.loss
     if loss is None:
         tf.logging.warning("Training made no steps. Perhaps the input is empty.")
     return loss
@@ -225,15 +237,31 @@ def _checkpoint_session(
     return tf.train.MonitoredSession(session_creator=creator, hooks=list(hooks))
 
 
-def _progress(config: Any, loss: Any, batch_size: int | None) -> list[Any]:
+def _progress(
+    config: Any, step: Step, batch_size: int | None, device_loop: DeviceLoop | None
+) -> list[Any]:
     every = config.log_step_count_steps
     if not every:
         return []
-    named = {LOSS: loss, "step": tf.train.get_global_step()}
     directory = config.model_dir if config.save_summary_steps else None
+    if device_loop is None:
+        named = {LOSS: step.loss, "step": tf.train.get_global_step()}
+        return [
+            tf.train.LoggingTensorHook(named, every_n_iter=every),
+            StepRateHook(batch_size, directory, every_n_steps=every),
+        ]
+    with tf.control_dependencies([step.train_op]):
+        named = {LOSS: step.loss, "step": tf.train.get_global_step().read_value()}
+    reports = device_loop.reports(every)
+    seconds = reports.get("every_n_secs")
     return [
-        tf.train.LoggingTensorHook(named, every_n_iter=every),
-        StepRateHook(batch_size, every, directory),
+        tf.train.LoggingTensorHook(named, **reports),
+        StepRateHook(
+            batch_size,
+            directory,
+            every_n_secs=seconds,
+            every_n_steps=every if seconds is None else None,
+        ),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,14 +15,16 @@ from tf2_engine import tf_compat
 
 _log = logging.getLogger(__name__)
 
+Notify = Callable[[str], None]
+
 
 @dataclasses.dataclass(frozen=True)
 class CoreInput:
     """The part of a batch that one core is given; n is the batch size per core.
 
     Attributes:
-        ids: for each feature of the spec SparseTensor [n, length], or Tensor [n] with one id per
-            sample; of any integer type.
+        ids: for each feature of the spec SparseTensor [n, length], or [n, T, ids of a position]
+            for a sequence, or Tensor [n] with one id per sample; of any integer type.
         weights: for each feature of the spec SparseTensor [n, length] float32, or None for ones.
         features: what the model_fn gets beside activations, as nests of [n, ...]; the lengths of
             sequence features, int64 [n], among them.
@@ -39,6 +41,7 @@ def split_features(
     num_cores: int,
     quirks: str | None = None,
     batch_size: int | None = None,
+    notify: Notify = _log.warning,
 ) -> list[CoreInput]:
     """Takes the ids and weights out of a batch and splits all of it along its first axis.
 
@@ -46,6 +49,8 @@ def split_features(
         features: what the input_fn gives, for all the cores together; it is left as it is.
         quirks: "stock" or "documented"; None takes the spec's.
         batch_size: samples in `features`, where known.
+        notify: called with a line for every feature whose ids are not what they seem; lines do
+            not depend on the size of the batch, so who is called may say each once.
 
     Returns:
         One part per core.
@@ -70,7 +75,7 @@ def split_features(
         if isinstance(ids[key], tf.SparseTensor):
             weights[key] = _read_weights(features, feature)
         else:
-            ids[key] = _read_dense(ids[key], feature, legacy, quirks or legacy.quirks)
+            ids[key] = _read_dense(ids[key], feature, legacy, quirks or legacy.quirks, notify)
         rest.pop(key, None)
         if weights[key] is not None:
             rest.pop(str(feature.weight_key), None)  # Features may share weights.
@@ -111,10 +116,12 @@ def _read_ids(features: Mapping[str, Any], feature: LegacyFeature) -> Any:
             f"{_where(feature)}: ids must be integers, got {ids.dtype.name}. With use_tpu=True no "
             "column transforms them: look strings up, or hash them, in the input_fn."
         )
-    if isinstance(ids, tf.SparseTensor) and ids.shape.rank not in (None, 2):
+    ranks = (2, 3) if feature.max_sequence_length else (2,)
+    if isinstance(ids, tf.SparseTensor) and ids.shape.rank not in (None, *ranks):
         raise errors.InvalidInput(
-            f"{_where(feature)}: sparse ids must have rank 2, [batch, ids of a sample], got shape "
-            f"{ids.shape}."
+            f"{_where(feature)}: sparse ids must have rank 2, [batch, ids of a sample], or in a "
+            "sequence rank 3, [batch, positions, ids of a position]; got shape "
+            f"{ids.shape}, and max_sequence_length={feature.max_sequence_length}."
         )
     return ids if ids.dtype in (tf.int32, tf.int64) else tf.cast(ids, tf.int64)
 
@@ -131,7 +138,9 @@ def _read_weights(features: Mapping[str, Any], feature: LegacyFeature) -> tf.Spa
     return weights if weights.dtype == tf.float32 else tf.cast(weights, tf.float32)
 
 
-def _read_dense(ids: tf.Tensor, feature: LegacyFeature, legacy: LegacySpec, quirks: str) -> Any:
+def _read_dense(
+    ids: tf.Tensor, feature: LegacyFeature, legacy: LegacySpec, quirks: str, notify: Notify
+) -> Any:
     """Returns dense ids as one id per sample, or sparse, as the table's combiner asks for."""
     if feature.max_sequence_length:
         raise errors.InvalidInput(
@@ -146,7 +155,7 @@ def _read_dense(ids: tf.Tensor, feature: LegacyFeature, legacy: LegacySpec, quir
             f"{_where(feature)}: dense ids must have rank 1 or 2, got shape {ids.shape}. Reshape "
             "them in the input_fn."
         )
-    return read(ids, feature)
+    return read(ids, feature, notify)
 
 
 def _one_per_sample(ids: tf.Tensor, feature: LegacyFeature) -> tf.Tensor:
@@ -166,38 +175,32 @@ def _one_per_sample(ids: tf.Tensor, feature: LegacyFeature) -> tf.Tensor:
     return ids
 
 
-def _sparse_without_zeros(ids: tf.Tensor, feature: LegacyFeature) -> tf.SparseTensor:
+def _sparse_without_zeros(
+    ids: tf.Tensor, feature: LegacyFeature, notify: Notify
+) -> tf.SparseTensor:
     """Stock's conversion: id 0 is padding, -1 is an id."""
-    _log.warning(
-        "%s: the ids are dense, shape %s: id 0 is taken for padding and dropped%s, as stock does. "
-        "Give a SparseTensor to keep it.",
-        _where(feature),
-        ids.shape,
-        _and_weights(feature),
+    notify(
+        f"{_where(feature)}: the ids are dense, of rank 2: id 0 is taken for padding and dropped"
+        f"{_and_weights(feature)}, as stock does. Give a SparseTensor to keep it."
     )
     present = tf.where(tf.not_equal(ids, 0))
     return tf.SparseTensor(present, tf.gather_nd(ids, present), tf.shape(ids, out_type=tf.int64))
 
 
-def _verbatim(ids: tf.Tensor, feature: LegacyFeature) -> tf.Tensor:
-    _log.warning(
-        "%s: the ids are dense, shape %s: one id per sample, id 0 too%s. Stock fails on id 0 "
-        '(quirks="stock").',
-        _where(feature),
-        ids.shape,
-        _and_weights(feature),
+def _verbatim(ids: tf.Tensor, feature: LegacyFeature, notify: Notify) -> tf.Tensor:
+    notify(
+        f"{_where(feature)}: the ids are dense, of rank 1: one id per sample, id 0 too"
+        f'{_and_weights(feature)}. Stock fails on id 0 (quirks="stock").'
     )
     return ids
 
 
-def _verbatim_without_zeros(ids: tf.Tensor, feature: LegacyFeature) -> tf.Tensor:
+def _verbatim_without_zeros(ids: tf.Tensor, feature: LegacyFeature, notify: Notify) -> tf.Tensor:
     """Stock drops the zeros, then takes what is left for one id per sample: too few to work."""
-    _log.warning(
-        "%s: the ids are dense, shape %s, and the table has a combiner: stock fails on every "
-        'batch with id 0%s. Give a SparseTensor, or use quirks="documented".',
-        _where(feature),
-        ids.shape,
-        _and_weights(feature),
+    notify(
+        f"{_where(feature)}: the ids are dense, of rank 1, and the table has a combiner: stock "
+        f"fails on every batch with id 0{_and_weights(feature)}. Give a SparseTensor, or use "
+        'quirks="documented".'
     )
     message = (
         f"{_where(feature)}: dense ids of rank 1 hold id 0, which stock drops, so that fewer ids "

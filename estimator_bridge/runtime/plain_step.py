@@ -22,17 +22,23 @@ MODE_HOOKS = {
 
 
 def build_plain_step(
-    mode: str, input_fn: Callable[[], Any], model_fn: Callable[[Any, Any], Any]
+    mode: str,
+    input_fn: Callable[[], Any],
+    model_fn: Callable[[Any, Any], Any],
+    look_up: Callable[[Any], Any] | None = None,
 ) -> Step:
     """Builds a step in the default graph.
 
     Args:
         input_fn: gives a dataset, or features, or (features, labels).
+        look_up: makes what the model gets of the features; None leaves them to it.
         model_fn: called with features and labels; gives an EstimatorSpec or TPUEstimatorSpec.
     """
     (features, labels), hooks = read_batch(input_fn)
     if mode == ModeKeys.PREDICT:
         labels = None
+    if look_up is not None:
+        features = look_up(features)
     return step_of_spec(mode, model_fn(features, labels), hooks)
 
 

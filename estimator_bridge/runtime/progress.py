@@ -12,13 +12,20 @@ class StepRateHook(tf.train.SessionRunHook):
 
     Args:
         batch_size: samples of the global batch.
-        every_n_steps: steps between two reports.
+        every_n_steps, every_n_secs: from one report to the next; one of them.
         output_dir: where events are written, or None for none.
     """
 
-    def __init__(self, batch_size: int | None, every_n_steps: int, output_dir: str | None) -> None:
+    def __init__(
+        self,
+        batch_size: int | None,
+        output_dir: str | None,
+        *,
+        every_n_steps: int | None = None,
+        every_n_secs: float | None = None,
+    ) -> None:
         self._batch_size = batch_size
-        self._timer = tf.train.SecondOrStepTimer(every_steps=every_n_steps)
+        self._timer = tf.train.SecondOrStepTimer(every_n_secs, every_n_steps)
         self._output_dir = output_dir
 
     def begin(self) -> None:

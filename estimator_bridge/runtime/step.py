@@ -19,6 +19,7 @@ class Step:
         input_hooks: those that the input needs; they come first.
         hooks: those that the program asks for in this mode.
         chief_hooks: those that the program asks for on the chief.
+        host_call: what the host call runs, in steps of training that a device loop makes; or None.
         before_save: an op that brings the table variables up to date, or None.
     """
 
@@ -30,4 +31,5 @@ class Step:
     input_hooks: tuple[Any, ...] = ()
     hooks: tuple[Any, ...] = ()
     chief_hooks: tuple[Any, ...] = ()
+    host_call: Any = None
     before_save: Any = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,13 +13,15 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.legacy.run_config import InputPipelineConfig
+from estimator_bridge.legacy.run_config import InputPipelineConfig, parse_iterations_per_loop
 from estimator_bridge.legacy.spec import checked_quirks
 from estimator_bridge.runtime import graph_loop
 from estimator_bridge.runtime.calls import call_input_fn, call_model_fn
+from estimator_bridge.runtime.device_loop import DeviceLoop
 from estimator_bridge.runtime.engine_step import EngineSettings, build_engine_step
 from estimator_bridge.runtime.feeding import Cores
 from estimator_bridge.runtime.plain_step import build_plain_step
+from estimator_bridge.runtime.plain_tables import look_up_dicts
 from estimator_bridge.runtime.step import Step
 from estimator_bridge.translation.read_spec import read_spec
 
@@ -32,8 +35,9 @@ class TPUEstimator:
     """Runs a model_fn and input_fns as stock's TPUEstimator does.
 
     With `use_tpu=False` the columns are ordinary ones and the model's own optimizer trains the
-    tables. With `use_tpu=True` the tables live in the TF2 engine with the arithmetic of a TPU; on a
-    machine without one the engine runs on the host and emulates `TPUConfig.num_shards` cores.
+    tables; those of config dicts are looked up for the model. With `use_tpu=True` the tables live
+    in the TF2 engine with the arithmetic of a TPU; on a machine without one the engine runs on the
+    host and emulates `TPUConfig.num_shards` cores.
 
     Args:
         model_fn: takes features and any of labels, mode, config and params; returns a
@@ -145,7 +149,8 @@ class TPUEstimator:
 
         Args:
             input_fn: takes params, and config and mode if it likes.
-            hooks: SessionRunHooks.
+            hooks: SessionRunHooks; with use_tpu=True they are called once per loop of
+                `TPUConfig.iterations_per_loop` steps, and fetch from its last step.
             steps: steps to add; None is until the input ends.
             max_steps: the global step to stop at; not together with `steps`.
             saving_listeners: CheckpointSaverListeners.
@@ -167,8 +172,16 @@ class TPUEstimator:
         if max_steps is not None and max_steps <= self._saved_step():
             tf.logging.info("Skipping training since max_steps has already saved.")
             return self
-        stop = []
-        if steps is not None or max_steps is not None:
+        stop, loop = [], None
+        if self._use_tpu:
+            tpu_config = self._config.tpu_config
+            loop = DeviceLoop(
+                parse_iterations_per_loop(tpu_config.iterations_per_loop),
+                steps,
+                max_steps,
+                tpu_config.experimental_host_call_every_n_steps,
+            )
+        elif steps is not None or max_steps is not None:
             stop = [tf.train.StopAtStepHook(num_steps=steps, last_step=max_steps)]
         loss = graph_loop.train(
             lambda: self._build(ModeKeys.TRAIN, input_fn),
@@ -176,6 +189,7 @@ class TPUEstimator:
             [*_checked_hooks(hooks), *stop],
             list(saving_listeners or ()),
             self._batch_sizes[ModeKeys.TRAIN],
+            loop,
         )
         tf.logging.info("Loss for final step: %s.", loss)
         return self
@@ -296,9 +310,13 @@ class TPUEstimator:
             return call_model_fn(self._model_fn, features, labels, mode, self._config, params)
 
         self._announce(on_engine)
-        if not on_engine:
-            return build_plain_step(mode, read, model)
         spec = self._embedding_config_spec
+        if not on_engine:
+            look_up = None
+            if spec is not None and not spec.feature_columns:  # Columns look up by themselves.
+                dicts = read_spec(spec, self._quirks)
+                look_up = functools.partial(look_up_dicts, mode, legacy=dicts, notify=self._tell)
+            return build_plain_step(mode, read, model, look_up)
         legacy = None if spec is None else read_spec(spec, self._quirks)
         settings = EngineSettings(legacy, cores, self._engine, self._tell)
         return build_engine_step(mode, read, model, settings)
@@ -370,12 +388,8 @@ class TPUEstimator:
 
     def _check_host_settings(self) -> None:
         spec = self._embedding_config_spec
-        if not spec.feature_columns and spec.feature_to_config_dict:
-            raise errors.InvalidInput(
-                "An embedding config with `feature_to_config_dict` has no feature columns to look "
-                "its tables up with use_tpu=False. Use use_tpu=True, which needs no TPU here."
-            )
-        if spec.partition_strategy == "mod":
+        # Of config dicts the lookup tells, with all else that has no effect.
+        if spec.partition_strategy == "mod" and spec.feature_columns:
             self._tell(
                 "partition_strategy='mod' has no effect with use_tpu=False: tables are ordinary "
                 "variables and are saved row by row in their own order."

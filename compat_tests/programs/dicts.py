@@ -1,0 +1,154 @@
+"""A program with config dicts: combined, weighted, shared, dense and sequence features.
+
+Its model takes activations and computes nothing else of the tables, and has no variables but the
+tables and one dense layer, so that gradient descent on it can be written out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from compat_tests.programs import clicks
+from estimator_bridge import estimator
+from estimator_bridge.legacy import parameters, table_config
+
+BATCH = 8
+LENGTH = 3
+ROWS = {"items": 12, "places": 6, "words": 9}
+DIMENSION = 2
+RATE = 0.02
+
+
+def make(
+    model_dir: str,
+    *,
+    use_tpu: bool,
+    optimizer: Any = None,
+    tables: dict[str, dict[str, Any]] | None = None,
+    model_optimizer: Any = None,
+    params: dict[str, Any] | None = None,
+    spec_options: dict[str, Any] | None = None,
+    num_shards: int | None = None,
+    **options: Any,
+) -> Any:
+    """Returns a TPUEstimator of the bridge.
+
+    Args:
+        optimizer: of the tables; gradient descent of rate `RATE` unless given.
+        tables: for each table further arguments of its TableConfig.
+        model_optimizer: makes the optimizer of the model; gradient descent of rate `RATE` unless
+            given.
+        spec_options: further arguments of the spec.
+        options: further arguments of the estimator.
+    """
+    start = tf.random_normal_initializer(stddev=0.5, seed=7)
+    combiners = {"items": "mean", "places": None, "words": "sqrtn"}
+    settings = {
+        name: {"initializer": start, "combiner": combiner, **(tables or {}).get(name, {})}
+        for name, combiner in combiners.items()
+    }
+    feature = table_config.FeatureConfig
+    spec = estimator.tpu.experimental.EmbeddingConfigSpec(
+        table_to_config_dict={
+            name: table_config.TableConfig(ROWS[name], DIMENSION, **given)
+            for name, given in settings.items()
+        },
+        feature_to_config_dict={
+            "shown": feature("items"),
+            "clicked": feature("items", max_sequence_length=LENGTH, weight_key="clicked_weights"),
+            "place": feature("places"),
+            "query": feature("words", weight_key="query_weights"),
+        },
+        optimization_parameters=optimizer or parameters.StochasticGradientDescentParameters(RATE),
+        **(spec_options or {}),
+    )
+    tpu_options = {} if num_shards is None else {"num_shards": num_shards}
+    return estimator.tpu.TPUEstimator(
+        model_fn=_make_model_fn(
+            model_optimizer or (lambda: tf.train.GradientDescentOptimizer(RATE))
+        ),
+        use_tpu=use_tpu,
+        config=clicks.run_config(estimator, str(model_dir), **tpu_options),
+        train_batch_size=BATCH,
+        eval_batch_size=BATCH,
+        predict_batch_size=BATCH,
+        params=params,
+        embedding_config_spec=spec,
+        **options,
+    )
+
+
+def batch_of(step: Any, batch_size: int) -> tuple[dict[str, Any], Any]:
+    """Returns the features and labels of one step; they depend on the step alone."""
+    step = tf.cast(step, tf.int64)
+
+    def integers(offset: int, shape: list[int], limit: int) -> Any:
+        seed = tf.stack([step, tf.constant(offset, tf.int64)])
+        return tf.random.stateless_uniform(shape, seed, 0, limit, tf.int64)
+
+    def sparse(offset: int, shape: list[int], limit: int) -> tf.SparseTensor:
+        indices = tf.where(integers(offset, shape, 3) > 0)  # two in three are there
+        values = tf.gather_nd(integers(offset + 1, shape, limit), indices)
+        return tf.SparseTensor(indices, values, shape)
+
+    def weights_of(ids: tf.SparseTensor) -> tf.SparseTensor:
+        weights = 0.5 + tf.cast(ids.values % 5, tf.float32) / 4.0
+        return tf.SparseTensor(ids.indices, weights, ids.dense_shape)
+
+    # Several ids per position, one position more than is kept.
+    clicked = sparse(20, [batch_size, LENGTH + 1, 2], ROWS["items"])
+    query = sparse(30, [batch_size, 3], ROWS["words"])
+    features = {
+        "shown": sparse(10, [batch_size, 4], ROWS["items"]),
+        "clicked": clicked,
+        "clicked_weights": weights_of(clicked),
+        "place": integers(40, [batch_size], ROWS["places"]),
+        "query": query,
+        "query_weights": weights_of(query),
+    }
+    return features, tf.cast(integers(50, [batch_size, 1], 2), tf.float32)
+
+
+def input_fn(params: dict[str, Any]) -> Any:
+    """An endless dataset of batches."""
+    size = params["batch_size"]
+    return tf.data.Dataset.range(1 << 40).map(lambda step: batch_of(step, size))
+
+
+def short_input_fn(params: dict[str, Any]) -> Any:
+    """Three batches."""
+    return input_fn(params).take(3)
+
+
+def _make_model_fn(optimizer: Any) -> Any:
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+        lengths = tf.cast(features["clicked_seq_length_"], tf.float32)[:, tf.newaxis] / LENGTH
+        net = tf.concat(
+            [
+                features["shown"],
+                tf.reduce_sum(features["clicked"], 1),
+                features["place"],
+                features["query"],
+                lengths,
+            ],
+            1,
+        )
+        logits = tf.layers.dense(net, 1, kernel_initializer=tf.ones_initializer())
+        predictions = {"logits": logits, **{key: features[key] for key in ACTIVATIONS}}
+        if mode == "infer":
+            return estimator.tpu.TPUEstimatorSpec(mode, predictions=predictions)
+        loss = tf.reduce_mean(tf.square(logits - labels))
+        if mode == "eval":
+            return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)
+        chosen = optimizer()
+        if params["use_tpu"]:
+            chosen = tf.tpu.CrossShardOptimizer(chosen)
+        train_op = chosen.minimize(loss, tf.train.get_global_step())
+        return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    return model_fn
+
+
+ACTIVATIONS = ("shown", "clicked", "place", "query")

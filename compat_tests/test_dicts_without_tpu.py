@@ -1,0 +1,304 @@
+"""Config dicts with use_tpu=False: lookups, training and checkpoints, beside use_tpu=True.
+
+Oracle: the float64 references of lookups; between the two settings of use_tpu, each other.
+"""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests.programs import clicks, dicts, jobs
+from compat_tests.references import inputs, lookup, tolerance
+from estimator_bridge import errors, estimator
+from estimator_bridge.legacy import parameters
+
+SGD = parameters.StochasticGradientDescentParameters
+# Up to 4 + 6 + 1 + 3 ids of two numbers each, the length and the bias.
+TERMS_OF_A_SAMPLE = 30
+# A row of items gets at most 10 gradients of each sample, made of what a sample sums.
+MOST_TERMS = dicts.BATCH * 10 + TERMS_OF_A_SAMPLE
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Any:
+    """The warnings of TensorFlow's logger."""
+    logger = logging.getLogger("tensorflow")
+    logger.propagate = True
+    yield lambda: [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    logger.propagate = False
+
+
+@pytest.mark.parametrize("trained_with", [True, False])
+def test_activations_are_those_of_the_references(
+    trained_with: bool, tmp_path: pathlib.Path
+) -> None:
+    """Whichever way the tables were trained, both ways look up what the references look up."""
+    dicts.make(str(tmp_path), use_tpu=trained_with).train(dicts.input_fn, steps=2)
+    for use_tpu in (False, True):
+        job = dicts.make(str(tmp_path), use_tpu=use_tpu)
+        found = list(job.predict(dicts.short_input_fn, yield_single_examples=False))
+        assert len(found) == 3
+        for number, batch in enumerate(found):
+            for key, (expected, scale) in _expected(jobs.saved(job), number).items():
+                tolerance.assert_close(
+                    expected,
+                    batch[key].reshape(expected.shape),
+                    n_terms=4,
+                    steps=0,
+                    scale=scale,
+                    where=f"use_tpu={use_tpu}, feature {key}, batch {number}",
+                )
+
+
+def _expected(saved: dict[str, np.ndarray], number: int) -> dict[str, tuple[Any, float]]:
+    """Returns each feature's activation [cells, dim] by the references, and its scale."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        features = session.run(dicts.batch_of(number, dicts.BATCH)[0])
+    weights, clicked_weights = (
+        features[key].values for key in ("query_weights", "clicked_weights")
+    )
+    length = dicts.LENGTH
+    shown, clicked, query = (features[key] for key in ("shown", "clicked", "query"))
+    found = {
+        "shown": ("items", inputs.sparse(shown.indices, shown.values), "mean", 1),
+        # Of several ids at one position the first two coordinates say where they go.
+        "clicked": (
+            "items",
+            inputs.sparse(
+                clicked.indices[:, :2],
+                clicked.values,
+                clicked_weights,
+                max_sequence_length=length,
+            ),
+            "mean",
+            length,
+        ),
+        "place": ("places", inputs.dense(features["place"]), "sum", 1),
+        "query": ("words", inputs.sparse(query.indices, query.values, weights), "sqrtn", 1),
+    }
+    results = {}
+    for key, (table, occurrences, combiner, per_sample) in found.items():
+        cells = dicts.BATCH * per_sample
+        expected, gains = lookup.combine(saved[table], occurrences, cells, combiner)
+        results[key] = expected, tolerance.lookup_scale(saved[table], occurrences, gains)
+    return results
+
+
+def test_a_job_switches_and_keeps_its_tables(tmp_path: pathlib.Path) -> None:
+    """Five steps in either mode, or in turn, end in the same tables: both are gradient descent."""
+    base = dicts.make(str(tmp_path / "base"), use_tpu=True)
+    base.train(dicts.input_fn, steps=5)
+    start = jobs.first_checkpoint(base)
+    without = dicts.make(jobs.continue_from(start, str(tmp_path / "no")), use_tpu=False)
+    without.train(dicts.input_fn, steps=5)
+    turns = jobs.continue_from(start, str(tmp_path / "turns"))
+    for number, use_tpu in enumerate((False, True, False, True, False)):
+        later = lambda params, n=number: dicts.input_fn(params).skip(n)  # noqa: E731
+        in_turn = dicts.make(turns, use_tpu=use_tpu)
+        in_turn.train(later, steps=1)
+
+    expected = jobs.saved(base)
+    assert expected["items"].shape == (dicts.ROWS["items"], dicts.DIMENSION)
+    assert np.any(expected["items"] != jobs.saved(base, start)["items"])
+    for job in (without, in_turn):
+        found = jobs.saved(job)
+        assert set(found) == set(expected) == {*dicts.ROWS, *_OTHERS}
+        for name, value in expected.items():
+            # Magnitudes stay below 4: a gradient is a residual times a weight.
+            tolerance.assert_close(
+                np.atleast_1d(value),
+                np.atleast_1d(found[name]),
+                n_terms=MOST_TERMS,
+                steps=5,
+                scale=4.0,
+                where=name,
+            )
+        assert float(np.max(np.abs(expected["items"]))) < 4.0
+
+
+_OTHERS = {"dense/kernel", "dense/bias", "global_step"}
+
+
+@pytest.mark.parametrize("trained_with", [True, False])
+def test_evaluation_switches(trained_with: bool, tmp_path: pathlib.Path) -> None:
+    """A checkpoint of either mode, with slots of either kind, evaluates to the same in both."""
+    options = {
+        "optimizer": parameters.AdagradParameters(0.1),
+        "model_optimizer": lambda: tf.train.AdagradOptimizer(0.1),
+    }
+    trained = dicts.make(str(tmp_path), use_tpu=trained_with, **options)
+    trained.train(dicts.input_fn, steps=3)
+    results = [
+        dicts.make(str(tmp_path), use_tpu=use_tpu, **options).evaluate(
+            dicts.short_input_fn, checkpoint_path=trained.latest_checkpoint()
+        )
+        for use_tpu in (True, False)
+    ]
+
+    assert results[0]["global_step"] == results[1]["global_step"] == 3
+    _assert_losses_close(*(result["loss"] for result in results))
+    assert "items/Adagrad" in trained.get_variable_names()
+
+
+def test_eval_on_tpu_false_looks_up(tmp_path: pathlib.Path) -> None:
+    """A job that evaluates off the engine gets activations there too."""
+    job = dicts.make(str(tmp_path), use_tpu=True, eval_on_tpu=False)
+    job.train(dicts.input_fn, steps=2)
+    on = dicts.make(str(tmp_path), use_tpu=True).evaluate(dicts.short_input_fn)
+    off = job.evaluate(dicts.short_input_fn)
+
+    _assert_losses_close(on["loss"], off["loss"])
+
+
+def _assert_losses_close(expected: Any, found: Any) -> None:
+    # A loss is a mean over 24 samples, all of it positive, of squares of what a sample sums.
+    tolerance.assert_close(
+        [expected], [found], n_terms=24 * TERMS_OF_A_SAMPLE, steps=0, where="loss"
+    )
+
+
+def test_tables_are_trainable_and_start_as_told(tmp_path: pathlib.Path) -> None:
+    """Each table is one trainable variable of its name, made by its initializer."""
+    seen: list[str] = []
+
+    class Hook(tf.train.SessionRunHook):
+        def begin(self) -> None:
+            seen.extend(variable.op.name for variable in tf.trainable_variables())
+
+    job = dicts.make(
+        str(tmp_path),
+        use_tpu=False,
+        tables={"words": {"initializer": tf.constant_initializer(0.25)}},
+    )
+    job.train(dicts.input_fn, steps=1, hooks=[Hook()])
+
+    assert seen == ["items", "places", "words", "dense/kernel", "dense/bias"]
+    first = jobs.saved(job, jobs.first_checkpoint(job))
+    np.testing.assert_array_equal(first["words"], np.full_like(first["words"], 0.25))
+
+
+def test_the_models_optimizer_trains_the_tables(tmp_path: pathlib.Path) -> None:
+    """The rate of the model's optimizer counts, none of the tables'."""
+    fixed = dicts.make(
+        str(tmp_path),
+        use_tpu=False,
+        optimizer=SGD(100.0),
+        tables={"items": {"learning_rate": 50.0}},
+        model_optimizer=lambda: tf.train.GradientDescentOptimizer(0.0),
+    )
+    fixed.train(dicts.input_fn, steps=2)
+
+    before, after = jobs.saved(fixed, jobs.first_checkpoint(fixed)), jobs.saved(fixed)
+    for name in dicts.ROWS:
+        np.testing.assert_array_equal(before[name], after[name], err_msg=name)
+
+
+def test_one_warning_says_what_differs(tmp_path: pathlib.Path, told: Any) -> None:
+    """Every setting that only use_tpu=True has is named, once for the job."""
+    job = dicts.make(
+        str(tmp_path),
+        use_tpu=False,
+        tables={
+            "items": {"learning_rate": 0.5},
+            "places": {"learning_rate_fn": lambda step: 0.1},
+            "words": {"hot_id_replication": True, "optimization_parameters": SGD(0.3)},
+        },
+        spec_options={
+            "partition_strategy": "mod",
+            "clipping_limit": 0.5,
+            "pipeline_execution_with_tensor_core": True,
+            "profile_data_directory": str(tmp_path / "profile"),
+            "experimental_gradient_multiplier_fn": lambda step: 2.0,
+        },
+    )
+    for _ in range(2):
+        job.train(dicts.input_fn, steps=1)
+        job.evaluate(dicts.short_input_fn)
+
+    (line,) = [line for line in told() if "config dicts" in line]
+    for part in (
+        "['items', 'places', 'words'] are trainable variables",
+        "`optimization_parameters` (those of the tables ['words'] too)",
+        "`learning_rate` of ['items']",
+        "`learning_rate_fn` of ['places']",
+        "`hot_id_replication` of ['words']",
+        "`clipping_limit`=0.5",
+        "`experimental_gradient_multiplier_fn`",
+        "`pipeline_execution_with_tensor_core`",
+        "`profile_data_directory`=",
+        "partition_strategy='mod'",
+    ):
+        assert part in line, part
+    assert [other for other in told() if "'mod'" in other and other != line] == []
+
+
+def test_mod_of_columns_works_with_one_warning(tmp_path: pathlib.Path, told: Any) -> None:
+    """partition_strategy="mod" with columns changes no number, and one warning says so."""
+    saved = []
+    jobs.make(str(tmp_path / "start"), use_tpu=False).train(clicks.input_fn, steps=1)
+    for strategy in ("div", "mod"):
+        shutil.copytree(tmp_path / "start", tmp_path / strategy)
+        job = jobs.make(
+            str(tmp_path / strategy),
+            use_tpu=False,
+            spec_options={"partition_strategy": strategy},
+        )
+        job.train(clicks.input_fn, steps=2)
+        job.evaluate(clicks.short_input_fn)
+        saved.append(jobs.saved(job))
+
+    assert jobs.largest_difference(*saved)[0] == 0.0
+    assert len([line for line in told() if "partition_strategy='mod'" in line]) == 1
+
+
+def test_mod_of_dicts_changes_no_number(tmp_path: pathlib.Path) -> None:
+    """partition_strategy="mod" with config dicts is a layout alone, and of one host the same."""
+    saved = []
+    for strategy in ("div", "mod"):
+        job = dicts.make(
+            str(tmp_path / strategy),
+            use_tpu=False,
+            spec_options={"partition_strategy": strategy},
+        )
+        job.train(dicts.input_fn, steps=3)
+        saved.append(jobs.saved(job))
+
+    assert jobs.largest_difference(*saved)[0] == 0.0
+
+
+def test_rows_that_an_optimizer_computes_are_not_trained(tmp_path: pathlib.Path) -> None:
+    """FrequencyEstimator is refused in training, table and way out named."""
+    counter = parameters.FrequencyEstimatorParameters(2.0, 1.0, 5.0, 0.5)
+    job = _one_table(tmp_path, counter)
+    with pytest.raises(errors.InvalidSpec, match=r"'seen'.*FrequencyEstimator.*use_tpu=True"):
+        job.train(lambda params: _ids(params["batch_size"]), steps=1)
+
+
+def _one_table(model_dir: pathlib.Path, optimizer: Any) -> Any:
+    from estimator_bridge.legacy import table_config
+
+    return estimator.tpu.TPUEstimator(
+        lambda features, labels, mode, params: None,
+        use_tpu=False,
+        config=clicks.run_config(estimator, str(model_dir)),
+        train_batch_size=4,
+        embedding_config_spec=estimator.tpu.experimental.EmbeddingConfigSpec(
+            table_to_config_dict={
+                "seen": table_config.TableConfig(5, 1, optimization_parameters=optimizer)
+            },
+            feature_to_config_dict={"id": table_config.FeatureConfig("seen")},
+            optimization_parameters=SGD(0.1),
+        ),
+    )
+
+
+def _ids(batch_size: int) -> Any:
+    ids = tf.sparse.from_dense(tf.ones([batch_size, 1], tf.int64))
+    return tf.data.Dataset.from_tensors({"id": ids})

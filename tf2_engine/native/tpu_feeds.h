@@ -1,0 +1,138 @@
+// What else passes between the host and the cores, and between cores: infeed, outfeed and sums.
+
+#ifndef TF2_ENGINE_NATIVE_TPU_FEEDS_H_
+#define TF2_ENGINE_NATIVE_TPU_FEEDS_H_
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/types.h"
+
+namespace software_tpu {
+
+// Tuples of tensors on their way, by core. Its user holds a lock.
+class Feed {
+ public:
+  using Tuple = std::vector<tensorflow::Tensor>;
+
+  void Put(int core, Tuple tuple) { waiting_[core].push_back(std::move(tuple)); }
+
+  // Returns false if nothing waits.
+  bool Take(int core, Tuple* tuple) {
+    std::deque<Tuple>& queue = waiting_[core];
+    if (queue.empty()) return false;
+    *tuple = std::move(queue.front());
+    queue.pop_front();
+    return true;
+  }
+
+  void Clear() { waiting_.clear(); }
+
+ private:
+  std::map<int, std::deque<Tuple>> waiting_;
+};
+
+// Sums of tensors over groups of cores. Its user holds a lock.
+//
+// The n-th part that a core brings for a key meets the n-th part of every other core.
+class ReplicaSums {
+ public:
+  struct Part {
+    tensorflow::Tensor value;  // what the core brings, and when `ready` the sum
+    std::vector<int> group;    // the cores to sum over
+    bool ready = false;
+    absl::Status status;
+  };
+  using PartPointer = std::shared_ptr<Part>;
+
+  // Adds a part; with the last core's all parts get ready.
+  void Bring(const std::string& key, int core, int num_cores, const PartPointer& part) {
+    std::vector<std::deque<PartPointer>>& queues = waiting_[key];
+    if (queues.size() != static_cast<size_t>(num_cores)) queues.resize(num_cores);
+    queues[core].push_back(part);
+    for (const auto& queue : queues) {
+      if (queue.empty()) return;
+    }
+    std::vector<PartPointer> round;
+    std::vector<tensorflow::Tensor> values;
+    for (auto& queue : queues) {
+      round.push_back(queue.front());
+      values.push_back(queue.front()->value);
+      queue.pop_front();
+    }
+    for (const PartPointer& one : round) {
+      one->status = Sum(values, one->group, &one->value);
+      one->ready = true;
+    }
+  }
+
+  void TakeBack(const std::string& key, int core, const PartPointer& part) {
+    std::vector<std::deque<PartPointer>>& queues = waiting_[key];
+    if (static_cast<size_t>(core) >= queues.size()) return;
+    auto& queue = queues[core];
+    queue.erase(std::remove(queue.begin(), queue.end(), part), queue.end());
+  }
+
+  void Clear() { waiting_.clear(); }
+
+ private:
+  // In the order of the group, which is the same for all its cores: so is every bit.
+  static absl::Status Sum(const std::vector<tensorflow::Tensor>& values,
+                          const std::vector<int>& group, tensorflow::Tensor* sum) {
+    const tensorflow::Tensor& first = values[group[0]];
+    tensorflow::Tensor total(first.dtype(), first.shape());
+    for (size_t i = 0; i < group.size(); ++i) {
+      const tensorflow::Tensor& value = values[group[i]];
+      if (value.dtype() != first.dtype() || value.shape() != first.shape()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "Software TPU: CrossReplicaSum adds ", value.shape().DebugString(), " of core ",
+            group[i], " to ", first.shape().DebugString(), " of core ", group[0], "."));
+      }
+      absl::Status status = Add(value, i == 0, &total);
+      if (!status.ok()) return status;
+    }
+    *sum = total;
+    return absl::OkStatus();
+  }
+
+  static absl::Status Add(const tensorflow::Tensor& value, bool is_first,
+                          tensorflow::Tensor* total) {
+    switch (value.dtype()) {
+#define SOFTWARE_TPU_ADD(TYPE)                                                        \
+  case tensorflow::DataTypeToEnum<TYPE>::value: {                                     \
+    const TYPE* from = value.flat<TYPE>().data();                                     \
+    TYPE* to = total->flat<TYPE>().data();                                            \
+    for (int64_t i = 0; i < value.NumElements(); ++i) {                               \
+      to[i] = is_first ? from[i] : static_cast<TYPE>(to[i] + from[i]);                \
+    }                                                                                 \
+    return absl::OkStatus();                                                          \
+  }
+      SOFTWARE_TPU_ADD(float)
+      SOFTWARE_TPU_ADD(double)
+      SOFTWARE_TPU_ADD(Eigen::half)
+      SOFTWARE_TPU_ADD(tensorflow::bfloat16)
+      SOFTWARE_TPU_ADD(int32_t)
+      SOFTWARE_TPU_ADD(uint32_t)
+      SOFTWARE_TPU_ADD(int64_t)
+#undef SOFTWARE_TPU_ADD
+      default:
+        return absl::UnimplementedError(
+            absl::StrCat("Software TPU: CrossReplicaSum of ",
+                         tensorflow::DataTypeString(value.dtype()), " is not supported."));
+    }
+  }
+
+  std::map<std::string, std::vector<std::deque<PartPointer>>> waiting_;
+};
+
+}  // namespace software_tpu
+
+#endif  // TF2_ENGINE_NATIVE_TPU_FEEDS_H_

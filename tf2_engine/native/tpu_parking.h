@@ -1,0 +1,164 @@
+// Where kernels wait without a thread: a parked op is a function that is tried again whenever
+// something has changed.
+
+#ifndef TF2_ENGINE_NATIVE_TPU_PARKING_H_
+#define TF2_ENGINE_NATIVE_TPU_PARKING_H_
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace software_tpu {
+
+// A lock, and the ops that wait for what it guards.
+class Parking {
+ public:
+  // Tries to finish an op, with the lock held: returns its status, or nothing to go on waiting.
+  using Attempt = std::function<std::optional<absl::Status>()>;
+
+  // Runs the op now if it can, and otherwise when it can.
+  //
+  // `what` says in messages what is waited for. `abandon`, called with the lock held, takes back
+  // what the op left behind when it is cancelled.
+  void Wait(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done,
+            std::string what, Attempt attempt, std::function<void()> abandon = nullptr) {
+    auto parked = std::make_shared<Parked>();
+    parked->context = context;
+    parked->done = std::move(done);
+    parked->what = std::move(what);
+    parked->attempt = std::move(attempt);
+    parked->abandon = std::move(abandon);
+    parked->cancellation = context->cancellation_manager();
+    if (parked->cancellation != nullptr) {
+      parked->token = parked->cancellation->get_cancellation_token();
+      if (!parked->cancellation->RegisterCallback(parked->token,
+                                                  [this, parked] { Cancel(parked); })) {
+        parked->context->SetStatus(CancelledStatus(*parked));
+        parked->done();
+        return;
+      }
+    }
+    Finished finished;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      // It may have been cancelled since the callback is registered; then the context is gone.
+      if (!parked->over) {
+        parked_.push_back(parked);
+        finished = Retry();
+      }
+    }
+    Finish(finished);
+  }
+
+  // Changes something, with the lock held, and lets go the ops that waited for it.
+  absl::Status Change(const std::function<absl::Status()>& change) {
+    absl::Status status;
+    Finished finished;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      status = change();
+      finished = Retry();
+    }
+    Finish(finished);
+    return status;
+  }
+
+  // Ends every waiting op with an error, and changes something before any other op runs.
+  absl::Status FailAll(absl::StatusCode code, const std::string& why,
+                       const std::function<absl::Status()>& change) {
+    absl::Status status;
+    Finished finished;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      for (auto& parked : parked_) {
+        parked->context->SetStatus(absl::Status(
+            code, absl::StrCat("Software TPU: ", why, " while an op waited for ", parked->what)));
+        parked->over = true;
+        finished.push_back(parked);
+      }
+      parked_.clear();
+      status = change();
+    }
+    Finish(finished);
+    return status;
+  }
+
+ private:
+  struct Parked {
+    tensorflow::OpKernelContext* context;
+    tensorflow::AsyncOpKernel::DoneCallback done;
+    std::string what;
+    Attempt attempt;
+    std::function<void()> abandon;
+    tensorflow::CancellationManager* cancellation = nullptr;
+    tensorflow::CancellationToken token;
+    bool over = false;  // guarded by the lock: whoever sets it calls `done`
+  };
+  using Finished = std::vector<std::shared_ptr<Parked>>;
+
+  static absl::Status CancelledStatus(const Parked& parked) {
+    return absl::CancelledError(
+        absl::StrCat("Software TPU: cancelled while an op waited for ", parked.what));
+  }
+
+  // Tries every parked op, again and again until none gets any further.
+  Finished Retry() {
+    Finished finished;
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (auto it = parked_.begin(); it != parked_.end();) {
+        std::optional<absl::Status> status = (*it)->attempt();
+        if (!status.has_value()) {
+          ++it;
+          continue;
+        }
+        if (!status->ok()) (*it)->context->SetStatus(*status);
+        (*it)->over = true;
+        finished.push_back(*it);
+        it = parked_.erase(it);
+        moved = true;
+      }
+    }
+    return finished;
+  }
+
+  // Outside of the lock: what comes after an op may run in this very call.
+  static void Finish(const Finished& finished) {
+    for (const auto& parked : finished) {
+      // Not DeregisterCallback, which waits for callbacks that run; ours finds the op over.
+      if (parked->cancellation != nullptr) {
+        parked->cancellation->TryDeregisterCallback(parked->token);
+      }
+      parked->done();
+    }
+  }
+
+  void Cancel(const std::shared_ptr<Parked>& parked) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (parked->over) return;
+      parked->over = true;
+      parked_.remove(parked);
+      if (parked->abandon) parked->abandon();
+    }
+    parked->context->SetStatus(CancelledStatus(*parked));
+    parked->done();
+  }
+
+  std::mutex mutex_;
+  std::list<std::shared_ptr<Parked>> parked_;
+};
+
+}  // namespace software_tpu
+
+#endif  // TF2_ENGINE_NATIVE_TPU_PARKING_H_

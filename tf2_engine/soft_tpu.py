@@ -1,0 +1,349 @@
+"""A TPU on the CPU: a TPUStrategy over software cores, on which TPU embedding code executes."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf2_engine import errors, tf_compat
+from tf2_engine.native import build
+
+OPTIMIZERS = (
+    "ADAM",
+    "Adadelta",
+    "Adagrad",
+    "AdagradMomentum",
+    "CenteredRMSProp",
+    "FTRL",
+    "FrequencyEstimator",
+    "MDLAdagradLight",
+    "Momentum",
+    "ProximalAdagrad",
+    "ProximalYogi",
+    "RMSProp",
+    "StochasticGradientDescent",
+)
+"""By the names of the ops that load and retrieve their tables."""
+
+KERNELS = (
+    "ConfigureDistributedTPU",
+    "ConfigureTPUEmbedding",
+    "CrossReplicaSum",
+    "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch",
+    "DynamicEnqueueTPUEmbeddingRaggedTensorBatch",
+    "EnqueueTPUEmbeddingArbitraryTensorBatch",
+    "EnqueueTPUEmbeddingIntegerBatch",
+    "EnqueueTPUEmbeddingRaggedTensorBatch",
+    "EnqueueTPUEmbeddingSparseBatch",
+    "EnqueueTPUEmbeddingSparseTensorBatch",
+    "InfeedDequeue",
+    "InfeedDequeueTuple",
+    "InfeedEnqueue",
+    "InfeedEnqueueTuple",
+    "IsTPUEmbeddingInitialized",
+    "OutfeedDequeue",
+    "OutfeedDequeueTuple",
+    "OutfeedDequeueTupleV2",
+    "OutfeedDequeueV2",
+    "OutfeedEnqueue",
+    "OutfeedEnqueueTuple",
+    "RecvTPUEmbeddingActivations",
+    "SendTPUEmbeddingGradients",
+    "ShutdownDistributedTPU",
+    "TPUCompilationResult",
+    "TPUEmbeddingActivations",
+    "TPUReplicateMetadata",
+    "TPUReplicatedInput",
+    "TPUReplicatedOutput",
+    *(f"LoadTPUEmbedding{name}Parameters" for name in OPTIMIZERS),
+    *(f"RetrieveTPUEmbedding{name}Parameters" for name in OPTIMIZERS),
+)
+"""The ops that the software TPU has kernels for."""
+
+_library: Any = None
+_loading = threading.Lock()
+
+
+def start(num_cores: int = 1) -> None:
+    """Gives this process a TPU in software, or empties the one it has.
+
+    Tables and batches are gone afterwards, and ops that wait for a batch end with an error.
+
+    Args:
+        num_cores: how many cores it has.
+
+    Raises:
+        InvalidSpec: there are no such cores; or this TensorFlow has TPU kernels of its own; or
+            soft device placement is off.
+        CannotBuild: the library cannot be compiled.
+    """
+    if num_cores < 1:
+        raise errors.InvalidSpec(f"`num_cores`={num_cores}; a software TPU has at least one core.")
+    _check_placement()
+    global _library
+    with _loading:
+        if _library is None:
+            # Two kernels for one op would make every later use of the op fail.
+            taken = [name for name in KERNELS if tf_compat.num_kernels(name)]
+            if taken:
+                raise errors.InvalidSpec(
+                    f"A software TPU cannot be made: this TensorFlow has kernels of its own for "
+                    f"{', '.join(taken[:3])}{', ...' if len(taken) > 3 else ''}, as where there is "
+                    "a TPU, or where another copy was loaded."
+                )
+            try:
+                path = str(build.library("software_tpu.cc"))
+            except build.CannotBuild as error:
+                raise build.CannotBuild(f"A software TPU cannot be made: {error}.") from error
+            tf.load_op_library(path)
+            _library = ctypes.CDLL(path)
+    _library.software_tpu_start(num_cores)
+
+
+@contextlib.contextmanager
+def instead_of_tpu() -> Iterator[None]:
+    """While it is open, code that looks for a TPU finds one core in software.
+
+    It is for TensorFlow's own TPUEstimator, which replicates a computation over all cores that
+    there are; a TPU's compiler makes the copies, and without it there can be one.
+
+    Raises:
+        InvalidSpec, CannotBuild: as `start`.
+    """
+    start()
+    with tf_compat.tpu_metadata(tpu_system_metadata(1)):
+        yield
+
+
+class SoftTPUStrategy(tf.distribute.TPUStrategy):
+    """A TPUStrategy whose cores are software.
+
+    `strategy.run` runs the function once per core, in the one process, on CPU threads. Code that
+    looks sees a TPU: devices are named `/job:localhost/replica:0/task:0/device:TPU:<core>`, what
+    is traced inside `run` is inside a TPU computation, and the TPU embedding ops execute.
+
+        strategy = tf2_engine.soft_tpu.SoftTPUStrategy(num_cores=2)
+        with strategy.scope():
+            embedding = tf.tpu.experimental.embedding.TPUEmbedding(...)
+
+    Unlike a TPU nothing is compiled: shapes need not be static, and any op may be used. Making a
+    strategy starts the software TPU anew, which empties what an earlier one left. There is one
+    per process, on one host, without model parallelism.
+
+    Args:
+        num_cores: the replicas.
+
+    Raises:
+        InvalidSpec: as `start`.
+    """
+
+    def __init__(self, num_cores: int = 1) -> None:
+        start(num_cores)
+        # Past the constructor of TPUStrategy, which looks for a TPU.
+        tf.distribute.Strategy.__init__(self, _SoftExtended(self, _Resolver(num_cores)))
+        tf_compat.do_not_pack_variables(self)
+
+    def __repr__(self) -> str:
+        return f"<SoftTPUStrategy {self.num_replicas_in_sync} cores>"
+
+
+class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
+    """Answers what TPUStrategy asks about the machine."""
+
+    def __init__(self, num_cores: int) -> None:
+        self._num_cores = num_cores
+
+    def get_tpu_system_metadata(self) -> Any:
+        return tpu_system_metadata(self._num_cores)
+
+    @property
+    def tpu_hardware_feature(self) -> Any:
+        return tf_compat.tpu_hardware(embedding_feature="V1")
+
+    def get_job_name(self) -> str:
+        return "localhost"
+
+    def master(self, *_: Any, **__: Any) -> str:
+        return ""
+
+    def cluster_spec(self) -> None:
+        return None
+
+
+def tpu_system_metadata(num_cores: int) -> Any:
+    """Returns what TensorFlow knows of a TPU: here one host, a row of chips with one core each."""
+    host = "/job:localhost/replica:0/task:0/device:"
+    kinds = ["CPU:0", *(f"TPU:{core}" for core in range(num_cores))]
+    coordinates = [[[core, 0, 0, 0] for core in range(num_cores)]]
+    return tf.tpu.experimental.TPUSystemMetadata(
+        num_cores=num_cores,
+        num_hosts=1,
+        num_of_cores_per_host=num_cores,
+        topology=tf.tpu.experimental.Topology(
+            mesh_shape=[num_cores, 1, 1, 1], device_coordinates=np.array(coordinates, np.int32)
+        ),
+        devices=tuple(_Device(host + kind, kind.split(":")[0]) for kind in kinds),
+    )
+
+
+class _Device(collections.namedtuple("_Device", "name device_type")):
+    """What TensorFlow reads of a device."""
+
+
+class _SoftExtended(tf_compat.tpu_extended()):  # type: ignore[misc]
+    """What of TPUStrategy needs a TPU, without one."""
+
+    def _tpu_function_creator(self, fn: Callable[..., Any], options: Any) -> Callable[..., Any]:
+        """Returns what runs a function on every core, called with `args` and `kwargs`."""
+        _check_placement()
+        eager = tf.executing_eagerly()
+        if eager and fn in self._tpu_function_cache:
+            return self._tpu_function_cache[fn]
+        strategy = self._container_strategy()
+
+        def run_all(args: Any, kwargs: Any) -> Any:
+            computation = _Computation(strategy.num_replicas_in_sync)
+            outputs = []
+            for core in range(computation.num_cores):
+                own_args, own_kwargs = _as_arguments(
+                    (
+                        tf_compat.select_replica(core, args),
+                        tf_compat.select_replica(core, kwargs or {}),
+                    )
+                )
+                with (
+                    strategy.scope(),
+                    computation.core(core),
+                    tf_compat.tpu_replica_context(strategy, core),
+                ):
+                    outputs.append(_as_outputs(fn(*own_args, **own_kwargs)))
+            return tf_compat.regroup(tuple(outputs))
+
+        if eager:
+            run_all = tf.function(run_all, autograph=False)
+            self._tpu_function_cache[fn] = run_all
+        return run_all
+
+
+class _CoreContext(tf_compat.tpu_replicate_context()):  # type: ignore[misc]
+    """Says that what is traced is inside a TPU computation, and leaves the ops as they are."""
+
+    def __init__(self, core: int, num_cores: int) -> None:
+        super().__init__(f"software_core_{core}", num_cores, tf.no_op())
+        self._core = core
+
+    def get_replicated_var_handle(
+        self, name: str, handle_id: str, vars_: Any, *_: Any, **__: Any
+    ) -> Any:
+        """Returns the handle of this core's copy of a variable."""
+        own = vars_[self._core]
+        return own.handle if isinstance(own, tf.Variable) else own
+
+    def AddOp(self, op: tf.Operation) -> None:  # noqa: N802 - TensorFlow's name
+        if self._outer_context:
+            self._outer_context.AddInnerOp(op)
+
+    def AddValue(self, val: Any) -> Any:  # noqa: N802
+        return self._outer_context.AddValue(val) if self._outer_context else val
+
+
+class _Computation:
+    """A function while it is traced, once for each core.
+
+    An op on the software TPU has to know its core. A device cannot tell: all cores are threads of
+    the CPU device, on which placement puts what is meant for a TPU. So ops get attributes while
+    they are made. A device function is what sees every op, those in the bodies of control flow
+    and of nested tf.functions included: TensorFlow hands it on to their graphs, and traces such
+    functions anew for each TPU computation.
+    """
+
+    _numbers = itertools.count()
+
+    _EMBEDDING = ("EnqueueTPUEmbedding", "RecvTPUEmbedding", "SendTPUEmbedding", "DynamicEnqueue")
+    _FEEDS = ("Infeed", "Outfeed")
+    _SUM = "CrossReplicaSum"
+
+    def __init__(self, num_cores: int) -> None:
+        self.num_cores = num_cores
+        self._number = next(self._numbers)
+
+    @contextlib.contextmanager
+    def core(self, core: int) -> Iterator[None]:
+        """While it is open, what is traced is the computation of one core."""
+        sums = itertools.count()
+        last: weakref.WeakKeyDictionary[tf.Graph, tf.Operation] = weakref.WeakKeyDictionary()
+
+        def mark(op: tf.Operation) -> str:
+            if op.type == self._SUM:
+                tf_compat.set_core_attributes(
+                    op,
+                    {
+                        "_software_tpu_core": core,
+                        "_software_tpu_cores": self.num_cores,
+                        # The parts that cores bring meet by this name.
+                        "_software_tpu_sum": f"{self._number}/{next(sums)}",
+                    },
+                )
+            elif op.type.startswith(self._FEEDS):
+                tf_compat.set_core_attributes(op, {"_software_tpu_core": core})
+            elif op.type.startswith(self._EMBEDDING):
+                tf_compat.set_core_attributes(op, {"_software_tpu_core": core})
+                # A core does one thing after the other, also where no tensor says so.
+                if op.graph in last:
+                    tf_compat.run_after(op, last[op.graph])
+                last[op.graph] = op
+            return op.device
+
+        graph = tf.compat.v1.get_default_graph()
+        context = _CoreContext(core, self.num_cores)
+        with graph.device(mark), tf_compat.tpu_shard_context(self.num_cores):
+            context.Enter()
+            try:
+                yield
+            finally:
+                context.Exit()
+
+
+def _as_arguments(values: Any) -> Any:
+    """Marks tensors as arguments, which stock looks for before it enqueues them inside `run`."""
+
+    def mark(value: Any) -> Any:
+        if not isinstance(value, tf.Tensor) or value.dtype == tf.resource:
+            return value
+        marked = tf.identity(value)
+        tf_compat.mark_as_argument(marked.op)
+        return marked
+
+    return tf.nest.map_structure(mark, values, expand_composites=True)
+
+
+def _as_outputs(values: Any) -> Any:
+    """Returns tensors of their own for what a function returned; ops are no values."""
+
+    def own(value: Any) -> Any:
+        if value is None or isinstance(value, tf.Operation):
+            return None
+        return tf.identity(value)
+
+    return tf.nest.map_structure(own, values, expand_composites=True)
+
+
+def _check_placement() -> None:
+    with tf.init_scope():  # While a function is traced the answer is no.
+        # A tf.Graph is run by a session, which has a setting of its own.
+        soft = not tf.executing_eagerly() or tf.config.get_soft_device_placement()
+    if not soft:
+        raise errors.InvalidSpec(
+            "A software TPU needs soft device placement, which is off "
+            "(`tf.config.set_soft_device_placement(False)`): its cores are no devices, and what "
+            "is meant for a TPU has to fall back to the CPU. Leave it on."
+        )

@@ -7,6 +7,7 @@ graphs here. Nothing of stock is copied, or changed for good.
 from __future__ import annotations
 
 import contextlib
+import functools
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -135,6 +136,16 @@ def stock_optimizer(name: str, **settings: Any) -> Any:
     # Protobuf 7 takes no bool for the enum that stock writes this to.
     optimizer.low_dimensional_packing_status = 0
     return optimizer
+
+
+def stock_shards(initializer: Any, shape: tuple[int, int], num_hosts: int) -> list[Any]:
+    """Returns what stock fills the shards of a table with; hosts without rows have none."""
+    creator = tpu_embedding_v2.make_sharded_variable_creator(["/CPU:0"] * num_hosts)
+    with tf.variable_creator_scope(creator):
+        made = tf.Variable(
+            functools.partial(initializer, shape, dtype=tf.float32), trainable=False, name="table"
+        )
+    return [shard.numpy() for shard in made.variables]
 
 
 @contextlib.contextmanager

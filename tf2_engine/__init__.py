@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ProximalYogi,
         RMSProp,
     )
+    from tf2_engine.quantization import Quantization
     from tf2_engine.serving import cpu_embedding_lookup, serving_embedding_lookup
     from tf2_engine.specs import EngineSpec, FeatureSpec, TableSpec
 
@@ -49,6 +50,7 @@ _HOME = {
     "ProximalAdagrad": "optimizers",
     "ProximalYogi": "optimizers",
     "RMSProp": "optimizers",
+    "Quantization": "quantization",
     "EngineSpec": "specs",
     "FeatureSpec": "specs",
     "TableSpec": "specs",
@@ -71,6 +73,7 @@ __all__ = [
     "Optimizer",
     "ProximalAdagrad",
     "ProximalYogi",
+    "Quantization",
     "RMSProp",
     "TPUEmbedding",
     "TableSpec",

@@ -63,6 +63,10 @@ class Occurrences:
         )
 
 
+_Cells = tuple[Any, Any, Any, Any]
+"""Of each occurrence the cell, or None for its own; how many cells there are; which occurrences are
+kept, or None for all; and the weights."""
+
 _KINDS = (tf.Tensor, tf.Variable, tf.SparseTensor, tf.RaggedTensor)
 
 
@@ -163,10 +167,8 @@ def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") 
     Raises:
         InvalidInput: the batch does not fit the feature's output shape.
     """
-    cell, num_cells, keep = _CELLS[raw.kind](feature, raw)
-    ids, weight = _after(_size_checks(feature, raw), raw.ids), raw.weight
-    if raw.kind == "ragged" and keep is not None:
-        weight = None  # a ragged sequence has one id per position: nothing to weigh or combine
+    cell, num_cells, keep, weight = _CELLS[raw.kind](feature, raw)
+    ids = _after(_size_checks(feature, raw), raw.ids)
     if out_of_range == "drop":
         inside = (ids >= 0) & (ids < feature.table.vocabulary_size)
         cell = tf.range(tf.size(ids, out_type=tf.int64)) if cell is None else cell
@@ -222,12 +224,14 @@ def _size_checks(feature: FeaturePlan, raw: RawIds) -> list[Any]:
     samples = tf.get_static_value(raw.num_samples)
     if feature.cells is None or samples is not None:
         return checks
+    if raw.kind == "ragged" and feature.takes_any_rows:
+        rows = raw.num_samples
+        fits = (rows > 0) & tf.equal(tf.constant(feature.cells, tf.int64) % tf.maximum(rows, 1), 0)
+        return [*checks, tf.debugging.Assert(fits, [*_ragged_misfit(feature, rows)])]
     planned, found = feature.output_shape[0], raw.num_samples
     if raw.kind == "dense":
         planned, found = feature.cells, tf.size(raw.ids, out_type=tf.int64)
     fits = tf.equal(found, tf.constant(planned, tf.int64))
-    if raw.kind == "ragged":
-        fits = fits | tf.equal(found, tf.constant(feature.cells, tf.int64))
     message = f"{feature.where}: the engine is built for {planned} samples, but this batch has"
     return [*checks, tf.debugging.Assert(fits, [message, found])]
 
@@ -236,17 +240,18 @@ def _num_cells(feature: FeaturePlan, raw: RawIds) -> Any:
     return feature.cells or raw.num_samples * feature.cells_per_sample
 
 
-def _dense_cells(feature: FeaturePlan, raw: RawIds) -> tuple[Any, Any, Any]:
+def _dense_cells(feature: FeaturePlan, raw: RawIds) -> _Cells:
     found, wanted = raw.ids.shape.as_list()[0], feature.cells
     if found is not None and wanted is not None and found != wanted:
         raise errors.InvalidInput(
             f"{feature.where}: {found} dense ids do not fill an activation of "
             f"{feature.output_shape}, which takes {wanted}."
         )
-    return None, tf.size(raw.ids, out_type=tf.int64) if wanted is None else wanted, None
+    num_cells = tf.size(raw.ids, out_type=tf.int64) if wanted is None else wanted
+    return None, num_cells, None, raw.weight
 
 
-def _sparse_cells(feature: FeaturePlan, raw: RawIds) -> tuple[Any, Any, Any]:
+def _sparse_cells(feature: FeaturePlan, raw: RawIds) -> _Cells:
     sizes = feature.output_shape
     rank = raw.index.shape.as_list()[-1]
     # A sequence has one id per (sample, position), or several: then the third column counts them.
@@ -271,29 +276,55 @@ def _sparse_cells(feature: FeaturePlan, raw: RawIds) -> tuple[Any, Any, Any]:
     cell = raw.index[:, 0]
     for axis, size in enumerate(sizes[1:], start=1):
         cell = cell * size + raw.index[:, axis]
-    return _after(checks, cell), _num_cells(feature, raw), keep
+    return _after(checks, cell), _num_cells(feature, raw), keep, raw.weight
 
 
-def _ragged_cells(feature: FeaturePlan, raw: RawIds) -> tuple[Any, Any, Any]:
-    splits = raw.index.shape.as_list()[0]
-    rows = None if splits is None else splits - 1
+def _ragged_cells(feature: FeaturePlan, raw: RawIds) -> _Cells:
     row = tf.searchsorted(raw.index[1:], tf.range(tf.size(raw.ids, out_type=tf.int64)), "right")
     row = tf.cast(row, tf.int64)
-    per_row = feature.cells_per_sample
-    if rows is not None and feature.cells is not None:
-        if feature.cells % rows:
-            raise errors.InvalidInput(
-                f"{feature.where}: {rows} ragged rows fit neither {feature.cells} activations nor "
-                f"a whole number of positions each ({feature.output_shape})."
-            )
-        per_row = feature.cells // rows
-    if per_row == 1:
-        return row, _num_cells(feature, raw), None
+    per_row = _cells_per_row(feature, raw)
+    num_cells = _num_cells(feature, raw)
+    if isinstance(per_row, int) and per_row == 1:
+        return row, num_cells, None, raw.weight
     position = tf.range(tf.size(raw.ids, out_type=tf.int64)) - tf.gather(raw.index, row)
-    return row * per_row + position, _num_cells(feature, raw), position < per_row
+    cell, keep = row * per_row + position, position < per_row
+    # A ragged sequence has one id per position: nothing to weigh or combine.
+    if isinstance(per_row, int):
+        return cell, num_cells, keep, None
+    combined = tf.equal(per_row, 1)
+    weight = raw.weight
+    if weight is not None:
+        weight = tf.where(combined, weight, tf.ones_like(weight))
+    return tf.where(combined, row, cell), num_cells, combined | keep, weight
 
 
-_CELLS: dict[str, Callable[[FeaturePlan, RawIds], tuple[Any, Any, Any]]] = {
+def _cells_per_row(feature: FeaturePlan, raw: RawIds) -> Any:
+    """Returns the activations of each ragged row: an int, or a tensor where only the run knows.
+
+    With as many rows as activations a row is combined into one; with fewer, it is a sequence.
+    """
+    splits = raw.index.shape.as_list()[0]
+    rows = None if splits is None else splits - 1
+    if feature.cells is None or (rows is None and not feature.takes_any_rows):
+        return feature.cells_per_sample
+    if rows is None:
+        return tf.constant(feature.cells, tf.int64) // tf.maximum(raw.num_samples, 1)
+    fits = rows > 0 and feature.cells % rows == 0
+    if not fits or (not feature.takes_any_rows and rows != feature.output_shape[0]):
+        raise errors.InvalidInput("".join(map(str, _ragged_misfit(feature, rows))))
+    return feature.cells // rows
+
+
+def _ragged_misfit(feature: FeaturePlan, rows: Any) -> tuple[str, Any, str]:
+    return (
+        f"{feature.where}: ",
+        rows,
+        f" ragged rows fit neither {feature.cells} activations nor a whole number of positions "
+        f"each ({feature.output_shape}).",
+    )
+
+
+_CELLS: dict[str, Callable[[FeaturePlan, RawIds], _Cells]] = {
     "dense": _dense_cells,
     "sparse": _sparse_cells,
     "ragged": _ragged_cells,

@@ -6,9 +6,9 @@
     embedding/users.Saccumulators/.ATTRIBUTES/VARIABLE_VALUE   the same shape, one per slot
 
 each one tensor with its rows in the order of the ids: with several hosts and "div" in slices,
-one per host; with "mod" put in order, which takes memory for a second copy of the tables while a
-checkpoint is written or read. So neither the number of hosts nor the partition strategy is part of
-a checkpoint, and stock reads ours as we read stock's.
+one per host; with "mod" put in order, which takes memory for up to two more copies of the tables
+while a checkpoint is written or read. So neither the number of hosts nor the partition strategy is
+part of a checkpoint, and stock reads ours as we read stock's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from tf2_engine import errors, sharding, tf_compat
@@ -144,7 +143,7 @@ class TableTensor(tf_compat.SavedTensor):
             whole = self._checked(values[0])
             values = [whole]
             if len(self._shards) > 1:
-                values = [tf.gather(whole, ids) for ids in self._ids()]
+                values = [whole[number :: len(self._shards)] for number in range(len(self._shards))]
         # In a graph, an update that is pending is applied to what is about to be overwritten.
         with tf.control_dependencies(_ops(self._wait_for())):
             done = [
@@ -170,16 +169,14 @@ class TableTensor(tf_compat.SavedTensor):
 
     def _read_whole(self) -> Any:
         values = [self._read(shard) for shard in self._shards]
-        return values[0] if len(values) == 1 else tf.dynamic_stitch(self._ids(), values)
-
-    def _ids(self) -> list[Any]:
-        count = len(self._shards)
-        return [
-            sharding.global_id(
-                number, np.arange(shard.shape[0], dtype=np.int32), self._rows, count, self._strategy
-            )
-            for number, shard in enumerate(self._shards)
-        ]
+        if len(values) == 1:
+            return values[0]
+        # Row by row from each shard in turn; the last round may not go all the way. (No ids: the
+        # ops that place rows by id take int32 ones only.)
+        rounds, extra = divmod(self._rows, len(values))
+        even = tf.stack([value[:rounds] for value in values], axis=1)
+        even = tf.reshape(even, [rounds * len(values), values[0].shape[1]])
+        return tf.concat([even, *(value[rounds:] for value in values[:extra])], axis=0)
 
     def _checked(self, value: Any) -> Any:
         wanted = [self._rows, self._shards[0].shape[1]]

@@ -6,6 +6,7 @@ from typing import Any
 
 from tf2_engine import errors, tf_compat
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
+from tf2_engine.quantization import Quantization
 
 _STRATEGY = {"div": "DIV_DEFAULT", "mod": "MOD"}
 
@@ -61,10 +62,21 @@ def _add_optimizer(parameters: Any, table: TablePlan) -> None:
     if table.hot_id_replication:
         hot = tf_compat.HotIdReplicationConfiguration
         parameters.hot_id_replication_configuration.status = hot.Status.Value("ENABLED")
+    if optimizer.low_dimensional_packing_status:
+        packing = tf_compat.LowDimensionalPackingStatus
+        parameters.low_dimensional_packing_status = packing.Status.Value("ENABLED")
+    if table.quantization is not None:
+        _add_quantization(parameters.simulated_quantization, table.quantization)
     own = getattr(parameters, optimizer.proto_field)
     own.SetInParent()
     for name, value in optimizer.proto_fields().items():
         setattr(own, name, value)
+
+
+def _add_quantization(message: Any, quantization: Quantization) -> None:
+    message.enabled = True
+    message.num_buckets = quantization.num_buckets
+    _add_limits(message.clipping_limits, quantization.lower, quantization.upper)
 
 
 def _add_limits(limits: Any, low: float | None, high: float | None) -> None:

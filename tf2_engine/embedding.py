@@ -190,9 +190,9 @@ class TPUEmbedding(Checkpointed):
                 `per_replica_input_shapes` is the same.
 
         Returns:
-            In a `tf.Graph` the op that configures the driver and hands it the tables: to be run
-            once, after variables are initialised. (A host needs neither.) A later call returns it
-            again.
+            In a `tf.Graph` two ops: one configures the driver, the other hands it the tables. They
+            are to be run once, in this order, after variables are initialised. (A host needs
+            neither.) A later call returns them again.
 
         Raises:
             InvalidSpec: a shape contradicts the feature's `output_shape`, or is not known.
@@ -236,11 +236,8 @@ class TPUEmbedding(Checkpointed):
         with tf.init_scope():
             tables = create_tables(plan, self._variable_factory)
             self._track_tables(self._spec, tables)
-            configured = self._driver.configure(plan)
-            in_graph = building_graph()
-            with tf.control_dependencies([configured] if in_graph else []):
-                loaded = self._driver.load(tables)
-            self._built_by = tf.group(configured, loaded) if in_graph else None
+            done = (self._driver.configure(plan), self._driver.load(tables))
+            self._built_by = done if building_graph() else None
         self._plan, self._tables = plan, tables
 
     @_as_written

@@ -13,6 +13,7 @@ from typing import Any
 
 from tf2_engine import errors, sharding
 from tf2_engine.optimizers import Optimizer
+from tf2_engine.quantization import Quantization
 from tf2_engine.specs import EngineSpec, Initializer
 
 Shape = tuple[int | None, ...]
@@ -39,6 +40,13 @@ class TablePlan:
     initializer: Initializer | None
     rate_tag: int | None
     hot_id_replication: bool
+    quantization: Quantization | None
+
+    def activation(self, rows: Any) -> Any:
+        """Returns what a lookup combines, [num_ids, dim] float32, of rows as the table has them."""
+        if self.quantization is not None:
+            rows = self.quantization(rows)
+        return self.optimizer.activation(rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +74,15 @@ class FeaturePlan:
     def cells_per_sample(self) -> int:
         """The number of activations for one step along the first dimension."""
         return math.prod(size for size in self.output_shape[1:] if size is not None)
+
+    @property
+    def takes_any_rows(self) -> bool:
+        """Whether ragged batches need not have a row per step along the first dimension.
+
+        A shape of one's own with several dimensions is filled by as many rows as it has
+        activations, or by any number that divides them, as sequences.
+        """
+        return len(self.output_shape) > 1 and not self.max_sequence_length
 
     @property
     def where(self) -> str:
@@ -134,6 +151,7 @@ def make_plan(
             initializer=table.initializer,
             rate_tag=rates.index(rate) if callable(rate) else None,
             hot_id_replication=table.hot_id_replication,
+            quantization=table.quantization,
         )
     features = tuple(
         FeaturePlan(

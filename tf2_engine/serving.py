@@ -36,9 +36,10 @@ def cpu_embedding_lookup(inputs: Any, weights: Any, tables: Any, feature_config:
 
     With an `EngineSpec` the activations are those that the engine computes in training. With
     FeatureConfigs they are those of `tf.tpu.experimental.embedding.serving_embedding_lookup`,
-    which differ from a TPU's in two points: a sparse id below 0 counts as absent, and so does one
-    whose weight is not positive unless the combiner is "sum", if `validate_weights_and_indices` is
-    set or the rank is not 2; and dense ids keep all their dimensions.
+    which differ from a TPU's in three points: rows are not quantized; a sparse id below 0 counts as
+    absent, and so does one whose weight is not positive unless the combiner is "sum", if
+    `validate_weights_and_indices` is set or the rank is not 2; and dense ids keep all their
+    dimensions.
 
     Unlike stock's, a sample without ids is zeros whatever the settings; an id outside of its table
     fails with a message that names both; and a batch whose size is not known while a function is
@@ -245,7 +246,7 @@ def _activations(feature: _Feature, plan: FeaturePlan, raw: batch.RawIds) -> Any
         rows = tf.compat.v1.nn.embedding_lookup(
             list(feature.shards), found.ids, partition_strategy=feature.strategy
         )
-    rows = feature.table.optimizer.activation(rows)
+    rows = plan.table.activation(rows)
     if found.gain is not None:
         rows = found.gain[:, None] * rows
     if found.cell is not None:
@@ -379,6 +380,8 @@ def _read_feature(
             initializer=None,
             rate_tag=None,
             hot_id_replication=False,
+            # Stock's serving leaves it to the user to quantize the variable.
+            quantization=table.quantization if rules["as_engine"] else None,
         ),
         shards=shards,
         strategy=strategy,

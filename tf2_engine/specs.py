@@ -12,8 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf2_engine import errors, sharding
+from tf2_engine import errors, initializers, sharding
 from tf2_engine.optimizers import OPTIMIZERS, SGD, Optimizer
+from tf2_engine.quantization import Quantization
 
 COMBINERS = ("sum", "mean", "sqrtn")
 OUT_OF_RANGE = ("error", "drop")
@@ -32,10 +33,12 @@ class TableSpec:
         combiner: how the rows of one sample are reduced: "sum"; "mean", scaled by
             1 / sum of weights; "sqrtn", scaled by 1 / sqrt(sum of squared weights).
         optimizer: how rows are updated; None takes the engine's.
-        initializer: called as `initializer(shape, dtype=tf.float32)`; None is what the optimizer
-            wants rows to start with, or else a truncated normal of standard deviation
+        initializer: called as `initializer(shape, dtype=tf.float32)` for the rows of each host, or
+            with `shard_info` if it takes that (see `initializers.ByShard`); None is what the
+            optimizer wants rows to start with, or else a truncated normal of standard deviation
             1 / sqrt(dim).
         hot_id_replication: asks a TPU to keep frequent rows on every core. Numerically neutral.
+        quantization: how lookups round the rows; None is not at all.
 
     Raises:
         InvalidSpec: a setting is outside its range; the message names the table.
@@ -48,6 +51,7 @@ class TableSpec:
     optimizer: Optimizer | None = None
     initializer: Initializer | None = None
     hot_id_replication: bool = False
+    quantization: Quantization | None = None
 
     def __post_init__(self) -> None:
         for field in ("vocabulary_size", "dim"):
@@ -61,9 +65,12 @@ class TableSpec:
                 f"Table {self.name!r}: `combiner` must be one of {', '.join(COMBINERS)}, got "
                 f"{self.combiner!r}."
             )
-        if self.initializer is not None and not callable(self.initializer):
+        if self.initializer is not None:
+            initializers.check(self.name, self.initializer)
+        if self.quantization is not None and not isinstance(self.quantization, Quantization):
             raise errors.InvalidSpec(
-                f"Table {self.name!r}: `initializer` must be callable, got {self.initializer!r}."
+                f"Table {self.name!r}: `quantization` must be a Quantization, got "
+                f"{self.quantization!r}."
             )
         if self.optimizer is not None and not isinstance(self.optimizer, Optimizer):
             raise errors.InvalidSpec(
@@ -250,14 +257,39 @@ def read_optimizer(optimizer: Any) -> Optimizer | None:
 
 
 def _read_table(config: Any, position: int, optimizer: Any) -> TableSpec:
+    name = config.name or f"table_{position}"
+    _refuse_sparse_core(name, config)
     return TableSpec(
-        name=config.name or f"table_{position}",
+        name=name,
         vocabulary_size=config.vocabulary_size,
         dim=config.dim,
         combiner=config.combiner,
         optimizer=read_optimizer(config.optimizer or optimizer),
         initializer=config.initializer,
+        quantization=_read_quantization(name, getattr(config, "quantization_config", None)),
     )
+
+
+def _refuse_sparse_core(table: str, config: Any) -> None:
+    """Refuses what newer TableConfigs have for SparseCores alone."""
+    for setting, neutral, way_out in (
+        ("layout", None, "Leave it out: rows are placed by `partition_strategy`."),
+        ("dtype", tf.float32, "Tables are float32 here."),
+    ):
+        value = getattr(config, setting, neutral)
+        if value != neutral:
+            raise errors.InvalidSpec(
+                f"Table {table!r}: `{setting}`={value!r} is for SparseCores only. {way_out}"
+            )
+
+
+def _read_quantization(table: str, config: Any) -> Quantization | None:
+    if config is None:
+        return None
+    try:
+        return Quantization(config.num_buckets, config.lower, config.upper)
+    except errors.InvalidSpec as error:
+        raise errors.InvalidSpec(f"Table {table!r}: {error}") from error
 
 
 def _read_feature(config: Any, position: int, table: TableSpec) -> FeatureSpec:

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf2_engine import sharding, slots, tf_compat
+from tf2_engine import initializers, sharding, slots, tf_compat
 from tf2_engine.plan import Plan, TablePlan, shard_shapes
 
 PARAMETERS = "parameters"
@@ -109,9 +109,7 @@ def create_tables(plan: Plan, factory: VariableFactory | None = None) -> dict[st
     for table in plan.tables:
         shapes = shard_shapes(table, plan.num_hosts)
         make = functools.partial(_make, factory, table, shapes)
-        variables = {
-            PARAMETERS: make(PARAMETERS, table.initializer or default_initializer(table.dim))
-        }
+        variables = {PARAMETERS: make(PARAMETERS, _initializer(plan, table))}
         if plan.training and table.optimizer.slot_variable_creation_fn is not None:
             variables |= slots.created_by_user(table, variables[PARAMETERS], shapes, make)
         elif plan.training:
@@ -131,6 +129,19 @@ def _make(
     return tuple(factory(table, name, shapes, initializer))
 
 
+def _initializer(plan: Plan, table: TablePlan) -> Any:
+    given = table.initializer or default_initializer(table.dim)
+    if not initializers.takes_shard_info(given):
+        return given
+    return initializers.ByShard(
+        given,
+        table.name,
+        (table.vocabulary_size, table.dim),
+        plan.num_hosts,
+        plan.partition_strategy,
+    )
+
+
 def default_initializer(dim: int) -> Any:
     """Returns a truncated normal of standard deviation 1 / sqrt(dim), stock's default."""
     return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1.0 / math.sqrt(dim))
@@ -142,7 +153,9 @@ def _variables(
     base = table.name if name == PARAMETERS else f"{table.name}/{name}"
     return [
         tf_compat.plain_variable(
-            initial_value=lambda shape=shape: initializer(shape, dtype=tf.float32),
+            initial_value=functools.partial(
+                initializers.initial_value, table.name, initializer, shard, shape
+            ),
             trainable=False,
             dtype=tf.float32,
             name=f"{base}_{shard}",

@@ -26,6 +26,9 @@ from tensorflow.python.distribute import sharded_variable as _sharded_variable
 from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
 from tensorflow.python.tpu import feature_column as _tpu_feature_column
 from tensorflow.python.tpu import tpu_function as _tpu_function
+
+# What stock tells initializers of sharded tables; users' functions may name the class.
+from tensorflow.python.trackable import base as _trackable_base
 from tensorflow.python.training import training_util as _training_util
 
 TESTED = ("2.15", "2.21")
@@ -39,6 +42,8 @@ if ".".join(tf.__version__.split(".")[:2]) not in TESTED:
 TPUEmbeddingConfiguration = _configuration.TPUEmbeddingConfiguration
 GradientAccumulationStatus = _optimization.GradientAccumulationStatus
 HotIdReplicationConfiguration = _optimization.HotIdReplicationConfiguration
+LowDimensionalPackingStatus = _optimization.LowDimensionalPackingStatus
+ShardInfo = _trackable_base.ShardInfo
 
 
 def sequence_length_key(feature_key: str) -> str:

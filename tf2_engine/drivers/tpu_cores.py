@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tf2_engine import errors, tf_compat
+from tf2_engine import errors, initializers, tf_compat
 from tf2_engine.batch import RawIds, read_ids
 from tf2_engine.cores import ByCore, Cores
 from tf2_engine.drivers import tpu_topology
@@ -151,15 +151,18 @@ def host_factory(
         for shard, (host, shape) in enumerate(zip(hosts, shapes, strict=True)):
             if shard < rows:
                 with tf.device(host):
-                    variables.append(_variable(f"{base}_{shard}", shape, initializer))
+                    start = functools.partial(
+                        initializers.initial_value, table.name, initializer, shard, shape
+                    )
+                    variables.append(_variable(f"{base}_{shard}", shape, start))
         return variables
 
     return make
 
 
-def _variable(name: str, shape: tuple[int, int], initializer: Callable[..., Any]) -> tf.Variable:
+def _variable(name: str, shape: tuple[int, int], start: Callable[[], Any]) -> tf.Variable:
     return tf_compat.plain_variable(
-        initial_value=functools.partial(initializer, shape, dtype=tf.float32),
+        initial_value=start,
         shape=shape,
         dtype=tf.float32,
         trainable=False,

@@ -21,7 +21,7 @@ Rate = float | Callable[[], Any]
 SlotFunction = Callable[[Any, list[str], list[Any]], dict[str, Any]]
 """Makes slots: called with the table's variable, the slots' names and their initializers."""
 
-KEEPING = frozenset({"slot_variable_creation_fn"})
+KEEPING = frozenset({"low_dimensional_packing_status", "slot_variable_creation_fn"})
 """Settings of how rows are kept: no number depends on them, and legacy optimizers have none."""
 
 
@@ -41,6 +41,9 @@ class Optimizer:
         multiply_weight_decay_factor_by_learning_rate: the factor is multiplied by the rate.
         clip_gradient_min, clip_gradient_max: limits of an accumulated gradient before it is
             used; need accumulation.
+        low_dimensional_packing_status: asks a TPU to pack rows of few columns closely. It then
+            updates the rows that share a chunk with a row of the batch as well, with a zero
+            gradient; on a host nothing changes.
         slot_variable_creation_fn: makes the variables of the slots, for instance with the
             `add_slot` of a Keras optimizer; None leaves it to the engine. Not called where no
             slots are needed.
@@ -57,6 +60,7 @@ class Optimizer:
     multiply_weight_decay_factor_by_learning_rate: bool = False
     clip_gradient_min: float | None = None
     clip_gradient_max: float | None = None
+    low_dimensional_packing_status: bool = False
     slot_variable_creation_fn: SlotFunction | None = None
 
     op_name: ClassVar[str]
@@ -86,6 +90,12 @@ class Optimizer:
         decay = self.weight_decay_factor
         self._require(
             "weight_decay_factor", decay is None or _is_finite(decay), "must be a finite number"
+        )
+        # Stock takes a bool; 0 and 1, the values of the proto's enum, are equal to one.
+        self._require(
+            "low_dimensional_packing_status",
+            self.low_dimensional_packing_status in (False, True),
+            "must be a bool",
         )
         function = self.slot_variable_creation_fn
         self._require(

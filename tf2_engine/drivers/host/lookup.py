@@ -15,9 +15,9 @@ def look_up(feature: FeaturePlan, table: Table, batch: Occurrences) -> Any:
     """Returns the activation of one feature on one core: [*output_shape, dim] float32.
 
     Cells without ids are zero. Each row is multiplied by its gain, then rows are summed: the
-    rounding order of the device. What counts as a row is up to the optimizer's `activation`.
+    rounding order of the device. What counts as a row is up to the table's `activation`.
     """
-    rows = feature.table.optimizer.activation(table.gather(PARAMETERS, batch.ids))
+    rows = feature.table.activation(table.gather(PARAMETERS, batch.ids))
     if batch.gain is not None:
         rows = batch.gain[:, None] * rows
     if batch.cell is not None:

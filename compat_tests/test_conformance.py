@@ -1,0 +1,358 @@
+"""The whole of a step wherever rows are: optimizers, inputs, hosts, cores and modes together.
+
+Other tests vary the settings of one part; here each part meets each. Oracle: the float64
+references.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.cases import Pair, Row, every, in_turn, pairs_of, pairwise
+from compat_tests.cases.optimizers import (
+    ACCUMULATION,
+    CASES,
+    COMBINERS,
+    KINDS,
+    MODES,
+    REFUSED,
+    ROWS,
+    OptimizerCase,
+    initial_weights,
+)
+from compat_tests.conftest import Array, Engine, Runner
+from compat_tests.references.inputs import Occurrence, dense, ragged, sparse
+from compat_tests.references.lookup import combine
+from compat_tests.references.tolerance import assert_close, lookup_scale
+from compat_tests.references.training import ReferenceTable, contributions
+from tf2_engine import OPTIMIZERS, EngineSpec, FeatureSpec, TableSpec
+
+PLACES = ("1x1", "1x2", "2x1 div", "2x1 mod", "2x2 div", "2x2 mod", "5x1 div", "5x1 mod")
+"""Hosts and cores of each, and which host holds which row."""
+INPUTS = ("dense", "sparse", "weighted sparse", "sequence", "ragged", "weighted ragged", "ragged 2")
+"""Kinds of inputs; "ragged 2" are sequences by an output shape of rank 2."""
+FACTORS: dict[str, tuple[Any, ...]] = {
+    "kind": KINDS,
+    "input": ("dense", "weighted sparse", "sequence", "weighted ragged", "ragged 2"),
+    "place": ("1x1", "1x2", "2x1 mod", "2x2 div", "5x1 div", "5x1 mod"),
+    "mode": MODES,
+    "accumulation": tuple(ACCUMULATION),
+    "combiner": COMBINERS,
+}
+"""What is paired with what in the quick tier; an engine takes a while to trace."""
+REFUSED_HERE: frozenset[Pair] = frozenset(
+    pair for pair in REFUSED if {factor for factor, _ in pair} <= set(FACTORS)
+)
+FULL_FACTORS = {"kind": KINDS, "input": INPUTS, "place": PLACES, "mode": MODES}
+"""What is combined with what in the full tier; the rest takes turns, and so do cases."""
+
+BATCH, LENGTH, STEPS = 3, 2, 3
+RATE = 0.125
+
+
+@dataclasses.dataclass(frozen=True)
+class Combination:
+    """A level of each factor, and a case of the kind."""
+
+    kind: str
+    input: str
+    place: str
+    mode: str
+    accumulation: str
+    combiner: str
+    optimizer: str
+
+    def __str__(self) -> str:
+        own = [self.optimizer, *dataclasses.astuple(self)[1:-1]]
+        return "-".join(str(level) for level in own)
+
+    @property
+    def case(self) -> OptimizerCase:
+        return CASES[self.optimizer]
+
+    @property
+    def hosts(self) -> int:
+        return int(self.place[0])
+
+    @property
+    def cores_per_host(self) -> int:
+        return int(self.place[2])
+
+    @property
+    def cores(self) -> int:
+        return self.hosts * self.cores_per_host
+
+    @property
+    def strategy(self) -> str:
+        return "mod" if self.place.endswith("mod") else "div"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the activation, without `dim`."""
+        return (BATCH, LENGTH) if self.input in ("sequence", "ragged 2") else (BATCH,)
+
+    def feature(self, name: str, table: str) -> FeatureSpec:
+        """Returns the feature that takes the kind of input."""
+        return FeatureSpec(
+            name,
+            table,
+            max_sequence_length=LENGTH if self.input == "sequence" else 0,
+            output_shape=self.shape if self.input == "ragged 2" else None,
+        )
+
+    def rate_at(self, step: int) -> float:
+        """Returns the learning rate: constant, or the number of the step where that is the rate."""
+        return float(step + 1) if self.case.rate_is_step else RATE
+
+
+def cases_of(row: Row) -> list[str]:
+    """Returns the cases of a kind that go with a row."""
+    accumulation = row["accumulation"]
+    return [
+        case.name
+        for case in CASES.values()
+        if case.kind == row["kind"] and accumulation in case.needs.get("accumulation", ACCUMULATION)
+    ]
+
+
+def accumulation_of(row: Row) -> list[str]:
+    """Returns how the kind of a row can accumulate."""
+    refused = {pair for pair in REFUSED_HERE if pair[0] == ("kind", row["kind"])}
+    return [
+        level for level in ACCUMULATION if ("accumulation", level) not in dict(refused).values()
+    ]
+
+
+def quick() -> list[Combination]:
+    """Returns few combinations that hold every pair of levels."""
+    rows = in_turn(pairwise(FACTORS, REFUSED_HERE), "optimizer", cases_of)
+    return [Combination(**row) for row in rows]
+
+
+def full() -> list[Combination]:
+    """Returns every combination of the full tier's factors."""
+    rows = in_turn(every(FULL_FACTORS), "accumulation", accumulation_of)
+    rows = in_turn(rows, "combiner", lambda _: COMBINERS)
+    return [Combination(**row) for row in in_turn(rows, "optimizer", cases_of)]
+
+
+Group = tuple[Combination, ...]
+
+
+def together(combinations: list[Combination], *also: str) -> Iterator[Any]:
+    """Yields test parameters: combinations that share an engine, a table each, and one's place."""
+
+    def key(one: Combination) -> tuple[Any, ...]:
+        return tuple(getattr(one, name) for name in ("mode", "place", *also))
+
+    for shared in sorted({key(one) for one in combinations}):
+        group = tuple(one for one in combinations if key(one) == shared)
+        for place, one in enumerate(group):
+            yield pytest.param(group, place, id=str(one))
+
+
+class Given(NamedTuple):
+    """One core's batch of a feature.
+
+    Attributes:
+        value: the tensor of ids.
+        weight: the tensor of weights, or None.
+        found: its occurrences, by the reference.
+        gradient: what comes back, [*shape, dim] float32.
+    """
+
+    value: Any
+    weight: Any
+    found: list[Occurrence]
+    gradient: Array
+
+
+def batch_of(one: Combination, chance: np.random.Generator, sign: Array) -> Given:
+    """Returns ids that repeat, some samples without any, and gradients of one sign a column."""
+    gradient = (chance.uniform(0.25, 1.0, (*one.shape, one.case.dim)) * sign).astype(np.float32)
+    lengths = [3, 0, 2][:BATCH]
+    if one.input == "dense":
+        ids = chance.integers(0, ROWS, BATCH)
+        return Given(tf.constant(ids), None, dense(ids), gradient)
+    splits = np.cumsum([0, *lengths])
+    ids = chance.integers(0, ROWS, splits[-1])
+    ids[1] = ids[0]
+    weights = chance.uniform(0.5, 2.0, len(ids)).astype(np.float32)
+    given = weights if one.input.startswith("weighted") else None
+    if "ragged" in one.input:
+        value = tf.RaggedTensor.from_row_splits(ids, splits)
+        found = ragged(splits, ids, given, num_cells=int(np.prod(one.shape)))
+        return Given(value, None if given is None else value.with_values(given), found, gradient)
+    places = np.array([[row, at] for row, count in enumerate(lengths) for at in range(count)])
+    shape = [BATCH, max(lengths)]
+    length = LENGTH if one.input == "sequence" else 0
+    return Given(
+        tf.SparseTensor(places, ids, shape),
+        None if given is None else tf.SparseTensor(places, given, shape),
+        sparse(places, ids, given, max_sequence_length=length),
+        gradient,
+    )
+
+
+def steps_of(one: Combination, place: int) -> list[list[Given]]:
+    """Returns for each step each core's batch."""
+    chance = np.random.default_rng([place, 7])
+    found = []
+    for _ in range(STEPS):
+        sign = chance.choice([-1.0, 1.0], one.case.dim)
+        found.append([batch_of(one, chance, sign) for _ in range(one.cores)])
+    return found
+
+
+class Record(NamedTuple):
+    """What an engine did: tables before the first step and after each; activations per core."""
+
+    tables: list[Mapping[str, Mapping[str, Array]]]
+    activations: list[list[Mapping[str, Array]]]
+
+
+@functools.lru_cache(maxsize=1)
+def train(group: Group) -> Record:
+    """Trains a table per combination in one engine."""
+    mode, hosts, cores = group[0].mode, group[0].hosts, group[0].cores
+    runner = Runner(mode, autograph=False)
+    with runner.scope():
+        step = tf.Variable(0.0, name="step")
+    engine = Engine(runner, spec_of(group, step), num_hosts=hosts, num_cores=cores)
+    engine.build_for([one.shape for one in group])
+    for place, one in enumerate(group):
+        engine.write(f"table{place}", initial_weights(one.case, place))
+
+    record = Record([engine.read()], [])
+    for number, batches in enumerate(
+        zip(*(steps_of(one, place) for place, one in enumerate(group)), strict=True)
+    ):
+        runner.write(step, float(number))
+        values, weights, gradients = (
+            [
+                {f"ids{place}": getattr(batch[core], name) for place, batch in enumerate(batches)}
+                for core in range(cores)
+            ]
+            for name in ("value", "weight", "gradient")
+        )
+        gradients = tf.nest.map_structure(tf.constant, gradients)
+        record.activations.append(engine.train(values, weights, gradients))
+        record.tables.append(engine.read())
+    return record
+
+
+def spec_of(group: Group, step: tf.Variable) -> EngineSpec:
+    """Returns a table with a feature for each combination."""
+    tables = tuple(
+        TableSpec(
+            f"table{place}",
+            ROWS,
+            one.case.dim,
+            one.combiner,
+            OPTIMIZERS[one.kind](
+                learning_rate=(lambda: step + 1.0) if one.case.rate_is_step else RATE,
+                **one.case.settings,
+                **ACCUMULATION[one.accumulation],
+            ),
+        )
+        for place, one in enumerate(group)
+    )
+    features = tuple(one.feature(f"ids{place}", f"table{place}") for place, one in enumerate(group))
+    return EngineSpec(tables, features, partition_strategy=group[0].strategy)
+
+
+@pytest.mark.parametrize("group, place", together(quick()))
+def test_steps_follow_the_reference(group: Group, place: int) -> None:
+    """Activations, rows and slots are the reference's after each of three steps."""
+    check(group, place)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("group, place", together(full(), "kind"))
+def test_steps_follow_the_reference_in_every_combination(group: Group, place: int) -> None:
+    """The same holds for every combination, not just for every pair."""
+    check(group, place)
+
+
+def check(group: Group, place: int) -> None:
+    """Compares one table with the reference, which starts anew from its rows before each step."""
+    record, one = train(group), group[place]
+    case = one.case
+    for number, cores in enumerate(steps_of(one, place)):
+        where = f"{one}, step {number}"
+        before, after = (record.tables[at][f"table{place}"] for at in (number, number + 1))
+        rows = before["parameters"].astype(np.float64)
+        if case.power_of is not None:
+            rows = (rows / case.power_of[0]) ** case.power_of[1]
+        batch = []
+        for core, given in enumerate(cores):
+            expected, gains = combine(rows, given.found, int(np.prod(one.shape)), one.combiner)
+            actual = record.activations[number][core][f"ids{place}"]
+            assert actual.shape == (*one.shape, case.dim), where
+            assert_close(
+                expected,
+                actual.reshape(expected.shape),
+                n_terms=3,
+                steps=0 if case.power_of is None else 1,
+                scale=lookup_scale(rows, given.found, gains),
+                where=f"{where}, activations of core {core}",
+            )
+            batch += contributions(core, 0, given.found, gains)
+        slots = {kind: values for kind, values in before.items() if kind != "parameters"}
+        table = ReferenceTable(
+            before["parameters"],
+            case.reference,
+            case.reference_settings,
+            ACCUMULATION[one.accumulation],
+            slots=slots,
+        )
+        gradients = {
+            (core, 0): given.gradient.reshape(-1, case.dim) for core, given in enumerate(cores)
+        }
+        table.apply(
+            batch,
+            gradients,
+            one.rate_at(number),
+            num_cores=one.cores,
+            cores_per_host=one.cores_per_host,
+            sharding=one.strategy,
+        )
+        for kind, values in {"weights": table.weights, **table.slots}.items():
+            assert_close(
+                values,
+                after["parameters" if kind == "weights" else kind],
+                n_terms=table.n_terms,
+                steps=table.updates,
+                scale=table.scales[kind],
+                where=f"{where}, {kind}",
+            )
+
+
+def test_the_quick_tier_holds_every_pair() -> None:
+    """Each pair of levels is there, unless it is refused; the full tier has every product."""
+    wanted = {
+        ((one, level), (other, other_level))
+        for one, other in itertools.combinations(FACTORS, 2)
+        for level in FACTORS[one]
+        for other_level in FACTORS[other]
+    }
+    rows = [{factor: getattr(row, factor) for factor in FACTORS} for row in quick()]
+    assert {pair for row in rows for pair in pairs_of(row)} == wanted - REFUSED_HERE
+
+    product = set(itertools.product(*FULL_FACTORS.values()))
+    whole = [tuple(getattr(row, factor) for factor in FULL_FACTORS) for row in full()]
+    assert len(whole) == len(product)
+    assert set(whole) == product
+
+
+def test_refused_pairs_are_refused_by_kinds() -> None:
+    """Nothing is left out here but optimizers that have no sums per core."""
+    assert all({factor for factor, _ in pair} == {"kind", "accumulation"} for pair in REFUSED_HERE)

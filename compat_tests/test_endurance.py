@@ -1,0 +1,108 @@
+"""Many steps: no new trace for a new length, and no memory that grows."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf2_engine import Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
+
+ROWS, DIM, BATCH, LONGEST = 1000, 16, 32, 40
+STEPS, WARM_UP = 5000, 1000
+MEMORY = 16 * 2**20
+"""What may be added after the warm-up, in bytes. A single batch that is kept, or an op that is
+added, each step takes more: the ids, cells and gains of a batch are 32 kB on average."""
+
+SPEC = EngineSpec(
+    (
+        TableSpec("users", ROWS, DIM, "mean", Adagrad(0.1)),
+        TableSpec("items", ROWS, DIM, "sqrtn", Adagrad(0.1)),
+    ),
+    (
+        FeatureSpec("sparse", "users"),
+        FeatureSpec("sequence", "users", max_sequence_length=5),
+        FeatureSpec("ragged", "items"),
+        FeatureSpec("ragged_sequence", "items", max_sequence_length=5),
+        FeatureSpec("open", "items", output_shape=(BATCH, 2)),
+    ),
+)
+
+
+def a_batch(chance: np.random.Generator, most: int) -> dict[str, Any]:
+    """Returns a batch whose samples have up to so many ids; some have none."""
+    batch: dict[str, Any] = {}
+    for name in ("sparse", "sequence", "ragged", "ragged_sequence", "open"):
+        rows = BATCH if name != "open" else (BATCH, 2 * BATCH)[int(chance.integers(2))]
+        lengths = chance.integers(0, most + 1, rows)
+        ids = tf.constant(chance.integers(0, ROWS, lengths.sum()), tf.int64)
+        ragged = tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
+        batch[name] = ragged.to_sparse() if name in ("sparse", "sequence") else ragged
+    return batch
+
+
+def signature() -> dict[str, Any]:
+    """Returns what all batches have in common."""
+    sparse = tf.SparseTensorSpec([BATCH, None], tf.int64)
+    ragged = tf.RaggedTensorSpec([BATCH, None], tf.int64)
+    open_rows = tf.RaggedTensorSpec([None, None], tf.int64)
+    return {
+        "sparse": sparse,
+        "sequence": sparse,
+        "ragged": ragged,
+        "ragged_sequence": ragged,
+        "open": open_rows,
+    }
+
+
+class Model:
+    """An engine in a training loop.
+
+    Attributes:
+        traces: how often its step was traced.
+    """
+
+    def __init__(self) -> None:
+        self.engine = TPUEmbedding(SPEC)
+        self.traces = 0
+        self.step: Callable[[Any], Any] = tf.function(self._step, input_signature=[signature()])
+
+    def _step(self, features: Any) -> Any:
+        self.traces += 1
+        self.engine.enqueue(features)
+        activations = self.engine.dequeue()
+        self.engine.apply_gradients(tf.nest.map_structure(lambda value: 0.01 * value, activations))
+        return tf.add_n([tf.reduce_sum(value) for value in activations.values()])
+
+
+def memory() -> int:
+    """Returns the bytes that the process holds."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def test_new_lengths_are_no_new_trace() -> None:
+    """Fifty batches of every length, the empty one among them, are one trace."""
+    chance, model = np.random.default_rng(0), Model()
+    for number in range(50):
+        model.step(a_batch(chance, number % LONGEST))
+    assert model.traces == 1
+
+
+@pytest.mark.full
+def test_five_thousand_steps() -> None:
+    """Over 5,000 steps of changing lengths there is one trace, and memory stays where it was."""
+    chance, model = np.random.default_rng(0), Model()
+    held = []
+    for number in range(STEPS):
+        total = model.step(a_batch(chance, int(chance.integers(0, LONGEST))))
+        assert np.isfinite(total), f"step {number}"
+        if number + 1 >= WARM_UP and (number + 1) % 500 == 0:
+            held.append(memory())
+    assert model.traces == 1
+    growth = held[-1] - held[0]
+    assert growth < MEMORY, f"{growth / 2**20:.1f} MiB more after step {WARM_UP}: {held}"

@@ -1,0 +1,217 @@
+"""Tables with fewer rows than there are hosts: training, lookups, serving and checkpoints."""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.cases.optimizers import MODES
+from compat_tests.conftest import Array, Engine, Runner
+from compat_tests.references.inputs import dense
+from compat_tests.references.lookup import combine
+from compat_tests.references.tolerance import assert_close, lookup_scale
+from compat_tests.references.training import ReferenceTable, contributions
+from tf2_engine import Adagrad, Adam, EngineSpec, FeatureSpec, TableSpec, errors
+from tf2_engine.serving import cpu_embedding_lookup
+
+DIM, BATCH, STEPS = 2, 3, 3
+VOCABULARIES = (1, 2)
+HOSTS = (3, 5)
+STRATEGIES = ("div", "mod")
+SMALL = [
+    pytest.param(
+        mode, *place, id="-".join(map(str, (mode, *place))), marks=() if quick else pytest.mark.full
+    )
+    for turn, place in enumerate(itertools.product(VOCABULARIES, HOSTS, STRATEGIES))
+    for number, mode in enumerate(MODES)
+    for quick in [mode == "eager" or turn % 4 == number]
+]
+
+KINDS: tuple[tuple[str, Any, dict[str, Any], dict[str, Any]], ...] = (
+    ("Adagrad", Adagrad(0.5), {"initial_accumulator_value": 0.1}, {}),
+    (
+        "Adagrad",
+        Adagrad(0.5, use_gradient_accumulation=False),
+        {"initial_accumulator_value": 0.1},
+        {"use_gradient_accumulation": False},
+    ),
+    (
+        "Adam",
+        Adam(0.5, epsilon=0.01, lazy_adam=False),
+        {
+            "beta_1": 0.9,
+            "beta_2": 0.999,
+            "epsilon": 0.01,
+            "lazy_adam": False,
+            "sum_inside_sqrt": True,
+        },
+        {},
+    ),
+)
+"""Kinds of updates: row by row, core by core, and of all rows."""
+
+
+def engine_with(
+    rows: int, hosts: int, strategy: str, mode: str = "eager", out_of_range: str = "error"
+) -> Engine:
+    """Returns a built engine with a core per host and a table per kind of update."""
+    spec = EngineSpec(
+        tuple(
+            TableSpec(f"table{place}", rows, DIM, "sum", optimizer)
+            for place, (_, optimizer, _, _) in enumerate(KINDS)
+        ),
+        tuple(FeatureSpec(f"ids{place}", f"table{place}") for place in range(len(KINDS))),
+        partition_strategy=strategy,
+        out_of_range_ids=out_of_range,
+    )
+    engine = Engine(Runner(mode, autograph=False), spec, num_hosts=hosts, num_cores=hosts)
+    engine.build_for([(BATCH,)] * len(KINDS))
+    return engine
+
+
+def first_weights(rows: int, hosts: int) -> Array:
+    """Returns [rows, dim], made up with a row for every host."""
+    return np.random.default_rng(rows).uniform(-1, 1, (max(rows, hosts), DIM)).astype(np.float32)
+
+
+@pytest.mark.parametrize("mode, rows, hosts, strategy", SMALL)
+def test_steps_follow_the_reference(mode: str, rows: int, hosts: int, strategy: str) -> None:
+    """Activations, rows and slots are the reference's over three steps of every kind of update."""
+    engine = engine_with(rows, hosts, strategy, mode)
+    weights = first_weights(rows, hosts)
+    expected = []
+    for place, (name, _, settings, common) in enumerate(KINDS):
+        engine.write(f"table{place}", weights)
+        expected.append(ReferenceTable(weights, name, settings, common))
+
+    chance = np.random.default_rng(hosts)
+    for number in range(STEPS):
+        ids = chance.integers(0, rows, (hosts, BATCH))
+        gradients = chance.uniform(0.25, 1.0, (hosts, BATCH, DIM)).astype(np.float32)
+        before = engine.read()
+        found = engine.train(
+            [{f"ids{place}": tf.constant(row) for place in range(len(KINDS))} for row in ids],
+            None,
+            [
+                {f"ids{place}": tf.constant(part) for place in range(len(KINDS))}
+                for part in gradients
+            ],
+        )
+        after = engine.read()
+        for place, (table, (name, _, _, common)) in enumerate(zip(expected, KINDS, strict=True)):
+            where = f"{name} {common}, {mode}, {rows} rows, {hosts} hosts, {strategy}, {number}"
+            batch = []
+            for core, row in enumerate(ids):
+                occurrences = dense(row)
+                held = before[f"table{place}"]["parameters"]
+                activation, gains = combine(held, occurrences, BATCH, "sum")
+                assert_close(
+                    activation,
+                    found[core][f"ids{place}"],
+                    n_terms=1,
+                    steps=0,
+                    scale=lookup_scale(held, occurrences, gains),
+                    where=f"{where}, activations of core {core}",
+                )
+                batch += contributions(core, 0, occurrences, gains)
+            table.apply(
+                batch,
+                {(core, 0): part for core, part in enumerate(gradients)},
+                0.5,
+                num_cores=hosts,
+                cores_per_host=1,
+                sharding=strategy,
+            )
+            for kind, values in {"weights": table.weights, **table.slots}.items():
+                actual = after[f"table{place}"]["parameters" if kind == "weights" else kind]
+                assert_close(
+                    values[:rows],
+                    actual[:rows],
+                    n_terms=table.n_terms,
+                    steps=table.updates,
+                    scale=table.scales[kind],
+                    where=f"{where}, {kind}",
+                )
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("rows", VOCABULARIES)
+def test_the_rows_of_the_padding_are_nobodys(rows: int, strategy: str) -> None:
+    """An id beyond the vocabulary is refused, or dropped, though its host has a row for it."""
+    batch = [{f"ids{place}": tf.constant([0, rows, 0]) for place in range(len(KINDS))}] * 5
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"rows 0 to {rows - 1}"):
+        engine_with(rows, 5, strategy).look_up(batch)
+
+    engine = engine_with(rows, 5, strategy, out_of_range="drop")
+    for core in engine.look_up(batch):
+        assert core["ids0"][1].tolist() == [0.0, 0.0]
+        assert np.abs(core["ids0"][0]).max() > 0
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("hosts", HOSTS)
+@pytest.mark.parametrize("rows", VOCABULARIES)
+def test_serving_reads_the_same_rows(rows: int, hosts: int, strategy: str) -> None:
+    """A lookup for serving over the shards gives each id the row that was written for it."""
+    engine = engine_with(rows, hosts, strategy)
+    weights = first_weights(rows, hosts)
+    engine.write("table0", weights)
+    spec = EngineSpec(
+        (TableSpec("table0", rows, DIM, "sum", Adagrad(0.5)),),
+        (FeatureSpec("ids0", "table0"),),
+        partition_strategy=strategy,
+    )
+
+    for tables in (engine.embedding.tables, engine.embedding.embedding_tables):
+        found = cpu_embedding_lookup({"ids0": tf.range(rows)}, None, tables, spec)
+        np.testing.assert_array_equal(found["ids0"], weights[:rows])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"rows 0 to {rows - 1}"):
+        cpu_embedding_lookup({"ids0": tf.constant([rows])}, None, tables, spec)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("rows", VOCABULARIES)
+def test_checkpoints_hold_the_vocabulary(rows: int, strategy: str, tmp_path: pathlib.Path) -> None:
+    """Of five hosts a checkpoint holds the rows there are, slots too; any other placement reads it.
+
+    Saving and restoring is the identity.
+    """
+    engine = engine_with(rows, 5, strategy)
+    weights = first_weights(rows, 5)
+    for place in range(len(KINDS)):
+        engine.write(f"table{place}", weights + place)
+    batch = [{f"ids{place}": tf.constant([0, rows - 1, 0]) for place in range(len(KINDS))}] * 5
+    gradient = [{f"ids{place}": tf.ones([BATCH, DIM]) for place in range(len(KINDS))}] * 5
+    engine.train(batch, None, gradient)
+    held = engine.read()
+    path = tf.train.Checkpoint(embedding=engine.embedding).write(str(tmp_path / "few"))
+
+    shapes = {
+        key: shape
+        for key, shape in tf.train.load_checkpoint(path).get_variable_to_shape_map().items()
+        if key.endswith("VARIABLE_VALUE") and "table" in key
+    }
+    assert len(shapes) == 2 + 2 + 3
+    assert all(shape == [rows, DIM] for shape in shapes.values())
+    for hosts, other_strategy in itertools.product((1, 3, 5), STRATEGIES):
+        other = engine_with(rows, hosts, other_strategy)
+        tf.train.Checkpoint(embedding=other.embedding).read(path).assert_consumed()
+        for table, kinds in other.read().items():
+            for kind, values in kinds.items():
+                np.testing.assert_array_equal(
+                    values[:rows], held[table][kind][:rows], f"{table}, {kind}, {hosts} hosts"
+                )
+
+
+def test_fewer_shards_than_hosts_are_refused_for_serving() -> None:
+    """Shards that do not hold the vocabulary are named with what is expected."""
+    spec = EngineSpec(
+        (TableSpec("table", 2, DIM, "sum", Adagrad(0.5)),), (FeatureSpec("ids", "table"),)
+    )
+    with pytest.raises(errors.InvalidInput, match=r"Feature 'ids' \(table 'table'\).*expected"):
+        cpu_embedding_lookup({"ids": tf.constant([0])}, None, {"table": [tf.zeros([1, DIM])]}, spec)

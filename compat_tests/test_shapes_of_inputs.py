@@ -1,0 +1,350 @@
+"""Ragged rows and the shape of an activation; ids of many dimensions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.conftest import Array
+from compat_tests.references.inputs import Occurrence, dense, ragged
+from compat_tests.references.lookup import combine
+from compat_tests.references.tolerance import assert_close, lookup_scale
+from compat_tests.references.training import ReferenceTable, contributions
+from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
+
+emb = tf.tpu.experimental.embedding
+
+ROWS, DIM = 12, 3
+FIRST = np.random.default_rng(8).uniform(-1, 1, (ROWS, DIM)).astype(np.float32)
+
+
+def first_rows(shape: Any, dtype: Any = tf.float32) -> tf.Tensor:
+    """Is the initializer of every table."""
+    return tf.constant(FIRST, dtype, shape)
+
+
+def engine_of(shape: Any, combiner: str = "mean", length: int = 0, **options: Any) -> TPUEmbedding:
+    """Returns an engine of one feature with an output shape of its own."""
+    spec = EngineSpec(
+        (TableSpec("table", ROWS, DIM, combiner, SGD(1.0), first_rows),),
+        (FeatureSpec("ids", "table", length, shape),),
+    )
+    return TPUEmbedding(spec, **options)
+
+
+class Ragged(NamedTuple):
+    """A ragged batch: how long its rows are, and the ids and weights in them."""
+
+    lengths: Sequence[int]
+
+    @property
+    def splits(self) -> Any:
+        return np.cumsum([0, *self.lengths])
+
+    @property
+    def ids(self) -> Any:
+        return np.random.default_rng(len(self.lengths)).integers(0, ROWS, sum(self.lengths))
+
+    @property
+    def weights(self) -> Any:
+        chance = np.random.default_rng(sum(self.lengths))
+        return chance.uniform(0.5, 2.0, sum(self.lengths)).astype(np.float32)
+
+
+def run_step(
+    engine: TPUEmbedding, how: str, batch: Ragged, gradient: Array, weighted: bool
+) -> Array:
+    """Runs a step; returns the activation.
+
+    Args:
+        how: "eager"; "function", which knows the number of rows; "open function" and "open graph",
+            which do not.
+    """
+
+    def step(ids: Any, splits: Any, weights: Any) -> Any:
+        tensor = tf.RaggedTensor.from_row_splits(ids, splits, validate=False)
+        weight = tensor.with_values(weights) if weighted else None
+        engine.enqueue({"ids": tensor}, {"ids": weight})
+        activation = engine.dequeue()["ids"]
+        with tf.control_dependencies([] if tf.executing_eagerly() else [activation]):
+            sent = tf.identity(gradient)
+        done = engine.apply_gradients({"ids": sent})
+        return activation, done
+
+    given = [tf.constant(batch.ids), tf.constant(batch.splits, tf.int64), batch.weights]
+    if how == "eager":
+        return step(*given)[0].numpy()
+    known = len(batch.splits) if how == "function" else None
+    signature = [
+        tf.TensorSpec([None], tf.int64),
+        tf.TensorSpec([known], tf.int64),
+        tf.TensorSpec([None], tf.float32),
+    ]
+    if how != "open graph":
+        return tf.function(step, input_signature=signature)(*given)[0].numpy()
+    placeholders = [tf.compat.v1.placeholder(one.dtype, one.shape) for one in signature]
+    fetches = step(*placeholders)
+    with tf.compat.v1.Session() as session:
+        session.run(tf.compat.v1.global_variables_initializer())
+        feeds = dict(zip(placeholders, (batch.ids, batch.splits, batch.weights), strict=True))
+        activation = session.run(fetches, feeds)[0]
+        (shard,) = engine.tables["table"].variables["parameters"]
+        AFTER[:] = [session.run(shard)]
+        return activation
+
+
+AFTER: list[Array] = []
+"""The rows after a step in a graph, which end with its session."""
+
+SHAPES = ((2, 3), (2, 3, 1), (1, 6), (6, 1))
+BATCHES = {
+    # Six activations: one per row, two, three, or all six.
+    6: Ragged([2, 0, 3, 1, 1, 0]),
+    3: Ragged([1, 4, 0]),
+    2: Ragged([2, 5]),
+    1: Ragged([8]),
+}
+HOW = ("eager", "function", "open function", "open graph")
+EVERY = [
+    pytest.param(
+        *place,
+        id="-".join(map(str, place)),
+        marks=() if place[0] == (2, 3) or place[3] == "eager" else pytest.mark.full,
+    )
+    for place in itertools.product(SHAPES, (False, True), BATCHES, HOW)
+]
+"""The quick tier has one shape with everything, and of the others the eager steps."""
+
+
+@pytest.mark.parametrize("shape, weighted, number, how", EVERY)
+def test_ragged_rows_fill_an_activation(
+    shape: tuple[int, ...], weighted: bool, number: int, how: str
+) -> None:
+    """As many rows as activations are combined; a divisor of them are sequences, cut and padded.
+
+    Forwards and backwards, whether or not the number of rows is known when a graph is made.
+    """
+    combiner = ("sum", "mean", "sqrtn")[(len(shape) + number) % 3]
+    batch, where = BATCHES[number], f"{number} rows into {shape}, {combiner}, {how}"
+    gradient = np.random.default_rng(1).uniform(0.25, 1, (*shape, DIM)).astype(np.float32)
+    with tf.Graph().as_default() if how == "open graph" else tf.init_scope():
+        engine = engine_of(shape, combiner)
+        activation = run_step(engine, how, batch, gradient, weighted)
+
+    weights = batch.weights if weighted else None
+    found = ragged(batch.splits, batch.ids, weights, num_cells=6)
+    assert_step(engine, how, combiner, found, activation, gradient, where)
+
+
+def assert_step(
+    engine: TPUEmbedding,
+    how: str,
+    combiner: str,
+    found: list[Occurrence],
+    activation: Array,
+    gradient: Array,
+    where: str,
+) -> None:
+    """Compares an activation, and the table after a step of SGD at a rate of 1."""
+    cells = math.prod(gradient.shape[:-1])
+    expected, gains = combine(FIRST, found, cells, combiner)
+    assert activation.shape == gradient.shape, where
+    assert_close(
+        expected,
+        activation.reshape(-1, DIM),
+        n_terms=8,
+        steps=0,
+        scale=lookup_scale(FIRST, found, gains),
+        where=where,
+    )
+    table = ReferenceTable(FIRST, "SGD", {})
+    table.apply(contributions(0, 0, found, gains), {(0, 0): gradient.reshape(-1, DIM)}, 1.0)
+    rows = AFTER[0] if how == "open graph" else engine.embedding_tables["table"].numpy()
+    assert_close(
+        table.weights,
+        rows,
+        n_terms=table.n_terms,
+        steps=1,
+        scale=table.scales["weights"] + sum(gains),
+        where=f"{where}, rows",
+    )
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("lengths", [[1] * 4, [1] * 5, [0] * 12, []], ids=len)
+def test_other_numbers_of_rows_are_refused(lengths: list[int], how: str) -> None:
+    """Four or twelve rows do not fill 2 x 3: the message names the feature, the rows and the shape.
+
+    Where the rows are known it is a ValueError at once, otherwise the step fails.
+    """
+    late = how.startswith("open")
+    expected = tf.errors.InvalidArgumentError if late else errors.InvalidInput
+    gradient = np.ones((2, 3, DIM), np.float32)
+    with tf.Graph().as_default() if how == "open graph" else tf.init_scope():
+        engine = engine_of((2, 3))
+        engine.build()
+        with pytest.raises(expected) as caught:
+            run_step(engine, how, Ragged(lengths), gradient, False)
+
+    message = unescaped(caught.value)
+    for part in ("Feature 'ids' (table 'table'): ", "ragged rows fit neither 6", "(2, 3)"):
+        assert part in message
+    assert str(len(lengths)) in message.split("(table 'table'): ")[1].split("ragged rows")[0]
+    assert isinstance(caught.value, ValueError) or late
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("rows", [2, 3])
+def test_one_dimension_takes_its_own_number_of_rows(rows: int, how: str) -> None:
+    """Into (6,) go six rows: two or three are a batch of the wrong size, not sequences."""
+    gradient = np.ones((6, DIM), np.float32)
+    with tf.Graph().as_default() if how == "open graph" else tf.init_scope():
+        engine = engine_of((6,))
+        engine.build()
+        refused = (errors.InvalidInput, tf.errors.InvalidArgumentError)
+        with pytest.raises(refused, match="built for") as caught:
+            run_step(engine, how, Ragged([1] * rows), gradient, False)
+    assert "Feature 'ids'" in unescaped(caught.value)
+
+
+def unescaped(error: BaseException) -> str:
+    """Returns the message of an error; that of a failed step has its quotes escaped."""
+    return str(error).replace("\\", "")
+
+
+def test_a_sequence_keeps_its_batch_size() -> None:
+    """By `max_sequence_length` 2 x 3 activations take two rows, also if the number is open."""
+    engine = engine_of(None, length=3)
+    engine.build_for([(2, 3)])
+    gradient = np.ones((2, 3, DIM), np.float32)
+    run_step(engine, "open function", Ragged([1, 4]), gradient, False)
+    for rows in (1, 3, 6):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="built for 2 samples"):
+            run_step(engine, "open function", Ragged([1] * rows), gradient, False)
+
+
+def test_stocks_config_means_the_same() -> None:
+    """A FeatureConfig with an output shape of rank 2 takes rows by both readings, in one engine."""
+    config = {
+        "a": emb.FeatureConfig(
+            emb.TableConfig(ROWS, DIM, first_rows, combiner="sum"), output_shape=[2, 3]
+        )
+    }
+    engine = TPUEmbedding(config, SGD(1.0))
+    for number in (6, 2, 3):
+        batch = BATCHES[number]
+        tensor = tf.RaggedTensor.from_row_splits(batch.ids, batch.splits)
+        engine.enqueue({"a": tensor}, training=False)
+        found = ragged(batch.splits, batch.ids, num_cells=6)
+        expected, gains = combine(FIRST, found, 6, "sum")
+        assert_close(
+            expected,
+            engine.dequeue()["a"].numpy().reshape(6, DIM),
+            n_terms=3,
+            steps=0,
+            scale=lookup_scale(FIRST, found, gains),
+            where=f"{number} rows",
+        )
+
+
+def test_ragged_ids_have_rank_two() -> None:
+    """Ragged in two dimensions, or with more after the ragged one, is refused as in stock."""
+    for value in (
+        tf.ragged.constant([[[1], [2]], [], [[3]]]),
+        tf.RaggedTensor.from_row_lengths(tf.ones([3, 2], tf.int64), [2, 1]),
+    ):
+        with pytest.raises(errors.InvalidInput, match=r"Feature 'ids': a ragged tensor.*rank 2"):
+            engine_of(None).enqueue({"ids": value})
+
+
+# Dense and sparse ids of three dimensions and more.
+
+
+def sparse_of_rank(shape: tuple[int, ...]) -> tuple[Any, list[Occurrence]]:
+    """Returns a sparse tensor with two ids in some cells, one in others, and its occurrences."""
+    places, ids, found = [], [], []
+    for cell, place in enumerate(itertools.product(*map(range, shape[:-1]))):
+        for which in range(cell % 3):
+            places.append([*place, which])
+            ids.append((5 * cell + which) % ROWS)
+            found.append(Occurrence(cell, ids[-1], 1.0))
+    return tf.SparseTensor(places, tf.constant(ids, tf.int64), shape), found
+
+
+def dense_of_rank(shape: tuple[int, ...]) -> tuple[Any, list[Occurrence]]:
+    """Returns ids of a shape that ends in 1, and their occurrences."""
+    ids = np.arange(math.prod(shape)).reshape(shape) % ROWS
+    return tf.constant(ids, tf.int64), dense(ids)
+
+
+MANY: dict[str, Callable[[], tuple[Any, list[Occurrence], tuple[int, ...]]]] = {
+    "dense, rank 3": lambda: (*dense_of_rank((2, 3, 1)), (2, 3)),
+    "dense, rank 4": lambda: (*dense_of_rank((2, 3, 2, 1)), (2, 3, 2)),
+    "dense, rank 5": lambda: (*dense_of_rank((1, 2, 2, 2, 1)), (1, 2, 2, 2)),
+    "sparse, rank 3": lambda: (*sparse_of_rank((2, 3, 4)), (2, 3)),
+    "sparse, rank 4": lambda: (*sparse_of_rank((2, 3, 2, 4)), (2, 3, 2)),
+    "sparse, rank 5": lambda: (*sparse_of_rank((1, 2, 2, 2, 4)), (1, 2, 2, 2)),
+}
+
+
+@pytest.mark.parametrize("declared", [False, True], ids=["found", "declared"])
+@pytest.mark.parametrize("in_function", [False, True], ids=["eager", "function"])
+@pytest.mark.parametrize("kind", MANY)
+def test_ids_of_many_dimensions(kind: str, in_function: bool, declared: bool) -> None:
+    """The activation has the dimensions of the ids but the last; numbers are the reference's."""
+    value, found, shape = MANY[kind]()
+    gradient = np.random.default_rng(2).uniform(0.25, 1, (*shape, DIM)).astype(np.float32)
+    engine = engine_of(shape if declared else None, "sqrtn")
+
+    def step(ids: Any) -> Any:
+        engine.enqueue({"ids": ids})
+        activation = engine.dequeue()["ids"]
+        engine.apply_gradients({"ids": tf.constant(gradient)})
+        return activation
+
+    activation = (tf.function(step) if in_function else step)(value).numpy()
+
+    assert_step(engine, "eager", "sqrtn", found, activation, gradient, f"{kind}, {in_function}")
+    with pytest.raises(errors.InvalidInput, match="Feature 'ids'"):
+        engine.enqueue({"ids": tf.ones([1, 1, 1, 1, 1, 1], tf.int64)})
+
+
+def test_shapes_need_not_be_verified() -> None:
+    """With verify_output_shapes=False ids of another shape fill the activation in their order.
+
+    With it they are refused; and as many as there are activations they must be in any case.
+    """
+    square = tf.constant([[[3], [1]], [[4], [1]]], tf.int64)
+    checked, unchecked = (engine_of(None, verify_output_shapes=value) for value in (True, False))
+    for engine in (checked, unchecked):
+        engine.build_for([(4,)])
+
+    with pytest.raises(errors.InvalidInput, match=r"'ids'.*\(4,\).*\(2, 2\)"):
+        checked.enqueue({"ids": square})
+    unchecked.enqueue({"ids": square}, training=False)
+    np.testing.assert_array_equal(unchecked.dequeue()["ids"], FIRST[[3, 1, 4, 1]])
+    with pytest.raises(errors.InvalidInput, match=r"Feature 'ids'.*6 dense ids do not fill"):
+        unchecked.enqueue({"ids": tf.ones([2, 3, 1], tf.int64)})
+
+
+def test_shapes_that_are_not_verified_are_not_learnt() -> None:
+    """With verify_output_shapes=False a first batch does not build the engine."""
+    with pytest.raises(errors.InvalidSpec, match=r"verify_output_shapes=False.*`build`"):
+        engine_of(None, verify_output_shapes=False).enqueue({"ids": tf.constant([1])})
+
+
+def test_the_switch_may_be_set_later() -> None:
+    """`verify_output_shapes` is an attribute, and what it says when a batch comes holds."""
+    engine = engine_of(None)
+    engine.build_for([(4,)])
+    engine.verify_output_shapes = False
+    engine.enqueue({"ids": tf.ones([2, 2, 1], tf.int64)})
+    engine.verify_output_shapes = True
+    with pytest.raises(errors.InvalidInput, match="keep their shape"):
+        engine.enqueue({"ids": tf.ones([2, 2, 1], tf.int64)})

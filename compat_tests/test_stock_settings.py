@@ -1,0 +1,149 @@
+"""No setting of stock's configuration objects is dropped: each is read, or refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tf2_engine import OPTIMIZERS, SGD, Adagrad, TPUEmbedding, errors
+from tf2_engine.specs import read_optimizer
+
+emb = tf.tpu.experimental.embedding
+
+TABLE = {
+    "vocabulary_size",
+    "dim",
+    "initializer",
+    "optimizer",
+    "combiner",
+    "name",
+    "quantization_config",
+    "layout",
+    "dtype",
+}
+FEATURE = {
+    "table",
+    "max_sequence_length",
+    "output_shape",
+    "name",
+    # Of serving alone: what `cpu_embedding_lookup` does with it is in test_serving.py.
+    "validate_weights_and_indices",
+}
+RENAMED = {"clipvalue": ("clip_gradient_min", "clip_gradient_max")}
+NEWER = {"layout", "dtype"}
+"""What TensorFlow 2.15 does not have."""
+
+
+def engine_of(table: Any) -> TPUEmbedding:
+    """Returns an engine of one feature."""
+    return TPUEmbedding({"a": emb.FeatureConfig(table)}, SGD(0.1))
+
+
+def test_every_attribute_of_the_configs_is_known() -> None:
+    """A TensorFlow that adds a setting to a config fails here, not in training."""
+    table = emb.TableConfig(3, 2)
+
+    assert set(vars(table)) in (TABLE, TABLE - NEWER)
+    assert set(vars(emb.FeatureConfig(table))) == FEATURE
+
+
+@pytest.mark.parametrize("name", sorted(set(OPTIMIZERS) & set(dir(emb))))
+def test_every_attribute_of_the_optimizers_is_known(name: str) -> None:
+    """Each attribute of stock's optimizer is a field of ours."""
+    stock = getattr(emb, name)(learning_rate=0.5)
+    fields = {field.name for field in dataclasses.fields(OPTIMIZERS[name])}
+    read = fields | set(RENAMED) | {"slot_variable_creation_fn"}
+
+    assert set(vars(stock)) - read == set()
+    assert all(set(ours) <= fields for ours in RENAMED.values())
+
+
+def newer(**settings: Any) -> Any:
+    """Returns a TableConfig as newer versions have it, on any version."""
+    own = vars(emb.TableConfig(3, 2, name="table"))
+    return types.SimpleNamespace(**{**own, "layout": None, "dtype": tf.float32, **settings})
+
+
+def feature_of(table: Any) -> Any:
+    """Returns a FeatureConfig of a table that stock's own does not take."""
+    feature = emb.FeatureConfig(emb.TableConfig(3, 2))
+    feature.table = table
+    return {"a": feature}
+
+
+@pytest.mark.parametrize(
+    "setting, value, message",
+    [
+        ("layout", "somewhere", "Table 'table': `layout`='somewhere' is for SparseCores only.*out"),
+        ("dtype", tf.int32, "Table 'table': `dtype`=tf.int32 is for SparseCores only.*float32"),
+        ("combiner", lambda rows: rows, "Table 'table': `combiner` must be one of sum, mean"),
+    ],
+)
+def test_what_is_for_sparse_cores_is_refused(setting: str, value: Any, message: str) -> None:
+    """Settings of newer TableConfigs that cannot be honoured are named, with table and value."""
+    with pytest.raises(errors.InvalidSpec, match=message):
+        TPUEmbedding(feature_of(newer(**{setting: value})), SGD(0.1))
+
+
+def test_newer_configs_are_taken() -> None:
+    """A newer TableConfig with nothing but neutral settings works."""
+    TPUEmbedding(feature_of(newer()), SGD(0.1)).build_for([(2,)])
+
+
+def test_newer_initializers_are_taken() -> None:
+    """An initializer with the signature of RowIdInitializer, of TF 2.21, fills a table."""
+    kind = getattr(emb, "RowIdInitializer", None)
+    if kind is None:
+        given: Any = lambda shape, dtype: tf.range(shape[0], dtype=dtype)[:, None] * tf.ones(shape)  # noqa: E731
+    else:
+        given = kind()
+    engine = engine_of(emb.TableConfig(3, 2, initializer=given))
+    engine.build_for([(2,)])
+
+    (table,) = engine.embedding_tables.values()
+    assert table.numpy().tolist() == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_an_optimizer_of_ones_own_is_refused_by_name() -> None:
+    """A class that the engine has no rule for is named; TF 2.21's CustomOptimizer is one."""
+
+    class CustomOptimizer:
+        learning_rate = 0.1
+
+    with pytest.raises(errors.WrongType, match=r"CustomOptimizer.*known: SGD"):
+        TPUEmbedding(
+            {"a": emb.FeatureConfig(emb.TableConfig(3, 2, optimizer=None))}, CustomOptimizer()
+        )
+
+
+@pytest.mark.parametrize("given", [False, True, 0, 1])
+def test_packing_is_read(given: Any) -> None:
+    """`low_dimensional_packing_status` reaches the configuration and changes no number."""
+    stock = emb.Adagrad(0.5)
+    stock.low_dimensional_packing_status = given
+    ours = read_optimizer(stock)
+    assert ours is not None
+    assert ours.low_dimensional_packing_status == given
+
+    rows = []
+    for optimizer in (ours, Adagrad(0.5)):
+        engine = TPUEmbedding({"a": emb.FeatureConfig(emb.TableConfig(3, 2))}, optimizer)
+        engine.build_for([(2,)])
+        (table,) = engine.embedding_tables.values()
+        table.assign([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+        engine.enqueue({"a": tf.constant([0, 2])})
+        engine.dequeue()
+        engine.apply_gradients({"a": tf.ones([2, 2])})
+        rows.append(table.numpy().tolist())
+    assert rows[0] == rows[1]
+    assert rows[0][1] == [3.0, 4.0]
+
+
+def test_packing_must_be_a_bool() -> None:
+    """Anything else is refused with the name of the optimizer and the setting."""
+    with pytest.raises(errors.InvalidSpec, match=r"`Adagrad`: `low_dimensional_packing_status`.*2"):
+        Adagrad(0.5, low_dimensional_packing_status=2)  # type: ignore[arg-type]

@@ -1,0 +1,141 @@
+"""What tables start with: how initializers are called, and which ones are on the rule.
+
+An initializer is called as `initializer(shape, dtype=tf.float32)`, once for the rows of each host;
+so one that draws numbers from a seed of its own draws the same ones on every host. An initializer
+that takes `shard_info` is called for the whole table instead and told which part to return, as
+stock's TPUEmbedding tells it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tf2_engine import errors, sharding, tf_compat
+
+WAY_OUT = (
+    "Pass a function of a shape and a dtype, such as an initializer of tf.initializers; one that "
+    "needs to know which rows it makes takes `shard_info` too."
+)
+
+
+def check(table: str | None, initializer: Any) -> None:
+    """Refuses what cannot be called with a shape and a dtype.
+
+    Raises:
+        InvalidSpec: the message names the table and the initializer.
+    """
+    if not callable(initializer):
+        raise errors.InvalidSpec(
+            f"Table {table!r}: `initializer` must be callable, got {initializer!r}. {WAY_OUT}"
+        )
+    parameters = _parameters(initializer)
+    if parameters is None:
+        return
+    # The latter is what `tf.compat.v1.get_variable` tells initializers of partitioned variables.
+    more = {name: None for name in ("shard_info", "partition_info") if name in parameters}
+    try:
+        inspect.signature(initializer).bind((1, 1), dtype=tf.float32, **more)
+    except TypeError as error:
+        raise errors.InvalidSpec(
+            f"Table {table!r}: `initializer` cannot be called with a shape and a dtype ({error}): "
+            f"{initializer!r}. {WAY_OUT}"
+        ) from error
+
+
+def takes_shard_info(initializer: Any) -> bool:
+    """Returns whether an initializer wants to know which part of the table it makes."""
+    return "shard_info" in (_parameters(initializer) or ())
+
+
+class ByShard:
+    """An initializer that takes `shard_info`, for the shards of one table.
+
+    It is called with the shape of the whole table and `shard_info`, which has the `shape` and the
+    `offset` of the part to return: with "div" the rows of a host, which are consecutive. With
+    "mod" they are not, so the part is the whole table, of which each host keeps its rows; that
+    takes memory for the whole table while a host's variable is made. Rows that exist only because
+    there are more hosts than rows are zero.
+
+    Args:
+        initializer: takes a shape, a dtype and `shard_info`.
+        table: the name of the table, for messages.
+        whole: [vocabulary, dim].
+        num_hosts: over which the rows are spread.
+        strategy: "div" or "mod": which host holds which row.
+    """
+
+    def __init__(
+        self,
+        initializer: Callable[..., Any],
+        table: str,
+        whole: tuple[int, int],
+        num_hosts: int,
+        strategy: str,
+    ) -> None:
+        self._initializer = initializer
+        self._table = table
+        self._whole = whole
+        self._num_hosts = num_hosts
+        self._strategy = strategy
+
+    def __call__(self, shape: Any, dtype: tf.DType = tf.float32) -> Any:
+        """Returns the rows of the only host, [vocabulary, dim].
+
+        Raises:
+            InvalidSpec: there are several hosts, and whoever calls does not say which.
+        """
+        if self._num_hosts > 1:
+            raise errors.InvalidSpec(
+                f"Table {self._table!r}: its initializer takes `shard_info`, which is not "
+                f"known where this table is made, on {self._num_hosts} hosts. Use an initializer "
+                "of a shape and a dtype, or one host."
+            )
+        return self.rows_of(0, shape, dtype)
+
+    def rows_of(self, shard: int, shape: tuple[int, int], dtype: tf.DType) -> Any:
+        """Returns the rows of one host, [rows of the host, dim]."""
+        rows = self._whole[0]
+        if shard >= rows:
+            return tf.zeros(shape, dtype)
+        make = functools.partial(self._initializer, self._whole, dtype=dtype)
+        if self._strategy == "div":
+            first = sharding.first_row(shard, max(rows, self._num_hosts), self._num_hosts)
+            return make(shard_info=tf_compat.ShardInfo(tuple(shape), (first, 0)))
+        value = make(shard_info=tf_compat.ShardInfo(self._whole, (0, 0)))
+        return tf.convert_to_tensor(value)[shard :: self._num_hosts]
+
+
+def initial_value(table: str, initializer: Any, shard: int, shape: tuple[int, int]) -> Any:
+    """Returns what one host's rows of a table, or of a slot of it, start with: float32, `shape`.
+
+    Raises:
+        InvalidSpec: the initializer returned something else; the message names the table.
+    """
+    if isinstance(initializer, ByShard):
+        value = initializer.rows_of(shard, shape, tf.float32)
+    else:
+        value = initializer(shape, dtype=tf.float32)
+    if isinstance(value, tf.Tensor) and value.dtype != tf.float32:
+        raise errors.InvalidSpec(
+            f"Table {table!r}: its initializer was asked for float32 and returned "
+            f"{value.dtype.name}. {WAY_OUT}"
+        )
+    value = tf.convert_to_tensor(value, tf.float32)
+    if not value.shape.is_compatible_with(shape):
+        raise errors.InvalidSpec(
+            f"Table {table!r}: its initializer was asked for the shape {tuple(shape)}, the "
+            f"rows of host {shard}, and returned {tuple(value.shape.as_list())}. {WAY_OUT}"
+        )
+    return value
+
+
+def _parameters(initializer: Any) -> Any:
+    try:
+        return inspect.signature(initializer).parameters
+    except (TypeError, ValueError):  # of something built in, which is asked when it is called
+        return None

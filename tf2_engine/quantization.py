@@ -1,0 +1,64 @@
+"""Simulated quantization: lookups that see rows as if they were stored in few bits."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf2_engine import errors
+from tf2_engine.optimizers.base import opaque
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantization:
+    """Rounds what is looked up to one of `num_buckets` numbers, evenly spaced from end to end.
+
+        q = (upper - lower) / (num_buckets - 1)
+        x <- floor((clip(x, lower, upper) - lower) / q + 0.5) * q + lower
+
+    Applied to each row before the combiner. Tables stay float32 and are not rounded themselves,
+    and gradients pass as if there were no rounding.
+
+    Attributes:
+        num_buckets: at least 2.
+        lower, upper: the ends.
+
+    Raises:
+        InvalidSpec: a setting is outside its range; the message names it and its value.
+
+    Reference: SimulatedQuantization in optimization_parameters.proto.
+    """
+
+    num_buckets: int
+    lower: float
+    upper: float
+
+    def __post_init__(self) -> None:
+        number = self.num_buckets
+        if isinstance(number, bool) or not isinstance(number, int) or number < 2:
+            raise errors.InvalidSpec(
+                f"Quantization: `num_buckets` must be an int of at least 2, got {number!r}."
+            )
+        # The device keeps both as float32, in which two numbers may be one.
+        if not math.isfinite(self.upper - self.lower) or not np.float32(self.lower) < np.float32(
+            self.upper
+        ):
+            raise errors.InvalidSpec(
+                f"Quantization: `lower` must be below `upper`, both finite, got {self.lower!r} "
+                f"and {self.upper!r}."
+            )
+
+    def __call__(self, rows: Any) -> Any:
+        """Returns [num_ids, dim] float32: the rows as a lookup sees them.
+
+        The operations and their order are those above, in float32.
+        """
+        low, high = np.float32(self.lower), np.float32(self.upper)
+        quantum = opaque((high - low) / np.float32(self.num_buckets - 1))
+        low = opaque(low)
+        clipped = tf.minimum(tf.maximum(rows, low), opaque(high))
+        return tf.floor((clipped - low) / quantum + np.float32(0.5)) * quantum + low

@@ -1,0 +1,1 @@
+"""How fast it is: workloads, what they are compared with, and the command that runs them."""

@@ -1,0 +1,1 @@
+"""Other systems on the same workloads, each a process in an environment of its own."""

@@ -1,0 +1,145 @@
+"""A TPUEstimator and its whole step: stock's without a TPU, or the bridge's with its engine.
+
+python -m benchmarks.peers.estimator_child <workload> <stock|bridge>
+
+Only training is timed, from one session call to the next.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from benchmarks.child import THREADS, answer, commands
+from benchmarks.workloads import BATCHES, WORKLOADS, Workload, batches
+
+
+def main() -> None:
+    """Serves its standard input."""
+    workload, whose = WORKLOADS[sys.argv[1]], sys.argv[2]
+    if whose == "stock":
+        from tensorflow.compat.v1 import estimator
+        from tensorflow.compat.v1.tpu import experimental as parameters
+    else:
+        from estimator_bridge import estimator
+        from estimator_bridge.legacy import parameters
+    columns = [column(workload, i) for i in range(workload.tables)]
+    config = estimator.tpu.RunConfig(
+        model_dir=tempfile.mkdtemp(),
+        save_checkpoints_steps=None,
+        save_checkpoints_secs=None,
+        save_summary_steps=None,
+        log_step_count_steps=None,
+        session_config=tf.ConfigProto(
+            intra_op_parallelism_threads=THREADS,
+            inter_op_parallelism_threads=THREADS,
+            allow_soft_placement=True,
+        ),
+        tpu_config=estimator.tpu.TPUConfig(iterations_per_loop=1),
+    )
+    made = estimator.tpu.TPUEstimator(
+        model_fn=model_fn_of(columns, estimator),
+        config=config,
+        use_tpu=whose == "bridge",
+        train_batch_size=workload.batch,
+        embedding_config_spec=estimator.tpu.experimental.EmbeddingConfigSpec(
+            feature_columns=columns,
+            optimization_parameters=parameters.AdagradParameters(0.1),
+        ),
+    )
+    made.train(input_fn_of(workload), hooks=[Asked()], steps=10**9)
+
+
+class Asked(tf.train.SessionRunHook):
+    """Makes the training wait until steps are asked for, and says how long they took."""
+
+    def __init__(self) -> None:
+        self._commands = commands()
+        self._left, self._times = 2 * BATCHES, [0.0]
+        self._started = 0.0
+
+    def before_run(self, run_context: Any) -> None:
+        self._started = time.perf_counter()
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self._times.append(1e3 * (time.perf_counter() - self._started))
+        self._left -= 1
+        if self._left:
+            return
+        if self._times[0]:  # not after warming up
+            answer(self._times)
+        try:
+            _, self._left = next(self._commands)
+        except StopIteration:
+            run_context.request_stop()
+        self._times = []
+
+
+def column(workload: Workload, number: int) -> Any:
+    """Returns the column of one table."""
+    ids = tf.feature_column.categorical_column_with_identity(f"f{number}", workload.rows)
+    return tf.tpu.experimental.embedding_column(
+        ids,
+        workload.dim,
+        combiner="sum",
+        initializer=tf.random_uniform_initializer(-0.5, 0.5),
+    )
+
+
+def model_fn_of(columns: list[Any], estimator: Any) -> Callable[..., Any]:
+    """Returns a model without anything but the embeddings: its gradients are 0.01."""
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        net = tf.keras.layers.DenseFeatures(columns)(features)
+        loss = tf.reduce_sum(net) * 0.01
+        optimizer = tf.train.AdagradOptimizer(0.1)
+        if params["use_tpu"]:
+            optimizer = tf.tpu.CrossShardOptimizer(optimizer)
+        train_op = optimizer.minimize(loss, tf.train.get_global_step())
+        return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    return model_fn
+
+
+def input_fn_of(workload: Workload) -> Callable[..., Any]:
+    """Returns an input_fn of the batches in rotation, as sparse tensors."""
+    made = batches(workload)
+
+    def input_fn(params: Any) -> Any:
+        def feature(name: str, number: Any) -> Any:
+            table = made[int(name[1:])]
+            ids = tf.constant(np.concatenate([batch.ids for batch in table]))
+            starts = np.cumsum([0, *(len(batch.ids) for batch in table)])
+            places = np.concatenate([places_of(batch.splits) for batch in table])
+            begin = tf.gather(tf.constant(starts), number)
+            end = tf.gather(tf.constant(starts), number + 1)
+            return tf.SparseTensor(
+                tf.constant(places)[begin:end],
+                ids[begin:end],
+                [workload.batch, workload.most_ids],
+            )
+
+        def features(number: Any) -> Any:
+            found = {f"f{i}": feature(f"f{i}", number) for i in range(workload.tables)}
+            return found, tf.zeros([workload.batch])
+
+        return tf.data.Dataset.range(BATCHES).map(features).cache().repeat()
+
+    return input_fn
+
+
+def places_of(splits: Any) -> Any:
+    """Returns [num_ids, 2] int64: the sample of each id, and its position there."""
+    lengths = np.diff(splits)
+    samples = np.repeat(np.arange(len(lengths)), lengths)
+    return np.stack([samples, np.arange(splits[-1]) - splits[samples]], 1).astype(np.int64)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""FBGEMM: split-table batched embedding bags on the CPU, exact Adagrad.
+
+python -m benchmarks.peers.fbgemm_child <workload>
+"""
+
+from __future__ import annotations
+
+import sys
+
+import fbgemm_gpu
+import numpy as np
+import torch
+from fbgemm_gpu.split_embedding_configs import EmbOptimType
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
+from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+    ComputeDevice,
+    SplitTableBatchedEmbeddingBagsCodegen,
+)
+
+from benchmarks.child import THREADS, serve
+from benchmarks.workloads import BATCHES, WORKLOADS, batches
+
+
+def main() -> None:
+    """Serves its standard input."""
+    torch.set_num_threads(THREADS)
+    workload = WORKLOADS[sys.argv[1]]
+    print(f"fbgemm_gpu {fbgemm_gpu.__version__}, torch {torch.__version__}", file=sys.stderr)
+    tables = SplitTableBatchedEmbeddingBagsCodegen(
+        [(workload.rows, workload.dim, EmbeddingLocation.HOST, ComputeDevice.CPU)]
+        * workload.tables,
+        optimizer=EmbOptimType.EXACT_ADAGRAD,
+        learning_rate=0.1,
+    )
+    tables.init_embedding_weights_uniform(-0.5, 0.5)
+    made = batches(workload)
+    inputs = []
+    for number in range(BATCHES):
+        ids = [table[number].ids for table in made]
+        starts = np.cumsum([0, *(len(one) for one in ids)])
+        splits = [table[number].splits[:-1] + start for table, start in zip(made, starts)]
+        offsets = np.concatenate([*splits, starts[-1:]])
+        inputs.append((torch.from_numpy(np.concatenate(ids)), torch.from_numpy(offsets)))
+    gradient = torch.full((workload.batch, workload.tables * workload.dim), 0.01)
+
+    def train(number: int) -> None:
+        tables(*inputs[number]).backward(gradient)
+
+    def infer(number: int) -> None:
+        with torch.no_grad():
+            tables(*inputs[number])
+
+    serve({"train": train, "infer": infer})
+
+
+if __name__ == "__main__":
+    main()

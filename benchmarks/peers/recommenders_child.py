@@ -1,0 +1,74 @@
+"""tensorflow-recommenders: its TPUEmbedding layer on the CPU, with a Keras optimizer.
+
+python -m benchmarks.peers.recommenders_child <workload> <sparse|ragged>
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_recommenders as tfrs
+
+from benchmarks.child import THREADS, serve
+from benchmarks.workloads import BATCHES, WORKLOADS, Ids, batches
+
+
+def main() -> None:
+    """Serves its standard input."""
+    tf.config.threading.set_intra_op_parallelism_threads(THREADS)
+    tf.config.threading.set_inter_op_parallelism_threads(THREADS)
+    workload, kind = WORKLOADS[sys.argv[1]], sys.argv[2]
+    print(f"tensorflow-recommenders {tfrs.__version__}, {kind} inputs", file=sys.stderr)
+    config = {
+        f"f{i}": tf.tpu.experimental.embedding.FeatureConfig(
+            tf.tpu.experimental.embedding.TableConfig(
+                workload.rows,
+                workload.dim,
+                initializer=tf.random_uniform_initializer(-0.5, 0.5),
+                combiner="sum",
+                name=f"t{i}",
+            )
+        )
+        for i in range(workload.tables)
+    }
+    optimizer = tf.keras.optimizers.legacy.Adagrad(0.1)
+    layer = tfrs.layers.embedding.TPUEmbedding(config, optimizer)
+    made = batches(workload)
+    convert = {"sparse": as_sparse, "ragged": as_ragged}[kind]
+    inputs = [
+        {f"f{i}": convert(table[number]) for i, table in enumerate(made)}
+        for number in range(BATCHES)
+    ]
+    gradients = {
+        f"f{i}": tf.fill([workload.batch, workload.dim], 0.01) for i in range(workload.tables)
+    }
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def train(features: Any) -> None:
+        with tf.GradientTape() as tape:
+            outputs = layer(features)
+        variables = layer.trainable_variables
+        found = tape.gradient(outputs, variables, output_gradients=gradients)
+        optimizer.apply_gradients(zip(found, variables))
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def infer(features: Any) -> Any:
+        return layer(features)
+
+    serve({"train": lambda i: train(inputs[i]), "infer": lambda i: infer(inputs[i])})
+
+
+def as_sparse(given: Ids) -> tf.SparseTensor:
+    """Returns the ids as [batch, longest sample]."""
+    return as_ragged(given).to_sparse()
+
+
+def as_ragged(given: Ids) -> tf.RaggedTensor:
+    """Returns the ids, a row for each sample."""
+    return tf.RaggedTensor.from_row_splits(given.ids, given.splits, validate=False)
+
+
+if __name__ == "__main__":
+    main()

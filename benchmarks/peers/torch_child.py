@@ -1,0 +1,55 @@
+"""torch: EmbeddingBag with sparse gradients, and its Adagrad.
+
+python -m benchmarks.peers.torch_child <workload>
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from benchmarks.child import THREADS, serve
+from benchmarks.workloads import BATCHES, WORKLOADS, Workload, batches
+
+
+def main() -> None:
+    """Serves its standard input."""
+    torch.set_num_threads(THREADS)
+    workload = WORKLOADS[sys.argv[1]]
+    print(f"torch {torch.__version__}", file=sys.stderr)
+    bags = [bag(workload) for _ in range(workload.tables)]
+    optimizer = torch.optim.Adagrad([each.weight for each in bags], lr=0.1)
+    made = batches(workload)
+    inputs = [
+        [
+            (torch.from_numpy(table[number].ids), torch.from_numpy(table[number].splits[:-1]))
+            for table in made
+        ]
+        for number in range(BATCHES)
+    ]
+    gradients = [torch.full((workload.batch, workload.dim), 0.01) for _ in bags]
+
+    def train(number: int) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        outputs = [each(*given) for each, given in zip(bags, inputs[number])]
+        torch.autograd.backward(outputs, gradients)
+        optimizer.step()
+
+    def infer(number: int) -> None:
+        with torch.no_grad():
+            for each, given in zip(bags, inputs[number]):
+                each(*given)
+
+    serve({"train": train, "infer": infer})
+
+
+def bag(workload: Workload) -> torch.nn.EmbeddingBag:
+    """Returns one table."""
+    made = torch.nn.EmbeddingBag(workload.rows, workload.dim, mode="sum", sparse=True)
+    torch.nn.init.uniform_(made.weight, -0.5, 0.5)
+    return made
+
+
+if __name__ == "__main__":
+    main()

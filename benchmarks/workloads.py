@@ -1,0 +1,67 @@
+"""The two workloads and their batches."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+EXPONENT = 1.05
+"""Of the Zipf law that ids follow: a few rows are in every batch, most are rare."""
+BATCHES = 4
+"""Batches in rotation, made beforehand."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """Tables of one size, one feature each; Adagrad, combiner sum, float32.
+
+    Attributes:
+        most_ids: ids of a sample are uniform from 1 to this; 1 is a dense feature.
+    """
+
+    name: str
+    tables: int
+    rows: int
+    dim: int
+    batch: int
+    most_ids: int
+
+
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        Workload("multihot", tables=8, rows=1_000_000, dim=64, batch=2048, most_ids=39),
+        Workload("onehot", tables=26, rows=100_000, dim=32, batch=4096, most_ids=1),
+    )
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Ids:
+    """One feature's batch: [batch + 1] row splits and [num_ids] ids, both int64."""
+
+    splits: npt.NDArray[np.int64]
+    ids: npt.NDArray[np.int64]
+
+
+def batches(workload: Workload) -> list[list[Ids]]:
+    """Returns the batches of each table, the same at every call."""
+    found = []
+    for table in range(workload.tables):
+        chance = np.random.default_rng([7, table])
+        found.append([_ids(workload, chance) for _ in range(BATCHES)])
+    return found
+
+
+def _ids(workload: Workload, chance: np.random.Generator) -> Ids:
+    lengths = chance.integers(1, workload.most_ids + 1, workload.batch)
+    splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    # The inverse of the distribution function of x^-EXPONENT on [1, rows + 1].
+    power = 1.0 - EXPONENT
+    top = (workload.rows + 1.0) ** power
+    rank = (1.0 + chance.uniform(0, 1, int(splits[-1])) * (top - 1.0)) ** (1.0 / power)
+    rank = np.minimum(rank.astype(np.int64) - 1, workload.rows - 1)
+    # Popular rows lie anywhere; 2654435761 is prime, so no two ranks fall together.
+    return Ids(splits, rank * 2654435761 % workload.rows)

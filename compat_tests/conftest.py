@@ -14,6 +14,8 @@ import tensorflow as tf
 
 import tf2_engine
 from estimator_bridge import install
+from tf2_engine import soft_tpu
+from tf2_engine.drivers import Driver, HostDriver
 
 # Legacy programs are written in Keras 2; this comes before anything touches tf.keras.
 install.use_legacy_keras()
@@ -65,7 +67,7 @@ class Runner:
         self.mode = mode
         self._autograph = autograph
         self._graph = tf.Graph() if mode == "graph" else None
-        self._session = tf.compat.v1.Session(graph=self._graph) if self._graph else None
+        self._session = _session(self._graph) if self._graph else None
         self._initialized: set[Any] = set()
         self._writes: dict[Any, tuple[Any, Any]] = {}
 
@@ -148,29 +150,44 @@ class Engine:
     """
 
     def __init__(
-        self, runner: Runner, spec: tf2_engine.EngineSpec, *, split: bool = False, **options: Any
+        self,
+        runner: Runner,
+        spec: tf2_engine.EngineSpec,
+        *,
+        driver: str | Driver | None = None,
+        split: bool = False,
+        **options: Any,
     ) -> None:
         """Makes an engine.
 
         Args:
+            driver: one of `cases.optimizers.DRIVERS`, or an object; None is the engine's default.
             split: a step is two functions: one enqueues, one looks up and applies gradients.
             **options: of `TPUEmbedding`.
         """
         self._runner = runner
-        self._strategy = spec.partition_strategy
-        with runner.scope():
-            self.embedding = tf2_engine.TPUEmbedding(spec, **options)
-        self._several_cores = options.get("num_cores", 1) > 1
+        self._partition = spec.partition_strategy
+        cores = options.get("num_cores", 1)
+        self._tpu = soft_tpu.SoftTPUStrategy(cores) if driver == "tpu" else None
+        with runner.scope(), self._tpu.scope() if self._tpu else contextlib.nullcontext():
+            if driver in ("host", "native"):
+                driver = HostDriver(native=driver == "native")
+            self.embedding = tf2_engine.TPUEmbedding(spec, driver=driver, **options)
+        self._functions: dict[Any, Any] = {}
+        self._several_cores = cores > 1
         self._parts = [
             runner.wrap(part) for part in ([self._enqueue, self._finish] if split else [self._step])
         ]
         self._infer = runner.wrap(self._look_up)
         self._bring = runner.wrap(self.embedding.retrieve)
+        self._hand_over = runner.wrap(self.embedding.load)
 
     def build_for(self, output_shapes: Sequence[Any]) -> None:
         """Builds the engine before its first batch."""
         with self._runner.scope():
-            self.embedding.build_for(output_shapes)
+            done = self.embedding.build_for(output_shapes)
+        if done is not None:
+            self._runner.run(done)
 
     def train(self, features: Sequence[Any], weights: Any, gradients: Sequence[Any]) -> list[Any]:
         """Runs one step of training; returns the activations."""
@@ -181,7 +198,7 @@ class Engine:
 
     def look_up(self, features: Sequence[Any], weights: Any = None) -> list[Any]:
         """Looks one batch up without training; returns the activations."""
-        return self._infer(features, weights)
+        return self._infer(features, weights)[0]
 
     def retrieve(self) -> None:
         """Brings the variables up to date."""
@@ -189,11 +206,13 @@ class Engine:
 
     def read(self) -> dict[str, dict[str, Array]]:
         """Returns parameters and slots by table, each [rows, dim]."""
+        if self._tpu:
+            self._bring()
         values = self._runner.read(
             {name: dict(table.variables) for name, table in self.embedding.tables.items()}
         )
         return {
-            name: {kind: _merged(shards, self._strategy) for kind, shards in kinds.items()}
+            name: {kind: _merged(shards, self._partition) for kind, shards in kinds.items()}
             for name, kinds in values.items()
         }
 
@@ -201,33 +220,76 @@ class Engine:
         """Changes the parameters of a table of an engine that is built."""
         shards = self.embedding.tables[table].variables["parameters"]
         for number, shard in enumerate(shards):
-            rows = rows_of_shard(len(weights), len(shards), number, self._strategy)
+            rows = rows_of_shard(len(weights), len(shards), number, self._partition)
             self._runner.write(shard, weights[rows])
+        if self._tpu:
+            self._hand_over()
 
-    def _enqueue(self, features: Any, weights: Any) -> Any:
-        weights = None if weights is None else self._one_or_several(weights)
-        return self.embedding.enqueue(self._one_or_several(features), weights)
+    def _enqueue(self, features: Any, weights: Any, training: bool = True) -> Any:
+        weights = None if weights is None else self._of_all_cores(weights)
+        return self.embedding.enqueue(self._of_all_cores(features), weights, training)
 
     def _finish(self, gradients: Any) -> Any:
+        if not self._tpu:
+            activations, done = self._on_core(self._of_all_cores(gradients))
+            return activations if self._several_cores else [activations], done
+        arguments = (self._of_all_cores(gradients),)
+        activations, done = self._tpu.run(self._traced(self._on_core), arguments)
+        if done is not None:
+            done = list(self._tpu.experimental_local_results(done))
+        return self._by_core(activations), done
+
+    def _on_core(self, gradients: Any) -> Any:
         activations = self.embedding.dequeue()
         # As in a model: gradients are computed from activations.
         with tf.control_dependencies(_ops(activations)):
             gradients = tf.nest.map_structure(tf.identity, gradients)
-        done = self.embedding.apply_gradients(self._one_or_several(gradients))
-        return activations if self._several_cores else [activations], done
+        return activations, self.embedding.apply_gradients(gradients)
 
     def _step(self, features: Any, weights: Any, gradients: Any) -> Any:
-        self._enqueue(features, weights)
-        return self._finish(gradients)
+        enqueued = self._enqueue(features, weights)
+        return *self._finish(gradients), enqueued
 
     def _look_up(self, features: Any, weights: Any) -> Any:
-        weights = None if weights is None else self._one_or_several(weights)
-        self.embedding.enqueue(self._one_or_several(features), weights, training=False)
+        enqueued = self._enqueue(features, weights, training=False)
+        if self._tpu:
+            return self._by_core(self._tpu.run(self._traced(self.embedding.dequeue))), enqueued
         activations = self.embedding.dequeue()
-        return activations if self._several_cores else [activations]
+        return activations if self._several_cores else [activations], enqueued
 
-    def _one_or_several(self, per_core: Sequence[Any]) -> Any:
-        return list(per_core) if self._several_cores else per_core[0]
+    def _of_all_cores(self, per_core: Sequence[Any]) -> Any:
+        if not self._tpu:
+            return list(per_core) if self._several_cores else per_core[0]
+        by_feature = {key: [values[key] for values in per_core] for key in per_core[0]}
+        return {
+            key: None if values[0] is None else _distributed(self._tpu, values)
+            for key, values in by_feature.items()
+        }
+
+    def _traced(self, function: Callable[..., Any]) -> Any:
+        # Eagerly a TPUStrategy runs tf.functions only.
+        if self._runner.mode != "eager":
+            return function
+        if function not in self._functions:
+            self._functions[function] = tf.function(function, autograph=False)
+        return self._functions[function]
+
+    def _by_core(self, nest: Any) -> list[Any]:
+        assert self._tpu is not None
+        flat = [self._tpu.experimental_local_results(leaf) for leaf in tf.nest.flatten(nest)]
+        return [tf.nest.pack_sequence_as(nest, of_core) for of_core in zip(*flat, strict=True)]
+
+
+def _distributed(strategy: Any, values: Sequence[Any]) -> Any:
+    return strategy.experimental_distribute_values_from_function(
+        lambda context: values[context.replica_id_in_sync_group]
+    )
+
+
+def _session(graph: tf.Graph) -> tf.compat.v1.Session:
+    # As stock's Estimator has it: where there is no TPU, its ops are placed on the CPU.
+    config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+    return tf.compat.v1.Session(graph=graph, config=config)
 
 
 def rows_of_shard(num_rows: int, num_shards: int, shard: int, strategy: str) -> Any:

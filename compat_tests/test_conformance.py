@@ -21,11 +21,13 @@ from compat_tests.cases.optimizers import (
     ACCUMULATION,
     CASES,
     COMBINERS,
+    DRIVERS,
     KINDS,
     MODES,
     REFUSED,
     ROWS,
     OptimizerCase,
+    allows,
     initial_weights,
 )
 from compat_tests.conftest import Array, Engine, Runner
@@ -46,12 +48,23 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "mode": MODES,
     "accumulation": tuple(ACCUMULATION),
     "combiner": COMBINERS,
+    "driver": DRIVERS,
 }
 """What is paired with what in the quick tier; an engine takes a while to trace."""
 REFUSED_HERE: frozenset[Pair] = frozenset(
-    pair for pair in REFUSED if {factor for factor, _ in pair} <= set(FACTORS)
+    {
+        *[pair for pair in REFUSED if {factor for factor, _ in pair} <= set(FACTORS)],
+        # The software TPU is one host.
+        *[(("place", place), ("driver", "tpu")) for place in PLACES if not place.startswith("1")],
+    }
 )
-FULL_FACTORS = {"kind": KINDS, "input": INPUTS, "place": PLACES, "mode": MODES}
+FULL_FACTORS = {
+    "kind": KINDS,
+    "input": INPUTS,
+    "place": PLACES,
+    "mode": MODES,
+    "driver": DRIVERS,
+}
 """What is combined with what in the full tier; the rest takes turns, and so do cases."""
 
 BATCH, LENGTH, STEPS = 3, 2, 3
@@ -68,6 +81,7 @@ class Combination:
     mode: str
     accumulation: str
     combiner: str
+    driver: str
     optimizer: str
 
     def __str__(self) -> str:
@@ -115,11 +129,9 @@ class Combination:
 
 def cases_of(row: Row) -> list[str]:
     """Returns the cases of a kind that go with a row."""
-    accumulation = row["accumulation"]
+    named = {factor: row[factor] for factor in ("accumulation", "driver")}
     return [
-        case.name
-        for case in CASES.values()
-        if case.kind == row["kind"] and accumulation in case.needs.get("accumulation", ACCUMULATION)
+        case.name for case in CASES.values() if case.kind == row["kind"] and allows(case, named)
     ]
 
 
@@ -139,7 +151,7 @@ def quick() -> list[Combination]:
 
 def full() -> list[Combination]:
     """Returns every combination of the full tier's factors."""
-    rows = in_turn(every(FULL_FACTORS), "accumulation", accumulation_of)
+    rows = in_turn(every(FULL_FACTORS, REFUSED_HERE), "accumulation", accumulation_of)
     rows = in_turn(rows, "combiner", lambda _: COMBINERS)
     return [Combination(**row) for row in in_turn(rows, "optimizer", cases_of)]
 
@@ -151,7 +163,7 @@ def together(combinations: list[Combination], *also: str) -> Iterator[Any]:
     """Yields test parameters: combinations that share an engine, a table each, and one's place."""
 
     def key(one: Combination) -> tuple[Any, ...]:
-        return tuple(getattr(one, name) for name in ("mode", "place", *also))
+        return tuple(getattr(one, name) for name in ("mode", "place", "driver", *also))
 
     for shared in sorted({key(one) for one in combinations}):
         group = tuple(one for one in combinations if key(one) == shared)
@@ -226,7 +238,13 @@ def train(group: Group) -> Record:
     runner = Runner(mode, autograph=False)
     with runner.scope():
         step = tf.Variable(0.0, name="step")
-    engine = Engine(runner, spec_of(group, step), num_hosts=hosts, num_cores=cores)
+    engine = Engine(
+        runner,
+        spec_of(group, step),
+        driver=group[0].driver,
+        num_hosts=hosts,
+        num_cores=cores,
+    )
     engine.build_for([one.shape for one in group])
     for place, one in enumerate(group):
         engine.write(f"table{place}", initial_weights(one.case, place))

@@ -190,7 +190,13 @@ def a_combination(case: OptimizerCase, **changed: str) -> Combination:
     """Returns the plainest combination of a case but for what is changed."""
     levels = {factor: found[0] for factor, found in cases.FACTORS.items()}
     levels |= {factor: found[0] for factor, found in case.needs.items()}
-    own = {"kind": case.kind, "optimizer": case.name, "mode": "eager", "combiner": "sum"}
+    own = {
+        "kind": case.kind,
+        "optimizer": case.name,
+        "mode": "eager",
+        "combiner": "sum",
+        "driver": "host",
+    }
     return Combination(**{**levels, **own, **changed})
 
 

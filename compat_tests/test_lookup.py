@@ -13,7 +13,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compat_tests.cases.optimizers import COMBINERS, MODES
+from compat_tests.cases.optimizers import COMBINERS, DRIVERS, MODES
 from compat_tests.conftest import Array, Engine, Runner
 from compat_tests.references.inputs import Occurrence, dense, ragged, sparse
 from compat_tests.references.lookup import combine
@@ -170,24 +170,33 @@ INPUTS: dict[str, Input] = {
 Pairs = tuple[tuple[str, str], ...]
 
 
-def engines() -> list[tuple[str, Pairs, bool]]:
-    """Returns what shares an engine: a mode, inputs with the combiners of their tables, and tier.
+def engines() -> list[tuple[str, str, Pairs, bool]]:
+    """Returns what shares an engine: mode, driver, inputs with the combiners of their tables; tier.
 
     Eagerly every input meets every combiner. In functions and graphs they take turns, and half of
-    the inputs are in functions, half in graphs; the other halves are in the full tier.
+    the inputs are in functions, half in graphs. Drivers take turns too, and in the full tier every
+    input meets every driver in every mode.
     """
-    found = [("eager", tuple((name, combiner) for name in INPUTS), False) for combiner in COMBINERS]
+    found = [
+        ("eager", driver, tuple((name, combiner) for name in INPUTS), False)
+        for combiner, driver in zip(COMBINERS, DRIVERS, strict=True)
+    ]
     turns = tuple(zip(INPUTS, itertools.cycle(COMBINERS), strict=False))
-    for half, mode in enumerate(("function", "graph")):
-        found += [(mode, turns[half::2], False), (mode, turns[1 - half :: 2], True)]
+    found += [("function", "tpu", turns[::2], False), ("graph", "native", turns[1::2], False)]
+    found += [(mode, driver, turns, True) for mode in MODES for driver in DRIVERS]
     return found
 
 
 EVERY = [
     pytest.param(
-        mode, pairs, place, id=f"{name}-{combiner}-{mode}", marks=[pytest.mark.full] if full else []
+        mode,
+        driver,
+        pairs,
+        place,
+        id=f"{name}-{combiner}-{mode}-{driver}",
+        marks=[pytest.mark.full] if full else [],
     )
-    for mode, pairs, full in engines()
+    for mode, driver, pairs, full in engines()
     for place, (name, combiner) in enumerate(pairs)
 ]
 
@@ -207,7 +216,7 @@ def first_rows(shape: Any, dtype: Any) -> tf.Tensor:
 
 
 @functools.lru_cache
-def step(mode: str, pairs: Pairs, native: bool | None = None) -> Results:
+def step(mode: str, pairs: Pairs, driver: str) -> Results:
     """Runs one step of SGD at a rate of 1, with a feature and a table for each input."""
     spec = EngineSpec(
         tuple(
@@ -224,7 +233,7 @@ def step(mode: str, pairs: Pairs, native: bool | None = None) -> Results:
             for place, (name, _) in enumerate(pairs)
         ),
     )
-    engine = Engine(Runner(mode, autograph=False), spec, driver=HostDriver(native))
+    engine = Engine(Runner(mode, autograph=False), spec, driver=driver)
     engine.build_for([INPUTS[name].shape for name, _ in pairs])
     chance = np.random.default_rng(0)
     features, weights, gradients = {}, {}, {}
@@ -239,23 +248,27 @@ def step(mode: str, pairs: Pairs, native: bool | None = None) -> Results:
     return Results(activations, sent, before, engine.read())
 
 
-@pytest.mark.parametrize("mode, pairs, place", EVERY)
-def test_activations_follow_the_reference(mode: str, pairs: Pairs, place: int) -> None:
+@pytest.mark.parametrize("mode, driver, pairs, place", EVERY)
+def test_activations_follow_the_reference(mode: str, driver: str, pairs: Pairs, place: int) -> None:
     """Every kind of input gives the activations of the reference, in the right shape."""
     name, combiner = pairs[place]
-    one, results = INPUTS[name], step(mode, pairs)
+    one, results = INPUTS[name], step(mode, pairs, driver)
     table = results.before[f"table{place}"]["parameters"]
 
     assert_activation(
-        one, combiner, table, results.activations[f"ids{place}"], f"{name}, {combiner}, {mode}"
+        one,
+        combiner,
+        table,
+        results.activations[f"ids{place}"],
+        f"{name}, {combiner}, {mode}, {driver}",
     )
 
 
-@pytest.mark.parametrize("mode, pairs, place", EVERY)
-def test_gradients_are_the_transpose(mode: str, pairs: Pairs, place: int) -> None:
+@pytest.mark.parametrize("mode, driver, pairs, place", EVERY)
+def test_gradients_are_the_transpose(mode: str, driver: str, pairs: Pairs, place: int) -> None:
     """Each row gets gain times gradient of the cells that looked it up, and nothing else moves."""
     name, combiner = pairs[place]
-    one, results = INPUTS[name], step(mode, pairs)
+    one, results = INPUTS[name], step(mode, pairs, driver)
     table = f"table{place}"
 
     assert_update(
@@ -264,7 +277,7 @@ def test_gradients_are_the_transpose(mode: str, pairs: Pairs, place: int) -> Non
         results.before[table]["parameters"],
         results.gradients[f"ids{place}"],
         results.after[table]["parameters"],
-        f"{name}, {combiner}, {mode}",
+        f"{name}, {combiner}, {mode}, {driver}",
     )
 
 

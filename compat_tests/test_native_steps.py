@@ -40,8 +40,8 @@ def test_optimizers_agree(group: tuple[Combination, ...]) -> None:
 
     Both may be off the exact numbers by what so many float32 updates allow, hence twice that.
     """
-    fused = test_optimizers.train(group, native=True)
-    plain = test_optimizers.train(group, native=False)
+    fused = test_optimizers.train(group, "native")
+    plain = test_optimizers.train(group, "host")
 
     for number, (found, expected) in enumerate(zip(fused.tables, plain.tables, strict=True)):
         for place, combination in enumerate(group):
@@ -60,8 +60,8 @@ def test_optimizers_agree(group: tuple[Combination, ...]) -> None:
 @pytest.mark.parametrize("mode, pairs", [(mode, pairs) for mode, pairs, _ in test_lookup.engines()])
 def test_inputs_agree(mode: str, pairs: test_lookup.Pairs) -> None:
     """Every kind of input gives the same activations and rows, to the bit: both add in order."""
-    fused = test_lookup.step(mode, pairs, native=True)
-    plain = test_lookup.step(mode, pairs, native=False)
+    fused = test_lookup.step(mode, pairs, "native")
+    plain = test_lookup.step(mode, pairs, "host")
 
     for place, (name, combiner) in enumerate(pairs):
         where = f"{name}, {combiner}, {mode}"

@@ -32,7 +32,6 @@ from tf2_engine import (
     TableSpec,
     errors,
 )
-from tf2_engine.drivers import HostDriver
 from tf2_engine.optimizers.proximal_yogi import warn_inferred
 from tf2_engine.specs import read_optimizer
 
@@ -52,14 +51,14 @@ class Record(NamedTuple):
 def together(combinations: list[Combination], *also: str) -> Iterator[Any]:
     """Yields test parameters: combinations whose tables share an engine, and the place of one.
 
-    Combinations of one mode and number of cores share an engine, one table each.
+    Combinations of one mode, number of cores and driver share an engine, one table each.
 
     Args:
         also: further factors by which engines are told apart.
     """
 
     def key(combination: Combination) -> tuple[Any, ...]:
-        return tuple(getattr(combination, name) for name in ("mode", "cores", *also))
+        return tuple(getattr(combination, name) for name in ("mode", "cores", "driver", *also))
 
     for shared in sorted({key(combination) for combination in combinations}):
         group = tuple(combination for combination in combinations if key(combination) == shared)
@@ -183,14 +182,17 @@ def reference(
 
 
 @functools.lru_cache(maxsize=1)
-def train(group: tuple[Combination, ...], native: bool | None = None) -> Record:
-    """Trains one table per combination, all in one engine, for thirty steps."""
-    mode, cores = group[0].mode, group[0].cores
+def train(group: tuple[Combination, ...], driver: str | None = None) -> Record:
+    """Trains one table per combination, all in one engine, for thirty steps.
+
+    Args:
+        driver: instead of that of the combinations.
+    """
+    mode, cores, driver = group[0].mode, group[0].cores, driver or group[0].driver
     runner = Runner(mode, autograph=False)
     with runner.scope():
         step_variable = tf.Variable(0.0, name="step")
-    spec, driver = spec_of(group, step_variable), HostDriver(native)
-    engine = Engine(runner, spec, num_cores=cores, driver=driver)
+    engine = Engine(runner, spec_of(group, step_variable), driver=driver, num_cores=cores)
     engine.build_for([(cases.BATCH,)] * (len(group) * len(cases.FEATURES)))
 
     record = Record([engine.read()], [])

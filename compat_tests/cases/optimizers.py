@@ -13,6 +13,9 @@ from compat_tests.cases import Pair, Row, every, in_turn, pairwise
 
 MODES = ("eager", "function", "graph")
 COMBINERS = ("sum", "mean", "sqrtn")
+DRIVERS = ("host", "native", "tpu")
+"""What executes: the host driver on TensorFlow's ops, or on ops of its own; the TPU driver, on a
+software TPU."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -102,7 +105,8 @@ def _frequency(
         "FrequencyEstimator",
         settings,
         unknown=("weighted",),
-        needs={"rate": ("dynamic rate",)},
+        # What a TPU looks up are the rows.
+        needs={"rate": ("dynamic rate",), **({"driver": ("host", "native")} if weighted else {})},
         dim=1,
         first=(1.0, 6.5),
         rate_is_step=True,
@@ -240,7 +244,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "rate": RATES,
     "cores": (1, 2),
 }
-"""What is combined with what in the full tier; modes, combiners and cases take turns."""
+"""What is combined with what in the full tier; modes, combiners, drivers and cases take turns."""
 
 GRADIENT_CLIPPING = ("gradient min", "gradient max", "gradient and weight")
 QUICK_FACTORS: dict[str, tuple[Any, ...]] = {
@@ -248,6 +252,7 @@ QUICK_FACTORS: dict[str, tuple[Any, ...]] = {
     "clipping": ("unclipped", "weight min", "weight max", "weight", "gradient"),
     "mode": MODES,
     "combiner": COMBINERS,
+    "driver": DRIVERS,
 }
 """What is paired with what in the quick tier; cases take turns, and so do the ways to clip
 gradients, which are one level here."""
@@ -292,6 +297,7 @@ class Combination:
     cores: int
     mode: str
     combiner: str
+    driver: str
     optimizer: str
 
     def __str__(self) -> str:
@@ -337,9 +343,10 @@ def quick() -> list[Combination]:
 
 
 def full() -> list[Combination]:
-    """Returns every combination of the factors; modes, combiners and cases take turns."""
+    """Returns every combination of the factors; modes, combiners, drivers and cases take turns."""
     rows = in_turn(every(FACTORS, REFUSED), "mode", lambda _: MODES)
     rows = in_turn(rows, "combiner", lambda _: COMBINERS)
+    rows = in_turn(rows, "driver", lambda _: DRIVERS)
     return [Combination(**row) for row in in_turn(rows, "optimizer", cases_of)]
 
 

@@ -16,6 +16,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="stock",
         help="where stock and its documents disagree: stock's numbers (default), or the documents",
     )
+    parser.add_argument(
+        "--stock",
+        action="store_true",
+        help="replace nothing: run the program on stock's estimator, to compare (TensorFlow 2.15)",
+    )
+    parser.add_argument(
+        "--show-names", action="store_true", help="list every name that leads to the bridge"
+    )
     parser.add_argument("script", help="the program")
     parser.add_argument(
         "arguments", nargs=argparse.REMAINDER, help="the program's own arguments, as they are"
@@ -25,23 +33,39 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Runs the program as if it were started by itself; returns 0 unless it exits otherwise."""
     if not os.path.isfile(options.script):
-        print(f"estimator-bridge: there is no program {options.script!r}.", file=sys.stderr)
+        _say(f"there is no program {options.script!r}.")
         return 2
     # TensorFlow is only imported from here on: `--help` must be quick.
     from estimator_bridge import install
 
-    told = install.install(replace=True)
-    from estimator_bridge.legacy import spec
-
-    spec.set_default_quirks(options.quirks)
     version = ".".join(str(part) for part in install.tensorflow_version())
-    print(
-        f"estimator-bridge: running {options.script} on TensorFlow {version} with the bridge as "
-        f"{', '.join(told)} (quirks={options.quirks}).",
-        file=sys.stderr,
-    )
+    if options.stock and not install.has_stock():
+        _say(
+            f"--stock: TensorFlow {version} has no stock estimator. Install the extra 'legacy', "
+            "which brings TensorFlow 2.15.1 and tensorflow-estimator, or leave --stock out."
+        )
+        return 2
+    how = "stock's estimator; the bridge replaces nothing"
+    if not options.stock:
+        told = install.install(replace=True)
+        from estimator_bridge.legacy import spec
+
+        spec.set_default_quirks(options.quirks)
+        what = " in the place of stock's" if install.has_stock() else ""
+        how = (
+            f"the bridge as {told[0]}{what} and {len(told) - 1} more names (--show-names lists "
+            f"them; quirks={options.quirks})"
+        )
+    _say(f"running {options.script} on TensorFlow {version} with {how}.")
+    if options.show_names:
+        for name, leads_to, replaced in install.installed():
+            _say(f"  {name} -> {leads_to}{' (was there, is replaced)' if replaced else ''}")
     sys.argv = [options.script, *options.arguments]
     # As `python script.py` has it: the program's folder first, to import what lies beside it.
     sys.path.insert(0, os.path.dirname(os.path.abspath(options.script)))
     runpy.run_path(options.script, run_name="__main__")
     return 0
+
+
+def _say(line: str) -> None:
+    print(f"estimator-bridge: {line}", file=sys.stderr)

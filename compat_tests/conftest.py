@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,9 @@ HAS_STOCK = importlib.util.find_spec("tensorflow_estimator") is not None
 """Whether stock's TPUEstimator is there to compare with: it is beside TensorFlow 2.15."""
 
 collect_ignore = [] if HAS_STOCK else ["test_software_tpu_estimator.py", "test_stock_estimator.py"]
+if not (pathlib.Path(__file__).parent.parent / "examples").is_dir():
+    # They are part of the repository, not of the packages.
+    collect_ignore.append("test_examples.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -251,6 +251,20 @@ def test_settings_that_contradict_the_tpu_are_refused(options: Any, message: str
         engine(fake_tpu.strategy(1, 2, job="localhost"), **options)
 
 
+def test_lookups_that_are_computed_from_rows_are_refused() -> None:
+    """A TPU returns the rows of a FrequencyEstimator; its weighted form is refused by name."""
+    estimator = tf2_engine.FrequencyEstimator(
+        lambda: 1.0, tau=0.5, max_delta=4.0, outlier_threshold=2.0, weight_exponent=2, weighted=True
+    )
+    table = tf2_engine.TableSpec("hits", 10, 1, "sum", estimator)
+    spec = tf2_engine.EngineSpec((table,), (tf2_engine.FeatureSpec("ids", "hits"),))
+
+    with fake_tpu.strategy(1, 1, job="localhost").scope():
+        embedding = tf2_engine.TPUEmbedding(spec)
+    with pytest.raises(errors.InvalidSpec, match=r"'hits'.*weighted=True.*looks rows up as they"):
+        embedding.build_for([(BATCH,)])
+
+
 @pytest.mark.parametrize("feature", ["V2", "UNSUPPORTED"])
 def test_other_embedding_hardware_is_refused(feature: str) -> None:
     """A TPU without the hardware that the ops drive is refused; the message names what it has."""

@@ -9,17 +9,28 @@ from typing import Any
 import pytest
 import tensorflow.compat.v1 as tf
 
-from compat_tests import stock
+from compat_tests import legacy_specs, stock
 from compat_tests.programs import clicks, jobs
 from estimator_bridge import estimator
+from estimator_bridge.legacy import parameters
 
 
-def make(namespace: Any, model_dir: pathlib.Path, dropout: float) -> Any:
+def make(
+    namespace: Any,
+    model_dir: pathlib.Path,
+    dropout: float,
+    *,
+    columns: Any = None,
+    spec: Any = None,
+) -> Any:
     """Returns a TPUEstimator of either side with use_tpu=False.
 
     Stock has no CPU kernel for CrossReplicaSum, so the model does without CrossShardOptimizer.
+
+    Args:
+        spec: the embedding config over `columns`; None is one of the same side.
     """
-    columns = clicks.columns()
+    columns = columns or clicks.columns()
     return namespace.tpu.TPUEstimator(
         model_fn=clicks.make_model_fn(namespace, columns, cross_shard=False, dropout=dropout),
         use_tpu=False,
@@ -28,7 +39,8 @@ def make(namespace: Any, model_dir: pathlib.Path, dropout: float) -> Any:
         eval_batch_size=jobs.BATCH,
         predict_batch_size=jobs.BATCH,
         params={},
-        embedding_config_spec=namespace.tpu.experimental.EmbeddingConfigSpec(
+        embedding_config_spec=spec
+        or namespace.tpu.experimental.EmbeddingConfigSpec(
             feature_columns=columns,
             optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1),
         ),
@@ -80,3 +92,53 @@ def test_checkpoints_pass_between_stock_and_bridge(tmp_path: pathlib.Path) -> No
     a, b = (make(estimator, tmp_path / name, 0.0) for name in ("a", "b"))
     assert jobs.saved(b)["global_step"] == 11
     assert jobs.largest_difference(jobs.saved(a), jobs.saved(b))[0] == 0.0
+
+
+def test_stock_takes_our_spec(tmp_path: pathlib.Path) -> None:
+    """Our EmbeddingConfigSpec and optimizer in stock's TPUEstimator: stock's own, to the bit.
+
+    Without a TPU stock executes columns, so that is what can be compared here.
+    """
+    make(stock.ESTIMATOR, tmp_path / "start", 0.0).train(clicks.input_fn, max_steps=1)
+    came_to = {}
+    for name, namespace, kind in (
+        ("stock", stock.ESTIMATOR, stock.CLASSES.AdagradParameters),
+        ("ours", estimator, parameters.AdagradParameters),
+    ):
+        shutil.copytree(tmp_path / "start", tmp_path / name)
+        columns = clicks.columns()
+        spec = namespace.tpu.experimental.EmbeddingConfigSpec(
+            feature_columns=columns, optimization_parameters=kind(0.1)
+        )
+        job = make(stock.ESTIMATOR, tmp_path / name, 0.0, columns=columns, spec=spec)
+        job.train(clicks.input_fn, steps=5)
+        predicted = [float(sample["p"][0]) for sample in job.predict(clicks.short_input_fn)]
+        came_to[name] = jobs.saved(job), job.evaluate(clicks.short_input_fn), predicted
+
+    assert jobs.largest_difference(came_to["stock"][0], came_to["ours"][0])[0] == 0.0
+    assert came_to["stock"][1:] == came_to["ours"][1:]
+
+
+@pytest.mark.parametrize("form", ["mod", "dicts"])
+def test_stock_refuses_of_our_spec_what_it_refuses_of_its_own(
+    form: str, tmp_path: pathlib.Path
+) -> None:
+    """Without a TPU: "mod" is refused, and dicts are accepted, by stock, whosever spec it is."""
+    outcomes = []
+    for namespace, classes in ((stock.ESTIMATOR, stock.CLASSES), (estimator, legacy_specs.OURS)):
+        columns = clicks.columns()
+        settings: dict[str, Any] = {"feature_columns": columns, "partition_strategy": "mod"}
+        if form == "dicts":
+            settings = {
+                "table_to_config_dict": {"t": classes.TableConfig(10, 2)},
+                "feature_to_config_dict": {"f": classes.FeatureConfig("t")},
+            }
+        spec = namespace.tpu.experimental.EmbeddingConfigSpec(
+            optimization_parameters=classes.AdagradParameters(0.1), **settings
+        )
+        outcomes.append(
+            stock.raised(make, stock.ESTIMATOR, tmp_path, 0.0, columns=columns, spec=spec)
+        )
+
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0] is (ValueError if form == "mod" else None)

@@ -15,8 +15,11 @@ __all__ = [
     "GradientTakenTwice",
     "InvalidInput",
     "InvalidSpec",
+    "LeftOut",
     "MissingFeature",
+    "MissingMetric",
     "MissingStock",
+    "NoNewCheckpoint",
     "NotTrained",
     "SignatureMismatch",
     "TooLate",
@@ -33,6 +36,12 @@ class MissingFeature(InvalidInput, KeyError):
     """The features of a batch lack one that the spec names; the message lists what there is."""
 
     # KeyError shows the repr of its argument, which is hard to read for a sentence.
+    __str__ = Exception.__str__
+
+
+class MissingMetric(InvalidInput, KeyError):
+    """The metrics of an evaluation lack one that a hook looks at; the message lists them."""
+
     __str__ = Exception.__str__
 
 
@@ -58,6 +67,14 @@ class ColumnsNotUsed(EngineError, RuntimeError):
 
 class NotTrained(EngineError, ValueError):
     """A value of a checkpoint is asked for, but the model_dir has none."""
+
+
+class LeftOut(EngineError, AttributeError):
+    """A name of stock's that is not here on purpose; the message says what to do instead."""
+
+
+class NoNewCheckpoint(EngineError, RuntimeError):
+    """Training wrote no checkpoint that an evaluation could use."""
 
 
 class TooLate(EngineError, RuntimeError):

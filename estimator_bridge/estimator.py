@@ -5,13 +5,29 @@ from estimator_bridge import estimator as tf_estimator
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge import tpu
+from estimator_bridge import experimental, export, inputs, left_out, tpu
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
+from estimator_bridge.legacy.exporters import (
+    BestExporter,
+    Exporter,
+    FinalExporter,
+    LatestExporter,
+)
+from estimator_bridge.legacy.parsing_specs import (
+    classifier_parse_example_spec,
+    regressor_parse_example_spec,
+)
+from estimator_bridge.legacy.train_and_eval_specs import EvalSpec, TrainSpec
+from estimator_bridge.legacy.warm_start import WarmStartSettings
+from estimator_bridge.runtime.train_and_evaluate import train_and_evaluate
 
-# TensorFlow still has the hooks; the estimator namespace was only another name for them.
+# TensorFlow still has these; the estimator namespace was only another name for them.
 CheckpointSaverHook = tf.train.CheckpointSaverHook
 CheckpointSaverListener = tf.train.CheckpointSaverListener
 FeedFnHook = tf.train.FeedFnHook
@@ -29,14 +45,20 @@ SessionRunValues = tf.train.SessionRunValues
 StepCounterHook = tf.train.StepCounterHook
 StopAtStepHook = tf.train.StopAtStepHook
 SummarySaverHook = tf.train.SummarySaverHook
+VocabInfo = tf.train.VocabInfo
 
 __all__ = [
+    "BestExporter",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "EstimatorSpec",
+    "EvalSpec",
+    "Exporter",
     "FeedFnHook",
+    "FinalExporter",
     "FinalOpsHook",
     "GlobalStepWaiterHook",
+    "LatestExporter",
     "LoggingTensorHook",
     "ModeKeys",
     "NanLossDuringTrainingError",
@@ -51,5 +73,25 @@ __all__ = [
     "StepCounterHook",
     "StopAtStepHook",
     "SummarySaverHook",
+    "TrainSpec",
+    "VocabInfo",
+    "WarmStartSettings",
+    "classifier_parse_example_spec",
+    "experimental",
+    "export",
+    "inputs",
+    "regressor_parse_example_spec",
     "tpu",
+    "train_and_evaluate",
 ]
+
+_refuse = left_out.refuse("tf.estimator", left_out.ESTIMATOR)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Estimator":
+        try:
+            return importlib.import_module("estimator_bridge.runtime.estimator").Estimator
+        except ModuleNotFoundError as error:
+            raise AttributeError("`tf.estimator.Estimator` is not there yet.") from error
+    return _refuse(name)

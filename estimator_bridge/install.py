@@ -6,27 +6,39 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
 import os
 import sys
+from importlib.machinery import PathFinder
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
-from estimator_bridge import errors
+from estimator_bridge import errors, stock_names
+from estimator_bridge.alias_module import AliasModule, load
 
 _ESTIMATOR = "estimator_bridge.estimator"
-_PARAMETERS = (
-    "AdagradParameters",
-    "AdamParameters",
-    "FtrlParameters",
-    "StochasticGradientDescentParameters",
-)
-"""The parameter classes that stock exports under `tf.compat.v1.tpu.experimental`."""
+_RESOLVER = "TPUClusterResolver"
 
 _ABSENT = object()
-_installed: list[_Change] = []
+_changes: list[_Change] = []
+_installed: list[Installed] = []
+
+
+class Installed(NamedTuple):
+    """A name that leads to the bridge.
+
+    Attributes:
+        name: what programs write, such as "tensorflow.compat.v1.estimator".
+        leads_to: what they get.
+        replaced: whether something of stock's was there.
+    """
+
+    name: str
+    leads_to: str
+    replaced: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,30 +49,31 @@ class _Change:
         owner: a module, or `sys.modules`.
         name: attribute or key.
         before: what was there, or a mark for nothing.
+        listed: the owner's `__all__` as it was, or a mark for none.
     """
 
     owner: Any
     name: str
     before: Any
+    listed: Any
 
     def undo(self) -> None:
         """Puts back what was there."""
-        if self.before is not _ABSENT:
-            _set(self.owner, self.name, self.before)
-        elif isinstance(self.owner, ModuleType):
-            delattr(self.owner, self.name)
-        else:
-            del self.owner[self.name]
+        _set(self.owner, self.name, self.before)
+        if self.listed is not _ABSENT:
+            # TensorFlow's wrapped modules list what is set on them.
+            self.owner.__all__[:] = self.listed
 
 
 def install(replace: bool = False) -> list[str]:
-    """Makes `tf.estimator`, `tf.compat.v1.estimator` and the `*Parameters` classes available.
+    """Makes the names of `stock_names` lead to the bridge where nothing else is there.
 
     On TF 2.16 and later it also asks for Keras 2, in which legacy programs are written, unless
     the environment says otherwise; so it must come before `tf.keras` is first used.
 
     Args:
-        replace: also replace stock's estimator where there is one.
+        replace: also replace stock's estimator where there is one, and `TPUClusterResolver`,
+            which then does without a TPU.
 
     Returns:
         The names that now lead to the bridge.
@@ -69,30 +82,35 @@ def install(replace: bool = False) -> list[str]:
         TooLate: Keras 3 is loaded already.
     """
     use_legacy_keras()
-    import tensorflow as tf
+    # A program that installs by itself, and is started by `run`, takes nothing back.
+    replaced_before = any(change.name == _RESOLVER for change in _changes)
+    replace = replace or replaced_before
+    uninstall()
+    if replace or not has_stock():
+        _install_namespaces()
+        _install_modules(replace)
+    _install_parameters(replace)
+    if replace:
+        _install_resolvers()
+    return [installed.name for installed in _installed]
 
-    estimator = importlib.import_module(_ESTIMATOR)
-    has_stock = importlib.util.find_spec("tensorflow_estimator") is not None and _is_2_15()
-    told = []
-    if replace or not has_stock:
-        for path in ("tensorflow", "tensorflow.compat.v1"):
-            _change(importlib.import_module(path), "estimator", estimator)
-            told.append(f"{path}.estimator")
-            for name, module in _modules(estimator):
-                _change(sys.modules, f"{path}.{name}", module)
-    parameters = importlib.import_module("estimator_bridge.legacy.parameters")
-    experimental = tf.compat.v1.tpu.experimental
-    for name in _PARAMETERS:
-        if not hasattr(experimental, name):
-            _change(experimental, name, getattr(parameters, name))
-            told.append(f"tensorflow.compat.v1.tpu.experimental.{name}")
-    return told
+
+def installed() -> list[Installed]:
+    """Returns every name that leads to the bridge now, in the order in which they were set."""
+    return list(_installed)
 
 
 def uninstall() -> None:
     """Puts back everything that `install` changed, but for the choice of Keras."""
-    while _installed:
-        _installed.pop().undo()
+    _installed.clear()
+    while _changes:
+        _changes.pop().undo()
+
+
+def has_stock() -> bool:
+    """Returns whether stock's estimator is there and fits this TensorFlow."""
+    # Not `importlib.util.find_spec`, which would find what `install` put there.
+    return _is_2_15() and PathFinder.find_spec("tensorflow_estimator") is not None
 
 
 def use_legacy_keras() -> None:
@@ -133,25 +151,100 @@ def _is_2_15() -> bool:
     return tensorflow_version() < (2, 16)
 
 
-def _modules(estimator: ModuleType) -> list[tuple[str, ModuleType]]:
-    return [
-        ("estimator", estimator),
-        ("estimator.tpu", estimator.tpu),
-        ("estimator.tpu.experimental", estimator.tpu.experimental),
-    ]
+def _install_namespaces() -> None:
+    namespace = load(_ESTIMATOR)
+    for path in stock_names.PUBLIC_NAMESPACES:
+        name = f"{path}.estimator"
+        _note(name, _ESTIMATOR, _change(_public(path), "estimator", namespace))
+        _change(sys.modules, name, namespace)
+        for below in stock_names.SUBMODULES:
+            _change(sys.modules, f"{name}.{below}", load(f"estimator_bridge.{below}"))
 
 
-def _change(owner: Any, name: str, value: Any) -> None:
-    if isinstance(owner, ModuleType):
-        before = vars(owner).get(name, _ABSENT)
-    else:
-        before = owner.get(name, _ABSENT)
+def _install_modules(replace: bool) -> None:
+    modules = {
+        path: names for path, names in stock_names.MODULES.items() if replace or _is_free(path)
+    }
+    for path in sorted(sys.modules):
+        if replace and _root(path):
+            _change(sys.modules, path, _ABSENT)
+    packages = {parent for path in modules for parent in _parents(path) if _root(parent)}
+    # Sorted, a package comes before what is below it.
+    for path in sorted({*modules, *packages}):
+        names = modules.get(path, {})
+        module = AliasModule(path, names, is_package=path in packages)
+        before = _change(sys.modules, path, module)
+        parent, _, name = path.rpartition(".")
+        if parent:
+            before = _change(importlib.import_module(parent), name, module)
+        if names:
+            leads_to = dict.fromkeys(target.partition(":")[0] for target in names.values())
+            # On 2.15 all these paths are stock's, whether it was imported before or not.
+            _note(path, ", ".join(leads_to), path if has_stock() else before)
+
+
+def _install_parameters(replace: bool) -> None:
+    path = "tensorflow.compat.v1.tpu.experimental"
+    owner = _public(path)
+    for name in stock_names.PARAMETERS:
+        if replace or not hasattr(owner, name):
+            target = f"estimator_bridge.legacy.parameters:{name}"
+            _note(f"{path}.{name}", target, _change(owner, name, load(target)))
+
+
+def _install_resolvers() -> None:
+    target = "estimator_bridge.cluster_resolver:in_place_of"
+    for path in stock_names.RESOLVERS:
+        owner = _public(path)
+        stand_in = load(target)(getattr(owner, _RESOLVER))
+        _note(f"{path}.{_RESOLVER}", target, _change(owner, _RESOLVER, stand_in))
+
+
+def _public(path: str) -> Any:
+    """Returns a public module of TensorFlow; many are attributes that cannot be imported."""
+    first, *rest = path.split(".")
+    return functools.reduce(getattr, rest, importlib.import_module(first))
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts))]
+
+
+def _root(path: str) -> str | None:
+    """Returns the root that a path is, or is below; None if it is below none."""
+    return next((root for root in stock_names.ROOTS if f"{path}.".startswith(f"{root}.")), None)
+
+
+def _is_free(path: str) -> bool:
+    """Returns whether TensorFlow has no module of its own at a path."""
+    # Newer ones have none; an old tensorflow_estimator beside them cannot be imported.
+    return not _is_2_15() or importlib.util.find_spec(path) is None
+
+
+def _note(name: str, leads_to: str, before: Any) -> None:
+    _installed.append(Installed(name, leads_to, replaced=before is not _ABSENT))
+
+
+def _change(owner: Any, name: str, value: Any) -> Any:
+    """Sets an attribute of a module, or a key; returns what was there, or a mark for nothing."""
+    values = vars(owner) if isinstance(owner, ModuleType) else owner
+    before = values.get(name, _ABSENT)
+    listed = _ABSENT
+    if isinstance(owner, ModuleType) and isinstance(values.get("__all__"), list):
+        listed = list(values["__all__"])
     _set(owner, name, value)
-    _installed.append(_Change(owner, name, before))
+    _changes.append(_Change(owner, name, before, listed))
+    return before
 
 
 def _set(owner: Any, name: str, value: Any) -> None:
     if isinstance(owner, ModuleType):
-        setattr(owner, name, value)
+        if value is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, value)
+    elif value is _ABSENT:
+        del owner[name]
     else:
         owner[name] = value

@@ -247,6 +247,14 @@ def export_outputs(given: Any, predictions: Any) -> dict[str, Any]:
     return export_utils.get_export_outputs(given, predictions)
 
 
+def export_output_classes() -> dict[str, type]:
+    """Returns the classes that `export_outputs` takes, by name; they have no public one."""
+    from tensorflow.python.saved_model.model_utils import export_output
+
+    names = ("ExportOutput", "ClassificationOutput", "RegressionOutput", "PredictOutput")
+    return {name: getattr(export_output, name) for name in (*names, "EvalOutput")}
+
+
 def summary_writer_initializers() -> list[tf.Operation]:
     """Returns the ops that create the summary writers of the default graph."""
     from tensorflow.python.ops import summary_ops_v2

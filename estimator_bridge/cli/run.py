@@ -20,12 +20,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stock",
         action="store_true",
-        help="leave stock's estimator in its place (TensorFlow 2.15.1), to compare with",
+        help="replace nothing: run the program on stock's estimator, to compare (TensorFlow 2.15)",
     )
     parser.add_argument(
         "--software-tpu",
         action="store_true",
         help="with --stock: a TPU of one core, in software, for TPUEstimator(use_tpu=True)",
+    )
+    parser.add_argument(
+        "--show-names", action="store_true", help="list every name that leads to the bridge"
     )
     parser.add_argument("script", help="the program")
     parser.add_argument(
@@ -36,56 +39,60 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Runs the program as if it were started by itself; returns 0 unless it exits otherwise."""
     if not os.path.isfile(options.script):
-        print(f"estimator-bridge: there is no program {options.script!r}.", file=sys.stderr)
+        _say(f"there is no program {options.script!r}.")
         return 2
     if options.software_tpu and not options.stock:
-        print("estimator-bridge: --software-tpu goes with --stock.", file=sys.stderr)
+        _say("--software-tpu goes with --stock.")
         return 2
-    return _with_stock(options) if options.stock else _with_bridge(options)
-
-
-def _with_bridge(options: argparse.Namespace) -> int:
     # TensorFlow is only imported from here on: `--help` must be quick.
+    from estimator_bridge import errors, install
+
+    version = ".".join(str(part) for part in install.tensorflow_version())
+    if options.stock and not install.has_stock():
+        _say(
+            f"--stock: TensorFlow {version} has no stock estimator. Install the extra 'legacy', "
+            "which brings TensorFlow 2.15.1 and tensorflow-estimator, or leave --stock out."
+        )
+        return 2
+    with contextlib.ExitStack() as stack:
+        if options.stock:
+            how = "stock's estimator; the bridge replaces nothing"
+        else:
+            how = _replace(options)
+        if options.software_tpu:
+            from estimator_bridge import software_tpu
+
+            try:
+                stack.enter_context(software_tpu.stock_on_software_tpu())
+            except errors.EngineError as error:
+                _say(str(error))
+                return 2
+            how = "stock's estimator, on a software TPU of one core"
+        _say(f"running {options.script} on TensorFlow {version} with {how}.")
+        if options.show_names:
+            for name, leads_to, replaced in install.installed():
+                _say(f"  {name} -> {leads_to}{' (was there, is replaced)' if replaced else ''}")
+        sys.argv = [options.script, *options.arguments]
+        # As `python script.py` has it: the program's folder first, to import what lies beside it.
+        sys.path.insert(0, os.path.dirname(os.path.abspath(options.script)))
+        runpy.run_path(options.script, run_name="__main__")
+    return 0
+
+
+def _replace(options: argparse.Namespace) -> str:
+    """Puts the bridge where stock's names were; returns what was done."""
     from estimator_bridge import install
 
     told = install.install(replace=True)
     from estimator_bridge.legacy import spec
 
     spec.set_default_quirks(options.quirks)
-    version = ".".join(str(part) for part in install.tensorflow_version())
-    print(
-        f"estimator-bridge: running {options.script} on TensorFlow {version} with the bridge as "
-        f"{', '.join(told)} (quirks={options.quirks}).",
-        file=sys.stderr,
+    what = " in the place of stock's" if install.has_stock() else ""
+    return (
+        f"the bridge as {told[0]}{what} and {len(told) - 1} more names (--show-names lists "
+        f"them; quirks={options.quirks})"
     )
-    _run(options)
-    return 0
 
 
-def _with_stock(options: argparse.Namespace) -> int:
-    from estimator_bridge import errors, install, software_tpu
-
-    version = ".".join(str(part) for part in install.tensorflow_version())
-    tpu: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-    if options.software_tpu:
-        tpu = software_tpu.stock_on_software_tpu()
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(tpu)
-        except errors.EngineError as error:
-            print(f"estimator-bridge: {error}", file=sys.stderr)
-            return 2
-        print(
-            f"estimator-bridge: running {options.script} on TensorFlow {version} with stock's "
-            f"estimator{', on a software TPU of one core' if options.software_tpu else ''}.",
-            file=sys.stderr,
-        )
-        _run(options)
-    return 0
-
-
-def _run(options: argparse.Namespace) -> None:
-    sys.argv = [options.script, *options.arguments]
-    # As `python script.py` has it: the program's folder first, to import what lies beside it.
-    sys.path.insert(0, os.path.dirname(os.path.abspath(options.script)))
-    runpy.run_path(options.script, run_name="__main__")
+def _say(line: str) -> None:
+    print(f"estimator-bridge: {line}", file=sys.stderr)

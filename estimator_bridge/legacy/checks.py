@@ -56,3 +56,18 @@ def takes_any_number(function: Callable[..., Any]) -> bool:
     """Returns whether a function takes *args."""
     parameters = inspect.signature(function).parameters.values()
     return any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
+
+
+def is_estimator(thing: Any) -> bool:
+    """Returns whether a thing is an estimator, stock's or ours."""
+    return not {"Estimator", "EstimatorV2", "TPUEstimator"}.isdisjoint(class_names(thing))
+
+
+def check_estimator(owner: str, thing: Any) -> None:
+    """Refuses what is no estimator.
+
+    Raises:
+        WrongType: names owner and value.
+    """
+    if not is_estimator(thing):
+        raise errors.WrongType(f"`{owner}`: `estimator` must be an Estimator, got {thing!r}.")

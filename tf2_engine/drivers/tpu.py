@@ -326,6 +326,12 @@ def _check_plan(plan: Plan, topology: Topology) -> None:
             "Remove such ids in the dataset, or use driver='host'."
         )
     for table in plan.tables:
+        if not table.optimizer.looks_up_rows:
+            raise errors.InvalidSpec(
+                f"Table {table.name!r}: with {table.optimizer!r} what is looked up is computed "
+                "from the rows, but a TPU looks rows up as they are. Compute it from the "
+                "activations in the model, or use driver='host'."
+            )
         if not hasattr(tf.raw_ops, f"LoadTPUEmbedding{table.optimizer.op_name}Parameters"):
             raise errors.InvalidSpec(
                 f"Table {table.name!r}: TensorFlow {tf.__version__} has no op that loads the "

@@ -1,0 +1,74 @@
+"""The example programs run unedited through the command line, with the tables on the engine."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
+
+# Few steps: that a program runs, not what it learns.
+QUICK = {
+    "two_tower": ("--train_steps=3", "--eval_steps=1", "--tpu=not-there", "--num_shards=2"),
+    "wide_and_deep": (
+        *("--train_steps=4", "--save_checkpoints_steps=2", "--eval_steps=1"),
+        *("--data_dir={}/data", "--tpu=not-there"),
+    ),
+}
+
+
+def run(name: str, model_dir: pathlib.Path, *arguments: str) -> tuple[dict[str, float], str]:
+    """Returns the metrics that a program wrote, and what it printed and logged."""
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "estimator_bridge", "run", str(EXAMPLES / name / "train.py")),
+            *(f"--model_dir={model_dir}", "--use_tpu"),
+            *(argument.format(model_dir) for argument in arguments),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return json.loads((model_dir / "metrics.json").read_text()), ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(
+    "name, evaluated",
+    [
+        ("two_tower", [3]),
+        # `train_and_evaluate`: each checkpoint but the one before the first step.
+        ("wide_and_deep", [2, 4]),
+    ],
+)
+def test_an_example_runs(name: str, evaluated: list[int], tmp_path: pathlib.Path) -> None:
+    """It trains and evaluates, and says that the engine takes the place of a TPU."""
+    metrics, said = run(name, tmp_path, *QUICK[name])
+
+    steps = [step for step in range(10) if f"Saving dict for global step {step}:" in said]
+    assert steps == evaluated
+    assert metrics["global_step"] == evaluated[-1]
+    assert metrics["loss"] > 0
+    assert said.count("the host engine takes its place") == 1
+    assert said.count("use_tpu=True: the TF2 embedding engine holds the tables") == 1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "name, options, metric, at_least",
+    [
+        # By chance it would be 5 in 128.
+        ("two_tower", (), "recall_at_5", 0.5),
+        ("wide_and_deep", ("--data_dir={}/data",), "auc", 0.7),
+    ],
+)
+def test_an_example_learns(
+    name: str, options: tuple[str, ...], metric: str, at_least: float, tmp_path: pathlib.Path
+) -> None:
+    """With its default settings a program finds what its data hides."""
+    metrics, _ = run(name, tmp_path, *options)
+
+    assert metrics[metric] > at_least

@@ -1,0 +1,1 @@
+"""Session hooks that know an estimator: early stopping, evaluation while training."""

@@ -1,0 +1,243 @@
+"""What is exported after an evaluation: every model, the last one, or the best so far."""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.legacy.checks import POSITIVE, argument_names, check
+from estimator_bridge.legacy.events import scalars_of_file
+
+Metrics = Mapping[str, Any]
+
+_COMPARED = ("best_eval_result", "current_eval_result")
+_LOSS = "loss"
+
+
+class Exporter(abc.ABC):
+    """Exports a model after an evaluation, or decides not to."""
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """The directory below `<model_dir>/export` that exports go to."""
+
+    @abc.abstractmethod
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Metrics,
+        is_the_final_export: bool,
+    ) -> Any:
+        """Exports a checkpoint.
+
+        Args:
+            export_path: the directory for exports of this exporter.
+            checkpoint_path: what was evaluated.
+            eval_result: its metrics.
+            is_the_final_export: whether training is over.
+
+        Returns:
+            The path of the export; None if there is none.
+        """
+
+
+class _SavedModelExporter(Exporter):
+    """Writes SavedModels.
+
+    Args:
+        name: of the directory.
+        serving_input_receiver_fn: makes a `ServingInputReceiver`.
+        assets_extra: files to add, by their path in the SavedModel.
+        as_text: write the graph as text.
+        exports_to_keep: older exports are deleted; None keeps all.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        serving_input_receiver_fn: Callable[[], Any] | None,
+        assets_extra: Mapping[str, str] | None,
+        as_text: bool,
+        exports_to_keep: int | None = None,
+    ) -> None:
+        if exports_to_keep is not None:
+            check(type(self).__name__, "exports_to_keep", exports_to_keep, POSITIVE)
+        self._name = name
+        self._serving_input_receiver_fn = serving_input_receiver_fn
+        self._assets_extra = assets_extra
+        self._as_text = as_text
+        self._exports_to_keep = exports_to_keep
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def _write(self, estimator: Any, export_path: str, checkpoint_path: str) -> Any:
+        written = estimator.export_saved_model(
+            export_path,
+            self._serving_input_receiver_fn,
+            assets_extra=self._assets_extra,
+            as_text=self._as_text,
+            checkpoint_path=checkpoint_path,
+        )
+        if self._exports_to_keep is not None:
+            for path in _exports(export_path)[: -self._exports_to_keep]:
+                tf.gfile.DeleteRecursively(path)
+        return written
+
+
+class LatestExporter(_SavedModelExporter):
+    """Exports after every evaluation.
+
+    Raises:
+        InvalidSpec: `exports_to_keep` is not positive.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = 5,
+    ) -> None:
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Metrics,
+        is_the_final_export: bool,
+    ) -> Any:
+        """Exports."""
+        return self._write(estimator, export_path, checkpoint_path)
+
+
+class FinalExporter(_SavedModelExporter):
+    """Exports once, when training is over."""
+
+    def __init__(
+        self,
+        name: str,
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+    ) -> None:
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Metrics,
+        is_the_final_export: bool,
+    ) -> Any:
+        """Exports if training is over."""
+        if not is_the_final_export:
+            return None
+        tf.logging.info("Exporter %r: training is over, the model is exported.", self.name)
+        return self._write(estimator, export_path, checkpoint_path)
+
+
+def loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> bool:
+    """Returns whether the current loss is below the best one.
+
+    Raises:
+        InvalidInput: one of them has no loss.
+    """
+    for name, result in zip(_COMPARED, (best_eval_result, current_eval_result), strict=True):
+        if not result or _LOSS not in result:
+            raise errors.InvalidInput(f"`{name}` has no {_LOSS!r} to compare: {result}.")
+    return bool(best_eval_result[_LOSS] > current_eval_result[_LOSS])
+
+
+class BestExporter(_SavedModelExporter):
+    """Exports when a model is better than all that were evaluated before.
+
+    The first evaluation is exported in any case: what earlier jobs exported is not looked at.
+
+    Args:
+        event_file_pattern: files below the model_dir from which the best result of earlier jobs
+            is read; None or "" reads none.
+        compare_fn: called with `best_eval_result` and `current_eval_result`; says whether the
+            current one is better.
+
+    Raises:
+        InvalidSpec: `compare_fn` is None or takes other arguments, or `exports_to_keep` is not
+            positive.
+    """
+
+    def __init__(
+        self,
+        name: str = "best_exporter",
+        serving_input_receiver_fn: Callable[[], Any] | None = None,
+        event_file_pattern: str | None = "eval/*.tfevents.*",
+        compare_fn: Callable[..., bool] = loss_is_smaller,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = 5,
+    ) -> None:
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
+        if compare_fn is None or set(argument_names(compare_fn)) != set(_COMPARED):
+            raise errors.InvalidSpec(
+                f"`BestExporter`: `compare_fn` must take {' and '.join(_COMPARED)}, got "
+                f"{compare_fn!r}."
+            )
+        self._compare_fn = compare_fn
+        self._event_file_pattern = event_file_pattern
+        self._model_dir: str | None = None
+        self._best: Metrics | None = None
+        self._has_exported = False
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Metrics,
+        is_the_final_export: bool,
+    ) -> Any:
+        """Exports if the model is the best so far."""
+        if self._event_file_pattern and self._model_dir != estimator.model_dir:
+            self._model_dir = estimator.model_dir
+            self._best = self._best_before(os.path.join(self._model_dir, self._event_file_pattern))
+        if self._has_exported and self._best is not None and not self._is_better(eval_result):
+            return None
+        tf.logging.info("Exporter %r: the best model so far is exported.", self.name)
+        self._best = eval_result
+        self._has_exported = True
+        return self._write(estimator, export_path, checkpoint_path)
+
+    def _is_better(self, result: Metrics) -> bool:
+        return self._compare_fn(best_eval_result=self._best, current_eval_result=result)
+
+    def _best_before(self, pattern: str) -> Metrics | None:
+        self._best = None
+        for result in _results(pattern):
+            if self._best is None or self._is_better(result):
+                self._best = result
+        return self._best
+
+
+def _results(pattern: str) -> Iterator[Metrics]:
+    for path in tf.gfile.Glob(pattern):
+        for _, metrics in scalars_of_file(path):
+            yield metrics
+
+
+def _exports(directory: str) -> list[str]:
+    """Returns the exports in a directory, oldest first: they are named by a time in seconds."""
+    names = [name.rstrip("/") for name in tf.gfile.ListDirectory(directory)]
+    versions = sorted(name for name in names if len(name) == 10 and name.isdigit())
+    return [os.path.join(directory, name) for name in versions]

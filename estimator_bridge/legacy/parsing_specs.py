@@ -1,0 +1,74 @@
+"""What to parse tf.train.Examples with: the features of columns, a label, and a weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_bridge import errors
+from estimator_bridge.legacy.checks import class_names
+
+ParsingSpec = dict[str, Any]
+
+
+def classifier_parse_example_spec(
+    feature_columns: Iterable[Any],
+    label_key: str,
+    label_dtype: Any = tf.int64,
+    label_default: Any = None,
+    weight_column: Any = None,
+) -> ParsingSpec:
+    """Returns what `tf.io.parse_example` takes for the columns and a class label of shape [1].
+
+    Args:
+        label_default: of Examples without a label; None refuses them.
+        weight_column: a numeric column, or its key.
+
+    Raises:
+        InvalidSpec: label or weight is a feature too, or the weight is no numeric column.
+    """
+    label = tf.io.FixedLenFeature((1,), label_dtype, label_default)
+    return _with_label(feature_columns, label_key, label, weight_column)
+
+
+def regressor_parse_example_spec(
+    feature_columns: Iterable[Any],
+    label_key: str,
+    label_dtype: Any = tf.float32,
+    label_default: Any = None,
+    label_dimension: int = 1,
+    weight_column: Any = None,
+) -> ParsingSpec:
+    """Returns what `tf.io.parse_example` takes for the columns and `label_dimension` numbers.
+
+    Args and errors are those of `classifier_parse_example_spec`.
+    """
+    label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
+    return _with_label(feature_columns, label_key, label, weight_column)
+
+
+def _with_label(
+    columns: Iterable[Any], label_key: str, label: Any, weight_column: Any
+) -> ParsingSpec:
+    spec: ParsingSpec = tf.compat.v1.feature_column.make_parse_example_spec(columns)
+    _check_no_feature("label", label_key, spec)
+    spec[label_key] = label
+    if weight_column is None:
+        return spec
+    if isinstance(weight_column, str):
+        weight_column = tf.feature_column.numeric_column(weight_column)
+    if "NumericColumn" not in class_names(weight_column):
+        raise errors.InvalidSpec(
+            f"`weight_column` must be a numeric column or its key, got {weight_column!r}."
+        )
+    _check_no_feature("weight", weight_column.key, spec)
+    return {**spec, **weight_column.parse_example_spec}
+
+
+def _check_no_feature(what: str, key: str, spec: ParsingSpec) -> None:
+    if key in spec:
+        raise errors.InvalidSpec(
+            f"The {what} {key!r} must be none of the features: {', '.join(sorted(spec))}."
+        )

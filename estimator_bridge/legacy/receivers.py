@@ -1,0 +1,219 @@
+"""What an exported model receives: `ServingInputReceiver` and the functions that make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from estimator_bridge import errors
+
+# The keys of a tensor that is given without one: serving looks for these names.
+FEATURE = "feature"
+LABEL = "label"
+RECEIVER = "input"
+
+_DEFAULT_KEYS = {
+    "features": FEATURE,
+    "labels": LABEL,
+    "receiver_tensors": RECEIVER,
+    "receiver_tensors_alternatives": RECEIVER,
+}
+_TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
+
+TensorDict = dict[Any, Any]
+
+
+class _ServingInputReceiver(NamedTuple):
+    features: Any
+    receiver_tensors: TensorDict
+    receiver_tensors_alternatives: dict[str, TensorDict] | None
+
+
+class ServingInputReceiver(_ServingInputReceiver):
+    """The inputs of a served model, and the features made of them.
+
+    Attributes:
+        features: tensors by key (str or int); a single tensor gets the key "feature".
+        receiver_tensors: the placeholders that are fed, by name; a single one is "input".
+        receiver_tensors_alternatives: by name, other tensors that may be fed instead, for which
+            signatures of their own are made; or None.
+
+    Raises:
+        InvalidInput: something is missing, has a key of another type or is no tensor.
+    """
+
+    def __new__(
+        cls,
+        features: Any,
+        receiver_tensors: Any,
+        receiver_tensors_alternatives: Mapping[str, Any] | None = None,
+    ) -> ServingInputReceiver:
+        """Checks the tensors and gives single ones their keys."""
+        return super().__new__(
+            cls,
+            _tensors("features", features, (str, int)),
+            _tensors("receiver_tensors", receiver_tensors),
+            _alternatives(receiver_tensors_alternatives),
+        )
+
+
+class TensorServingInputReceiver(_ServingInputReceiver):
+    """A `ServingInputReceiver` for a model_fn that takes one tensor as `features`, not a dict."""
+
+    def __new__(
+        cls,
+        features: Any,
+        receiver_tensors: Any,
+        receiver_tensors_alternatives: Mapping[str, Any] | None = None,
+    ) -> TensorServingInputReceiver:
+        """Checks the tensors; `features` stays as it is."""
+        if features is None:
+            raise errors.InvalidInput("`features` must be given, got None.")
+        _check_tensor("features", features)
+        return super().__new__(
+            cls,
+            features,
+            _tensors("receiver_tensors", receiver_tensors),
+            _alternatives(receiver_tensors_alternatives),
+        )
+
+
+class _SupervisedInputReceiver(NamedTuple):
+    features: Any
+    labels: Any
+    receiver_tensors: TensorDict
+
+
+class SupervisedInputReceiver(_SupervisedInputReceiver):
+    """The inputs of a model that is exported to be trained or evaluated: labels are fed too.
+
+    Raises:
+        InvalidInput: as `ServingInputReceiver`.
+    """
+
+    def __new__(cls, features: Any, labels: Any, receiver_tensors: Any) -> SupervisedInputReceiver:
+        """Checks the tensors; features and labels stay as they are."""
+        for name, value in (("features", features), ("labels", labels)):
+            _tensors(name, value, (str, int))
+        return super().__new__(
+            cls, features, labels, _tensors("receiver_tensors", receiver_tensors)
+        )
+
+
+def build_parsing_serving_input_receiver_fn(
+    feature_spec: Mapping[str, Any], default_batch_size: int | None = None
+) -> Callable[[], ServingInputReceiver]:
+    """Returns a function whose receiver is fed serialized tf.train.Examples, as "examples".
+
+    Args:
+        feature_spec: what `tf.io.parse_example` takes.
+        default_batch_size: None leaves the batch size open.
+    """
+
+    def serving_input_receiver_fn() -> ServingInputReceiver:
+        examples = tf.compat.v1.placeholder(
+            tf.string, [default_batch_size], name="input_example_tensor"
+        )
+        features = tf.compat.v1.io.parse_example(examples, feature_spec)
+        return ServingInputReceiver(features, {"examples": examples})
+
+    return serving_input_receiver_fn
+
+
+def build_raw_serving_input_receiver_fn(
+    features: Mapping[str, Any], default_batch_size: int | None = None
+) -> Callable[[], ServingInputReceiver]:
+    """Returns a function whose receiver is fed each feature by itself.
+
+    Args:
+        features: tensors whose types and shapes the placeholders take, but for the batch size.
+        default_batch_size: None leaves it open.
+    """
+
+    def serving_input_receiver_fn() -> ServingInputReceiver:
+        placeholders = _placeholders(features, default_batch_size)
+        return ServingInputReceiver(placeholders, placeholders)
+
+    return serving_input_receiver_fn
+
+
+def build_raw_supervised_input_receiver_fn(
+    features: Any, labels: Any, default_batch_size: int | None = None
+) -> Callable[[], SupervisedInputReceiver]:
+    """Returns a function whose receiver is fed features and labels.
+
+    Args:
+        features, labels: a tensor or a dict of tensors, as for
+            `build_raw_serving_input_receiver_fn`.
+
+    Raises:
+        InvalidInput: they share a key.
+    """
+    keyed_features = features if isinstance(features, dict) else {RECEIVER: features}
+    keyed_labels = labels if isinstance(labels, dict) else {LABEL: labels}
+    shared = sorted(set(keyed_features) & set(keyed_labels))
+    if shared:
+        raise errors.InvalidInput(
+            f"Features and labels are fed by their keys, but share {', '.join(map(repr, shared))}. "
+            "Rename those of the labels."
+        )
+
+    def supervised_input_receiver_fn() -> SupervisedInputReceiver:
+        fed_features = _placeholders(keyed_features, default_batch_size)
+        fed_labels = _placeholders(keyed_labels, default_batch_size)
+        return SupervisedInputReceiver(
+            fed_features if isinstance(features, dict) else fed_features[RECEIVER],
+            fed_labels if isinstance(labels, dict) else fed_labels[LABEL],
+            {**fed_features, **fed_labels},
+        )
+
+    return supervised_input_receiver_fn
+
+
+def _placeholders(like: Mapping[str, Any], batch_size: int | None) -> TensorDict:
+    return {key: _placeholder(tensor, batch_size) for key, tensor in like.items()}
+
+
+def _placeholder(like: Any, batch_size: int | None) -> Any:
+    shape = tf.TensorShape([batch_size]).concatenate(like.shape[1:])
+    # An eager tensor has no op to be named after.
+    name = None if hasattr(like, "numpy") else like.op.name
+    return tf.compat.v1.placeholder(like.dtype, shape, name=name)
+
+
+def _alternatives(given: Any) -> dict[str, TensorDict] | None:
+    if given is None:
+        return None
+    if not isinstance(given, dict):
+        raise errors.InvalidInput(
+            f"`receiver_tensors_alternatives` must be a dict of receiver tensors, got {given!r}."
+        )
+    return {
+        name: _tensors("receiver_tensors_alternatives", tensors) for name, tensors in given.items()
+    }
+
+
+def _tensors(what: str, given: Any, key_types: tuple[type, ...] = (str,)) -> TensorDict:
+    """Returns tensors by key.
+
+    Raises:
+        InvalidInput: there are none, a key is of another type, or a value is no tensor.
+    """
+    if given is None:
+        raise errors.InvalidInput(f"`{what}` must be given, got None.")
+    keyed = given if isinstance(given, dict) else {_DEFAULT_KEYS[what]: given}
+    for key, value in keyed.items():
+        if not isinstance(key, key_types):
+            allowed = " or ".join(kind.__name__ for kind in key_types)
+            raise errors.InvalidInput(f"`{what}`: keys must be {allowed}, got {key!r}.")
+        _check_tensor(f"{what}[{key!r}]", value)
+    return keyed
+
+
+def _check_tensor(what: str, value: Any) -> None:
+    if not isinstance(value, _TENSORS):
+        raise errors.InvalidInput(
+            f"`{what}` must be a Tensor, SparseTensor or RaggedTensor, got {value!r}."
+        )

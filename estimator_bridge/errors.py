@@ -20,6 +20,7 @@ __all__ = [
     "SignatureMismatch",
     "TooLate",
     "Untranslatable",
+    "WrongCaller",
     "WrongType",
 ]
 
@@ -57,3 +58,7 @@ class NotTrained(EngineError, ValueError):
 
 class TooLate(EngineError, RuntimeError):
     """A choice of the process was already made otherwise."""
+
+
+class WrongCaller(EngineError, RuntimeError):
+    """A function asks what only another one of the program can be told."""

@@ -36,10 +36,7 @@ class AliasModule(ModuleType):
                 f"module, with {', '.join(self._names) or 'nothing but its submodules'}. See "
                 "`estimator_bridge.install.installed()` for all that there is."
             )
-        try:
-            value = load(self._names[name])
-        except ModuleNotFoundError as error:
-            raise AttributeError(f"`{self.__name__}.{name}` is not there yet.") from error
+        value = load(self._names[name])
         setattr(self, name, value)
         return value
 

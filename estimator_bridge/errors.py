@@ -24,6 +24,7 @@ __all__ = [
     "SignatureMismatch",
     "TooLate",
     "Untranslatable",
+    "WrongCaller",
     "WrongType",
 ]
 
@@ -79,3 +80,7 @@ class NoNewCheckpoint(EngineError, RuntimeError):
 
 class TooLate(EngineError, RuntimeError):
     """A choice of the process was already made otherwise."""
+
+
+class WrongCaller(EngineError, RuntimeError):
+    """A function asks what only another one of the program can be told."""

@@ -90,8 +90,5 @@ _refuse = left_out.refuse("tf.estimator", left_out.ESTIMATOR)
 
 def __getattr__(name: str) -> Any:
     if name == "Estimator":
-        try:
-            return importlib.import_module("estimator_bridge.runtime.estimator").Estimator
-        except ModuleNotFoundError as error:
-            raise AttributeError("`tf.estimator.Estimator` is not there yet.") from error
+        return importlib.import_module("estimator_bridge.runtime.estimator").Estimator
     return _refuse(name)

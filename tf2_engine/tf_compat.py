@@ -255,6 +255,32 @@ def export_output_classes() -> dict[str, type]:
     return {name: getattr(export_output, name) for name in (*names, "EvalOutput")}
 
 
+def signature_defs(mode: str, spec: Any, receiver: Any) -> dict[str, Any]:
+    """Returns the signatures of an exported graph, by name, as stock's estimators make them.
+
+    Args:
+        mode: "train", "eval" or "infer".
+        spec: the EstimatorSpec of the graph.
+        receiver: has `receiver_tensors`, and `receiver_tensors_alternatives` if it likes.
+    """
+    from tensorflow.python.saved_model.model_utils import export_utils
+
+    outputs = export_utils.export_outputs_for_mode(
+        mode=mode,
+        serving_export_outputs=spec.export_outputs,
+        predictions=spec.predictions,
+        loss=spec.loss,
+        metrics=spec.eval_metric_ops,
+    )
+    made = export_utils.build_all_signature_defs(
+        receiver.receiver_tensors,
+        outputs,
+        getattr(receiver, "receiver_tensors_alternatives", None),
+        serving_only=mode == "infer",
+    )
+    return dict(made)
+
+
 def summary_writer_initializers() -> list[tf.Operation]:
     """Returns the ops that create the summary writers of the default graph."""
     from tensorflow.python.ops import summary_ops_v2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -49,7 +50,9 @@ def argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
     """Returns the names of the arguments a function still takes, without *args and **kwargs."""
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
-    return tuple(parameter.name for parameter in parameters if parameter.kind not in kinds)
+    # What a partial has fixed by name is still in its signature, as a default.
+    fixed = function.keywords if isinstance(function, functools.partial) else {}
+    return tuple(p.name for p in parameters if p.kind not in kinds and p.name not in fixed)
 
 
 def takes_any_number(function: Callable[..., Any]) -> bool:

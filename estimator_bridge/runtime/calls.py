@@ -9,23 +9,63 @@ from typing import Any
 from estimator_bridge import errors
 from estimator_bridge.legacy.checks import argument_names
 
+_MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
 
-def call_input_fn(
-    input_fn: Callable[..., Any], mode: str, config: Any, params: Mapping[str, Any]
-) -> Any:
-    """Returns what an input_fn gives, called with those of params, config and mode it takes.
+
+def check_model_fn(model_fn: Any, params: Any) -> None:
+    """Refuses a model_fn that cannot be called as one.
 
     Raises:
-        InvalidInput: it does not take `params`, through which it learns its batch size.
+        InvalidInput: it takes no features, or something that no model_fn is given; or there are
+            params and it does not take them.
     """
+    if model_fn is None:
+        raise errors.InvalidInput("`model_fn` must be given.")
+    names = argument_names(model_fn)
+    if "features" not in names:
+        raise errors.InvalidInput(f"model_fn ({model_fn}) must take the argument `features`.")
+    if params is not None and "params" not in names:
+        raise errors.InvalidInput(
+            f"There are params, {params!r}, but model_fn ({model_fn}) does not take `params`. Add "
+            "the argument."
+        )
+    unknown = [name for name in names if name not in _MODEL_FN_ARGUMENTS]
+    if unknown:
+        raise errors.InvalidInput(
+            f"model_fn ({model_fn}) takes {unknown}; a model_fn is given features, labels, mode, "
+            "params and config."
+        )
+
+
+def with_items(params: Any, items: Mapping[str, Any]) -> Any:
+    """Returns a copy of params, a dict or an HParams, with other values for some keys."""
+    made = copy.deepcopy(params)
+    for key, value in items.items():
+        if hasattr(made, "set_hparam"):
+            (made.set_hparam if key in made else made.add_hparam)(key, value)
+        else:
+            made[key] = value
+    return made
+
+
+def call_input_fn(input_fn: Callable[..., Any], mode: str, config: Any, params: Any) -> Any:
+    """Returns what an input_fn gives, called with those of params, config and mode it takes."""
     names = argument_names(input_fn)
-    if "params" not in names:
+    given = {"params": params, "config": copy.deepcopy(config), "mode": mode}
+    return input_fn(**{name: value for name, value in given.items() if name in names})
+
+
+def check_takes_params(input_fn: Callable[..., Any]) -> None:
+    """Refuses an input_fn that cannot learn its batch size.
+
+    Raises:
+        InvalidInput: it does not take `params`.
+    """
+    if "params" not in argument_names(input_fn):
         raise errors.InvalidInput(
             f"input_fn ({input_fn}) does not include params argument; TPUEstimator passes the "
             'batch size as params["batch_size"]. Add it.'
         )
-    given = {"params": dict(params), "config": copy.deepcopy(config), "mode": mode}
-    return input_fn(**{name: value for name, value in given.items() if name in names})
 
 
 def call_model_fn(
@@ -34,7 +74,7 @@ def call_model_fn(
     labels: Any,
     mode: str,
     config: Any,
-    params: Mapping[str, Any],
+    params: Any,
 ) -> Any:
     """Returns what a model_fn gives, called with those arguments that it takes.
 
@@ -51,6 +91,8 @@ def call_model_fn(
         "labels": labels,
         "mode": mode,
         "config": copy.deepcopy(config),
-        "params": dict(params),
+        "params": params,
     }
-    return model_fn(features, **{name: value for name, value in given.items() if name in names})
+    return model_fn(
+        features=features, **{name: value for name, value in given.items() if name in names}
+    )

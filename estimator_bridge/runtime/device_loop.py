@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -22,12 +23,14 @@ class DeviceLoop:
         steps: steps to add; None when `last_step` is given.
         last_step: the global step to stop at; None when `steps` is given.
         host_call_every: inside a loop the host call is run in steps 0, k, 2k, ...
+        interrupted: whether the next step must be the last of its loop, whatever its length.
     """
 
     iterations: IterationsPerLoop
     steps: int | None
     last_step: int | None
     host_call_every: int = 1
+    interrupted: Callable[[], bool] = lambda: False
 
     def reports(self, every_n_steps: int) -> dict[str, int]:
         """Returns how often a hook that counts its calls reports: stock's, at the ends of loops."""
@@ -91,7 +94,7 @@ class DeviceLoopHook(tf.train.SessionRunHook):
     def _is_last(self, made: int, left: int, started: float) -> bool:
         """Returns whether the next step is the loop's last, `made` steps after its start."""
         value, unit = self._loop.iterations
-        if made + 1 >= left:
+        if made + 1 >= left or self._loop.interrupted():
             return True
         return made + 1 >= value if unit == "count" else time.monotonic() - started >= value
 

@@ -18,6 +18,7 @@ from estimator_bridge.runtime.cores import CoreTracer
 from estimator_bridge.runtime.feeding import Cores, read_per_core
 from estimator_bridge.runtime.host_calls import call_with_all_cores
 from estimator_bridge.runtime.inputs import CoreInput, Notify, split_features
+from estimator_bridge.runtime.padding import cut_predictions, pad_batch
 from estimator_bridge.runtime.plain_step import MODE_HOOKS, check_spec, scaffold_of
 from estimator_bridge.runtime.step import Step
 from estimator_bridge.runtime.trap import DUMMY_COLLECTION, Trap, create_dummies
@@ -36,12 +37,14 @@ class EngineSettings:
         cores: how batches are spread.
         driver: of the engine, by name or as an object.
         notify: called with a line for every setting that deserves a warning.
+        predict_batch_size: samples that a batch of a prediction is filled up to; None leaves it.
     """
 
     legacy: LegacySpec | None
     cores: Cores
     driver: Any
     notify: Notify
+    predict_batch_size: int | None = None
 
 
 class InitializeHook(tf.train.SessionRunHook):
@@ -87,8 +90,25 @@ def build_engine_step(
     if mode == ModeKeys.PREDICT:
         settings = dataclasses.replace(settings, cores=dataclasses.replace(settings.cores, count=1))
     batches, hooks = read_per_core(input_fn, settings.cores)
-    if mode == ModeKeys.PREDICT:
-        batches = [(features, None) for features, _ in batches]
+    if mode != ModeKeys.PREDICT:
+        return _build(mode, batches, hooks, model_fn, settings)
+    ((features, _),) = batches
+    size, real = settings.predict_batch_size, None
+    if size is not None:
+        features, real = pad_batch(features, size)
+    step = _build(mode, [(features, None)], hooks, model_fn, settings)
+    if size is None:
+        return step
+    return dataclasses.replace(step, predictions=cut_predictions(step.predictions, size, real))
+
+
+def _build(
+    mode: str,
+    batches: Sequence[Any],
+    hooks: Sequence[Any],
+    model_fn: Callable[[Any, Any], Any],
+    settings: EngineSettings,
+) -> Step:
     if settings.legacy is None:
         specs = _trace(mode, batches, model_fn, settings.cores.count)
         return _step(mode, specs, specs[0].train_op, hooks)

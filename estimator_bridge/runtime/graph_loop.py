@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.runtime.device_loop import DeviceLoop, DeviceLoopHook
+from estimator_bridge.runtime.evaluation_events import write_metrics
 from estimator_bridge.runtime.progress import StepRateHook
 from estimator_bridge.runtime.step import Step
 from tf2_engine import tf_compat
@@ -45,9 +46,15 @@ class StopAfterHook(tf.train.SessionRunHook):
 
 
 @contextlib.contextmanager
-def new_graph(seed: int | None) -> Iterator[tf.Graph]:
-    """Opens a graph with its seed set and a global step, as Estimators have it."""
-    with tf.Graph().as_default() as graph:
+def new_graph(
+    seed: int | None, device_fn: Callable[[Any], str] | None = None
+) -> Iterator[tf.Graph]:
+    """Opens a graph with its seed set and a global step, as Estimators have it.
+
+    Args:
+        device_fn: gives the device of each op; None leaves it to the session.
+    """
+    with tf.Graph().as_default() as graph, graph.device(device_fn):
         tf.set_random_seed(seed)
         tf.get_variable(
             tf.GraphKeys.GLOBAL_STEP,
@@ -96,7 +103,7 @@ def train(
     Raises:
         InvalidInput: there are listeners, but no checkpoint is ever written.
     """
-    with new_graph(config.tf_random_seed) as graph:
+    with new_graph(config.tf_random_seed, config.device_fn) as graph:
         tf_compat.read_global_step(graph)
         step = build()
         scaffold = step.scaffold or tf.train.Scaffold()
@@ -125,6 +132,7 @@ def train(
                     save_secs=config.save_checkpoints_secs,
                     save_steps=config.save_checkpoints_steps,
                     scaffold=scaffold,
+                    save_graph_def=config.checkpoint_save_graph_def,
                 )
             ]
             chief_hooks = [*savers, *chief_hooks]
@@ -149,7 +157,9 @@ def train(
             save_checkpoint_secs=0,  # saving is the hook's
             save_summaries_steps=config.save_summary_steps,
             config=config.session_config or default_session_config(),
+            max_wait_secs=config.session_creation_timeout_secs,
             log_step_count_steps=0,  # reports are the progress hooks'
+            save_graph_def=config.checkpoint_save_graph_def,
         ) as session:
             while not session.should_stop():
                 _, loss = session.run([step.train_op, step.loss])
@@ -176,7 +186,8 @@ def evaluate(
     with new_graph(config.tf_random_seed):
         step = build()
         metrics = {name: _metric(metric) for name, metric in step.eval_metric_ops.items()}
-        metrics.setdefault(LOSS, tf.metrics.mean(step.loss))
+        _check_names(metrics)
+        metrics[LOSS] = tf.metrics.mean(step.loss)
         update = tf.group(*[update for _, update in metrics.values()])
         values = {name: value for name, (value, _) in metrics.items()}
         values[tf.GraphKeys.GLOBAL_STEP] = tf.train.get_global_step()
@@ -184,7 +195,7 @@ def evaluate(
         stop = [] if steps is None else [StopAfterHook(steps)]
         tf.logging.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
         with _checkpoint_session(
-            step,
+            _with_metrics_initialized(step),
             config,
             [*step.input_hooks, *hooks, *stop, *step.hooks, final],
             checkpoint_path,
@@ -194,7 +205,7 @@ def evaluate(
                 session.run(update)
         results = final.final_ops_values
         tf.logging.info("Finished evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
-        _write_metrics(output_dir, results, checkpoint_path)
+        write_metrics(output_dir, results, checkpoint_path)
         return dict(results)
 
 
@@ -285,6 +296,24 @@ def _ensure_saver(scaffold: Any, config: Any) -> None:
     tf.add_to_collection(tf.GraphKeys.SAVERS, saver)
 
 
+def _check_names(metrics: Mapping[str, Any]) -> None:
+    for name in (LOSS, tf.GraphKeys.GLOBAL_STEP):
+        if name in metrics:
+            raise errors.InvalidInput(
+                f"The metric {name!r} needs another name: every evaluation has one of that name."
+            )
+
+
+def _with_metrics_initialized(step: Step) -> Step:
+    """A scaffold's own local_init_op does not know of the variables of metrics."""
+    own = step.scaffold and step.scaffold.local_init_op
+    if own is None:
+        return step
+    both = tf.group(own, tf.train.Scaffold.default_local_init_op())
+    scaffold = tf.train.Scaffold(local_init_op=both, copy_from_scaffold=step.scaffold)
+    return dataclasses.replace(step, scaffold=scaffold)
+
+
 def _metric(metric: Any) -> tuple[Any, Any]:
     if isinstance(metric, tuple):
         return metric
@@ -315,18 +344,3 @@ def _length(batch: Mapping[str, Any]) -> int:
             "yield_single_examples=False to get whole batches."
         )
     return int(next(iter(lengths.values())) or 0)
-
-
-def _write_metrics(directory: str, results: Mapping[str, Any], checkpoint: str | None) -> None:
-    step = int(results[tf.GraphKeys.GLOBAL_STEP])
-    shown = ", ".join(f"{name} = {results[name]}" for name in sorted(results))
-    tf.logging.info("Saving dict for global step %d: %s", step, shown)
-    summary = tf.Summary()
-    for name, value in results.items():
-        if name != tf.GraphKeys.GLOBAL_STEP and np.ndim(value) == 0:
-            summary.value.add(tag=name, simple_value=float(value))
-    writer = tf.summary.FileWriterCache.get(directory)
-    writer.add_summary(summary, step)
-    writer.flush()
-    if checkpoint:
-        tf.logging.info("Evaluated %s", os.path.basename(checkpoint))

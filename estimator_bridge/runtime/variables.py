@@ -13,6 +13,9 @@ from estimator_bridge.translation.optimizer_rows import OPTIMIZERS
 from tf2_engine.plan import TablePlan
 from tf2_engine.tables import PARAMETERS, VariableFactory
 
+TABLES = "tpu_embedding_table_shards"
+"""The collection of the variables that hold rows, not slots."""
+
 
 def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     """Returns the name of each table's variable, by table name.
@@ -68,7 +71,7 @@ def table_factory(names: Mapping[str, str]) -> VariableFactory:
             initializer=initializer,
             partitioner=tf.fixed_size_partitioner(len(shapes)),
             trainable=False,
-            collections=[tf.GraphKeys.GLOBAL_VARIABLES],
+            collections=[tf.GraphKeys.GLOBAL_VARIABLES, *([TABLES] if part == PARAMETERS else [])],
             use_resource=True,
         )
         return list(partitioned)

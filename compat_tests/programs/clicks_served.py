@@ -1,0 +1,54 @@
+"""What the click program is served with: examples of its samples, and the receiver of them.
+
+Knows nothing of the bridge.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from compat_tests.programs import clicks
+
+IDS = ("shown", "clicked", "query", "place")
+WEIGHTS = "query_weights"
+
+
+class Receiver(NamedTuple):
+    """What a serving_input_receiver_fn may return: any object with these attributes."""
+
+    features: Any
+    receiver_tensors: Any
+    receiver_tensors_alternatives: Any = None
+
+
+def receiver() -> Receiver:
+    """A receiver of serialised examples."""
+    serialized = tf.placeholder(tf.string, [None], "examples")
+    kinds: dict[str, Any] = {key: tf.io.VarLenFeature(tf.int64) for key in IDS}
+    kinds[WEIGHTS] = tf.io.VarLenFeature(tf.float32)
+    kinds["age"] = tf.io.FixedLenFeature([1], tf.float32)
+    return Receiver(tf.io.parse_example(serialized, kinds), {"examples": serialized})
+
+
+def examples(batches: int, batch_size: int) -> list[bytes]:
+    """Returns the samples of the first batches of `clicks.short_input_fn`, serialised."""
+    found = []
+    with tf.Graph().as_default(), tf.Session() as session:
+        data = clicks.short_input_fn({"batch_size": batch_size})
+        features, _ = tf.data.make_one_shot_iterator(data).get_next()
+        for _ in range(batches):
+            values = session.run(features)
+            found.extend(_example(values, row) for row in range(batch_size))
+    return [example.SerializeToString() for example in found]
+
+
+def _example(values: dict[str, Any], row: int) -> Any:
+    example = tf.train.Example()
+    for key in (*IDS, WEIGHTS):
+        mine = values[key].values[values[key].indices[:, 0] == row]
+        kind = "float_list" if key == WEIGHTS else "int64_list"
+        getattr(example.features.feature[key], kind).value.extend(mine)
+    example.features.feature["age"].float_list.value.extend(values["age"][row])
+    return example

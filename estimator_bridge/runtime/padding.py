@@ -1,0 +1,76 @@
+"""Batches of one size for prediction: the last one is filled up, and its predictions cut again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+
+
+def pad_batch(features: Any, size: int) -> tuple[Any, tf.Tensor | None]:
+    """Fills a batch up with zeros and empty rows, and fixes its static shape.
+
+    Args:
+        features: a nest of Tensors, SparseTensors and RaggedTensors [up to size, ...]; scalars are
+            left alone.
+
+    Returns:
+        The nest, each [size, ...]; and the number of samples in the batch, int64, or None where it
+        is known to be full. Running it fails where a batch has more samples.
+
+    Raises:
+        InvalidInput: every batch has more samples.
+    """
+    leaves = [leaf for leaf in tf.nest.flatten(features) if leaf is not None and leaf.shape.rank]
+    if all(leaf.shape[0] == size for leaf in leaves):
+        return features, None
+    too_large = f"A batch has more samples than `predict_batch_size`={size}."
+    if any((leaf.shape.as_list()[0] or 0) > size for leaf in leaves):
+        raise errors.InvalidInput(too_large)
+    real = _rows(leaves[0])
+    fits = tf.debugging.assert_less_equal(real, tf.constant(size, tf.int64), message=too_large)
+    with tf.control_dependencies([fits]):
+        real = tf.identity(real)
+    missing = size - real
+    return tf.nest.map_structure(lambda leaf: _padded(leaf, size, missing), features), real
+
+
+def cut_predictions(predictions: Any, size: int, real: tf.Tensor | None) -> Any:
+    """Returns predictions [size, ...] without those of samples that were filled in."""
+    if real is None:
+        return predictions
+    return tf.nest.map_structure(
+        lambda value: (
+            value[:real] if value.shape.rank and value.shape[0] in (None, size) else value
+        ),
+        predictions,
+    )
+
+
+def _rows(leaf: Any) -> tf.Tensor:
+    if isinstance(leaf, tf.SparseTensor):
+        return leaf.dense_shape[0]
+    if isinstance(leaf, tf.RaggedTensor):
+        return tf.cast(leaf.nrows(), tf.int64)
+    return tf.shape(leaf, out_type=tf.int64)[0]
+
+
+def _padded(leaf: Any, size: int, missing: tf.Tensor) -> Any:
+    if leaf is None or not leaf.shape.rank or leaf.shape[0] == size:
+        return leaf
+    if isinstance(leaf, tf.SparseTensor):
+        shape = tf.concat([tf.constant([size], tf.int64), leaf.dense_shape[1:]], 0)
+        # The new shape does not depend on the samples that there are; the check of them does.
+        with tf.control_dependencies([missing]):
+            return tf.SparseTensor(tf.identity(leaf.indices), leaf.values, shape)
+    if isinstance(leaf, tf.RaggedTensor):
+        splits = leaf.row_splits
+        empty = tf.fill([missing], splits[-1])
+        return tf.RaggedTensor.from_row_splits(
+            leaf.values, tf.concat([splits, empty], 0), validate=False
+        )
+    around = tf.concat([tf.reshape(missing, [1]), tf.zeros([leaf.shape.rank - 1], tf.int64)], 0)
+    padded = tf.pad(leaf, tf.stack([tf.zeros_like(around), around], 1))
+    return tf.ensure_shape(padded, [size, *leaf.shape[1:]])

@@ -190,8 +190,8 @@ class Engine:
         """Builds the engine before its first batch."""
         with self._runner.scope():
             done = self.embedding.build_for(output_shapes)
-        if done is not None:
-            self._runner.run(done)
+        for op in done or ():
+            self._runner.run(op)
 
     def train(self, features: Sequence[Any], weights: Any, gradients: Sequence[Any]) -> list[Any]:
         """Runs one step of training; returns the activations."""

@@ -339,14 +339,19 @@ def _as_arguments(values: Any) -> Any:
 
 
 def _as_outputs(values: Any) -> Any:
-    """Returns tensors of their own for what a function returned; ops are no values."""
+    """Returns tensors of their own for what a function returned.
+
+    Ops are no values, but whoever runs one of the tensors runs them: so it is with a TPU.
+    """
+    ops = [value for value in tf.nest.flatten(values) if isinstance(value, tf.Operation)]
 
     def own(value: Any) -> Any:
         if value is None or isinstance(value, tf.Operation):
             return None
         return tf.identity(value)
 
-    return tf.nest.map_structure(own, values, expand_composites=True)
+    with tf.control_dependencies(ops):
+        return tf.nest.map_structure(own, values, expand_composites=True)
 
 
 def _check_placement() -> None:

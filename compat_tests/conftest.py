@@ -21,7 +21,7 @@ install.use_legacy_keras()
 HAS_STOCK = importlib.util.find_spec("tensorflow_estimator") is not None
 """Whether stock's TPUEstimator is there to compare with: it is beside TensorFlow 2.15."""
 
-collect_ignore = [] if HAS_STOCK else ["test_stock_estimator.py"]
+collect_ignore = [] if HAS_STOCK else ["test_stock_checkpoints.py", "test_stock_estimator.py"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

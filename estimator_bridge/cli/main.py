@@ -8,7 +8,11 @@ from collections.abc import Sequence
 
 import estimator_bridge
 
-COMMANDS = {"run": "run a legacy program as it is"}
+COMMANDS = {
+    "run": "run a legacy program as it is",
+    "convert": "convert a checkpoint between legacy estimators and TF2",
+    "inspect": "tell what a checkpoint holds",
+}
 """Each command is the module of its name in this package, with `configure` and `execute`."""
 
 

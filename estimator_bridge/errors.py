@@ -9,6 +9,7 @@ from __future__ import annotations
 from tf2_engine.errors import EngineError, InvalidInput, InvalidSpec, WrongType
 
 __all__ = [
+    "CannotWrite",
     "ColumnsNotUsed",
     "CoresDiffer",
     "EngineError",
@@ -23,6 +24,8 @@ __all__ = [
     "NotTrained",
     "SignatureMismatch",
     "TooLate",
+    "Unmatched",
+    "UnreadableCheckpoint",
     "Untranslatable",
     "WrongCaller",
     "WrongType",
@@ -80,6 +83,18 @@ class NoNewCheckpoint(EngineError, RuntimeError):
 
 class TooLate(EngineError, RuntimeError):
     """A choice of the process was already made otherwise."""
+
+
+class UnreadableCheckpoint(EngineError, ValueError):
+    """A file of a checkpoint is missing or damaged; the message names it."""
+
+
+class Unmatched(EngineError, ValueError):
+    """Variables of a checkpoint have no counterpart; the message lists them."""
+
+
+class CannotWrite(EngineError, OSError):
+    """A file cannot be written; the message names it."""
 
 
 class WrongCaller(EngineError, RuntimeError):

@@ -14,6 +14,10 @@ from typing import Any
 
 import tensorflow as tf
 
+# What checkpoints are made of: the entries of an index, and the graph of their objects.
+from tensorflow.core.protobuf import tensor_bundle_pb2 as _bundle
+from tensorflow.core.protobuf import trackable_object_graph_pb2 as _objects
+
 # The config proto and its enums have no public name.
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as _optimization
 from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2 as _configuration
@@ -45,6 +49,9 @@ GradientAccumulationStatus = _optimization.GradientAccumulationStatus
 HotIdReplicationConfiguration = _optimization.HotIdReplicationConfiguration
 LowDimensionalPackingStatus = _optimization.LowDimensionalPackingStatus
 ShardInfo = _trackable_base.ShardInfo
+BundleHeader = _bundle.BundleHeaderProto
+BundleEntry = _bundle.BundleEntryProto
+TrackableObjectGraph = _objects.TrackableObjectGraph
 
 
 def sequence_length_key(feature_key: str) -> str:

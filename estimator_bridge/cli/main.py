@@ -12,6 +12,8 @@ COMMANDS = {
     "run": "run a legacy program as it is",
     "build-native": "compile the native ops now instead of at first use",
     "doctor": "say what is used here, and why",
+    "convert": "convert a checkpoint between legacy estimators and TF2",
+    "inspect": "tell what a checkpoint holds",
 }
 """Each command is the module of its name in this package, with `configure` and `execute`."""
 

@@ -1,0 +1,78 @@
+"""Writes and reads name-based checkpoints as TPU programs do, with TensorFlow's own Saver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from compat_tests.conftest import rows_of_shard
+
+Values = Mapping[str, Any]
+"""Variables by name; the rows of tables by id."""
+
+
+def permuted(values: Any, hosts: int, strategy: str) -> Any:
+    """Returns the rows of a table as the hosts hold them, one host after the other."""
+    count = min(len(values), hosts)
+    return np.concatenate(
+        [values[rows_of_shard(len(values), count, part, strategy)] for part in range(count)]
+    )
+
+
+def by_id(stored: Any, hosts: int, strategy: str) -> Any:
+    """Returns the rows of a table in the order of the ids; undoes `permuted`."""
+    count = min(len(stored), hosts)
+    rows = [rows_of_shard(len(stored), count, part, strategy) for part in range(count)]
+    whole = np.empty_like(stored)
+    whole[np.concatenate(rows)] = stored
+    return whole
+
+
+def write(path: str, tables: Values, others: Values, hosts: int = 1, strategy: str = "div") -> str:
+    """Writes a checkpoint with a slice for each host that holds rows; returns its path."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        assigned = []
+        for name, values in tables.items():
+            count = min(len(values), hosts)
+            variable = tf.get_variable(
+                name,
+                shape=values.shape,
+                partitioner=tf.fixed_size_partitioner(count) if count > 1 else None,
+                use_resource=True,
+            )
+            parts = list(variable) if count > 1 else [variable]
+            stored = np.split(
+                permuted(values, hosts, strategy),
+                np.cumsum([part.shape.as_list()[0] for part in parts])[:-1],
+            )
+            assigned += [part.assign(some) for part, some in zip(parts, stored, strict=True)]
+        for name, value in others.items():
+            value = np.asarray(value)
+            variable = tf.get_variable(
+                name, shape=value.shape, dtype=value.dtype, use_resource=True
+            )
+            assigned.append(variable.assign(value))
+        session.run(assigned)
+        return str(tf.train.Saver(tf.global_variables()).save(session, path))
+
+
+def read(path: str) -> dict[str, Any]:
+    """Returns every tensor of a checkpoint, as TensorFlow reads it."""
+    reader = tf.train.load_checkpoint(path)
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def read_parts(path: str, name: str, shape: Sequence[int], hosts: int) -> list[Any]:
+    """Returns a table as programs on several hosts restore it: each host's part."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        variable = tf.get_variable(
+            name,
+            shape=shape,
+            partitioner=tf.fixed_size_partitioner(min(shape[0], hosts)),
+            use_resource=True,
+        )
+        tf.train.Saver(list(variable)).restore(session, path)
+        return list(session.run(list(variable)))

@@ -1,0 +1,106 @@
+"""The objects of a TF2 checkpoint: which key holds the variable at which path, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from estimator_bridge import errors
+from tf2_engine import tf_compat
+
+KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
+"""The tensor that holds the graph; a checkpoint without it is name-based."""
+
+_ATTRIBUTE = "VARIABLE_VALUE"
+# Makes TensorFlow tell a TPUEmbedding that its variables were restored.
+_SAVER = "TPUEmbeddingCallback"
+
+_DEEPEST = 200
+
+Path = tuple[str, ...]
+
+
+class Objects(NamedTuple):
+    """What the graph of a checkpoint says.
+
+    Attributes:
+        keys: for the path of every variable the key of its tensor.
+        embeddings: the paths of the objects that were saved as a TPUEmbedding.
+    """
+
+    keys: dict[Path, str]
+    embeddings: list[Path]
+
+    def children(self, parent: Path) -> dict[str, str]:
+        """Returns the keys of the variables right below a path, by name."""
+        return {
+            path[-1]: key
+            for path, key in self.keys.items()
+            if len(path) == len(parent) + 1 and path[:-1] == parent
+        }
+
+
+def read(data: bytes, where: str) -> Objects:
+    """Returns what a serialized graph says; of an object's several paths it takes a shortest.
+
+    Raises:
+        UnreadableCheckpoint: it is no graph; the message begins with `where`.
+    """
+    try:
+        nodes = tf_compat.TrackableObjectGraph.FromString(data).nodes
+    except Exception as error:  # DecodeError, whose module depends on the version of protobuf
+        raise errors.UnreadableCheckpoint(f"{where}: its object graph is damaged.") from error
+    keys: dict[Path, str] = {}
+    embeddings: list[Path] = []
+    seen = {0}
+    queue: list[tuple[int, Path]] = [(0, ())] if nodes else []
+    for number, path in queue:
+        node = nodes[number]
+        if node.registered_saver.name.endswith(_SAVER):
+            embeddings.append(path)
+        for attribute in node.attributes:
+            if attribute.name == _ATTRIBUTE:
+                keys[path] = attribute.checkpoint_key
+        for child in node.children:
+            # No model is that deep, and paths of one that claims to be take the square of it.
+            if not 0 <= child.node_id < len(nodes) or len(path) > _DEEPEST:
+                raise errors.UnreadableCheckpoint(f"{where}: its object graph is damaged.")
+            if child.node_id not in seen:
+                seen.add(child.node_id)
+                queue.append((child.node_id, (*path, child.local_name)))
+    return Objects(keys, embeddings)
+
+
+def key_of(path: Path) -> str:
+    """Returns the key under which TensorFlow saves a variable."""
+    escaped = (name.replace(".", "..").replace("/", ".S") for name in path)
+    return "/".join([*escaped, ".ATTRIBUTES", _ATTRIBUTE])
+
+
+def build(variables: Iterable[Path], full_names: Mapping[Path, str], embedding: Path) -> bytes:
+    """Returns a serialized graph.
+
+    Args:
+        variables: the paths of all variables.
+        full_names: names of variables outside of the graph.
+        embedding: the path of the object to save as a TPUEmbedding.
+    """
+    graph = tf_compat.TrackableObjectGraph()
+    numbers: dict[Path, int] = {}
+
+    def node(path: Path) -> Any:
+        if path not in numbers:
+            parent = node(path[:-1]) if path else None
+            numbers[path] = len(graph.nodes)
+            graph.nodes.add().has_checkpoint_values.value = True
+            if parent is not None:
+                parent.children.add(node_id=numbers[path], local_name=path[-1])
+        return graph.nodes[numbers[path]]
+
+    for path in variables:
+        node(path).attributes.add(
+            name=_ATTRIBUTE, full_name=full_names.get(path, ""), checkpoint_key=key_of(path)
+        )
+    saver = node(embedding).registered_saver
+    saver.name, saver.object_name = f"tf.{_SAVER}", "/".join(embedding)
+    return bytes(graph.SerializeToString())

@@ -1,0 +1,55 @@
+"""Tells what a checkpoint holds: tables, slots, how they are stored, which rows have moved."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from estimator_bridge.cli import checkpoint_arguments
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    parser.add_argument(
+        "checkpoint", metavar="DIR", help="a directory, whose latest is taken, or a checkpoint"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--spec", help=checkpoint_arguments.HELP)
+    parser.add_argument(
+        "--table",
+        action="append",
+        default=[],
+        metavar="NAME=VARIABLE",
+        help="the variable of a table in a name-based checkpoint; once for each",
+    )
+    parser.add_argument("--optimizer", help="of all tables, without a spec")
+    parser.add_argument("--root", help="the object that holds the tables")
+    parser.add_argument(
+        "--initial",
+        metavar="CHECKPOINT",
+        help="count the rows that differ from this one (default: model.ckpt-0 beside it)",
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Prints what there is; returns 0, or 1 with the reason on stderr."""
+    return checkpoint_arguments.reported(lambda: _inspect(options))
+
+
+def _inspect(options: argparse.Namespace) -> None:
+    from estimator_bridge import checkpoints
+    from estimator_bridge.checkpoints import inspection
+
+    found = checkpoints.inspect(
+        options.checkpoint,
+        spec=checkpoint_arguments.load(options.spec) if options.spec else None,
+        tables=checkpoint_arguments.pairs("--table", options.table),
+        optimizer=options.optimizer,
+        root=options.root,
+        initial=options.initial,
+    )
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return
+    for line in inspection.lines(found):
+        print(line)

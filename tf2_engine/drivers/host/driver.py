@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.batch import RawIds, occurrences
-from tf2_engine.drivers.base import Driver, building_graph
+from tf2_engine.batch import Occurrences, RawIds, occurrences
+from tf2_engine.drivers.base import Driver, Update, building_graph
 from tf2_engine.drivers.host import flight
 from tf2_engine.drivers.host.flight import Batch, Fifo, GraphFlight, QueueFlight
 from tf2_engine.drivers.host.lookup import look_up, row_gradients
@@ -76,14 +76,7 @@ class HostDriver(Driver):
         known = tf.get_static_value(training) if plan.training else False
         training = training if known is None else bool(known)
         with tf.name_scope(name or "enqueue"):
-            parts = {
-                core: tuple(
-                    occurrences(feature, raw, plan.out_of_range_ids)
-                    for feature, raw in zip(plan.features, features, strict=True)
-                )
-                for core, features in enumerate(inputs)
-                if features is not None
-            }
+            parts = _occurrences(plan, inputs)
             waiting = self._flight(name)
             done = [waiting.enqueue(core, part, training) for core, part in parts.items()]
             if self._profiler is not None and training is not False:
@@ -97,13 +90,7 @@ class HostDriver(Driver):
             batch = waiting.take_enqueued()
             before = _when(_negated(batch.training), self._flush) if self._pending else None
             with tf.control_dependencies(_as_ops([before])):
-                activations = [
-                    [
-                        look_up(feature, self._tables[feature.table.name], occurrence)
-                        for feature, occurrence in zip(plan.features, core, strict=True)
-                    ]
-                    for core in batch.occurrences
-                ]
+                activations = self._activations(plan, batch)
             with tf.control_dependencies(_as_ops(tf.nest.flatten(activations))):
                 after = _when(batch.training, self._flush) if self._pending else None
             with tf.control_dependencies(_as_ops([after])):
@@ -122,18 +109,47 @@ class HostDriver(Driver):
         self, gradients: Sequence[Sequence[Any]], rates: Sequence[Any], name: str | None = None
     ) -> Any:
         plan = self._ready()
-        for table in plan.tables:
-            if table.optimizer.no_rule is not None:
-                raise errors.InvalidSpec(
-                    f"Table {table.name!r}: gradients cannot be applied, because "
-                    f"{table.optimizer.no_rule}"
-                )
+        _check_rules(plan)
         with tf.name_scope(name or "send_gradients"):
             batch = self._flight(name).take_looked_up()
             with tf.control_dependencies(_as_ops(batch.after)):
                 if building_graph():
                     return _when(batch.training, lambda: self._apply(plan, batch, gradients, rates))
                 return self._apply(plan, batch, gradients, rates)
+
+    def look_up(
+        self,
+        inputs: Sequence[Sequence[RawIds] | None],
+        training: bool | None,
+        name: str | None = None,
+    ) -> tuple[Sequence[Sequence[Any]], Update]:
+        plan = self._ready()
+        with tf.name_scope(name or "look_up"):
+            parts = _occurrences(plan, inputs)
+            batch = Batch(tuple(parts[core] for core in sorted(parts)), True)
+            # A batch that may train does not see the update that is pending, and what it leaves
+            # pending itself comes after that one.
+            before = self._flush() if training is False else None
+            with tf.control_dependencies(_as_ops([before])):
+                activations = self._activations(plan, batch)
+
+        def update(gradients: Sequence[Sequence[Any]], rates: Sequence[Any]) -> Any:
+            _check_rules(plan)
+            with tf.name_scope("send_gradients"):
+                if self._profiler is not None:
+                    self._profiler.count(list(batch.occurrences))
+                return self._apply(plan, batch, gradients, rates)
+
+        return activations, update
+
+    def _activations(self, plan: Plan, batch: Batch) -> list[list[Any]]:
+        return [
+            [
+                look_up(feature, self._tables[feature.table.name], occurrence)
+                for feature, occurrence in zip(plan.features, core, strict=True)
+            ]
+            for core in batch.occurrences
+        ]
 
     def _apply(
         self, plan: Plan, batch: Batch, gradients: Sequence[Sequence[Any]], rates: Sequence[Any]
@@ -217,6 +233,29 @@ class HostDriver(Driver):
             for start in range(0, count, len(plan.features))
         ]
         return self._update(plan, batch, per_core, taken[size + count :])
+
+
+def _occurrences(
+    plan: Plan, inputs: Sequence[Sequence[RawIds] | None]
+) -> dict[int, tuple[Occurrences, ...]]:
+    """Returns what occurs, per feature, for each core that passes something."""
+    return {
+        core: tuple(
+            occurrences(feature, raw, plan.out_of_range_ids)
+            for feature, raw in zip(plan.features, features, strict=True)
+        )
+        for core, features in enumerate(inputs)
+        if features is not None
+    }
+
+
+def _check_rules(plan: Plan) -> None:
+    for table in plan.tables:
+        if table.optimizer.no_rule is not None:
+            raise errors.InvalidSpec(
+                f"Table {table.name!r}: gradients cannot be applied, because "
+                f"{table.optimizer.no_rule}"
+            )
 
 
 def _flat(gradients: Sequence[Sequence[Any]]) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -221,6 +221,25 @@ class TPUEmbedding(Checkpointed):
             self._build(self._make_plan(output_shapes))
         return self._built_by
 
+    @_as_written
+    def build_for_batch(self, features: Any) -> None:
+        """Builds for batches like this one, of any size off a TPU; nothing if it is done.
+
+        Args:
+            features: as those of `enqueue`, for one replica. Nothing is looked up.
+
+        Raises:
+            As `enqueue`.
+        """
+        if self._plan is None:
+            flat = structure.flatten(self._spec.structure, features, "features")
+            values = [_as_tensor(value) for value in flat]
+            self._build(self._plan_of(self._shapes_of(values, self._cores.tables_are_elsewhere)))
+
+    def _shapes_of(self, values: Sequence[Any], fixed: bool) -> list[Shape]:
+        found = shapes.from_values(self._spec, values, self._cores.per_replica)
+        return found if fixed else [(None, *shape[1:]) for shape in found]
+
     def _make_plan(self, output_shapes: Sequence[Shape]) -> Plan:
         return make_plan(
             self._spec,
@@ -332,12 +351,7 @@ class TPUEmbedding(Checkpointed):
             OutOfOrder: the engine is not built or has no optimizer, or no batch waits for
                 gradients.
         """
-        plan = self._built("apply_gradients")
-        if not plan.training:
-            raise errors.OutOfOrder(
-                "`apply_gradients` is not possible: the engine has no optimizer, or was made with "
-                "training=False."
-            )
+        plan = self._check_trains("apply_gradients")
         if self._cores.speaking_for_itself():
             flat = self._read_gradients(plan, gradients)
             return self._cores.meet(
@@ -348,6 +362,65 @@ class TPUEmbedding(Checkpointed):
         self._cores.check_outside("apply_gradients")
         per_core = self._cores.split(gradients, "gradients").values()
         return self._send(plan, [self._read_gradients(plan, core) for core in per_core], name)
+
+    @_as_written
+    def differentiable_lookup(
+        self,
+        features: Any,
+        weights: Any = None,
+        training: bool | None = None,
+        name: str | None = None,
+    ) -> tuple[Any, Callable[[Any], Any]]:
+        """Looks features up at once, and returns what trains on them, if gradients come.
+
+        For those who call before it is known whether a step trains, a Keras layer for instance.
+        Unlike an enqueued batch, one whose gradients never come waits nowhere. Off a TPU batches
+        may differ in size, unless the engine has a batch size.
+
+        Args:
+            features, weights: as those of `enqueue`.
+            training: None where it is not known; False if no gradients can come: an update that is
+                pending is applied before then.
+            name: tells the batches of a graph from each other; on a TPU it must be given.
+
+        Returns:
+            What `dequeue` returns, and a function that takes gradients of that structure and
+            updates the tables, as `apply_gradients` does. It returns the op, or None eagerly.
+
+        Raises:
+            As `enqueue`, and the function as `apply_gradients`.
+        """
+        cores = self._cores
+        update: dict[str, Any] = {}
+
+        def look_up(values: ByCore) -> list[Any]:
+            parts = {core: value[0] for core, value in values.items()}
+            own = None if weights is None else {core: v[1] for core, v in values.items()}
+            inputs = self._inputs(parts, own, fixed=cores.tables_are_elsewhere)
+            # Where replicas meet, one of them acts for all, the same one at both meetings.
+            activations, update["send"] = self._driver.look_up(inputs, training, name)
+            return [structure.pack(self.plan.structure, core) for core in activations]
+
+        inside = cores.speaking_for_itself()
+        if inside:
+            found = cores.meet("differentiable_lookup", look_up, (features, weights))
+        else:
+            cores.check_outside("differentiable_lookup")
+            parts = cores.split((features, weights), "features")
+            found = _one_or_list(look_up(parts))
+
+        def send(flat: Sequence[Sequence[Any]]) -> Any:
+            return update["send"](flat, self._rates(self.plan))
+
+        def apply_gradients(gradients: Any) -> Any:
+            plan = self._check_trains("apply_gradients")
+            if inside:
+                own = self._read_gradients(plan, gradients)
+                return cores.meet("apply_gradients", lambda all_: send(list(all_.values())), own)
+            per_core = cores.split(gradients, "gradients").values()
+            return send([self._read_gradients(plan, core) for core in per_core])
+
+        return found, apply_gradients
 
     @_as_written
     def embedding_lookup(self, features: Any, weights: Any = None) -> Any:
@@ -393,6 +466,22 @@ class TPUEmbedding(Checkpointed):
         whole: bool = True,
     ) -> Any:
         """Enqueues what replicas pass, or if not `whole`, what is passed for a single core."""
+        inputs = self._inputs(features, weights, whole=whole)
+        return _op(self._driver.enqueue(inputs, training, name))
+
+    def _inputs(
+        self,
+        features: ByCore,
+        weights: ByCore | None,
+        *,
+        whole: bool = True,
+        fixed: bool = True,
+    ) -> Sequence[Any]:
+        """Returns what the driver takes, checked; the first batch builds the engine.
+
+        Args:
+            fixed: whether a first batch also fixes the size of those to come.
+        """
         nest = self._spec.structure
         values = {
             core: [_as_tensor(value) for value in structure.flatten(nest, part, "features")]
@@ -402,7 +491,8 @@ class TPUEmbedding(Checkpointed):
             shapes.from_values(self._spec, own, self._cores.per_replica if whole else 1)
             for own in values.values()
         ]
-        plan = self._plan or self._plan_of(found[0])
+        first = found[0] if fixed else [(None, *shape[1:]) for shape in found[0]]
+        plan = self._plan or self._plan_of(first)
         if self.verify_output_shapes:
             built = [feature.output_shape for feature in plan.features]
             for shape in found:
@@ -419,8 +509,7 @@ class TPUEmbedding(Checkpointed):
             if self._plan is None:
                 self._build(plan)
 
-        inputs = self._cores.inputs(plan, values, flat_weights, build_once, whole=whole)
-        return _op(self._driver.enqueue(inputs, training, name))
+        return self._cores.inputs(plan, values, flat_weights, build_once, whole=whole)
 
     def _plan_of(self, found: Sequence[Shape]) -> Plan:
         """Returns the plan that a first batch leads to."""
@@ -439,8 +528,19 @@ class TPUEmbedding(Checkpointed):
         ]
 
     def _send(self, plan: Plan, gradients: Sequence[Sequence[Any]], name: str | None) -> Any:
-        rates = [tf.cast(rate(), tf.float32) for rate in plan.dynamic_rates]
-        return _op(self._driver.send_gradients(gradients, rates, name))
+        return _op(self._driver.send_gradients(gradients, self._rates(plan), name))
+
+    def _rates(self, plan: Plan) -> list[Any]:
+        return [tf.cast(rate(), tf.float32) for rate in plan.dynamic_rates]
+
+    def _check_trains(self, call: str) -> Plan:
+        plan = self._built(call)
+        if not plan.training:
+            raise errors.OutOfOrder(
+                f"`{call}` is not possible: the engine has no optimizer, or was made with "
+                "training=False."
+            )
+        return plan
 
     def _check_tables_are_here(self, call: str) -> Plan:
         plan = self._built(call)

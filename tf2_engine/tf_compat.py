@@ -510,3 +510,25 @@ def plain_variable(**arguments: Any) -> tf.Variable:
 
     strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
     return resource_variable_ops.ResourceVariable(distribute_strategy=strategy, **arguments)
+
+
+def could_record() -> bool:
+    """Whether a `tf.GradientTape` is open in this thread, which could ask for gradients."""
+    from tensorflow.python.eager import record
+
+    return bool(record.could_possibly_record())
+
+
+def in_keras_construction() -> bool:
+    """Whether a layer is called with Keras's own placeholders, to learn the shapes it returns."""
+    graph = tf.compat.v1.get_default_graph()
+    return not tf.executing_eagerly() and "scratch_graph" in str(getattr(graph, "name", ""))
+
+
+def keras_learning_rate(optimizer: Any) -> Any:
+    """Returns what the learning rate of a Keras optimizer is made of: a schedule, or a value.
+
+    With a schedule, `learning_rate` of Keras 2's newer optimizers is the rate of the step before.
+    """
+    made_of = getattr(optimizer, "_learning_rate", None)
+    return made_of if callable(made_of) else optimizer.learning_rate

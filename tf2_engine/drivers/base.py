@@ -1,9 +1,9 @@
-"""What a driver answers to: six verbs."""
+"""What a driver answers to: six verbs, and one made of three of them."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +12,9 @@ from tf2_engine.batch import RawIds
 from tf2_engine.cores import Cores, EmulatedCores
 from tf2_engine.plan import Plan
 from tf2_engine.tables import Table
+
+Update = Callable[[Sequence[Sequence[Any]], Sequence[Any]], Any]
+"""Takes gradients and rates as `Driver.send_gradients` does; returns the op that updates."""
 
 
 def building_graph() -> bool:
@@ -102,3 +105,27 @@ class Driver(abc.ABC):
         Raises:
             OutOfOrder: no batch waits for gradients.
         """
+
+    def look_up(
+        self,
+        inputs: Sequence[Sequence[RawIds] | None],
+        training: bool | None,
+        name: str | None = None,
+    ) -> tuple[Sequence[Sequence[Any]], Update]:
+        """Looks one batch up at once, when nobody knows yet whether its gradients will come.
+
+        A device finds out by itself: a rewrite of the graph turns a batch into one for inference
+        if no op of its name sends gradients.
+
+        Args:
+            inputs: as those of `enqueue`.
+            training: None where it is not known; False if no gradients can come.
+            name: tells the batches of a graph from each other.
+
+        Returns:
+            What `dequeue` returns, and what sends the gradients of this batch, if it is called.
+        """
+        self.enqueue(inputs, True, name)
+        return self.dequeue(name), lambda gradients, rates: self.send_gradients(
+            gradients, rates, name
+        )

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf2_engine import errors
 from tf2_engine.batch import Occurrences, RawIds, occurrences
-from tf2_engine.drivers.base import Driver, building_graph
+from tf2_engine.drivers.base import Driver, Update, building_graph
 from tf2_engine.drivers.host import flight, native
 from tf2_engine.drivers.host.flight import Batch, Fifo, GraphFlight, QueueFlight
 from tf2_engine.drivers.host.lookup import look_up, row_gradients
@@ -90,11 +90,7 @@ class HostDriver(Driver):
         known = tf.get_static_value(training) if plan.training else False
         training = training if known is None else bool(known)
         with tf.name_scope(name or "enqueue"):
-            parts = {
-                core: self._occurrences(plan, features)
-                for core, features in enumerate(inputs)
-                if features is not None
-            }
+            parts = self._parts(plan, inputs)
             waiting = self._flight(name)
             done = [waiting.enqueue(core, part, training) for core, part in parts.items()]
             if self._profiler is not None and training is not False:
@@ -127,18 +123,38 @@ class HostDriver(Driver):
         self, gradients: Sequence[Sequence[Any]], rates: Sequence[Any], name: str | None = None
     ) -> Any:
         plan = self._ready()
-        for table in plan.tables:
-            if table.optimizer.no_rule is not None:
-                raise errors.InvalidSpec(
-                    f"Table {table.name!r}: gradients cannot be applied, because "
-                    f"{table.optimizer.no_rule}"
-                )
+        _check_rules(plan)
         with tf.name_scope(name or "send_gradients"):
             batch = self._flight(name).take_looked_up()
             with tf.control_dependencies(_as_ops(batch.after)):
                 if building_graph():
                     return _when(batch.training, lambda: self._apply(plan, batch, gradients, rates))
                 return self._apply(plan, batch, gradients, rates)
+
+    def look_up(
+        self,
+        inputs: Sequence[Sequence[RawIds] | None],
+        training: bool | None,
+        name: str | None = None,
+    ) -> tuple[Sequence[Sequence[Any]], Update]:
+        plan = self._ready()
+        with tf.name_scope(name or "look_up"):
+            parts = self._parts(plan, inputs)
+            batch = Batch(tuple(parts[core] for core in sorted(parts)), True)
+            # A batch that may train does not see the update that is pending, and what it leaves
+            # pending itself comes after that one.
+            before = self._flush() if training is False else None
+            with tf.control_dependencies(_as_ops([before])):
+                activations = self._look_up(plan, batch)
+
+        def update(gradients: Sequence[Sequence[Any]], rates: Sequence[Any]) -> Any:
+            _check_rules(plan)
+            with tf.name_scope("send_gradients"):
+                if self._profiler is not None:
+                    self._profiler.count(list(batch.occurrences))
+                return self._apply(plan, batch, gradients, rates)
+
+        return activations, update
 
     def _apply(
         self, plan: Plan, batch: Batch, gradients: Sequence[Sequence[Any]], rates: Sequence[Any]
@@ -201,6 +217,16 @@ class HostDriver(Driver):
             ]
             done.append(native.update(self._ops, plan, self._tables, sent_back, lr))
         return tf.group(*done)
+
+    def _parts(
+        self, plan: Plan, inputs: Sequence[Sequence[RawIds] | None]
+    ) -> dict[int, tuple[Occurrences, ...]]:
+        """Returns what occurs, per feature, for each core that passes something."""
+        return {
+            core: self._occurrences(plan, features)
+            for core, features in enumerate(inputs)
+            if features is not None
+        }
 
     def _occurrences(self, plan: Plan, raw: Sequence[RawIds]) -> tuple[Occurrences, ...]:
         """Returns one core's occurrences by feature."""
@@ -272,6 +298,15 @@ def _rate(table: TablePlan, rates: Sequence[Any]) -> Any:
 
 def _chosen(values: Sequence[Any], chosen: Sequence[bool]) -> list[Any]:
     return [value for value, is_chosen in zip(values, chosen, strict=True) if is_chosen]
+
+
+def _check_rules(plan: Plan) -> None:
+    for table in plan.tables:
+        if table.optimizer.no_rule is not None:
+            raise errors.InvalidSpec(
+                f"Table {table.name!r}: gradients cannot be applied, because "
+                f"{table.optimizer.no_rule}"
+            )
 
 
 def _flat(gradients: Sequence[Sequence[Any]]) -> list[Any]:

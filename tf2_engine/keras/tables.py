@@ -1,0 +1,91 @@
+"""Tables that Keras trains: ordinary variables, with the checkpoint keys of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tf2_engine import tf_compat
+from tf2_engine.specs import EngineSpec
+from tf2_engine.tables import default_initializer
+
+Maker = Callable[..., tuple[Any, tf.Variable]]
+
+
+class KerasTables(tf_compat.CheckpointedEmbedding):
+    """The parameters of every table as one trainable variable each.
+
+    `tf.train.Checkpoint` writes them under the keys of an engine with the same tables, and each
+    reads what the other wrote. There are no slots: those belong to the Keras optimizer.
+
+    Args:
+        spec: says what the tables are; its optimizers are not looked at.
+        make: makes a variable from an initializer, a shape and a name; returns it as Keras takes
+            it and as TensorFlow does. Under a strategy it is one like any other of the model.
+        distinct: whether gradients must have each row once. Keras 3's optimizers square each
+            occurrence of a row, and not their sum; those of Keras 2 add them up first.
+    """
+
+    def __init__(self, spec: EngineSpec, make: Maker, *, distinct: bool) -> None:
+        self._distinct = distinct
+        self.shown: list[Any] = []
+        self._variables: dict[str, tf.Variable] = {}
+        for table in spec.tables:
+            assert table.name is not None
+            initializer = table.initializer or default_initializer(table.dim)
+            shown, variable = make(initializer, [table.vocabulary_size, table.dim], table.name)
+            self.shown.append(shown)
+            self._variables[table.name] = variable
+            # The variable itself, so that slots of legacy Keras optimizers find it.
+            self._track(table.name, variable)
+
+    def __repr__(self) -> str:
+        return f"<KerasTables {len(self._variables)} tables>"
+
+    @property
+    def parameters(self) -> Mapping[str, tf.Variable]:
+        """The variable of each table by its name: [vocabulary, dim] float32."""
+        return self._variables
+
+    def to_look_up(self) -> Mapping[str, Any]:
+        """Returns what lookups read: the variables, or their values with another gradient.
+
+        Replicas cannot reduce the gradients of rows if they have different numbers of them
+        (CollectiveGatherV2 fails), so theirs are gradients of whole tables.
+        """
+        replicated = tf.distribute.get_strategy().num_replicas_in_sync > 1
+        if not replicated and not self._distinct:
+            return self._variables
+        through = _with_dense_gradient if replicated else _with_distinct_rows
+        return {
+            name: through(tf.convert_to_tensor(variable))
+            for name, variable in self._variables.items()
+        }
+
+    def _before_save(self) -> Any:
+        return None
+
+    def _after_restore(self) -> Any:
+        return None
+
+    def _exported(self) -> dict[str, tf.Variable]:
+        return dict(self._variables)
+
+
+@tf.custom_gradient
+def _with_dense_gradient(value: Any) -> Any:
+    return tf.identity(value), tf.convert_to_tensor
+
+
+@tf.custom_gradient
+def _with_distinct_rows(value: Any) -> Any:
+    def add_up(gradient: Any) -> Any:
+        if not isinstance(gradient, tf.IndexedSlices):
+            return gradient
+        rows, position = tf.unique(gradient.indices)
+        sums = tf.math.unsorted_segment_sum(gradient.values, position, tf.size(rows))
+        return tf.IndexedSlices(sums, rows, gradient.dense_shape)
+
+    return tf.identity(value), add_up

@@ -1,0 +1,152 @@
+"""Keras optimizers as optimizers of the engine; what has no counterpart is refused by name.
+
+Read through what all generations of Keras have in public: `get_config`, `learning_rate` and
+`iterations`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tf2_engine import errors, specs
+from tf2_engine.keras.rates import BiasCorrectedRate, OptimizerRate
+from tf2_engine.optimizers import FTRL, OPTIMIZERS, SGD, Adagrad, Adam, Optimizer
+
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "momentum": (0.0,),
+    "amsgrad": (False,),
+    "l2_shrinkage_regularization_strength": (0.0,),
+    "weight_decay": (None, 0.0, False),
+    "clipnorm": (None,),
+    "clipvalue": (None,),
+    "global_clipnorm": (None,),
+    "use_ema": (False,),
+    "loss_scale_factor": (None,),
+    "gradient_accumulation_steps": (None,),
+}
+"""Settings that cannot be carried, and their values that mean that there is nothing to carry."""
+
+WAY_OUT = {
+    "momentum": "tf2_engine.Momentum has it",
+    "weight_decay": "Keras decays every row, a TPU those of the batch: `weight_decay_factor`",
+    "clipvalue": "a TPU clips summed gradients: `clip_gradient_min` and `clip_gradient_max`",
+}
+
+EPSILON_OF_ADAGRAD = 2.0**-17
+"""The largest epsilon, relative to the initial accumulator, that Adagrad may lose: it changes a
+step by less than 8e-6 of itself. Keras's defaults are 1e-7 and 0.1."""
+
+
+def is_keras_optimizer(optimizer: Any) -> bool:
+    """Whether it is an optimizer of some Keras."""
+    return all(hasattr(optimizer, name) for name in ("get_config", "apply_gradients", "iterations"))
+
+
+def translate_keras_optimizer(
+    optimizer: Any, *, bias_correction: bool = True, lazy_adam: bool | None = None
+) -> Optimizer:
+    """Returns the optimizer of the engine that does what a Keras optimizer does.
+
+    The learning rate is read from the Keras optimizer at every step: whatever it is, a number that
+    is changed later, a schedule of `iterations` or a callable. Legacy `decay` goes into it, too.
+
+    Args:
+        optimizer: SGD, Adagrad, Adam or Ftrl of any Keras, legacy or not. Optimizers of the engine
+            and of `tf.tpu.experimental.embedding` are returned as the engine has them.
+        bias_correction: whether Adam is Keras's: its bias correction is part of the rate, and so
+            comes from `iterations`, which someone must count up, as `apply_gradients` of that
+            optimizer does; epsilon is added to the root; all rows move in each step. False is Adam
+            as a TPU does it by default, and as tensorflow-recommenders sends it there: no
+            correction, epsilon inside of the root, and only rows of the batch move.
+        lazy_adam: whether only rows of the batch move; None is as above.
+
+    Raises:
+        InvalidSpec: a setting cannot be carried; the message names it.
+        WrongType: the optimizer is of another class.
+    """
+    if not is_keras_optimizer(optimizer):
+        translated = specs.read_optimizer(optimizer)
+        if translated is None:
+            raise errors.WrongType("`translate_keras_optimizer` needs an optimizer, got None.")
+        return translated
+    name = type(optimizer).__name__
+    if name not in _TRANSLATIONS:
+        raise errors.WrongType(
+            f"The Keras optimizer {name} has no counterpart; known: {', '.join(_TRANSLATIONS)}. "
+            f"Optimizers of the engine can be used instead: {', '.join(OPTIMIZERS)}."
+        )
+    settings = _settings(optimizer, name)
+    for setting, neutral in NEUTRAL.items():
+        value = settings.get(setting, neutral[0])
+        if value not in neutral:
+            hint = f" ({WAY_OUT[setting]})" if setting in WAY_OUT else ""
+            raise errors.InvalidSpec(
+                f"The Keras optimizer {name}: `{setting}`={value!r} cannot be carried. Drop it, or "
+                f"use an optimizer of the engine{hint}."
+            )
+    rate = OptimizerRate(optimizer, float(settings.get("decay") or 0.0))
+    if name == "Adam":
+        return _adam(rate, settings, bias_correction, lazy_adam)
+    return _TRANSLATIONS[name](rate, settings)
+
+
+def _settings(optimizer: Any, name: str) -> dict[str, Any]:
+    try:
+        return dict(optimizer.get_config())
+    except NotImplementedError as error:
+        raise errors.InvalidSpec(
+            f"The settings of the Keras optimizer {name} cannot be read, because its learning rate "
+            "schedule has no `get_config`. Give the schedule one."
+        ) from error
+
+
+def _sgd(rate: OptimizerRate, settings: Mapping[str, Any]) -> Optimizer:
+    return SGD(rate)
+
+
+def _adagrad(rate: OptimizerRate, settings: Mapping[str, Any]) -> Optimizer:
+    start, epsilon = settings["initial_accumulator_value"], settings["epsilon"]
+    if start <= 0 or epsilon > EPSILON_OF_ADAGRAD * start:
+        raise errors.InvalidSpec(
+            f"The Keras optimizer Adagrad: `epsilon`={epsilon!r} cannot be carried beside "
+            f"`initial_accumulator_value`={start!r}: a TPU's Adagrad has no epsilon. Make it "
+            f"smaller than {EPSILON_OF_ADAGRAD:.1e} of the initial value, which must be positive."
+        )
+    return Adagrad(rate, initial_accumulator_value=start)
+
+
+def _adam(
+    rate: OptimizerRate,
+    settings: Mapping[str, Any],
+    bias_correction: bool = True,
+    lazy_adam: bool | None = None,
+) -> Optimizer:
+    beta_1, beta_2 = settings["beta_1"], settings["beta_2"]
+    return Adam(
+        BiasCorrectedRate(rate, beta_1, beta_2) if bias_correction else rate,
+        beta_1=beta_1,
+        beta_2=beta_2,
+        epsilon=settings["epsilon"],
+        lazy_adam=not bias_correction if lazy_adam is None else lazy_adam,
+        sum_inside_sqrt=not bias_correction,
+    )
+
+
+def _ftrl(rate: OptimizerRate, settings: Mapping[str, Any]) -> Optimizer:
+    same = (
+        "learning_rate_power",
+        "initial_accumulator_value",
+        "l1_regularization_strength",
+        "l2_regularization_strength",
+        "beta",
+    )
+    return FTRL(rate, **{name: settings[name] for name in same})
+
+
+_TRANSLATIONS: dict[str, Callable[[OptimizerRate, Mapping[str, Any]], Optimizer]] = {
+    "SGD": _sgd,
+    "Adagrad": _adagrad,
+    "Adam": _adam,
+    "Ftrl": _ftrl,
+}

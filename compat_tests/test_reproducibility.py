@@ -28,12 +28,14 @@ class Setup(NamedTuple):
     Attributes:
         mode: "two functions" enqueues in one tf.function and goes on in another.
         cores: how many.
+        driver: what executes.
         kinds: the optimizers whose cases have a table each.
         attempt: tells runs apart that do the same.
     """
 
     mode: str
     cores: int = 1
+    driver: str = "host"
     kinds: tuple[str, ...] = cases.KINDS
     attempt: int = 0
 
@@ -56,7 +58,7 @@ def combinations(setup: Setup) -> tuple[Combination, ...]:
         settings |= {
             factor: levels[0]
             for factor, levels in case.needs.items()
-            if settings[factor] not in levels
+            if factor in settings and settings[factor] not in levels
         }
         combiner = cases.COMBINERS[number % 3]
         found.append(
@@ -66,10 +68,15 @@ def combinations(setup: Setup) -> tuple[Combination, ...]:
                 cores=setup.cores,
                 mode=setup.mode,
                 combiner=combiner,
+                driver=setup.driver,
                 **settings,
             )
         )
-    return tuple(row for row in found if row.kind in setup.kinds)
+    return tuple(
+        row
+        for row in found
+        if row.kind in setup.kinds and cases.allows(row.case, {"driver": row.driver})
+    )
 
 
 @functools.lru_cache
@@ -80,7 +87,9 @@ def history(setup: Setup) -> tuple[list[Any], dict[str, dict[str, Array]]]:
     runner = Runner("function" if split else setup.mode, autograph=False)
     with runner.scope():
         step_variable = tf.Variable(0.0, name="step")
-    engine = Engine(runner, spec_of(rows, step_variable), split=split, num_cores=cores)
+    engine = Engine(
+        runner, spec_of(rows, step_variable), driver=setup.driver, split=split, num_cores=cores
+    )
     engine.build_for([(cases.BATCH,)] * (len(rows) * len(cases.FEATURES)))
     activations = []
     batches = zip(
@@ -106,10 +115,12 @@ QUICK = [
     Setup("function"),
     Setup("graph"),
     # That a batch waits between functions is nothing that an optimizer could notice.
-    Setup("two functions", 2, ("SGD", "Adagrad", "Adam")),
+    Setup("two functions", 2, "host", ("SGD", "Adagrad", "Adam")),
+    Setup("graph", 2, "native"),
+    Setup("function", 2, "tpu"),
 ]
 FULL = [
-    *[Setup(mode, 2) for mode in MODES[1:]],
+    *[Setup(mode, 2, driver) for mode in MODES[1:] for driver in cases.DRIVERS],
     Setup("two functions"),
 ]
 
@@ -134,7 +145,10 @@ def test_runs_agree_to_the_bit(setup: Setup, place: int) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("setup, place", tables_of(*[Setup(mode, 2) for mode in MODES]))
+@pytest.mark.parametrize(
+    "setup, place",
+    tables_of(*[Setup(mode, 2, driver) for mode in MODES for driver in cases.DRIVERS]),
+)
 def test_more_runs_agree_to_the_bit(setup: Setup, place: int) -> None:
     """The same holds in functions and graphs, traced and built anew, on two cores."""
     assert_same(setup, setup._replace(attempt=1), place)

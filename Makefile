@@ -121,8 +121,29 @@ demo: $(ENVS)/tf$(TF)/.ready  ## train the MovieLens example, a legacy program r
 	$(ENVS)/tf$(TF)/bin/estimator-bridge run $(MOVIELENS)/train.py \
 	    --data_dir $(MOVIELENS)/data --model_dir $(MODEL_DIR) --use_tpu $(ARGS)
 
+# --- Benchmarks ---------------------------------------------------------------------------
+# The figures are of this machine; ratios are of one run. Other systems have environments of
+# their own, which nothing else uses.
+
+PEERS := bench-recommenders bench-torch
+BENCH := native-session tf-session bridge-estimator stock-estimator
+BENCH_PEERS := recommenders-sparse recommenders-ragged torch fbgemm
+
+.PHONY: bench bench-peers
+bench: $(ENVS)/tf$(TF)/.ready $(ENVS)/tf215/.ready  ## how fast it is, beside stock: make bench TF=215 ARGS='--workload onehot'
+	$(ENVS)/tf$(TF)/bin/python -m benchmarks.run --envs $(ENVS) --contenders $(BENCH) $(ARGS)
+
+bench-peers: $(ENVS)/tf$(TF)/.ready $(PEERS:%=$(ENVS)/%/.ready)  ## how fast it is, beside other systems
+	$(ENVS)/tf$(TF)/bin/python -m benchmarks.run --envs $(ENVS) \
+	    --contenders native-session $(BENCH_PEERS) $(ARGS)
+
+$(PEERS:%=$(ENVS)/%/.ready): $(ENVS)/%/.ready: constraints/%.txt
+	$(new_env)
+	@$(PIP) install -qq -r $<
+	@touch $@
+
 .PHONY: clean
 clean:  ## remove the environments, caches and builds
-	rm -rf $(ENVS)/tf215 $(ENVS)/tf221 $(ENVS)/lint build dist *.egg-info
+	rm -rf $(ENVS)/tf215 $(ENVS)/tf221 $(ENVS)/lint $(PEERS:%=$(ENVS)/%) build dist *.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find compat_tests estimator_bridge tf2_engine examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

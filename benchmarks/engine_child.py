@@ -8,20 +8,15 @@ Answers every line "train N" or "infer N" with the milliseconds of N steps.
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from benchmarks.child import THREADS, Step, serve
 from benchmarks.workloads import BATCHES, WORKLOADS, Workload, batches
 from tf2_engine import Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
 from tf2_engine.drivers import HostDriver
-
-THREADS = 2
-
-Step = Callable[[int], Any]
 
 
 def main() -> None:
@@ -30,19 +25,7 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(THREADS)
     tf.config.threading.set_inter_op_parallelism_threads(THREADS)
     steps = {"function": _function, "graph": _graph}[mode](workload, native)
-    for _ in range(2 * BATCHES):
-        for step in steps.values():
-            step(0)
-    number = 0
-    for line in sys.stdin:
-        what, count = line.split()
-        times = []
-        for _ in range(int(count)):
-            started = time.perf_counter()
-            steps[what](number % BATCHES)
-            times.append(1e3 * (time.perf_counter() - started))
-            number += 1
-        print(*(f"{milliseconds:.4f}" for milliseconds in times), flush=True)
+    serve(steps)
 
 
 def _engine(workload: Workload, native: bool) -> TPUEmbedding:

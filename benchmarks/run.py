@@ -1,15 +1,17 @@
 """Runs the workloads on everything there is to compare, interleaved, and prints a table.
 
-    python -m benchmarks.run [--rounds 15] [--steps 4] [--workload multihot]
+    python -m benchmarks.run [--rounds 15] [--steps 4] [--workload multihot] [--contenders ...]
 
-Contenders are processes of their own that wait while another one runs; a round asks each in turn
-for a few steps. The figures are medians over all steps; ratios are to the C++ loop without a
-framework (limit.cc), measured in the same rounds.
+`make bench` runs it beside stock's estimator, `make bench-peers` beside other systems, whose
+environments it makes. Contenders are processes of their own that wait while another one runs; a
+round asks each in turn for a few steps. The figures are medians over all steps; ratios are to the
+C++ loop without a framework (limit.cc), measured in the same rounds.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import pathlib
 import statistics
 import struct
@@ -24,20 +26,52 @@ from tf2_engine.native import build
 
 HERE = pathlib.Path(__file__).parent
 KINDS = ("train", "infer")
-ENGINE = {
-    "native-function": ("function", "1"),
-    "native-session": ("graph", "1"),
-    "tf-function": ("function", "0"),
-    "tf-session": ("graph", "0"),
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A contender that can be asked for.
+
+    Attributes:
+        module: what is run, below this package.
+        arguments: after the name of the workload.
+        environment: whose Python runs it, below ENVS; None is this one.
+        kinds: the steps that it can make.
+    """
+
+    module: str
+    arguments: tuple[str, ...] = ()
+    environment: str | None = None
+    kinds: tuple[str, ...] = KINDS
+
+    def command(self, workload: str, environments: pathlib.Path) -> list[str]:
+        """Returns the command line."""
+        python = sys.executable
+        if self.environment:
+            python = str(environments / self.environment / "bin" / "python")
+        return [python, "-m", f"benchmarks.{self.module}", workload, *self.arguments]
+
+
+ENTRIES = {
+    "native-function": Entry("engine_child", ("function", "1")),
+    "native-session": Entry("engine_child", ("graph", "1")),
+    "tf-function": Entry("engine_child", ("function", "0")),
+    "tf-session": Entry("engine_child", ("graph", "0")),
+    "bridge-estimator": Entry("peers.estimator_child", ("bridge",), kinds=("train",)),
+    "stock-estimator": Entry("peers.estimator_child", ("stock",), "tf215", ("train",)),
+    "recommenders-sparse": Entry("peers.recommenders_child", ("sparse",), "bench-recommenders"),
+    "recommenders-ragged": Entry("peers.recommenders_child", ("ragged",), "bench-recommenders"),
+    "torch": Entry("peers.torch_child", (), "bench-torch"),
+    "fbgemm": Entry("peers.fbgemm_child", (), "bench-torch"),
 }
 
 
 class Contender:
     """A process that answers "train N" and "infer N" with the milliseconds of N steps."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], kinds: tuple[str, ...] = KINDS) -> None:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.times: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        self.times: dict[str, list[float]] = {kind: [] for kind in kinds}
 
     def give(self, data: bytes) -> None:
         """Writes to its standard input."""
@@ -68,34 +102,37 @@ def main() -> None:
     parser.add_argument(
         "--contenders",
         nargs="*",
-        choices=list(ENGINE),
+        choices=list(ENTRIES),
         default=["native-session", "tf-session"],
         help="besides the C++ loop; each one takes 4 GB for multihot",
+    )
+    parser.add_argument(
+        "--envs", type=pathlib.Path, default=pathlib.Path(".envs"), help="where environments are"
     )
     options = parser.parse_args()
     print(f"TensorFlow {tf.version.VERSION}, {options.rounds} rounds of {options.steps} steps.")
     for name, workload in WORKLOADS.items():
         if options.workload in (name, "all"):
-            report(name, measure(workload, options.contenders, options.rounds, options.steps))
+            report(name, measure(workload, options))
 
 
-def measure(
-    workload: Workload, chosen: list[str], rounds: int, steps: int
-) -> dict[str, dict[str, list[float]]]:
+def measure(workload: Workload, options: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
     """Returns for each contender the times in ms of each kind of step."""
+    steps = options.steps
     with tempfile.TemporaryDirectory() as folder:
         contenders = {"C++ loop (limit)": _limit(workload, pathlib.Path(folder))}
-        for name in chosen:
-            contenders[name] = Contender(
-                [sys.executable, "-m", "benchmarks.engine_child", workload.name, *ENGINE[name]]
-            )
+        for name in options.contenders:
+            entry = ENTRIES[name]
+            command = entry.command(workload.name, options.envs)
+            contenders[name] = Contender(command, entry.kinds)
         for contender in contenders.values():  # they start up here, and warm up
-            for kind in KINDS:
+            for kind in contender.times:
                 contender.run(kind, steps)
-        for _ in range(rounds):
+        for _ in range(options.rounds):
             for kind in KINDS:
                 for contender in contenders.values():
-                    contender.times[kind] += contender.run(kind, steps)
+                    if kind in contender.times:
+                        contender.times[kind] += contender.run(kind, steps)
         for contender in contenders.values():
             contender.end()
         return {name: contender.times for name, contender in contenders.items()}
@@ -108,6 +145,9 @@ def report(name: str, times: dict[str, dict[str, list[float]]]) -> None:
     for contender, measured in times.items():
         line = f"{contender:24s}"
         for kind in KINDS:
+            if kind not in measured:
+                line += f"{'-':>12s}{'-':>8s}"
+                continue
             median = statistics.median(measured[kind])
             line += f"{median:12.2f}{median / statistics.median(first[kind]):8.2f}"
         print(line)

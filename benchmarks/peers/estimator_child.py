@@ -61,7 +61,8 @@ class Asked(tf.train.SessionRunHook):
 
     def __init__(self) -> None:
         self._commands = commands()
-        self._left, self._times = 2 * BATCHES, [0.0]
+        self._left, self._warm = 2 * BATCHES, False
+        self._times: list[float] = []
         self._started = 0.0
 
     def before_run(self, run_context: Any) -> None:
@@ -72,13 +73,13 @@ class Asked(tf.train.SessionRunHook):
         self._left -= 1
         if self._left:
             return
-        if self._times[0]:  # not after warming up
+        if self._warm:
             answer(self._times)
+        self._warm, self._times = True, []
         try:
             _, self._left = next(self._commands)
         except StopIteration:
             run_context.request_stop()
-        self._times = []
 
 
 def column(workload: Workload, number: int) -> Any:

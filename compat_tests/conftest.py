@@ -21,6 +21,9 @@ from tf2_engine.drivers import Driver, HostDriver
 # Legacy programs are written in Keras 2; this comes before anything touches tf.keras.
 install.use_legacy_keras()
 
+# Whether pytest sees what TensorFlow logs depends on its version where a logger does not propagate.
+tf.get_logger().propagate = True
+
 HAS_STOCK = importlib.util.find_spec("tensorflow_estimator") is not None
 """Whether stock's TPUEstimator is there to compare with: it is beside TensorFlow 2.15."""
 

@@ -205,15 +205,13 @@ def test_an_input_that_ends_in_the_first_loop_has_made_steps(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The loss of the last step that ended is reported, though no loop has ended."""
-    logger = logging.getLogger("tensorflow")
-    verbosity, logger.propagate = tf.logging.get_verbosity(), True
+    verbosity = tf.logging.get_verbosity()
     tf.logging.set_verbosity(tf.logging.INFO)
     try:
         with caplog.at_level(logging.INFO):
             job, recorder = trained(tmp_path, 100, clicks.short_input_fn, steps=100)
     finally:
         tf.logging.set_verbosity(verbosity)
-        logger.propagate = False
 
     assert recorder.after == []
     assert job.latest_checkpoint().endswith("model.ckpt-5")

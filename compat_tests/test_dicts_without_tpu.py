@@ -29,10 +29,7 @@ MOST_TERMS = dicts.BATCH * 10 + TERMS_OF_A_SAMPLE
 @pytest.fixture
 def told(caplog: pytest.LogCaptureFixture) -> Any:
     """The warnings of TensorFlow's logger."""
-    logger = logging.getLogger("tensorflow")
-    logger.propagate = True
-    yield lambda: [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-    logger.propagate = False
+    return lambda: [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
 
 
 @pytest.mark.parametrize("trained_with", [True, False])

@@ -315,8 +315,7 @@ def test_progress_is_logged(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFix
     """Loss, step and global_step/sec are logged, and one line says which engine runs where."""
     job = jobs.make(str(tmp_path))
     job._config = job._config.replace(log_step_count_steps=2)
-    logger = logging.getLogger("tensorflow")
-    verbosity, logger.propagate = tf.logging.get_verbosity(), True
+    verbosity = tf.logging.get_verbosity()
     tf.logging.set_verbosity(tf.logging.INFO)
     try:
         with caplog.at_level(logging.INFO):
@@ -324,7 +323,6 @@ def test_progress_is_logged(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFix
             job.evaluate(clicks.short_input_fn)
     finally:
         tf.logging.set_verbosity(verbosity)
-        logger.propagate = False
 
     text = caplog.text
     for part in ("loss = ", "step = 2", "global_step/sec: ", "examples/sec: ", "Loss for final"):

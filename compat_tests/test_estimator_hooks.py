@@ -187,7 +187,7 @@ def test_damaged_events_are_read_as_far_as_they_go(
 
 def evaluations(namespace: Any, model_dir: pathlib.Path, *, use_tpu: bool) -> dict[int, Any]:
     """Returns what an in-memory evaluator saw in seven steps, asked every third."""
-    job = make(namespace, model_dir, use_tpu=use_tpu)
+    job = make(namespace, model_dir, use_tpu=use_tpu, iterations_per_loop=1)
     hook = namespace.experimental.InMemoryEvaluatorHook(
         job, words.short_input_fn, steps=2, name="memory", every_n_iter=3
     )

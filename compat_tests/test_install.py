@@ -227,14 +227,9 @@ def test_a_cluster_resolver_without_a_tpu_is_this_process(
 ) -> None:
     """The stand-in takes stock's arguments, gives a RunConfig of this process, and says so."""
     install.install(replace=True)
-    logger = tf.get_logger()
-    logger.addHandler(caplog.handler)
-    try:
-        resolver = install._public(path).TPUClusterResolver(
-            "grpc://10.0.0.2:8470", zone="a", project="b", job_name="tpu_worker"
-        )
-    finally:
-        logger.removeHandler(caplog.handler)
+    resolver = install._public(path).TPUClusterResolver(
+        "grpc://10.0.0.2:8470", zone="a", project="b", job_name="tpu_worker"
+    )
 
     assert isinstance(resolver, tf.distribute.cluster_resolver.ClusterResolver)
     assert [r.message for r in caplog.records if "host engine takes its place" in r.message]

@@ -118,7 +118,8 @@ def compare(
     # Per step each side rounds an element once more, by half a unit of the largest magnitude;
     # this model, of bounded activations and small rates, hands errors on without amplifying them.
     assert difference <= 2 * STEPS * UNIT_ROUNDOFF * max(1.0, largest), where
-    assert moved > 0.1
+    # How far depends on the initial values, which are drawn; in any case far beyond the difference.
+    assert moved > 0.01
     assert found["global_step"] == expected["global_step"] == STEPS + 1
     assert found["accuracy"] == expected["accuracy"]
     assert abs(found["loss"] - expected["loss"]) <= 2 * STEPS * UNIT_ROUNDOFF

@@ -40,7 +40,13 @@ def metric_fn(labels: Any, predictions: Any) -> dict[str, Any]:
 
 
 def make(
-    namespace: Any, model_dir: Any, parameters: Any, *, use_tpu: bool = False, **settings: Any
+    namespace: Any,
+    model_dir: Any,
+    parameters: Any,
+    *,
+    use_tpu: bool = False,
+    iterations_per_loop: int = 2,
+    **settings: Any,
 ) -> Any:
     """Returns a TPUEstimator of either side.
 
@@ -75,7 +81,11 @@ def make(
     return namespace.tpu.TPUEstimator(
         model_fn=model_fn,
         use_tpu=use_tpu,
-        config=namespace.tpu.RunConfig(model_dir=str(model_dir), **run_config),
+        config=namespace.tpu.RunConfig(
+            model_dir=str(model_dir),
+            tpu_config=namespace.tpu.TPUConfig(iterations_per_loop=iterations_per_loop),
+            **run_config,
+        ),
         train_batch_size=BATCH,
         eval_batch_size=BATCH,
         predict_batch_size=BATCH,

@@ -22,7 +22,11 @@ from compat_tests.references.tolerance import allowed
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OLD = tf.__version__.startswith("2.15")
 KERAS_3 = "tf.keras of 2.21"
-GENERATIONS = ["tf.keras of 2.15", "tf_keras"] if OLD else [KERAS_3, "tf_keras"]
+GENERATIONS = [
+    "tf.keras of 2.15" if OLD else KERAS_3,
+    # Half a minute each; the other tests of the layer are in Keras 2 anyway.
+    pytest.param("tf_keras", marks=pytest.mark.full),
+]
 
 ROUNDING = allowed(n_terms=40, steps=program.STEPS, scale=1.0)
 """At most 40 terms are summed: ids of a row in a batch and inputs of the dense layer; values and

@@ -29,6 +29,9 @@ from tf2_engine import errors
 CACHE = "ESTIMATOR_BRIDGE_CACHE"
 """The environment variable that says where libraries are kept."""
 
+SANITIZE = "ESTIMATOR_BRIDGE_SANITIZE"
+"""The environment variable with what -fsanitize is told, for tests; see `make sanitize`."""
+
 SOURCES = pathlib.Path(__file__).parent
 
 FLAGS = (
@@ -48,6 +51,14 @@ _log = logging.getLogger(__name__)
 
 class CannotBuild(errors.EngineError, RuntimeError):
     """A library could not be made; the message says why."""
+
+
+def flags() -> tuple[str, ...]:
+    """Returns what the compiler is told besides TensorFlow's own flags."""
+    sanitizers = os.environ.get(SANITIZE)
+    if not sanitizers:
+        return FLAGS
+    return (*FLAGS, "-g", "-fno-omit-frame-pointer", f"-fsanitize={sanitizers}")
 
 
 def cache_dir() -> pathlib.Path:
@@ -82,7 +93,8 @@ def library_path(source: str) -> pathlib.Path:
         CannotBuild: there is no compiler.
     """
     digest = hashlib.sha256()
-    parts = [tf.version.VERSION, tf.version.GIT_VERSION, _version(compiler()), _processor(), *FLAGS]
+    parts = [tf.version.VERSION, tf.version.GIT_VERSION, _version(compiler()), _processor()]
+    parts += flags()
     parts += [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("-I")]
     for path in sorted([SOURCES / source, *SOURCES.glob("*.h")]):
         parts += [path.name, path.read_text(encoding="utf-8")]
@@ -122,7 +134,7 @@ def _compile(source: pathlib.Path, path: pathlib.Path) -> None:
         compiler(),
         str(source),
         *tf.sysconfig.get_compile_flags(),
-        *FLAGS,
+        *flags(),
         "-o",
         temporary,
         *tf.sysconfig.get_link_flags(),
@@ -130,10 +142,14 @@ def _compile(source: pathlib.Path, path: pathlib.Path) -> None:
     _log.info("Compiling %s; it takes a quarter of a minute, once.", source.name)
     started = time.monotonic()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+        # What is loaded into this process before all else, a sanitizer say, is not for compilers.
+        environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", env=environment
+        )
         if done.returncode:
             complaint = next(
-                (line for line in done.stderr.splitlines() if "error" in line),
+                (line for line in done.stderr.splitlines() if " error: " in line),
                 f"it ended with status {done.returncode}",
             )
             _log.debug("%s\n%s", shlex.join(command), done.stderr)

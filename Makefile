@@ -106,12 +106,15 @@ soak-%: $(ENVS)/tf%/.ready
 	$(ENVS)/tf$*/bin/python -m pytest -m soak compat_tests
 	$(MAKE) --no-print-directory sanitize TF=$*
 
-# The native code under AddressSanitizer and UndefinedBehaviorSanitizer. TensorFlow itself is not
-# built with them: leaks, and what it does by itself, are not looked for.
+# The native code under AddressSanitizer, and what of UndefinedBehaviorSanitizer lets TensorFlow 2.21's
+# headers compile. TensorFlow itself is not built with them: leaks, and what it does by itself, are
+# not looked for.
+SANITIZERS := address,alignment,bounds,shift,signed-integer-overflow
+
 .PHONY: sanitize
 sanitize: CXX ?= g++
 sanitize: $(ENVS)/tf$(TF)/.ready  ## the tests of the native code under sanitizers (part of soak)
-	ESTIMATOR_BRIDGE_SANITIZE=address,undefined ESTIMATOR_BRIDGE_NATIVE=1 \
+	ESTIMATOR_BRIDGE_SANITIZE=$(SANITIZERS) ESTIMATOR_BRIDGE_NATIVE=1 \
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:alloc_dealloc_mismatch=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	$(ENVS)/tf$(TF)/bin/python -m pytest -q -m '$(QUICK)' compat_tests/test_native_steps.py \

@@ -145,6 +145,19 @@ def test_what_fits_is_said() -> None:
     assert refused == [("Adam", 1), ("FrequencyEstimator", 1)]
 
 
+def test_an_optimizer_without_a_rule_in_the_native_code_fits_not() -> None:
+    """A new optimizer trains on TensorFlow's ops until its rule is written in C++ as well."""
+
+    class New(SGD):
+        proto_field = "new"
+
+    table = TableSpec("table", 4, 1, "sum", New(1.0))
+    plan = make_plan(EngineSpec((table,), (FeatureSpec("ids", "table"),)), [(2,)])
+
+    assert not native.fits(plan.tables[0])
+    assert {optimizer.proto_field for optimizer in OPTIMIZERS.values()} == native.RULES
+
+
 def test_a_driver_says_which_ops_it_uses() -> None:
     """The repr of a driver tells native from TensorFlow's ops, as asked for."""
     for fused, words in ((True, "native ops"), (False, "TensorFlow's ops")):

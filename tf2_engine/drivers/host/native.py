@@ -19,6 +19,26 @@ from tf2_engine.config_proto import optimizer_proto
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
 from tf2_engine.tables import PARAMETERS, Table
 
+RULES = frozenset(
+    {
+        "adadelta",
+        "adagrad",
+        "adagrad_momentum",
+        "adam",
+        "centered_rms_prop",
+        "frequency_estimator",
+        "ftrl",
+        "mdl_adagrad_light",
+        "momentum",
+        "proximal_adagrad",
+        "proximal_yogi",
+        "rms_prop",
+        "stochastic_gradient_descent",
+    }
+)
+"""Optimizers that `native/rules.h` knows, by their field in the proto; others run on TensorFlow's
+ops."""
+
 
 def fits(table: TablePlan) -> bool:
     """Returns whether the ops know all that a table asks for.
@@ -27,7 +47,12 @@ def fits(table: TablePlan) -> bool:
     what is combined (FrequencyEstimator with weighted=True, and quantization).
     """
     optimizer = table.optimizer
-    return not optimizer.updates_all_rows and optimizer.looks_up_rows and table.quantization is None
+    return (
+        optimizer.proto_field in RULES
+        and not optimizer.updates_all_rows
+        and optimizer.looks_up_rows
+        and table.quantization is None
+    )
 
 
 def occurrences(

@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from estimator_bridge.cli import main as cli
-from tf2_engine import errors
+from tf2_engine import errors, soft_tpu
 from tf2_engine.native import build, loading
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -240,11 +240,16 @@ def test_the_doctor_says_what_is_used(
     """`estimator-bridge doctor` names TensorFlow, cache, compiler, and where the ops are from."""
     monkeypatch.delenv(loading.SETTING, raising=False)
     reason = loading.load().reason
+    soft_tpu.start()
 
     assert cli.main(["doctor"]) == 0
     said = capsys.readouterr().out
     for words in ("TensorFlow:", str(build.cache_dir()), build.compiler(), f"loaded from {reason}"):
         assert words in said
+    assert f"software TPU: loaded on request from {build.library_path(soft_tpu.SOURCE)}" in said
+    monkeypatch.setattr(soft_tpu, "is_loaded", lambda: False)
+    assert cli.main(["doctor"]) == 0
+    assert "not possible, because this TensorFlow has TPU kernels" in capsys.readouterr().out
     monkeypatch.setenv(loading.SETTING, "0")
     assert cli.main(["doctor"]) == 0
     assert "not used, because the setting says so" in capsys.readouterr().out

@@ -69,6 +69,8 @@ KERNELS = (
 )
 """The ops that the software TPU has kernels for."""
 
+SOURCE = "software_tpu.cc"
+
 _library: Any = None
 _loading = threading.Lock()
 
@@ -93,7 +95,7 @@ def start(num_cores: int = 1) -> None:
     with _loading:
         if _library is None:
             # Two kernels for one op would make every later use of the op fail.
-            taken = [name for name in KERNELS if tf_compat.num_kernels(name)]
+            taken = ops_with_kernels()
             if taken:
                 raise errors.InvalidSpec(
                     f"A software TPU cannot be made: this TensorFlow has kernels of its own for "
@@ -101,13 +103,26 @@ def start(num_cores: int = 1) -> None:
                     "a TPU, or where another copy was loaded."
                 )
             try:
-                path = str(build.library("software_tpu.cc"))
+                path = str(build.library(SOURCE))
             except build.CannotBuild as error:
                 raise build.CannotBuild(f"A software TPU cannot be made: {error}.") from error
             tf.load_op_library(path)
             _library = ctypes.CDLL(path)
             _library.software_tpu_waiting.restype = ctypes.c_int64
     _library.software_tpu_start(num_cores)
+
+
+def ops_with_kernels() -> list[str]:
+    """Returns those of the ops that have a kernel: all once there is a software TPU, else none.
+
+    Where TensorFlow has kernels of its own, for a TPU, there can be no software TPU.
+    """
+    return [name for name in KERNELS if tf_compat.num_kernels(name)]
+
+
+def is_loaded() -> bool:
+    """Whether this process has the kernels of the software TPU."""
+    return _library is not None
 
 
 def num_waiting() -> int:

@@ -22,9 +22,10 @@ def execute(options: argparse.Namespace) -> int:
         "setting": f"${loading.SETTING}={loading.setting()}",
         "compiler": _compiler(),
         "native ops": _native_ops(),
+        "software TPU": _software_tpu(),
     }
     for name, finding in lines.items():
-        print(f"{name + ':':12s}{finding}")
+        print(f"{name + ':':14s}{finding}")
     return 0
 
 
@@ -52,3 +53,20 @@ def _native_ops() -> str:
         return "not compiled yet; the first engine does it, or `estimator-bridge build-native`"
     loaded = loading.load()
     return f"loaded from {path}" if loaded.ops is not None else f"not used, because {loaded.reason}"
+
+
+def _software_tpu() -> str:
+    from tf2_engine import soft_tpu
+    from tf2_engine.native import build
+
+    if soft_tpu.ops_with_kernels() and not soft_tpu.is_loaded():
+        return "not possible, because this TensorFlow has TPU kernels of its own"
+    try:
+        path = build.library_path(soft_tpu.SOURCE)
+    except build.CannotBuild as error:
+        return f"not possible, because {error}"
+    if not path.exists():
+        return (
+            "not compiled yet; the first SoftTPUStrategy, or `run --stock --software-tpu`, does it"
+        )
+    return f"loaded on request from {path}"

@@ -116,7 +116,11 @@ class QueueFlight:
 
     def take_looked_up(self) -> Batch:
         """Returns the oldest batch that waits for gradients; see `GraphFlight`."""
-        (taken,) = take_from_all([self._looked_up], lambda: phase.refuse("apply_gradients"))
+        # In a function, a batch that was enqueued before waits even if there is nothing to take
+        # here: to read how many wait comes after the enqueueing, and taking comes after the read.
+        before = [] if tf.executing_eagerly() else [lane.some() for lane in self._lanes]
+        with tf.control_dependencies(before):
+            (taken,) = take_from_all([self._looked_up], lambda: phase.refuse("apply_gradients"))
         batch = unpack(self._plan, taken, self._plan.num_cores)
         # Nothing may happen before it is certain that there is a batch.
         return dataclasses.replace(batch, after=(batch.training,))

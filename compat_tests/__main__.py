@@ -1,4 +1,4 @@
-"""The conformance suite as a command, for this TensorFlow and what it runs on.
+"""The conformance suite as a command, for the installed TensorFlow; "tpu" is a software TPU.
 
     python -m compat_tests [--driver host|native|tpu] [--report out.json] [--full]
 

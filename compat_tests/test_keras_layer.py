@@ -143,6 +143,7 @@ def test_the_rate_follows_the_optimizer() -> None:
     for _ in range(3):
         rates.append(float(rate_of()))
         decaying.iterations.assign_add(1)
+    # A float32 product, a sum and a quotient.
     np.testing.assert_allclose(rates, [0.5, 0.5 / 1.5, 0.25], rtol=2**-22)
 
 
@@ -177,6 +178,7 @@ def test_a_name_is_the_default_of_keras(name: str) -> None:
 
     assert layer.arithmetic == "tpu"
     assert int(layer.optimizer.iterations) == STEPS
+    # As above: Adam divides by the root of few squares.
     np.testing.assert_allclose(of_tpu, of_keras, rtol=0, atol=4 * ROUNDING)
 
 

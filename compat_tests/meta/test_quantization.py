@@ -23,6 +23,7 @@ def test_buckets_by_hand(
     settings: tuple[int, float, float], given: list[float], expected: list[float]
 ) -> None:
     """Numbers are clipped to the ends and go to the nearest bucket."""
+    # float64, in which a bucket's place is rounded a few times.
     np.testing.assert_allclose(quantize([given], *settings), [expected], rtol=1e-15)
 
 

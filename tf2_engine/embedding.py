@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tf2_engine import errors, gradients, shapes, slots, specs, structure, tf_compat
-from tf2_engine.checkpoint import Checkpointed
-from tf2_engine.config_proto import config_proto
+from tf2_engine import errors, gradients, shapes, specs, structure, tf_compat
+from tf2_engine.building import BuiltOnce, as_tensor, as_written, op
 from tf2_engine.cores import ByCore
 from tf2_engine.drivers import DRIVERS, tpu_topology
-from tf2_engine.drivers.base import Driver, building_graph
-from tf2_engine.plan import Plan, Shape, make_plan
+from tf2_engine.drivers.base import Driver
+from tf2_engine.plan import Plan
 from tf2_engine.serving import cpu_embedding_lookup
-from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables
-
-# AutoGraph would convert the engine's own code in every tf.function that calls it.
-_as_written = tf.autograph.experimental.do_not_convert
+from tf2_engine.tables import VariableFactory
 
 
-class TPUEmbedding(Checkpointed):
+class TPUEmbedding(BuiltOnce):
     """Embedding tables that are looked up and trained with the arithmetic of a TPU.
 
     Works eagerly, in tf.functions and in a `tf.Graph`. In a graph the methods return ops, and
@@ -89,177 +84,29 @@ class TPUEmbedding(Checkpointed):
                 f"TPUEmbedding takes 3 positional arguments, got {3 + len(more)}. (In the form of "
                 "TF 2.3 the second is the batch size, an int.)"
             )
-        self._read_config(feature_config, optimizer, pipeline_execution_with_tensor_core)
-        self._driver = (
+        spec, table_keys, has_optimizers = _read_config(
+            feature_config, optimizer, pipeline_execution_with_tensor_core
+        )
+        made = (
             driver if isinstance(driver, Driver) else _make_driver(driver, initialize_tpu_embedding)
         )
-        if not initialize_tpu_embedding and self._driver.initialized() is False:
+        if not initialize_tpu_embedding and made.initialized() is False:
             raise errors.OutOfOrder(
                 "initialize_tpu_embedding=False, but no other engine has initialised the embedding "
                 "hardware. Create that one first, or leave initialize_tpu_embedding True."
             )
-        self._cores = self._driver.cores(num_cores, num_hosts)
-        self._training = training and self._has_optimizers
-        self._variable_factory = variable_factory or self._cores.variable_factory(self._spec)
-        self.verify_output_shapes = verify_output_shapes
-        self._batch_size = shapes.per_core(batch_size, self._cores.count)
-        self._plan: Plan | None = None
-        self._built_by: Any = None
-        self._tables: dict[str, Table] = {}
-
-    def _read_config(self, feature_config: Any, optimizer: Any, pipeline: bool) -> None:
-        if isinstance(feature_config, specs.EngineSpec):
-            for name, value in (
-                ("optimizer", optimizer),
-                ("pipeline_execution_with_tensor_core", pipeline),
-            ):
-                if value:
-                    raise errors.InvalidSpec(
-                        f"`{name}`={value!r} is given beside an EngineSpec; set it in the spec."
-                    )
-            self._spec = feature_config
-            self._has_optimizers = True
-            self._table_keys: list[Any] = [table.name for table in self._spec.tables]
-            return
-        self._has_optimizers = specs.has_optimizers(feature_config, optimizer)
-        self._spec = specs.from_feature_config(
-            feature_config,
-            optimizer if self._has_optimizers else specs.NO_UPDATES,
-            pipeline_execution_with_tensor_core=pipeline,
-        )
-        self._table_keys = specs.table_configs(feature_config)
-
-    def __repr__(self) -> str:
-        state = "built" if self._plan else "not built"
-        return f"<TPUEmbedding {len(self._spec.tables)} tables, {self._driver!r}, {state}>"
-
-    @property
-    def plan(self) -> Plan:
-        """The plan that the driver runs."""
-        if self._plan is None:
-            raise errors.OutOfOrder(
-                "The engine is not built yet; `build` or `enqueue` comes first."
-            )
-        return self._plan
-
-    @property
-    def config_proto(self) -> Any:
-        """The `TPUEmbeddingConfiguration` of the plan."""
-        return config_proto(self.plan)
-
-    @property
-    def tables(self) -> Mapping[str, Table]:
-        """The variables of every table, slots included, by table name."""
-        return self._tables
-
-    @property
-    def embedding_tables(self) -> dict[Any, Any]:
-        """The parameters of every table: [vocabulary, dim] float32.
-
-        Keyed by the `TableConfig` that was passed in; by name for an `EngineSpec`. A variable; of
-        several hosts their shards, as one variable where rows are in order ("div"), and in a tuple
-        with "mod".
-
-        Raises:
-            OutOfOrder: the engine is not built; or a TPU holds the tables, and no SavedModel is
-                being written, for which they were brought up to date.
-        """
-        plan = self._check_tables_are_here("embedding_tables")
-        found = {}
-        for key, table in zip(self._table_keys, plan.tables, strict=True):
-            # Hosts beyond the vocabulary have rows that no id means.
-            shards = self._tables[table.name].variables[PARAMETERS][: table.vocabulary_size]
-            in_order = plan.partition_strategy == "div" or len(shards) == 1
-            found[key] = slots.whole(shards, table.name) if in_order else shards
-        return found
-
-    @_as_written
-    def build(
-        self, per_replica_input_shapes: Any = None, per_replica_batch_size: Any = None
-    ) -> Any:
-        """Makes the plan and the variables, and configures the driver; nothing if it is done.
-
-        The shape of an activation comes from the feature's `output_shape`, else from here, else
-        from the first batch.
-
-        Args:
-            per_replica_input_shapes: the structure of the feature config with the shape of each
-                input as a tuple, list or TensorShape: [*output_shape, anything]. (Where a replica
-                has several cores, these are the shapes for one of them, as stock takes them.)
-            per_replica_batch_size: deprecated: samples per replica, for inputs of rank 2. An int as
-                `per_replica_input_shapes` is the same.
-
-        Returns:
-            In a `tf.Graph` two ops: one configures the driver, the other hands it the tables. They
-            are to be run once, in this order, after variables are initialised. (A host needs
-            neither.) A later call returns them again.
-
-        Raises:
-            InvalidSpec: a shape contradicts the feature's `output_shape`, or is not known.
-        """
-        if isinstance(per_replica_input_shapes, int):
-            per_replica_batch_size, per_replica_input_shapes = per_replica_input_shapes, None
-        if per_replica_batch_size is not None:
-            warnings.warn(
-                "Building with a batch size is deprecated; pass the shape of every input as "
-                "`per_replica_input_shapes`.",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-        size = self._batch_size if per_replica_batch_size is None else per_replica_batch_size
-        if self._plan is None:
-            self.build_for(shapes.from_arguments(self._spec, per_replica_input_shapes, size))
-        return self._built_by
-
-    def build_for(self, output_shapes: Sequence[Shape]) -> Any:
-        """Builds for the shapes of activations, without their last dimension, in feature order.
-
-        Returns:
-            As `build`.
-        """
-        if self._plan is None:
-            self._build(self._make_plan(output_shapes))
-        return self._built_by
-
-    @_as_written
-    def build_for_batch(self, features: Any) -> None:
-        """Builds for batches like this one, of any size off a TPU; nothing if it is done.
-
-        Args:
-            features: as those of `enqueue`, for one replica. Nothing is looked up.
-
-        Raises:
-            As `enqueue`.
-        """
-        if self._plan is None:
-            flat = structure.flatten(self._spec.structure, features, "features")
-            values = [_as_tensor(value) for value in flat]
-            self._build(self._plan_of(self._shapes_of(values, self._cores.tables_are_elsewhere)))
-
-    def _shapes_of(self, values: Sequence[Any], fixed: bool) -> list[Shape]:
-        found = shapes.from_values(self._spec, values, self._cores.per_replica)
-        return found if fixed else [(None, *shape[1:]) for shape in found]
-
-    def _make_plan(self, output_shapes: Sequence[Shape]) -> Plan:
-        return make_plan(
-            self._spec,
-            output_shapes,
-            num_hosts=self._cores.hosts,
-            num_cores=self._cores.count,
-            training=self._training,
+        super().__init__(
+            spec,
+            table_keys,
+            made,
+            made.cores(num_cores, num_hosts),
+            training=training and has_optimizers,
+            batch_size=batch_size,
+            verify_output_shapes=verify_output_shapes,
+            variable_factory=variable_factory,
         )
 
-    def _build(self, plan: Plan) -> None:
-        # Inside a tf.function variables and queues belong outside of it; in a plain graph they
-        # belong to the graph.
-        with tf.init_scope():
-            tables = create_tables(plan, self._variable_factory)
-            self._track_tables(self._spec, tables)
-            done = (self._driver.configure(plan), self._driver.load(tables))
-            self._built_by = done if building_graph() else None
-        self._plan, self._tables = plan, tables
-
-    @_as_written
+    @as_written
     def enqueue(
         self,
         features: Any,
@@ -311,7 +158,7 @@ class TPUEmbedding(Checkpointed):
         all_weights = None if weights is None else cores.split(weights, "weights")
         return self._enqueue(parts, all_weights, training, name)
 
-    @_as_written
+    @as_written
     def dequeue(self, name: str | None = None) -> Any:
         """Returns the activations of the oldest batch that was not looked up yet.
 
@@ -334,7 +181,7 @@ class TPUEmbedding(Checkpointed):
         self._cores.check_outside("dequeue")
         return _one_or_list(all_of_them())
 
-    @_as_written
+    @as_written
     def apply_gradients(self, gradients: Any, name: str | None = None) -> Any:
         """Updates the tables with the gradients of the oldest training batch looked up.
 
@@ -363,7 +210,7 @@ class TPUEmbedding(Checkpointed):
         per_core = self._cores.split(gradients, "gradients").values()
         return self._send(plan, [self._read_gradients(plan, core) for core in per_core], name)
 
-    @_as_written
+    @as_written
     def differentiable_lookup(
         self,
         features: Any,
@@ -422,7 +269,7 @@ class TPUEmbedding(Checkpointed):
 
         return found, apply_gradients
 
-    @_as_written
+    @as_written
     def embedding_lookup(self, features: Any, weights: Any = None) -> Any:
         """Looks features up at once: no batch is enqueued, and no gradients are awaited.
 
@@ -447,16 +294,6 @@ class TPUEmbedding(Checkpointed):
 
     __call__ = embedding_lookup
 
-    @_as_written
-    def load(self) -> Any:
-        """Makes the driver take over the values of the variables, as after a restore."""
-        return _op(self._driver.load(self._tables))
-
-    @_as_written
-    def retrieve(self) -> Any:
-        """Brings the variables up to date, as before a checkpoint."""
-        return _op(self._driver.retrieve(self._tables))
-
     def _enqueue(
         self,
         features: ByCore,
@@ -467,7 +304,7 @@ class TPUEmbedding(Checkpointed):
     ) -> Any:
         """Enqueues what replicas pass, or if not `whole`, what is passed for a single core."""
         inputs = self._inputs(features, weights, whole=whole)
-        return _op(self._driver.enqueue(inputs, training, name))
+        return op(self._driver.enqueue(inputs, training, name))
 
     def _inputs(
         self,
@@ -484,7 +321,7 @@ class TPUEmbedding(Checkpointed):
         """
         nest = self._spec.structure
         values = {
-            core: [_as_tensor(value) for value in structure.flatten(nest, part, "features")]
+            core: [as_tensor(value) for value in structure.flatten(nest, part, "features")]
             for core, part in features.items()
         }
         found = [
@@ -511,15 +348,6 @@ class TPUEmbedding(Checkpointed):
 
         return self._cores.inputs(plan, values, flat_weights, build_once, whole=whole)
 
-    def _plan_of(self, found: Sequence[Shape]) -> Plan:
-        """Returns the plan that a first batch leads to."""
-        if not self.verify_output_shapes:
-            raise errors.InvalidSpec(
-                "With verify_output_shapes=False the shapes are not taken from batches; call "
-                "`build` with them before the first batch."
-            )
-        return self._make_plan(shapes.with_batch_size(self._spec, found, self._batch_size))
-
     def _read_gradients(self, plan: Plan, nest: Any) -> list[Any]:
         flat = structure.flatten(plan.structure, nest, "gradients")
         return [
@@ -528,42 +356,33 @@ class TPUEmbedding(Checkpointed):
         ]
 
     def _send(self, plan: Plan, gradients: Sequence[Sequence[Any]], name: str | None) -> Any:
-        return _op(self._driver.send_gradients(gradients, self._rates(plan), name))
+        return op(self._driver.send_gradients(gradients, self._rates(plan), name))
 
     def _rates(self, plan: Plan) -> list[Any]:
         return [tf.cast(rate(), tf.float32) for rate in plan.dynamic_rates]
 
-    def _check_trains(self, call: str) -> Plan:
-        plan = self._built(call)
-        if not plan.training:
-            raise errors.OutOfOrder(
-                f"`{call}` is not possible: the engine has no optimizer, or was made with "
-                "training=False."
-            )
-        return plan
 
-    def _check_tables_are_here(self, call: str) -> Plan:
-        plan = self._built(call)
-        if self._cores.tables_are_elsewhere and not tf_compat.in_saved_model_export():
-            raise errors.OutOfOrder(
-                f"`{call}` cannot read the tables under a TPUStrategy: the TPU holds them, and the "
-                "variables are brought up to date only when a checkpoint is written. Save one and "
-                "restore it into an engine that is made outside of the TPUStrategy."
-            )
-        return plan
-
-    def _built(self, call: str) -> Plan:
-        if self._plan is None:
-            raise errors.OutOfOrder(
-                f"`{call}` is called on an engine that is not built; call `enqueue` first, or "
-                "`build`."
-            )
-        return self._plan
-
-
-def _op(done: Any) -> Any:
-    # Outside of a plain graph the call has taken effect, and a tf.function may not return an op.
-    return done if building_graph() else None
+def _read_config(
+    feature_config: Any, optimizer: Any, pipeline: bool
+) -> tuple[specs.EngineSpec, list[Any], bool]:
+    """Returns the spec, what its tables are called by, and whether any of them is trained."""
+    if isinstance(feature_config, specs.EngineSpec):
+        for name, value in (
+            ("optimizer", optimizer),
+            ("pipeline_execution_with_tensor_core", pipeline),
+        ):
+            if value:
+                raise errors.InvalidSpec(
+                    f"`{name}`={value!r} is given beside an EngineSpec; set it in the spec."
+                )
+        return feature_config, [table.name for table in feature_config.tables], True
+    has_optimizers = specs.has_optimizers(feature_config, optimizer)
+    spec = specs.from_feature_config(
+        feature_config,
+        optimizer if has_optimizers else specs.NO_UPDATES,
+        pipeline_execution_with_tensor_core=pipeline,
+    )
+    return spec, specs.table_configs(feature_config), has_optimizers
 
 
 def _make_driver(name: str | None, initialize: bool) -> Driver:
@@ -576,12 +395,3 @@ def _make_driver(name: str | None, initialize: bool) -> Driver:
 
 def _one_or_list(per_core: list[Any]) -> Any:
     return per_core if len(per_core) > 1 else per_core[0]
-
-
-def _as_tensor(value: Any) -> Any:
-    # numpy arrays are welcome; everything else is judged where its feature is known.
-    return (
-        tf.convert_to_tensor(value)
-        if hasattr(value, "__array__") and not isinstance(value, (tf.Tensor, tf.Variable))
-        else value
-    )

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf2_engine import errors, initializers, sharding
+from tf2_engine import errors, initializers, sharding, tf_compat
 from tf2_engine.optimizers import OPTIMIZERS, SGD, Optimizer
 from tf2_engine.quantization import Quantization
 
@@ -224,8 +224,8 @@ def from_feature_config(feature_config: Any, optimizer: Any = None, **options: A
         if id(config.table) not in tables:
             tables[id(config.table)] = _read_table(config.table, len(tables), optimizer)
     features = tuple(
-        _read_feature(config, position, tables[id(config.table)])
-        for position, config in enumerate(configs)
+        _read_feature(config, name, tables[id(config.table)])
+        for config, name in zip(configs, _feature_names(feature_config), strict=True)
     )
     structure = tf.nest.pack_sequence_as(feature_config, list(range(len(configs))))
     return EngineSpec(tuple(tables.values()), features, structure, **options)
@@ -292,11 +292,24 @@ def _read_quantization(table: str, config: Any) -> Quantization | None:
         raise errors.InvalidSpec(f"Table {table!r}: {error}") from error
 
 
-def _read_feature(config: Any, position: int, table: TableSpec) -> FeatureSpec:
+def _feature_names(feature_config: Any) -> list[str]:
+    """Returns how messages call the features: by their names, else by where they are."""
+    paths = tf_compat.flatten_with_paths(feature_config)
+    given = {config.name for _, config in paths if config.name}
+    names = []
+    for position, (path, config) in enumerate(paths):
+        place = "/".join(str(part) for part in path)
+        free = bool(place) and place not in given
+        names.append(config.name or (place if free else f"feature_{position}"))
+        given.add(names[-1])
+    return names
+
+
+def _read_feature(config: Any, name: str, table: TableSpec) -> FeatureSpec:
     assert table.name is not None
     shape = tf.TensorShape(config.output_shape)
     return FeatureSpec(
-        name=config.name or f"feature_{position}",
+        name=name,
         table=table.name,
         max_sequence_length=config.max_sequence_length,
         output_shape=None if shape.rank is None else tuple(shape.as_list()),

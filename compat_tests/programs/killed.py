@@ -1,0 +1,160 @@
+"""A job that is killed again and again, and started again: `python -m ...killed DIR INPUT KILLS SEED`.
+
+Each life is a fork of this process, which has imported TensorFlow and never runs an op itself.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import estimator
+from estimator_bridge.legacy import parameters, table_config
+
+BATCH = 4
+ROWS = {"users": 11, "items": 6}
+
+STEPS_PER_KILL = 8
+"""Steps to make for each kill. A life that is killed makes fewer: see `CHANGES`."""
+
+CHANGES = 24
+"""A life is killed within so many changes of its directory; a checkpoint is at least five."""
+
+
+def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+    """A model with variables of its own."""
+    net = tf.concat([features[name] for name in sorted(ROWS)], 1)
+    weights = tf.get_variable("weights", [net.shape[1], 1], initializer=tf.ones_initializer())
+    loss = tf.reduce_mean(tf.square(tf.matmul(net, weights) - labels))
+    train_op = tf.train.AdamOptimizer(0.05).minimize(loss, tf.train.get_global_step())
+    return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def batch_of(number: Any) -> tuple[dict[str, Any], Any]:
+    """Returns features and labels that follow from a number."""
+    number = tf.cast(number, tf.int64)
+    features = {
+        name: tf.sparse.from_dense((tf.range(BATCH, dtype=tf.int64)[:, None] * 3 + number) % rows)
+        for name, rows in ROWS.items()
+    }
+    return features, tf.cast(number % 7, tf.float32) * tf.ones([BATCH, 1])
+
+
+def by_step(params: Any) -> Any:
+    """Batches that follow from the global step, with which the dataset begins."""
+    return tf.data.Dataset.range(tf.train.get_global_step(), 1 << 40).map(batch_of)
+
+
+def by_iterator(params: Any) -> Any:
+    """Batches in an order that the state of the iterator alone knows."""
+    return tf.data.Dataset.range(100).shuffle(30, seed=5).repeat().map(batch_of).prefetch(2)
+
+
+INPUTS: dict[str, Callable[[Any], Any]] = {"step": by_step, "iterator": by_iterator}
+
+
+class WriteLosses(tf.train.SessionRunHook):
+    """Adds a line for each step to a file."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._path = path
+
+    def begin(self) -> None:
+        self._fetches = [tf.train.get_global_step(), tf.get_collection(tf.GraphKeys.LOSSES)[0]]
+
+    def before_run(self, run_context: Any) -> Any:
+        self._step = run_context.session.run(self._fetches[0])
+        return tf.train.SessionRunArgs(self._fetches[1])
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        with open(self._path, "a") as file:
+            file.write(f"{self._step} {float(run_values.results)!r}\n")
+
+
+def train(directory: pathlib.Path, kind: str, steps: int) -> None:
+    """Trains up to a step, with a checkpoint every second one."""
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    job = estimator.tpu.TPUEstimator(
+        model_fn=model_fn,
+        config=estimator.tpu.RunConfig(
+            model_dir=str(directory),
+            tf_random_seed=1,
+            save_checkpoints_steps=2,
+            keep_checkpoint_max=2,
+            save_summary_steps=0,
+            log_step_count_steps=None,
+            tpu_config=estimator.tpu.TPUConfig(iterations_per_loop=1),
+        ),
+        train_batch_size=BATCH,
+        embedding_config_spec=estimator.tpu.experimental.EmbeddingConfigSpec(
+            feature_to_config_dict={name: table_config.FeatureConfig(name) for name in ROWS},
+            table_to_config_dict={
+                name: table_config.TableConfig(
+                    rows, 4, tf.random_uniform_initializer(-1.0, 1.0, seed=5), combiner="sum"
+                )
+                for name, rows in ROWS.items()
+            },
+            optimization_parameters=parameters.AdamParameters(0.05),
+        ),
+    )
+    hooks: list[Any] = [WriteLosses(directory.with_suffix(".losses"))]
+    if kind == "iterator":
+        hooks.append(estimator.experimental.CheckpointInputPipelineHook(job))
+    job.train(INPUTS[kind], max_steps=steps, hooks=hooks)
+
+
+def live(life: Callable[[], None]) -> int:
+    """Starts a life; returns its process."""
+    process = os.fork()
+    if process == 0:
+        status = 1
+        try:
+            life()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return process
+
+
+def kill_within(process: int, directory: pathlib.Path, draw: random.Random) -> bool:
+    """Kills a life shortly after some change of its directory; returns whether it was in time."""
+    left, before = draw.randint(1, CHANGES), None
+    while left:
+        now = sorted(os.listdir(directory)) if directory.exists() else None
+        left -= now != before
+        before = now
+        if os.waitpid(process, os.WNOHANG)[0]:
+            return False
+        time.sleep(0.0001)
+    time.sleep(draw.uniform(0.0, 0.003))
+    os.kill(process, signal.SIGKILL)
+    return os.WIFSIGNALED(os.waitpid(process, 0)[1])
+
+
+def main(directory: pathlib.Path, kind: str, kills: int, seed: int) -> int:
+    """Trains in one life, and in several; returns how many of these were killed."""
+    steps, draw, killed = STEPS_PER_KILL * kills, random.Random(seed), 0
+    assert os.waitpid(live(lambda: train(directory / "whole", kind, steps)), 0)[1] == 0
+    parts = directory / "parts"
+    for _ in range(kills):
+        killed += kill_within(live(lambda: train(parts, kind, steps)), parts, draw)
+    assert os.waitpid(live(lambda: train(parts, kind, steps)), 0)[1] == 0
+    return killed
+
+
+if __name__ == "__main__":
+    to, *others = sys.argv[1:]
+    for number, chosen in enumerate(others[0].split(",")):
+        main_seed = int(others[2]) + number
+        print(chosen, main(pathlib.Path(to) / chosen, chosen, int(others[1]), main_seed))  # noqa: T201

@@ -1,4 +1,6 @@
-"""A job that is killed again and again, and started again: `python -m ...killed DIR INPUT KILLS SEED`.
+"""A job that is killed again and again.
+
+    python -m compat_tests.programs.killed DIRECTORY KIND KILLS SEED
 
 Each life is a fork of this process, which has imported TensorFlow and never runs an op itself.
 """
@@ -23,10 +25,10 @@ from estimator_bridge.legacy import parameters, table_config
 BATCH = 4
 ROWS = {"users": 11, "items": 6}
 
-STEPS_PER_KILL = 8
+STEPS_PER_KILL = 6
 """Steps to make for each kill. A life that is killed makes fewer: see `CHANGES`."""
 
-CHANGES = 24
+CHANGES = 16
 """A life is killed within so many changes of its directory; a checkpoint is at least five."""
 
 
@@ -34,7 +36,12 @@ def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
     """A model with variables of its own."""
     net = tf.concat([features[name] for name in sorted(ROWS)], 1)
     weights = tf.get_variable("weights", [net.shape[1], 1], initializer=tf.ones_initializer())
-    loss = tf.reduce_mean(tf.square(tf.matmul(net, weights) - labels))
+    predicted = tf.matmul(net, weights)
+    if mode == "infer":
+        return estimator.tpu.TPUEstimatorSpec(mode, predictions={"p": predicted})
+    loss = tf.reduce_mean(tf.square(predicted - labels))
+    if mode == "eval":
+        return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)
     train_op = tf.train.AdamOptimizer(0.05).minimize(loss, tf.train.get_global_step())
     return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
@@ -80,10 +87,15 @@ class WriteLosses(tf.train.SessionRunHook):
             file.write(f"{self._step} {float(run_values.results)!r}\n")
 
 
-def train(directory: pathlib.Path, kind: str, steps: int) -> None:
-    """Trains up to a step, with a checkpoint every second one."""
-    tf.logging.set_verbosity(tf.logging.ERROR)
-    job = estimator.tpu.TPUEstimator(
+def make(directory: pathlib.Path, *, rows: dict[str, int] | None = None, **options: Any) -> Any:
+    """Returns the job, which writes a checkpoint every second step.
+
+    Args:
+        rows: of the tables; `ROWS` unless given.
+        options: of the TPUEstimator, and "strategy", how rows are spread over hosts.
+    """
+    strategy = options.pop("strategy", "div")
+    return estimator.tpu.TPUEstimator(
         model_fn=model_fn,
         config=estimator.tpu.RunConfig(
             model_dir=str(directory),
@@ -95,17 +107,26 @@ def train(directory: pathlib.Path, kind: str, steps: int) -> None:
             tpu_config=estimator.tpu.TPUConfig(iterations_per_loop=1),
         ),
         train_batch_size=BATCH,
+        eval_batch_size=BATCH,
+        predict_batch_size=BATCH,
         embedding_config_spec=estimator.tpu.experimental.EmbeddingConfigSpec(
             feature_to_config_dict={name: table_config.FeatureConfig(name) for name in ROWS},
             table_to_config_dict={
                 name: table_config.TableConfig(
-                    rows, 4, tf.random_uniform_initializer(-1.0, 1.0, seed=5), combiner="sum"
+                    count, 4, tf.random_uniform_initializer(-1.0, 1.0, seed=5), combiner="sum"
                 )
-                for name, rows in ROWS.items()
+                for name, count in (rows or ROWS).items()
             },
             optimization_parameters=parameters.AdamParameters(0.05),
+            partition_strategy=strategy,
         ),
+        **options,
     )
+
+
+def train(directory: pathlib.Path, kind: str, steps: int) -> None:
+    """Trains up to a step."""
+    job = make(directory)
     hooks: list[Any] = [WriteLosses(directory.with_suffix(".losses"))]
     if kind == "iterator":
         hooks.append(estimator.experimental.CheckpointInputPipelineHook(job))
@@ -143,18 +164,22 @@ def kill_within(process: int, directory: pathlib.Path, draw: random.Random) -> b
 
 
 def main(directory: pathlib.Path, kind: str, kills: int, seed: int) -> int:
-    """Trains in one life, and in several; returns how many of these were killed."""
+    """Trains in one life, and in several; returns how many of these were killed.
+
+    Args:
+        kind: of the input, one of `INPUTS`.
+    """
     steps, draw, killed = STEPS_PER_KILL * kills, random.Random(seed), 0
-    assert os.waitpid(live(lambda: train(directory / "whole", kind, steps)), 0)[1] == 0
+    unbroken = live(lambda: train(directory / "whole", kind, steps))
     parts = directory / "parts"
     for _ in range(kills):
         killed += kill_within(live(lambda: train(parts, kind, steps)), parts, draw)
-    assert os.waitpid(live(lambda: train(parts, kind, steps)), 0)[1] == 0
+    last = live(lambda: train(parts, kind, steps))
+    assert os.waitpid(last, 0)[1] == os.waitpid(unbroken, 0)[1] == 0
     return killed
 
 
 if __name__ == "__main__":
-    to, *others = sys.argv[1:]
-    for number, chosen in enumerate(others[0].split(",")):
-        main_seed = int(others[2]) + number
-        print(chosen, main(pathlib.Path(to) / chosen, chosen, int(others[1]), main_seed))  # noqa: T201
+    place, given, times, start = sys.argv[1:]
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    print(main(pathlib.Path(place), given, int(times), int(start)))  # noqa: T201

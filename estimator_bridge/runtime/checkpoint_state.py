@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -63,10 +64,34 @@ def reading(path: str) -> Iterator[None]:
     except errors.UnreadableCheckpoint as error:
         raise errors.UnreadableCheckpoint(f"{error} {_offer(os.path.dirname(path))}") from error
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-        # TensorFlow's message names neither the file nor the tensor.
-        with reading(path):
-            check(path)
-        raise errors.UnreadableCheckpoint(f"{path}: {error.message}") from error
+        if has_index(path):
+            with reading(path):
+                check(path)  # It names the file and the tensor.
+        raise errors.UnreadableCheckpoint(f"{path}: {reason(error)}") from error
+
+
+def step_of(path: str) -> int:
+    """Returns the global step of a checkpoint.
+
+    Raises:
+        UnreadableCheckpoint: it is damaged; the message names the file.
+    """
+    with reading(path):
+        if not has_index(path):
+            return int(tf.train.load_variable(path, tf.GraphKeys.GLOBAL_STEP))
+        with Reader(path) as reader:
+            return int(reader.value(tf.GraphKeys.GLOBAL_STEP))
+
+
+def has_index(path: str) -> bool:
+    """Returns whether a checkpoint can be read here: it is of this machine, and not of V1."""
+    return is_local(path) and os.path.exists(f"{path}.index")
+
+
+def reason(error: Any) -> str:
+    """Returns what an error of a session says, without the stack of the op."""
+    message = str(getattr(error, "message", error))
+    return message.partition("\n\t [[")[0].rpartition("\n")[2]
 
 
 def is_local(path: str) -> bool:
@@ -90,11 +115,9 @@ def _offer(model_dir: str) -> str:
     good = _last_good(model_dir) if is_local(model_dir) else None
     if good is None:
         return "There is no other checkpoint that is whole."
-    state = os.path.join(model_dir, STATE)
-    return (
-        f"The last good checkpoint is {good}; to go on from it: echo 'model_checkpoint_path: "
-        f'"{os.path.basename(good)}"\' > {state}'
-    )
+    line = shlex.quote(f'model_checkpoint_path: "{os.path.basename(good)}"')
+    state = shlex.quote(os.path.join(model_dir, STATE))
+    return f"The last good checkpoint is {good}; to go on from it: echo {line} > {state}"
 
 
 def _last_good(model_dir: str) -> str | None:

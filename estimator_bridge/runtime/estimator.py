@@ -387,8 +387,7 @@ class Estimator:
         path = self.latest_checkpoint()
         if path is None:
             return 0
-        with checkpoint_state.reading(path):
-            return int(tf.train.load_variable(path, tf.GraphKeys.GLOBAL_STEP))
+        return checkpoint_state.step_of(path)
 
 
 def check_positive(name: str, value: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.checkpoints.bundle import Reader
 from estimator_bridge.checkpoints.layout import Layout
-from estimator_bridge.runtime.checkpoint_state import is_local, reading
+from estimator_bridge.runtime.checkpoint_state import has_index, is_local, reading, reason
 from tf2_engine import sharding, tf_compat
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -100,7 +101,7 @@ class JobSaver(tf.train.Saver):
             UnreadableCheckpoint: a file is damaged or missing; the message names it and the last
                 good checkpoint.
         """
-        if not is_local(save_path) or not os.path.exists(f"{save_path}.index"):
+        if not has_index(save_path):
             super().restore(sess, save_path)
         else:
             with reading(save_path), Reader(save_path) as reader:  # holds sizes against the files
@@ -126,11 +127,14 @@ class JobSaver(tf.train.Saver):
         except (tf.errors.AbortedError, tf.errors.UnavailableError):
             raise  # sessions recover from these
         except (tf.errors.OpError, OSError) as error:
+            # It would keep a full disk full.
+            with contextlib.suppress(tf.errors.OpError):
+                tf.io.gfile.rmtree(f"{path}_temp")
             # As an OutOfRangeError, which TensorFlow makes of some, it would pass for the end of
             # the input, and training for complete.
             raise errors.CannotWrite(
-                f"{path}: the checkpoint cannot be written: {getattr(error, 'message', error)}. "
-                "Older checkpoints are as they were."
+                f"{path}: the checkpoint cannot be written: {reason(error)}. Older checkpoints are "
+                "as they were."
             ) from error
 
     def _restore(self, session: Any, path: str, names: set[str]) -> None:
@@ -161,7 +165,8 @@ class JobSaver(tf.train.Saver):
                 )
             layout = Layout(tensor.shape[0], len(rows), "mod")
             ids = np.arange(tensor.shape[0])
-            variable.load(reader.rows(tensor, layout.stored(ids)), session)
+            values = reader.rows(tensor, layout.stored(ids))
+            session.run(variable.initializer, {variable.initializer.inputs[1]: values})
 
 
 def stored_variables(checkpoint: str | None) -> Shapes | None:
@@ -172,7 +177,7 @@ def stored_variables(checkpoint: str | None) -> Shapes | None:
     """
     if checkpoint is None:
         return None
-    if not is_local(checkpoint) or not os.path.exists(f"{checkpoint}.index"):
+    if not has_index(checkpoint):
         return {name: tuple(shape) for name, shape in tf.train.list_variables(checkpoint)}
     with reading(checkpoint), Reader(checkpoint) as reader:
         return {name: tensor.shape for name, tensor in reader.tensors.items()}

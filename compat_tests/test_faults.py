@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from compat_tests.programs import jobs, killed
-from compat_tests.test_checkpoint_files import contents, cut_off, flip
+from compat_tests.test_checkpoint_files import contents, cut_off, entry, flip, write_index
 from estimator_bridge import errors
+from tf2_engine import tf_compat
 
 STATE = "checkpoint"
 DATA, INDEX = "model.ckpt-4.data-00000-of-00001", "model.ckpt-4.index"
@@ -77,6 +78,17 @@ def test_so_do_evaluation_and_export(trained: pathlib.Path, tmp_path: pathlib.Pa
     os.remove(directory / INDEX)
     with pytest.raises(errors.UnreadableCheckpoint, match=INDEX):
         job.evaluate(killed.by_step, steps=1)
+
+
+def test_what_a_checkpoint_claims_is_not_allocated(tmp_path: pathlib.Path) -> None:
+    """A small file that claims a huge variable is refused before anything is made for it."""
+    (tmp_path / STATE).write_text('model_checkpoint_path: "model.ckpt-4"')
+    header = tf_compat.BundleHeader(num_shards=1)
+    write_index(str(tmp_path / "model.ckpt-4"), {b"": header, b"users": entry([1 << 40], 1 << 42)})
+    (tmp_path / DATA).write_bytes(bytes(100))
+
+    with pytest.raises(errors.UnreadableCheckpoint, match="'users' ends at byte"):
+        killed.make(tmp_path).train(killed.by_step, max_steps=5)
 
 
 def checkpoints_in(directory: pathlib.Path) -> dict[str, bytes]:

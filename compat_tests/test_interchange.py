@@ -45,6 +45,11 @@ def test_checkpoints_of_several_hosts_are_read_in_place(
     stored = legacy_checkpoints.read(several.latest_checkpoint())
     assert strategy == "div" or np.any(stored["users"] != jobs.saved(one)["users"])
 
+    if strategy == "mod":
+        new = killed.make(tmp_path / "new", strategy=strategy, warm_start_from=several.model_dir)
+        with pytest.raises(errors.InvalidInput, match=r"'users'.*estimator-bridge convert"):
+            new.train(killed.by_step, max_steps=1)
+
     outcomes = []
     for job in (one, several):
         metrics = job.evaluate(killed.by_step, steps=2)

@@ -338,6 +338,7 @@ class Estimator:
     def _started(self, step: Step, checkpoint: str | None) -> Step:
         """Warm-starts the step's variables where no checkpoint gives them their values."""
         if checkpoint is None and self._warm_start is not None:
+            warm_starting.check_hosts(warm_starting.checkpoint_of(self._warm_start), self._tables())
             warm_starting.warm_start(self._warm_start, self._table_shards())
         return dataclasses.replace(step, tables=self._tables())
 

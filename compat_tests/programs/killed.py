@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pathlib
 import random
+import re
 import signal
 import sys
 import time
@@ -25,10 +26,7 @@ from estimator_bridge.legacy import parameters, table_config
 BATCH = 4
 ROWS = {"users": 11, "items": 6}
 
-STEPS_PER_KILL = 6
-"""Steps to make for each kill. A life that is killed makes fewer: see `CHANGES`."""
-
-CHANGES = 16
+CHANGES = 24
 """A life is killed within so many changes of its directory; a checkpoint is at least five."""
 
 
@@ -148,35 +146,37 @@ def live(life: Callable[[], None]) -> int:
     return process
 
 
-def kill_within(process: int, directory: pathlib.Path, draw: random.Random) -> bool:
-    """Kills a life shortly after some change of its directory; returns whether it was in time."""
+def kill(process: int, directory: pathlib.Path, draw: random.Random) -> None:
+    """Kills a life shortly after some change of its directory."""
     left, before = draw.randint(1, CHANGES), None
     while left:
         now = sorted(os.listdir(directory)) if directory.exists() else None
         left -= now != before
         before = now
-        if os.waitpid(process, os.WNOHANG)[0]:
-            return False
+        assert os.waitpid(process, os.WNOHANG)[0] == 0, "it ended by itself"
         time.sleep(0.0001)
     time.sleep(draw.uniform(0.0, 0.003))
     os.kill(process, signal.SIGKILL)
-    return os.WIFSIGNALED(os.waitpid(process, 0)[1])
+    assert os.WIFSIGNALED(os.waitpid(process, 0)[1])
 
 
 def main(directory: pathlib.Path, kind: str, kills: int, seed: int) -> int:
-    """Trains in one life, and in several; returns how many of these were killed.
+    """Trains in several lives, and then as far in one; returns how many steps that is.
 
     Args:
         kind: of the input, one of `INPUTS`.
     """
-    steps, draw, killed = STEPS_PER_KILL * kills, random.Random(seed), 0
-    unbroken = live(lambda: train(directory / "whole", kind, steps))
-    parts = directory / "parts"
+    parts, draw = directory / "parts", random.Random(seed)
     for _ in range(kills):
-        killed += kill_within(live(lambda: train(parts, kind, steps)), parts, draw)
-    last = live(lambda: train(parts, kind, steps))
-    assert os.waitpid(last, 0)[1] == os.waitpid(unbroken, 0)[1] == 0
-    return killed
+        kill(live(lambda: train(parts, kind, 1 << 40)), parts, draw)
+    state = parts / "checkpoint"
+    found = re.search(r"model\.ckpt-(\d+)", state.read_text() if state.exists() else "model.ckpt-0")
+    assert found is not None, state.read_text()
+    steps = int(found[1]) + 3
+    for name in ("parts", "whole"):
+        last = live(lambda name=name: train(directory / name, kind, steps))
+        assert os.waitpid(last, 0)[1] == 0
+    return steps
 
 
 if __name__ == "__main__":

@@ -54,6 +54,7 @@ def test_every_name_of_stock_is_here_or_left_out_by_name(path: str, stock: Any) 
         assert theirs_too == OF_TF_DATA
         names |= OF_TF_DATA
     assert names >= set(ours.__all__), "a name that stock does not have"
+    assert all(hasattr(ours, name) for name in ours.__all__)
 
 
 @pytest.mark.parametrize(

@@ -112,13 +112,21 @@ def test_the_next_run_reports_what_it_finds(
     assert "Table 'items': 3.00 ids per sample" in caplog.text
 
 
+BROKEN = {
+    "no JSON": "{not json",
+    "too deep": "[" * 100_000,
+    "no number": '{"samples": Infinity, "ids": 1, "per_shard": [1]}',
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
 def test_a_broken_file_is_ignored_with_a_warning(
-    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+    what: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What is no statistics file does not stop a job; the warning names the file."""
     train(tmp_path)
     (path,) = tmp_path.glob("*.json")
-    path.write_text("{not json")
+    path.write_text(BROKEN[what])
     tf2_engine.TPUEmbedding(spec(tmp_path)).build_for([(BATCH,)])
 
     assert str(path) in caplog.text

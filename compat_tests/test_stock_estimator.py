@@ -81,17 +81,25 @@ def test_use_tpu_false_is_stock_to_the_bit(
     assert predicted["stock"] == predicted["bridge"]
 
 
-def test_checkpoints_pass_between_stock_and_bridge(tmp_path: pathlib.Path) -> None:
-    """Stock goes on from a checkpoint of the bridge, and ends where the bridge alone ends."""
-    make(stock.ESTIMATOR, tmp_path / "a", 0.0).train(clicks.input_fn, max_steps=1)
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
-    for directory, second in (("a", estimator), ("b", stock.ESTIMATOR)):
-        make(estimator, tmp_path / directory, 0.0).train(clicks.input_fn, steps=5)
-        make(second, tmp_path / directory, 0.0).train(clicks.input_fn, steps=5)
+def test_a_job_passes_to_the_bridge_and_back(tmp_path: pathlib.Path) -> None:
+    """Stock, bridge, stock and bridge in one model_dir end where stock alone ends, to the bit."""
+    make(stock.ESTIMATOR, tmp_path / "turns", 0.0).train(clicks.input_fn, max_steps=1)
+    shutil.copytree(tmp_path / "turns", tmp_path / "alone")
+    for directory, namespace, last in (
+        ("turns", estimator, 4),
+        ("turns", stock.ESTIMATOR, 7),
+        ("turns", estimator, 10),
+        ("alone", stock.ESTIMATOR, 10),
+    ):
+        job = make(namespace, tmp_path / directory, 0.0)
+        first = int(jobs.saved(job)["global_step"])
+        job.train(lambda params, n=first: clicks.input_fn(params).skip(n), max_steps=last)
 
-    a, b = (make(estimator, tmp_path / name, 0.0) for name in ("a", "b"))
-    assert jobs.saved(b)["global_step"] == 11
-    assert jobs.largest_difference(jobs.saved(a), jobs.saved(b))[0] == 0.0
+    alone, turns = (
+        jobs.saved(make(estimator, tmp_path / name, 0.0)) for name in ("alone", "turns")
+    )
+    assert turns["global_step"] == 10
+    assert jobs.largest_difference(alone, turns)[0] == 0.0
 
 
 def test_stock_takes_our_spec(tmp_path: pathlib.Path) -> None:

@@ -90,6 +90,7 @@ def install(replace: bool = False) -> list[str]:
         _install_namespaces()
         _install_modules(replace)
     _install_parameters(replace)
+    _install_input_hook(replace)
     if replace:
         _install_resolvers()
     return [installed.name for installed in _installed]
@@ -189,6 +190,15 @@ def _install_parameters(replace: bool) -> None:
     for name in stock_names.PARAMETERS:
         if replace or not hasattr(owner, name):
             target = f"estimator_bridge.legacy.parameters:{name}"
+            _note(f"{path}.{name}", target, _change(owner, name, load(target)))
+
+
+def _install_input_hook(replace: bool) -> None:
+    name = stock_names.INPUT_HOOK
+    for path in stock_names.INPUT_HOOK_MODULES:
+        owner = _public(path)
+        if replace or not hasattr(owner, name):
+            target = f"estimator_bridge.hooks.input_pipeline:{name}"
             _note(f"{path}.{name}", target, _change(owner, name, load(target)))
 
 

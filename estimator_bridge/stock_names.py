@@ -31,6 +31,14 @@ PARAMETERS = (
 )
 """The parameter classes that stock exports under `tf.compat.v1.tpu.experimental`."""
 
+INPUT_HOOK = "CheckpointInputPipelineHook"
+INPUT_HOOK_MODULES = (
+    "tensorflow.data.experimental",
+    "tensorflow.compat.v1.data.experimental",
+    "tensorflow.compat.v2.data.experimental",
+)
+"""The modules that have `INPUT_HOOK`; newer versions of TensorFlow have it no more."""
+
 RESOLVERS = (
     "tensorflow.distribute.cluster_resolver",
     "tensorflow.compat.v1.distribute.cluster_resolver",

@@ -127,6 +127,25 @@ def add_saving_listener(hook: Any, listener: Any) -> None:
         hook._listeners.append(listener)
 
 
+def checkpoint_key(variable: tf.Variable) -> str:
+    """Returns the name under which a Saver stores a variable, or that of which it is a part."""
+    part = variable._get_save_slice_info()
+    return str(part.full_name if part else variable.op.name)
+
+
+def iterator_saveable(resource: tf.Tensor, external_state_policy: str) -> Any:
+    """Returns what a Saver saves of an iterator; the public function takes iterators only.
+
+    Args:
+        resource: an element of the collection "iterators".
+        external_state_policy: "fail", "warn" or "ignore".
+    """
+    from tensorflow.python.data.ops import iterator_ops
+
+    policy = tf.data.experimental.ExternalStatePolicy[external_state_policy.upper()]
+    return iterator_ops._IteratorSaveable(resource, resource.name, policy)
+
+
 class KerasNames:
     """The counters from which Keras names unnamed layers of a graph.
 

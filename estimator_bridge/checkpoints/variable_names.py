@@ -65,13 +65,17 @@ def tables_of_spec(spec: Any) -> list[KnownTable]:
     Raises:
         InvalidSpec: a table has no optimizer.
     """
-    legacy = read_spec(spec)
-    shared = {
-        TABLE_PREFIX + column.get_embedding_var_name()
-        for column in spec.feature_columns or ()
-        if is_tpu_column(column) and any("Shared" in name for name in class_names(column))
-    }
+    legacy, shared = read_spec(spec), _shared_tables(spec)
     return [_of_spec(table, legacy, shared) for table in legacy.tables]
+
+
+def shapes_of_spec(spec: Any) -> dict[str, tuple[int, int]]:
+    """Returns the shape of each table of a spec by the name of its variable, but for a scope."""
+    legacy, shared = read_spec(spec), _shared_tables(spec)
+    return {
+        _own_name(table, legacy, shared)[0]: (table.vocabulary_size, table.dimension)
+        for table in legacy.tables
+    }
 
 
 def optimizer_kind(name: str) -> str:
@@ -187,6 +191,23 @@ def kinds_with_slots(slots: set[str]) -> list[str]:
     return [kind for kind, row in OPTIMIZERS.items() if set(row.slots) == slots]
 
 
+def _shared_tables(spec: Any) -> set[str]:
+    return {
+        TABLE_PREFIX + column.get_embedding_var_name()
+        for column in spec.feature_columns or ()
+        if is_tpu_column(column) and any("Shared" in name for name in class_names(column))
+    }
+
+
+def _own_name(table: Any, legacy: LegacySpec, shared: set[str]) -> tuple[str, bool]:
+    """Returns the name of a table's variable but for a scope, and whether it has one."""
+    if legacy.form != "columns":
+        return table.name, False
+    if table.name in shared:
+        return table.embedding_name, False
+    return f"{table.embedding_name}_embedding/{_COLUMN_VARIABLE}", True
+
+
 def _of_spec(table: Any, legacy: LegacySpec, shared: set[str]) -> KnownTable:
     optimizer = table.optimizer or legacy.optimizer
     if optimizer is None:
@@ -196,11 +217,7 @@ def _of_spec(table: Any, legacy: LegacySpec, shared: set[str]) -> KnownTable:
         )
     # The rate is of no interest; one that is called fits every optimizer.
     engine = translate_optimizer(optimizer, lambda: 0.0, f"Table {table.name!r}: ")
-    own_name, scoped = table.name, False
-    if legacy.form == "columns":
-        own_name, scoped = table.embedding_name, table.name not in shared
-    if scoped:
-        own_name = f"{own_name}_embedding/{_COLUMN_VARIABLE}"
+    own_name, scoped = _own_name(table, legacy, shared)
     return KnownTable(
         table.name,
         optimizer.kind,

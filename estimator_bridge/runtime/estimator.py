@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,10 +15,11 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.cluster import TaskType
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.runtime import graph_loop, warm_starting
+from estimator_bridge.runtime import checkpoint_state, graph_loop, warm_starting
 from estimator_bridge.runtime.calls import call_input_fn, call_model_fn, check_model_fn
 from estimator_bridge.runtime.export import export_saved_model
 from estimator_bridge.runtime.plain_step import build_plain_step
+from estimator_bridge.runtime.saving import TableVariables
 from estimator_bridge.runtime.step import Step
 from estimator_bridge.runtime.termination import stop_on_sigterm
 
@@ -273,9 +275,12 @@ class Estimator:
         return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
 
     def latest_checkpoint(self) -> str | None:
-        """Returns the path of the latest checkpoint, or None."""
-        path = tf.train.latest_checkpoint(self.model_dir)
-        return None if path is None else str(path)
+        """Returns the path of the latest checkpoint, or None.
+
+        Raises:
+            UnreadableCheckpoint: there is one, but which it is cannot be read, or it is gone.
+        """
+        return checkpoint_state.latest_checkpoint(self.model_dir)
 
     def get_variable_names(self) -> list[str]:
         """Returns the names in the latest checkpoint.
@@ -326,11 +331,16 @@ class Estimator:
         """Returns the variables of the default graph that hold tables and are not trainable."""
         return []
 
+    def _tables(self) -> TableVariables:
+        """Returns which variables are the tables of an embedding spec."""
+        return TableVariables()
+
     def _started(self, step: Step, checkpoint: str | None) -> Step:
         """Warm-starts the step's variables where no checkpoint gives them their values."""
         if checkpoint is None and self._warm_start is not None:
+            warm_starting.check_hosts(warm_starting.checkpoint_of(self._warm_start), self._tables())
             warm_starting.warm_start(self._warm_start, self._table_shards())
-        return step
+        return dataclasses.replace(step, tables=self._tables())
 
     def _export(
         self,
@@ -350,6 +360,7 @@ class Estimator:
             self._call_for_export,
             self._config,
             checkpoint or self._trained(),
+            tables=self._tables(),
             assets_extra=assets_extra,
             as_text=as_text,
             strip_default_attrs=strip_default_attrs,
@@ -377,7 +388,7 @@ class Estimator:
         path = self.latest_checkpoint()
         if path is None:
             return 0
-        return int(tf.train.load_variable(path, tf.GraphKeys.GLOBAL_STEP))
+        return checkpoint_state.step_of(path)
 
 
 def check_positive(name: str, value: int | None) -> None:

@@ -13,6 +13,7 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.graph_loop import default_session_config, new_graph
 from estimator_bridge.runtime.plain_step import check_spec
+from estimator_bridge.runtime.saving import JobSaver, TableVariables
 from tf2_engine import tf_compat
 
 ReceiverFn = Callable[[], Any]
@@ -32,6 +33,7 @@ def export_saved_model(
     config: Any,
     checkpoint: str,
     *,
+    tables: TableVariables,
     assets_extra: Mapping[str, str] | None,
     as_text: bool,
     strip_default_attrs: bool,
@@ -46,6 +48,7 @@ def export_saved_model(
             `receiver_tensors`, and `labels` and `receiver_tensors_alternatives` if it likes.
         config: a RunConfig.
         checkpoint: where the values of the variables are.
+        tables: which variables are tables.
         assets_extra: files to add, by their path below `assets.extra`.
 
     Returns:
@@ -73,6 +76,7 @@ def export_saved_model(
                 model_fn,
                 config,
                 checkpoint,
+                tables,
                 with_variables=mode == modes[0],
                 strip_default_attrs=strip_default_attrs,
             )
@@ -97,6 +101,7 @@ def _add_graph(
     model_fn: ModelFn,
     config: Any,
     checkpoint: str,
+    tables: TableVariables,
     *,
     with_variables: bool,
     strip_default_attrs: bool,
@@ -115,7 +120,7 @@ def _add_graph(
             start = scaffold.local_init_op
             if start is None:
                 start = tf.train.Scaffold.default_local_init_op()
-            saver = scaffold.saver or tf.train.Saver(sharded=True)
+            saver = scaffold.saver or JobSaver(tables=tables, sharded=True)
             _restore(saver, session, checkpoint, mode)
             graph = {
                 "tags": [_TAGS[mode]],

@@ -12,9 +12,12 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.hooks.input_pipeline import CheckpointInputPipelineHook
+from estimator_bridge.runtime.checkpoint_state import latest_checkpoint
 from estimator_bridge.runtime.device_loop import DeviceLoop, DeviceLoopHook
 from estimator_bridge.runtime.evaluation_events import write_metrics
 from estimator_bridge.runtime.progress import StepRateHook
+from estimator_bridge.runtime.saving import JobSaver, keep_slots, stored_variables
 from estimator_bridge.runtime.step import Step
 from tf2_engine import tf_compat
 
@@ -109,7 +112,6 @@ def train(
         scaffold = step.scaffold or tf.train.Scaffold()
         _add_loss_summary(step.loss)
         all_hooks = [
-            *step.input_hooks,
             *hooks,
             tf.train.NanTensorHook(step.loss),
             *_progress(config, step, batch_size, device_loop),
@@ -118,7 +120,7 @@ def train(
         looping = None if device_loop is None else DeviceLoopHook(device_loop, step)
         if looping is not None:
             all_hooks.append(looping)
-        _ensure_saver(scaffold, config)
+        _ensure_saver(scaffold, config, step, latest_checkpoint(config.model_dir))
         chief_hooks = list(step.chief_hooks)
         savers = [
             hook
@@ -136,24 +138,27 @@ def train(
                 )
             ]
             chief_hooks = [*savers, *chief_hooks]
+        pipelines = [hook for hook in all_hooks if isinstance(hook, CheckpointInputPipelineHook)]
+        saving_listeners = [*(hook.listener for hook in pipelines), *saving_listeners]
         if saving_listeners and not savers:
             raise errors.InvalidInput(
-                "saving_listeners need a CheckpointSaverHook. Set save_checkpoints_steps or "
-                "save_checkpoints_secs in the RunConfig."
+                "saving_listeners and CheckpointInputPipelineHook need a CheckpointSaverHook. Set "
+                "save_checkpoints_steps or save_checkpoints_secs in the RunConfig."
             )
         if step.before_save is not None:
             for saver in savers:
                 tf_compat.add_saving_listener(saver, UpdateTablesListener(step.before_save))
         for listener in saving_listeners:
             tf_compat.add_saving_listener(savers[0], listener)
+        # Savers save when a session begins: by then the input has started, and is where it was.
+        first = [*step.input_hooks, *pipelines, *(chief_hooks if config.is_chief else [])]
         loss = None
         with tf.train.MonitoredTrainingSession(
             master=config.master,
             is_chief=config.is_chief,
             checkpoint_dir=config.model_dir,
             scaffold=scaffold,
-            hooks=all_hooks,
-            chief_only_hooks=chief_hooks,
+            hooks=[*first, *(hook for hook in all_hooks if hook not in pipelines)],
             save_checkpoint_secs=0,  # saving is the hook's
             save_summaries_steps=config.save_summary_steps,
             config=config.session_config or default_session_config(),
@@ -239,6 +244,7 @@ def predict(
 def _checkpoint_session(
     step: Step, config: Any, hooks: Sequence[Any], checkpoint_path: str | None, master: str
 ) -> Any:
+    _ensure_saver(step.scaffold, config, step, checkpoint_path)
     creator = tf.train.ChiefSessionCreator(
         checkpoint_filename_with_path=checkpoint_path,
         master=master,
@@ -283,14 +289,20 @@ def _add_loss_summary(loss: Any) -> None:
     tf.add_to_collection(tf.GraphKeys.LOSSES, loss)
 
 
-def _ensure_saver(scaffold: Any, config: Any) -> None:
-    if scaffold.saver or tf.get_collection(tf.GraphKeys.SAVERS):
+def _ensure_saver(scaffold: Any, config: Any, step: Step, checkpoint: str | None) -> None:
+    if (scaffold and scaffold.saver) or tf.get_collection(tf.GraphKeys.SAVERS):
         return
-    saver = tf.train.Saver(
+    stored = stored_variables(checkpoint)
+    if step.train_op is not None:
+        keep_slots(stored, step.tables)
+    saver = JobSaver(
+        stored,
+        step.tables,
         sharded=True,
         max_to_keep=config.keep_checkpoint_max,
         keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
         defer_build=True,
+        allow_empty=True,
         save_relative_paths=True,
     )
     tf.add_to_collection(tf.GraphKeys.SAVERS, saver)

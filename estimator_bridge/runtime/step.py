@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from estimator_bridge.runtime.saving import TableVariables
+
 
 @dataclasses.dataclass(frozen=True)
 class Step:
@@ -23,6 +25,7 @@ class Step:
         before_save: an op that brings the table variables up to date, or None.
         end_of_loop: an op that ends a loop of training: stock retrieves the tables then, which
             applies the update that is pending; or None.
+        tables: which variables are the tables of an embedding spec.
     """
 
     loss: Any = None
@@ -36,3 +39,4 @@ class Step:
     host_call: Any = None
     before_save: Any = None
     end_of_loop: Any = None
+    tables: TableVariables = dataclasses.field(default_factory=TableVariables)

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.checkpoints.variable_names import shapes_of_spec
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.run_config import InputPipelineConfig, parse_iterations_per_loop
 from estimator_bridge.legacy.spec import checked_quirks
@@ -27,9 +28,11 @@ from estimator_bridge.runtime.export_lookup import cut_sequences
 from estimator_bridge.runtime.feeding import Cores
 from estimator_bridge.runtime.plain_step import build_plain_step
 from estimator_bridge.runtime.plain_tables import look_up_dicts
+from estimator_bridge.runtime.saving import TableVariables
 from estimator_bridge.runtime.step import Step
 from estimator_bridge.runtime.termination import StopHook
 from estimator_bridge.runtime.tpu_context import Invocation, TPUContext
+from estimator_bridge.runtime.trap import DUMMY_NAME
 from estimator_bridge.runtime.variables import TABLES
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
@@ -211,6 +214,16 @@ class TPUEstimator(Estimator):
 
     def _table_shards(self) -> list[tf.Variable]:
         return list(tf.get_collection(TABLES))
+
+    def _tables(self) -> TableVariables:
+        spec = self._embedding_config_spec
+        if spec is None:
+            return TableVariables()
+        shapes: dict[str, tuple[int, ...]] = {**shapes_of_spec(spec)}
+        # The model's optimizer has slots for what stands for tables with use_tpu=True.
+        legacy = read_spec(spec, self._quirks)
+        shapes.update((DUMMY_NAME.format(table.name), (1,)) for table in legacy.tables)
+        return TableVariables(shapes, spec.partition_strategy)
 
     def _call_for_export(self, features: Any, labels: Any, mode: str) -> Any:
         if not self._export_to_cpu and not self._export_to_tpu:

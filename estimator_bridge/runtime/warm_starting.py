@@ -10,7 +10,10 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.checkpoints.bundle import Reader
 from estimator_bridge.legacy.warm_start import WarmStartSettings
+from estimator_bridge.runtime.checkpoint_state import has_index
+from estimator_bridge.runtime.saving import TableVariables
 from estimator_bridge.runtime.trap import DUMMY_NAME
 
 _FIELDS = WarmStartSettings._fields
@@ -49,6 +52,28 @@ def checkpoint_of(settings: WarmStartSettings) -> str | None:
     """Returns the checkpoint that the settings mean, the latest where they name a directory."""
     path = os.fspath(settings.ckpt_to_initialize_from)
     return tf.train.latest_checkpoint(path) if tf.io.gfile.isdir(path) else path
+
+
+def check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
+    """Refuses rows in an order that is not that of the ids.
+
+    Raises:
+        InvalidInput: several hosts spread them by "mod"; warm starts copy rows as they are stored.
+    """
+    if checkpoint is None or tables.strategy != "mod" or not has_index(checkpoint):
+        return
+    with Reader(checkpoint) as reader:
+        spread = sorted(
+            name
+            for name, tensor in reader.tensors.items()
+            if tensor.sliced and tables.is_part(name, tensor.shape)
+        )
+    if spread:
+        raise errors.InvalidInput(
+            f"`warm_start_from`: {checkpoint} holds {spread} as several hosts with "
+            'partition_strategy="mod" keep them, whose order fits no other number of hosts. Use '
+            "what `estimator-bridge convert --to names` makes of it."
+        )
 
 
 def warm_start(settings: WarmStartSettings, tables: Sequence[tf.Variable]) -> None:

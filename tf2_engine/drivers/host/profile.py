@@ -161,7 +161,7 @@ def read(directory: str, plan: Plan, table: TablePlan) -> Counts | None:
         )
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         _log.warning("The lookup statistics in %s cannot be read and are ignored: %s", path, error)
         return None
     return counts if len(counts.per_shard) == plan.num_hosts else None

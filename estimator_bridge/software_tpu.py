@@ -26,7 +26,7 @@ def stock_on_software_tpu(report: Callable[[str], Any] | None = None) -> Iterato
         InvalidSpec, CannotBuild: there can be no software TPU here; the message says why.
     """
     tell = report or _to_stderr
-    estimator = _stock_estimator()
+    estimator = stock_estimator()
     from tf2_engine import soft_tpu
 
     config = estimator.tpu.TPUConfig
@@ -56,7 +56,12 @@ def stock_on_software_tpu(report: Callable[[str], Any] | None = None) -> Iterato
             config.__new__ = stock_new
 
 
-def _stock_estimator() -> Any:
+def stock_estimator() -> Any:
+    """Returns the namespace of stock's estimators.
+
+    Raises:
+        MissingStock: TensorFlow has no TPUEstimator of its own.
+    """
     try:
         from tensorflow_estimator import estimator  # noqa: F401 - says whether there is one
     except ImportError as error:

@@ -13,6 +13,7 @@ from typing import Any
 from estimator_bridge.verification import lookups
 from estimator_bridge.verification.evidence import Evidence, close, tables
 from estimator_bridge.verification.lookups import Feature, Occurrences
+from estimator_bridge.verification.names import ACTIVATION
 from estimator_bridge.verification.recording import ACTIVATIONS, LOSS, VARIABLES, Array
 from estimator_bridge.verification.result import Cause, Result
 from estimator_bridge.verification.updates import wrong_updates
@@ -20,7 +21,7 @@ from estimator_bridge.verification.updates import wrong_updates
 
 def explain(result: Result) -> list[Cause]:
     """Returns the causes that are recognised, the likeliest first."""
-    found = list(_of_settings(result))
+    found = list(of_settings(result))
     if result.evidence is not None and result.first is not None:
         found.extend(_of_numbers(result, result.evidence))
     if not found and not result.equal:
@@ -28,7 +29,8 @@ def explain(result: Result) -> list[Cause]:
     return found
 
 
-def _of_settings(result: Result) -> Iterator[Cause]:
+def of_settings(result: Result) -> Iterator[Cause]:
+    """Yields what the settings and the data of the sides explain."""
     a, b = result.settings
     if a["use_tpu"] != b["use_tpu"]:
         yield from _of_modes(a, b)
@@ -70,6 +72,17 @@ def _of_modes(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Cause]:
             f"combiner=None is the mean with use_tpu=False and the sum with use_tpu=True; that is "
             f"so of {', '.join(without)}. Write the combiner out.",
         )
+    cut = {key: n for table in a["tables"] for key, (n, _) in table["features"].items() if n}
+    if cut:
+        yield Cause(
+            "sequence length",
+            "With use_tpu=True alone a sequence is cut to its max_sequence_length: "
+            f"{_lengths(cut)}. Cut longer ones in the input_fn.",
+        )
+
+
+def _lengths(features: Mapping[str, int]) -> str:
+    return ", ".join(f"{key} to {length}" for key, length in sorted(features.items()))
 
 
 def _of_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Cause]:
@@ -99,7 +112,11 @@ def _of_data(result: Result) -> Cause:
 
 
 def _of_numbers(result: Result, evidence: Evidence) -> Iterator[Cause]:
-    for look in (_permuted, _swapped, _looked_up, _stale, wrong_updates):
+    looks = [_permuted, _swapped, _looked_up, _stale]
+    if result.first is not None and result.first.role not in (ACTIVATION, LOSS):
+        # Updates are judged where what they are made of agrees.
+        looks.append(wrong_updates)
+    for look in looks:
         found = list(look(result, evidence))
         yield from found
         if found:

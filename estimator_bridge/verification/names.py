@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from estimator_bridge.verification.recording import ACTIVATIONS, GRADIENTS, VARIABLES, Array, Values
 
-TABLE, SLOT, DENSE = "table", "slot", "dense"
+TABLE, SLOT, DENSE, ACTIVATION, GRADIENT = "table", "slot", "dense", "activation", "gradient"
 
 # Stock's stand-ins for tables in the model; they hold nothing.
 _DUMMY = "tpu_embedding_dummy_table_variable_"
@@ -68,7 +68,7 @@ class Names:
                 return Named(name, None, DENSE, _kind(name))
             return Named(name, table, TABLE if slot is None else f"{SLOT} {slot}", name)
         feature = name.partition(" (core ")[0]
-        role = {ACTIVATIONS: "activation", GRADIENTS: "gradient"}.get(group, group)
+        role = {ACTIVATIONS: ACTIVATION, GRADIENTS: GRADIENT}.get(group, group)
         scale = "" if group == GRADIENTS else name
         return Named(name, self._features.get(feature), role, scale)
 

@@ -59,15 +59,16 @@ def side_by_side(
     a, b = Recording(where[A]), Recording(where[B])
     record(Order(B, where[B], start, None if own_input else where[A]))
     result = compare.compare(a, b)
-    # Whoever differs from the start on differs for another reason.
-    if measure and not result.numbers_agree and _began_alike(result):
+    if measure and not result.numbers_agree and _may_be_rounding(result):
         record(Order(NUDGED, where[NUDGED], start, where[A]))
         result = compare.compare(a, b, compare.sensitivity_of(a, Recording(where[NUDGED])))
     result.causes = causes.explain(result)
     return result
 
 
-def _began_alike(result: Result) -> bool:
-    return result.first is None or (
-        result.first.first is not None and result.first.first.step > result.steps[0]
-    )
+def _may_be_rounding(result: Result) -> bool:
+    """Whether the sides do the same, as far as can be told, and begin alike."""
+    if any(result.only) or result.config or next(causes.of_settings(result), None):
+        return False
+    first = result.first.first if result.first else None
+    return first is None or (first.step > result.steps[0] and first.rows > 0)

@@ -46,10 +46,13 @@ class Divergence(NamedTuple):
     rows: int
 
     def __str__(self) -> str:
-        where = "" if self.row is None else f", row {self.row}"
+        where, many = "", ""
+        if self.row is not None:
+            where = f", row {self.row}"
+            many = f"; {self.rows} row{'s differ' if self.rows != 1 else ' differs'}"
         if self.element:
             where += f", element {self.element}"
-        return f"step {self.step}{where}: {self.a} on A, {self.b} on B ({self.rows} rows differ)"
+        return f"step {self.step}{where}: {self.a} on A, {self.b} on B{many}"
 
 
 @dataclasses.dataclass
@@ -75,13 +78,22 @@ class Series:
     @property
     def worst(self) -> Point | None:
         """The point that is largest relative to what is allowed."""
-        return max(self.points, key=_share, default=None)
+        return max(self.points, key=share, default=None)
 
     @property
-    def order(self) -> tuple[int, int, str]:
-        """What diverged first comes first: by step, and in the order of a step."""
-        step = self.first.step if self.first else 1 << 62
-        return step, STAGES.index(self.role.split()[0]), self.name
+    def share(self) -> float:
+        """The largest share of what is allowed; infinite for another shape."""
+        if self.worst is None:
+            return float("inf")
+        return share(self.worst)
+
+    @property
+    def order(self) -> tuple[float, float, int, str]:
+        """What diverged first comes first, in the order of a step; then what came closest to it."""
+        stage = STAGES.index(self.role.split()[0])
+        if self.first is not None:
+            return self.first.step, stage, 0, self.name
+        return float("inf"), -self.share, stage, self.name
 
 
 class Difference(NamedTuple):
@@ -225,7 +237,8 @@ def _series_dict(series: Series) -> dict[str, Any]:
     }
 
 
-def _share(point: Point) -> float:
+def share(point: Point) -> float:
+    """Returns the difference as a share of what is allowed."""
     if point.allowed:
         return point.difference / point.allowed
     return float("inf") if point.difference else 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from estimator_bridge.verification.names import DENSE
 from estimator_bridge.verification.result import Result, Series
 
 _SHOWN = 12
@@ -36,7 +37,17 @@ def verdict(result: Result) -> str:
     if first is None:
         return f"NOT EQUAL: {'; '.join(reasons(result))}."
     where = f"table {first.table}, " if first.table else ""
-    return f"NOT EQUAL: first in {where}{first.role} {first.name}, {first.first}."
+    return f"NOT EQUAL: first in {where}{described(first)}, {first.first}."
+
+
+def described(series: Series) -> str:
+    """Returns what an array is, with its name."""
+    return series.name if series.name == series.role else f"{role(series)} {series.name}"
+
+
+def role(series: Series) -> str:
+    """Returns what an array is."""
+    return "variable" if series.role == DENSE else series.role
 
 
 def reasons(result: Result) -> list[str]:
@@ -91,7 +102,7 @@ def _outcomes(result: Result) -> str:
 
 def _arrays(result: Result) -> Iterator[str]:
     rows = [["array", "what", "largest", "relative", "ULPs", "allowed", "first divergence"]]
-    rows.extend(_row(series) for series in result.series[:_SHOWN])
+    rows.extend(row(series) for series in result.series[:_SHOWN])
     yield from _table(rows)
     if len(result.series) > _SHOWN:
         rest = result.series[_SHOWN:]
@@ -99,7 +110,8 @@ def _arrays(result: Result) -> Iterator[str]:
         yield f"  and {len(rest)} more, {off} of which differ (--json or --html has all)"
 
 
-def _row(series: Series) -> list[str]:
+def row(series: Series) -> list[str]:
+    """Returns an array as cells: name, role, four numbers, first divergence."""
     worst = series.worst
     numbers = (
         ["shapes", "", "", ""]
@@ -115,7 +127,7 @@ def _row(series: Series) -> list[str]:
     where = "-" if first is None else f"step {first.step}"
     if first is not None and first.row is not None:
         where += f", row {first.row}"
-    return [series.name, series.role, *numbers, where]
+    return [series.name, role(series), *numbers, where]
 
 
 def _others(result: Result) -> Iterator[str]:
@@ -123,10 +135,21 @@ def _others(result: Result) -> Iterator[str]:
         yield f"  {reason}"
     for difference in result.config or ():
         yield f"    {difference.name}: {difference.a} on A, {difference.b} on B"
+    for why, names in _ignored(result).items():
+        yield f"  {why}: {', '.join(names)}"
+
+
+def _ignored(result: Result) -> dict[str, list[str]]:
+    """Returns, for each reason and side, the settings that are ignored."""
+    found: dict[str, list[str]] = {}
     for letter, side in zip("AB", result.settings, strict=True):
         for where, name, value, why in side["settings"]:
-            if why:
-                yield f"  {letter} ignores `{name}`={value} ({where}): {why}."
+            # An optimizer goes without saying with its settings.
+            if why and "." not in name:
+                found.setdefault(f"ignored on {letter}, because {why}", []).append(
+                    f"`{name}`={value} ({where})"
+                )
+    return found
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

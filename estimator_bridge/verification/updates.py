@@ -18,7 +18,7 @@ _SQUARES = ("accumulators", "velocities", "ms")
 
 
 def wrong_updates(result: Result, evidence: Evidence) -> Iterator[Cause]:
-    """Yields the causes of a step whose activations agree."""
+    """Yields the causes of a step whose activations and loss agree."""
     scaled = dict(_scaled_gradients(evidence))
     if scaled:
         factors = ", ".join(f"{factor:.4g}" for factor in sorted({*scaled.values()}))
@@ -85,7 +85,8 @@ def _factor(moved: Array, other: Array) -> float | None:
         return None
     # What has hardly moved is mostly rounding.
     large = np.abs(moved) > 1e-3 * np.max(np.abs(moved), initial=0.0)
-    if not np.any(large):
+    # One element has a factor always.
+    if np.count_nonzero(large) < 2:
         return None
     factors = other[large].astype(np.float64) / moved[large]
     factor = float(np.median(factors))

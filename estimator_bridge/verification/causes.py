@@ -21,10 +21,12 @@ from estimator_bridge.verification.updates import wrong_updates
 
 def explain(result: Result) -> list[Cause]:
     """Returns the causes that are recognised, the likeliest first."""
+    if result.equal:
+        return []
     found = list(of_settings(result))
     if result.evidence is not None and result.first is not None:
         found.extend(_of_numbers(result, result.evidence))
-    if not found and not result.equal:
+    if not found:
         found.append(_unknown(result))
     return found
 

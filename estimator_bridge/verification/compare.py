@@ -78,6 +78,7 @@ def compare(a: Recording, b: Recording, sensitivity: Sensitivity | None = None) 
         remarks=remarks,
         evidence=evidence,
         measured=sensitivity is not None,
+        notes=list(_notes(a, b)),
     )
 
 
@@ -242,11 +243,22 @@ def _outcomes(a: Recording, b: Recording, comparison: _Comparison, made: int) ->
     for kind in sorted({*both[0], *both[1]}):
         for side in (0, 1):
             if kind not in both[side]:
-                yield Outcome(kind, "", 0.0, 0.0, f"only on side {'BA'[side]}")
+                # Where a program failed it did not come to all that follows.
+                if (a, b)[side].failure is None:
+                    yield Outcome(kind, "", 0.0, 0.0, f"only on side {'BA'[side]}")
                 break
         else:
             for name in sorted({*both[0][kind], *both[1][kind]}):
                 yield _outcome(kind, name, both[0][kind], both[1][kind], comparison, made)
+
+
+def _notes(a: Recording, b: Recording) -> Iterator[str]:
+    for letter, side in (("A", a), ("B", b)):
+        if side.failure is not None:
+            yield (
+                f"On side {letter} the program failed after its training ({side.failure}). What "
+                "it did not come to is not compared."
+            )
 
 
 def _outcome(

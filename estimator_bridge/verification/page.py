@@ -89,7 +89,9 @@ def _verdict(result: Result) -> str:
     word, _, sentence = text.verdict(result).partition(" " if result.equal else ": ")
     sentence = sentence[:1].upper() + sentence[1:]
     kind = "equal" if result.equal else "unequal"
-    return f'<p class="verdict {kind}"><strong>{_escaped(word)}</strong>{_escaped(sentence)}</p>'
+    notes = "".join(f"<p>{_escaped(note)}</p>" for note in result.notes)
+    said = f"<strong>{_escaped(word)}</strong>{_escaped(sentence)}"
+    return f'<p class="verdict {kind}">{said}</p>{notes}'
 
 
 def _sides(result: Result) -> str:

@@ -70,5 +70,7 @@ def _may_be_rounding(result: Result) -> bool:
     """Whether the sides do the same, as far as can be told, and begin alike."""
     if any(result.only) or result.config or next(causes.of_settings(result), None):
         return False
-    first = result.first.first if result.first else None
-    return first is None or (first.step > result.steps[0] and first.rows > 0)
+    if result.first is None:
+        return any(not outcome.equal and not outcome.note for outcome in result.outcomes)
+    first = result.first.first
+    return first is not None and first.step > result.steps[0] and first.rows > 0

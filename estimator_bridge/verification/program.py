@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import pathlib
 import sys
+import traceback
 from typing import Any
 
 NOTHING_TRAINED = 3
@@ -41,8 +42,17 @@ def main(path: str) -> int:
         try:
             script.run_script(told["script"], told["arguments"])
         except SystemExit as ended:  # A program may end with `sys.exit(0)`.
-            if ended.code:
+            if ended.code and recorder.steps_left:
                 raise
+            if ended.code:
+                recorder.writer.failed(f"exit status {ended.code}")
+        except Exception as error:
+            # Its model_dir is another one, so it may miss there what it looks for.
+            if recorder.steps_left:
+                raise
+            traceback.print_exc()
+            last = [line.strip() for line in str(error).splitlines() if line.strip()][-1:]
+            recorder.writer.failed(": ".join([type(error).__name__, *last])[:200])
     return 0 if recorder.steps_made else NOTHING_TRAINED
 
 

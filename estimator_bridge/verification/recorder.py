@@ -75,6 +75,11 @@ class Recorder:
         """Steps of training so far."""
         return self._made
 
+    @property
+    def steps_left(self) -> int:
+        """Steps of training to come."""
+        return self._steps - self._made
+
     @contextlib.contextmanager
     def attached(self, kind: type) -> Iterator[None]:
         """While it is open, estimators of a class are recorded."""
@@ -112,7 +117,10 @@ class Recorder:
                 model_dir=str(self.writer.directory / f"model-{next(self._directories)}"),
                 tpu_config=config.tpu_config._replace(iterations_per_loop=every),
             )
-            given.pop("model_dir", None)
+            # What else a program writes goes where it says.
+            for own in (given.pop("model_dir", None), config.model_dir):
+                if own:
+                    tf.gfile.MakeDirs(own)
         keys = {feature.key for feature in legacy.features} if legacy and use_tpu else set()
         if given.get("model_fn") is not None:
             given["model_fn"] = taps.tapped_model_fn(
@@ -127,7 +135,7 @@ class Recorder:
         self._estimators[id(job)] = job, Program(spec, legacy, use_tpu, every, driver)
 
     def _train(self, stock: Callable[..., Any], job: Any, given: dict[str, Any]) -> Any:
-        left = self._steps - self._made
+        left = self.steps_left
         if left <= 0 or (self._job is not None and self._job is not job):
             return job
         first, self._job = self._job is None, job

@@ -80,6 +80,10 @@ class Writer:
             {name: np.asarray(value) for name, value in values.items()},
         )
 
+    def failed(self, why: str) -> None:
+        """Says that the program failed after its training."""
+        _write_json(self.directory / "failed.json", why)
+
     def progress(self, done: int, total: int) -> None:
         """Says how far training is, to whoever looks into the directory."""
         _write_json(self.directory / "progress.json", {"done": done, "total": total})
@@ -104,6 +108,12 @@ class Recording:
     def settings(self) -> dict[str, Any]:
         """What is known of the side."""
         return dict(json.loads((self.directory / "settings.json").read_text()))
+
+    @property
+    def failure(self) -> str | None:
+        """Why the program failed after its training, or None."""
+        path = self.directory / "failed.json"
+        return str(json.loads(path.read_text())) if path.exists() else None
 
     def steps(self) -> Iterator[Step]:
         """Yields the steps in order, the variables of each in full."""

@@ -165,6 +165,7 @@ class Result:
         config: differences of what the devices are configured with; None if a side has no device.
         only: names of arrays that one side alone has.
         remarks: what else keeps the sides from being equal.
+        notes: what could not be compared, and does not tell the sides apart.
         causes: found by `causes.explain`.
     """
 
@@ -179,6 +180,7 @@ class Result:
     only: tuple[list[str], list[str]]
     remarks: list[str]
     evidence: Evidence | None
+    notes: list[str] = dataclasses.field(default_factory=list)
     causes: list[Cause] = dataclasses.field(default_factory=list)
 
     def __str__(self) -> str:
@@ -223,6 +225,7 @@ class Result:
             "outcomes": [{**o._asdict(), "equal": o.equal} for o in self.outcomes],
             "only": {"a": self.only[0], "b": self.only[1]},
             "remarks": self.remarks,
+            "notes": self.notes,
         }
 
 

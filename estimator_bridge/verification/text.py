@@ -16,6 +16,8 @@ def lines(result: Result) -> Iterator[str]:
     for letter, side in zip("AB", result.settings, strict=True):
         yield f"{letter}: {side_line(side)}"
     yield f"{verdict(result)}"
+    for note in result.notes:
+        yield f"Note: {note}"
     yield f"Tolerance: {tolerance_line(result)}"
     yield ""
     for cause in result.causes:

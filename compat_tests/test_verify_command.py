@@ -145,6 +145,7 @@ def test_a_model_is_verified_in_this_process(tmp_path: pathlib.Path) -> None:
             feature_columns=columns, optimization_parameters=parameters.FtrlParameters(0.1)
         ),
         batch_size=jobs.BATCH,
+        config=clicks.run_config(estimator, str(tmp_path / "unused")),
         a="bridge-native",
         b="bridge-ops",
         steps=4,

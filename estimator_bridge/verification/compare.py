@@ -14,6 +14,7 @@ from estimator_bridge.verification.evidence import Evidence, Pair
 from estimator_bridge.verification.names import Named, Names
 from estimator_bridge.verification.recording import (
     ACTIVATIONS,
+    EXPORT,
     LOSS,
     VARIABLES,
     Array,
@@ -270,7 +271,10 @@ def _outcome(
     if one.shape != other.shape:
         return Outcome(kind, name, 0.0, 0.0, f"shapes {one.shape} and {other.shape}")
     point, _ = measured(0, one, other, comparison.bound(made, one, other))
-    return Outcome(kind, name, point.difference, point.allowed)
+    # A variable that is exported has the bound that it had in training.
+    trained = comparison.series.get((VARIABLES, name)) if kind.startswith(EXPORT) else None
+    bound = trained.points[-1].allowed if trained and trained.points else point.allowed
+    return Outcome(kind, name, point.difference, bound)
 
 
 def _differences(one: Mapping[str, str], other: Mapping[str, str]) -> list[Difference] | None:

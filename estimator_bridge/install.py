@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -12,6 +13,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -21,6 +23,7 @@ from estimator_bridge.alias_module import AliasModule, load
 
 _ESTIMATOR = "estimator_bridge.estimator"
 _RESOLVER = "TPUClusterResolver"
+_IN_PLACE = "estimator_bridge.cluster_resolver:in_place_of"
 
 _ABSENT = object()
 _changes: list[_Change] = []
@@ -114,6 +117,20 @@ def has_stock() -> bool:
     return _is_2_15() and PathFinder.find_spec("tensorflow_estimator") is not None
 
 
+@contextlib.contextmanager
+def local_resolvers() -> Iterator[None]:
+    """While it is open, `TPUClusterResolver` needs no TPU, as after `install(replace=True)`."""
+    owners = [_public(path) for path in stock_names.RESOLVERS]
+    before = [getattr(owner, _RESOLVER) for owner in owners]
+    for owner, stock in zip(owners, before, strict=True):
+        setattr(owner, _RESOLVER, load(_IN_PLACE)(stock))
+    try:
+        yield
+    finally:
+        for owner, stock in zip(owners, before, strict=True):
+            setattr(owner, _RESOLVER, stock)
+
+
 def use_legacy_keras() -> None:
     """Asks TensorFlow for Keras 2 where it would load Keras 3.
 
@@ -203,11 +220,10 @@ def _install_input_hook(replace: bool) -> None:
 
 
 def _install_resolvers() -> None:
-    target = "estimator_bridge.cluster_resolver:in_place_of"
     for path in stock_names.RESOLVERS:
         owner = _public(path)
-        stand_in = load(target)(getattr(owner, _RESOLVER))
-        _note(f"{path}.{_RESOLVER}", target, _change(owner, _RESOLVER, stand_in))
+        stand_in = load(_IN_PLACE)(getattr(owner, _RESOLVER))
+        _note(f"{path}.{_RESOLVER}", _IN_PLACE, _change(owner, _RESOLVER, stand_in))
 
 
 def _public(path: str) -> Any:

@@ -8,15 +8,16 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from estimator_bridge import errors
+from estimator_bridge import errors, install
 
 
 @contextlib.contextmanager
 def stock_on_software_tpu(report: Callable[[str], Any] | None = None) -> Iterator[None]:
     """While it is open, stock's `TPUEstimator(use_tpu=True)` trains and evaluates on the CPU.
 
-    The TPU has one core, on one host. A `TPUConfig` that asks for another number of shards is made
-    without one, which stock takes for as many as there are.
+    The TPU has one core, on one host; a `TPUClusterResolver` finds this process. A `TPUConfig` that
+    asks for another number of shards is made without one, which stock takes for as many as there
+    are.
 
     Args:
         report: is told, once for each number, what was changed; None writes it to stderr.
@@ -26,7 +27,7 @@ def stock_on_software_tpu(report: Callable[[str], Any] | None = None) -> Iterato
         InvalidSpec, CannotBuild: there can be no software TPU here; the message says why.
     """
     tell = report or _to_stderr
-    estimator = _stock_estimator()
+    estimator = stock_estimator()
     from tf2_engine import soft_tpu
 
     config = estimator.tpu.TPUConfig
@@ -48,7 +49,7 @@ def stock_on_software_tpu(report: Callable[[str], Any] | None = None) -> Iterato
                 )
         return stock_new(*given.args, **given.kwargs)
 
-    with soft_tpu.instead_of_tpu():
+    with soft_tpu.instead_of_tpu(), install.local_resolvers():
         config.__new__ = new
         try:
             yield
@@ -56,7 +57,12 @@ def stock_on_software_tpu(report: Callable[[str], Any] | None = None) -> Iterato
             config.__new__ = stock_new
 
 
-def _stock_estimator() -> Any:
+def stock_estimator() -> Any:
+    """Returns the namespace of stock's estimators.
+
+    Raises:
+        MissingStock: TensorFlow has no TPUEstimator of its own.
+    """
     try:
         from tensorflow_estimator import estimator  # noqa: F401 - says whether there is one
     except ImportError as error:

@@ -12,6 +12,7 @@ COMMANDS = {
     "run": "run a legacy program as it is",
     "build-native": "compile the native ops now instead of at first use",
     "doctor": "say what is used here, and why",
+    "verify": "compare a program on two engines, step by step",
     "convert": "convert a checkpoint between legacy estimators and TF2",
     "inspect": "tell what a checkpoint holds",
 }

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import runpy
 import sys
+
+from estimator_bridge.script import run_script
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -72,10 +73,7 @@ def execute(options: argparse.Namespace) -> int:
         if options.show_names:
             for name, leads_to, replaced in install.installed():
                 _say(f"  {name} -> {leads_to}{' (was there, is replaced)' if replaced else ''}")
-        sys.argv = [options.script, *options.arguments]
-        # As `python script.py` has it: the program's folder first, to import what lies beside it.
-        sys.path.insert(0, os.path.dirname(os.path.abspath(options.script)))
-        runpy.run_path(options.script, run_name="__main__")
+        run_script(options.script, options.arguments)
     return 0
 
 

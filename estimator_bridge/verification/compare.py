@@ -1,0 +1,288 @@
+"""Compares two recordings, step by step and row by row. numpy alone."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from estimator_bridge.verification import tolerance
+from estimator_bridge.verification.evidence import Evidence, Pair
+from estimator_bridge.verification.names import Named, Names
+from estimator_bridge.verification.recording import (
+    ACTIVATIONS,
+    EXPORT,
+    LOSS,
+    VARIABLES,
+    Array,
+    Recording,
+    Step,
+    Values,
+)
+from estimator_bridge.verification.result import (
+    Batches,
+    Difference,
+    Divergence,
+    Outcome,
+    Point,
+    Result,
+    Series,
+)
+
+Sensitivity = Mapping[tuple[str, str], Mapping[int, float]]
+"""How far each array moved at each step when the start was nudged, by group and name."""
+
+
+def compare(a: Recording, b: Recording, sensitivity: Sensitivity | None = None) -> Result:
+    """Returns what a comparison found; causes are looked for afterwards.
+
+    Args:
+        sensitivity: adds to what is allowed.
+    """
+    settings = a.settings, b.settings
+    names = Names(settings[0]["tables"], settings[1]["tables"])
+    features = {
+        key: weight for t in settings[0]["tables"] for key, (_, weight) in t["features"].items()
+    }
+    num_terms = max(
+        (tolerance.terms(batch, features) for batch in _batches(a)),
+        default=1,
+    )
+    comparison = _Comparison(names, num_terms, sensitivity or {})
+    states: tuple[Pair, ...] = ()
+    evidence: Evidence | None = None
+    remarks: list[str] = []
+    for one, other in itertools.zip_longest(a.steps(), b.steps()):
+        if one is None or other is None:
+            remarks.append(f"side {'B' if one is None else 'A'} made more steps")
+            break
+        made = one.number - (comparison.steps[0] if comparison.steps else one.number)
+        if comparison.step((one, other), made) and evidence is None:
+            batch = a.batch(made - 1) if made and settings[0]["cores"] == 1 else None
+            evidence = Evidence(states, (one, other), batch)
+        if VARIABLES in one.values:
+            states = ((one, other), *states)[:2]
+    made = comparison.steps[-1] - comparison.steps[0] if comparison.steps else 0
+    outcomes = list(_outcomes(a, b, comparison, made))
+    return Result(
+        settings=settings,
+        num_terms=num_terms,
+        steps=comparison.steps,
+        series=sorted(comparison.series.values(), key=lambda one: one.order),
+        config=_differences(settings[0]["config"], settings[1]["config"]),
+        batches=_compare_batches(a, b),
+        outcomes=outcomes,
+        only=(sorted(comparison.only[0]), sorted(comparison.only[1])),
+        remarks=remarks,
+        evidence=evidence,
+        measured=sensitivity is not None,
+        notes=list(_notes(a, b)),
+    )
+
+
+def sensitivity_of(a: Recording, nudged: Recording) -> dict[tuple[str, str], dict[int, float]]:
+    """Returns how far a side moved when its start was nudged, by group, name and step."""
+    result = compare(a, nudged)
+    return {
+        (series.group, series.name): {point.step: point.difference for point in series.points}
+        for series in result.series
+    }
+
+
+class _Comparison:
+    """The series as they grow, a step after the other."""
+
+    def __init__(self, names: Names, num_terms: int, sensitivity: Sensitivity) -> None:
+        self.series: dict[tuple[str, str], Series] = {}
+        self.steps: list[int] = []
+        self.only: tuple[set[str], set[str]] = (set(), set())
+        self._names = names
+        self._num_terms = num_terms
+        self._sensitivity = sensitivity
+        self._scales: dict[str, float] = {}
+        self._moved: dict[tuple[str, str], float] = {}
+        # Of losses and activations, which are what a model computes.
+        self._relative: dict[tuple[str, str], float] = {}
+
+    def step(self, pair: tuple[Step, Step], made: int) -> bool:
+        """Compares one step; returns whether anything diverged in it."""
+        number = pair[0].number
+        self.steps.append(number)
+        diverged = False
+        for group in sorted({*pair[0].values, *pair[1].values}):
+            ours, theirs = (step.values.get(group, {}) for step in pair)
+            paired = dict(self._names.paired(group, ours, theirs, self.only))
+            scales = self._scales_of(group, paired)
+            for named, (one, other) in paired.items():
+                key = group, named.name
+                moved = self._sensitivity.get(key, {}).get(number, 0.0)
+                self._moved[key] = moved = max(moved, self._moved.get(key, 0.0))
+                if group in (ACTIVATIONS, LOSS) and scales[named.scale]:
+                    self._relative[key] = moved / scales[named.scale]
+                bound = tolerance.allowed(self._num_terms, made, scales[named.scale])
+                bound += tolerance.MEASURED * moved
+                diverged |= self._add(group, named, number, one, other, bound)
+        return diverged
+
+    def bound(self, made: int, *values: Array) -> float:
+        """Returns what is allowed of what the trained model computes, which has no step."""
+        scale = tolerance.magnitude(*values)
+        return tolerance.allowed(self._num_terms, made, scale) + tolerance.MEASURED * scale * max(
+            self._relative.values(), default=0.0
+        )
+
+    def _scales_of(
+        self, group: str, paired: Mapping[Named, tuple[Array, Array]]
+    ) -> dict[str, float]:
+        # Errors of a sum that cancels come from its terms, so a scale never shrinks.
+        for named, arrays in paired.items():
+            key = f"{group}:{named.scale}"
+            self._scales[key] = max(self._scales.get(key, 0.0), tolerance.magnitude(*arrays))
+        return {named.scale: self._scales[f"{group}:{named.scale}"] for named in paired}
+
+    def _add(
+        self, group: str, named: Named, number: int, one: Array, other: Array, bound: float
+    ) -> bool:
+        series = self.series.setdefault(
+            (group, named.name), Series(group, named.name, named.table, named.role)
+        )
+        if one.shape != other.shape:
+            if series.first is None:
+                series.first = Divergence(number, None, None, f"{one.shape}", f"{other.shape}", 0)
+            return True
+        point, where = measured(number, one, other, bound)
+        series.points.append(point)
+        if point.difference <= point.allowed:
+            return False
+        if series.first is None:
+            off = np.abs(np.subtract(one, other, dtype=np.float64)) > point.allowed
+            rows = int(np.count_nonzero(off.reshape(len(off), -1).any(1))) if off.ndim else 1
+            series.first = Divergence(
+                number,
+                where[0] if where else None,
+                list(where[1:]) or None,
+                f"{one[where]:.9g}",
+                f"{other[where]:.9g}",
+                rows,
+            )
+        return True
+
+
+def measured(step: int, one: Array, other: Array, bound: float) -> tuple[Point, tuple[int, ...]]:
+    """Returns how far two arrays of one shape are apart, and where most."""
+    if one.dtype.kind not in "fiub":
+        same = bool(np.array_equal(one, other))
+        where = (0,) * one.ndim
+        return Point(step, 0.0 if same else np.inf, 0.0, 0, 0.0), where
+    if not one.size:
+        return Point(step, 0.0, 0.0, 0, bound), ()
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.abs(np.subtract(one, other, dtype=np.float64))
+    difference = np.where((one == other) | ((one != one) & (other != other)), 0.0, difference)
+    difference = np.where(np.isnan(difference), np.inf, difference)
+    where = tuple(int(i) for i in np.unravel_index(np.argmax(difference), one.shape))
+    scale = tolerance.magnitude(one, other)
+    largest = float(difference[where])
+    return (
+        Point(
+            step,
+            largest,
+            largest / scale if scale else 0.0,
+            _ulps(one[where], other[where]),
+            bound if one.dtype.kind == "f" else 0.0,
+        ),
+        where,
+    )
+
+
+def _ulps(one: Any, other: Any) -> int:
+    """Returns how many float32 numbers two of them are apart."""
+    if not isinstance(one, np.float32) or not np.isfinite([one, other]).all():
+        return 0
+
+    def ordered(number: np.float32) -> int:
+        bits = int(number.view(np.int32))
+        # Negative floats count downwards from zero.
+        return bits if bits >= 0 else -(bits & 0x7FFFFFFF)
+
+    return abs(ordered(one) - ordered(np.float32(other)))
+
+
+def _batches(recording: Recording) -> Iterator[Values]:
+    for number in range(recording.num_batches()):
+        batch = recording.batch(number)
+        if batch is not None:
+            yield batch
+
+
+def _compare_batches(a: Recording, b: Recording) -> Batches:
+    numbers = a.num_batches(), b.num_batches()
+    if not numbers[1]:
+        return Batches(numbers[0], True, None, False)
+    digests = [[_digest(batch) for batch in _batches(side)] for side in (a, b)]
+    both = list(zip(*digests, strict=False))
+    first = next((i for i, (one, other) in enumerate(both) if one != other), None)
+    rows = [sorted(digest for digest in side[: len(both)]) for side in digests]
+    return Batches(len(both), False, first, first is not None and rows[0] == rows[1])
+
+
+def _digest(batch: Values) -> bytes:
+    digest = hashlib.sha256()
+    for name in sorted(batch):
+        array = np.ascontiguousarray(batch[name])
+        digest.update(f"{name} {array.dtype.kind} {array.shape} ".encode())
+        digest.update(array.tobytes())
+    return digest.digest()
+
+
+def _outcomes(a: Recording, b: Recording, comparison: _Comparison, made: int) -> Iterator[Outcome]:
+    """Yields metrics, predictions and exported variables."""
+    both = a.outcomes(), b.outcomes()
+    for kind in sorted({*both[0], *both[1]}):
+        for side in (0, 1):
+            if kind not in both[side]:
+                # Where a program failed it did not come to all that follows.
+                if (a, b)[side].failure is None:
+                    yield Outcome(kind, "", 0.0, 0.0, f"only on side {'BA'[side]}")
+                break
+        else:
+            for name in sorted({*both[0][kind], *both[1][kind]}):
+                yield _outcome(kind, name, both[0][kind], both[1][kind], comparison, made)
+
+
+def _notes(a: Recording, b: Recording) -> Iterator[str]:
+    for letter, side in (("A", a), ("B", b)):
+        if side.failure is not None:
+            yield (
+                f"On side {letter} the program failed after its training ({side.failure}). What "
+                "it did not come to is not compared."
+            )
+
+
+def _outcome(
+    kind: str, name: str, ours: Values, theirs: Values, comparison: _Comparison, made: int
+) -> Outcome:
+    if name not in ours or name not in theirs:
+        return Outcome(kind, name, 0.0, 0.0, f"only on side {'A' if name in ours else 'B'}")
+    one, other = ours[name], theirs[name]
+    if one.shape != other.shape:
+        return Outcome(kind, name, 0.0, 0.0, f"shapes {one.shape} and {other.shape}")
+    point, _ = measured(0, one, other, comparison.bound(made, one, other))
+    # A variable that is exported has the bound that it had in training.
+    trained = comparison.series.get((VARIABLES, name)) if kind.startswith(EXPORT) else None
+    bound = trained.points[-1].allowed if trained and trained.points else point.allowed
+    return Outcome(kind, name, point.difference, bound)
+
+
+def _differences(one: Mapping[str, str], other: Mapping[str, str]) -> list[Difference] | None:
+    """Returns where two device configurations differ; None if a side has none."""
+    if not one or not other:
+        return None
+    return [
+        Difference(path, one.get(path, "not set"), other.get(path, "not set"))
+        for path in sorted({*one, *other})
+        if one.get(path) != other.get(path)
+    ]

@@ -1,0 +1,143 @@
+"""What a side is: its engine, the settings it got, and the names of its tables' variables."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from google.protobuf import json_format
+
+from estimator_bridge.checkpoints import variable_names
+from estimator_bridge.translation.legacy_spec import LegacySpec
+from estimator_bridge.verification.settings import flattened, settings_of
+from estimator_bridge.verification.sides import Side
+from estimator_bridge.verification.taps import grouped_variables
+from tf2_engine import config_proto, errors, tf_compat
+from tf2_engine.drivers import HostDriver
+from tf2_engine.plan import Plan
+
+# The first of the ops that hand tables to a device carries the device's configuration.
+_LOADS = "LoadTPUEmbedding"
+
+
+class NotingDriver(HostDriver):
+    """The host driver; remembers what it is configured with.
+
+    Attributes:
+        plan: the latest one for training, or None.
+    """
+
+    plan: Plan | None = None
+
+    def configure(self, plan: Plan) -> Any:
+        """Gets ready to run `plan`."""
+        if plan.training:
+            self.plan = plan
+        return super().configure(plan)
+
+
+class Program(NamedTuple):
+    """What a program made its TPUEstimator with.
+
+    Attributes:
+        spec: the EmbeddingConfigSpec, or None.
+        legacy: the same, as read.
+        use_tpu: as it is run.
+        every: steps of a loop of the device.
+        driver: of the bridge.
+    """
+
+    spec: Any
+    legacy: LegacySpec | None
+    use_tpu: bool
+    every: int
+    driver: NotingDriver | None
+
+
+def describe(program: Program, side: Side, job: Any, graph: tf.Graph) -> dict[str, Any]:
+    """Returns what is known of a side once its graph is built, as a dict that fits JSON."""
+    legacy = program.legacy
+    return {
+        "side": side.name,
+        "engine": "stock" if side.stock else "bridge",
+        "tensorflow": tf.__version__,
+        "use_tpu": program.use_tpu,
+        "where": _where(side, program),
+        "cores": (job.config.tpu_config.num_shards or 1) if program.use_tpu else 1,
+        "quirks": "stock" if side.stock else side.quirks,
+        "every": program.every,
+        "settings": []
+        if legacy is None
+        else [
+            list(setting)
+            for setting in settings_of(legacy, stock=side.stock, use_tpu=program.use_tpu)
+        ],
+        "tables": [] if legacy is None else _tables(program, graph),
+        "config": _config(program, graph),
+    }
+
+
+def _where(side: Side, program: Program) -> str:
+    if not program.use_tpu:
+        return "ordinary variables, trained by the model's optimizer"
+    if side.stock:
+        return "software TPU, one core"
+    ops = {True: "native ops", False: "TensorFlow's ops", None: "native ops where they are built"}
+    return f"host driver, {ops[side.native]}"
+
+
+def _tables(program: Program, graph: tf.Graph) -> list[dict[str, Any]]:
+    """Returns the tables, with the variables in which the side holds them and their slots."""
+    legacy = program.legacy
+    assert legacy is not None
+    with graph.as_default():
+        grouped = grouped_variables()
+    shapes = {name: tuple(parts[0].shape.as_list()) for name, parts in grouped.items()}
+    tables: list[dict[str, Any]] = []
+    if any(table.optimizer is None for table in legacy.tables) and legacy.optimizer is None:
+        return tables
+    for known in variable_names.tables_of_spec(program.spec):
+        table = legacy.table(known.name)
+        # Several parts make up the shape together; of one it is clear what it is.
+        variable = variable_names.variable_of(dataclasses.replace(known, shape=None), shapes)
+        if variable is None:
+            continue
+        slots = {}
+        for place in ("tpu", "cpu"):
+            names = variable_names.slot_variables(str(known.kind), variable, place)
+            slots.update({name: slot for slot, name in names.items() if name in shapes})
+        tables.append(
+            {
+                "name": known.name,
+                "variable": variable,
+                "slots": slots,
+                "combiner": table.combiner,
+                "optimizer": known.kind,
+                "features": {
+                    feature.key: [feature.max_sequence_length, feature.weight_key]
+                    for feature in legacy.features
+                    if feature.table == known.name
+                },
+            }
+        )
+    return tables
+
+
+def _config(program: Program, graph: tf.Graph) -> dict[str, str]:
+    """Returns what the device is configured with; nothing where there is no device."""
+    if not program.use_tpu:
+        return {}
+    if program.driver is not None and program.driver.plan is not None:
+        try:
+            message = config_proto.config_proto(program.driver.plan)
+        except errors.InvalidSpec:  # An open batch size, which only a host can do with.
+            return {}
+        return _flat(message)
+    loads = [op for op in graph.get_operations() if op.type.startswith(_LOADS)]
+    carried = next((op.get_attr("config") for op in loads if op.get_attr("config")), b"")
+    return _flat(tf_compat.TPUEmbeddingConfiguration.FromString(carried))
+
+
+def _flat(message: Any) -> dict[str, str]:
+    return flattened(json_format.MessageToDict(message, preserving_proto_field_name=True))

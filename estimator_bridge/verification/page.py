@@ -1,0 +1,299 @@
+"""A result as one HTML page that needs nothing else: to read, to print, to sign."""
+
+from __future__ import annotations
+
+import datetime
+import html
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from estimator_bridge.verification import charts, text
+from estimator_bridge.verification.names import TABLE
+from estimator_bridge.verification.result import Point, Result, Series
+
+_STEPS = 20
+
+_STYLE = """
+:root { --ink: #111; --quiet: #555; --rule: #ccc; --bad: #a01622; --good: #1c6b3c; }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 62rem; padding: 2.5rem 1.5rem 4rem; background: #fff;
+  color: var(--ink); font: 16px/1.5 Charter, "Bitstream Charter", Georgia, serif; }
+h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .3rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.2rem; margin: 2.4rem 0 .6rem; border-bottom: 1px solid var(--rule);
+  padding-bottom: .2rem; break-after: avoid; }
+p { margin: .4rem 0; max-width: 46rem; }
+.quiet { color: var(--quiet); }
+.verdict { border-left: 6px solid; padding: .7rem 1rem; margin: 1.4rem 0; max-width: none; }
+.verdict strong { display: block; font-size: 1.5rem; line-height: 1.3; }
+.equal { border-color: var(--good); } .equal strong { color: var(--good); }
+.unequal { border-color: var(--bad); } .unequal strong { color: var(--bad); }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font: 13px/1.4 "Helvetica Neue", Arial, sans-serif;
+  font-variant-numeric: tabular-nums; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .7rem .3rem 0;
+  border-bottom: 1px solid #e5e5e5; }
+th { border-bottom: 1.5px solid var(--ink); font-weight: 600; }
+td.n, th.n { text-align: right; white-space: nowrap; }
+td.name { overflow-wrap: anywhere; min-width: 5rem; } th { overflow-wrap: anywhere; }
+code { font: .9em Menlo, Consolas, monospace; }
+tr { break-inside: avoid; }
+tr.off td { color: var(--bad); font-weight: 600; }
+tr.ignored td { background: #faf3dc; }
+dt { font-weight: 600; margin-top: .7rem; } dd { margin: 0 0 0 1.2rem; max-width: 46rem; }
+figure { margin: 1rem 0; break-inside: avoid; } svg { max-width: 100%; height: auto; }
+svg text { font: 12px "Helvetica Neue", Arial, sans-serif; fill: var(--ink); }
+figcaption { font-size: .9rem; color: var(--quiet); max-width: 46rem; }
+.legend { font: 13px/1.6 "Helvetica Neue", Arial, sans-serif; max-width: none; }
+.key { margin-right: 1.2rem; white-space: nowrap; }
+.sign { display: grid; grid-template-columns: 2fr 2fr 1fr; gap: 2rem; margin-top: 3.5rem;
+  break-inside: avoid; }
+.sign div { border-top: 1px solid var(--ink); padding-top: .3rem; font-size: .9rem; }
+@media print { body { padding: 0; font-size: 11pt; } .scroll { overflow: visible; }
+  table { font-size: 8.5pt; } }
+"""
+
+
+def page(result: Result, title: str = "the program") -> str:
+    """Returns the page.
+
+    Args:
+        title: what was compared, such as the program and its arguments.
+    """
+    body = "".join(
+        [
+            f"<h1>Verification of {_escaped(title)}</h1>",
+            f'<p class="quiet">One initial state, the same batches, two engines, step by step. '
+            f"{datetime.date.today():%-d %B %Y}.</p>",
+            _verdict(result),
+            _sides(result),
+            _causes(result),
+            *_charts(result),
+            _tables(result),
+            _arrays(result),
+            *_outcomes(result),
+            _settings(result),
+            _configuration(result),
+            _method(result),
+            '<div class="sign"><div>Name</div><div>Signature</div><div>Date</div></div>',
+        ]
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>Verification of {_escaped(title)}</title><style>{_STYLE}</style></head>"
+        f"<body>{body}</body></html>\n"
+    )
+
+
+def _verdict(result: Result) -> str:
+    word, _, sentence = text.verdict(result).partition(" " if result.equal else ": ")
+    sentence = sentence[:1].upper() + sentence[1:]
+    kind = "equal" if result.equal else "unequal"
+    notes = "".join(f"<p>{_escaped(note)}</p>" for note in result.notes)
+    said = f"<strong>{_escaped(word)}</strong>{_escaped(sentence)}"
+    return f'<p class="verdict {kind}">{said}</p>{notes}'
+
+
+def _sides(result: Result) -> str:
+    a, b = result.settings
+    rows = [
+        (
+            "engine",
+            *("stock’s TPUEstimator" if s["engine"] == "stock" else "the bridge" for s in (a, b)),
+        ),
+        ("TensorFlow", a["tensorflow"], b["tensorflow"]),
+        ("use_tpu", a["use_tpu"], b["use_tpu"]),
+        ("tables are in", a["where"], b["where"]),
+        ("cores", a["cores"], b["cores"]),
+        ("quirks", a["quirks"], b["quirks"]),
+        ("variables looked at", *(_every(s["every"]) for s in (a, b))),
+    ]
+    cells = [[str(cell) for cell in row] for row in rows]
+    return "<h2>The two sides</h2>" + _table(["", "side A", "side B"], cells)
+
+
+def _every(steps: int) -> str:
+    return "after every step" if steps == 1 else f"every {steps} steps"
+
+
+def _causes(result: Result) -> str:
+    if not result.causes:
+        return ""
+    entries = "".join(
+        f"<dt>{_escaped(cause.name)}</dt><dd>{_escaped(cause.text)}</dd>" for cause in result.causes
+    )
+    return (
+        "<h2>Why they differ</h2><p>Recognised from the settings, and from the numbers of the "
+        f"first step that differs.</p><dl>{entries}</dl>"
+    )
+
+
+def _charts(result: Result) -> Iterator[str]:
+    if not result.series:
+        return
+    yield "<h2>How far apart, step by step</h2>"
+    yield charts.legend(result)
+    yield (
+        f"<figure>{charts.over_steps(result)}<figcaption>The largest difference of each kind of "
+        "array, as a share of what is allowed. Above the black line the sides differ; at the "
+        "bottom they are equal to the bit.</figcaption></figure>"
+    )
+    yield (
+        f"<figure>{charts.histogram(result)}<figcaption>How many of the {len(result.series)} "
+        "arrays use which share of what is allowed, each at its worst step. To the right of the "
+        "black line they differ.</figcaption></figure>"
+    )
+
+
+def _tables(result: Result) -> str:
+    tables = [series for series in result.series if series.role == TABLE and series.points]
+    if not tables:
+        return ""
+    steps = [point.step for point in max((one.points for one in tables), key=len)]
+    # A page is read: of many steps some, and those at which a table diverged.
+    kept = {*steps[:: -(-len(steps) // _STEPS)], steps[-1]}
+    kept |= {series.first.step for series in tables if series.first}
+    by_step = [{point.step: point for point in series.points} for series in tables]
+    rows = []
+    for step in sorted(kept):
+        points = [points.get(step) for points in by_step]
+        rows.append([str(step), *("" if p is None else _numbers(p) for p in points)])
+    return (
+        "<h2>The tables, step by step</h2><p>The largest difference, that relative to the largest "
+        "magnitude of the table, and the ULPs between the two elements.</p>"
+        + _table(["step", *(str(series.table) for series in tables)], rows)
+    )
+
+
+def _numbers(point: Point) -> str:
+    if not point.difference:
+        return "0"
+    said = f"{point.difference:.1e}, {point.relative:.1e}, {point.ulps}"
+    return said if point.difference <= point.allowed else f"{said}: not allowed"
+
+
+def _arrays(result: Result) -> str:
+    header = ["array", "what", "largest", "relative", "ULPs", "allowed", "first divergence"]
+    rows = [_array(series) for series in result.series]
+    off = [series.first is not None for series in result.series]
+    only = "".join(
+        f"<p>On side {side} alone: {_escaped(', '.join(names))}.</p>"
+        for side, names in zip("AB", result.only, strict=True)
+        if names
+    )
+    return (
+        "<h2>Every array</h2><p>At the step at which it is furthest off, what diverged first in "
+        "front. “Largest” is the largest difference of an element, “relative” that by the largest "
+        "magnitude of the array, ULPs how many float32 numbers the two elements are apart.</p>"
+        + _table(header, rows, numeric=(2, 3, 4, 5), marked=off, mark="off")
+        + only
+    )
+
+
+def _array(series: Series) -> list[str]:
+    row = text.row(series)
+    row[-1] = "none" if series.first is None else str(series.first)
+    if series.table:
+        row[1] = f"{row[1]}, {series.table}"
+    return row
+
+
+def _outcomes(result: Result) -> Iterator[str]:
+    if not result.outcomes:
+        return
+    rows = [
+        [
+            o.kind,
+            o.name,
+            o.note or f"{o.difference:.2e}",
+            f"{o.allowed:.1e}",
+            "yes" if o.equal else "no",
+        ]
+        for o in result.outcomes
+    ]
+    yield "<h2>Metrics, predictions, export</h2>"
+    off = [not outcome.equal for outcome in result.outcomes]
+    yield _table(["of", "name", "difference", "allowed", "equal"], rows, (2, 3), off, "off")
+
+
+def _settings(result: Result) -> str:
+    both = [
+        {(where, name): (value, why) for where, name, value, why in s["settings"]}
+        for s in result.settings
+    ]
+    if not any(both):
+        return ""
+    rows, ignored = [], []
+    for where, name in dict.fromkeys([*both[0], *both[1]]):
+        (a, why_a), (b, why_b) = (side.get((where, name), ("not set", "")) for side in both)
+        if {a, b} == {"not set"}:
+            continue
+        notes = [f"{letter}: {why}" for letter, why in (("A", why_a), ("B", why_b)) if why]
+        if why_a and why_a == why_b:
+            notes = [why_a]
+        rows.append([where, name, a, b if b != a else "the same", "; ".join(notes)])
+        ignored.append(bool(notes))
+    return (
+        "<h2>Settings</h2><p>What the embedding config sets. Shaded: settings that a side ignores, "
+        "and why. Settings that are not there are at their defaults.</p>"
+        + _table(["of", "setting", "on A", "on B", "ignored"], rows, (), ignored, "ignored")
+    )
+
+
+def _configuration(result: Result) -> str:
+    if result.config is None:
+        said = "<p>A side has none (use_tpu=False), so there is nothing to compare.</p>"
+    elif not result.config:
+        said = "<p>Both sides configure the device alike, field by field.</p>"
+    else:
+        said = _table(["field", "on A", "on B"], [list(difference) for difference in result.config])
+    return f"<h2>Device configuration</h2>{said}"
+
+
+def _method(result: Result) -> str:
+    data = result.batches
+    if data.replayed:
+        fed = f"Side B was given the {data.number} batches that side A had read."
+    elif data.first_different is None:
+        fed = f"Each side read its own input; all {data.number} batches are the same."
+    else:
+        fed = f"Each side read its own input; it differs from batch {data.first_different} on."
+    others = text.reasons(result)
+    rest = f"<p>Further: {_escaped('; '.join(others))}.</p>" if others else ""
+    return (
+        "<h2>How it was compared</h2>"
+        f"<p>{_escaped(fed)} Both sides began with the same values. Every variable, every slot, "
+        "the activations, the gradients and the loss were written down as often as said above.</p>"
+        f"<p>Allowed: {_escaped(text.tolerance_line(result))} What rounding is relative to is the "
+        "largest magnitude so far of an array; of gradients, and of variables of the model, that "
+        f"of all of them together.</p>{rest}"
+    )
+
+
+def _table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numeric: Sequence[int] = (),
+    marked: Sequence[bool] = (),
+    mark: str = "",
+) -> str:
+    def cells(tag: str, row: Sequence[str]) -> str:
+        kinds = ["n" if i in numeric else "name" if i == 0 else "" for i in range(len(row))]
+        return "".join(
+            f'<{tag} class="{kind}">{_escaped(cell)}</{tag}>'
+            for kind, cell in zip(kinds, row, strict=True)
+        )
+
+    body = "".join(
+        f'<tr class="{mark if i < len(marked) and marked[i] else ""}">{cells("td", row)}</tr>'
+        for i, row in enumerate(rows)
+    )
+    return (
+        f'<div class="scroll"><table><thead><tr>{cells("th", header)}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _escaped(value: str) -> str:
+    """Returns text as HTML; what is between backquotes is code."""
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(value))

@@ -1,0 +1,227 @@
+"""Makes a TPUEstimator write down what it does, without a change to the program."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge.checkpoints import bundle
+from estimator_bridge.translation.read_spec import read_spec
+from estimator_bridge.verification import recording, taps
+from estimator_bridge.verification.description import NotingDriver, Program, describe
+from estimator_bridge.verification.recording import Recording, Writer
+from estimator_bridge.verification.sides import Side
+
+EVERY_WHEN_PIPELINED = 5
+PREDICTIONS = 1000
+"""Samples of a call of `predict` that are kept."""
+
+
+class Recorder:
+    """What a side is told, and what it writes.
+
+    Args:
+        directory: made here; holds the recording, and the model directories of the side.
+        steps: of training, over all calls of `train` together.
+        every: steps from one look at the variables to the next, which is a loop of the device;
+            None is 1, or 5 where lookups overlap with updates, since they do so inside a loop.
+        begin_from: a checkpoint to begin from, or None.
+        nudged: moves every float of that checkpoint to the next one up or down.
+        replayed: the recording whose batches are trained on; None is the program's own input.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        side: Side,
+        *,
+        steps: int,
+        every: int | None = None,
+        begin_from: str | None = None,
+        nudged: bool = False,
+        replayed: Recording | None = None,
+    ) -> None:
+        self.writer = Writer(directory)
+        self.side = side
+        self._steps = steps
+        self._every = every
+        if nudged and begin_from is not None:
+            begin_from = nudge(begin_from, str(self.writer.directory / "nudged"))
+        self._begin_from = begin_from
+        self._replayed = replayed
+        self._tapped = taps.Tapped()
+        self._training = False
+        self._made = 0
+        self._directories = itertools.count()
+        self._estimators: dict[int, tuple[Any, Program]] = {}
+        self._job: Any = None
+        self.writer.progress(0, steps)
+
+    @property
+    def start(self) -> str:
+        """The checkpoint of the start, which a side writes that is given none."""
+        return self._begin_from or str(self.writer.directory / "start")
+
+    @property
+    def steps_made(self) -> int:
+        """Steps of training so far."""
+        return self._made
+
+    @property
+    def steps_left(self) -> int:
+        """Steps of training to come."""
+        return self._steps - self._made
+
+    @contextlib.contextmanager
+    def attached(self, kind: type) -> Iterator[None]:
+        """While it is open, estimators of a class are recorded."""
+        methods = {
+            "__init__": self._init,
+            "train": self._train,
+            "evaluate": self._evaluate,
+            "predict": self._predict,
+            "export_saved_model": self._export,
+        }
+        own = {name: vars(kind).get(name) for name in methods}
+        for name, method in methods.items():
+            setattr(kind, name, _method(getattr(kind, name), method))
+        try:
+            yield
+        finally:
+            for name, value in own.items():
+                if value is None:
+                    delattr(kind, name)
+                else:
+                    setattr(kind, name, value)
+
+    def _init(self, stock: Callable[..., Any], job: Any, given: dict[str, Any]) -> None:
+        spec = given.get("embedding_config_spec")
+        legacy = None if spec is None else read_spec(spec, self.side.quirks)
+        if self.side.use_tpu is not None:
+            given["use_tpu"] = self.side.use_tpu
+        use_tpu = bool(given.get("use_tpu", True))
+        pipelined = legacy is not None and legacy.pipeline_execution_with_tensor_core
+        every = self._every or (EVERY_WHEN_PIPELINED if pipelined and use_tpu else 1)
+        config = given.get("config")
+        if config is not None and hasattr(config, "tpu_config"):
+            given["config"] = config.replace(
+                # A program may make several; each has its own checkpoints.
+                model_dir=str(self.writer.directory / f"model-{next(self._directories)}"),
+                tpu_config=config.tpu_config._replace(iterations_per_loop=every),
+            )
+            # What else a program writes goes where it says.
+            for own in (given.pop("model_dir", None), config.model_dir):
+                if own:
+                    tf.gfile.MakeDirs(own)
+        keys = {feature.key for feature in legacy.features} if legacy and use_tpu else set()
+        if given.get("model_fn") is not None:
+            given["model_fn"] = taps.tapped_model_fn(
+                given["model_fn"], keys, self._tapped, lambda: self._training
+            )
+        driver = None
+        if not self.side.stock:
+            given["quirks"] = self.side.quirks
+            driver = given["engine"] = NotingDriver(native=self.side.native)
+        stock(job, **given)
+        # Kept with it: the number of an object may be that of another one later.
+        self._estimators[id(job)] = job, Program(spec, legacy, use_tpu, every, driver)
+
+    def _train(self, stock: Callable[..., Any], job: Any, given: dict[str, Any]) -> Any:
+        left = self.steps_left
+        if left <= 0 or (self._job is not None and self._job is not job):
+            return job
+        first, self._job = self._job is None, job
+        _, program = self._estimators[id(job)]
+        begin, made = self._step_of(job), self._made
+        if given.get("max_steps") is None:
+            given["steps"] = min(given.get("steps") or left, left)
+        else:
+            given["max_steps"] = min(given["max_steps"], begin + left)
+        state = taps.StateHook(
+            self.writer,
+            self._tapped,
+            begin_from=self._begin_from if first else None,
+            save_start=self.start if first and self._begin_from is None else None,
+            first=first,
+            at_start=lambda graph: self.writer.settings(describe(program, self.side, job, graph)),
+            progress=lambda number: self._progressed(made + number - begin),
+        )
+        given["input_fn"] = taps.tapped_input_fn(given["input_fn"], self.writer, self._replayed)
+        given["hooks"] = [*(given.get("hooks") or ()), state]
+        self._training = True
+        try:
+            return stock(job, **given)
+        finally:
+            self._training = False
+
+    def _progressed(self, made: int) -> None:
+        self._made = made
+        self.writer.progress(made, self._steps)
+
+    def _step_of(self, job: Any) -> int:
+        path = tf.train.latest_checkpoint(job.model_dir) or self._begin_from
+        return 0 if path is None else int(tf.train.load_variable(path, tf.GraphKeys.GLOBAL_STEP))
+
+    def _evaluate(self, stock: Callable[..., Any], job: Any, given: dict[str, Any]) -> Any:
+        given["steps"] = min(given.get("steps") or self._steps, self._steps)
+        found = stock(job, **given)
+        self.writer.outcome(recording.EVALUATION, found)
+        return found
+
+    def _predict(self, stock: Callable[..., Any], job: Any, given: dict[str, Any]) -> Any:
+        kept: list[dict[str, Any]] = []
+        try:
+            for found in stock(job, **given):
+                if len(kept) < PREDICTIONS:
+                    kept.append(found if isinstance(found, dict) else {"prediction": found})
+                yield found
+        finally:  # A program may stop before the end.
+            if kept:
+                values = {str(name): np.stack([one[name] for one in kept]) for name in kept[0]}
+                self.writer.outcome(recording.PREDICTION, values)
+
+    def _export(self, stock: Callable[..., Any], job: Any, given: dict[str, Any]) -> Any:
+        path = stock(job, **given)
+        variables = os.path.join(os.fsdecode(path), "variables", "variables")
+        reader = tf.train.load_checkpoint(variables)
+        values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+        self.writer.outcome(recording.EXPORT, values)
+        return path
+
+
+def nudge(checkpoint: str, nudged: str) -> str:
+    """Writes a checkpoint whose floats are the next ones up and down, in turns; returns it.
+
+    Zeros stay: nothing has been rounded to make them.
+    """
+    reader = tf.train.load_checkpoint(checkpoint)
+    writer = bundle.Writer(nudged)
+    for name in sorted(reader.get_variable_to_shape_map()):
+        value = np.asarray(reader.get_tensor(name))
+        if value.dtype == np.float32:
+            ways = np.where(np.arange(value.size) % 2, -np.inf, np.inf).reshape(value.shape)
+            value = np.where(value == 0, value, np.nextafter(value, ways.astype(np.float32)))
+        writer.value(name, value)
+    writer.finish()
+    return nudged
+
+
+def _method(stock: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a method that hands its arguments, by name, to ours together with the method."""
+    signature = inspect.signature(stock)
+
+    @functools.wraps(stock)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given = dict(signature.bind(self, *args, **kwargs).arguments)
+        given.pop(next(iter(signature.parameters)))
+        return ours(stock, self, given)
+
+    return method

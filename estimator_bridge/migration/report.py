@@ -37,7 +37,8 @@ class Change:
 
     def __str__(self) -> str:
         now = f" -> {self.now}" if self.now else ""
-        return f"[{self.effect}] {self.where}: {self.setting}={self.was}{now}. {self.why}"
+        sign = ": " if " " in self.setting else "="
+        return f"[{self.effect}] {self.where}: {self.setting}{sign}{self.was}{now}. {self.why}"
 
 
 @dataclasses.dataclass(frozen=True)

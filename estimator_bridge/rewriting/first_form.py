@@ -324,9 +324,9 @@ def _is_preface(statement: Any) -> bool:
     first: Any = statement.body[0]
     if isinstance(first, cst.Expr):
         return isinstance(first.value, cst.SimpleString | cst.ConcatenatedString)
-    return isinstance(first, cst.ImportFrom) and [each.full for each in imports.read(first)][
-        0
-    ].startswith("__future__.")
+    if not isinstance(first, cst.ImportFrom):
+        return False
+    return any(each.full.startswith("__future__.") for each in imports.read(first))
 
 
 def _code(statement: Any) -> str:

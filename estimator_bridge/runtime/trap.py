@@ -88,7 +88,10 @@ class Trap:
                         "call."
                     )
                 self.gradients[key] = tf.convert_to_tensor(upstream)
-                return tf.zeros([1]), None
+                # Where only tables are trained, nothing else makes the step count wait until the
+                # lookup has read it.
+                with tf.control_dependencies([self.gradients[key]]):
+                    return tf.identity(tf.zeros([1])), None
 
             return tf.identity(value), gradient
 

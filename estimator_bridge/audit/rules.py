@@ -80,7 +80,7 @@ RULES: Mapping[str, Rule] = {
         "each core's sum is applied by itself, the owner of the row first, so the numbers depend "
         "on the number of cores",
         "the same; SparseCores ignore it",
-        "keep the number of cores (--cores of the bridge's run), or accumulate",
+        "keep the number of cores (TPUConfig.num_shards), or accumulate",
     ),
     "learning_rate_zero": Rule(
         "ignored",

@@ -25,6 +25,8 @@ from tensorflow import estimator
 from tensorflow.compat.v1 import estimator as estimator_v1
 from tensorflow.compat.v1.estimator import tpu
 from tensorflow.compat.v1.estimator.tpu.experimental import EmbeddingConfigSpec
+from tensorflow.compat.v1.tpu.experimental import AdagradParameters
+from tensorflow.distribute.cluster_resolver import TPUClusterResolver
 import tensorflow.compat.v1.estimator.export as export
 import tensorflow_estimator
 import tensorflow_estimator as tfe
@@ -57,6 +59,9 @@ assert tpu_config.RunConfig is python_config.RunConfig is tpu.RunConfig
 assert util.parse_iterations_per_loop("2m").value == 120
 assert tpu_embedding.AdamParameters is AdamParameters
 assert AdamParameters is tf1.tpu.experimental.AdamParameters
+assert AdagradParameters is tf1.tpu.experimental.AdagradParameters
+assert TPUClusterResolver is tf.distribute.cluster_resolver.TPUClusterResolver
+assert TPUClusterResolver().master() == ""
 assert AdamParameters.__module__ == TableConfig.__module__.replace("table_config", "parameters")
 print("all imports lead to the bridge")
 """

@@ -16,6 +16,7 @@ from compat_tests.programs import clicks, clicks_served, jobs
 from compat_tests.test_base_estimator import Terminate
 from compat_tests.test_estimator import TABLES
 from estimator_bridge import errors, estimator
+from estimator_bridge.legacy import parameters
 from estimator_bridge.legacy.warm_start import WarmStartSettings
 from estimator_bridge.runtime.estimator import Estimator
 
@@ -157,6 +158,42 @@ class HParams:
     def set_hparam(self, name: str, value: Any) -> None:
         assert name in self
         setattr(self, name, value)
+
+
+def test_a_rate_sees_the_step_before_it_is_counted(tmp_path: pathlib.Path) -> None:
+    """Where tables alone are trained, too: steps 0 to 7 move a row by 0 + 1 + ... + 7 = 28."""
+    column = tf.tpu.experimental.embedding_column(
+        tf.feature_column.categorical_column_with_identity("a", 3),
+        2,
+        initializer=tf.zeros_initializer(),
+        learning_rate_fn=lambda step: tf.cast(step, tf.float32),
+    )
+
+    def input_fn(params: Any) -> Any:
+        ids = tf.sparse.from_dense(tf.ones([params["batch_size"], 1], tf.int64))
+        return tf.data.Dataset.from_tensors({"a": ids}).repeat()
+
+    def model_fn(features: Any, mode: str) -> Any:
+        loss = -tf.reduce_sum(tf.keras.layers.DenseFeatures([column])(features))
+        optimizer = tf.train.GradientDescentOptimizer(1.0)
+        train_op = optimizer.minimize(loss, tf.train.get_global_step())
+        return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = estimator.tpu.RunConfig(
+        model_dir=str(tmp_path), tpu_config=estimator.tpu.TPUConfig(num_shards=1)
+    )
+    job = estimator.tpu.TPUEstimator(
+        model_fn,
+        config=config,
+        train_batch_size=1,
+        embedding_config_spec=estimator.tpu.experimental.EmbeddingConfigSpec(
+            [column], parameters.StochasticGradientDescentParameters(1.0)
+        ),
+    )
+    job.train(input_fn, max_steps=8)
+
+    (name,) = [name for name in job.get_variable_names() if "a_embedding" in name]
+    np.testing.assert_array_equal(job.get_variable_value(name), [[0, 0], [28, 28], [0, 0]])
 
 
 def test_params_may_be_hparams(tmp_path: pathlib.Path) -> None:

@@ -71,3 +71,7 @@ def in_place_of(stock: type) -> type:
             return "<TPUClusterResolver without a TPU, this process>"
 
     return TPUClusterResolver
+
+
+TPUClusterResolver = in_place_of(tf.distribute.cluster_resolver.TPUClusterResolver)
+"""For programs that import the bridge themselves."""

@@ -203,7 +203,7 @@ def _install_modules(replace: bool) -> None:
 
 def _install_parameters(replace: bool) -> None:
     path = "tensorflow.compat.v1.tpu.experimental"
-    owner = _public(path)
+    owner = _public_also_by_path(path)
     for name in stock_names.PARAMETERS:
         if replace or not hasattr(owner, name):
             target = f"estimator_bridge.legacy.parameters:{name}"
@@ -221,7 +221,7 @@ def _install_input_hook(replace: bool) -> None:
 
 def _install_resolvers() -> None:
     for path in stock_names.RESOLVERS:
-        owner = _public(path)
+        owner = _public_also_by_path(path)
         stand_in = load(_IN_PLACE)(getattr(owner, _RESOLVER))
         _note(f"{path}.{_RESOLVER}", _IN_PLACE, _change(owner, _RESOLVER, stand_in))
 
@@ -230,6 +230,17 @@ def _public(path: str) -> Any:
     """Returns a public module of TensorFlow; many are attributes that cannot be imported."""
     first, *rest = path.split(".")
     return functools.reduce(getattr, rest, importlib.import_module(first))
+
+
+def _public_also_by_path(path: str) -> Any:
+    """Returns a public module of TensorFlow, which `import path` then finds, too.
+
+    It would load the file a second time, and put that in the place of the attribute.
+    """
+    for name in (*_parents(path), path):
+        if name not in sys.modules:
+            _change(sys.modules, name, _public(name))
+    return _public(path)
 
 
 def _parents(path: str) -> list[str]:

@@ -12,6 +12,7 @@ from estimator_bridge import errors
 from estimator_bridge.checkpoints.bundle import CHUNK, Reader
 from estimator_bridge.checkpoints.contents import Contents, Options
 from estimator_bridge.checkpoints.conversion import find
+from estimator_bridge.sizes import readable
 from tf2_engine.tables import PARAMETERS
 
 
@@ -73,7 +74,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     step = found["global_step"]
     yield (
         f"{found['checkpoint']}: {found['form']} checkpoint, "
-        f"{'no global step' if step is None else f'step {step}'}, {_size(found['bytes'])}"
+        f"{'no global step' if step is None else f'step {step}'}, {readable(found['bytes'])}"
     )
     for table in found["tables"]:
         parts = table["parts"]
@@ -88,7 +89,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
             if tensor is None:
                 yield f"  {part}: missing"
             else:
-                yield f"  {part}: {tensor['name']}, {_size(tensor['bytes'])}"
+                yield f"  {part}: {tensor['name']}, {readable(tensor['bytes'])}"
     for variable in found["variables"]:
         yield f"variable {variable['name']}: {variable['dtype']}{variable['shape']}"
 
@@ -138,12 +139,3 @@ def _touched(reader: Reader, names: Sequence[str], initial: str) -> int:
 
 def _span(parts: Sequence[int]) -> str:
     return str(parts[0]) if min(parts) == max(parts) else f"{min(parts)} to {max(parts)}"
-
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"

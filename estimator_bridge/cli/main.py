@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import estimator_bridge
 
 COMMANDS = {
+    "audit": "say what stock ignores or treats surprisingly in a program",
+    "migrate": "rewrite a program so that it imports the bridge",
     "run": "run a legacy program as it is",
     "build-native": "compile the native ops now instead of at first use",
     "doctor": "say what is used here, and why",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -155,6 +156,15 @@ class EmbeddingConfigSpec(_Spec):
         """Either "stock" or "documented"; no field of the tuple: unpacking gives stock's ten."""
         # A spec that `_make` made never saw the constructor.
         return getattr(self, "_quirks", _default_quirks)
+
+    def to_tf2(self, *, step: Any = None) -> Any:
+        """Returns it as the objects of TensorFlow 2, with a list of what was changed.
+
+        Args:
+            step: the global step, a variable or a callable; see `migration.to_tf2`.
+        """
+        # By name: what is translated knows nothing of what translates it.
+        return importlib.import_module("estimator_bridge.migration").to_tf2(self, step=step)
 
     def _replace(self, **changes: Any) -> EmbeddingConfigSpec:
         """Returns a spec with other values for some fields, or other `quirks`."""

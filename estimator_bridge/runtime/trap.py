@@ -80,6 +80,8 @@ class Trap:
     def _trapped(self, key: str, activation: tf.Tensor, dummy: tf.Variable) -> tf.Tensor:
         @tf.custom_gradient
         def through(dummy_value: tf.Tensor, value: tf.Tensor) -> Any:
+            looked_up = tf.identity(value)
+
             def gradient(upstream: tf.Tensor) -> Any:
                 if key in self.gradients:
                     raise errors.GradientTakenTwice(
@@ -88,8 +90,11 @@ class Trap:
                         "call."
                     )
                 self.gradients[key] = tf.convert_to_tensor(upstream)
-                return tf.zeros([1]), None
+                # Where only tables are trained, nothing else makes the step count wait until the
+                # lookup has read it.
+                with tf.control_dependencies([looked_up]):
+                    return tf.identity(tf.zeros([1])), None
 
-            return tf.identity(value), gradient
+            return looked_up, gradient
 
         return through(dummy.read_value(), tf.stop_gradient(activation))

@@ -1,0 +1,66 @@
+"""Words of a list, others in buckets behind it, and a limit that stock ignores."""
+
+import json
+import sys
+
+import tensorflow.compat.v1 as tf
+from tensorflow.compat.v1 import estimator as tf_estimator
+
+WORDS = tf.feature_column.categorical_column_with_vocabulary_list(
+    'name', ['n0', 'n1', 'n2'], num_oov_buckets=2)
+USE_TPU = False
+
+COLUMNS = [tf.tpu.experimental.embedding_column(WORDS, dimension=4, combiner='sum')]
+
+
+def make_spec():
+  """Returns what the program says of its embeddings."""
+  return tf_estimator.tpu.experimental.EmbeddingConfigSpec(
+      feature_columns=COLUMNS,
+      optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1),
+      clipping_limit=2.0)
+
+
+def make_batch(size):
+  """Returns features and labels that are the same every time."""
+  names = ['n%d' % (i % 5) if i % 4 else '' for i in range(2 * size)]
+  features = {'name': tf.reshape(tf.constant(names), [size, 2])}
+  return features, tf.cast(tf.range(size) % 3, tf.float32)
+
+
+def input_fn(params):
+  return tf.data.Dataset.from_tensors(make_batch(params['batch_size'])).repeat()
+
+
+def model_fn(features, labels, mode, params):
+  del params
+  # One number per sample; nothing here is random but the tables.
+  net = tf.keras.layers.DenseFeatures(COLUMNS)(features)
+  prediction = tf.reduce_sum(net, 1)
+  loss = tf.losses.mean_squared_error(labels, prediction)
+  if mode == tf_estimator.ModeKeys.EVAL:
+    return tf_estimator.tpu.TPUEstimatorSpec(mode, loss=loss)
+  optimizer = tf.train.GradientDescentOptimizer(0.1)
+  if USE_TPU:
+    optimizer = tf.tpu.CrossShardOptimizer(optimizer)
+  return tf_estimator.tpu.TPUEstimatorSpec(
+      mode, loss=loss,
+      train_op=optimizer.minimize(loss, tf.train.get_or_create_global_step()))
+
+
+def main(model_dir):
+  estimator = tf_estimator.tpu.TPUEstimator(
+      model_fn,
+      use_tpu=USE_TPU,
+      config=tf_estimator.tpu.RunConfig(
+          model_dir=model_dir, tf_random_seed=1,
+          tpu_config=tf_estimator.tpu.TPUConfig(iterations_per_loop=2, num_shards=2)),
+      train_batch_size=8, eval_batch_size=8,
+      embedding_config_spec=make_spec())
+  estimator.train(input_fn, max_steps=4)
+  print(json.dumps({'loss': float(estimator.evaluate(input_fn, steps=1)['loss'])}))
+
+
+if __name__ == '__main__':
+  tf.disable_v2_behavior()
+  main(sys.argv[1])

@@ -1,0 +1,71 @@
+"""Ids with weights, and FTRL whose accumulator starts at zero."""
+
+import json
+import sys
+
+import numpy as np
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+
+USE_TPU = True
+
+COLUMNS = [
+    tf.tpu.experimental.embedding_column(
+        tf.feature_column.weighted_categorical_column(
+            tf.feature_column.categorical_column_with_identity('word', 9), 'weight'),
+        dimension=4, combiner='sqrtn'),
+]
+
+
+def make_spec():
+  """Returns what the program says of its embeddings."""
+  return tf2.compat.v1.estimator.tpu.experimental.EmbeddingConfigSpec(
+      feature_columns=COLUMNS,
+      optimization_parameters=tf2.compat.v1.tpu.experimental.FtrlParameters(
+          0.1, initial_accumulator_value=0.))
+
+
+def make_batch(size):
+  """Returns features and labels that are the same every time."""
+  words = tf.sparse.from_dense(np.arange(2 * size).reshape([size, 2]) % 9)
+  weights = tf.SparseTensor(
+      words.indices, 0.5 + tf.cast(words.values, tf.float32), words.dense_shape)
+  return {'word': words, 'weight': weights}, tf.cast(tf.range(size) % 3, tf.float32)
+
+
+def input_fn(params):
+  return tf.data.Dataset.from_tensors(make_batch(params['batch_size'])).repeat()
+
+
+def model_fn(features, labels, mode, params):
+  del params
+  # One number per sample; nothing here is random but the tables.
+  net = tf.keras.layers.DenseFeatures(COLUMNS)(features)
+  prediction = tf.reduce_sum(net, 1)
+  loss = tf.losses.mean_squared_error(labels, prediction)
+  if mode == tf2.compat.v1.estimator.ModeKeys.EVAL:
+    return tf2.compat.v1.estimator.tpu.TPUEstimatorSpec(mode, loss=loss)
+  optimizer = tf.train.GradientDescentOptimizer(0.1)
+  if USE_TPU:
+    optimizer = tf.tpu.CrossShardOptimizer(optimizer)
+  return tf2.compat.v1.estimator.tpu.TPUEstimatorSpec(
+      mode, loss=loss,
+      train_op=optimizer.minimize(loss, tf.train.get_or_create_global_step()))
+
+
+def main(model_dir):
+  estimator = tf2.compat.v1.estimator.tpu.TPUEstimator(
+      model_fn,
+      use_tpu=USE_TPU,
+      config=tf2.compat.v1.estimator.tpu.RunConfig(
+          model_dir=model_dir, tf_random_seed=1,
+          tpu_config=tf2.compat.v1.estimator.tpu.TPUConfig(iterations_per_loop=2, num_shards=2)),
+      train_batch_size=8, eval_batch_size=8,
+      embedding_config_spec=make_spec())
+  estimator.train(input_fn, max_steps=4)
+  print(json.dumps({'loss': float(estimator.evaluate(input_fn, steps=1)['loss'])}))
+
+
+if __name__ == '__main__':
+  tf.disable_v2_behavior()
+  main(sys.argv[1])

@@ -1,0 +1,88 @@
+"""Records what audit, to_tf2 and migrate say of the programs in compat_tests/column_models.
+
+    python -m compat_tests.goldens.record_column_models
+
+What changes in these files is what users will see: read the diff.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+from estimator_bridge import audit, install, migration, rewriting
+from estimator_bridge.cli import checkpoint_arguments
+
+PROGRAMS = pathlib.Path(__file__).parent.parent / "column_models"
+GOLDENS = pathlib.Path(__file__).parent / "column_models"
+NAMES = tuple(sorted(path.stem for path in PROGRAMS.glob("[a-z]*.py")))
+
+
+def spec_of(name: str) -> Any:
+    """Returns the spec that a program makes."""
+    try:
+        return checkpoint_arguments.load(f"{PROGRAMS / name}.py:make_spec")
+    finally:
+        install.uninstall()
+
+
+def audited(name: str) -> str:
+    """Returns what is found in the source, and in the spec."""
+    of_script = audit.audit_script(str(PROGRAMS / f"{name}.py"))
+    of_script = dataclasses.replace(of_script, subject=f"{name}.py")
+    of_spec = audit.audit_spec(spec_of(name), f"{name}.py:make_spec", hosts=(1, 2))
+    return _text([*of_script.lines(), "", *of_spec.lines()])
+
+
+def in_tf2(name: str) -> str:
+    """Returns the objects of TensorFlow 2, and what was changed."""
+    tf2 = migration.to_tf2(spec_of(name))
+    return _text([*_described(tf2), "", *tf2.report.lines()]).replace(f"{PROGRAMS}/", "")
+
+
+def migrated(name: str) -> str:
+    """Returns the first form of a program, and the report."""
+    rewritten = rewriting.adopt((PROGRAMS / f"{name}.py").read_text(), f"{name}.py")
+    return _text([*map(str, rewritten.lines), "", rewritten.source.rstrip("\n")])
+
+
+KINDS = {"audit": audited, "tf2": in_tf2, "migrated": migrated}
+
+
+def path_of(name: str, kind: str) -> pathlib.Path:
+    """Returns the file that holds a golden."""
+    return GOLDENS / f"{name}.{kind}.txt"
+
+
+def _described(tf2: Any) -> Iterator[str]:
+    for key, feature in sorted(tf2.feature_config.items()):
+        table = feature.table
+        yield f"{key}: {table.name} [{table.vocabulary_size}, {table.dim}], {table.combiner}"
+        if feature.max_sequence_length:
+            yield f"  max_sequence_length={feature.max_sequence_length}"
+        kind = type(table.optimizer)
+        yield f"  {kind.__module__.split('.')[0]} {kind.__name__}"
+        for name, value in sorted(vars(table.optimizer).items()):
+            if value not in (None, False):
+                yield f"    {name}={'a function' if callable(value) else value}"
+        yield f"  {tf2.preprocessing.columns[key]}"
+    yield f"options: {tf2.options}, partition_strategy={tf2.engine_spec.partition_strategy!r}"
+    yield f"for stock's TPUEmbedding: {tf2.for_stock}"
+
+
+def _text(lines: list[str]) -> str:
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Writes all of them."""
+    GOLDENS.mkdir(exist_ok=True)
+    for name in NAMES:
+        for kind, make in KINDS.items():
+            path_of(name, kind).write_text(make(name), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Says what stock ignores or treats surprisingly in a program, and what its tables cost.
+
+A script is read, not run: the report names lines. With --run it runs as far as its first
+TPUEstimator (flags, data and files included, training not), which tells what is computed, and the
+rows and bytes of every table. A spec is imported, and of a model_dir the latest checkpoint is read.
+Several of them may be given at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from estimator_bridge.cli import checkpoint_arguments
+
+if TYPE_CHECKING:
+    from estimator_bridge.audit import Audit
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--spec", help=checkpoint_arguments.HELP)
+    parser.add_argument(
+        "--model_dir", metavar="DIR", help="a directory with checkpoints, or a checkpoint"
+    )
+    parser.add_argument(
+        "--run", action="store_true", help="run the script up to its first TPUEstimator"
+    )
+    parser.add_argument(
+        "--hosts",
+        type=_numbers,
+        default=(1, 8),
+        metavar="N,N",
+        help="numbers of hosts to say sizes for (1,8)",
+    )
+    parser.add_argument("script", nargs="?", help="the program")
+    parser.add_argument(
+        "arguments", nargs=argparse.REMAINDER, help="the program's own arguments, for --run"
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Prints what is found; returns 0, or 1 with the reason on stderr."""
+    return checkpoint_arguments.reported(lambda: _audit(options))
+
+
+def _audit(options: argparse.Namespace) -> None:
+    found = list(_audits(options))
+    if options.json:
+        print(json.dumps([audit.as_dict() for audit in found], indent=2))
+        return
+    print("\n\n".join("\n".join(audit.lines()) for audit in found))
+
+
+def _audits(options: argparse.Namespace) -> Iterator[Audit]:
+    from estimator_bridge import audit, errors
+
+    if not (options.script or options.spec or options.model_dir):
+        raise errors.InvalidInput("audit: give a script, --spec or --model_dir.")
+    if options.script and not os.path.isfile(options.script):
+        raise errors.InvalidInput(f"audit: there is no program {options.script!r}.")
+    if options.run and not options.script:
+        raise errors.InvalidInput("audit: --run needs a script.")
+    if options.script:
+        try:
+            yield audit.audit_script(options.script)
+        except SyntaxError as error:
+            raise errors.InvalidInput(f"{options.script} is no Python 3: {error}.") from error
+    if options.run:
+        yield audit.audit_run(options.script, options.arguments, options.hosts)
+    spec = checkpoint_arguments.load(options.spec) if options.spec else None
+    if spec is not None:
+        yield audit.audit_spec(spec, options.spec, options.hosts)
+    if options.model_dir:
+        yield audit.audit_model_dir(options.model_dir, spec, options.hosts)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    numbers = tuple(int(part) for part in text.split(","))
+    if min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"hosts must be positive, got {text}")
+    return numbers

@@ -1,0 +1,91 @@
+"""Rewrites a program so that it imports the bridge instead of stock's estimator.
+
+Imports, and names of stock that are written out, lead to the bridge; everything else stays as it
+is, comments and formatting too. The new program stands beside the old one, as NAME_bridge.py,
+unless told otherwise. The report says, by line, what was rewritten, and what is left to do by
+hand; that is also under a comment in the program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+import pathlib
+import sys
+
+from estimator_bridge.cli import checkpoint_arguments
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--output", "-o", metavar="FILE", help="write the new program there")
+    where.add_argument("--in_place", action="store_true", help="overwrite the program")
+    where.add_argument("--diff", action="store_true", help="print a diff and write nothing")
+    parser.add_argument("--force", action="store_true", help="overwrite FILE if there is one")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("script", help="the program")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Writes the new program and prints the report; returns 0, or 1 with the reason on stderr."""
+    return checkpoint_arguments.reported(lambda: _migrate(options))
+
+
+def _migrate(options: argparse.Namespace) -> None:
+    from estimator_bridge import errors
+
+    path = pathlib.Path(options.script)
+    if not path.is_file():
+        raise errors.InvalidInput(f"migrate: there is no program {options.script!r}.")
+    try:
+        from estimator_bridge import rewriting
+
+        adopt = rewriting.adopt
+    except ModuleNotFoundError as error:
+        raise errors.InvalidInput(
+            f"migrate: {error}. Install the extra: pip install 'estimator-bridge[migrate]'."
+        ) from error
+    # Bytes, since line ends are to stay what they are.
+    source = path.read_bytes().decode("utf-8")
+    rewritten = adopt(source, options.script)
+    if options.diff:
+        sys.stdout.writelines(
+            difflib.unified_diff(
+                source.splitlines(keepends=True),
+                rewritten.source.splitlines(keepends=True),
+                options.script,
+                f"{options.script}, rewritten",
+            )
+        )
+    else:
+        _write(_target(options, path), rewritten.source, options)
+    told = sys.stderr if options.diff else sys.stdout
+    if options.json:
+        print(json.dumps(rewritten.as_dict(), indent=2), file=told)
+        return
+    for line in rewritten.lines:
+        print(line, file=told)
+
+
+def _target(options: argparse.Namespace, path: pathlib.Path) -> pathlib.Path:
+    if options.in_place:
+        return path
+    if options.output:
+        return pathlib.Path(options.output)
+    return path.with_name(f"{path.stem}_bridge{path.suffix}")
+
+
+def _write(target: pathlib.Path, source: str, options: argparse.Namespace) -> None:
+    from estimator_bridge import errors
+
+    if target.exists() and not (options.force or options.in_place):
+        raise errors.InvalidInput(f"migrate: {target} exists. Give another --output, or --force.")
+    # First beside it: what is overwritten is whole at any time.
+    beside = target.with_name(f".{target.name}.new")
+    beside.write_bytes(source.encode("utf-8"))
+    os.replace(beside, target)
+    print(f"{target} is written.", file=sys.stderr)

@@ -1,0 +1,99 @@
+"""Reads the input side of feature columns, TensorFlow's of any version, as `preprocessing`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from estimator_bridge import errors
+from estimator_bridge.legacy.checks import class_names
+from estimator_bridge.translation.legacy_spec import LegacySpec
+from tf2_engine import preprocessing
+
+
+def read_input(column: Any) -> preprocessing.Column:
+    """Returns what makes the ids that a categorical or bucketized column makes.
+
+    Raises:
+        Untranslatable: the column is of an unknown kind.
+    """
+    for name in class_names(column):
+        if name.removeprefix("_") in _READERS:
+            return _READERS[name.removeprefix("_")](column)
+    raise errors.Untranslatable(
+        f"{column!r} is a {type(column).__name__}, whose ids cannot be made without it; known: "
+        f"{', '.join(sorted(_READERS))}. Make them in the input function."
+    )
+
+
+def inputs_of_columns(columns: Any) -> dict[str, preprocessing.Column]:
+    """Returns what makes the ids of each feature of TPU embedding columns."""
+    return {
+        column.get_feature_key_name(): read_input(column.categorical_column) for column in columns
+    }
+
+
+def inputs_of_dicts(legacy: LegacySpec) -> dict[str, preprocessing.Column]:
+    """Returns what makes the ids of each feature of config dicts: they are ids already."""
+    made = {}
+    for feature in legacy.features:
+        rows = legacy.table(feature.table).vocabulary_size
+        column: preprocessing.Column = preprocessing.Identity(feature.key, rows)
+        if feature.weight_key is not None:
+            column = preprocessing.Weighted(column, feature.weight_key)
+        if feature.max_sequence_length:
+            column = preprocessing.Sequence(column)
+        made[feature.key] = column
+    return made
+
+
+def _identity(column: Any) -> preprocessing.Column:
+    number = getattr(column, "number_buckets", None) or column.num_buckets
+    return preprocessing.Identity(column.key, number, column.default_value)
+
+
+def _bucketized(column: Any) -> preprocessing.Column:
+    source = column.source_column
+    return preprocessing.Bucketized(source.key, tuple(column.boundaries), source.normalizer_fn)
+
+
+def _crossed(column: Any) -> preprocessing.Column:
+    keys = tuple(key if isinstance(key, str) else read_input(key) for key in column.keys)
+    return preprocessing.Crossed(keys, column.hash_bucket_size, column.hash_key)
+
+
+def _vocabulary_file(column: Any) -> preprocessing.Column:
+    return preprocessing.VocabularyFile(
+        column.key,
+        column.vocabulary_file,
+        column.vocabulary_size,
+        column.num_oov_buckets,
+        column.default_value,
+        column.dtype,
+        # Columns of the first version know text alone.
+        getattr(column, "file_format", None),
+    )
+
+
+_READERS: Mapping[str, Callable[[Any], preprocessing.Column]] = {
+    "IdentityCategoricalColumn": _identity,
+    "HashedCategoricalColumn": lambda column: preprocessing.Hashed(
+        column.key, column.hash_bucket_size, column.dtype
+    ),
+    "VocabularyListCategoricalColumn": lambda column: preprocessing.VocabularyList(
+        column.key,
+        tuple(column.vocabulary_list),
+        column.num_oov_buckets,
+        column.default_value,
+    ),
+    "VocabularyFileCategoricalColumn": _vocabulary_file,
+    "BucketizedColumn": _bucketized,
+    "CrossedColumn": _crossed,
+    "WeightedCategoricalColumn": lambda column: preprocessing.Weighted(
+        read_input(column.categorical_column), column.weight_feature_key
+    ),
+    "SequenceCategoricalColumn": lambda column: preprocessing.Sequence(
+        read_input(column.categorical_column)
+    ),
+}
+"""By the name of a column's class, without the underscore that the first version has."""

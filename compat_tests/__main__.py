@@ -111,7 +111,9 @@ def main() -> int:
         parser.error("--subject stock runs on a software TPU, which cannot be beside another one")
     tpu = "the machine's own" if tpus.is_own() else "in software"
     results = Results(options.driver)
-    tier = "not soak" if options.full else "not full and not soak"
+    # Stock has one driver, and is through in a minute.
+    thorough = options.full or options.subject == "stock"
+    tier = "not soak" if thorough else "not full and not soak"
     paths = [str(HERE / name) for name in files(options.subject)]
     status = pytest.main(["-q", "-m", tier, "-p", "no:cacheprovider", *paths], plugins=[results])
     answers = {}

@@ -214,13 +214,13 @@ class Engine:
     def train(self, features: Sequence[Any], weights: Any, gradients: Sequence[Any]) -> list[Any]:
         """Runs one step of training; returns the activations."""
         if len(self._parts) == 1:
-            return self._parts[0](features, weights, gradients)[0]
+            return self._parts[0](features, weights, gradients)[0][: len(features)]
         self._parts[0](features, weights)
-        return self._parts[1](gradients)[0]
+        return self._parts[1](gradients)[0][: len(features)]
 
     def look_up(self, features: Sequence[Any], weights: Any = None) -> list[Any]:
         """Looks one batch up without training; returns the activations."""
-        return self._infer(features, weights)[0]
+        return self._infer(features, weights)[0][: len(features)]
 
     def retrieve(self) -> None:
         """Brings the variables up to date."""
@@ -302,8 +302,7 @@ class Engine:
     def _by_core(self, nest: Any) -> list[Any]:
         assert self._tpu is not None
         flat = [self._tpu.experimental_local_results(leaf) for leaf in tf.nest.flatten(nest)]
-        cores = [tf.nest.pack_sequence_as(nest, of_core) for of_core in zip(*flat, strict=True)]
-        return cores[: len(cores) - self._spare]
+        return [tf.nest.pack_sequence_as(nest, of_core) for of_core in zip(*flat, strict=True)]
 
 
 def _check_can_be_spared(spec: tf2_engine.EngineSpec, cores: int, spare: int) -> None:

@@ -59,8 +59,8 @@ DIFFERENCES = (
         Difference(
             {"property": "inputs", "mode": mode, "input": name},
             "ValueError: Inconsistent shape",
-            "of a sequence with several ids at a position stock takes the length from the batch, not "
-            "from max_sequence_length, so that it cannot cut it",
+            "where a position has several ids, stock takes the length from the batch instead of "
+            "max_sequence_length, so that it cannot cut the sequence",
         )
         for mode in ("eager", "function")
         for name in ("sequence of several", "sequence of several, weights")

@@ -35,13 +35,12 @@ def of_stock(combinations: Any) -> list[Any]:
 
 def a_sample(combinations: list[Any]) -> list[Any]:
     """Returns the quick tier's: of the first in functions one per optimizer; of others, one."""
-    found = {
-        one.kind
-        if one.mode == "function" and one.kind in OF_TPU_EMBEDDING
-        else (one.mode, "any"): one
-        for one in reversed(combinations)
-        if one.mode == "function" or one.optimizer in OF_TPU_EMBEDDING
-    }
+    found = {}
+    for one in reversed(combinations):
+        if one.mode == "function" and one.kind in OF_TPU_EMBEDDING:
+            found[one.kind] = one
+        elif one.mode == "function" or one.optimizer in OF_TPU_EMBEDDING:
+            found[one.mode] = one
     return list(found.values())
 
 

@@ -15,6 +15,11 @@ def is_own() -> bool:
     return not soft_tpu.is_loaded() and bool(soft_tpu.ops_with_kernels())
 
 
+def num_cores(wanted: int) -> int:
+    """Returns how many cores a test can have that would like so many, and takes any number."""
+    return strategy(1).num_replicas_in_sync if is_own() else wanted
+
+
 def strategy(num_cores: int) -> Any:
     """Returns a TPUStrategy over an empty TPU.
 
@@ -24,10 +29,28 @@ def strategy(num_cores: int) -> Any:
     """
     if not is_own():
         return soft_tpu.SoftTPUStrategy(num_cores)
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
+    local = resolver()
     # Also forgets what an engine before has configured.
-    tf.tpu.experimental.initialize_tpu_system(resolver)
-    found = tf.distribute.TPUStrategy(resolver)
+    initialize(local)
+    found = strategy_over(local)
     if found.num_replicas_in_sync < num_cores:
         pytest.skip(f"needs {num_cores} cores, the TPU has {found.num_replicas_in_sync}")
     return found
+
+
+# What asks the machine's own TPU, each by itself, so that a stand-in can take its place.
+
+
+def resolver() -> Any:
+    """Returns what finds the TPU of this machine."""
+    return tf.distribute.cluster_resolver.TPUClusterResolver("local")
+
+
+def initialize(found: Any) -> None:
+    """Makes its TPU ready."""
+    tf.tpu.experimental.initialize_tpu_system(found)
+
+
+def strategy_over(found: Any) -> Any:
+    """Returns a TPUStrategy over all its cores."""
+    return tf.distribute.TPUStrategy(found)

@@ -16,20 +16,6 @@ STOCK_RUN, STOCK_GRAPH, REFERENCE = "stock run", "stock graph", "reference only"
 OF_TPU_EMBEDDING = ("SGD", "Adagrad", "AdagradMomentum", "Adam", "FTRL")
 """The optimizers of tf.tpu.experimental.embedding, in both versions of TensorFlow."""
 
-OF_ESTIMATOR = (
-    "Adagrad",
-    "AdagradMomentum",
-    "Adam",
-    "FTRL",
-    "FrequencyEstimator",
-    "Momentum",
-    "ProximalAdagrad",
-    "ProximalYogi",
-    "RMSProp",
-    "SGD",
-)
-"""The optimizers that stock's TPUEstimator can express, on TensorFlow 2.15."""
-
 
 class Oracle(NamedTuple):
     """What the tests of a file are held to.

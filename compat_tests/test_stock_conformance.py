@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -20,7 +21,7 @@ from compat_tests.conftest import Engine, Runner
 from compat_tests.known_differences import DIFFERENCES, judged
 from compat_tests.oracles import OF_TPU_EMBEDDING
 from compat_tests.stock_engine import StockEngine
-from tf2_engine import OPTIMIZERS, SGD, EngineSpec, FeatureSpec, TableSpec, soft_tpu
+from tf2_engine import OPTIMIZERS, SGD, Adagrad, EngineSpec, FeatureSpec, TableSpec, soft_tpu
 
 
 def levels(property: str, **own: Any) -> dict[str, Any]:
@@ -109,6 +110,41 @@ def test_stock_pipelines_as_the_engine(cores: int, record_property: Any) -> None
     """With pipelining its lookups see the updates up to the last but one."""
     with judged(levels("pipelining", mode="function", cores=cores), record_property):
         pipelining.check_on_tpu(cores, "stock")
+
+
+COLLISIONS = {
+    # One update of 1 + 2, or of 1 + 2 + 3 + 4: 3 / sqrt(9.1), 10 / sqrt(100.1).
+    ("accumulated", 2): (0.9944903, 0.9944903),
+    ("accumulated", 4): (0.9995004, 0.9995004),
+    # Core 0 owns row 0: 1 / sqrt(1.1) + 2 / sqrt(5.1) and so on. Core 1 owns row 1, whose 2 comes
+    # first: 2 / sqrt(4.1) + 1 / sqrt(5.1) and so on.
+    ("per core", 2): (1.8390775, 1.4305370),
+    ("per core", 4): (3.3670965, 2.9585560),
+}
+"""What rows 0 and 1 lose in one step of Adagrad at rate 1, from accumulators of 0.1, if core number
+n sends the gradient n + 1 for both: worked by hand."""
+
+
+@pytest.mark.parametrize("driver", ["tpu", "stock"])
+@pytest.mark.parametrize("accumulation, cores", COLLISIONS)
+def test_ids_that_collide_follow_the_numbers_worked_by_hand(
+    accumulation: str, cores: int, driver: str
+) -> None:
+    """On two and four cores accumulation is one update, and without it the owner comes first."""
+    optimizer = Adagrad(1.0, initial_accumulator_value=0.1, **cases.ACCUMULATION[accumulation])
+    table = TableSpec("table", 8, 1, "sum", optimizer, tf.zeros_initializer())
+    spec = EngineSpec((table,), (FeatureSpec("ids", "table"),))
+    engine = Engine(Runner("function"), spec, driver=driver, num_cores=cores)
+    engine.build_for([(2,)])
+    ids = [{"ids": tf.constant([0, 1], tf.int64)} for _ in range(cores)]
+
+    engine.train(ids, None, [{"ids": tf.fill([2, 1], core + 1.0)} for core in range(cores)])
+
+    found = engine.read()["table"]["parameters"][:, 0]
+    # The numbers have eight digits; each of up to four updates rounds thrice.
+    expected = [-number for number in COLLISIONS[accumulation, cores]]
+    np.testing.assert_allclose(found[:2], expected, rtol=12 * 2.0**-24)
+    assert not found[2:].any()
 
 
 def as_it_comes(kind: str) -> None:

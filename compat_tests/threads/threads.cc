@@ -200,7 +200,7 @@ void Train(bool pipelined) {
   OnThreads(kThreads + 1, [&](int core) {
     if (core == kThreads) {  // asks
       while (running > 0) {
-        (void)tpu.parking.num_waiting();
+        Check(tpu.parking.num_waiting() <= kThreads, "more ops wait than there are");
         std::this_thread::yield();
       }
       return;

@@ -23,7 +23,7 @@ QUICK := not full and not soak
 
 .PHONY: help
 help:  ## this list (the default)
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "Settings: TF=215|221 (demo, test-one), ARGS='...', PYTHON=python3.10, ENVS=$(ENVS)."
 
 # --- Environments -------------------------------------------------------------------------
@@ -104,7 +104,7 @@ full-%: $(ENVS)/tf%/.ready
 
 soak-%: $(ENVS)/tf%/.ready
 	$(ENVS)/tf$*/bin/python -m pytest -m soak compat_tests
-	$(MAKE) --no-print-directory sanitize TF=$*
+	$(MAKE) --no-print-directory sanitize sanitize-threads TF=$*
 
 # The native code under AddressSanitizer, and what of UndefinedBehaviorSanitizer lets TensorFlow 2.21's
 # headers compile. TensorFlow itself is not built with them: leaks, and what it does by itself, are
@@ -120,6 +120,20 @@ sanitize: $(ENVS)/tf$(TF)/.ready  ## the tests of the native code under sanitize
 	$(ENVS)/tf$(TF)/bin/python -m pytest -q -m '$(QUICK)' compat_tests/test_native_steps.py \
 	    compat_tests/test_native_bad_input.py compat_tests/test_software_tpu_bad_input.py \
 	    -k 'not never_copies' $(ARGS)  # which limits the memory that sanitizers need
+
+# The parts that threads share, by themselves: TensorFlow's threads hand kernels over in ways that
+# ThreadSanitizer does not see, so that in a whole process it takes everything for a race.
+THREADS := compat_tests/threads
+
+.PHONY: sanitize-threads
+sanitize-threads: CXX ?= g++
+sanitize-threads: $(ENVS)/tf$(TF)/.ready  ## the native code's threads under ThreadSanitizer (part of soak)
+	mkdir -p build
+	$(CXX) -g -O1 -w -fsanitize=thread -I$(THREADS) -Itf2_engine/native $(THREADS)/threads.cc \
+	    $$($(ENVS)/tf$(TF)/bin/python -c "import tensorflow as tf; s = tf.sysconfig; \
+	        print(*s.get_compile_flags(), *s.get_link_flags(), '-Wl,-rpath,' + s.get_lib())" 2>/dev/null) \
+	    -pthread -o build/threads-tf$(TF)
+	TSAN_OPTIONS=exitcode=66 build/threads-tf$(TF)
 
 .PHONY: test-one
 test-one: $(ENVS)/tf$(TF)/.ready  ## some tests on one version: make test-one TF=215 ARGS='-k adagrad'

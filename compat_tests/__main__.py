@@ -1,9 +1,13 @@
-"""The conformance suite as a command, for the installed TensorFlow; "tpu" is a software TPU.
+"""The conformance suite as a command, for the installed TensorFlow.
 
     python -m compat_tests [--driver host|native|tpu] [--report out.json] [--full]
+    python -m compat_tests --subject stock [--report out.json] [--full]
 
-Prints which properties hold for which optimizer on which driver, and what is known of the points
-that no public document settles. The exit status is 0 if every property holds.
+Prints which properties hold for which optimizer on which driver, what each is held to, and what is
+known of the points that no public document settles. The driver "tpu" takes the TPU of the machine,
+or one in software where there is none. With `--subject stock` it is stock's own TPUEmbedding that
+is held to them, on a software TPU; what it is known to fail is listed with the reasons. The exit
+status is 0 if every property holds, but for what is listed.
 """
 
 from __future__ import annotations
@@ -19,18 +23,15 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from compat_tests import probes
+from compat_tests import known_differences, oracles, probes, tpus
 from compat_tests.cases.optimizers import DRIVERS
 
 HERE = pathlib.Path(__file__).parent
-ORACLES = {
-    "test_conformance.py": "reference",
-    "test_lookup.py": "reference",
-    "test_optimizers.py": "reference",
-    "test_pipelining.py": "reference",
-    "test_tpu_driver.py": "stock graph",
-}
-"""The files of the suite, and what each is held to."""
+OUTCOMES = ("passed", "failed", "skipped", "listed")
+"""The last is a known difference of stock, which failed as it should."""
+OF_STOCK = "test_stock_conformance.py"
+NEEDS_SOFTWARE = (OF_STOCK, "test_software_tpu_estimator.py")
+"""Files that run stock on a software TPU, and cannot beside another one."""
 
 
 class Results:
@@ -54,44 +55,83 @@ class Results:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Notes an outcome; a test that fails before or after it runs has failed."""
-        if report.when == "call" or report.failed:
-            self.found.append({**self._parameters[report.nodeid], "outcome": report.outcome})
+        if report.when == "call" or report.failed or report.skipped:
+            reason = str(report.longrepr[-1]) if report.skipped else None
+            of_test = self._parameters[report.nodeid]
+            outcome = dict(report.user_properties).get("outcome", report.outcome)
+            self.found.append({**of_test, "outcome": outcome, "reason": reason})
 
 
 def _described(item: Any) -> dict[str, Any]:
     parameters = getattr(item, "callspec", None)
     given = parameters.params if parameters else {}
-    one = given["group"][given["place"]] if "group" in given else None
-    of_file = "tpu" if item.path.name == "test_tpu_driver.py" else "host"
+    one = given["group"][given["place"]] if "group" in given else given.get("one")
+    file, test = item.path.name, item.originalname
+    of_file = {"test_tpu_driver.py": "tpu", OF_STOCK: "stock"}.get(file, "host")
+    if test == "test_a_tpu_pipelines_alike":
+        of_file = "tpu"
+    optimizer = getattr(one, "kind", given.get("kind") if file == OF_STOCK else None)
     return {
         "test": item.nodeid,
         "property": " ".join((item.function.__doc__ or item.name).split()),
-        "oracle": ORACLES[item.path.name],
-        "driver": getattr(one, "driver", of_file),
-        "optimizer": getattr(one, "kind", None),
+        "oracle": oracles.oracle_of(file, test, optimizer),
+        "driver": getattr(one, "driver", given.get("driver", of_file)),
+        "optimizer": optimizer,
     }
+
+
+def files(subject: str) -> list[str]:
+    """Returns the files of the suite that a subject is held to."""
+    if subject == "stock":
+        return [OF_STOCK]
+    left_out = NEEDS_SOFTWARE if tpus.is_own() else (OF_STOCK,)
+    return [name for name in oracles.FILES if name not in left_out]
 
 
 def main() -> int:
     """Runs what the arguments say; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m compat_tests", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m compat_tests",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--driver", choices=DRIVERS, help="run the tests of this driver alone")
+    parser.add_argument(
+        "--subject",
+        choices=("engine", "stock"),
+        default="engine",
+        help="whose TPUEmbedding is held to the properties; stock's has one driver",
+    )
     parser.add_argument("--report", metavar="FILE", help="write everything as JSON")
     parser.add_argument("--full", action="store_true", help="the thorough tests too: much longer")
     options = parser.parse_args()
+    if options.subject == "stock" and options.driver:
+        parser.error("--subject stock has a driver of its own; leave --driver out")
+    if options.subject == "stock" and tpus.is_own():
+        parser.error("--subject stock runs on a software TPU, which cannot be beside another one")
+    tpu = "the machine's own" if tpus.is_own() else "in software"
     results = Results(options.driver)
-    tier = "not soak" if options.full else "not full and not soak"
-    files = [str(HERE / name) for name in ORACLES]
-    status = pytest.main(["-q", "-m", tier, "-p", "no:cacheprovider", *files], plugins=[results])
-    answers = {
-        driver: probes.ask_all(driver) for driver in DRIVERS if options.driver in (None, driver)
-    }
-    show(results.found, answers)
+    # Stock has one driver, and is through in a minute.
+    thorough = options.full or options.subject == "stock"
+    tier = "not soak" if thorough else "not full and not soak"
+    paths = [str(HERE / name) for name in files(options.subject)]
+    status = pytest.main(["-q", "-m", tier, "-p", "no:cacheprovider", *paths], plugins=[results])
+    answers = {}
+    if options.subject == "engine":
+        asked = [driver for driver in DRIVERS if options.driver in (None, driver)]
+        answers = {driver: probes.ask_all(driver) for driver in asked}
+    table = matrix(results.found)
+    differences = known() if options.subject == "stock" else []
+    show(table, answers, differences, tpu)
     if options.report:
         report = {
             "tensorflow": tf.version.VERSION,
             "python": platform.python_version(),
+            "subject": options.subject,
+            "tpu": tpu,
             "devices": [device.name for device in tf.config.list_logical_devices()],
+            "matrix": table,
+            "known_differences": differences,
             "tests": results.found,
             "probes": answers,
         }
@@ -99,22 +139,53 @@ def main() -> int:
     return int(status)
 
 
-def show(found: list[dict[str, Any]], answers: dict[str, list[dict[str, Any]]]) -> None:
-    """Prints properties by driver and optimizer, and the answers to what is not known."""
+def matrix(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns how often each property held, by driver, optimizer and oracle."""
     rows = collections.defaultdict(collections.Counter)  # type: ignore[var-annotated]
     for one in found:
-        key = (one["property"], one["oracle"], one["driver"], one["optimizer"] or "")
+        key = one["driver"], one["optimizer"] or "", one["oracle"], one["property"]
         rows[key][one["outcome"]] += 1
-    print(f"\nTensorFlow {tf.version.VERSION}")
-    print(f"{'driver':8s}{'optimizer':20s}{'passed':>8s}{'failed':>8s}  oracle, property")
-    for (text, oracle, driver, optimizer), counts in sorted(
-        rows.items(), key=lambda row: row[0][2:]
-    ):
+    return [
+        {
+            **dict(zip(("driver", "optimizer", "oracle", "property"), key, strict=True)),
+            **{outcome: counts[outcome] for outcome in OUTCOMES},
+        }
+        for key, counts in sorted(rows.items())
+    ]
+
+
+def known() -> list[dict[str, Any]]:
+    """Returns what stock is known to fail with what is installed; each case of it was tried."""
+    return [
+        {"where": dict(line.where), "says": line.says, "why": line.why}
+        for line in known_differences.DIFFERENCES
+        if line.here
+    ]
+
+
+def show(
+    table: list[dict[str, Any]],
+    answers: dict[str, list[dict[str, Any]]],
+    differences: list[dict[str, Any]],
+    tpu: str,
+) -> None:
+    """Prints properties by driver and optimizer, and the answers to what is not known."""
+    print(f"\nTensorFlow {tf.version.VERSION}; TPU: {tpu}")
+    counts = "".join(f"{outcome:>8s}" for outcome in OUTCOMES)
+    print(f"{'driver':8s}{'optimizer':20s}{counts}  {'oracle':16s}property")
+    for row in table:
+        counts = "".join(f"{row[outcome]:8d}" for outcome in OUTCOMES)
         print(
-            f"{driver:8s}{optimizer:20s}{counts['passed']:8d}{counts['failed']:8d}  "
-            f"{oracle}: {text[:90]}"
+            f"{row['driver']:8s}{row['optimizer']:20s}{counts}  {row['oracle']:16s}"
+            f"{row['property'][:90]}"
         )
-    print("\nWhat no public document says:")
+    if differences:
+        print("\nListed, as known to fail in these words:")
+    for one in differences:
+        where = ", ".join(f"{factor} {level}" for factor, level in one["where"].items())
+        print(f"{where}: {one['says']}\n    {one['why']}")
+    if answers:
+        print("\nWhat no public document says:")
     for driver, of_driver in answers.items():
         for one in of_driver:
             print(f"{driver}: {one['question']}\n    chosen: {one['chosen']}\n    {one['answer']}")

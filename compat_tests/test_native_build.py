@@ -10,6 +10,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_a_library_is_compiled_once(log: pathlib.Path, sources: pathlib.Path) ->
 def test_a_change_makes_another_library(
     log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another header, compiler or flag leads to another file."""
+    """Another header, compiler, flag, processor or TensorFlow leads to another file."""
     paths = {build.library_path("tiny.cc")}
     (sources / "tiny.h").write_text("constexpr int kTiny = 2;\n")
     paths.add(build.library_path("tiny.cc"))
@@ -84,8 +85,12 @@ def test_a_change_makes_another_library(
     other = script(log.parent / "other", f"#!{shutil.which('sh')}\necho another compiler\n")
     monkeypatch.setenv("CXX", str(other))
     paths.add(build.library_path("tiny.cc"))
+    monkeypatch.setattr(build, "_processor", lambda: "another processor")
+    paths.add(build.library_path("tiny.cc"))
+    monkeypatch.setattr(build.tf.version, "VERSION", "9.9.9")
+    paths.add(build.library_path("tiny.cc"))
 
-    assert len(paths) == 4
+    assert len(paths) == 6
 
 
 TWO = """
@@ -124,6 +129,34 @@ def test_processes_that_start_together_compile_once(
     assert found[0] == found[1]
     assert pathlib.Path(found[0]).exists()
     assert log.read_text().split() == ["compiled"]
+
+
+@pytest.mark.full
+def test_a_process_that_is_killed_keeps_nobody_waiting(
+    log: pathlib.Path, sources: pathlib.Path
+) -> None:
+    """Killed while it compiles, it leaves the lock open and no half of a library."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", TWO, str(sources)],
+        cwd=HERE,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    deadline = time.monotonic() + 120
+    while not log.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    path = build.library_path("tiny.cc")
+    assert not path.exists()
+
+    assert build.library("tiny.cc") == path
+    assert path.stat().st_size > 0
 
 
 def test_what_does_not_compile_is_said(log: pathlib.Path, sources: pathlib.Path) -> None:
@@ -204,6 +237,16 @@ def test_without_native_ops_one_line_says_so(changes: dict[str, str], reason: st
     assert len(results) == 2
     assert all("TensorFlow's ops" in line for line in results)
     assert all(abs(float(line.split()[-1]) - 0.50614) < 1e-4 for line in results)
+
+
+def test_a_software_tpu_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to fall back to, and the message says what is missing."""
+    monkeypatch.setattr(soft_tpu, "_library", None)
+    monkeypatch.setattr(soft_tpu, "ops_with_kernels", list)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    message = "A software TPU cannot be made: there is no C\\+\\+ compiler 'no-such-compiler'"
+    with pytest.raises(build.CannotBuild, match=message):
+        soft_tpu.start()
 
 
 def test_the_setting_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:

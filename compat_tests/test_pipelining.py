@@ -141,6 +141,28 @@ def test_activations_are_one_step_old(mode: str, cores: int) -> None:
         assert_same_rows(engine, expected, f"{mode}, {cores} cores, retrieved")
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_tpu_pipelines_alike(cores: int) -> None:
+    """On a TPU activations are one step old too, and `retrieve` applies what is left."""
+    check_on_tpu(cores, "tpu")
+
+
+def check_on_tpu(cores: int, driver: str) -> None:
+    """Runs the steps without looking at the tables in between, which would end the overlap."""
+    engine, expected = Engine(Runner("function"), spec(), driver=driver, num_cores=cores), Simple()
+    engine.build_for([(BATCH,)] * 3)
+
+    for step in range(STEPS):
+        activations = train(engine, step, cores)
+        where = f"{driver}, {cores} cores, step {step}"
+        assert_same_activations(activations, expected.look_up(batch_of(step, cores)), where)
+        expected.flush()
+        expected.send(batch_of(step, cores), gradients_of(step, cores))
+
+    expected.flush()
+    assert_same_rows(engine, expected, f"{driver}, {cores} cores, retrieved")
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_without_pipelining_a_lookup_sees_everything(mode: str) -> None:
     """Without it the same steps see every update before them, and nothing is left to retrieve."""

@@ -181,6 +181,7 @@ ROWS, DIM = 9, 2
 TABLE = np.random.default_rng(0).normal(size=(ROWS, DIM)).astype(np.float32)
 BATCH, LENGTH = 4, 3
 COORDINATES = [[0, 0], [0, 2], [0, 3], [2, 0], [2, 1], [3, 1], [3, 1]]
+BACKWARDS = [[0, 3], [0, 2], [0, 0], [2, 1], [2, 0], [3, 1], [3, 1]]
 VALUES = [1, 1, 5, 0, 8, 3, 3]
 WEIGHTS = [0.5, 2.0, -1.0, 0.0, 0.0, 1.5, 0.25]
 SPLITS = [0, 3, 3, 5, 7]
@@ -197,10 +198,10 @@ KINDS: dict[str, tuple[Any, list[int], list[Occurrence]]] = {
         [BATCH],
         reference_inputs.sparse(COORDINATES, VALUES),
     ),
-    "unsorted": (
-        soft.sparse(COORDINATES[::-1], VALUES),
+    "unsorted in cells": (
+        soft.sparse(BACKWARDS, VALUES),
         [BATCH],
-        reference_inputs.sparse(COORDINATES[::-1], VALUES),
+        reference_inputs.sparse(BACKWARDS, VALUES),
     ),
     "weighted": (
         soft.sparse(COORDINATES, VALUES, WEIGHTS),

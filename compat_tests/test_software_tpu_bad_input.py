@@ -166,19 +166,72 @@ def test_a_batch_that_does_not_fit_is_refused(name: str) -> None:
     still_works(one)
 
 
+UNSORTED: dict[str, tuple[Any, Any, str]] = {
+    "EnqueueTPUEmbeddingArbitraryTensorBatch": (
+        "sample_indices_or_row_splits",
+        [[0, 0], [2, 0], [1, 0]],
+        "id 2 is of sample 1 after one of sample 2",
+    ),
+    "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch": (
+        "sample_indices_or_row_splits",
+        [[1, 0], [0, 0], [2, 0]],
+        "id 1 is of sample 0 after one of sample 1",
+    ),
+    "EnqueueTPUEmbeddingSparseTensorBatch": (
+        "sample_indices",
+        [[0, 0], [2, 0], [0, 1]],
+        "id 2 is of sample 0 after one of sample 2",
+    ),
+    "EnqueueTPUEmbeddingSparseBatch": (
+        "sample_indices",
+        [2, 2, 1],
+        "id 2 is of sample 1 after one of sample 2",
+    ),
+}
+"""Ops that take indices: their argument, indices out of order, and what the message says."""
+
+
+@pytest.mark.parametrize("op", UNSORTED)
+def test_indices_that_are_not_sorted_are_refused(op: str) -> None:
+    """As a device has them, ids come in the order of their samples; the op and sample are named."""
+    argument, index, message = UNSORTED[op]
+    one = device()
+    arguments = {
+        argument: [np.array(index, np.int32)],
+        "embedding_indices": [np.array([0, 1, 2], np.int32)],
+        "aggregation_weights": [soft.NO_WEIGHTS],
+        "mode_override": "train",
+        "device_ordinal": 0,
+        "combiners": ["sum"],
+        **({"table_ids": [0]} if "SparseTensor" in op else {}),
+    }
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"title.*{message}.* {op} takes"):
+        getattr(tf.raw_ops, op)(**arguments)
+
+    # In a cell ids may be in any order.
+    getattr(tf.raw_ops, op)(**{**arguments, argument: [np.sort(np.array(index, np.int32), 0)]})
+    ((found,),) = one.step([[np.ones((BATCH, DIM))]])
+    assert found.shape == (BATCH, DIM)
+
+
+def test_positions_that_are_not_sorted_are_refused() -> None:
+    """In sequences ids come in the order of their positions too; those that are cut off as well."""
+    spec = EngineSpec(
+        (TableSpec("words", ROWS, DIM, "mean", Adagrad(0.5)),), (FeatureSpec("title", "words"),)
+    )
+    one = soft.Device(spec, [[BATCH, 2]])
+    for index, before in (([0, 0, 0], [0, 1, 0]), ([1, 1, 0], [1, 5, 0])):
+        message = f"id 1 is of sample {index[0]},{index[1]} after one of sample {before[0]},"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            one.enqueue(0, [soft.sparse([before, index], [1, 2])])
+    one.enqueue(0, [soft.sparse([[0, 5, 1], [1, 0, 1], [1, 0, 0]], [1, 2, 3])])
+    assert one.look_up()[0][0].shape == (BATCH, 2, DIM)
+
+
 def test_random_batches_are_errors_or_go_through() -> None:
     """Hundreds of batches of random shapes and numbers are refused or looked up."""
-    enqueue_random(600)
-
-
-@pytest.mark.soak
-def test_very_many_random_batches_are_errors_or_go_through() -> None:
-    """So are a million."""
-    enqueue_random(1_000_000)
-
-
-def enqueue_random(count: int) -> None:
-    """Enqueues batches, and trains on those that are taken."""
+    count = 600
     chance = np.random.default_rng(0)
     one = device()
     outcomes = {True: 0, False: 0}

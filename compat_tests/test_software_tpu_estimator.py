@@ -10,6 +10,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,11 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests import stock
-from compat_tests.programs import clicks, jobs
+from compat_tests.programs import clicks, dicts, jobs
 from compat_tests.references.tolerance import UNIT_ROUNDOFF
 from compat_tests.test_run import PROGRAM
 from estimator_bridge import software_tpu
+from tf2_engine.native import loading
 
 STEPS = 200
 
@@ -73,6 +75,7 @@ def make_stock(
 def compare(
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
     name: str,
     optimizer: Any,
     loop: int = STEPS,
@@ -80,31 +83,135 @@ def compare(
 ) -> None:
     """Trains on both sides from one checkpoint, and compares everything that they save.
 
+    The bridge trains on TensorFlow's ops and on fused ones.
+
     Args:
         loop: steps from one call of the hooks to the next.
     """
     loops = {"iterations_per_loop": loop}
     with software_tpu.stock_on_software_tpu():
         make_stock(tmp_path / "start", optimizer, spec_options).train(clicks.input_fn, max_steps=1)
-        for side in ("stock", "bridge"):
+        for side in ("stock", *PATHS):
             shutil.copytree(tmp_path / "start", tmp_path / side)
         oracle = make_stock(tmp_path / "stock", optimizer, spec_options, **loops)
         oracle.train(clicks.input_fn, steps=STEPS)
         expected = oracle.evaluate(clicks.short_input_fn, steps=5)
-    bridge = jobs.make(
-        str(tmp_path / "bridge"), optimizer, spec_options=spec_options, tpu_options=loops
-    )
-    bridge.train(clicks.input_fn, steps=STEPS)
-    found = bridge.evaluate(clicks.short_input_fn)
-
-    start, ours, theirs = (
+    start, theirs = (
         jobs.saved(make_stock(tmp_path / side, optimizer, spec_options))
-        for side in ("start", "bridge", "stock")
+        for side in ("start", "stock")
     )
     tables = [
         key for key in start if key == "items" or key.endswith("_embedding/embedding_weights")
     ]
     assert len(tables) == 3
+    for side, setting in PATHS.items():
+        monkeypatch.setenv(loading.SETTING, setting)
+        bridge = jobs.make(
+            str(tmp_path / side), optimizer, spec_options=spec_options, tpu_options=loops
+        )
+        bridge.train(clicks.input_fn, steps=STEPS)
+        found = bridge.evaluate(clicks.short_input_fn)
+        judge(capsys, f"{name}, {side}", start, theirs, jobs.saved(bridge), tables)
+        assert found["global_step"] == expected["global_step"] == STEPS + 1
+        assert found["accuracy"] == expected["accuracy"]
+        assert abs(found["loss"] - expected["loss"]) <= 2 * STEPS * UNIT_ROUNDOFF
+
+
+def make_stock_of_dicts(model_dir: pathlib.Path, optimizer: Any, options: dict[str, Any]) -> Any:
+    """Returns stock's TPUEstimator over the program with config dicts."""
+    return dicts.make(
+        str(model_dir),
+        use_tpu=True,
+        optimizer=optimizer,
+        namespace=stock.ESTIMATOR,
+        classes=stock.CLASSES,
+        tpu_options={"iterations_per_loop": STEPS},
+        **{"params": {}, **options},
+    )
+
+
+OF_DICTS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "SGD": (PARAMETERS.StochasticGradientDescentParameters(0.02), {}),
+    "AdagradMomentum": (PARAMETERS.AdagradMomentumParameters(0.02, momentum=0.5, epsilon=0.05), {}),
+    "ProximalYogi": (PARAMETERS.ProximalYogiParameters(0.02, epsilon=0.1), {}),
+    "a rate for each table": (
+        PARAMETERS.AdagradParameters(0.05),
+        {"tables": {"items": {"learning_rate": 0.01}, "words": {"learning_rate": 0.03}}},
+    ),
+    "a rate by a function": (
+        PARAMETERS.AdagradParameters(0.05),
+        {"tables": {"items": {"learning_rate_fn": lambda step: tf.constant(0.01)}}},
+    ),
+    "gradients multiplied": (
+        PARAMETERS.AdagradParameters(0.05),
+        {
+            "spec_options": {
+                "experimental_gradient_multiplier_fn": lambda step: tf.constant(0.5, tf.float32)
+            }
+        },
+    ),
+    "an optimizer for each table": (
+        PARAMETERS.AdagradParameters(0.05),
+        {
+            "tables": {
+                "items": {"optimization_parameters": PARAMETERS.FtrlParameters(0.05)},
+                "words": {"optimization_parameters": PARAMETERS.AdamParameters(0.005)},
+            }
+        },
+    ),
+}
+"""Config dicts express more than columns: optimizers, and settings by table."""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", OF_DICTS)
+def test_config_dicts_train_as_on_stock_on_a_tpu(
+    name: str,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So do the tables of config dicts, from one checkpoint, on TensorFlow's ops and on fused ones.
+
+    Rates and multipliers by a function are constant: stock reads the step without an order
+    between that and counting it, so that what it reads is a matter of chance on a CPU.
+    """
+    optimizer, options = OF_DICTS[name]
+    with software_tpu.stock_on_software_tpu():
+        make_stock_of_dicts(tmp_path / "start", optimizer, options).train(
+            dicts.input_fn, max_steps=1
+        )
+        for side in ("stock", *PATHS):
+            shutil.copytree(tmp_path / "start", tmp_path / side)
+        make_stock_of_dicts(tmp_path / "stock", optimizer, options).train(
+            dicts.input_fn, steps=STEPS
+        )
+    theirs, start = (
+        jobs.saved(make_stock_of_dicts(tmp_path / side, optimizer, options))
+        for side in ("stock", "start")
+    )
+    for side, setting in PATHS.items():
+        monkeypatch.setenv(loading.SETTING, setting)
+        bridge = dicts.make(str(tmp_path / side), use_tpu=True, optimizer=optimizer, **options)
+        bridge.train(dicts.input_fn, steps=STEPS)
+        judge(
+            capsys, f"config dicts, {name}, {side}", start, theirs, jobs.saved(bridge), dicts.ROWS
+        )
+
+
+PATHS = {"TensorFlow's ops": "0", "fused ops": "1"}
+"""What the bridge trains on, and how the environment says so."""
+
+
+def judge(
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    start: dict[str, Any],
+    theirs: dict[str, Any],
+    ours: dict[str, Any],
+    tables: Iterable[str],
+) -> None:
+    """Prints how far the tables moved and the two sides are apart, and compares that."""
     moved = max(float(np.max(np.abs(theirs[key] - start[key]))) for key in tables)
     largest = max(
         float(np.max(np.abs(value))) for key, value in theirs.items() if key != "global_step"
@@ -112,17 +219,14 @@ def compare(
     difference, where = jobs.largest_difference(theirs, ours)
     with capsys.disabled():
         print(  # noqa: T201 - the figures are to be seen
-            f"\n  {name}: {STEPS} steps, {len(theirs)} variables: largest difference "
-            f"{difference:.1e} at {where}; tables moved by {moved:.2f}"
+            f"\n  {name:48s}{STEPS} steps, {len(theirs):2d} variables, largest difference "
+            f"{difference:.1e}, tables moved by {moved:.2f}; at {where}"
         )
     # Per step each side rounds an element once more, by half a unit of the largest magnitude;
-    # this model, of bounded activations and small rates, hands errors on without amplifying them.
+    # these models, of bounded activations and small rates, hand errors on without amplifying them.
     assert difference <= 2 * STEPS * UNIT_ROUNDOFF * max(1.0, largest), where
     # How far depends on the initial values, which are drawn; in any case far beyond the difference.
     assert moved > 0.01
-    assert found["global_step"] == expected["global_step"] == STEPS + 1
-    assert found["accuracy"] == expected["accuracy"]
-    assert abs(found["loss"] - expected["loss"]) <= 2 * STEPS * UNIT_ROUNDOFF
 
 
 QUICK = ("SGD", "Adam")
@@ -130,24 +234,33 @@ QUICK = ("SGD", "Adam")
 
 @pytest.mark.parametrize("name", QUICK)
 def test_the_bridge_trains_as_stock_on_a_tpu(
-    name: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    name: str,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After 200 steps from one checkpoint all variables and slots are where stock's are."""
-    compare(tmp_path, capsys, name, OPTIMIZERS[name])
+    compare(tmp_path, capsys, monkeypatch, name, OPTIMIZERS[name])
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", sorted(set(OPTIMIZERS) - set(QUICK)))
 def test_the_bridge_trains_as_stock_on_a_tpu_with_every_optimizer(
-    name: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    name: str,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """So they are with every optimizer that stock can express, and with the common settings."""
-    compare(tmp_path, capsys, name, OPTIMIZERS[name])
+    compare(tmp_path, capsys, monkeypatch, name, OPTIMIZERS[name])
 
 
 @pytest.mark.parametrize("loop", [pytest.param(STEPS, marks=pytest.mark.full), 20])
 def test_the_bridge_pipelines_as_stock_on_a_tpu(
-    loop: int, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    loop: int,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """So they are when lookups overlap with updates.
 
@@ -157,6 +270,7 @@ def test_the_bridge_pipelines_as_stock_on_a_tpu(
     compare(
         tmp_path,
         capsys,
+        monkeypatch,
         f"pipelined, {loop} steps per loop",
         OPTIMIZERS["Adagrad"],
         loop,

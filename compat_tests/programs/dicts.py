@@ -31,11 +31,16 @@ def make(
     params: dict[str, Any] | None = None,
     spec_options: dict[str, Any] | None = None,
     num_shards: int | None = None,
+    tpu_options: dict[str, Any] | None = None,
+    namespace: Any = estimator,
+    classes: Any = table_config,
     **options: Any,
 ) -> Any:
-    """Returns a TPUEstimator of the bridge.
+    """Returns a TPUEstimator, of the bridge unless told otherwise.
 
     Args:
+        namespace: of `tf.compat.v1.estimator`.
+        classes: has the TableConfig and FeatureConfig that go with it.
         optimizer: of the tables; gradient descent of rate `RATE` unless given.
         tables: for each table further arguments of its TableConfig.
         model_optimizer: makes the optimizer of the model; gradient descent of rate `RATE` unless
@@ -49,10 +54,10 @@ def make(
         name: {"initializer": start, "combiner": combiner, **(tables or {}).get(name, {})}
         for name, combiner in combiners.items()
     }
-    feature = table_config.FeatureConfig
-    spec = estimator.tpu.experimental.EmbeddingConfigSpec(
+    feature = classes.FeatureConfig
+    spec = namespace.tpu.experimental.EmbeddingConfigSpec(
         table_to_config_dict={
-            name: table_config.TableConfig(ROWS[name], DIMENSION, **given)
+            name: classes.TableConfig(ROWS[name], DIMENSION, **given)
             for name, given in settings.items()
         },
         feature_to_config_dict={
@@ -64,13 +69,15 @@ def make(
         optimization_parameters=optimizer or parameters.StochasticGradientDescentParameters(RATE),
         **(spec_options or {}),
     )
-    tpu_options = {} if num_shards is None else {"num_shards": num_shards}
-    return estimator.tpu.TPUEstimator(
+    tpu_options = dict(tpu_options or {})
+    if num_shards is not None:
+        tpu_options["num_shards"] = num_shards
+    return namespace.tpu.TPUEstimator(
         model_fn=_make_model_fn(
-            model_optimizer or (lambda: tf.train.GradientDescentOptimizer(RATE))
+            namespace, model_optimizer or (lambda: tf.train.GradientDescentOptimizer(RATE))
         ),
         use_tpu=use_tpu,
-        config=clicks.run_config(estimator, str(model_dir), **tpu_options),
+        config=clicks.run_config(namespace, str(model_dir), **tpu_options),
         train_batch_size=BATCH,
         eval_batch_size=BATCH,
         predict_batch_size=BATCH,
@@ -122,7 +129,7 @@ def short_input_fn(params: dict[str, Any]) -> Any:
     return input_fn(params).take(3)
 
 
-def _make_model_fn(optimizer: Any) -> Any:
+def _make_model_fn(estimator: Any, optimizer: Any) -> Any:
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
         lengths = tf.cast(features["clicked_seq_length_"], tf.float32)[:, tf.newaxis] / LENGTH
         net = tf.concat(

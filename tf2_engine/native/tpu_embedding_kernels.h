@@ -45,6 +45,7 @@ class EnqueueKernel : public OpKernel {
   explicit EnqueueKernel(OpKernelConstruction* construction)
       : OpKernel(construction), core_(construction), name_(BatchName(construction)) {
     const std::string& op = construction->def().op();
+    op_ = op;
     dense_ = op == "EnqueueTPUEmbeddingIntegerBatch";
     dynamic_ = op.rfind("Dynamic", 0) == 0;
     if (dense_) {
@@ -98,6 +99,7 @@ class EnqueueKernel : public OpKernel {
       }
       Input input;
       input.kind = kind_;
+      input.op = op_;
       status = Combiner(config, i, &input.combiner);
       if (!status.ok()) return status;
       if (dense_) {
@@ -150,6 +152,7 @@ class EnqueueKernel : public OpKernel {
 
   const CoreOfOp core_;
   const std::string name_;
+  std::string op_;
   InputKind kind_;
   bool dense_, dynamic_;
   int num_inputs_ = 0;

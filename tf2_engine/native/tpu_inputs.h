@@ -39,6 +39,7 @@ struct Input {
   tensorflow::Tensor ids;
   tensorflow::Tensor weights;  // empty: all ones
   std::string combiner;        // "sum", "mean", "sqrtn"
+  std::string op;              // the name of the enqueue op
 };
 
 // Reads an int32 or int64 tensor, or a float32 or float64 one.
@@ -114,9 +115,9 @@ class InputReader {
       case InputKind::kRowSplits:
         return RowSplits(Numbers(input.index), ids, weights, lookups);
       case InputKind::kIndices:
-        return Indices(input.index, ids, weights, lookups);
+        return Indices(input, ids, weights, lookups);
       case InputKind::kRows:
-        return Rows(Numbers(input.index), ids, weights, lookups);
+        return Rows(input, ids, weights, lookups);
       default:
         return Dense(ids, weights, lookups);
     }
@@ -132,8 +133,9 @@ class InputReader {
     return absl::OkStatus();
   }
 
-  absl::Status Rows(const Numbers& rows, const Numbers& ids, const Numbers& weights,
+  absl::Status Rows(const Input& input, const Numbers& ids, const Numbers& weights,
                     Lookups* lookups) {
+    const Numbers rows(input.index);
     if (rows.count() == 0 && ids.count() == feature_.cells) return Dense(ids, weights, lookups);
     if (rows.count() != ids.count()) {
       return Wrong("has ", rows.count(), " sample indices for ", ids.count(), " ids");
@@ -143,13 +145,17 @@ class InputReader {
       if (row < 0 || row >= feature_.cells) {
         return Wrong("has the sample index ", row, ", but ", feature_.cells, " samples");
       }
+      if (i > 0 && row < rows.Integer(i - 1)) {
+        return Unsorted(input.op, i, row, rows.Integer(i - 1));
+      }
       lookups->push_back({row, ids.Integer(i), Weight(weights, i)});
     }
     return absl::OkStatus();
   }
 
-  absl::Status Indices(const tensorflow::Tensor& index, const Numbers& ids,
-                       const Numbers& weights, Lookups* lookups) {
+  absl::Status Indices(const Input& input, const Numbers& ids, const Numbers& weights,
+                       Lookups* lookups) {
+    const tensorflow::Tensor& index = input.index;
     if (index.dims() != 2) return Wrong("has sample indices of rank ", index.dims());
     const int64_t axes = feature_.shape.size();
     const int64_t columns = index.dim_size(1);
@@ -175,6 +181,16 @@ class InputReader {
           return Wrong("has the index ", at, " along axis ", axis, " of size ", size);
         }
         cell = cell * size + at;
+      }
+      // Where the ids of a cell are among each other does not matter.
+      for (int64_t axis = 0; axis < axes && i > 0; ++axis) {
+        const int64_t step = where.Integer(i * columns + axis) -
+                             where.Integer((i - 1) * columns + axis);
+        if (step < 0) {
+          return Unsorted(input.op, i, Coordinates(where, i * columns, axes),
+                          Coordinates(where, (i - 1) * columns, axes));
+        }
+        if (step > 0) break;
       }
       if (!cut_off) lookups->push_back({cell, ids.Integer(i), Weight(weights, i)});
     }
@@ -213,19 +229,38 @@ class InputReader {
     return absl::OkStatus();
   }
 
+  // A device takes ids in the order of their samples and tells it by nothing else.
+  template <typename Place>
+  absl::Status Unsorted(const std::string& op, int64_t id, const Place& place,
+                        const Place& before) const {
+    return Wrong("has indices that are not sorted: id ", id, " is of sample ", place,
+                 " after one of sample ", before, ", and ", op,
+                 " takes ids in the order of their samples");
+  }
+
+  static std::string Coordinates(const Numbers& where, int64_t first, int64_t axes) {
+    std::string text = absl::StrCat(where.Integer(first));
+    for (int64_t axis = 1; axis < axes; ++axis) {
+      absl::StrAppend(&text, ",", where.Integer(first + axis));
+    }
+    return text;
+  }
+
   // Makes gains of weights. A cell whose denominator is zero, which is documented as invalid,
-  // gets zeros.
-  void Combine(const std::string& combiner, Lookups* lookups) const {
+  // gets zeros. The ids of a cell are next to each other, so that nothing here is as large as the
+  // activation, whose size is whatever a configuration says.
+  static void Combine(const std::string& combiner, Lookups* lookups) {
     if (combiner == "sum") return;
-    std::vector<float> scale(feature_.cells, 0.0f);
-    for (const Lookup& lookup : *lookups) {
-      scale[lookup.cell] += combiner == "mean" ? lookup.gain : lookup.gain * lookup.gain;
+    for (auto begin = lookups->begin(); begin != lookups->end();) {
+      float scale = 0.0f;
+      auto end = begin;
+      for (; end != lookups->end() && end->cell == begin->cell; ++end) {
+        scale += combiner == "mean" ? end->gain : end->gain * end->gain;
+      }
+      if (combiner == "sqrtn") scale = std::sqrt(scale);
+      scale = scale == 0.0f ? 0.0f : 1.0f / scale;
+      for (; begin != end; ++begin) begin->gain *= scale;
     }
-    for (float& sum : scale) {
-      if (combiner == "sqrtn") sum = std::sqrt(sum);
-      sum = sum == 0.0f ? 0.0f : 1.0f / sum;
-    }
-    for (Lookup& lookup : *lookups) lookup.gain *= scale[lookup.cell];
   }
 
   float Weight(const Numbers& weights, int64_t i) const {

@@ -219,7 +219,7 @@ def judge(
     difference, where = jobs.largest_difference(theirs, ours)
     with capsys.disabled():
         print(  # noqa: T201 - the figures are to be seen
-            f"\n  {name:48s}{STEPS} steps, {len(theirs):2d} variables, largest difference "
+            f"\n  {name:56s}{STEPS} steps, {len(theirs):2d} variables, largest difference "
             f"{difference:.1e}, tables moved by {moved:.2f}; at {where}"
         )
     # Per step each side rounds an element once more, by half a unit of the largest magnitude;
@@ -229,7 +229,7 @@ def judge(
     assert moved > 0.01
 
 
-QUICK = ("SGD", "Adam")
+QUICK = ("SGD",)
 
 
 @pytest.mark.parametrize("name", QUICK)

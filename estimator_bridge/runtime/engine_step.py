@@ -88,8 +88,9 @@ def build_engine_step(
     """
     # Predictions come in the order of the input, so one core makes them.
     if mode == ModeKeys.PREDICT:
+        settings.cores.check_for_predictions()
         settings = dataclasses.replace(settings, cores=dataclasses.replace(settings.cores, count=1))
-    batches, hooks = read_per_core(input_fn, settings.cores)
+    batches, hooks = read_per_core(input_fn, settings.cores, settings.legacy)
     if mode != ModeKeys.PREDICT:
         return _build(mode, batches, hooks, model_fn, settings)
     ((features, _),) = batches
@@ -109,10 +110,18 @@ def _build(
     model_fn: Callable[[Any, Any], Any],
     settings: EngineSettings,
 ) -> Step:
-    if settings.legacy is None:
+    legacy = settings.legacy
+    if legacy is not None and not legacy.features:
+        # Columns for tensor cores alone: their tables are variables of the model.
+        inputs = _core_inputs(batches, legacy, settings)
+        batches = [
+            (part.features, labels) for part, (_, labels) in zip(inputs, batches, strict=True)
+        ]
+        legacy = None
+    if legacy is None:
         specs = _trace(mode, batches, model_fn, settings.cores.count)
         return _step(mode, specs, specs[0].train_op, hooks)
-    embedding = _Embedding(mode, settings.legacy, batches, settings)
+    embedding = _Embedding(mode, legacy, batches, settings)
     specs = _trace(mode, embedding.batches, model_fn, settings.cores.count)
     update = embedding.connect()
     train_op = specs[0].train_op

@@ -140,5 +140,5 @@ def test_columns_have_their_samples_along_the_first_axis(tmp_path: pathlib.Path)
     second.train(clicks.input_fn, steps=3)
 
     assert jobs.largest_difference(jobs.saved(first), jobs.saved(second))[0] == 0.0
-    with pytest.raises(errors.InvalidInput, match="1 for features.clicked_seq_length_"):
+    with pytest.raises(errors.InvalidInput, match=r"1 for features\.clicked_seq_length_"):
         make_clicks("wrong", batch_axis=[0, 1, 0]).train(clicks.input_fn, steps=1)

@@ -32,11 +32,16 @@ class DeviceLoop:
     host_call_every: int = 1
     interrupted: Callable[[], bool] = lambda: False
 
-    def reports(self, every_n_steps: int) -> dict[str, int]:
-        """Returns how often a hook that counts its calls reports: stock's, at the ends of loops."""
-        if self.iterations.unit == "seconds":
-            return {"every_n_secs": self.iterations.value}
-        return {"every_n_iter": math.ceil(every_n_steps / self.iterations.value)}
+
+def reports_of(iterations: IterationsPerLoop, every_n_steps: int) -> dict[str, int]:
+    """Returns how often hooks report that count their calls, as stock has it.
+
+    Stock divides by the steps of a loop also where there are no loops, and also for hooks that
+    count steps.
+    """
+    if iterations.unit == "seconds":
+        return {"every_n_secs": iterations.value}
+    return {"every_n_iter": math.ceil(every_n_steps / iterations.value)}
 
 
 class DeviceLoopHook(tf.train.SessionRunHook):

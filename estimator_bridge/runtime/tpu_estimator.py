@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -21,7 +21,7 @@ from estimator_bridge.runtime.calls import (
     check_takes_params,
     with_items,
 )
-from estimator_bridge.runtime.device_loop import DeviceLoop
+from estimator_bridge.runtime.device_loop import DeviceLoop, reports_of
 from estimator_bridge.runtime.engine_step import EngineSettings, build_engine_step
 from estimator_bridge.runtime.estimator import Estimator, check_positive
 from estimator_bridge.runtime.export_lookup import cut_sequences
@@ -142,29 +142,41 @@ class TPUEstimator(Estimator):
         steps: int | None,
         max_steps: int | None,
         batch_size: int | None = None,
+        reports: Mapping[str, int] | None = None,
     ) -> Any:
         if self._use_tpu and steps is None and max_steps is None:
             raise errors.InvalidInput(
                 "With use_tpu=True one of `steps` or `max_steps` must be set for training."
             )
         batch_size = self._batch_sizes[ModeKeys.TRAIN]
-        if not self._use_tpu:
-            return super()._train(build, hooks, saving_listeners, steps, max_steps, batch_size)
         tpu_config = self._config.tpu_config
+        iterations = parse_iterations_per_loop(tpu_config.iterations_per_loop)
+        if self._config.log_step_count_steps:
+            reports = reports_of(iterations, self._config.log_step_count_steps)
+        if not self._use_tpu:
+            return super()._train(
+                build, hooks, saving_listeners, steps, max_steps, batch_size, reports
+            )
         loop = DeviceLoop(
-            parse_iterations_per_loop(tpu_config.iterations_per_loop),
+            iterations,
             steps,
             max_steps,
             tpu_config.experimental_host_call_every_n_steps,
             interrupted=lambda: any(hook.told for hook in hooks if isinstance(hook, StopHook)),
         )
-        return graph_loop.train(build, self._config, hooks, saving_listeners, batch_size, loop)
+        return graph_loop.train(
+            build, self._config, hooks, saving_listeners, batch_size, loop, reports
+        )
 
     @property
     def _cores(self) -> Cores:
         tpu_config = self._config.tpu_config
         mode = tpu_config.per_host_input_for_training
         return Cores(tpu_config.num_shards or 1, mode, self._batch_axis)
+
+    @property
+    def _evaluates_in_one_call(self) -> bool:
+        return self._use_tpu and self._eval_on_tpu
 
     def _build(self, mode: str, input_fn: Callable[..., Any]) -> Step:
         on_engine = self._use_tpu and (mode != ModeKeys.EVAL or self._eval_on_tpu)

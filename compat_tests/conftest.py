@@ -30,6 +30,7 @@ HAS_STOCK = importlib.util.find_spec("tensorflow_estimator") is not None
 collect_ignore = [
     "side_by_side.py",
     "test_side_by_side.py",
+    "test_side_by_side_errors.py",
     "test_software_tpu_estimator.py",
     "test_stock_checkpoints.py",
     "test_stock_estimator.py",

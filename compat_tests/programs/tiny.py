@@ -1,6 +1,6 @@
 """A regression that trains in a fraction of a second, of any columns and any body.
 
-Knows nothing of the bridge: the namespace of the estimator is an argument.
+Whose estimator it runs on is an argument.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+
+from estimator_bridge.legacy import parameters
 
 BATCH = 8
 ROWS = 10
@@ -103,6 +105,12 @@ def plain(columns: Sequence[Any]) -> Body:
     return body
 
 
+def sgd(rate: float) -> Any:
+    """Returns TensorFlow's own parameters of SGD, or the bridge's where there are none."""
+    kind = getattr(tf.tpu.experimental, "StochasticGradientDescentParameters", None)
+    return (kind or parameters.StochasticGradientDescentParameters)(rate)
+
+
 def make(
     estimator: Any,
     model_dir: str,
@@ -149,7 +157,7 @@ def make(
     if spec is None:
         spec = estimator.tpu.experimental.EmbeddingConfigSpec(
             feature_columns=columns,
-            optimization_parameters=tf.tpu.experimental.StochasticGradientDescentParameters(0.1),
+            optimization_parameters=sgd(0.1),
         )
     config = estimator.tpu.RunConfig(
         model_dir=str(model_dir),

@@ -32,6 +32,7 @@ collect_ignore = [
     "test_side_by_side.py",
     "test_side_by_side_errors.py",
     "test_software_tpu_estimator.py",
+    "test_stock_takes_ours.py",
     "test_stock_checkpoints.py",
     "test_stock_estimator.py",
 ]

@@ -31,6 +31,7 @@ collect_ignore = [
     "side_by_side.py",
     "test_side_by_side.py",
     "test_side_by_side_errors.py",
+    "test_side_by_side_graph.py",
     "test_software_tpu_estimator.py",
     "test_stock_takes_ours.py",
     "test_stock_checkpoints.py",

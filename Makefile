@@ -159,13 +159,16 @@ PEERS := bench-recommenders bench-torch
 BENCH := native-session tf-session bridge-estimator stock-estimator
 BENCH_PEERS := recommenders-sparse recommenders-ragged torch fbgemm
 
-.PHONY: bench bench-peers
+.PHONY: bench bench-peers bench-small
 bench: $(ENVS)/tf$(TF)/.ready $(ENVS)/tf215/.ready  ## how fast it is, beside stock: make bench TF=215 ARGS='--workload onehot'
 	$(ENVS)/tf$(TF)/bin/python -m benchmarks.run --envs $(ENVS) --contenders $(BENCH) $(ARGS)
 
 bench-peers: $(ENVS)/tf$(TF)/.ready $(PEERS:%=$(ENVS)/%/.ready)  ## how fast it is, beside other systems
 	$(ENVS)/tf$(TF)/bin/python -m benchmarks.run --envs $(ENVS) \
 	    --contenders native-session $(BENCH_PEERS) $(ARGS)
+
+bench-small: $(ENVS)/tf215/.ready  ## steps per second of a small model, beside stock's
+	$(ENVS)/tf215/bin/python -m benchmarks.small $(ARGS)
 
 $(PEERS:%=$(ENVS)/%/.ready): $(ENVS)/%/.ready: constraints/%.txt
 	$(new_env)

@@ -82,9 +82,13 @@ class Contender:
     def run(self, kind: str, steps: int) -> list[float]:
         """Runs steps; returns the time of each in ms."""
         self.give(f"{kind} {steps}\n".encode())
+        return self.read(steps)
+
+    def read(self, count: int) -> list[float]:
+        """Returns its answer, of so many numbers."""
         assert self._process.stdout is not None
         answer = self._process.stdout.readline().split()
-        if len(answer) != steps:
+        if len(answer) != count:
             raise RuntimeError(f"A contender ended: {self._process.args!r}")
         return [float(value) for value in answer]
 

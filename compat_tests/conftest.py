@@ -29,7 +29,12 @@ HAS_STOCK = importlib.util.find_spec("tensorflow_estimator") is not None
 """Whether stock's TPUEstimator is there to compare with: it is beside TensorFlow 2.15."""
 
 collect_ignore = [
+    "side_by_side.py",
+    "test_side_by_side.py",
+    "test_side_by_side_errors.py",
+    "test_side_by_side_graph.py",
     "test_software_tpu_estimator.py",
+    "test_stock_takes_ours.py",
     "test_stock_checkpoints.py",
     "test_stock_estimator.py",
 ]

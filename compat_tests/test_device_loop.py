@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.programs import clicks, jobs
 from estimator_bridge import estimator
 from estimator_bridge.legacy.run_config import parse_iterations_per_loop
-from estimator_bridge.runtime.device_loop import DeviceLoop
+from estimator_bridge.runtime.device_loop import reports_of
 
 
 class Recorder(tf.train.SessionRunHook):
@@ -252,8 +252,8 @@ def test_reports_come_at_the_ends_of_loops() -> None:
         (1000, {"every_n_iter": 1}),
         ("2m", {"every_n_secs": 120}),
     ):
-        loop = DeviceLoop(parse_iterations_per_loop(iterations), 1, None)
-        assert loop.reports(100) == expected, iterations
+        found = reports_of(parse_iterations_per_loop(iterations), 100)
+        assert found == expected, iterations
 
 
 def test_without_the_engine_a_step_is_a_call(tmp_path: pathlib.Path) -> None:

@@ -75,6 +75,21 @@ def mask_key(feature_key: str) -> str:
     return feature_key + feature_column_v2._TENSOR_CORE_MASK_KEY_SUFFIX
 
 
+def legacy_tpu_class(name: str) -> type | None:
+    """Returns TensorFlow's own class of legacy TPU embeddings, None after 2.15.
+
+    Its estimator takes a spec apart by the classes of what is in it. What stands in for the module
+    is not meant.
+    """
+    try:
+        from tensorflow.python.tpu import tpu_embedding
+    except ImportError:
+        return None
+    kind = getattr(tpu_embedding, name, None)
+    ours = getattr(kind, "__module__", None) != "tensorflow.python.tpu.tpu_embedding"
+    return None if ours else kind
+
+
 _PATCH_LOCK = threading.RLock()
 
 

@@ -1,7 +1,8 @@
 """The optimizers of legacy TPU embeddings: ten classes of settings.
 
 Constructor arguments, their order and defaults, and the attributes are stock's. An optimizer
-states its own settings; those that all of them have are added once, where stock has them.
+states its own settings; those that all of them have are added once, where stock has them. Where
+TensorFlow has a class of the name, ours derive from it too, so that stock's estimator takes them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from estimator_bridge.legacy.checks import (
     check,
     class_names,
 )
+from tf2_engine import tf_compat
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -107,9 +109,18 @@ def _parameters(*, settable: bool = True, **rules: Rule) -> Callable[[_Class], _
         kind.__annotations__ = {**own, **shared, **late, **last}
         kind.rules = rules
         # Compared by identity, and open to assignment, as stock's objects are.
-        return dataclasses.dataclass(eq=False)(kind)
+        return _also_stocks(dataclasses.dataclass(eq=False)(kind))
 
     return decorate
+
+
+def _also_stocks(kind: Any) -> Any:
+    """Returns a class that stock, where it is, takes for its own of that name."""
+    stock = tf_compat.legacy_tpu_class(kind.__name__)
+    if stock is None:
+        return kind
+    members = {name: getattr(kind, name) for name in ("__doc__", "__module__", "__qualname__")}
+    return type(kind.__name__, (kind, stock), members)
 
 
 def _fixed(value: Any) -> Any:

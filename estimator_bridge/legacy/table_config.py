@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.parameters import is_parameters
+from tf2_engine import tf_compat
 
 COMBINERS = ("mean", "sum", "sqrtn", None)
 
@@ -25,7 +26,11 @@ class _TableConfig(NamedTuple):
     optimization_parameters: Any
 
 
-class TableConfig(_TableConfig):
+# Where TensorFlow has a class of the name, stock's estimator takes instances of that alone.
+_TableBase: Any = tf_compat.legacy_tpu_class("TableConfig") or _TableConfig
+
+
+class TableConfig(_TableBase):
     """One embedding table.
 
     Attributes:
@@ -96,7 +101,10 @@ class _FeatureConfig(NamedTuple):
     weight_key: str | None
 
 
-class FeatureConfig(_FeatureConfig):
+_FeatureBase: Any = tf_compat.legacy_tpu_class("FeatureConfig") or _FeatureConfig
+
+
+class FeatureConfig(_FeatureBase):
     """One feature of a table.
 
     Attributes:

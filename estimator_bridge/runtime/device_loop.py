@@ -32,11 +32,16 @@ class DeviceLoop:
     host_call_every: int = 1
     interrupted: Callable[[], bool] = lambda: False
 
-    def reports(self, every_n_steps: int) -> dict[str, int]:
-        """Returns how often a hook that counts its calls reports: stock's, at the ends of loops."""
-        if self.iterations.unit == "seconds":
-            return {"every_n_secs": self.iterations.value}
-        return {"every_n_iter": math.ceil(every_n_steps / self.iterations.value)}
+
+def reports_of(iterations: IterationsPerLoop, every_n_steps: int) -> dict[str, int]:
+    """Returns how often hooks report that count their calls, as stock has it.
+
+    Stock divides by the steps of a loop also where there are no loops, and also for hooks that
+    count steps.
+    """
+    if iterations.unit == "seconds":
+        return {"every_n_secs": iterations.value}
+    return {"every_n_iter": math.ceil(every_n_steps / iterations.value)}
 
 
 class DeviceLoopHook(tf.train.SessionRunHook):
@@ -63,32 +68,35 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         self._step = step
 
     def begin(self) -> None:
-        """Finds the global step."""
+        """Reads the global step together with the last step of a loop, and after it."""
         self._global_step = tf.train.get_global_step()
+        with tf.control_dependencies([self._step.train_op]):
+            self._counted = self._global_step.read_value()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Finds the step to stop at; a session that is made again stops at the same."""
+        self._at = int(session.run(self._global_step))
         if self._last_step is None:
             assert self._loop.steps is not None
-            self._last_step = int(session.run(self._global_step)) + self._loop.steps
+            self._last_step = self._at + self._loop.steps
 
     def before_run(self, run_context: Any) -> Any:
         """Makes all steps of the loop but the last."""
         session, made = run_context.session, 0
-        left = int(self._last_step or 0) - int(session.run(self._global_step))
+        left = int(self._last_step or 0) - self._at
         started = time.monotonic()
         while not self._is_last(made, left, started):
             self.loss = session.run([*self._fetches(made), self._step.loss])[-1]
             made += 1
-        return tf.train.SessionRunArgs([*self._fetches(made), self._step.loss])
+        return tf.train.SessionRunArgs([*self._fetches(made), self._step.loss, self._counted])
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Ends the loop, and stops when the last step is reached."""
-        self.loss = run_values.results[-1]
+        *_, self.loss, counted = run_values.results
+        self._at = int(counted)
         if self._step.end_of_loop is not None:
             run_context.session.run(self._step.end_of_loop)
-        # Read anew: whether a value that came with the step is from before it is not certain.
-        if run_context.session.run(self._global_step) >= self._last_step:
+        if self._at >= int(self._last_step or 0):
             run_context.request_stop()
 
     def _is_last(self, made: int, left: int, started: float) -> bool:

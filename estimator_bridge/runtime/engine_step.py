@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.legacy.estimator_spec import HostCallHook, ModeKeys
+from estimator_bridge.legacy.run_config import InputPipelineConfig
 from estimator_bridge.runtime.cores import CoreTracer
 from estimator_bridge.runtime.feeding import Cores, read_per_core
 from estimator_bridge.runtime.host_calls import call_with_all_cores
@@ -88,8 +89,9 @@ def build_engine_step(
     """
     # Predictions come in the order of the input, so one core makes them.
     if mode == ModeKeys.PREDICT:
+        settings.cores.check_for_predictions()
         settings = dataclasses.replace(settings, cores=dataclasses.replace(settings.cores, count=1))
-    batches, hooks = read_per_core(input_fn, settings.cores)
+    batches, hooks = read_per_core(input_fn, settings.cores, settings.legacy)
     if mode != ModeKeys.PREDICT:
         return _build(mode, batches, hooks, model_fn, settings)
     ((features, _),) = batches
@@ -109,10 +111,19 @@ def _build(
     model_fn: Callable[[Any, Any], Any],
     settings: EngineSettings,
 ) -> Step:
-    if settings.legacy is None:
+    legacy = settings.legacy
+    if legacy is not None and not legacy.features:
+        # Columns for tensor cores alone: their tables are variables of the model.
+        inputs = _core_inputs(batches, legacy, settings)
+        batches = [
+            (part.features, labels) for part, (_, labels) in zip(inputs, batches, strict=True)
+        ]
+        legacy = None
+    if legacy is None:
         specs = _trace(mode, batches, model_fn, settings.cores.count)
-        return _step(mode, specs, specs[0].train_op, hooks)
-    embedding = _Embedding(mode, settings.legacy, batches, settings)
+        broadcast = settings.cores.input_mode == InputPipelineConfig.BROADCAST
+        return _step(mode, specs, specs[0].train_op, hooks, broadcast=broadcast)
+    embedding = _Embedding(mode, legacy, batches, settings)
     specs = _trace(mode, embedding.batches, model_fn, settings.cores.count)
     update = embedding.connect()
     train_op = specs[0].train_op
@@ -255,15 +266,22 @@ def _trace(
     return specs
 
 
-def _step(mode: str, specs: Sequence[Any], train_op: Any, input_hooks: Sequence[Any]) -> Step:
+def _step(
+    mode: str,
+    specs: Sequence[Any],
+    train_op: Any,
+    input_hooks: Sequence[Any],
+    *,
+    broadcast: bool = False,
+) -> Step:
     first = specs[0]
     hooks = list(getattr(first, MODE_HOOKS[mode]) or ())
     metrics = getattr(first, "eval_metric_ops", None) or {}
     if getattr(first, "eval_metrics", None):
-        metrics = call_with_all_cores("eval_metrics", [spec.eval_metrics for spec in specs])
+        metrics = _on_host("eval_metrics", specs, broadcast)
     host_call = None
     if getattr(first, "host_call", None):
-        host_call = call_with_all_cores("host_call", [spec.host_call for spec in specs])
+        host_call = _on_host("host_call", specs, broadcast)
         # In training the device loop runs the ops, and the hook only has the summary writers.
         hooks.append(HostCallHook(None if mode == ModeKeys.TRAIN else host_call))
     loss = first.loss
@@ -279,6 +297,12 @@ def _step(mode: str, specs: Sequence[Any], train_op: Any, input_hooks: Sequence[
         hooks=tuple(hooks),
         host_call=host_call,
     )
+
+
+def _on_host(what: str, specs: Sequence[Any], broadcast: bool) -> Any:
+    # Cores with the same input are taken to have the same output.
+    calls = [getattr(spec, what) for spec in (specs[:1] if broadcast else specs)]
+    return call_with_all_cores(what, calls, no_v1_summaries=True)
 
 
 def _static_batch(part: CoreInput) -> int | None:

@@ -167,6 +167,7 @@ class Estimator:
             _checked(hooks, tf.train.SessionRunHook),
             checkpoint,
             self.eval_dir(name),
+            in_one_call=self._evaluates_in_one_call,
         )
 
     def predict(
@@ -298,6 +299,11 @@ class Estimator:
         """
         return tf.train.load_variable(self._trained(), name)
 
+    @property
+    def _evaluates_in_one_call(self) -> bool:
+        """Whether hooks see the steps of an evaluation as one."""
+        return False
+
     def _build(self, mode: str, input_fn: Callable[..., Any]) -> Step:
         """Builds the step of a mode in the default graph."""
         return build_plain_step(
@@ -316,12 +322,15 @@ class Estimator:
         steps: int | None,
         max_steps: int | None,
         batch_size: int | None = None,
+        reports: Mapping[str, int] | None = None,
     ) -> Any:
         """Trains; returns the last loss."""
         end = []
         if steps is not None or max_steps is not None:
             end = [tf.train.StopAtStepHook(num_steps=steps, last_step=max_steps)]
-        return graph_loop.train(build, self._config, [*hooks, *end], saving_listeners, batch_size)
+        return graph_loop.train(
+            build, self._config, [*hooks, *end], saving_listeners, batch_size, reports=reports
+        )
 
     def _call_for_export(self, features: Any, labels: Any, mode: str) -> Any:
         """Calls the model_fn on the features of a receiver."""

@@ -10,7 +10,9 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.run_config import InputPipelineConfig
+from estimator_bridge.runtime.batch_axis import split_along
 from estimator_bridge.runtime.inputs import split_batch
+from estimator_bridge.translation.legacy_spec import LegacySpec
 
 Batch = tuple[Any, Any]
 """features and labels; labels are None when there are none."""
@@ -23,10 +25,12 @@ class Cores:
     Attributes:
         count: emulated cores.
         input_mode: a member of InputPipelineConfig.
+        batch_axis: along which axis each tensor of a PER_HOST_V1 batch is split; None is the first.
     """
 
     count: int
     input_mode: int
+    batch_axis: tuple[int, ...] | None = None
 
     def input_batch_size(self, global_batch_size: int) -> int:
         """Returns the `params["batch_size"]` of the input_fn."""
@@ -36,6 +40,18 @@ class Cores:
         """Returns the `params["batch_size"]` of the model_fn."""
         broadcast = self.input_mode == InputPipelineConfig.BROADCAST
         return global_batch_size if broadcast else global_batch_size // self.count
+
+    def check_for_predictions(self) -> None:
+        """Refuses a `batch_axis`: batches are filled up along their first axis.
+
+        Raises:
+            WrongType: there is one, as in stock.
+        """
+        if self.batch_axis is not None and self.input_mode == InputPipelineConfig.PER_HOST_V1:
+            raise errors.WrongType(
+                f"`batch_axis`={self.batch_axis} is not possible in predictions; leave it out, or "
+                "use InputPipelineConfig.PER_HOST_V2, which has no use for it."
+            )
 
     @property
     def _per_core(self) -> bool:
@@ -66,14 +82,19 @@ def read_batch(input_fn: Callable[[], Any]) -> tuple[Batch, list[Any]]:
     return batches[0], hooks
 
 
-def read_per_core(input_fn: Callable[[], Any], cores: Cores) -> tuple[list[Batch], list[Any]]:
+def read_per_core(
+    input_fn: Callable[[], Any], cores: Cores, legacy: LegacySpec | None = None
+) -> tuple[list[Batch], list[Any]]:
     """Returns each core's batch and the hooks that the input needs.
 
     PER_HOST_V1 splits one batch, PER_HOST_V2 and PER_SHARD_V1 give every core a batch of its own
     (from one call of the input_fn or one call per core), BROADCAST gives every core the same.
 
+    Args:
+        legacy: says which features are ids, for `batch_axis`; None is none.
+
     Raises:
-        InvalidInput: the input mode is not supported here.
+        InvalidInput: the input mode is not supported here, or `batch_axis` does not fit.
     """
     mode = cores.input_mode
     if mode == InputPipelineConfig.PER_HOST_V2:
@@ -89,6 +110,8 @@ def read_per_core(input_fn: Callable[[], Any], cores: Cores) -> tuple[list[Batch
     (batch,), hooks = _read(input_fn, 1)
     if mode == InputPipelineConfig.BROADCAST:
         return [batch] * cores.count, hooks
+    if cores.batch_axis is not None:
+        return split_along(batch, cores.batch_axis, cores.count, legacy), hooks
     return list(zip(*(split_batch(part, cores.count) for part in batch), strict=True)), hooks
 
 

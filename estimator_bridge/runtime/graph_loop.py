@@ -48,6 +48,25 @@ class StopAfterHook(tf.train.SessionRunHook):
             run_context.request_stop()
 
 
+class AllStepsHook(tf.train.SessionRunHook):
+    """Makes all steps of an evaluation but the last, which is that of the session call itself.
+
+    It must be the last hook: the others are called once then, as where a TPU makes all steps.
+    """
+
+    def __init__(self, steps: int, update: Any) -> None:
+        self._steps, self._update = steps, update
+
+    def before_run(self, run_context: Any) -> None:
+        """Makes them."""
+        for _ in range(self._steps - 1):
+            run_context.session.run(self._update)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Stops."""
+        run_context.request_stop()
+
+
 @contextlib.contextmanager
 def new_graph(
     seed: int | None, device_fn: Callable[[Any], str] | None = None
@@ -85,6 +104,7 @@ def train(
     saving_listeners: Sequence[Any],
     batch_size: int | None,
     device_loop: DeviceLoop | None = None,
+    reports: Mapping[str, int] | None = None,
 ) -> Any:
     """Trains until a hook stops it or the input ends.
 
@@ -99,6 +119,8 @@ def train(
         batch_size: samples of the global batch, for reports.
         device_loop: when to stop, and how many steps hooks see as one; None is one step, and no
             end of its own.
+        reports: how often progress is reported, as a hook that counts its calls takes it; None is
+            as often as the config says.
 
     Returns:
         The loss of the last step, or None if there was none.
@@ -114,7 +136,7 @@ def train(
         all_hooks = [
             *hooks,
             tf.train.NanTensorHook(step.loss),
-            *_progress(config, step, batch_size, device_loop),
+            *_progress(config, step, batch_size, reports, in_loops=device_loop is not None),
             *step.hooks,
         ]
         looping = None if device_loop is None else DeviceLoopHook(device_loop, step)
@@ -182,8 +204,13 @@ def evaluate(
     hooks: Sequence[Any],
     checkpoint_path: str | None,
     output_dir: str,
+    *,
+    in_one_call: bool = False,
 ) -> dict[str, Any]:
     """Evaluates a checkpoint, or freshly initialised variables if there is none.
+
+    Args:
+        in_one_call: whether hooks see all `steps` as one.
 
     Returns:
         The value of each metric, the mean loss under "loss" and the step under "global_step".
@@ -197,12 +224,14 @@ def evaluate(
         values = {name: value for name, (value, _) in metrics.items()}
         values[tf.GraphKeys.GLOBAL_STEP] = tf.train.get_global_step()
         final = tf.train.FinalOpsHook(values)
-        stop = [] if steps is None else [StopAfterHook(steps)]
+        stop: list[Any] = []
+        if steps is not None:
+            stop = [AllStepsHook(steps, update) if in_one_call else StopAfterHook(steps)]
         tf.logging.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
         with _checkpoint_session(
             _with_metrics_initialized(step),
             config,
-            [*step.input_hooks, *hooks, *stop, *step.hooks, final],
+            [*step.input_hooks, *hooks, *step.hooks, final, *stop],
             checkpoint_path,
             config.evaluation_master,
         ) as session:
@@ -255,29 +284,27 @@ def _checkpoint_session(
 
 
 def _progress(
-    config: Any, step: Step, batch_size: int | None, device_loop: DeviceLoop | None
+    config: Any,
+    step: Step,
+    batch_size: int | None,
+    reports: Mapping[str, int] | None,
+    *,
+    in_loops: bool,
 ) -> list[Any]:
-    every = config.log_step_count_steps
-    if not every:
+    if not config.log_step_count_steps:
         return []
+    reports = reports or {"every_n_iter": config.log_step_count_steps}
     directory = config.model_dir if config.save_summary_steps else None
-    if device_loop is None:
-        named = {LOSS: step.loss, "step": tf.train.get_global_step()}
-        return [
-            tf.train.LoggingTensorHook(named, every_n_iter=every),
-            StepRateHook(batch_size, directory, every_n_steps=every),
-        ]
-    with tf.control_dependencies([step.train_op]):
-        named = {LOSS: step.loss, "step": tf.train.get_global_step().read_value()}
-    reports = device_loop.reports(every)
-    seconds = reports.get("every_n_secs")
+    with tf.control_dependencies([step.train_op] if in_loops else []):
+        number = tf.train.get_global_step()
+        named = {LOSS: step.loss, "step": number.read_value() if in_loops else number}
     return [
         tf.train.LoggingTensorHook(named, **reports),
         StepRateHook(
             batch_size,
             directory,
-            every_n_secs=seconds,
-            every_n_steps=every if seconds is None else None,
+            every_n_secs=reports.get("every_n_secs"),
+            every_n_steps=reports.get("every_n_iter"),
         ),
     ]
 

@@ -13,20 +13,40 @@ HostCall = tuple[Any, Any]
 """(function, list or dict of tensors)"""
 
 
-def call_with_all_cores(what: str, per_core: Sequence[HostCall]) -> Any:
+_V1_SUMMARIES = {
+    *("AudioSummary", "AudioSummaryV2", "HistogramSummary", "ImageSummary"),
+    *("MergeSummary", "ScalarSummary", "TensorSummary", "TensorSummaryV2"),
+}
+
+
+def call_with_all_cores(
+    what: str, per_core: Sequence[HostCall], *, no_v1_summaries: bool = False
+) -> Any:
     """Calls a function with its tensors, those of several cores put together along axis 0.
 
     Args:
         what: how messages call it.
         per_core: the host call as each core's model_fn returned it; the first one's is called.
+        no_v1_summaries: refuses summaries that nobody would write, as stock does beside a TPU.
 
     Raises:
-        InvalidInput: with several cores a tensor is a scalar, which cannot be put together.
+        InvalidInput: with several cores a tensor is a scalar, which cannot be put together; or the
+            function makes a summary that it may not make.
     """
     function, tensors = per_core[0]
     if len(per_core) > 1:
         tensors = _joined(what, [call[1] for call in per_core])
-    return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
+    graph = tf.get_default_graph()
+    before = len(graph.get_operations())
+    result = function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
+    if no_v1_summaries:
+        for op in graph.get_operations()[before:]:
+            if op.type in _V1_SUMMARIES:
+                raise errors.InvalidInput(
+                    f"{what}: tf.compat.v1.summary has no effect here (op {op.name!r}). Use "
+                    "tf.compat.v2.summary with a writer of its own."
+                )
+    return result
 
 
 def _joined(what: str, per_core: Sequence[Any]) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -21,7 +22,7 @@ from estimator_bridge.runtime.calls import (
     check_takes_params,
     with_items,
 )
-from estimator_bridge.runtime.device_loop import DeviceLoop
+from estimator_bridge.runtime.device_loop import DeviceLoop, reports_of
 from estimator_bridge.runtime.engine_step import EngineSettings, build_engine_step
 from estimator_bridge.runtime.estimator import Estimator, check_positive
 from estimator_bridge.runtime.export_lookup import cut_sequences
@@ -61,6 +62,8 @@ class TPUEstimator(Estimator):
             with use_tpu=True a `TPUContext` as "context" are added.
         use_tpu: see above.
         train_batch_size, eval_batch_size, predict_batch_size: samples of a global batch.
+        batch_axis: along which axis each tensor of a batch is split over the cores, for PER_HOST_V1
+            batches of training and evaluation; None is the first.
         eval_on_tpu: whether evaluation uses the engine too.
         export_to_tpu, export_to_cpu: at least one; either way what is exported is the graph for
             CPUs, of TensorFlow's own ops.
@@ -103,7 +106,6 @@ class TPUEstimator(Estimator):
         for key in _RESERVED:
             if params is not None and key in params:
                 raise errors.InvalidInput(f"`params` has the key {key!r}, which is reserved.")
-        _refuse_unsupported(batch_axis=batch_axis)
         version = getattr(export_saved_model_api_version, "value", export_saved_model_api_version)
         if version not in (1, 2):
             raise errors.InvalidInput(
@@ -120,6 +122,7 @@ class TPUEstimator(Estimator):
             ModeKeys.EVAL: eval_batch_size,
             ModeKeys.PREDICT: predict_batch_size,
         }
+        self._batch_axis = None if batch_axis is None else tuple(batch_axis)
         self._embedding_config_spec = embedding_config_spec
         self._quirks = None if quirks is None else checked_quirks(quirks)
         self._engine = engine
@@ -142,28 +145,41 @@ class TPUEstimator(Estimator):
         steps: int | None,
         max_steps: int | None,
         batch_size: int | None = None,
+        reports: Mapping[str, int] | None = None,
     ) -> Any:
         if self._use_tpu and steps is None and max_steps is None:
             raise errors.InvalidInput(
                 "With use_tpu=True one of `steps` or `max_steps` must be set for training."
             )
         batch_size = self._batch_sizes[ModeKeys.TRAIN]
-        if not self._use_tpu:
-            return super()._train(build, hooks, saving_listeners, steps, max_steps, batch_size)
         tpu_config = self._config.tpu_config
+        iterations = parse_iterations_per_loop(tpu_config.iterations_per_loop)
+        if self._config.log_step_count_steps:
+            reports = reports_of(iterations, self._config.log_step_count_steps)
+        if not self._use_tpu:
+            return super()._train(
+                build, hooks, saving_listeners, steps, max_steps, batch_size, reports
+            )
         loop = DeviceLoop(
-            parse_iterations_per_loop(tpu_config.iterations_per_loop),
+            iterations,
             steps,
             max_steps,
             tpu_config.experimental_host_call_every_n_steps,
             interrupted=lambda: any(hook.told for hook in hooks if isinstance(hook, StopHook)),
         )
-        return graph_loop.train(build, self._config, hooks, saving_listeners, batch_size, loop)
+        return graph_loop.train(
+            build, self._config, hooks, saving_listeners, batch_size, loop, reports
+        )
 
     @property
     def _cores(self) -> Cores:
         tpu_config = self._config.tpu_config
-        return Cores(tpu_config.num_shards or 1, tpu_config.per_host_input_for_training)
+        mode = tpu_config.per_host_input_for_training
+        return Cores(tpu_config.num_shards or 1, mode, self._batch_axis)
+
+    @property
+    def _evaluates_in_one_call(self) -> bool:
+        return self._use_tpu and self._eval_on_tpu
 
     def _build(self, mode: str, input_fn: Callable[..., Any]) -> Step:
         on_engine = self._use_tpu and (mode != ModeKeys.EVAL or self._eval_on_tpu)
@@ -204,7 +220,7 @@ class TPUEstimator(Estimator):
         spec = self._embedding_config_spec
         if not on_engine:
             look_up = None
-            if spec is not None and not spec.feature_columns:  # Columns look up by themselves.
+            if _of_dicts(spec):  # Columns look up by themselves.
                 dicts = read_spec(spec, self._quirks)
                 look_up = functools.partial(look_up_dicts, mode, legacy=dicts, notify=self._tell)
             return build_plain_step(mode, read, model, look_up)
@@ -234,7 +250,7 @@ class TPUEstimator(Estimator):
                 'with the tag "serve" is of TensorFlow\'s own ops, for CPUs and GPUs.'
             )
         spec = self._embedding_config_spec
-        if spec is not None and (self._use_tpu or not spec.feature_columns):
+        if spec is not None and (self._use_tpu or _of_dicts(spec)):
             legacy = read_spec(spec, self._quirks)
             features = self._features_for_export(features, legacy, mode)
         params = with_items(self._params, {USE_TPU: False})
@@ -293,7 +309,7 @@ class TPUEstimator(Estimator):
     def _check_host_settings(self) -> None:
         spec = self._embedding_config_spec
         # Of config dicts the lookup tells, with all else that has no effect.
-        if spec.partition_strategy == "mod" and spec.feature_columns:
+        if spec.partition_strategy == "mod" and not _of_dicts(spec):
             self._tell(
                 "partition_strategy='mod' has no effect with use_tpu=False: tables are ordinary "
                 "variables and are saved row by row in their own order."
@@ -307,10 +323,9 @@ _BATCH_SIZE_ARGUMENT = {
 }
 
 
-def _refuse_unsupported(**arguments: Any) -> None:
-    for name, value in arguments.items():
-        if value is not None:
-            raise errors.InvalidInput(f"`{name}`={value!r} is not supported; leave it out.")
+def _of_dicts(spec: Any) -> bool:
+    """Returns whether a spec, if there is one, has config dicts and no columns."""
+    return spec is not None and bool(spec.table_to_config_dict)
 
 
 def _sized(size: int | None) -> dict[str, Any]:
@@ -321,7 +336,7 @@ def _cores_of_inference(cores: Cores) -> Cores:
     """Stock calls the input_fn core by core in training alone."""
     if cores.input_mode != InputPipelineConfig.PER_SHARD_V1:
         return cores
-    return Cores(cores.count, InputPipelineConfig.PER_HOST_V1)
+    return dataclasses.replace(cores, input_mode=InputPipelineConfig.PER_HOST_V1)
 
 
 def _check_divisible(name: str, batch_size: int, cores: Cores) -> None:

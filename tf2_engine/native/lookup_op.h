@@ -111,14 +111,14 @@ class LookupOp : public tensorflow::OpKernel {
       total += job.piece.count;
     }
     std::vector<absl::Status> results(count, absl::OkStatus());
-    InParallel(context, count, [&](int64_t i) {
+    InParallel(context, count, total, [&](int64_t i) {
       results[i] = jobs[i].piece.Check(rows_[table_of_[i]], jobs[i].cells, where_[i]);
     });
     OP_REQUIRES_OK(context, FirstError(results));
     const int64_t chunk = std::max(kLookupChunk, total / (4 * NumThreads(context)));
     std::vector<Task> tasks;
     for (int i = 0; i < count; ++i) AddTasks(i, jobs[i], chunk, &tasks);
-    InParallel(context, static_cast<int64_t>(tasks.size()), [&](int64_t t) {
+    InParallel(context, static_cast<int64_t>(tasks.size()), total, [&](int64_t t) {
       const Task& task = tasks[t];
       const Job& job = jobs[task.job];
       const int64_t table = table_of_[task.job];

@@ -86,7 +86,10 @@ class OccurrencesOp : public tensorflow::OpKernel {
                                       samples[i], &work[i]));
     }
     std::vector<absl::Status> results(count, absl::OkStatus());
-    InParallel(context, count, [&](int64_t i) { results[i] = Run(features_[i], &work[i]); });
+    int64_t total = 0;
+    for (const Work& w : work) total += w.count;
+    InParallel(context, count, total,
+               [&](int64_t i) { results[i] = Run(features_[i], &work[i]); });
     OP_REQUIRES_OK(context, FirstError(results));
     for (int i = 0; i < count; ++i) {
       Work& w = work[i];

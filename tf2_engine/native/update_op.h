@@ -125,7 +125,7 @@ class UpdateOp : public tensorflow::OpKernel {
     }
     // All is checked before anything is written.
     std::vector<absl::Status> results(tables_.size(), absl::OkStatus());
-    InParallel(context, num_tables,
+    InParallel(context, num_tables, total,
                [&](int64_t t) { results[t] = Sort(tables_[t], &jobs[t]); });
     OP_REQUIRES_OK(context, FirstError(results));
     LockedVariables variables(LockedVariables::Access::kUpdate);
@@ -143,7 +143,7 @@ class UpdateOp : public tensorflow::OpKernel {
     const int64_t chunk = std::max(kUpdateChunk, total / (4 * NumThreads(context)));
     std::vector<Task> tasks;
     for (int64_t t = 0; t < num_tables; ++t) AddTasks(t, jobs[t], chunk, &tasks);
-    InParallel(context, static_cast<int64_t>(tasks.size()), [&](int64_t i) {
+    InParallel(context, static_cast<int64_t>(tasks.size()), total, [&](int64_t i) {
       const Task& task = tasks[i];
       const Job& job = jobs[task.table];
       bool gains = false;

@@ -169,11 +169,15 @@ class KeptTensors {
   std::vector<Tensor> kept_;
 };
 
+// Ids for which to wake threads takes longer than the work.
+constexpr int64_t kFewIds = 2048;
+
 // Runs `task(i)` for every i below `count` on the device's own threads, in any order.
+// Args: num_ids, of all tasks together.
 template <class Task>
-void InParallel(OpKernelContext* context, int64_t count, const Task& task) {
+void InParallel(OpKernelContext* context, int64_t count, int64_t num_ids, const Task& task) {
   auto* workers = context->device()->tensorflow_cpu_worker_threads()->workers;
-  if (count <= 1 || workers == nullptr || workers->NumThreads() <= 1) {
+  if (count <= 1 || num_ids <= kFewIds || workers == nullptr || workers->NumThreads() <= 1) {
     for (int64_t i = 0; i < count; ++i) task(i);
     return;
   }

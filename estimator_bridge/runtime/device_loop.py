@@ -80,13 +80,12 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         while not self._is_last(made, left, started):
             self.loss = session.run([*self._fetches(made), self._step.loss])[-1]
             made += 1
-        return tf.train.SessionRunArgs([*self._fetches(made), self._step.loss])
+        last = [] if self._step.end_of_loop is None else [self._step.end_of_loop]
+        return tf.train.SessionRunArgs([*last, *self._fetches(made), self._step.loss])
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Ends the loop, and stops when the last step is reached."""
         self.loss = run_values.results[-1]
-        if self._step.end_of_loop is not None:
-            run_context.session.run(self._step.end_of_loop)
         # Read anew: whether a value that came with the step is from before it is not certain.
         if run_context.session.run(self._global_step) >= self._last_step:
             run_context.request_stop()

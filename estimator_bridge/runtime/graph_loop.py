@@ -24,12 +24,12 @@ LOSS = "loss"
 class UpdateTablesListener(tf.train.CheckpointSaverListener):
     """Brings the variables of tables up to date before a checkpoint is written."""
 
-    def __init__(self, op: Any) -> None:
-        self._op = op
+    def __init__(self, update: Callable[[Any], None]) -> None:
+        self._update = update
 
     def before_save(self, session: Any, global_step_value: Any) -> None:
-        """Runs the op."""
-        session.run(self._op)
+        """Does it."""
+        self._update(session)
 
 
 class StopAfterHook(tf.train.SessionRunHook):

@@ -20,9 +20,10 @@ class Step:
         hooks: those that the program asks for in this mode.
         chief_hooks: those that the program asks for on the chief.
         host_call: what the host call runs, in steps of training that a device loop makes; or None.
-        before_save: an op that brings the table variables up to date, or None.
-        end_of_loop: an op that ends a loop of training: stock retrieves the tables then, which
-            applies the update that is pending; or None.
+        before_save: called with the session, brings the table variables up to date; or None.
+        end_of_loop: the train_op of the last step of a loop, which also brings the table variables
+            up to date: stock retrieves the tables then, and what is pending is applied. None is
+            the train_op of the other steps.
     """
 
     loss: Any = None

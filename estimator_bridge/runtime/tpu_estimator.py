@@ -13,7 +13,7 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.run_config import InputPipelineConfig, parse_iterations_per_loop
 from estimator_bridge.legacy.spec import checked_quirks
-from estimator_bridge.runtime import graph_loop
+from estimator_bridge.runtime import devices, graph_loop
 from estimator_bridge.runtime.calls import (
     call_input_fn,
     call_model_fn,
@@ -65,7 +65,9 @@ class TPUEstimator(Estimator):
         embedding_config_spec: tables, features and their optimizer; stock's or ours.
         export_saved_model_api_version: 1 or 2; they differ in graphs for TPUs alone.
         quirks: "stock" or "documented"; overrides the spec's.
-        engine: the engine's driver, by name or as an object.
+        engine: what holds the tables with use_tpu=True: "host"; "software_tpu", a TPU in software
+            of that many cores; or a driver for hosts. None is "host", and under `run
+            --software-tpu` that.
 
     Raises:
         InvalidSpec, InvalidInput: a setting is outside its range or not supported; the message
@@ -91,7 +93,7 @@ class TPUEstimator(Estimator):
         export_saved_model_api_version: int = 1,
         *,
         quirks: str | None = None,
-        engine: Any = "host",
+        engine: Any = None,
     ) -> None:
         if not hasattr(config, "tpu_config"):
             raise errors.InvalidInput(
@@ -119,7 +121,7 @@ class TPUEstimator(Estimator):
         }
         self._embedding_config_spec = embedding_config_spec
         self._quirks = None if quirks is None else checked_quirks(quirks)
-        self._engine = engine
+        self._engine = devices.default_engine() if engine is None else devices.checked_engine(engine)
         self._told: set[str] = set()
         if use_tpu:
             self._check_tpu_settings()
@@ -206,7 +208,9 @@ class TPUEstimator(Estimator):
                 look_up = functools.partial(look_up_dicts, mode, legacy=dicts, notify=self._tell)
             return build_plain_step(mode, read, model, look_up)
         legacy = None if spec is None else read_spec(spec, self._quirks)
-        settings = EngineSettings(legacy, cores, self._engine, self._tell, input_size)
+        settings = EngineSettings(
+            legacy, cores, self._engine, self._tell, input_size, model_size
+        )
         return build_engine_step(mode, read, model, settings)
 
     def _table_shards(self) -> list[tf.Variable]:
@@ -240,16 +244,18 @@ class TPUEstimator(Estimator):
         return cut_sequences(features, legacy)
 
     def _announce(self, on_engine: bool) -> None:
-        devices = ", ".join(sorted({d.device_type for d in tf.config.list_physical_devices()}))
+        kinds = ", ".join(sorted({d.device_type for d in tf.config.list_physical_devices()}))
         if on_engine:
+            where = f"{self._engine} driver on {kinds}"
+            if self._engine == devices.SOFTWARE_TPU:
+                where = f"tpu driver on a software TPU on {kinds}"
             self._tell(
-                f"use_tpu=True: the TF2 embedding engine holds the tables; {self._engine} driver "
-                f"on {devices}, TensorFlow {tf.__version__}, {self._cores.count} TPU core(s) "
-                "emulated."
+                f"use_tpu=True: the TF2 embedding engine holds the tables; {where}, TensorFlow "
+                f"{tf.__version__}, {self._cores.count} TPU core(s) emulated."
             )
         else:
             self._tell(
-                f"use_tpu=False: no embedding engine; the model runs as it is on {devices}, "
+                f"use_tpu=False: no embedding engine; the model runs as it is on {kinds}, "
                 f"TensorFlow {tf.__version__}, and its own optimizer trains the tables."
             )
 

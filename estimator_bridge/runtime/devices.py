@@ -108,6 +108,7 @@ class HostDevice(Device):
     def look_up(
         self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Any]
     ) -> tuple[PerCore, Any]:
+        """Enqueues for all cores, and looks up for all."""
         enqueued = self.engine.enqueue(self._given(ids), self._given(weights), training=training)
         with tf.control_dependencies(list(after)):
             activations = self.engine.dequeue()
@@ -115,6 +116,7 @@ class HostDevice(Device):
         return (activations if self._num_cores > 1 else [activations]), enqueued
 
     def update(self, gradients: PerCore) -> Any:
+        """Sends the gradients of all cores."""
         return self.engine.apply_gradients(self._given(gradients))
 
     def _given(self, per_core: PerCore) -> Any:
@@ -150,6 +152,7 @@ class SoftwareTpuDevice(Device):
     def look_up(
         self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Any]
     ) -> tuple[PerCore, Any]:
+        """Enqueues for all cores; each receives its own activations."""
         enqueued = self.engine.enqueue(_distributed(ids), _distributed(weights), training=training)
         # Whatever a hook fetches, its batch is there: a lookup without one would wait for ever.
         with tf.control_dependencies([*after, enqueued]):
@@ -159,6 +162,8 @@ class SoftwareTpuDevice(Device):
         return per_core, enqueued
 
     def update(self, gradients: PerCore) -> Any:
+        """Each core sends its own; the device updates when it has them all."""
+
         def send(own: Mapping[str, Any]) -> Any:
             with tf.control_dependencies([self.engine.apply_gradients(own)]):
                 return tf.constant(True)  # An op would be lost.
@@ -171,6 +176,7 @@ class SoftwareTpuDevice(Device):
         return tf.group(*self._strategy.experimental_local_results(sent))
 
     def retrieve(self, session: Any, retrieve: Any) -> None:
+        """Runs it while the device is this session's; the variables are ahead of it otherwise."""
         if self._hold.holds:
             session.run(retrieve)
 
@@ -226,9 +232,5 @@ def _distributed(per_core: PerCore) -> Any:
 
 def _parts(strategy: Any, distributed: Any) -> list[Any]:
     """Returns the nest of each core."""
-    leaves = [
-        strategy.experimental_local_results(leaf) for leaf in tf.nest.flatten(distributed)
-    ]
-    return [
-        tf.nest.pack_sequence_as(distributed, list(core)) for core in zip(*leaves, strict=True)
-    ]
+    leaves = [strategy.experimental_local_results(leaf) for leaf in tf.nest.flatten(distributed)]
+    return [tf.nest.pack_sequence_as(distributed, list(core)) for core in zip(*leaves, strict=True)]

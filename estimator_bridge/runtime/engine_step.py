@@ -6,6 +6,7 @@ scope its columns put each table, and so what the variables are called.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -113,10 +114,10 @@ def _build(
     settings: EngineSettings,
 ) -> Step:
     if settings.legacy is None:
-        specs = _trace(mode, batches, model_fn, settings.cores.count)
+        specs = _trace(mode, batches, model_fn, settings.cores)
         return _step(mode, specs, specs[0].train_op, hooks)
     embedding = _Embedding(mode, settings.legacy, batches, settings)
-    specs = _trace(mode, embedding.batches, model_fn, settings.cores.count)
+    specs = _trace(mode, embedding.batches, model_fn, settings.cores)
     update = embedding.connect()
     train_op = specs[0].train_op
     hooks = [*embedding.hooks, *hooks]
@@ -264,12 +265,13 @@ def _core_inputs(
 
 
 def _trace(
-    mode: str, batches: Sequence[Any], model_fn: Callable[[Any, Any], Any], count: int
+    mode: str, batches: Sequence[Any], model_fn: Callable[[Any, Any], Any], cores: Cores
 ) -> list[Any]:
-    tracer = CoreTracer(count)
+    tracer, devices = CoreTracer(cores.count), cores.devices
     specs = []
     for number, (features, labels) in enumerate(batches):
-        with tracer.core(number):
+        where = tf.device(devices[number]) if devices else contextlib.nullcontext()
+        with tracer.core(number), where:
             specs.append(model_fn(features, labels))
         check_spec(mode, specs[-1])
     tracer.join()

@@ -14,6 +14,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.runtime.device_loop import DeviceLoop, DeviceLoopHook
 from estimator_bridge.runtime.evaluation_events import write_metrics
+from estimator_bridge.runtime.plain_step import metric_ops
 from estimator_bridge.runtime.progress import StepRateHook
 from estimator_bridge.runtime.step import Step
 from tf2_engine import tf_compat
@@ -47,14 +48,19 @@ class StopAfterHook(tf.train.SessionRunHook):
 
 @contextlib.contextmanager
 def new_graph(
-    seed: int | None, device_fn: Callable[[Any], str] | None = None
+    seed: int | None, device_fn: Callable[[Any], str] | None = None, strategy: Any = None
 ) -> Iterator[tf.Graph]:
     """Opens a graph with its seed set and a global step, as Estimators have it.
 
     Args:
         device_fn: gives the device of each op; None leaves it to the session.
+        strategy: in whose scope everything is; None is none.
     """
-    with tf.Graph().as_default() as graph, graph.device(device_fn):
+    with (
+        tf.Graph().as_default() as graph,
+        graph.device(device_fn),
+        contextlib.nullcontext() if strategy is None else tf_compat.estimator_scope(strategy),
+    ):
         tf.set_random_seed(seed)
         tf.get_variable(
             tf.GraphKeys.GLOBAL_STEP,
@@ -68,9 +74,12 @@ def new_graph(
         yield graph
 
 
-def default_session_config() -> tf.ConfigProto:
+def default_session_config(strategy: Any = None) -> tf.ConfigProto:
     """Returns the session config of an Estimator whose RunConfig has none."""
     config = tf.ConfigProto(allow_soft_placement=True)
+    if strategy is not None:
+        # Its devices are named already; a session has one CPU unless it is told.
+        config.device_count["CPU"] = len(tf.config.list_logical_devices("CPU"))
     config.graph_options.rewrite_options.meta_optimizer_iterations = 1
     return config
 
@@ -82,6 +91,7 @@ def train(
     saving_listeners: Sequence[Any],
     batch_size: int | None,
     device_loop: DeviceLoop | None = None,
+    strategy: Any = None,
 ) -> Any:
     """Trains until a hook stops it or the input ends.
 
@@ -96,6 +106,7 @@ def train(
         batch_size: samples of the global batch, for reports.
         device_loop: when to stop, and how many steps hooks see as one; None is one step, and no
             end of its own.
+        strategy: what the step is built under; None is none.
 
     Returns:
         The loss of the last step, or None if there was none.
@@ -103,7 +114,7 @@ def train(
     Raises:
         InvalidInput: there are listeners, but no checkpoint is ever written.
     """
-    with new_graph(config.tf_random_seed, config.device_fn) as graph:
+    with new_graph(config.tf_random_seed, config.device_fn, strategy) as graph:
         tf_compat.read_global_step(graph)
         step = build()
         scaffold = step.scaffold or tf.train.Scaffold()
@@ -156,7 +167,7 @@ def train(
             chief_only_hooks=chief_hooks,
             save_checkpoint_secs=0,  # saving is the hook's
             save_summaries_steps=config.save_summary_steps,
-            config=config.session_config or default_session_config(),
+            config=config.session_config or default_session_config(strategy),
             max_wait_secs=config.session_creation_timeout_secs,
             log_step_count_steps=0,  # reports are the progress hooks'
             save_graph_def=config.checkpoint_save_graph_def,
@@ -177,17 +188,18 @@ def evaluate(
     hooks: Sequence[Any],
     checkpoint_path: str | None,
     output_dir: str,
+    strategy: Any = None,
 ) -> dict[str, Any]:
     """Evaluates a checkpoint, or freshly initialised variables if there is none.
 
     Returns:
         The value of each metric, the mean loss under "loss" and the step under "global_step".
     """
-    with new_graph(config.tf_random_seed):
+    with new_graph(config.tf_random_seed, strategy=strategy):
         step = build()
-        metrics = {name: _metric(metric) for name, metric in step.eval_metric_ops.items()}
+        metrics = {name: metric_ops(metric) for name, metric in step.eval_metric_ops.items()}
         _check_names(metrics)
-        metrics[LOSS] = tf.metrics.mean(step.loss)
+        metrics[LOSS] = step.mean_loss or tf.metrics.mean(step.loss)
         update = tf.group(*[update for _, update in metrics.values()])
         values = {name: value for name, (value, _) in metrics.items()}
         values[tf.GraphKeys.GLOBAL_STEP] = tf.train.get_global_step()
@@ -200,6 +212,7 @@ def evaluate(
             [*step.input_hooks, *hooks, *stop, *step.hooks, final],
             checkpoint_path,
             config.evaluation_master,
+            strategy,
         ) as session:
             while not session.should_stop():
                 session.run(update)
@@ -237,13 +250,18 @@ def predict(
 
 
 def _checkpoint_session(
-    step: Step, config: Any, hooks: Sequence[Any], checkpoint_path: str | None, master: str
+    step: Step,
+    config: Any,
+    hooks: Sequence[Any],
+    checkpoint_path: str | None,
+    master: str,
+    strategy: Any = None,
 ) -> Any:
     creator = tf.train.ChiefSessionCreator(
         checkpoint_filename_with_path=checkpoint_path,
         master=master,
         scaffold=step.scaffold,
-        config=config.session_config or default_session_config(),
+        config=config.session_config or default_session_config(strategy),
     )
     return tf.train.MonitoredSession(session_creator=creator, hooks=list(hooks))
 
@@ -312,13 +330,6 @@ def _with_metrics_initialized(step: Step) -> Step:
     both = tf.group(own, tf.train.Scaffold.default_local_init_op())
     scaffold = tf.train.Scaffold(local_init_op=both, copy_from_scaffold=step.scaffold)
     return dataclasses.replace(step, scaffold=scaffold)
-
-
-def _metric(metric: Any) -> tuple[Any, Any]:
-    if isinstance(metric, tuple):
-        return metric
-    # A Keras metric: its value, and the ops that update it.
-    return metric.result(), tf.group(*metric.updates)
 
 
 def _select(predictions: Any, keys: Sequence[str] | None) -> Any:

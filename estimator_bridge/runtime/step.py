@@ -15,6 +15,7 @@ class Step:
         train_op: training only.
         predictions: a tensor or a dict of tensors; prediction only.
         eval_metric_ops: for each metric (value, update op); evaluation only.
+        mean_loss: the metric (value, update op) of the loss; None is its mean over the steps.
         scaffold: a tf.train.Scaffold, or None for the default.
         input_hooks: those that the input needs; they come first.
         hooks: those that the program asks for in this mode.
@@ -30,6 +31,7 @@ class Step:
     train_op: Any = None
     predictions: Any = None
     eval_metric_ops: dict[str, Any] = dataclasses.field(default_factory=dict)
+    mean_loss: tuple[Any, Any] | None = None
     scaffold: Any = None
     input_hooks: tuple[Any, ...] = ()
     hooks: tuple[Any, ...] = ()

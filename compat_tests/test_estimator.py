@@ -71,7 +71,8 @@ def test_every_mode_goes_through_the_verbs_of_a_driver(tmp_path: pathlib.Path) -
         "enqueue",
         "dequeue",
         "send_gradients",
-        "retrieve",
+        "retrieve",  # before a checkpoint
+        "retrieve",  # at the end of a loop
     ]
 
     for run in (

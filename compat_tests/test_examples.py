@@ -7,7 +7,9 @@ import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
 
@@ -18,7 +20,16 @@ QUICK = {
         *("--train_steps=4", "--save_checkpoints_steps=2", "--eval_steps=1"),
         *("--data_dir={}/data", "--tpu=not-there"),
     ),
+    "sequence": ("--train_steps=2", "--eval_steps=1", "--batch_size=8", "--num_shards=2"),
+    "dict_config": (
+        *("--train_steps=2", "--eval_steps=1", "--batch_size=8", "--tpu_name=not-there"),
+        "--iterations_per_loop=1m",
+    ),
+    "warm_start": ("--pretrain_steps=2", "--train_steps=2", "--batch_size=8", "--num_shards=2"),
 }
+
+# The output that `sample.npz` holds beside the requests.
+SERVED = {"sequence": "probabilities", "dict_config": "rating", "warm_start": "probability"}
 
 
 def run(name: str, model_dir: pathlib.Path, *arguments: str) -> tuple[dict[str, float], str]:
@@ -56,6 +67,27 @@ def test_an_example_runs(name: str, evaluated: list[int], tmp_path: pathlib.Path
     assert said.count("use_tpu=True: the TF2 embedding engine holds the tables") == 1
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dict_config",
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("sequence", "warm_start")),
+    ],
+)
+def test_what_an_example_exports_predicts_the_same(name: str, tmp_path: pathlib.Path) -> None:
+    """The SavedModel answers the sample of requests that lies in it as `predict` did."""
+    run(name, tmp_path, *QUICK[name])
+
+    (exported,) = (tmp_path / "export").iterdir()
+    sample = np.load(exported / "sample.npz")
+    requests = {key: tf.constant(sample[key]) for key in sample.files if key != SERVED[name]}
+    serve = tf.saved_model.load(str(exported)).signatures["serving_default"]
+    # The ops differ: activations come from a gather or a fused op; a network of four layers.
+    np.testing.assert_allclose(
+        serve(**requests)[SERVED[name]], sample[SERVED[name]], rtol=1e-5, atol=1e-6
+    )
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(
     "name, options, metric, at_least",
@@ -63,6 +95,10 @@ def test_an_example_runs(name: str, evaluated: list[int], tmp_path: pathlib.Path
         # By chance it would be 5 in 128.
         ("two_tower", (), "recall_at_5", 0.5),
         ("wide_and_deep", ("--data_dir={}/data",), "auc", 0.7),
+        # By chance one in eight.
+        ("sequence", (), "accuracy", 0.5),
+        # By chance a half.
+        ("warm_start", (), "auc", 0.7),
     ],
 )
 def test_an_example_learns(

@@ -1,4 +1,4 @@
-"""Runs stock's own TPUEstimator on a TPU in software: the numbers to compare the bridge with."""
+"""Runs TPUEstimators on a TPU in software: stock's own, to compare with, and the bridge's."""
 
 from __future__ import annotations
 
@@ -55,6 +55,27 @@ def stock_on_software_tpu(report: Callable[[str], Any] | None = None) -> Iterato
             yield
         finally:
             config.__new__ = stock_new
+
+
+@contextlib.contextmanager
+def bridge_on_software_tpu() -> Iterator[None]:
+    """While it is open, the bridge's TPUEstimators run on a software TPU unless they say otherwise.
+
+    It has as many cores as `TPUConfig.num_shards` says, one by default.
+
+    Raises:
+        InvalidSpec, CannotBuild: there can be no software TPU here; the message says why.
+    """
+    from estimator_bridge.runtime import devices
+    from tf2_engine import soft_tpu
+
+    soft_tpu.start()
+    before = devices.default_engine()
+    devices.set_default_engine(devices.SOFTWARE_TPU)
+    try:
+        yield
+    finally:
+        devices.set_default_engine(before)
 
 
 def stock_estimator() -> Any:

@@ -154,7 +154,7 @@ def _sparse(feature: _Feature, value: tf.SparseTensor, weight: Any) -> Any:
     if feature.as_engine:
         shape = feature.output_shape or batch.output_shape(feature.name, length, value)
         if None not in shape[1:]:
-            return _combine(feature, value, weight, (value.shape[0], *shape[1:]), length)
+            return _combine(feature, value, weight, (_samples(value), *shape[1:]), length)
     if length and feature.output_shape is None and rank in (None, 2):
         return _sequence(feature, value, length)
     if length:
@@ -164,7 +164,7 @@ def _sparse(feature: _Feature, value: tf.SparseTensor, weight: Any) -> Any:
             stacklevel=6,
         )
     if rank == 2:
-        return _combine(feature, value, weight, (value.shape[0],))
+        return _combine(feature, value, weight, (_samples(value),))
     lead = value.dense_shape[:-1]
     matrix = tf.sparse.reshape(value, tf.stack([tf.reduce_prod(lead), value.dense_shape[-1]]))
     feature = dataclasses.replace(feature, prune=not feature.as_engine)
@@ -173,7 +173,7 @@ def _sparse(feature: _Feature, value: tf.SparseTensor, weight: Any) -> Any:
 
 def _ragged(feature: _Feature, value: tf.RaggedTensor, weight: Any) -> Any:
     batch.output_shape(feature.name, 0, value)  # checks that the rank is 2
-    samples, length = value.shape[0], feature.max_sequence_length
+    samples, length = _samples(value), feature.max_sequence_length
     per_row, result = _ragged_result(feature, samples)
     # There is one id per position of a sequence, and nothing to weigh or combine. A sequence of
     # length 1 is none to the engine, which combines it, and is one to stock's serving.
@@ -209,10 +209,15 @@ def _ragged_result(feature: _Feature, samples: int | None) -> tuple[int, list[in
 
 def _sequence(feature: _Feature, value: tf.SparseTensor, length: int) -> Any:
     """Returns [batch, length, dim]: cut, and padded with zeros; ids at one position add up."""
-    samples = value.shape[0] if value.shape.rank else None
+    samples = _samples(value)
     indices = tf.ensure_shape(value.indices, [None, 2])
     value = tf.SparseTensor(indices, value.values, tf.ensure_shape(value.dense_shape, [2]))
     return _combine(feature, value, None, (samples, length), length, "sum")
+
+
+def _samples(value: Any) -> int | None:
+    """Returns the first dimension where it is known: an int, also after `disable_v2_behavior`."""
+    return value.shape.as_list()[0] if value.shape.rank else None
 
 
 def _combine(

@@ -72,6 +72,7 @@ KERNELS = (
 SOURCE = "software_tpu.cc"
 
 _library: Any = None
+_starts = 0
 _loading = threading.Lock()
 
 
@@ -91,7 +92,7 @@ def start(num_cores: int = 1) -> None:
     if num_cores < 1:
         raise errors.InvalidSpec(f"`num_cores`={num_cores}; a software TPU has at least one core.")
     _check_placement()
-    global _library
+    global _library, _starts
     with _loading:
         if _library is None:
             # Two kernels for one op would make every later use of the op fail.
@@ -109,7 +110,13 @@ def start(num_cores: int = 1) -> None:
             tf.load_op_library(path)
             _library = ctypes.CDLL(path)
             _library.software_tpu_waiting.restype = ctypes.c_int64
+        _starts += 1
     _library.software_tpu_start(num_cores)
+
+
+def num_starts() -> int:
+    """Returns how often it was started. Who finds another number has lost what it held."""
+    return _starts
 
 
 def ops_with_kernels() -> list[str]:

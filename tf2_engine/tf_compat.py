@@ -9,7 +9,7 @@ import contextlib
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -133,7 +133,43 @@ def rewire(stand_in: tf.Tensor, source: tf.Tensor) -> None:
 
 def read_global_step(graph: tf.Graph) -> Any:
     """Returns the read of the global step that TensorFlow's hooks share, made if need be."""
+    if tf.distribute.has_strategy() and not graph.get_collection(
+        _training_util.GLOBAL_STEP_READ_KEY
+    ):
+        # By itself TensorFlow does not know how to read a mirrored one.
+        step = tf.compat.v1.train.get_global_step()
+        read = tf.distribute.get_strategy().extended.read_var(step)
+        graph.add_to_collection(_training_util.GLOBAL_STEP_READ_KEY, read)
     return _training_util._get_or_create_global_step_read(graph)
+
+
+@contextlib.contextmanager
+def estimator_scope(strategy: Any) -> Iterator[None]:
+    """Opens a strategy's scope in which TensorFlow 1's optimizers scale the losses of replicas."""
+    with strategy.scope(), strategy._scale_loss_for_estimator_enabled():
+        yield
+
+
+def is_loss_scaled(graph: tf.Graph) -> bool:
+    """Whether an optimizer divided the loss of each replica by their number."""
+    return bool(getattr(graph, "_is_loss_scaled_by_optimizer", False))
+
+
+def call_for_each_replica(
+    strategy: Any, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
+) -> Any:
+    """Calls a function in the context of each replica, with the arguments of that replica."""
+    values = tuple(per_replica(own) for own in zip(*arguments, strict=True))
+    return strategy.extended.call_for_each_replica(
+        tf.autograph.experimental.do_not_convert(function), args=values
+    )
+
+
+def save_as(variable: Any, name: str) -> None:
+    """Gives a variable of a graph another name in checkpoints than its op has."""
+    shape = variable.shape.as_list()
+    whole = tf.Variable.SaveSliceInfo(name, shape, [0] * len(shape), shape)
+    variable._set_save_slice_info(whole)
 
 
 def add_saving_listener(hook: Any, listener: Any) -> None:

@@ -26,7 +26,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--software-tpu",
         action="store_true",
-        help="with --stock: a TPU of one core, in software, for TPUEstimator(use_tpu=True)",
+        help="TPUEstimator(use_tpu=True) runs on a TPU in software: the bridge's with as many "
+        "cores as TPUConfig.num_shards says, stock's (--stock) with one",
     )
     parser.add_argument(
         "--show-names", action="store_true", help="list every name that leads to the bridge"
@@ -41,9 +42,6 @@ def execute(options: argparse.Namespace) -> int:
     """Runs the program as if it were started by itself; returns 0 unless it exits otherwise."""
     if not os.path.isfile(options.script):
         _say(f"there is no program {options.script!r}.")
-        return 2
-    if options.software_tpu and not options.stock:
-        _say("--software-tpu goes with --stock.")
         return 2
     # TensorFlow is only imported from here on: `--help` must be quick.
     from estimator_bridge import errors, install
@@ -64,11 +62,15 @@ def execute(options: argparse.Namespace) -> int:
             from estimator_bridge import software_tpu
 
             try:
-                stack.enter_context(software_tpu.stock_on_software_tpu())
+                if options.stock:
+                    stack.enter_context(software_tpu.stock_on_software_tpu())
+                    how = "stock's estimator, on a software TPU of one core"
+                else:
+                    stack.enter_context(software_tpu.bridge_on_software_tpu())
+                    how += ", on a software TPU"
             except errors.EngineError as error:
                 _say(str(error))
                 return 2
-            how = "stock's estimator, on a software TPU of one core"
         _say(f"running {options.script} on TensorFlow {version} with {how}.")
         if options.show_names:
             for name, leads_to, replaced in install.installed():

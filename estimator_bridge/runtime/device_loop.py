@@ -88,14 +88,14 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         while not self._is_last(made, left, started):
             self.loss = session.run([*self._fetches(made), self._step.loss])[-1]
             made += 1
-        return tf.train.SessionRunArgs([*self._fetches(made), self._step.loss, self._counted])
+        last = [] if self._step.end_of_loop is None else [self._step.end_of_loop]
+        fetches = [*last, *self._fetches(made), self._step.loss, self._counted]
+        return tf.train.SessionRunArgs(fetches)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Ends the loop, and stops when the last step is reached."""
         *_, self.loss, counted = run_values.results
         self._at = int(counted)
-        if self._step.end_of_loop is not None:
-            run_context.session.run(self._step.end_of_loop)
         if self._at >= int(self._last_step or 0):
             run_context.request_stop()
 

@@ -6,6 +6,7 @@ scope its columns put each table, and so what the variables are called.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge.legacy.estimator_spec import HostCallHook, ModeKeys
 from estimator_bridge.legacy.run_config import InputPipelineConfig
 from estimator_bridge.runtime.cores import CoreTracer
+from estimator_bridge.runtime.devices import SOFTWARE_TPU, make_device
 from estimator_bridge.runtime.feeding import Cores, read_per_core
 from estimator_bridge.runtime.host_calls import call_with_all_cores
 from estimator_bridge.runtime.inputs import CoreInput, Notify, split_features
@@ -26,7 +28,7 @@ from estimator_bridge.runtime.trap import DUMMY_COLLECTION, Trap, create_dummies
 from estimator_bridge.runtime.variables import table_factory, variable_names
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from estimator_bridge.translation.translate import Translation, translate
-from tf2_engine import TPUEmbedding, tf_compat
+from tf2_engine import tf_compat
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,16 +38,18 @@ class EngineSettings:
     Attributes:
         legacy: the embedding spec as read; None for a model without one.
         cores: how batches are spread.
-        driver: of the engine, by name or as an object.
+        engine: what the tables are on: a name of `devices`, or a driver for hosts.
         notify: called with a line for every setting that deserves a warning.
         predict_batch_size: samples that a batch of a prediction is filled up to; None leaves it.
+        core_batch_size: samples of a core, for devices that need to know them beforehand.
     """
 
     legacy: LegacySpec | None
     cores: Cores
-    driver: Any
+    engine: Any
     notify: Notify
     predict_batch_size: int | None = None
+    core_batch_size: int | None = None
 
 
 class InitializeHook(tf.train.SessionRunHook):
@@ -120,19 +124,22 @@ def _build(
         ]
         legacy = None
     if legacy is None:
-        specs = _trace(mode, batches, model_fn, settings.cores.count)
+        specs = _trace(mode, batches, model_fn, settings.cores)
         broadcast = settings.cores.input_mode == InputPipelineConfig.BROADCAST
         return _step(mode, specs, specs[0].train_op, hooks, broadcast=broadcast)
     embedding = _Embedding(mode, legacy, batches, settings)
-    specs = _trace(mode, embedding.batches, model_fn, settings.cores.count)
+    specs = _trace(mode, embedding.batches, model_fn, settings.cores)
     update = embedding.connect()
     train_op = specs[0].train_op
-    if mode == ModeKeys.TRAIN:
-        train_op = tf.group(train_op, update)
-        hooks = [InitializeHook(tf.get_collection(DUMMY_COLLECTION)), *hooks]
-    step = _step(mode, specs, train_op, hooks)
+    hooks = [*embedding.hooks, *hooks]
+    if mode != ModeKeys.TRAIN:
+        return _step(mode, specs, train_op, hooks)
+    train_op = tf.group(train_op, update)
+    hooks = [InitializeHook(tf.get_collection(DUMMY_COLLECTION)), *hooks]
     return dataclasses.replace(
-        step, before_save=embedding.before_save, end_of_loop=embedding.end_of_loop
+        _step(mode, specs, train_op, hooks),
+        before_save=embedding.before_save(),
+        end_of_loop=embedding.end_of_loop(train_op),
     )
 
 
@@ -164,49 +171,62 @@ class _Embedding:
             ({**part.features, **trap.features}, labels)
             for part, trap, (_, labels) in zip(self._inputs, self._traps, batches, strict=True)
         ]
-        self.before_save: Any = None
-        self.end_of_loop: Any = None
 
     def connect(self) -> Any:
         """Builds the engine around the traced model; returns the op that updates the tables."""
         spec = self._translation.engine_spec
         names = variable_names(self._legacy, tf_compat.column_scopes(tf.get_default_graph()))
-        engine = TPUEmbedding(
+        device = self._device = make_device(
+            self._settings.engine,
+            self._settings.cores.count,
             spec,
-            driver=self._settings.driver,
-            num_cores=self._settings.cores.count,
-            training=self._training,
-            variable_factory=table_factory(names),
-        )
-        engine.build_for(self._translation.output_shapes)
-        enqueued = engine.enqueue(
-            _listed([part.ids for part in self._inputs]),
-            _listed([part.weights for part in self._inputs]),
-            training=self._training,
+            self._translation.output_shapes,
+            self._training,
+            table_factory(names),
         )
         multiplier = self._multiplier()
-        waits = [rate() for rate in engine.plan.dynamic_rates] if self._training else []
-        with tf.control_dependencies(
-            [*waits, self._step, *([] if multiplier is None else [multiplier])]
-        ):
-            activations = engine.dequeue()
-            activations = tf.nest.map_structure(tf.identity, activations)
-        for trap, core in zip(self._traps, _per_core(activations, len(self._traps)), strict=True):
+        waits = [rate() for rate in device.engine.plan.dynamic_rates] if self._training else []
+        activations, enqueued = device.look_up(
+            [part.ids for part in self._inputs],
+            [part.weights for part in self._inputs],
+            self._training,
+            [*waits, self._step, *([] if multiplier is None else [multiplier])],
+        )
+        for trap, core in zip(self._traps, activations, strict=True):
             trap.resolve(core)
         if not self._training:
             return None
         gradients = [
             self._sent(trap, core, multiplier)
-            for trap, core in zip(
-                self._traps, _per_core(activations, len(self._traps)), strict=True
-            )
+            for trap, core in zip(self._traps, activations, strict=True)
         ]
-        update = engine.apply_gradients(_listed(gradients))
-        if spec.pipeline_execution_with_tensor_core or spec.profile_data_directory:
-            self.before_save = engine.retrieve()
-        if spec.pipeline_execution_with_tensor_core:
-            self.end_of_loop = self.before_save
-        return tf.group(update, enqueued)
+        return tf.group(device.update(gradients), enqueued)
+
+    @property
+    def hooks(self) -> tuple[Any, ...]:
+        """What sessions need, once the model is connected."""
+        return self._device.hooks
+
+    def before_save(self) -> Callable[[Any], None] | None:
+        """Returns what brings the variables up to date in a session; None if they always are."""
+        spec = self._translation.engine_spec
+        if not (self._is_behind or spec.profile_data_directory):
+            return None
+        retrieve = self._device.engine.retrieve()
+        return lambda session: self._device.retrieve(session, retrieve)
+
+    def end_of_loop(self, train_op: Any) -> Any:
+        """Returns the train_op of the last step of a loop; None if it is that of the others."""
+        if not self._is_behind:
+            return None
+        with tf.control_dependencies([train_op]):
+            return tf.group(self._device.engine.retrieve())
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether the variables are behind the tables after a step."""
+        pipelined = self._translation.engine_spec.pipeline_execution_with_tensor_core
+        return bool(pipelined or self._device.holds_tables)
 
     def _sent(self, trap: Trap, activations: Mapping[str, Any], multiplier: Any) -> dict[str, Any]:
         sent = {}
@@ -230,6 +250,8 @@ class _Embedding:
     def _translate(self) -> Translation:
         count = len(self._inputs)
         batch = _static_batch(self._inputs[0])
+        if batch is None and self._settings.engine == SOFTWARE_TPU:
+            batch = self._settings.core_batch_size
         translation = translate(
             self._legacy,
             training=self._training,
@@ -254,12 +276,13 @@ def _core_inputs(
 
 
 def _trace(
-    mode: str, batches: Sequence[Any], model_fn: Callable[[Any, Any], Any], count: int
+    mode: str, batches: Sequence[Any], model_fn: Callable[[Any, Any], Any], cores: Cores
 ) -> list[Any]:
-    tracer = CoreTracer(count)
+    tracer, devices = CoreTracer(cores.count), cores.devices
     specs = []
     for number, (features, labels) in enumerate(batches):
-        with tracer.core(number):
+        where = tf.device(devices[number]) if devices else contextlib.nullcontext()
+        with tracer.core(number), where:
             specs.append(model_fn(features, labels))
         check_spec(mode, specs[-1])
     tracer.join()
@@ -324,11 +347,3 @@ def _once_per_graph(spec: Any) -> Any:
             )
         tables.append(table)
     return dataclasses.replace(spec, tables=tuple(tables))
-
-
-def _listed(per_core: list[Any]) -> Any:
-    return per_core if len(per_core) > 1 else per_core[0]
-
-
-def _per_core(value: Any, count: int) -> list[Any]:
-    return value if count > 1 else [value]

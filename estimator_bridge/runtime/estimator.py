@@ -19,8 +19,10 @@ from estimator_bridge.runtime import checkpoint_state, graph_loop, warm_starting
 from estimator_bridge.runtime.calls import call_input_fn, call_model_fn, check_model_fn
 from estimator_bridge.runtime.export import export_saved_model
 from estimator_bridge.runtime.plain_step import build_plain_step
+from estimator_bridge.runtime.replicated_step import build_replicated_step
 from estimator_bridge.runtime.saving import TableVariables
 from estimator_bridge.runtime.step import Step
+from estimator_bridge.runtime.strategies import check_replicates, read_strategies
 from estimator_bridge.runtime.termination import stop_on_sigterm
 
 _Self = TypeVar("_Self", bound="Estimator")
@@ -55,6 +57,7 @@ class Estimator:
         self._model_fn: Any = model_fn
         self._config = _with_model_dir(_checked_config(config), model_dir)
         self._params = copy.deepcopy({} if params is None else params)
+        self._strategies = read_strategies(self._config)
         self._warm_start = warm_starting.read_settings(warm_start_from)
 
     def __repr__(self) -> str:
@@ -167,6 +170,7 @@ class Estimator:
             _checked(hooks, tf.train.SessionRunHook),
             checkpoint,
             self.eval_dir(name),
+            self._scope_of(ModeKeys.EVAL),
             in_one_call=self._evaluates_in_one_call,
         )
 
@@ -306,13 +310,31 @@ class Estimator:
 
     def _build(self, mode: str, input_fn: Callable[..., Any]) -> Step:
         """Builds the step of a mode in the default graph."""
-        return build_plain_step(
+        return self._build_without_engine(
             mode,
             lambda: call_input_fn(input_fn, mode, self._config, self.params),
             lambda features, labels: call_model_fn(
                 self._model_fn, features, labels, mode, self._config, self.params
             ),
         )
+
+    def _build_without_engine(
+        self,
+        mode: str,
+        read: Callable[[], Any],
+        model: Callable[[Any, Any], Any],
+        look_up: Callable[[Any], Any] | None = None,
+    ) -> Step:
+        """Builds a step whose model is all there is, under the strategy of the mode."""
+        strategy = self._strategies[mode]
+        if strategy is None:
+            return build_plain_step(mode, read, model, look_up)
+        check_replicates(strategy)
+        return build_replicated_step(strategy, mode, read, model, look_up)
+
+    def _scope_of(self, mode: str) -> Any:
+        """Returns the strategy in whose scope the step of a mode is built; None is none."""
+        return self._strategies[mode]
 
     def _train(
         self,
@@ -329,7 +351,13 @@ class Estimator:
         if steps is not None or max_steps is not None:
             end = [tf.train.StopAtStepHook(num_steps=steps, last_step=max_steps)]
         return graph_loop.train(
-            build, self._config, [*hooks, *end], saving_listeners, batch_size, reports=reports
+            build,
+            self._config,
+            [*hooks, *end],
+            saving_listeners,
+            batch_size,
+            reports=reports,
+            strategy=self._scope_of(ModeKeys.TRAIN),
         )
 
     def _call_for_export(self, features: Any, labels: Any, mode: str) -> Any:

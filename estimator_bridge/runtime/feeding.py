@@ -26,11 +26,13 @@ class Cores:
         count: emulated cores.
         input_mode: a member of InputPipelineConfig.
         batch_axis: along which axis each tensor of a PER_HOST_V1 batch is split; None is the first.
+        devices: where the model of each core runs; empty leaves it to TensorFlow.
     """
 
     count: int
     input_mode: int
     batch_axis: tuple[int, ...] | None = None
+    devices: tuple[str, ...] = ()
 
     def input_batch_size(self, global_batch_size: int) -> int:
         """Returns the `params["batch_size"]` of the input_fn."""
@@ -82,6 +84,15 @@ def read_batch(input_fn: Callable[[], Any]) -> tuple[Batch, list[Any]]:
     return batches[0], hooks
 
 
+def read_per_replica(input_fn: Callable[[], Any], count: int) -> tuple[list[Batch], list[Any]]:
+    """Returns a batch for each replica of a strategy, and the hooks that the input needs.
+
+    Raises:
+        InvalidInput: there are several replicas, and the input_fn gives no dataset.
+    """
+    return _read(input_fn, count, f"Under a strategy of {count} replicas")
+
+
 def read_per_core(
     input_fn: Callable[[], Any], cores: Cores, legacy: LegacySpec | None = None
 ) -> tuple[list[Batch], list[Any]]:
@@ -98,7 +109,9 @@ def read_per_core(
     """
     mode = cores.input_mode
     if mode == InputPipelineConfig.PER_HOST_V2:
-        return _read(input_fn, cores.count)
+        return _read(
+            input_fn, cores.count, f"For {cores.count} cores in the PER_HOST_V2 input mode"
+        )
     if mode == InputPipelineConfig.PER_SHARD_V1:
         parts = [_read(input_fn, 1) for _ in range(cores.count)]
         return [part[0][0] for part in parts], [hook for part in parts for hook in part[1]]
@@ -115,15 +128,17 @@ def read_per_core(
     return list(zip(*(split_batch(part, cores.count) for part in batch), strict=True)), hooks
 
 
-def _read(input_fn: Callable[[], Any], count: int) -> tuple[list[Batch], list[Any]]:
+def _read(
+    input_fn: Callable[[], Any], count: int, where: str = ""
+) -> tuple[list[Batch], list[Any]]:
     """Calls an input_fn once and takes `count` batches from what it gives."""
     with tf.device("/device:CPU:0"):
         given = input_fn()
         if not isinstance(given, (tf.data.Dataset, tf.compat.v2.data.Dataset)):
             if count > 1:
                 raise errors.InvalidInput(
-                    f"For {count} cores in the PER_HOST_V2 input mode the input_fn must return a "
-                    f"tf.data.Dataset, got {type(given).__name__}."
+                    f"{where} the input_fn must return a tf.data.Dataset, got "
+                    f"{type(given).__name__}."
                 )
             return [_features_and_labels(given)], []
         iterator = tf.data.make_initializable_iterator(given)

@@ -16,6 +16,7 @@ from estimator_bridge.hooks.input_pipeline import CheckpointInputPipelineHook
 from estimator_bridge.runtime.checkpoint_state import latest_checkpoint
 from estimator_bridge.runtime.device_loop import DeviceLoop, DeviceLoopHook
 from estimator_bridge.runtime.evaluation_events import write_metrics
+from estimator_bridge.runtime.plain_step import metric_ops
 from estimator_bridge.runtime.progress import StepRateHook
 from estimator_bridge.runtime.saving import JobSaver, keep_slots, stored_variables
 from estimator_bridge.runtime.step import Step
@@ -27,12 +28,12 @@ LOSS = "loss"
 class UpdateTablesListener(tf.train.CheckpointSaverListener):
     """Brings the variables of tables up to date before a checkpoint is written."""
 
-    def __init__(self, op: Any) -> None:
-        self._op = op
+    def __init__(self, update: Callable[[Any], None]) -> None:
+        self._update = update
 
     def before_save(self, session: Any, global_step_value: Any) -> None:
-        """Runs the op."""
-        session.run(self._op)
+        """Does it."""
+        self._update(session)
 
 
 class StopAfterHook(tf.train.SessionRunHook):
@@ -69,14 +70,19 @@ class AllStepsHook(tf.train.SessionRunHook):
 
 @contextlib.contextmanager
 def new_graph(
-    seed: int | None, device_fn: Callable[[Any], str] | None = None
+    seed: int | None, device_fn: Callable[[Any], str] | None = None, strategy: Any = None
 ) -> Iterator[tf.Graph]:
     """Opens a graph with its seed set and a global step, as Estimators have it.
 
     Args:
         device_fn: gives the device of each op; None leaves it to the session.
+        strategy: in whose scope everything is; None is none.
     """
-    with tf.Graph().as_default() as graph, graph.device(device_fn):
+    with (
+        tf.Graph().as_default() as graph,
+        graph.device(device_fn),
+        contextlib.nullcontext() if strategy is None else tf_compat.estimator_scope(strategy),
+    ):
         tf.set_random_seed(seed)
         tf.get_variable(
             tf.GraphKeys.GLOBAL_STEP,
@@ -90,9 +96,12 @@ def new_graph(
         yield graph
 
 
-def default_session_config() -> tf.ConfigProto:
+def default_session_config(strategy: Any = None) -> tf.ConfigProto:
     """Returns the session config of an Estimator whose RunConfig has none."""
     config = tf.ConfigProto(allow_soft_placement=True)
+    if strategy is not None:
+        # Its devices are named already; a session has one CPU unless it is told.
+        config.device_count["CPU"] = len(tf.config.list_logical_devices("CPU"))
     config.graph_options.rewrite_options.meta_optimizer_iterations = 1
     return config
 
@@ -105,6 +114,7 @@ def train(
     batch_size: int | None,
     device_loop: DeviceLoop | None = None,
     reports: Mapping[str, int] | None = None,
+    strategy: Any = None,
 ) -> Any:
     """Trains until a hook stops it or the input ends.
 
@@ -121,6 +131,7 @@ def train(
             end of its own.
         reports: how often progress is reported, as a hook that counts its calls takes it; None is
             as often as the config says.
+        strategy: what the step is built under; None is none.
 
     Returns:
         The loss of the last step, or None if there was none.
@@ -128,7 +139,7 @@ def train(
     Raises:
         InvalidInput: there are listeners, but no checkpoint is ever written.
     """
-    with new_graph(config.tf_random_seed, config.device_fn) as graph:
+    with new_graph(config.tf_random_seed, config.device_fn, strategy) as graph:
         tf_compat.read_global_step(graph)
         step = build()
         scaffold = step.scaffold or tf.train.Scaffold()
@@ -183,7 +194,7 @@ def train(
             hooks=[*first, *(hook for hook in all_hooks if hook not in pipelines)],
             save_checkpoint_secs=0,  # saving is the hook's
             save_summaries_steps=config.save_summary_steps,
-            config=config.session_config or default_session_config(),
+            config=config.session_config or default_session_config(strategy),
             max_wait_secs=config.session_creation_timeout_secs,
             log_step_count_steps=0,  # reports are the progress hooks'
             save_graph_def=config.checkpoint_save_graph_def,
@@ -204,6 +215,7 @@ def evaluate(
     hooks: Sequence[Any],
     checkpoint_path: str | None,
     output_dir: str,
+    strategy: Any = None,
     *,
     in_one_call: bool = False,
 ) -> dict[str, Any]:
@@ -215,11 +227,11 @@ def evaluate(
     Returns:
         The value of each metric, the mean loss under "loss" and the step under "global_step".
     """
-    with new_graph(config.tf_random_seed):
+    with new_graph(config.tf_random_seed, strategy=strategy):
         step = build()
-        metrics = {name: _metric(metric) for name, metric in step.eval_metric_ops.items()}
+        metrics = {name: metric_ops(metric) for name, metric in step.eval_metric_ops.items()}
         _check_names(metrics)
-        metrics[LOSS] = tf.metrics.mean(step.loss)
+        metrics[LOSS] = step.mean_loss or tf.metrics.mean(step.loss)
         update = tf.group(*[update for _, update in metrics.values()])
         values = {name: value for name, (value, _) in metrics.items()}
         values[tf.GraphKeys.GLOBAL_STEP] = tf.train.get_global_step()
@@ -234,6 +246,7 @@ def evaluate(
             [*step.input_hooks, *hooks, *step.hooks, final, *stop],
             checkpoint_path,
             config.evaluation_master,
+            strategy,
         ) as session:
             while not session.should_stop():
                 session.run(update)
@@ -271,14 +284,19 @@ def predict(
 
 
 def _checkpoint_session(
-    step: Step, config: Any, hooks: Sequence[Any], checkpoint_path: str | None, master: str
+    step: Step,
+    config: Any,
+    hooks: Sequence[Any],
+    checkpoint_path: str | None,
+    master: str,
+    strategy: Any = None,
 ) -> Any:
     _ensure_saver(step.scaffold, config, step, checkpoint_path)
     creator = tf.train.ChiefSessionCreator(
         checkpoint_filename_with_path=checkpoint_path,
         master=master,
         scaffold=step.scaffold,
-        config=config.session_config or default_session_config(),
+        config=config.session_config or default_session_config(strategy),
     )
     return tf.train.MonitoredSession(session_creator=creator, hooks=list(hooks))
 
@@ -351,13 +369,6 @@ def _with_metrics_initialized(step: Step) -> Step:
     both = tf.group(own, tf.train.Scaffold.default_local_init_op())
     scaffold = tf.train.Scaffold(local_init_op=both, copy_from_scaffold=step.scaffold)
     return dataclasses.replace(step, scaffold=scaffold)
-
-
-def _metric(metric: Any) -> tuple[Any, Any]:
-    if isinstance(metric, tuple):
-        return metric
-    # A Keras metric: its value, and the ops that update it.
-    return metric.result(), tf.group(*metric.updates)
 
 
 def _select(predictions: Any, keys: Sequence[str] | None) -> Any:

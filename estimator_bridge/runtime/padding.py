@@ -24,10 +24,10 @@ def pad_batch(features: Any, size: int) -> tuple[Any, tf.Tensor | None]:
         InvalidInput: every batch has more samples.
     """
     leaves = [leaf for leaf in tf.nest.flatten(features) if leaf is not None and leaf.shape.rank]
-    if all(leaf.shape[0] == size for leaf in leaves):
+    if all(_samples(leaf) == size for leaf in leaves):
         return features, None
     too_large = f"A batch has more samples than `predict_batch_size`={size}."
-    if any((leaf.shape.as_list()[0] or 0) > size for leaf in leaves):
+    if any((_samples(leaf) or 0) > size for leaf in leaves):
         raise errors.InvalidInput(too_large)
     real = _rows(leaves[0])
     fits = tf.debugging.assert_less_equal(real, tf.constant(size, tf.int64), message=too_large)
@@ -43,10 +43,16 @@ def cut_predictions(predictions: Any, size: int, real: tf.Tensor | None) -> Any:
         return predictions
     return tf.nest.map_structure(
         lambda value: (
-            value[:real] if value.shape.rank and value.shape[0] in (None, size) else value
+            value[:real] if value.shape.rank and _samples(value) in (None, size) else value
         ),
         predictions,
     )
+
+
+def _samples(leaf: Any) -> int | None:
+    """Returns the first dimension, where it is known: an int, also after `disable_v2_behavior`."""
+    first: int | None = leaf.shape.as_list()[0]
+    return first
 
 
 def _rows(leaf: Any) -> tf.Tensor:
@@ -58,7 +64,7 @@ def _rows(leaf: Any) -> tf.Tensor:
 
 
 def _padded(leaf: Any, size: int, missing: tf.Tensor) -> Any:
-    if leaf is None or not leaf.shape.rank or leaf.shape[0] == size:
+    if leaf is None or not leaf.shape.rank or _samples(leaf) == size:
         return leaf
     if isinstance(leaf, tf.SparseTensor):
         shape = tf.concat([tf.constant([size], tf.int64), leaf.dense_shape[1:]], 0)

@@ -84,6 +84,13 @@ def check_spec(mode: str, spec: Any) -> None:
             raise errors.InvalidInput(f"model_fn returned no {field} for mode {mode!r}.")
 
 
+def metric_ops(metric: Any) -> tuple[Any, Any]:
+    """Returns the value of a metric and the op that updates it; Keras's metrics are objects."""
+    if isinstance(metric, tuple):
+        return metric
+    return metric.result(), tf.group(*metric.updates)
+
+
 def scaffold_of(spec: Any) -> tf.train.Scaffold | None:
     """Returns the scaffold of a spec, made if it is given as a function."""
     if getattr(spec, "scaffold_fn", None):

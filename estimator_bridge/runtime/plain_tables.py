@@ -12,6 +12,7 @@ from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.inputs import Notify, split_features
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from estimator_bridge.translation.translate import translate
+from tf2_engine import tf_compat
 from tf2_engine.serving import cpu_embedding_lookup
 
 
@@ -48,6 +49,9 @@ def look_up_dicts(mode: str, features: Any, legacy: LegacySpec, notify: Notify) 
         )
         for table in spec.tables
     }
+    for name, table in tables.items():
+        if table.op.name != name:  # A receiver's placeholder has it.
+            tf_compat.save_as(table, str(name))
     return {**part.features, **cpu_embedding_lookup(part.ids, part.weights, tables, spec)}
 
 

@@ -15,7 +15,7 @@ from estimator_bridge.checkpoints.variable_names import shapes_of_spec
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.run_config import InputPipelineConfig, parse_iterations_per_loop
 from estimator_bridge.legacy.spec import checked_quirks
-from estimator_bridge.runtime import graph_loop
+from estimator_bridge.runtime import devices, graph_loop
 from estimator_bridge.runtime.calls import (
     call_input_fn,
     call_model_fn,
@@ -27,16 +27,17 @@ from estimator_bridge.runtime.engine_step import EngineSettings, build_engine_st
 from estimator_bridge.runtime.estimator import Estimator, check_positive
 from estimator_bridge.runtime.export_lookup import cut_sequences
 from estimator_bridge.runtime.feeding import Cores
-from estimator_bridge.runtime.plain_step import build_plain_step
 from estimator_bridge.runtime.plain_tables import look_up_dicts
 from estimator_bridge.runtime.saving import TableVariables
 from estimator_bridge.runtime.step import Step
+from estimator_bridge.runtime.strategies import core_devices
 from estimator_bridge.runtime.termination import StopHook
 from estimator_bridge.runtime.tpu_context import Invocation, TPUContext
 from estimator_bridge.runtime.trap import DUMMY_NAME
 from estimator_bridge.runtime.variables import TABLES
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
+from tf2_engine import soft_tpu
 
 BATCH_SIZE = "batch_size"
 CONTEXT = "context"
@@ -71,7 +72,9 @@ class TPUEstimator(Estimator):
         embedding_config_spec: tables, features and their optimizer; stock's or ours.
         export_saved_model_api_version: 1 or 2; they differ in graphs for TPUs alone.
         quirks: "stock" or "documented"; overrides the spec's.
-        engine: the engine's driver, by name or as an object.
+        engine: what holds the tables with use_tpu=True: "host"; "software_tpu", a TPU in software
+            of that many cores; or a driver for hosts. None is "host", and under `run
+            --software-tpu` that.
 
     Raises:
         InvalidSpec, InvalidInput: a setting is outside its range or not supported; the message
@@ -97,7 +100,7 @@ class TPUEstimator(Estimator):
         export_saved_model_api_version: int = 1,
         *,
         quirks: str | None = None,
-        engine: Any = "host",
+        engine: Any = None,
     ) -> None:
         if not hasattr(config, "tpu_config"):
             raise errors.InvalidInput(
@@ -125,7 +128,9 @@ class TPUEstimator(Estimator):
         self._batch_axis = None if batch_axis is None else tuple(batch_axis)
         self._embedding_config_spec = embedding_config_spec
         self._quirks = None if quirks is None else checked_quirks(quirks)
-        self._engine = engine
+        self._engine = (
+            devices.default_engine() if engine is None else devices.checked_engine(engine)
+        )
         self._told: set[str] = set()
         if use_tpu:
             self._check_tpu_settings()
@@ -134,7 +139,7 @@ class TPUEstimator(Estimator):
 
     def __repr__(self) -> str:
         engine = self._engine if isinstance(self._engine, str) else repr(self._engine)
-        where = f"{engine} engine, {self._cores.count} cores" if self._use_tpu else "no engine"
+        where = f"{engine} engine, {self._cores().count} cores" if self._use_tpu else "no engine"
         return f"<TPUEstimator {self.model_dir!r}, {where}>"
 
     def _train(
@@ -172,21 +177,43 @@ class TPUEstimator(Estimator):
         )
 
     @property
-    def _cores(self) -> Cores:
-        tpu_config = self._config.tpu_config
-        mode = tpu_config.per_host_input_for_training
-        return Cores(tpu_config.num_shards or 1, mode, self._batch_axis)
-
-    @property
     def _evaluates_in_one_call(self) -> bool:
-        return self._use_tpu and self._eval_on_tpu
+        return self._runs_on_engine(ModeKeys.EVAL)
+
+    def _cores(self, mode: str = ModeKeys.TRAIN) -> Cores:
+        tpu_config, strategy = self._config.tpu_config, self._strategies[mode]
+        count = tpu_config.num_shards or 1
+        if strategy is not None:
+            count = strategy.num_replicas_in_sync
+            if tpu_config.num_shards not in (None, count):
+                raise errors.InvalidInput(
+                    f"TPUConfig.num_shards={tpu_config.num_shards}, but the strategy of mode "
+                    f"{mode!r} has {count} replica(s): {strategy!r}. Leave num_shards out."
+                )
+        cores = Cores(
+            count,
+            tpu_config.per_host_input_for_training,
+            self._batch_axis,
+            core_devices(strategy),
+        )
+        return cores if mode == ModeKeys.TRAIN else _cores_of_inference(cores)
+
+    def _scope_of(self, mode: str) -> Any:
+        # An engine has the tables once, and its model is that of a TPU's cores, not of replicas.
+        return None if self._runs_on_engine(mode) else super()._scope_of(mode)
+
+    def _runs_on_engine(self, mode: str) -> bool:
+        return self._use_tpu and (mode != ModeKeys.EVAL or self._eval_on_tpu)
+
+    def _engine_of(self, mode: str) -> Any:
+        if isinstance(self._strategies[mode], soft_tpu.SoftTPUStrategy):
+            return devices.SOFTWARE_TPU
+        return self._engine
 
     def _build(self, mode: str, input_fn: Callable[..., Any]) -> Step:
-        on_engine = self._use_tpu and (mode != ModeKeys.EVAL or self._eval_on_tpu)
+        on_engine = self._runs_on_engine(mode)
         batch_size = self._batch_sizes[mode]
-        cores = self._cores
-        if mode != ModeKeys.TRAIN:
-            cores = _cores_of_inference(cores)
+        cores = self._cores(mode)
         input_size = model_size = batch_size
         if on_engine:
             if batch_size is None:
@@ -216,16 +243,18 @@ class TPUEstimator(Estimator):
             params = with_items(self._params, items)
             return call_model_fn(self._model_fn, features, labels, mode, self._config, params)
 
-        self._announce(on_engine)
+        self._announce(mode, on_engine)
         spec = self._embedding_config_spec
         if not on_engine:
             look_up = None
             if _of_dicts(spec):  # Columns look up by themselves.
                 dicts = read_spec(spec, self._quirks)
                 look_up = functools.partial(look_up_dicts, mode, legacy=dicts, notify=self._tell)
-            return build_plain_step(mode, read, model, look_up)
+            return self._build_without_engine(mode, read, model, look_up)
         legacy = None if spec is None else read_spec(spec, self._quirks)
-        settings = EngineSettings(legacy, cores, self._engine, self._tell, input_size)
+        settings = EngineSettings(
+            legacy, cores, self._engine_of(mode), self._tell, input_size, model_size
+        )
         return build_engine_step(mode, read, model, settings)
 
     def _table_shards(self) -> list[tf.Variable]:
@@ -268,17 +297,20 @@ class TPUEstimator(Estimator):
                 )
         return cut_sequences(features, legacy)
 
-    def _announce(self, on_engine: bool) -> None:
-        devices = ", ".join(sorted({d.device_type for d in tf.config.list_physical_devices()}))
+    def _announce(self, mode: str, on_engine: bool) -> None:
+        kinds = ", ".join(sorted({d.device_type for d in tf.config.list_physical_devices()}))
         if on_engine:
+            engine = self._engine_of(mode)
+            where = f"{engine} driver on {kinds}"
+            if engine == devices.SOFTWARE_TPU:
+                where = f"tpu driver on a software TPU on {kinds}"
             self._tell(
-                f"use_tpu=True: the TF2 embedding engine holds the tables; {self._engine} driver "
-                f"on {devices}, TensorFlow {tf.__version__}, {self._cores.count} TPU core(s) "
-                "emulated."
+                f"use_tpu=True: the TF2 embedding engine holds the tables; {where}, TensorFlow "
+                f"{tf.__version__}, {self._cores(mode).count} TPU core(s) emulated."
             )
         else:
             self._tell(
-                f"use_tpu=False: no embedding engine; the model runs as it is on {devices}, "
+                f"use_tpu=False: no embedding engine; the model runs as it is on {kinds}, "
                 f"TensorFlow {tf.__version__}, and its own optimizer trains the tables."
             )
 

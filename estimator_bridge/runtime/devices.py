@@ -1,0 +1,236 @@
+"""Where the engine of a step runs: on the host, or on a TPU in software."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from tf2_engine import EngineSpec, TPUEmbedding, soft_tpu, tf_compat
+from tf2_engine.plan import Shape
+from tf2_engine.tables import VariableFactory
+
+SOFTWARE_TPU: Final = "software_tpu"
+HOST: Final = "host"
+
+PerCore = Sequence[Mapping[str, Any]]
+"""One entry per core, by feature key."""
+
+_default = HOST
+
+
+def set_default_engine(engine: str) -> None:
+    """Decides on what TPUEstimators run that do not say so: HOST or SOFTWARE_TPU."""
+    global _default
+    _default = checked_engine(engine)
+
+
+def default_engine() -> str:
+    """Returns on what TPUEstimators run that do not say so."""
+    return _default
+
+
+def checked_engine(engine: Any) -> Any:
+    """Returns an engine that can be run on: HOST, SOFTWARE_TPU, or a driver for hosts.
+
+    Raises:
+        InvalidInput: it is another name.
+    """
+    if isinstance(engine, str) and engine not in (HOST, SOFTWARE_TPU):
+        raise errors.InvalidInput(
+            f"`engine`={engine!r}: a TPUEstimator runs on 'host', which computes what a TPU does "
+            "on any machine, or on 'software_tpu'. On a TPU run the engine by itself, "
+            "tf2_engine.TPUEmbedding under a TPUStrategy."
+        )
+    return engine
+
+
+class Device(abc.ABC):
+    """An engine in the graph of a step.
+
+    Attributes:
+        engine: looks up and updates.
+        hooks: what sessions need.
+        holds_tables: whether the tables are on the device, and the variables copies of them.
+    """
+
+    engine: TPUEmbedding
+    hooks: tuple[Any, ...] = ()
+    holds_tables = False
+
+    @abc.abstractmethod
+    def look_up(
+        self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Any]
+    ) -> tuple[PerCore, Any]:
+        """Enqueues a batch and looks it up.
+
+        Args:
+            after: what the lookup waits for.
+
+        Returns:
+            The activations, and an op that belongs to the step.
+        """
+
+    @abc.abstractmethod
+    def update(self, gradients: PerCore) -> Any:
+        """Returns the op that updates the tables."""
+
+    def retrieve(self, session: Any, retrieve: Any) -> None:
+        """Runs an op of `engine.retrieve()`, if the variables may be out of date."""
+        session.run(retrieve)
+
+
+class HostDevice(Device):
+    """The engine on a driver for hosts, where the variables are the tables."""
+
+    def __init__(
+        self,
+        driver: Any,
+        num_cores: int,
+        spec: EngineSpec,
+        output_shapes: Sequence[Shape],
+        training: bool,
+        factory: VariableFactory,
+    ) -> None:
+        self._num_cores = num_cores
+        self.engine = TPUEmbedding(
+            spec,
+            driver=driver,
+            num_cores=num_cores,
+            training=training,
+            variable_factory=factory,
+        )
+        self.engine.build_for(output_shapes)
+
+    def look_up(
+        self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Any]
+    ) -> tuple[PerCore, Any]:
+        """Enqueues for all cores, and looks up for all."""
+        enqueued = self.engine.enqueue(self._given(ids), self._given(weights), training=training)
+        with tf.control_dependencies(list(after)):
+            activations = self.engine.dequeue()
+            activations = tf.nest.map_structure(tf.identity, activations)
+        return (activations if self._num_cores > 1 else [activations]), enqueued
+
+    def update(self, gradients: PerCore) -> Any:
+        """Sends the gradients of all cores."""
+        return self.engine.apply_gradients(self._given(gradients))
+
+    def _given(self, per_core: PerCore) -> Any:
+        return list(per_core) if self._num_cores > 1 else per_core[0]
+
+
+class SoftwareTpuDevice(Device):
+    """The engine on a TPU in software: each core's part of the step receives and sends by itself.
+
+    There is one such TPU in a process, which whoever runs a session takes over; see `_HoldHook`.
+    """
+
+    holds_tables = True
+
+    def __init__(
+        self,
+        num_cores: int,
+        spec: EngineSpec,
+        output_shapes: Sequence[Shape],
+        training: bool,
+        factory: VariableFactory,
+    ) -> None:
+        self._strategy = soft_tpu.SoftTPUStrategy(num_cores)
+        with self._strategy.scope():
+            self.engine = TPUEmbedding(
+                spec, driver="tpu", training=training, variable_factory=factory
+            )
+        configure, load = self.engine.build_for(output_shapes)
+        self._hold = _HoldHook(num_cores, configure, load)
+        self.hooks = (self._hold,)
+        self._looked_up: list[Any] = []
+
+    def look_up(
+        self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Any]
+    ) -> tuple[PerCore, Any]:
+        """Enqueues for all cores; each receives its own activations."""
+        enqueued = self.engine.enqueue(_distributed(ids), _distributed(weights), training=training)
+        # Whatever a hook fetches, its batch is there: a lookup without one would wait for ever.
+        with tf.control_dependencies([*after, enqueued]):
+            activations = self._strategy.run(self.engine.dequeue)
+        per_core = _parts(self._strategy, activations)
+        self._looked_up = tf.nest.flatten(per_core)
+        return per_core, enqueued
+
+    def update(self, gradients: PerCore) -> Any:
+        """Each core sends its own; the device updates when it has them all."""
+
+        def send(own: Mapping[str, Any]) -> Any:
+            with tf.control_dependencies([self.engine.apply_gradients(own)]):
+                return tf.constant(True)  # An op would be lost.
+
+        # Gradients may be constants, but a batch is looked up first.
+        with tf.control_dependencies(self._looked_up):
+            sent = self._strategy.run(
+                tf.autograph.experimental.do_not_convert(send), args=(_distributed(gradients),)
+            )
+        return tf.group(*self._strategy.experimental_local_results(sent))
+
+    def retrieve(self, session: Any, retrieve: Any) -> None:
+        """Runs it while the device is this session's; the variables are ahead of it otherwise."""
+        if self._hold.holds:
+            session.run(retrieve)
+
+
+class _HoldHook(tf.train.SessionRunHook):
+    """Takes the software TPU for a session: configures it and loads the tables from variables.
+
+    An evaluation between two loops of a training takes it away. The variables are up to date
+    then, as they are at the end of every loop, and the training takes it back.
+    """
+
+    def __init__(self, num_cores: int, configure: Any, load: Any) -> None:
+        self._num_cores = num_cores
+        self._configure, self._load = configure, load
+        self._start: int | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether what the device holds is this session's."""
+        return self._start == soft_tpu.num_starts()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Takes it, also from a session that was lost."""
+        self._take(session)
+
+    def before_run(self, run_context: Any) -> None:
+        """Takes it back."""
+        if not self.holds:
+            self._take(run_context.session)
+
+    def _take(self, session: Any) -> None:
+        soft_tpu.start(self._num_cores)
+        self._start = soft_tpu.num_starts()
+        session.run(self._configure)
+        session.run(self._load)
+
+
+def make_device(engine: Any, num_cores: int, *arguments: Any) -> Device:
+    """Returns what an engine runs on; `arguments` are those that the devices share."""
+    if engine == SOFTWARE_TPU:
+        return SoftwareTpuDevice(num_cores, *arguments)
+    return HostDevice(engine, num_cores, *arguments)
+
+
+def _distributed(per_core: PerCore) -> Any:
+    """Returns one nest of distributed values."""
+
+    def one(*parts: Any) -> Any:
+        return None if parts[0] is None else tf_compat.per_replica(parts)
+
+    return tf.nest.map_structure(one, *per_core)
+
+
+def _parts(strategy: Any, distributed: Any) -> list[Any]:
+    """Returns the nest of each core."""
+    leaves = [strategy.experimental_local_results(leaf) for leaf in tf.nest.flatten(distributed)]
+    return [tf.nest.pack_sequence_as(distributed, list(core)) for core in zip(*leaves, strict=True)]

@@ -23,7 +23,7 @@ QUICK := not full and not soak
 
 .PHONY: help
 help:  ## this list (the default)
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "Settings: TF=215|221 (demo, test-one), ARGS='...', PYTHON=python3.10, ENVS=$(ENVS)."
 
 # --- Environments -------------------------------------------------------------------------
@@ -145,13 +145,16 @@ PEERS := bench-recommenders bench-torch
 BENCH := native-session tf-session bridge-estimator stock-estimator
 BENCH_PEERS := recommenders-sparse recommenders-ragged torch fbgemm
 
-.PHONY: bench bench-peers
+.PHONY: bench bench-peers bench-scaling
 bench: $(ENVS)/tf$(TF)/.ready $(ENVS)/tf215/.ready  ## how fast it is, beside stock: make bench TF=215 ARGS='--workload onehot'
 	$(ENVS)/tf$(TF)/bin/python -m benchmarks.run --envs $(ENVS) --contenders $(BENCH) $(ARGS)
 
 bench-peers: $(ENVS)/tf$(TF)/.ready $(PEERS:%=$(ENVS)/%/.ready)  ## how fast it is, beside other systems
 	$(ENVS)/tf$(TF)/bin/python -m benchmarks.run --envs $(ENVS) \
 	    --contenders native-session $(BENCH_PEERS) $(ARGS)
+
+bench-scaling: $(ENVS)/tf$(TF)/.ready  ## how time and memory grow with rows, batch, tables, threads
+	$(ENVS)/tf$(TF)/bin/python -m benchmarks.scaling $(ARGS)
 
 $(PEERS:%=$(ENVS)/%/.ready): $(ENVS)/%/.ready: constraints/%.txt
 	$(new_env)

@@ -353,7 +353,7 @@ def test_every_part_of_a_lookup_is_checked(at: int, bad: str) -> None:
         cells[at:] += FAR if at else 0
     else:
         cells, count = np.zeros(0, np.int64), at
-    with pytest.raises(REFUSED, match="'ids'.*(rows 0 to 6|belongs to a cell)"):
+    with pytest.raises(REFUSED, match=r"'ids'.*(rows 0 to 6|belongs to a cell)"):
         lookup(
             ids=[tf.constant(ids, tf.int64)],
             cells=[tf.constant(cells, tf.int64)],

@@ -159,7 +159,7 @@ PEERS := bench-recommenders bench-torch
 BENCH := native-session tf-session bridge-estimator stock-estimator
 BENCH_PEERS := recommenders-sparse recommenders-ragged torch fbgemm
 
-.PHONY: bench bench-peers bench-small
+.PHONY: bench bench-peers bench-small bench-scaling
 bench: $(ENVS)/tf$(TF)/.ready $(ENVS)/tf215/.ready  ## how fast it is, beside stock: make bench TF=215 ARGS='--workload onehot'
 	$(ENVS)/tf$(TF)/bin/python -m benchmarks.run --envs $(ENVS) --contenders $(BENCH) $(ARGS)
 
@@ -169,6 +169,9 @@ bench-peers: $(ENVS)/tf$(TF)/.ready $(PEERS:%=$(ENVS)/%/.ready)  ## how fast it 
 
 bench-small: $(ENVS)/tf215/.ready  ## steps per second of a small model, beside stock's
 	$(ENVS)/tf215/bin/python -m benchmarks.small $(ARGS)
+
+bench-scaling: $(ENVS)/tf$(TF)/.ready  ## how time and memory grow with rows, batch, tables, threads
+	$(ENVS)/tf$(TF)/bin/python -m benchmarks.scaling $(ARGS)
 
 $(PEERS:%=$(ENVS)/%/.ready): $(ENVS)/%/.ready: constraints/%.txt
 	$(new_env)

@@ -1,8 +1,9 @@
 """The engine on the host as a process that is told what to run.
 
-    python -m benchmarks.engine_child <workload> <function|graph> <native: 0|1>
+    python -m benchmarks.engine_child <workload> <function|graph> <native: 0|1> [threads]
 
-Answers every line "train N" or "infer N" with the milliseconds of N steps.
+Answers every line "train N" or "infer N" with the milliseconds of N steps, and "memory 1" with what
+is resident above TensorFlow's own, in multiples of tables and slots.
 """
 
 from __future__ import annotations
@@ -13,19 +14,23 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.child import THREADS, Step, serve
-from benchmarks.workloads import BATCHES, WORKLOADS, Workload, batches
+from benchmarks.child import THREADS, Step, resident, serve
+from benchmarks.workloads import BATCHES, Workload, batches, find
 from tf2_engine import Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
 from tf2_engine.drivers import HostDriver
 
 
 def main() -> None:
     """Serves its standard input."""
-    workload, mode, native = WORKLOADS[sys.argv[1]], sys.argv[2], sys.argv[3] == "1"
-    tf.config.threading.set_intra_op_parallelism_threads(THREADS)
-    tf.config.threading.set_inter_op_parallelism_threads(THREADS)
-    steps = {"function": _function, "graph": _graph}[mode](workload, native)
-    serve(steps)
+    workload, mode, native = find(sys.argv[1]), sys.argv[2], sys.argv[3] == "1"
+    threads = int(sys.argv[4]) if len(sys.argv) > 4 else THREADS
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    tf.matmul(tf.ones([8, 8]), tf.ones([8, 8]))  # what TensorFlow takes for itself
+    before = resident()
+    steps = {"function": _function, "graph": _graph}[mode](workload, native, threads)
+    tables = 2 * 4 * workload.tables * workload.rows * workload.dim  # Adagrad has one slot
+    serve(steps, lambda: (resident() - before) / tables)
 
 
 def _engine(workload: Workload, native: bool) -> TPUEmbedding:
@@ -66,11 +71,12 @@ def _features(workload: Workload, arrays: Any) -> dict[str, Any]:
 
 
 def _gradients(workload: Workload) -> dict[str, Any]:
+    # No two alike: TensorFlow would keep one for all of them, which then stays in the cache.
     shape = (workload.batch, workload.dim)
-    return {f"f{i}": np.full(shape, 0.01, np.float32) for i in range(workload.tables)}
+    return {f"f{i}": np.full(shape, 0.01 + 1e-4 * i, np.float32) for i in range(workload.tables)}
 
 
-def _function(workload: Workload, native: bool) -> dict[str, Step]:
+def _function(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
     embedding = _engine(workload, native)
     inputs = [[tf.constant(array) for array in arrays] for arrays in _inputs(workload)]
     gradients = {name: tf.constant(value) for name, value in _gradients(workload).items()}
@@ -89,14 +95,16 @@ def _function(workload: Workload, native: bool) -> dict[str, Step]:
     return {"train": lambda i: train(inputs[i], gradients), "infer": lambda i: infer(inputs[i])}
 
 
-def _graph(workload: Workload, native: bool) -> dict[str, Step]:
-    inputs = _inputs(workload)
+def _graph(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
+    made = _inputs(workload)
     with tf.Graph().as_default():
         embedding = _engine(workload, native)
-        holders = [
-            tf.compat.v1.placeholder(tf.int64, _static(array, workload)) for array in inputs[0]
-        ]
-        features = _features(workload, holders)
+        # From memory, as batches come in a training loop: to feed them costs Python's time.
+        data = tf.data.Dataset.from_tensors(tuple(made[0]))
+        for arrays in made[1:]:
+            data = data.concatenate(tf.data.Dataset.from_tensors(tuple(arrays)))
+        inputs = tf.compat.v1.data.make_one_shot_iterator(data.repeat()).get_next()
+        features = _features(workload, inputs)
         embedding.enqueue(features)
         activations = embedding.dequeue()
         with tf.control_dependencies(list(activations.values())):
@@ -104,28 +112,21 @@ def _graph(workload: Workload, native: bool) -> dict[str, Step]:
                 {name: tf.constant(value) for name, value in _gradients(workload).items()}
             )
         embedding.enqueue(features, training=False)
-        looked_up = list(embedding.dequeue().values())
+        # Not fetched: activations stay where they are, as in all that they are compared with.
+        looked_up = tf.group(*embedding.dequeue().values())
         session = tf.compat.v1.Session(
             config=tf.compat.v1.ConfigProto(
-                intra_op_parallelism_threads=THREADS, inter_op_parallelism_threads=THREADS
+                intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads
             )
         )
         session.run(tf.compat.v1.global_variables_initializer())
         shards = [v for t in embedding.tables.values() for s in t.variables.values() for v in s]
         session.run([shard.initializer for shard in shards])
         run = {
-            "train": session.make_callable(update, holders),
-            "infer": session.make_callable(looked_up, holders),
+            "train": session.make_callable(update),
+            "infer": session.make_callable(looked_up),
         }
-    return {
-        what: lambda i, call=call: call(*inputs[i])  # type: ignore[misc]
-        for what, call in run.items()
-    }
-
-
-def _static(array: Any, workload: Workload) -> list[int | None]:
-    """Returns the static shape: sizes that are the same in every batch are known."""
-    return [len(array) if len(array) in (workload.batch, workload.batch + 1) else None]
+    return {what: lambda i, call=call: call() for what, call in run.items()}  # type: ignore[misc]
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ class Workload:
 
     Attributes:
         most_ids: ids of a sample are uniform from 1 to this; 1 is a dense feature.
+        ids_below: ids are below it; None is all rows.
     """
 
     name: str
@@ -27,6 +28,11 @@ class Workload:
     dim: int
     batch: int
     most_ids: int
+    ids_below: int | None = None
+
+    def described(self) -> str:
+        """Returns what `find` reads."""
+        return ",".join(f"{name}={value}" for name, value in dataclasses.asdict(self).items())
 
 
 WORKLOADS = {
@@ -36,6 +42,19 @@ WORKLOADS = {
         Workload("onehot", tables=26, rows=100_000, dim=32, batch=4096, most_ids=1),
     )
 }
+
+SCALING = Workload("scaling", 4, 100_000, dim=16, batch=2048, most_ids=10, ids_below=100_000)
+"""From which one size at a time is varied."""
+
+
+def find(text: str) -> Workload:
+    """Returns a workload by its name, or as it describes itself."""
+    if text in WORKLOADS:
+        return WORKLOADS[text]
+    found = dict(part.split("=") for part in text.split(","))
+    name = found.pop("name")
+    numbers = {key: None if value == "None" else int(value) for key, value in found.items()}
+    return Workload(name, **numbers)  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,10 +77,11 @@ def batches(workload: Workload) -> list[list[Ids]]:
 def _ids(workload: Workload, chance: np.random.Generator) -> Ids:
     lengths = chance.integers(1, workload.most_ids + 1, workload.batch)
     splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    # The inverse of the distribution function of x^-EXPONENT on [1, rows + 1].
+    # The inverse of the distribution function of x^-EXPONENT on [1, below + 1].
     power = 1.0 - EXPONENT
-    top = (workload.rows + 1.0) ** power
+    below = workload.ids_below or workload.rows
+    top = (below + 1.0) ** power
     rank = (1.0 + chance.uniform(0, 1, int(splits[-1])) * (top - 1.0)) ** (1.0 / power)
-    rank = np.minimum(rank.astype(np.int64) - 1, workload.rows - 1)
+    rank = np.minimum(rank.astype(np.int64) - 1, below - 1)
     # Popular rows lie anywhere; 2654435761 is prime, so no two ranks fall together.
-    return Ids(splits, rank * 2654435761 % workload.rows)
+    return Ids(splits, rank * 2654435761 % below)

@@ -217,3 +217,17 @@ def test_a_host_beyond_the_vocabulary_is_not_asked() -> None:
 
     assert tf.reduce_sum(by_shard.rows_of(2, (1, DIM), tf.float32)) == 0.0
     assert recorded.calls == []
+
+
+def test_slots_are_no_constants_of_a_graph() -> None:
+    """A graph holds no constant of the size of a slot, which would take its memory once more."""
+    tables = (TableSpec("table", 50, DIM, "sum", Adagrad(0.1)),)
+    plan = make_plan(EngineSpec(tables, (FeatureSpec("ids", "table"),)), [(4,)])
+    with tf.Graph().as_default() as graph:
+        slot = create_tables(plan)["table"].variables["accumulators"][0]
+        with tf.compat.v1.Session() as session:
+            session.run(slot.initializer)
+            np.testing.assert_array_equal(session.run(slot), np.full((50, DIM), np.float32(0.1)))
+    constants = [op for op in graph.get_operations() if op.type == "Const"]
+    assert constants
+    assert [op.name for op in constants if op.outputs[0].shape.num_elements() >= 50 * DIM] == []

@@ -333,3 +333,30 @@ def test_arbitrary_optimizers_are_refused_or_applied(seed: int) -> None:
             refused += 1
     assert done > 10
     assert refused > 10
+
+
+MANY = 40_000
+"""Ids that are looked up in several parts, each of which is checked by itself."""
+
+
+@pytest.mark.parametrize("at", [0, MANY // 2, MANY - 1])
+@pytest.mark.parametrize("bad", ["id", "cell", "no cell"])
+def test_every_part_of_a_lookup_is_checked(at: int, bad: str) -> None:
+    """One bad id, or cells that are beyond from some occurrence on, fail wherever they are."""
+    ids, cells = np.full(MANY, 6), np.arange(MANY)
+    count = MANY
+    if bad == "id":
+        ids[at] = ROWS
+    elif bad == "cell":
+        # In order, as cells must be for parts: from below, or to beyond.
+        cells[: at + 1] -= FAR if at == 0 else 0
+        cells[at:] += FAR if at else 0
+    else:
+        cells, count = np.zeros(0, np.int64), at
+    with pytest.raises(REFUSED, match=r"'ids'.*(rows 0 to 6|belongs to a cell)"):
+        lookup(
+            ids=[tf.constant(ids, tf.int64)],
+            cells=[tf.constant(cells, tf.int64)],
+            gains=[tf.zeros([0])],
+            num_cells=[tf.constant(count, tf.int64)],
+        )

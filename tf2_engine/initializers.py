@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf2_engine import errors, sharding, tf_compat
+from tf2_engine.optimizers.base import opaque
 
 WAY_OUT = (
     "Pass a function of a shape and a dtype, such as an initializer of tf.initializers; one that "
@@ -50,6 +51,21 @@ def check(table: str | None, initializer: Any) -> None:
 def takes_shard_info(initializer: Any) -> bool:
     """Returns whether an initializer wants to know which part of the table it makes."""
     return "shard_info" in (_parameters(initializer) or ())
+
+
+class Filled:
+    """An initializer of one number.
+
+    Unlike tf.constant_initializer it makes no constant of the shape in a graph: that would keep the
+    memory of a whole table, beside the variable's, for as long as there is a session.
+    """
+
+    def __init__(self, value: float) -> None:
+        self._value = value
+
+    def __call__(self, shape: Any, dtype: tf.DType = tf.float32) -> Any:
+        """Returns the rows, of `shape`."""
+        return tf.fill(shape, opaque(tf.constant(self._value, dtype)))
 
 
 class ByShard:

@@ -114,7 +114,7 @@ def create_tables(plan: Plan, factory: VariableFactory | None = None) -> dict[st
             variables |= slots.created_by_user(table, variables[PARAMETERS], shapes, make)
         elif plan.training:
             for slot, value in table.optimizer.slot_initial_values().items():
-                variables[slot] = make(slot, tf.compat.v1.constant_initializer(value))
+                variables[slot] = make(slot, initializers.Filled(value))
         tables[table.name] = Table(table, plan.partition_strategy, variables)
     return tables
 

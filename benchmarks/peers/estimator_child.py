@@ -17,12 +17,12 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from benchmarks.child import THREADS, answer, commands
-from benchmarks.workloads import BATCHES, WORKLOADS, Workload, batches
+from benchmarks.workloads import BATCHES, Workload, batches, find
 
 
 def main() -> None:
     """Serves its standard input."""
-    workload, whose = WORKLOADS[sys.argv[1]], sys.argv[2]
+    workload, whose = find(sys.argv[1]), sys.argv[2]
     if whose == "stock":
         from tensorflow.compat.v1 import estimator
         from tensorflow.compat.v1.tpu import experimental as parameters

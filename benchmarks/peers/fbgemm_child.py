@@ -18,13 +18,13 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
 )
 
 from benchmarks.child import THREADS, serve
-from benchmarks.workloads import BATCHES, WORKLOADS, batches
+from benchmarks.workloads import BATCHES, batches, find
 
 
 def main() -> None:
     """Serves its standard input."""
     torch.set_num_threads(THREADS)
-    workload = WORKLOADS[sys.argv[1]]
+    workload = find(sys.argv[1])
     print(f"fbgemm_gpu {fbgemm_gpu.__version__}, torch {torch.__version__}", file=sys.stderr)
     tables = SplitTableBatchedEmbeddingBagsCodegen(
         [(workload.rows, workload.dim, EmbeddingLocation.HOST, ComputeDevice.CPU)]

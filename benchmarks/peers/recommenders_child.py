@@ -12,14 +12,14 @@ import tensorflow as tf
 import tensorflow_recommenders as tfrs
 
 from benchmarks.child import THREADS, serve
-from benchmarks.workloads import BATCHES, WORKLOADS, Ids, batches
+from benchmarks.workloads import BATCHES, Ids, batches, find
 
 
 def main() -> None:
     """Serves its standard input."""
     tf.config.threading.set_intra_op_parallelism_threads(THREADS)
     tf.config.threading.set_inter_op_parallelism_threads(THREADS)
-    workload, kind = WORKLOADS[sys.argv[1]], sys.argv[2]
+    workload, kind = find(sys.argv[1]), sys.argv[2]
     print(f"tensorflow-recommenders {tfrs.__version__}, {kind} inputs", file=sys.stderr)
     config = {
         f"f{i}": tf.tpu.experimental.embedding.FeatureConfig(

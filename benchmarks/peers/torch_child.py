@@ -10,13 +10,13 @@ import sys
 import torch
 
 from benchmarks.child import THREADS, serve
-from benchmarks.workloads import BATCHES, WORKLOADS, Workload, batches
+from benchmarks.workloads import BATCHES, Workload, batches, find
 
 
 def main() -> None:
     """Serves its standard input."""
     torch.set_num_threads(THREADS)
-    workload = WORKLOADS[sys.argv[1]]
+    workload = find(sys.argv[1])
     print(f"torch {torch.__version__}", file=sys.stderr)
     bags = [bag(workload) for _ in range(workload.tables)]
     optimizer = torch.optim.Adagrad([each.weight for each in bags], lr=0.1)

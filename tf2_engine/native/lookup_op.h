@@ -18,16 +18,17 @@ constexpr int64_t kLookupAhead = 16;  // ids between the row that is read and th
 constexpr int64_t kLookupChunk = 8192;  // a smaller task is not worth to be handed out
 
 // The rows of some ids, for `SumRows`.
-template <bool kHasGains>
+template <bool kHasGains, bool kOneShard>
 struct TableRows {
   static constexpr bool kGains = kHasGains;
 
-  const float* Row(int64_t k) const {
+  const float* Row(int64_t k) const { return Find(ids[k]); }
+  __attribute__((always_inline)) inline void Ask(int64_t k) const {
     if (k + kLookupAhead < count) Prefetch<false>(Find(ids[k + kLookupAhead]), dim);
-    return Find(ids[k]);
   }
   float Gain(int64_t k) const { return gain[k]; }
   const float* Find(int64_t id) const {
+    if (kOneShard) return first + id * dim;
     int64_t shard, row;
     placement->Find(id, &shard, &row);
     return shards[shard] + row * dim;
@@ -37,6 +38,7 @@ struct TableRows {
   const float* gain;
   int64_t count;
   float* const* shards;
+  const float* first;  // of the first shard
   const Placement* placement;
   int64_t dim;
 };
@@ -85,13 +87,16 @@ class LookupOp : public tensorflow::OpKernel {
     LockedVariables variables(LockedVariables::Access::kRead);
     OP_REQUIRES_OK(context, variables.Lock(context, 0, num_variables_));
     std::vector<float*> shards(num_variables_);
+    std::vector<int64_t> elements(num_variables_);
     for (int i = 0; i < num_variables_; ++i) {
       const int64_t table = i / num_shards_;
       int64_t dim = dims_[table];
       OP_REQUIRES_OK(context,
                      variables.Rows(context, i, placements_[table].RowsOf(i % num_shards_), &dim,
                                     &shards[i]));
+      elements[i] = placements_[table].RowsOf(i % num_shards_) * dim;
     }
+    huge_.See(context, shards, elements);
     const int count = static_cast<int>(table_of_.size());
     std::vector<Job> jobs(count);
     int64_t total = 0;
@@ -110,25 +115,28 @@ class LookupOp : public tensorflow::OpKernel {
       context->set_output(i, output);
       total += job.piece.count;
     }
-    std::vector<absl::Status> results(count, absl::OkStatus());
-    InParallel(context, count, total, [&](int64_t i) {
-      results[i] = jobs[i].piece.Check(rows_[table_of_[i]], jobs[i].cells, where_[i]);
-    });
-    OP_REQUIRES_OK(context, FirstError(results));
     const int64_t chunk = std::max(kLookupChunk, total / (4 * NumThreads(context)));
     std::vector<Task> tasks;
     for (int i = 0; i < count; ++i) AddTasks(i, jobs[i], chunk, &tasks);
+    std::vector<absl::Status> results(tasks.size(), absl::OkStatus());
     InParallel(context, static_cast<int64_t>(tasks.size()), total, [&](int64_t t) {
       const Task& task = tasks[t];
       const Job& job = jobs[task.job];
       const int64_t table = table_of_[task.job];
+      results[t] = job.piece.Check(task.begin, task.end, rows_[table], task.first, task.last,
+                                   where_[task.job]);
+      if (!results[t].ok()) return;
       float* const* own = shards.data() + table * num_shards_;
-      if (job.piece.gain != nullptr) {
-        Run<true>(job, task, own, placements_[table]);
+      const bool gains = job.piece.gain != nullptr;
+      if (num_shards_ == 1) {
+        gains ? Run<true, true>(job, task, own, placements_[table])
+              : Run<false, true>(job, task, own, placements_[table]);
       } else {
-        Run<false>(job, task, own, placements_[table]);
+        gains ? Run<true, false>(job, task, own, placements_[table])
+              : Run<false, false>(job, task, own, placements_[table]);
       }
     });
+    OP_REQUIRES_OK(context, FirstError(results));
   }
 
  private:
@@ -159,7 +167,8 @@ class LookupOp : public tensorflow::OpKernel {
     return shape->AddDimWithStatus(dims_[table_of_[i]]);
   }
 
-  // Cells are never split, so the sum of one is the same however many tasks there are.
+  // Cells are never split, so the sum of one is the same however many tasks there are. Nothing is
+  // checked yet: whatever the cells are, a task's are among those that there are.
   static void AddTasks(int number, const Job& job, int64_t chunk, std::vector<Task>* tasks) {
     const Piece& piece = job.piece;
     if (piece.count < 2 * chunk ||
@@ -174,21 +183,21 @@ class LookupOp : public tensorflow::OpKernel {
              piece.cell[end] == piece.cell[end - 1]) {
         ++end;
       }
-      const int64_t last = end == piece.count      ? job.cells
-                           : piece.cell == nullptr ? end
-                                                   : piece.cell[end];
+      int64_t last = job.cells;
+      if (end < piece.count) last = std::min(last, piece.cell == nullptr ? end : piece.cell[end]);
       tasks->push_back({number, begin, end, first, last});
       begin = end;
       first = last;
     }
   }
 
-  template <bool kGains>
+  template <bool kGains, bool kOneShard>
   static void Run(const Job& job, const Task& task, float* const* shards,
                   const Placement& placement) {
     const Piece& piece = job.piece;
     const int64_t dim = job.dim;
-    const TableRows<kGains> rows{piece.ids, piece.gain, task.end, shards, &placement, dim};
+    const TableRows<kGains, kOneShard> rows{piece.ids, piece.gain, task.end, shards,
+                                            shards[0], &placement, dim};
     int64_t next = task.first;  // cells before it have a value
     for (int64_t begin = task.begin; begin < task.end;) {
       int64_t end = begin + 1;
@@ -219,6 +228,7 @@ class LookupOp : public tensorflow::OpKernel {
   std::vector<tensorflow::PartialTensorShape> sizes_;
   std::vector<std::string> where_;
   KeptTensors kept_;
+  HugeTables huge_;
 };
 
 }  // namespace estimator_bridge

@@ -54,37 +54,37 @@ __attribute__((always_inline)) inline void Prefetch(const float* row, int64_t di
 // Occurrences of one table, in order of their rows and, within a row, of their occurrence.
 //
 //   Grouping grouping;
-//   grouping.Reset(rows, count);          // rows: ids are below it
-//   if (!grouping.ok()) ...               // too large to be packed; does not happen in memory
-//   for (i = 0; i < count; ++i) grouping.Set(i, id of occurrence i);
+//   grouping.Reset(rows, count, limit);  // ids are below `rows`, what comes with them below `limit`
+//   if (!grouping.ok()) ...              // too large to be packed; does not happen in memory
+//   for (i = 0; i < count; ++i) grouping.Set(i, id of occurrence i, what comes with it);
 //   grouping.Sort();
-//   grouping.id(k), grouping.occurrence(k)  // the k-th in order
+//   grouping.id(k), grouping.with(k)     // the k-th in order
 //
-// Row and occurrence share one 64-bit word; a radix sort goes over the bits of the row alone, so
-// that it is stable: the result does not depend on threads or hashes. `Reset` keeps the memory.
+// Row and what comes with it share one 64-bit word; a radix sort goes over the bits of the row
+// alone, so that it is stable: the result does not depend on threads or hashes. `Reset` keeps the
+// memory.
 class Grouping {
  public:
-  void Reset(int64_t rows, int64_t count) {
-    occurrence_bits_ = Bits(count);
+  void Reset(int64_t rows, int64_t count, int64_t limit) {
+    with_bits_ = Bits(limit);
     row_bits_ = Bits(rows);
-    mask_ = (uint64_t{1} << occurrence_bits_) - 1;
+    mask_ = (uint64_t{1} << with_bits_) - 1;
     if (ok()) {
       words_.resize(static_cast<size_t>(count));
       other_.resize(static_cast<size_t>(count));
     }
   }
 
-  bool ok() const { return occurrence_bits_ < 63 && occurrence_bits_ + row_bits_ <= 64; }
-  int64_t size() const { return static_cast<int64_t>(words_.size()); }
+  bool ok() const { return with_bits_ < 63 && with_bits_ + row_bits_ <= 64; }
 
-  void Set(int64_t occurrence, int64_t id) {
+  void Set(int64_t occurrence, int64_t id, int64_t with) {
     words_[static_cast<size_t>(occurrence)] =
-        static_cast<uint64_t>(id) << occurrence_bits_ | static_cast<uint64_t>(occurrence);
+        static_cast<uint64_t>(id) << with_bits_ | static_cast<uint64_t>(with);
   }
   int64_t id(int64_t k) const {
-    return static_cast<int64_t>(words_[static_cast<size_t>(k)] >> occurrence_bits_);
+    return static_cast<int64_t>(words_[static_cast<size_t>(k)] >> with_bits_);
   }
-  int64_t occurrence(int64_t k) const {
+  int64_t with(int64_t k) const {
     return static_cast<int64_t>(words_[static_cast<size_t>(k)] & mask_);
   }
 
@@ -94,7 +94,7 @@ class Grouping {
     const int passes = (row_bits_ + kMostDigitBits - 1) / kMostDigitBits;
     const int digit = passes == 0 ? 0 : (row_bits_ + passes - 1) / passes;
     for (int pass = 0; pass < passes; ++pass) {
-      Pass(occurrence_bits_ + pass * digit, digit);
+      Pass(with_bits_ + pass * digit, digit);
       words_.swap(other_);
     }
   }
@@ -123,7 +123,7 @@ class Grouping {
   }
 
   std::vector<uint64_t> words_, other_;
-  int occurrence_bits_ = 0;
+  int with_bits_ = 0;
   int row_bits_ = 0;
   uint64_t mask_ = 0;
 };

@@ -22,6 +22,7 @@ inline void StoreLanes(const Lanes& lanes, float* to) { std::memcpy(to, &lanes, 
 
 // Sums kVectors * kLanes columns. `Terms` has
 //   const float* Row(int64_t k)   the k-th row
+//   void Ask(int64_t k)           asks for a row that comes later than the k-th
 //   float Gain(int64_t k)         by what it is multiplied
 //   static constexpr bool kGains  false: by nothing
 template <int kVectors, class Terms>
@@ -32,6 +33,7 @@ inline void SumColumns(const Terms& terms, int64_t begin, int64_t end, int64_t c
     total[v] = fresh ? Lanes{} : LoadLanes(sum + column + v * kLanes);
   }
   for (int64_t k = begin; k < end; ++k) {
+    if (column == 0) terms.Ask(k);
     const float* row = terms.Row(k) + column;
     if (Terms::kGains) {
       const float gain = terms.Gain(k);
@@ -66,6 +68,7 @@ inline void SumRows(const Terms& terms, int64_t begin, int64_t end, int64_t dim,
   if (column == dim) return;
   if (fresh) std::memset(sum + column, 0, static_cast<size_t>(dim - column) * sizeof(float));
   for (int64_t k = begin; k < end; ++k) {
+    if (column == 0) terms.Ask(k);
     const float* row = terms.Row(k);
     const float gain = Terms::kGains ? terms.Gain(k) : 1.0f;
     for (int64_t i = column; i < dim; ++i) sum[i] += Terms::kGains ? gain * row[i] : row[i];

@@ -117,8 +117,11 @@ class UpdateOp : public tensorflow::OpKernel {
                                             " has no rows of ", tables_[t].dim, "."));
         sent.num_cells = size / tables_[t].dim;
         sent.first = jobs[t].count;
+        sent.first_cell = jobs[t].num_cells;
         sent.core = core_of_[i];
         jobs[t].count += sent.piece.count;
+        jobs[t].num_cells += sent.num_cells;
+        jobs[t].gains |= sent.piece.gain != nullptr;
         jobs[t].sent.push_back(sent);
       }
       total += jobs[t].count;
@@ -131,24 +134,24 @@ class UpdateOp : public tensorflow::OpKernel {
     LockedVariables variables(LockedVariables::Access::kUpdate);
     OP_REQUIRES_OK(context, variables.Lock(context, 0, num_variables_));
     std::vector<float*> data(num_variables_);
+    std::vector<int64_t> elements(num_variables_);
     for (const TableOf& table : tables_) {
       for (int64_t i = 0; i < (1 + table.num_slots) * num_shards_; ++i) {
         const int number = static_cast<int>(table.first + i);
+        const int64_t rows = table.placement.RowsOf(i % num_shards_);
         int64_t dim = table.dim;
-        OP_REQUIRES_OK(context,
-                       variables.Rows(context, number, table.placement.RowsOf(i % num_shards_),
-                                      &dim, &data[number]));
+        OP_REQUIRES_OK(context, variables.Rows(context, number, rows, &dim, &data[number]));
+        elements[number] = rows * dim;
       }
     }
+    huge_.See(context, data, elements);
     const int64_t chunk = std::max(kUpdateChunk, total / (4 * NumThreads(context)));
     std::vector<Task> tasks;
     for (int64_t t = 0; t < num_tables; ++t) AddTasks(t, jobs[t], chunk, &tasks);
     InParallel(context, static_cast<int64_t>(tasks.size()), total, [&](int64_t i) {
       const Task& task = tasks[i];
       const Job& job = jobs[task.table];
-      bool gains = false;
-      for (const Sent& sent : job.sent) gains |= sent.piece.gain != nullptr;
-      if (gains) {
+      if (job.gains) {
         Run<true>(tables_[task.table], job, task, data.data());
       } else {
         Run<false>(tables_[task.table], job, task, data.data());
@@ -173,12 +176,14 @@ class UpdateOp : public tensorflow::OpKernel {
     Piece piece;
     const float* gradient;
     int64_t num_cells;
-    int64_t first;  // the number of its first occurrence in the table's
+    int64_t first;       // the number of its first occurrence in the table's
+    int64_t first_cell;  // of its first cell in the table's
     int64_t core;
   };
   struct Job {
     std::vector<Sent> sent;
-    int64_t count = 0;
+    int64_t count = 0, num_cells = 0;
+    bool gains = false;
     float rate = 0.0f;
     Grouping* order;
   };
@@ -187,7 +192,8 @@ class UpdateOp : public tensorflow::OpKernel {
     int64_t table, begin, end;
   };
 
-  // The gradients of sorted occurrences, for `SumRows`.
+  // The gradients of sorted occurrences, for `SumRows`. What comes with an id is the number of its
+  // occurrence if there are gains, else that of its cell, which spares looking the cell up.
   template <bool kHasGains>
   struct Gradients {
     static constexpr bool kGains = kHasGains;
@@ -195,7 +201,11 @@ class UpdateOp : public tensorflow::OpKernel {
     const float* Row(int64_t k) const {
       int64_t at;
       const Sent& from = Find(k, &at);
-      return from.gradient + (from.piece.cell == nullptr ? at : from.piece.cell[at]) * dim;
+      if (kHasGains && from.piece.cell != nullptr) at = from.piece.cell[at];
+      return from.gradient + at * dim;
+    }
+    __attribute__((always_inline)) inline void Ask(int64_t k) const {
+      if (k + kUpdateAhead < last) Prefetch<false>(Row(k + kUpdateAhead), dim);
     }
     float Gain(int64_t k) const {
       int64_t at;
@@ -207,21 +217,19 @@ class UpdateOp : public tensorflow::OpKernel {
       return Find(k, &at).core;
     }
     const Sent& Find(int64_t k, int64_t* at) const {
-      const int64_t occurrence = order->occurrence(k);
-      size_t piece = 0;
-      if (count > 1) {
-        piece = std::upper_bound(sent, sent + count, occurrence,
-                                 [](int64_t n, const Sent& s) { return n < s.first; }) -
-                sent - 1;
-      }
-      *at = occurrence - sent[piece].first;
-      return sent[piece];
+      *at = order->with(k);
+      if (count == 1) return *sent;
+      const Sent& from = *(std::upper_bound(sent, sent + count, *at, Before) - 1);
+      *at -= First(from);
+      return from;
     }
+    static int64_t First(const Sent& from) { return kHasGains ? from.first : from.first_cell; }
+    static bool Before(int64_t number, const Sent& from) { return number < First(from); }
 
     const Grouping* order;
     const Sent* sent;
     size_t count;
-    int64_t dim;
+    int64_t dim, last;
   };
 
   // Returns the memory of the step before, which spares asking the system for it every step; steps
@@ -239,16 +247,19 @@ class UpdateOp : public tensorflow::OpKernel {
   absl::Status Sort(const TableOf& table, Job* job) const {
     for (size_t i = 0; i < job->sent.size(); ++i) {
       const Sent& sent = job->sent[i];
-      TF_RETURN_IF_ERROR(sent.piece.Check(table.rows, sent.num_cells, where_[table.pieces[i]]));
+      TF_RETURN_IF_ERROR(sent.piece.Check(0, sent.piece.count, table.rows, 0, sent.num_cells,
+                                          where_[table.pieces[i]]));
     }
-    job->order->Reset(table.rows, job->count);
+    job->order->Reset(table.rows, job->count, job->gains ? job->count : job->num_cells);
     if (!job->order->ok()) {
       return errors::Unimplemented("A table of ", table.rows, " rows with ", job->count,
                                    " ids in a batch is too large.");
     }
     for (const Sent& sent : job->sent) {
-      for (int64_t i = 0; i < sent.piece.count; ++i) {
-        job->order->Set(sent.first + i, sent.piece.ids[i]);
+      const Piece& piece = sent.piece;
+      for (int64_t i = 0; i < piece.count; ++i) {
+        const int64_t cell = sent.first_cell + (piece.cell == nullptr ? i : piece.cell[i]);
+        job->order->Set(sent.first + i, piece.ids[i], job->gains ? sent.first + i : cell);
       }
     }
     job->order->Sort();
@@ -269,7 +280,7 @@ class UpdateOp : public tensorflow::OpKernel {
   void Run(const TableOf& table, const Job& job, const Task& task, float* const* data) const {
     const Grouping& order = *job.order;
     const int64_t dim = table.dim;
-    const Gradients<kGains> gradients{&order, job.sent.data(), job.sent.size(), dim};
+    const Gradients<kGains> gradients{&order, job.sent.data(), job.sent.size(), dim, task.end};
     std::vector<float> sum(static_cast<size_t>(dim));
     int64_t asked = task.begin;
     for (int64_t begin = task.begin; begin < task.end;) {
@@ -327,6 +338,7 @@ class UpdateOp : public tensorflow::OpKernel {
   std::vector<std::string> where_;
   tensorflow::mutex mutex_;
   std::vector<Grouping> orders_;
+  HugeTables huge_;
 };
 
 }  // namespace estimator_bridge

@@ -9,10 +9,15 @@
 #define TF2_ENGINE_NATIVE_VARIABLES_H_
 
 #include <algorithm>
+#include <atomic>
+#include <condition_variable>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "huge_pages.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
@@ -169,30 +174,100 @@ class KeptTensors {
   std::vector<Tensor> kept_;
 };
 
+inline int NumThreads(OpKernelContext* context) {
+  return std::max(1, context->device()->tensorflow_cpu_worker_threads()->num_threads);
+}
+
+// Numbers that several threads take in turn until none is left.
+class Turns {
+ public:
+  explicit Turns(int64_t count) : count_(count), left_(count) {}
+
+  // Runs `task(i)` for every number that this thread gets.
+  template <class Task>
+  void Take(const Task& task) {
+    int64_t done = 0;
+    for (int64_t i = next_.fetch_add(1); i < count_; i = next_.fetch_add(1)) {
+      task(i);
+      ++done;
+    }
+    if (done == 0 || left_.fetch_sub(done) != done) return;
+    std::lock_guard<std::mutex> lock(mutex_);
+    finished_ = true;
+    condition_.notify_all();
+  }
+
+  // Waits until all tasks have run.
+  void Wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    condition_.wait(lock, [this] { return finished_; });
+  }
+
+ private:
+  const int64_t count_;
+  std::atomic<int64_t> next_{0}, left_;
+  std::mutex mutex_;
+  std::condition_variable condition_;
+  bool finished_ = false;
+};
+
 // Ids for which to wake threads takes longer than the work.
 constexpr int64_t kFewIds = 2048;
 
-// Runs `task(i)` for every i below `count` on the device's own threads, in any order.
+// Runs `task(i)` for every i below `count`, in any order, on this thread and the device's own. One
+// that comes late, or never because all are busy, finds nothing to do and is not waited for.
 // Args: num_ids, of all tasks together.
 template <class Task>
 void InParallel(OpKernelContext* context, int64_t count, int64_t num_ids, const Task& task) {
   auto* workers = context->device()->tensorflow_cpu_worker_threads()->workers;
-  if (count <= 1 || num_ids <= kFewIds || workers == nullptr || workers->NumThreads() <= 1) {
+  const bool alone = workers == nullptr || num_ids <= kFewIds;
+  const int64_t threads = alone ? 1 : std::min<int64_t>(count, NumThreads(context));
+  if (threads <= 1) {
     for (int64_t i = 0; i < count; ++i) task(i);
     return;
   }
-  using Pool = tensorflow::thread::ThreadPool;
-  workers->ParallelFor(
-      count,
-      Pool::SchedulingParams(Pool::SchedulingStrategy::kFixedBlockSize, absl::nullopt, 1),
-      [&task](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) task(i);
-      });
+  const auto turns = std::make_shared<Turns>(count);
+  for (int64_t i = 1; i < threads; ++i) {
+    workers->Schedule([turns, &task] { turns->Take(task); });  // `task` lives while there are turns
+  }
+  turns->Take(task);
+  turns->Wait();
 }
 
-inline int NumThreads(OpKernelContext* context) {
-  return std::max(1, context->device()->tensorflow_cpu_worker_threads()->num_threads);
-}
+// Tables that a kernel has seen to be in huge pages.
+class HugeTables {
+ public:
+  // Sees to it for tables that are new, or in other memory than the step before.
+  void See(OpKernelContext* context, const std::vector<float*>& data,
+           const std::vector<int64_t>& sizes) {
+    if (!HasHugePages()) return;
+    std::vector<HugeRange> fresh;
+    {
+      tensorflow::mutex_lock lock(mutex_);
+      if (seen_ == data) return;
+      seen_.resize(data.size());
+      for (size_t i = 0; i < data.size(); ++i) {
+        if (seen_[i] != data[i]) fresh.emplace_back(data[i], sizes[i] * sizeof(float));
+      }
+      seen_ = data;
+    }
+    std::vector<std::pair<size_t, int64_t>> parts;
+    for (size_t i = 0; i < fresh.size(); ++i) {
+      for (int64_t first = 0; first < fresh[i].count(); first += kPages) parts.emplace_back(i, first);
+    }
+    constexpr int64_t kMuch = kFewIds + 1;  // to move a page takes longer than many ids
+    InParallel(context, static_cast<int64_t>(parts.size()), kMuch, [&](int64_t i) {
+      const HugeRange& range = fresh[parts[i].first];
+      const int64_t first = parts[i].second;
+      MakeHuge(range, first, std::min(kPages, range.count() - first));
+    });
+  }
+
+ private:
+  static constexpr int64_t kPages = 32;  // of a task
+  tensorflow::mutex mutex_;
+  std::vector<float*> seen_;
+};
 
 // Returns the first error of a list in which every task has put its own.
 inline absl::Status FirstError(const std::vector<absl::Status>& results) {
@@ -202,13 +277,16 @@ inline absl::Status FirstError(const std::vector<absl::Status>& results) {
   return absl::OkStatus();
 }
 
+// Returns whether all numbers are in [first, last).
+inline bool AllWithin(const int64_t* numbers, int64_t count, int64_t first, int64_t last) {
+  bool outside = false;
+  for (int64_t i = 0; i < count; ++i) outside |= (numbers[i] < first) | (numbers[i] >= last);
+  return !outside;
+}
+
 // Returns whether all numbers are in [0, limit).
 inline bool AllBelow(const int64_t* numbers, int64_t count, int64_t limit) {
-  bool outside = false;
-  for (int64_t i = 0; i < count; ++i) {
-    outside |= static_cast<uint64_t>(numbers[i]) >= static_cast<uint64_t>(limit);
-  }
-  return !outside;
+  return AllWithin(numbers, count, 0, limit);
 }
 
 // Returns the first number of a list that is not in [0, limit), which there is.
@@ -240,14 +318,18 @@ struct Piece {
     return absl::OkStatus();
   }
 
-  // Checks that every id is a row and every occurrence has a cell.
-  absl::Status Check(int64_t rows, int64_t cells, const std::string& where) const {
-    if (!AllBelow(ids, count, rows)) {
+  // Checks that the ids from `begin` to `end` are rows, and that these occurrences belong to cells
+  // from `first` to `last`.
+  absl::Status Check(int64_t begin, int64_t end, int64_t rows, int64_t first, int64_t last,
+                     const std::string& where) const {
+    if (!AllBelow(ids + begin, end - begin, rows)) {
       return errors::InvalidArgument(where, ": an id lies outside the table, which has rows 0 to ",
-                                     rows - 1, ". The id: ", FirstOutside(ids, count, rows));
+                                     rows - 1, ". The id: ",
+                                     FirstOutside(ids + begin, end - begin, rows));
     }
-    if (cell == nullptr ? count > cells : !AllBelow(cell, count, cells)) {
-      return errors::InvalidArgument(where, ": an id belongs to a cell beyond the ", cells,
+    if (cell == nullptr ? begin < first || end > last
+                        : !AllWithin(cell + begin, end - begin, first, last)) {
+      return errors::InvalidArgument(where, ": an id belongs to a cell beyond the ", last,
                                      " that there are.");
     }
     return absl::OkStatus();

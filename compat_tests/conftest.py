@@ -41,8 +41,8 @@ collect_ignore = [
 if HAS_STOCK:
     collect_ignore = []
 if not (pathlib.Path(__file__).parent.parent / "examples").is_dir():
-    # They are part of the repository, not of the packages.
-    collect_ignore.append("test_examples.py")
+    # They and the documents are part of the repository, not of the packages.
+    collect_ignore += ["test_docs.py", "test_examples.py"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

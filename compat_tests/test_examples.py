@@ -29,7 +29,13 @@ QUICK = {
 }
 
 # The output that `sample.npz` holds beside the requests.
-SERVED = {"sequence": "probabilities", "dict_config": "rating", "warm_start": "probability"}
+SERVED = {
+    "two_tower": "score",
+    "wide_and_deep": "probability",
+    "sequence": "probabilities",
+    "dict_config": "rating",
+    "warm_start": "probability",
+}
 
 
 def run(name: str, model_dir: pathlib.Path, *arguments: str) -> tuple[dict[str, float], str]:
@@ -71,7 +77,7 @@ def test_an_example_runs(name: str, evaluated: list[int], tmp_path: pathlib.Path
     "name",
     [
         "dict_config",
-        *(pytest.param(name, marks=pytest.mark.full) for name in ("sequence", "warm_start")),
+        *(pytest.param(name, marks=pytest.mark.full) for name in SERVED if name != "dict_config"),
     ],
 )
 def test_what_an_example_exports_predicts_the_same(name: str, tmp_path: pathlib.Path) -> None:

@@ -93,30 +93,46 @@ def _padded(values, length, padding):
   return padded
 
 
-def make_input_fn(world, seed):
-  """Returns an input_fn of batches without end."""
+SHAPES = {'user': [1], 'item': [1], 'category': [1], 'words': [MAX_WORDS],
+          'word_weights': [MAX_WORDS], 'clicked': [MAX_CLICKS]}
+TYPES = {key: tf.float32 if key == 'word_weights' else tf.int64 for key in SHAPES}
 
-  def to_sparse(samples):
-    features = {}
-    present = tf.where(samples['words'] >= 0)
-    for key in ('user', 'item', 'category', 'words', 'clicked'):
-      features[key] = tf.sparse.from_dense(samples[key] + 1)  # Zeros are what is left out.
-      features[key] = tf.SparseTensor(
-          features[key].indices, features[key].values - 1, features[key].dense_shape)
-    features['word_weights'] = tf.SparseTensor(
-        present, tf.gather_nd(samples['word_weights'], present),
-        tf.shape(samples['words'], out_type=tf.int64))
-    return features, tf.zeros([tf.shape(samples['user'])[0]], tf.int64)
+
+def to_sparse(samples):
+  """Returns the features without their padding."""
+  features = {}
+  present = tf.where(samples['words'] >= 0)
+  for key in ('user', 'item', 'category', 'words', 'clicked'):
+    features[key] = tf.sparse.from_dense(samples[key] + 1)  # Zeros are what is left out.
+    features[key] = tf.SparseTensor(
+        features[key].indices, features[key].values - 1, features[key].dense_shape)
+  features['word_weights'] = tf.SparseTensor(
+      present, tf.gather_nd(samples['word_weights'], present),
+      tf.shape(samples['words'], out_type=tf.int64))
+  return features
+
+
+def make_input_fn(world, seed, batches=None):
+  """Returns an input_fn of so many batches; None is no end."""
+
+  def with_label(samples):
+    return to_sparse(samples), tf.zeros([tf.shape(samples['user'])[0]], tf.int64)
 
   def input_fn(params):
-    shapes = {'user': [1], 'item': [1], 'category': [1], 'words': [MAX_WORDS],
-              'word_weights': [MAX_WORDS], 'clicked': [MAX_CLICKS]}
-    types = {key: tf.float32 if key == 'word_weights' else tf.int64 for key in shapes}
-    dataset = tf.data.Dataset.from_generator(lambda: world.samples(seed), types, shapes)
+    dataset = tf.data.Dataset.from_generator(lambda: world.samples(seed), TYPES, SHAPES)
     dataset = dataset.batch(params['batch_size'], drop_remainder=True)
-    return dataset.map(to_sparse).prefetch(2)
+    if batches is not None:
+      dataset = dataset.take(batches)
+    return dataset.map(with_label).prefetch(2)
 
   return input_fn
+
+
+def serving_input_receiver_fn():
+  """Takes what `World.samples` yields."""
+  samples = {
+      key: tf.placeholder(TYPES[key], [None] + SHAPES[key], name=key) for key in SHAPES}
+  return tf.estimator.export.ServingInputReceiver(to_sparse(samples), samples)
 
 
 def create_columns():
@@ -167,8 +183,11 @@ def make_model_fn(query_columns, clicked_column, item_columns):
     item = tower(tf.keras.layers.DenseFeatures(item_columns)(features), 'item')
 
     if mode == tf.estimator.ModeKeys.PREDICT:
+      predictions = {
+          'query': query, 'item': item, 'score': tf.reduce_sum(query * item, 1)}
+      outputs = tf.estimator.export.PredictOutput(predictions)
       return tf.estimator.tpu.TPUEstimatorSpec(
-          mode, predictions={'query': query, 'item': item})
+          mode, predictions=predictions, export_outputs={'serving_default': outputs})
 
     scores = params['scale'] * tf.matmul(query, item, transpose_b=True)
     labels = tf.range(tf.shape(scores)[0])
@@ -215,16 +234,23 @@ def main(unused_argv):
   estimator.train(make_input_fn(world, FLAGS.seed + 1), max_steps=FLAGS.train_steps)
   evaluation = estimator.evaluate(
       make_input_fn(world, FLAGS.seed + 2), steps=FLAGS.eval_steps)
-  for first in estimator.predict(make_input_fn(world, FLAGS.seed + 3)):
-    print('a query and an item: %.3f' % np.dot(first['query'], first['item']))
-    break
-
   metrics = {key: float(value) for key, value in evaluation.items()}
   metrics['chance_at_5'] = 5. / FLAGS.batch_size
   with tf.gfile.Open(os.path.join(FLAGS.model_dir, 'metrics.json'), 'w') as f:
     json.dump(metrics, f, indent=2, sort_keys=True)
   print('recall at 5 of %d: %.3f; by chance: %.3f' % (
       FLAGS.batch_size, metrics['recall_at_5'], metrics['chance_at_5']))
+
+  exported = estimator.export_saved_model(
+      os.path.join(FLAGS.model_dir, 'export'), serving_input_receiver_fn)
+  # What whoever serves the model can check it with: requests, and what they lead to.
+  seed = FLAGS.seed + 3
+  predicted = list(estimator.predict(make_input_fn(world, seed, batches=1)))
+  asked = [sample for sample, _ in zip(world.samples(seed), predicted)]
+  np.savez(
+      os.path.join(exported.decode(), 'sample.npz'),
+      score=[one['score'] for one in predicted],
+      **{key: [sample[key] for sample in asked] for key in SHAPES})
 
 
 if __name__ == '__main__':

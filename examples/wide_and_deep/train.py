@@ -84,8 +84,8 @@ def make_data(data_dir, seed):
             '|'.join(vocabularies['interests.txt'][i] for i in interests)))
 
 
-def make_input_fn(data_dir, name, training):
-  """Returns an input_fn over a CSV file."""
+def make_features_fn(data_dir):
+  """Returns a function that makes features of fields; call it where it is used: it has tables."""
 
   def lookup(vocabulary):
     return tf.lookup.StaticHashTable(
@@ -95,33 +95,63 @@ def make_input_fn(data_dir, name, training):
             tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER),
         default_value=0)
 
+  cities, interests = lookup('cities.txt'), lookup('interests.txt')
+
+  def to_features(fields):
+    city = tf.sparse.from_dense(cities.lookup(fields['city'])[:, tf.newaxis] + 1)
+    words = tf.string_split(fields['interests'], '|')
+    return {
+        'age': fields['age'][:, tf.newaxis],
+        'day': tf.cast(fields['day'], tf.int64)[:, tf.newaxis],
+        # Above, 0 would have been left out.
+        'city': tf.SparseTensor(city.indices, city.values - 1, city.dense_shape),
+        'interests': tf.SparseTensor(
+            words.indices, interests.lookup(words.values), words.dense_shape),
+    }
+
+  return to_features
+
+
+def make_input_fn(data_dir, name, training, batches=None):
+  """Returns an input_fn over a CSV file, or over its first batches."""
+
   def input_fn(params):
-    cities, interests = lookup('cities.txt'), lookup('interests.txt')
+    to_features = make_features_fn(data_dir)
 
     def parse(lines):
       fields = dict(zip(COLUMNS, tf.io.decode_csv(lines, DEFAULTS)))
       label = fields.pop('label')[:, tf.newaxis]
-      words = tf.string_split(fields['interests'], '|')
-      return {
-          'age': fields['age'][:, tf.newaxis],
-          'day': tf.cast(fields['day'], tf.int64)[:, tf.newaxis],
-          'city': tf.sparse.from_dense(cities.lookup(fields['city'])[:, tf.newaxis] + 1),
-          'interests': tf.SparseTensor(
-              words.indices, interests.lookup(words.values), words.dense_shape),
-      }, label
-
-    def from_zero(features, label):
-      city = features['city']  # Above, 0 would have been left out.
-      features['city'] = tf.SparseTensor(city.indices, city.values - 1, city.dense_shape)
-      return features, label
+      return to_features(fields), label
 
     dataset = tf.data.TextLineDataset(os.path.join(data_dir, name + '.csv'))
     if training:
       dataset = dataset.shuffle(1000, seed=FLAGS.seed).repeat()
     dataset = dataset.batch(params['batch_size'], drop_remainder=True)
-    return dataset.map(parse).map(from_zero).prefetch(2)
+    if batches is not None:
+      dataset = dataset.take(batches)
+    return dataset.map(parse).prefetch(2)
 
   return input_fn
+
+
+def make_receiver_fn(data_dir):
+  """Returns what takes the fields of a line, the strings as they are: the model has the files."""
+
+  def serving_input_receiver_fn():
+    types = {'age': tf.float32, 'day': tf.int32, 'city': tf.string, 'interests': tf.string}
+    fields = {key: tf.placeholder(types[key], [None], name='field_' + key) for key in types}
+    return estimator_lib.export.ServingInputReceiver(make_features_fn(data_dir)(fields), fields)
+
+  return serving_input_receiver_fn
+
+
+def write_sample(path, lines, predicted):
+  """Writes what whoever serves the model can check it with: requests, and what they lead to."""
+  fields = [line.strip().split(',') for line, _ in zip(lines, predicted)]
+  _, age, day, city, interests = zip(*fields)
+  np.savez(
+      path, age=np.float32(age), day=np.int32(day), city=city, interests=interests,
+      probability=[one['probability'] for one in predicted])
 
 
 def create_columns():
@@ -167,8 +197,10 @@ def make_model_fn(wide_columns, deep_columns):
       deep = tf.layers.dense(deep, 1)
     logits = wide + deep
     if mode == estimator_lib.ModeKeys.PREDICT:
+      predictions = {'probability': tf.nn.sigmoid(logits)}
+      outputs = estimator_lib.export.PredictOutput(predictions)
       return tpu_estimator.TPUEstimatorSpec(
-          mode, predictions={'probability': tf.nn.sigmoid(logits)})
+          mode, predictions=predictions, export_outputs={'serving_default': outputs})
 
     loss = tf.losses.sigmoid_cross_entropy(labels, logits)
     if mode == estimator_lib.ModeKeys.EVAL:
@@ -236,6 +268,12 @@ def main(unused_argv):
   with tf.gfile.Open(os.path.join(FLAGS.model_dir, 'metrics.json'), 'w') as f:
     json.dump(metrics, f, indent=2, sort_keys=True)
   print('AUC on the test set: %.3f' % metrics['auc'])
+
+  exported = estimator.export_saved_model(
+      os.path.join(FLAGS.model_dir, 'export'), make_receiver_fn(FLAGS.data_dir))
+  predicted = list(estimator.predict(make_input_fn(FLAGS.data_dir, 'test', False, batches=1)))
+  with tf.gfile.Open(os.path.join(FLAGS.data_dir, 'test.csv')) as lines:
+    write_sample(os.path.join(exported.decode(), 'sample.npz'), lines, predicted)
 
 
 if __name__ == '__main__':

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from unittest import mock
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -323,7 +324,35 @@ def is_unused_size(op: Any) -> bool:
     return op.type == "StridedSlice" and not op.outputs[0].consumers()
 
 
+def is_filling(op: Any) -> bool:
+    """Whether an op fills the first rows of a slot with a number."""
+    if op.type == "PlaceholderWithDefault":
+        return all(is_filling(user) for user in op.outputs[0].consumers())
+    return op.type == "Fill" and all(
+        user.type == "AssignVariableOp" for user in op.outputs[0].consumers()
+    )
+
+
+def filled_with(op: Any) -> tuple[Any, ...] | None:
+    """Returns what rows of one number are, a constant or not: their number and shape."""
+    if op.type == "Fill":
+        (number,) = op.inputs[1].op.inputs
+        rows, shape = tf.get_static_value(number), tuple(tf.get_static_value(op.inputs[0]))
+    elif op.type == "Const" and op.outputs[0].shape.rank == 2:
+        rows, shape = tf.get_static_value(op.outputs[0]), tuple(op.outputs[0].shape)
+    else:
+        return None
+    return (
+        ("filled", op.outputs[0].dtype, float(np.max(rows)), shape) if np.ptp(rows) == 0 else None
+    )
+
+
 DIFFERENCES = (
+    Difference(
+        "ours",
+        "slots are filled with a number: a constant as large would take a table's memory for good",
+        is_filling,
+    ),
     Difference(
         "stock",
         "its sharded variables have a handle for the whole table, for signatures of SavedModels",
@@ -375,7 +404,7 @@ class Graph:
 
     def _number(self, op: Any) -> int:
         if op not in self._known:
-            description = (
+            description = filled_with(op) or (
                 op.type,
                 op.device,
                 op.name if op.type == "Placeholder" else "",

@@ -83,6 +83,7 @@ def test_every_core_gets_its_samples(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.stock
+@pytest.mark.full
 def test_stock_trains_the_same_on_a_tpu(tmp_path: pathlib.Path) -> None:
     """On the one core of the software TPU stock gets to the same weights."""
     weights = [make(tmp_path / "bridge", [0, 1, 1], None).train(input_fn, steps=4)]

@@ -387,6 +387,7 @@ def test_a_full_disk_is_told_with_the_file(tmp_path: pathlib.Path) -> None:
     assert contents(tmp_path / "old") == before
 
 
+@pytest.mark.full
 def test_a_directory_that_is_read_only_is_named() -> None:
     """Where no directory can be made, it is named, and nothing is left behind."""
     with tempfile.TemporaryDirectory() as name:
@@ -407,6 +408,7 @@ def test_a_directory_that_is_read_only_is_named() -> None:
         assert os.listdir(directory / "new") == []
 
 
+@pytest.mark.full
 def test_an_interrupted_conversion_leaves_nothing_that_looks_whole(
     old: str, tmp_path: pathlib.Path
 ) -> None:

@@ -70,6 +70,7 @@ def test_the_tpu_is_that_of_this_machine() -> None:
     assert found.master() == ""
 
 
+@pytest.mark.full
 def test_a_machine_with_a_tpu_runs_the_suite_on_it(own_tpu: list[Any]) -> None:
     """Its own strategy is taken, initialised anew for each engine, and no software TPU is made.
 

@@ -137,6 +137,7 @@ def test_training_goes_on_in_tf2_and_back(optimizer: str, tmp_path: pathlib.Path
     assert jobs.largest_difference(wanted, after_six)[0] > 0.0
 
 
+@pytest.mark.full
 def test_a_whole_model_comes_back(tmp_path: pathlib.Path) -> None:
     """A model of columns with variables of its own, there and back, has lost no byte."""
     job = jobs.make(str(tmp_path / "old"), OURS.AdamParameters(0.01))

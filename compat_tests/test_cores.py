@@ -27,7 +27,13 @@ OPTIMIZERS = {
 }
 
 
-@pytest.fixture(scope="module", params=OPTIMIZERS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=() if name == "Adagrad" else pytest.mark.full)
+        for name in OPTIMIZERS
+    ],
+)
 def one_core(request: Any, tmp_path_factory: Any) -> tuple[Any, Any]:
     """An optimizer, and a job that one core trained with it."""
     optimizer = OPTIMIZERS[request.param]
@@ -65,7 +71,7 @@ def make(model_dir: str, optimizer: Any, num_shards: int | None) -> Any:
     )
 
 
-@pytest.mark.parametrize("num_shards", [1, 2, 4])
+@pytest.mark.parametrize("num_shards", [pytest.param(1, marks=pytest.mark.full), 2, 4])
 def test_cores_share_a_batch(
     one_core: tuple[Any, Any], num_shards: int, tmp_path: pathlib.Path
 ) -> None:

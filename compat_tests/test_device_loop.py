@@ -221,6 +221,7 @@ def test_an_input_that_ends_in_the_first_loop_has_made_steps(
     assert re.search(r"Loss for final step: \d", caplog.text)
 
 
+@pytest.mark.full
 def test_a_loop_may_be_given_in_seconds(tmp_path: pathlib.Path) -> None:
     """A loop of an hour makes all steps at once; one of a second ends, and the next begins."""
     _, hour = trained(tmp_path / "hour", "1h", steps=5)

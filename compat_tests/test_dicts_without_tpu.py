@@ -236,6 +236,7 @@ def test_one_warning_says_what_differs(tmp_path: pathlib.Path, told: Any) -> Non
     assert [other for other in told() if "'mod'" in other and other != line] == []
 
 
+@pytest.mark.full
 def test_mod_of_columns_works_with_one_warning(tmp_path: pathlib.Path, told: Any) -> None:
     """partition_strategy="mod" with columns changes no number, and one warning says so."""
     saved = []

@@ -56,7 +56,7 @@ def run(name: str, model_dir: pathlib.Path, *arguments: str) -> tuple[dict[str, 
 @pytest.mark.parametrize(
     "name, evaluated",
     [
-        ("two_tower", [3]),
+        pytest.param("two_tower", [3], marks=pytest.mark.full),
         # `train_and_evaluate`: each checkpoint but the one before the first step.
         ("wide_and_deep", [2, 4]),
     ],

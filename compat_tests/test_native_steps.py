@@ -234,6 +234,7 @@ except tf.errors.ResourceExhaustedError:
 """
 
 
+@pytest.mark.full
 def test_an_update_never_copies_the_table() -> None:
     """Updates go on with less memory left than the table takes, in which a copy does not fit."""
     done = subprocess.run(

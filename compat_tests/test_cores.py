@@ -155,3 +155,32 @@ def test_cores_that_differ_are_refused(tmp_path: pathlib.Path) -> None:
     job._model_fn = model_fn
     with pytest.raises(errors.CoresDiffer, match=r"different numbers of cross-replica sums"):
         job.train(clicks.input_fn, steps=1)
+
+
+def test_only_the_first_core_moves_averages(tmp_path: pathlib.Path) -> None:
+    """Its part of each batch moves them, once per step, as in the copy that a TPU saves."""
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        weight = tf.get_variable("weight", [], initializer=tf.ones_initializer())
+        seen = tf.get_variable("seen", [], trainable=False, initializer=tf.zeros_initializer())
+        tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign_add(seen, tf.reduce_sum(features)))
+        loss = tf.reduce_sum(features * weight)
+        optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.25))
+        with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+            train_op = optimizer.minimize(loss, tf.train.get_global_step())
+        return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    job = estimator.tpu.TPUEstimator(
+        model_fn,
+        str(tmp_path),
+        estimator.tpu.RunConfig(
+            tpu_config=estimator.tpu.TPUConfig(num_shards=2, per_host_input_for_training=ONE_BATCH)
+        ),
+        use_tpu=True,
+        train_batch_size=2,
+    )
+    job.train(lambda params: tf.data.Dataset.from_tensors([1.0, 16.0]).repeat(), steps=3)
+
+    assert job.get_variable_value("seen") == 3 * 1.0
+    # The mean over cores of the gradients, 1 and 16.
+    assert job.get_variable_value("weight") == 1.0 - 3 * 0.25 * 8.5

@@ -104,7 +104,16 @@ def test_checkpoints_have_the_same_types(sides: Sides) -> None:
 
 def test_checkpoints_have_the_same_values(sides: Sides, request: Any) -> None:
     """Without a TPU to the bit, on one within the rounding of eight steps."""
-    difference, where = jobs.largest_difference(*(jobs.saved(side.job) for side in sides))
+    stock, bridge = (jobs.saved(side.job) for side in sides)
+    assert stock.keys() == bridge.keys()
+    if allowed(request):
+        # Batch normalization comes after it: its gradient is nothing but rounding, which Adam blows
+        # up to a step of any size.
+        stock, bridge = (
+            {name: value for name, value in values.items() if not name.startswith("dense/bias")}
+            for values in (stock, bridge)
+        )
+    difference, where = jobs.largest_difference(stock, bridge)
     assert difference <= allowed(request), where
 
 

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -129,6 +129,16 @@ def rewire(stand_in: tf.Tensor, source: tf.Tensor) -> None:
     Tensors that are only known after a model has been traced can so be given to it beforehand.
     """
     stand_in.op._update_input(0, source)
+
+
+def stop_waiting(ops: Sequence[Any], awaited: Collection[Any]) -> None:
+    """Takes `awaited` from what ops wait for, before any session runs."""
+    for op in ops:
+        before = op.control_inputs
+        kept = [other for other in before if other not in awaited]
+        if len(kept) < len(before):
+            op._remove_all_control_inputs()
+            op._add_control_inputs(kept)
 
 
 def read_global_step(graph: tf.Graph) -> Any:

@@ -1,7 +1,8 @@
 """A model_fn traced once per emulated core, over shared variables, in one graph.
 
-Core 0 makes the variables and later cores get the same ones. Only core 0's train_op runs: on a
-TPU every core applies the same summed gradients to its own copy, here there is one copy.
+Core 0 makes the variables and later cores get the same ones. Only core 0's train_op and UPDATE_OPS
+run: on a TPU every core applies the same summed gradients to its own copy, and moves averages in it
+by its own part of the batch; core 0's copy is what is saved, and here it is the only one.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _SHARED_COLLECTIONS = (
     tf.GraphKeys.REGULARIZATION_LOSSES,
 )
 
+_UPDATES = tf.GraphKeys.UPDATE_OPS
+
 
 class CoreTracer:
     """Opens the scope in which each core is traced.
@@ -50,6 +53,7 @@ class CoreTracer:
     def core(self, number: int) -> Iterator[None]:
         """While it is open, what is traced is core `number`; cores come in ascending order."""
         after_first = number > 0
+        before = len(self._graph.get_operations())
         if after_first:
             self._keras_names.restore()
             kept = _collections(self._graph)
@@ -63,6 +67,9 @@ class CoreTracer:
         ):
             yield
         if after_first:
+            # Gradients wait for them where minimize is called as batch normalization asks for.
+            updates = {getattr(each, "op", each) for each in self._graph.get_collection(_UPDATES)}
+            tf_compat.stop_waiting(self._graph.get_operations()[before:], updates)
             _set_collections(self._graph, kept)
 
     def join(self) -> None:

@@ -52,14 +52,14 @@ def test_damage_is_told_with_the_last_good_checkpoint(
     name, damage, good = DAMAGE[what]
     directory = pathlib.Path(shutil.copytree(trained, tmp_path / "a job"))
     damage(directory / name)
-    before = contents(directory)
+    before = checkpoints_in(directory)
 
     with pytest.raises(errors.UnreadableCheckpoint, match=re.escape(f"{directory}/{name}")) as told:
         # What is in the tensors is read by sessions alone.
         killed.make(directory).train(killed.by_step, max_steps=5 if what == "data changed" else 3)
 
-    after = contents(directory)
-    assert {name: after[name] for name in before} == before
+    # Events may go on in the file of a job that ended in the same second.
+    assert checkpoints_in(directory) == before
     assert f"The last good checkpoint is {directory}/{good};" in str(told.value)
     subprocess.run(str(told.value).partition("to go on from it: ")[2], shell=True, check=True)
     assert killed.make(directory).latest_checkpoint() == f"{directory}/{good}"

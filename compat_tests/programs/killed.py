@@ -146,11 +146,23 @@ def live(life: Callable[[], None]) -> int:
     return process
 
 
-def kill(process: int, directory: pathlib.Path, draw: random.Random) -> None:
-    """Kills a life shortly after some change of its directory."""
-    left, before = draw.randint(1, CHANGES), None
+def kill(
+    process: int,
+    directory: pathlib.Path,
+    draw: random.Random,
+    *,
+    changes: int = CHANGES,
+    look: Callable[[pathlib.Path], list[str]] = os.listdir,
+) -> None:
+    """Kills a life shortly after some change of its directory.
+
+    Args:
+        changes: at most so many.
+        look: returns what there is.
+    """
+    left, before = draw.randint(1, changes), None
     while left:
-        now = sorted(os.listdir(directory)) if directory.exists() else None
+        now = sorted(look(directory)) if directory.exists() else None
         left -= now != before
         before = now
         assert os.waitpid(process, os.WNOHANG)[0] == 0, "it ended by itself"

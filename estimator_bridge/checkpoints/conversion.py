@@ -116,7 +116,10 @@ def find(path: str) -> str:
     """
     path = os.fspath(path)
     if os.path.isdir(path):
-        latest = tf.train.latest_checkpoint(path)
+        try:
+            latest = tf.train.latest_checkpoint(path)
+        except ValueError:  # the file is empty, or no text
+            latest = None
         if latest is None:
             raise errors.UnreadableCheckpoint(
                 f"{path}: the directory has no `checkpoint` file that names a checkpoint. Give "

@@ -12,6 +12,7 @@ import pytest
 from compat_tests import legacy_checkpoints
 from compat_tests.test_convert import END, OTHERS, assert_same, spec_of, tables_of
 from estimator_bridge import checkpoints, errors
+from estimator_bridge.checkpoints import inspection
 from estimator_bridge.cli import main
 
 DUMMY = "tpu_embedding_dummy_table_variable_"
@@ -124,8 +125,13 @@ def test_with_a_spec_what_a_tpu_left_of_other_tables_is_named(tmp_path: pathlib.
 
 
 def test_where_no_table_is_found_candidates_are_named(tmp_path: pathlib.Path) -> None:
-    """A checkpoint of one table that nothing marks as one is refused with its name."""
+    """A checkpoint of one table that nothing marks as one is refused; `inspect` names it too."""
     old = written(tmp_path, {"items": matrix(1), "items/Adagrad": matrix(2)})
 
     with pytest.raises(errors.InvalidInput, match=r"--table NAME=VARIABLE.*\['items'\]"):
         checkpoints.convert(old, str(tmp_path / "new"))
+    found = checkpoints.inspect(old)
+    assert found["tables"] == []
+    assert found["perhaps_tables"] == ["items"]
+    text = list(inspection.lines(found))
+    assert "variable items: float32[4, 2], perhaps a table: --table NAME=items" in text

@@ -191,7 +191,7 @@ def check_counts(directory: pathlib.Path) -> None:
 WORKS = {
     "export": Work(export, check_exports, 40),
     "evaluate": Work(
-        lambda directory: train_and_evaluate(directory / "made", 1 << 40), check_evaluations, 80
+        lambda directory: train_and_evaluate(directory / "made", 1 << 40), check_evaluations, 40
     ),
     "convert": Work(convert, check_conversions, 60),
     "count": Work(count, check_counts, 30),

@@ -40,8 +40,9 @@ def inspect(
 
     Returns:
         "checkpoint", "form" ("names" or "object"), "global_step" (or None), "bytes" of all files,
-        "initial" (or None), "tables" and "variables". Each table has "name", "optimizer", "rows",
-        "dim", "parts" (rows of each stored slice), "tensors" (name and bytes by part) and
+        "initial" (or None), "tables", "variables" and "perhaps_tables", the names of the variables
+        of which `convert` asks what they are. Each table has "name", "optimizer", "rows", "dim",
+        "parts" (rows of each stored slice), "tensors" (name and bytes by part) and
         "rows_touched": how many rows differ from the initial checkpoint in any part that it has
         too; None without one, or where it is not known which of its rows is which.
 
@@ -77,6 +78,7 @@ def inspect(
             "initial": initial,
             "tables": list(_tables(reader, contents, start)),
             "variables": others,
+            "perhaps_tables": [name for name, _ in contents.doubtful()],
         }
 
 
@@ -104,7 +106,9 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
             else:
                 yield f"  {part}: {tensor['name']}, {readable(tensor['bytes'])}"
     for variable in found["variables"]:
-        yield f"variable {variable['name']}: {variable['dtype']}{variable['shape']}"
+        doubt = variable["name"] in found["perhaps_tables"]
+        perhaps = f", perhaps a table: --table NAME={variable['name']}" if doubt else ""
+        yield f"variable {variable['name']}: {variable['dtype']}{variable['shape']}{perhaps}"
 
 
 def _tables(reader: Reader, contents: Contents, start: Start | None) -> Iterator[dict[str, Any]]:

@@ -64,6 +64,13 @@ def by_iterator(params: Any) -> Any:
     return tf.data.Dataset.range(100).shuffle(30, seed=5).repeat().map(batch_of).prefetch(2)
 
 
+def receiver() -> Any:
+    """Returns the receiver of an exported model."""
+    users = tf.placeholder(tf.int64, [None, 1])
+    features = {name: tf.sparse.from_dense(users % rows) for name, rows in ROWS.items()}
+    return estimator.export.ServingInputReceiver(features, {"users": users})
+
+
 INPUTS: dict[str, Callable[[Any], Any]] = {"step": by_step, "iterator": by_iterator}
 
 

@@ -45,13 +45,6 @@ class Work(NamedTuple):
     changes: int
 
 
-def receiver() -> Any:
-    """Returns the receiver of an exported model."""
-    users = tf.placeholder(tf.int64, [None, 1])
-    features = {name: tf.sparse.from_dense(users % rows) for name, rows in killed.ROWS.items()}
-    return estimator.export.ServingInputReceiver(features, {"users": users})
-
-
 def served(export: pathlib.Path) -> Any:
     """Returns what an exported model predicts."""
     model = tf.compat.v2.saved_model.load(str(export))
@@ -74,14 +67,16 @@ def export(directory: pathlib.Path) -> None:
     """Exports."""
     job = trained(directory)
     while True:
-        job.export_saved_model(str(directory / "made"), receiver)
+        job.export_saved_model(str(directory / "made"), killed.receiver)
 
 
 def check_exports(directory: pathlib.Path) -> None:
     """Every export predicts what one predicts that was never killed."""
     job = trained(directory)
-    whole = served(pathlib.Path(os.fsdecode(job.export_saved_model(directory / "whole", receiver))))
-    job.export_saved_model(directory / "made", receiver)
+    whole = served(
+        pathlib.Path(os.fsdecode(job.export_saved_model(directory / "whole", killed.receiver)))
+    )
+    job.export_saved_model(directory / "made", killed.receiver)
     made = exports(directory / "made")
     for path in made:
         np.testing.assert_array_equal(served(path), whole, err_msg=str(path))
@@ -93,7 +88,7 @@ def train_and_evaluate(directory: pathlib.Path, steps: int) -> Any:
     """Trains up to a step; evaluates and exports every checkpoint."""
     job = killed.make(directory)
     exporters = [
-        kind(kind.__name__, receiver, exports_to_keep=None)
+        kind(kind.__name__, killed.receiver, exports_to_keep=None)
         for kind in (estimator.LatestExporter, estimator.BestExporter)
     ]
     return estimator.train_and_evaluate(

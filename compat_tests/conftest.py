@@ -30,6 +30,7 @@ HAS_STOCK = importlib.util.find_spec("tensorflow_estimator") is not None
 
 collect_ignore = [
     "side_by_side.py",
+    "test_interchange_with_stock.py",
     "test_side_by_side.py",
     "test_side_by_side_errors.py",
     "test_side_by_side_graph.py",

@@ -13,7 +13,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests import legacy_checkpoints
-from compat_tests.programs import jobs, killed
+from compat_tests.programs import jobs, killed, killed_beside
 from estimator_bridge import errors, estimator, install
 
 LIVES = [
@@ -22,6 +22,15 @@ LIVES = [
     pytest.param("step", 50, marks=pytest.mark.soak),
     pytest.param("iterator", 50, marks=pytest.mark.soak),
 ]
+
+
+def run(program: str, *arguments: Any) -> Any:
+    """Runs a program of `compat_tests.programs`; returns its end."""
+    return subprocess.run(
+        [sys.executable, "-m", f"compat_tests.programs.{program}", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+    )
 
 
 def losses_of(path: pathlib.Path) -> list[tuple[int, str]]:
@@ -37,19 +46,7 @@ def test_killed_at_any_moment_it_goes_on(kind: str, kills: int, tmp_path: pathli
     Its batches follow from the global step, or from the state of an iterator that is saved.
     """
     seed = random.SystemRandom().randrange(1 << 30)
-    ran = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "compat_tests.programs.killed",
-            tmp_path,
-            kind,
-            f"{kills}",
-            f"{seed}",
-        ],
-        capture_output=True,
-        text=True,
-    )
+    ran = run("killed", tmp_path, kind, kills, seed)
 
     assert ran.returncode == 0, f"seed {seed}: {ran.stderr}"
     whole = dict(losses_of(tmp_path / "whole.losses"))
@@ -61,6 +58,27 @@ def test_killed_at_any_moment_it_goes_on(kind: str, kills: int, tmp_path: pathli
         for name in ("whole", "parts")
     ]
     assert jobs.largest_difference(*last)[0] == 0.0, f"seed {seed}"
+
+
+BESIDE = [
+    pytest.param(kind, kills, marks=mark)
+    for kind in killed_beside.WORKS
+    for kills, mark in ((5, pytest.mark.full), (50, pytest.mark.soak))
+]
+
+
+@pytest.mark.parametrize("kind, kills", BESIDE)
+def test_killed_beside_training_the_next_one_works(
+    kind: str, kills: int, tmp_path: pathlib.Path
+) -> None:
+    """Exports, evaluations, conversions and statistics: what is there after kills is whole.
+
+    The next one works, and comes to what it comes to without kills.
+    """
+    seed = random.SystemRandom().randrange(1 << 30)
+    ran = run("killed_beside", tmp_path, kind, kills, seed)
+
+    assert ran.returncode == 0, f"seed {seed}: {ran.stderr}"
 
 
 def test_what_was_restored_is_not_written_again(tmp_path: pathlib.Path) -> None:

@@ -135,6 +135,24 @@ def test_a_full_disk_is_told_and_costs_nothing(tmp_path: pathlib.Path) -> None:
     assert difference[0] == 0.0
 
 
+@pytest.mark.full
+def test_events_that_cannot_be_written_are_named(
+    trained: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """An evaluation whose events find no room names their file, and touches no checkpoint."""
+    directory = pathlib.Path(shutil.copytree(trained, tmp_path / "job"))
+    before = checkpoints_in(directory)
+
+    with (
+        files_of_at_most(100),
+        pytest.raises(errors.CannotWrite, match=r"job/eval/events\.out.*File too large"),
+    ):
+        killed.make(directory).evaluate(killed.by_step, steps=1)
+
+    shutil.rmtree(directory / "eval")
+    assert checkpoints_in(directory) == before
+
+
 @contextlib.contextmanager
 def as_nobody() -> Iterator[None]:
     """While it is open this process has no rights, if it has those of root."""

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests import legacy_checkpoints
 from compat_tests.programs import jobs, killed
-from estimator_bridge import errors, estimator
+from estimator_bridge import errors
 
 SLOTS = ("Adam/m", "Adam/v")
 
@@ -55,7 +55,7 @@ def test_checkpoints_of_several_hosts_are_read_in_place(
         metrics = job.evaluate(killed.by_step, steps=2)
         predicted = next(job.predict(killed.by_step))
         exported = tf.compat.v2.saved_model.load(
-            job.export_saved_model(str(tmp_path / "exported" / job.model_dir[-7:]), receiver)
+            job.export_saved_model(str(tmp_path / "exported" / job.model_dir[-7:]), killed.receiver)
         )
         users = tf.constant([[3], [10]], tf.int64)
         served = exported.signatures["serving_default"](users=users)["p"].numpy()
@@ -64,13 +64,6 @@ def test_checkpoints_of_several_hosts_are_read_in_place(
 
     assert outcomes[0][:3] == outcomes[1][:3]
     assert jobs.largest_difference(outcomes[0][3], outcomes[1][3])[0] == 0.0
-
-
-def receiver() -> Any:
-    """Returns the receiver of an exported model."""
-    users = tf.placeholder(tf.int64, [None, 1])
-    features = {name: tf.sparse.from_dense(users % rows) for name, rows in killed.ROWS.items()}
-    return estimator.export.ServingInputReceiver(features, {"users": users})
 
 
 @pytest.mark.full

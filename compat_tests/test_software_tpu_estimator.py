@@ -278,38 +278,6 @@ def test_the_bridge_pipelines_as_stock_on_a_tpu(
     )
 
 
-def test_a_job_passes_to_stock_and_back(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Bridge, stock on its TPU and bridge in one model_dir end where the bridge alone ends."""
-    optimizer = OPTIMIZERS["Adam"]
-    jobs.make(str(tmp_path / "turns"), optimizer).train(clicks.input_fn, steps=5)
-    shutil.copytree(tmp_path / "turns", tmp_path / "alone")
-    before = jobs.saved(jobs.make(str(tmp_path / "alone"), optimizer))
-
-    def later(first: int) -> Any:
-        return lambda params: clicks.input_fn(params).skip(first)
-
-    with software_tpu.stock_on_software_tpu():
-        job = make_stock(tmp_path / "turns", optimizer, {})
-        assert job.evaluate(clicks.short_input_fn, steps=5)["global_step"] == 5
-        job.train(later(5), steps=5)
-    ends = []
-    for name, first in (("turns", 10), ("alone", 5)):
-        job = jobs.make(str(tmp_path / name), optimizer)
-        job.train(later(first), max_steps=15)
-        ends.append(jobs.saved(job))
-
-    assert ends[0]["global_step"] == 15
-    difference, where = jobs.largest_difference(*ends)
-    with capsys.disabled():
-        print(f"\n  bridge, stock, bridge: largest difference {difference:.1e} at {where}")  # noqa: T201
-    largest = max(float(np.max(np.abs(v))) for k, v in ends[1].items() if k != "global_step")
-    # The bound of `compare`, for the steps that stock made and those that built on them.
-    assert difference <= 2 * 10 * UNIT_ROUNDOFF * max(1.0, largest), where
-    assert all(np.any(ends[0][key] != before[key]) for key in before if key.startswith("items"))
-
-
 def test_shards_are_taken_off_and_said_so(tmp_path: pathlib.Path) -> None:
     """A program with several shards runs on one core, one line says so, and all is undone."""
     lines: list[str] = []

@@ -122,10 +122,13 @@ CPU_OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
 """TF1's optimizers, for both the tables and the model."""
 
 
-def cpu_job(model_dir: pathlib.Path, optimizer: str) -> tuple[Any, Any]:
+def cpu_job(model_dir: pathlib.Path, optimizer: str, **model_options: Any) -> tuple[Any, Any]:
     """Returns stock's TPUEstimator with use_tpu=False, and its spec.
 
     Its optimizer trains the tables too.
+
+    Args:
+        model_options: of `clicks.make_model_fn`.
     """
     columns = clicks.columns()
     spec = stock.CLASSES.EmbeddingConfigSpec(
@@ -133,7 +136,11 @@ def cpu_job(model_dir: pathlib.Path, optimizer: str) -> tuple[Any, Any]:
     )
     job = stock.ESTIMATOR.tpu.TPUEstimator(
         model_fn=clicks.make_model_fn(
-            stock.ESTIMATOR, columns, cross_shard=False, optimizer=CPU_OPTIMIZERS[optimizer]
+            stock.ESTIMATOR,
+            columns,
+            cross_shard=False,
+            optimizer=CPU_OPTIMIZERS[optimizer],
+            **model_options,
         ),
         use_tpu=False,
         config=clicks.run_config(stock.ESTIMATOR, str(model_dir)),

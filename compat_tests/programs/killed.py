@@ -64,6 +64,13 @@ def by_iterator(params: Any) -> Any:
     return tf.data.Dataset.range(100).shuffle(30, seed=5).repeat().map(batch_of).prefetch(2)
 
 
+def receiver() -> Any:
+    """Returns the receiver of an exported model."""
+    users = tf.placeholder(tf.int64, [None, 1])
+    features = {name: tf.sparse.from_dense(users % rows) for name, rows in ROWS.items()}
+    return estimator.export.ServingInputReceiver(features, {"users": users})
+
+
 INPUTS: dict[str, Callable[[Any], Any]] = {"step": by_step, "iterator": by_iterator}
 
 
@@ -146,11 +153,23 @@ def live(life: Callable[[], None]) -> int:
     return process
 
 
-def kill(process: int, directory: pathlib.Path, draw: random.Random) -> None:
-    """Kills a life shortly after some change of its directory."""
-    left, before = draw.randint(1, CHANGES), None
+def kill(
+    process: int,
+    directory: pathlib.Path,
+    draw: random.Random,
+    *,
+    changes: int = CHANGES,
+    look: Callable[[pathlib.Path], list[str]] = os.listdir,
+) -> None:
+    """Kills a life shortly after some change of its directory.
+
+    Args:
+        changes: at most so many.
+        look: returns what there is.
+    """
+    left, before = draw.randint(1, changes), None
     while left:
-        now = sorted(os.listdir(directory)) if directory.exists() else None
+        now = sorted(look(directory)) if directory.exists() else None
         left -= now != before
         before = now
         assert os.waitpid(process, os.WNOHANG)[0] == 0, "it ended by itself"

@@ -129,6 +129,9 @@ class Reader:
                 if not key.startswith(b"\0")
             )
         }
+        # Each byte is of one tensor: a few of them cannot stand for tables of any size.
+        if sum(tensor.size for tensor in self.tensors.values()) > sum(self._sizes.values()):
+            raise self._damaged("its tensors are larger than its files together")
 
     def __enter__(self) -> Reader:
         return self
@@ -140,8 +143,8 @@ class Reader:
 
     @property
     def files(self) -> list[str]:
-        """The paths of all files of the checkpoint."""
-        return [self._index, *(self._file(shard) for shard in range(self._num_shards))]
+        """The paths of the index and of all files that hold something."""
+        return [self._index, *sorted(self._sizes)]
 
     def raw(self, piece: Piece) -> Iterator[bytes]:
         """Yields the bytes of a stored slice, in chunks."""

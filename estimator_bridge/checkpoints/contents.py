@@ -87,9 +87,10 @@ class Contents:
             self._named_tables() if self.objects is None else self._object_tables(self.objects)
         )
         if strict and not self.tables and not self.unmatched:
+            perhaps = [name for name, _ in self.doubtful()]
             raise errors.InvalidInput(
                 f"{reader.prefix}: no table was found. Give the spec, or each table with "
-                "--table NAME=VARIABLE."
+                f"--table NAME=VARIABLE{f'; these may be tables: {perhaps}' if perhaps else ''}."
             )
 
     def layout(self, rows: int) -> Layout:
@@ -309,6 +310,18 @@ class Contents:
             table = self._of_table(name)
             if table is not None:
                 yield name, f"it belongs to table {table!r}, but is no slot of its optimizer"
+
+    def doubtful(self) -> Iterator[tuple[str, str]]:
+        """Yields variables that are carried as ordinary ones, but are perhaps tables."""
+        if self.objects is not None:
+            return
+        known = {table.known.name: str(table.parts[PARAMETERS]) for table in self.tables}
+        listed = self.options.spec is not None
+        others = {name for name, _ in self.others()}
+        for name in variable_names.may_be_tables(self.shapes, known, listed=listed):
+            if name in others:
+                why = "is none of the spec" if listed else "no slot or name says so for certain"
+                yield name, f"it looks like a table, but {why}"
 
     def _near(self, table: KnownTable) -> str:
         same = sorted(n for n, shape in self.shapes.items() if shape == table.shape)[:5]

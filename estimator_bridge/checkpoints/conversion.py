@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import shutil
@@ -115,7 +116,10 @@ def find(path: str) -> str:
     """
     path = os.fspath(path)
     if os.path.isdir(path):
-        latest = tf.train.latest_checkpoint(path)
+        try:
+            latest = tf.train.latest_checkpoint(path)
+        except ValueError:  # the file is empty, or no text
+            latest = None
         if latest is None:
             raise errors.UnreadableCheckpoint(
                 f"{path}: the directory has no `checkpoint` file that names a checkpoint. Give "
@@ -130,12 +134,7 @@ def _convert(reader: Reader, new: str, made: Plan, progress: Progress) -> None:
     if os.path.exists(new) and (not os.path.isdir(new) or os.listdir(new)):
         raise errors.InvalidInput(f"{new} exists. Give a directory that does not, or is empty.")
     name = f"{'model.ckpt' if made.to == NAMES else 'ckpt'}-{made.step or 0}"
-    # Hidden, and without a `checkpoint` file until it is whole.
-    partial = os.path.join(os.path.dirname(new), f".{os.path.basename(new)}.part-{os.getpid()}")
-    try:
-        os.makedirs(partial)
-    except OSError as error:
-        raise errors.CannotWrite(f"{partial}: {error.strerror}.") from error
+    partial = _make_partial(new)
     try:
         prefix = os.path.join(partial, name)
         _verify(reader, made, progress)
@@ -144,6 +143,22 @@ def _convert(reader: Reader, new: str, made: Plan, progress: Progress) -> None:
         _publish(partial, new, name)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _make_partial(new: str) -> str:
+    """Makes the directory to write into; hidden, and of no other process that lives or died."""
+    parent, name = os.path.split(new)
+    for number in itertools.count():
+        # In a container every process may have the number of the one that was killed before it.
+        partial = os.path.join(parent, f".{name}.part-{os.getpid()}" + f"-{number}" * (number > 0))
+        try:
+            os.makedirs(partial)
+            return partial
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise errors.CannotWrite(f"{partial}: {error.strerror}.") from error
+    raise AssertionError("there is no end of numbers")
 
 
 def _verify(reader: Reader, made: Plan, progress: Progress) -> None:

@@ -16,6 +16,8 @@ _ATTRIBUTE = "VARIABLE_VALUE"
 _SAVER = "TPUEmbeddingCallback"
 
 _DEEPEST = 200
+# Paths repeat the names of what they go through; those of a model do not come near this.
+_MOST_GROWTH = 100
 
 Path = tuple[str, ...]
 
@@ -54,8 +56,12 @@ def read(data: bytes, where: str) -> Objects:
     embeddings: list[Path] = []
     seen = {0}
     queue: list[tuple[int, Path]] = [(0, ())] if nodes else []
+    grown = 0
     for number, path in queue:
         node = nodes[number]
+        grown += sum(max(1, len(name)) for name in path)
+        if grown > _MOST_GROWTH * len(data):
+            raise errors.UnreadableCheckpoint(f"{where}: its object graph is damaged.")
         if node.registered_saver.name.endswith(_SAVER):
             embeddings.append(path)
         for attribute in node.attributes:

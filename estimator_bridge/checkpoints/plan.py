@@ -113,12 +113,15 @@ def make(reader: Reader, options: Options) -> Plan:
         if variable == GLOBAL_STEP and options.global_step is not None:
             continue
         moves.append(_dense(old.tensors[name], options.rename.get(variable, variable), to))
-    left_out = _allowed(unmatched, options.allow)
+    doubtful = list(old.doubtful())
+    allowed = _allowed([*unmatched, *doubtful], options.allow)
+    left_out = tuple(each for each in allowed if each not in doubtful)
+    notes = (f"{name!r} looks like a table and is carried as it is" for name, _ in doubtful)
     targets = [move.target for move in moves]
     twice = sorted({name for name in targets if targets.count(name) > 1})
     if twice:
         raise errors.InvalidInput(f"{twice} would be written twice. Change `tables` or `rename`.")
-    return Plan(to, tuple(moves), tuple(left_out), step, root, tuple(old.notes))
+    return Plan(to, tuple(moves), left_out, step, root, (*old.notes, *notes))
 
 
 def _check_forms(old: str, to: str, options: Options) -> None:
@@ -239,7 +242,7 @@ def _allowed(unmatched: Iterable[tuple[str, str]], allow: Iterable[str]) -> list
         lines = "\n".join(f"  {name}: {why}" for name, why in refused)
         raise errors.Unmatched(
             f"No counterpart was found for\n{lines}\nAllow it by name (--allow NAME), which leaves "
-            "it out, or fills a missing slot with what it starts with; or say what it is with "
-            "--table or --rename."
+            "it out, fills a missing slot with what it starts with, and carries as it is what only "
+            "looks like a table; or say what it is with --table or --rename."
         )
     return left_out

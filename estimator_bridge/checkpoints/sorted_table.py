@@ -9,6 +9,8 @@ Reference: doc/table_format.md of LevelDB. TensorFlow writes blocks uncompressed
 
 from __future__ import annotations
 
+import os
+import stat
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -30,6 +32,9 @@ def read(path: str) -> dict[bytes, bytes]:
         UnreadableCheckpoint: the file is missing or damaged; the message names it.
     """
     try:
+        # A pipe would be waited for, and a device has no end.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise errors.UnreadableCheckpoint(f"{path}: it is no file. Use another checkpoint.")
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from estimator_bridge import errors
@@ -34,6 +34,11 @@ AdagradMomentum, ProximalYogi and FrequencyEstimator have no TF1 optimizer.
 
 _COLUMN_VARIABLE = "embedding_weights"
 _OF_COLUMN = re.compile(rf"(?:^|/)([^/]+)_embedding/{_COLUMN_VARIABLE}$")
+_OF_SHARED = re.compile(r"(?:^|/)([^/]+_shared_embedding)$")
+# Stock's stand-in for a table in the model is in no checkpoint, but its slots are.
+_OF_DUMMY = re.compile(r"^tpu_embedding_dummy_table_variable_(.+)/[^/]+$")
+# A name that only tables have, or one without a scope, which variables of layers have.
+_LIKE_A_TABLE = re.compile(rf"_embedding(_\d+)?$|(^|/){_COLUMN_VARIABLE}(_\d+)?$|^[^/]+$")
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -150,29 +155,73 @@ def own_names(table: KnownTable) -> list[str]:
 def tables_of_checkpoint(shapes: Shapes, parts: Mapping[str, int]) -> dict[str, str]:
     """Returns the variables that are tables for certain, by the name of the table.
 
-    These are the variables of columns, those that are stored in parts, and those whose slots have
-    names that only TPUs give.
+    These are the variables of columns, those whose stand-in in the model has slots, those that are
+    stored in parts, and those whose slots have names that only TPUs give.
 
     Args:
         parts: for every name the number of its stored slices.
     """
-    only_tpu = {
-        suffix
+    found = {}
+    for name in _matrices(shapes):
+        column = _OF_COLUMN.search(name) or _OF_SHARED.search(name)
+        if column:
+            found[TABLE_PREFIX + column[1]] = name
+    for table, variable in _stood_in_for(shapes, _matrices(shapes)).items():
+        if table not in found and variable not in found.values():
+            found[table] = variable
+    for name in _matrices(shapes):
+        if name not in found.values() and (parts[name] > 1 or _has_slots_of_a_tpu(name, shapes)):
+            found[name] = name
+    return found
+
+
+def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> list[str]:
+    """Returns the variables that are perhaps tables, but for the known ones.
+
+    Args:
+        known: the variable of each known table.
+        listed: whether these are all tables of a program. Only what a TPU left behind is another
+            one then: a program may have embeddings of its own, and variables without a scope.
+    """
+    others = [name for name in _matrices(shapes) if name not in known.values()]
+    left = {v for table, v in _stood_in_for(shapes, others).items() if table not in known}
+    return [
+        name
+        for name in others
+        if name in left
+        or _has_slots_of_a_tpu(name, shapes)
+        or (not listed and _LIKE_A_TABLE.search(name))
+    ]
+
+
+def _stood_in_for(shapes: Shapes, variables: Collection[str]) -> dict[str, str]:
+    """Returns which of the variables are the tables for which the model has stand-ins."""
+    found = {}
+    for table in sorted({match[1] for match in map(_OF_DUMMY.match, shapes) if match}):
+        own = own_names(KnownTable(table))
+        fitting = [v for v in variables if any(f"/{v}".endswith(f"/{name}") for name in own)]
+        exact = [v for v in fitting if v in own]
+        if exact or len(fitting) == 1:
+            found[table] = (exact or fitting)[0]
+    return found
+
+
+def _matrices(shapes: Shapes) -> list[str]:
+    """Returns the variables of two dimensions that are no slots of others."""
+    suffixes = {s for row in OPTIMIZERS.values() for s in row.slots.values()}
+    suffixes |= {s for slots in CPU_SLOTS.values() for s in slots.values()}
+    ends = tuple(f"/{suffix}" for suffix in suffixes)
+    return [name for name, shape in shapes.items() if len(shape) == 2 and not name.endswith(ends)]
+
+
+def _has_slots_of_a_tpu(name: str, shapes: Shapes) -> bool:
+    """Returns whether a variable has a slot by a name that only TPUs give."""
+    return any(
+        shapes.get(f"{name}/{suffix}") == shapes[name]
         for kind, row in OPTIMIZERS.items()
         for suffix in row.slots.values()
         if kind in CPU_SLOTS or not row.for_columns
-    }
-    suffixes = only_tpu | {s for row in OPTIMIZERS.values() for s in row.slots.values()}
-    found = {}
-    for name, shape in shapes.items():
-        if len(shape) != 2 or any(name.endswith(f"/{suffix}") for suffix in suffixes):
-            continue
-        column = _OF_COLUMN.search(name)
-        if column:
-            found[TABLE_PREFIX + column[1]] = name
-        elif parts[name] > 1 or any(shapes.get(f"{name}/{s}") == shape for s in only_tpu):
-            found[name] = name
-    return found
+    )
 
 
 def kind_of_variable(variable: str, shapes: Shapes) -> str:

@@ -29,6 +29,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="CHECKPOINT",
         help="count the rows that differ from this one (default: model.ckpt-0 beside it)",
     )
+    parser.add_argument(
+        "--from_partition",
+        choices=("div", "mod"),
+        help="how rows were spread over hosts, where those of the initial checkpoint were others",
+    )
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -47,6 +52,7 @@ def _inspect(options: argparse.Namespace) -> None:
         optimizer=options.optimizer,
         root=options.root,
         initial=options.initial,
+        from_partition=options.from_partition,
     )
     if options.json:
         print(json.dumps(found, indent=2))

@@ -74,13 +74,18 @@ def step_of(path: str) -> int:
     """Returns the global step of a checkpoint.
 
     Raises:
-        UnreadableCheckpoint: it is damaged; the message names the file.
+        UnreadableCheckpoint: it is damaged, or has none; the message names the file.
     """
     with reading(path):
         if not has_index(path):
             return int(tf.train.load_variable(path, tf.GraphKeys.GLOBAL_STEP))
         with Reader(path) as reader:
-            return int(reader.value(tf.GraphKeys.GLOBAL_STEP))
+            step = reader.tensors.get(tf.GraphKeys.GLOBAL_STEP)
+            if step is None or step.shape or step.sliced or not step.dtype.is_integer:
+                raise errors.UnreadableCheckpoint(
+                    f"{path}.index: it has no {tf.GraphKeys.GLOBAL_STEP!r} that is one integer."
+                )
+            return int(reader.value(step.name))
 
 
 def has_index(path: str) -> bool:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge import errors
+
 CHECKPOINT_TAG = "checkpoint_path"
 
 
@@ -20,6 +22,9 @@ def write_metrics(directory: str, results: Mapping[str, Any], checkpoint: str | 
     Args:
         results: metrics by name, and the step under "global_step".
         checkpoint: None where initial values were evaluated.
+
+    Raises:
+        CannotWrite: the events cannot be written; the message names the file.
     """
     step = int(results[tf.GraphKeys.GLOBAL_STEP])
     shown = ", ".join(
@@ -41,7 +46,13 @@ def write_metrics(directory: str, results: Mapping[str, Any], checkpoint: str | 
             "Saving '%s' summary for global step %d: %s", CHECKPOINT_TAG, step, checkpoint
         )
         writer.add_summary(path, step)
-    writer.flush()
+    try:
+        writer.flush()
+    except Exception as error:  # of TensorFlow's writer: an IndexError where the disk is full
+        raise errors.CannotWrite(
+            f"{directory}: the events of the evaluation cannot be written: {error}. The "
+            "checkpoints are as they were."
+        ) from error
 
 
 def _add(summary: Any, name: str, value: Any) -> None:

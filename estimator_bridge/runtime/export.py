@@ -63,9 +63,7 @@ def export_saved_model(
             f"There is nothing to export for the modes {sorted(map(str, receiver_fns))}; give a "
             f"receiver function for some of {list(_TAGS)}."
         )
-    final = _new_directory(os.fsdecode(export_dir_base))
-    # Servers leave directories alone whose name is no number.
-    parts = os.path.join(os.path.dirname(final), f"temp-{os.path.basename(final)}")
+    final, parts = _new_directories(os.fsdecode(export_dir_base))
     try:
         builder = tf.saved_model.Builder(parts)
         for mode in modes:
@@ -146,11 +144,16 @@ def _restore(saver: Any, session: Any, checkpoint: str, mode: str) -> None:
         ) from error
 
 
-def _new_directory(base: str) -> str:
-    """Returns a path below `base` that is not there yet, named by the seconds since 1970."""
+def _new_directories(base: str) -> tuple[str, str]:
+    """Returns a path below `base`, named by the seconds since 1970, and one to write it at first.
+
+    Neither is there yet: a job that was killed in the same second may have left the latter.
+    """
     while True:
-        path = os.path.join(base, str(int(time.time())))
-        if not tf.io.gfile.exists(path):
-            return path
-        tf.logging.warning("%s exists already; waiting for the next second.", path)
+        name = str(int(time.time()))
+        # Servers leave directories alone whose name is no number.
+        paths = os.path.join(base, name), os.path.join(base, f"temp-{name}")
+        if not any(map(tf.io.gfile.exists, paths)):
+            return paths
+        tf.logging.warning("%s exists already; waiting for the next second.", paths[0])
         time.sleep(1)

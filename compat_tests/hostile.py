@@ -94,7 +94,7 @@ class Hostile:
         self._cores = int(self._chance.choice(list(self._devices)))
         soft_tpu.start(self._cores)
         if self._waiting is not None:
-            self._waiting.end()
+            self._waiting.end(again=lambda: soft_tpu.start(self._cores))
             self._see_what_waited()
         assert soft_tpu.num_waiting() == 0
         tf.raw_ops.ConfigureTPUEmbedding(config=self._devices[self._cores].config)
@@ -110,7 +110,7 @@ class Hostile:
         end = ends[self._chance.integers(len(ends))]
         end()
         if self._waiting is not None:
-            self._waiting.end()
+            self._waiting.end(again=lambda: soft_tpu.start(self._cores))
             self._see_what_waited()
         assert soft_tpu.num_waiting() == 0
         if end is not self._start:

@@ -204,9 +204,19 @@ class Waiting:
         """Whether the call has not ended."""
         return self._thread.is_alive()
 
-    def end(self) -> None:
-        """Waits for the end of the call."""
-        self._thread.join(60)
+    def end(self, again: Callable[[], Any] | None = None) -> None:
+        """Waits for the end of the call.
+
+        Args:
+            again: ends what waits on the device, as something did before. An op of the call may
+                have been on its way then, and wait for what the device has forgotten; what waited
+                already is let go by the first end, or the call does not end here either.
+        """
+        deadline = time.monotonic() + 60
+        while self._thread.is_alive() and time.monotonic() < deadline:
+            self._thread.join(60 if again is None else 0.5)
+            if again is not None and self._thread.is_alive() and soft_tpu.num_waiting():
+                again()
         assert not self._thread.is_alive(), "the call does not end"
 
     def _run(self, call: Callable[[], Any]) -> None:

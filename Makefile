@@ -61,9 +61,9 @@ $(LINT_ENV): constraints/lint.txt
 .PHONY: test
 test: lint quick  ## lint, and the quick tests on both versions of TensorFlow
 
-# Four targets, so that `make --keep-going` shows what each of them finds.
-.PHONY: lint lint-format lint-rules lint-types lint-imports
-lint: lint-format lint-rules lint-types lint-imports  ## format, rules, types, import directions
+# Five targets, so that `make --keep-going` shows what each of them finds.
+.PHONY: lint lint-format lint-rules lint-types lint-imports docs
+lint: lint-format lint-rules lint-types lint-imports docs  ## format, rules, types, import directions, links
 
 lint-format: $(LINT_ENV)
 	$(LINT)/ruff format --check .
@@ -76,6 +76,9 @@ lint-types: $(LINT_ENV)
 
 lint-imports: $(LINT_ENV)
 	$(LINT)/lint-imports --no-logo
+
+docs: $(LINT_ENV)  ## build the pages into build/docs; a link or an anchor that leads nowhere fails
+	$(LINT)/mkdocs build
 
 .PHONY: format
 format: $(LINT_ENV)  ## reformat, and mend what ruff can mend safely

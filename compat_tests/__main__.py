@@ -67,7 +67,7 @@ def _described(item: Any) -> dict[str, Any]:
     given = parameters.params if parameters else {}
     one = given["group"][given["place"]] if "group" in given else given.get("one")
     file, test = item.path.name, item.originalname
-    of_file = {"test_tpu_driver.py": "tpu", OF_STOCK: "stock"}.get(file, "host")
+    of_file = {**dict.fromkeys(oracles.OF_TPU_DRIVER, "tpu"), OF_STOCK: "stock"}.get(file, "host")
     if test == "test_a_tpu_pipelines_alike":
         of_file = "tpu"
     optimizer = getattr(one, "kind", given.get("kind") if file == OF_STOCK else None)

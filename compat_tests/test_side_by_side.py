@@ -16,10 +16,10 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests import side_by_side
+from compat_tests.base_jobs import signatures
 from compat_tests.programs import jobs
 from compat_tests.references.tolerance import UNIT_ROUNDOFF
 from compat_tests.side_by_side import LAST, LOOP, STEPS, Side
-from compat_tests.test_base_estimator import signatures
 from compat_tests.test_estimator import TABLES
 
 Sides = tuple[Side, Side]

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 import tf2_engine
-from compat_tests import commands
+from compat_tests import commands, known_differences
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks, jobs, tiny
 from estimator_bridge import estimator
@@ -30,6 +30,7 @@ PAGES = sorted(
     for pattern in ("*.md", "docs/*.md", "examples/*.md", "examples/*/*.md")
     for path in ROOT.glob(pattern)
 )
+OF_ESTIMATORS = (*known_differences.IGNORED_BY_STOCK, *known_differences.REMAINING)
 
 FEW = (
     *("--train_steps=6", "--save_checkpoints_steps=6", "--iterations_per_loop=3"),
@@ -281,3 +282,24 @@ def test_targets_of_make_that_are_shown_are_there() -> None:
         text = (ROOT / page).read_text(encoding="utf-8")
         for target in re.findall(r"(?:`|^ {4})make ([a-z-]+)", text, re.MULTILINE):
             assert target in made, f"{page}: make {target}"
+
+
+def test_the_readme_states_the_known_differences() -> None:
+    """Its two tables are those of the list, row by row."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for rows in (known_differences.IGNORED_BY_STOCK, known_differences.REMAINING):
+        wanted = known_differences.table_of(rows)
+        assert wanted in text, wanted
+    assert text.count("| case | stock | bridge |") == 2
+
+
+@pytest.mark.parametrize("row", OF_ESTIMATORS, ids=lambda row: row.case)
+def test_known_differences_name_tests_that_are_there(row: known_differences.OfEstimators) -> None:
+    """Each names tests of the bridge's side and, unless that cannot be told, of stock's."""
+    assert row.pinned
+    assert row.why
+    assert row.pinned_of_stock or "no public document" in row.why or "race" in row.why
+    for name in (*row.pinned, *row.pinned_of_stock):
+        file, _, test = name.partition("::")
+        text = (ROOT / "compat_tests" / file).read_text(encoding="utf-8")
+        assert f"\ndef {test}(" in text, name

@@ -69,6 +69,13 @@ def test_files_have_the_same_names(sides: Sides) -> None:
     assert {"graph.pbtxt", "checkpoint", f"model.ckpt-{LAST}.index", "eval_earlier"} <= set(bridge)
 
 
+def test_data_of_a_checkpoint_is_in_fewer_files(tpu: Sides) -> None:
+    """Beside a TPU stock writes two files of data, the bridge one."""
+    last = f"model.ckpt-{LAST}.data"
+    stock, bridge = ([name for name in side.files if name.startswith(last)] for side in tpu)
+    assert (len(stock), len(bridge)) == (2, 1)
+
+
 def test_the_same_checkpoints_are_kept(sides: Sides) -> None:
     """`keep_checkpoint_max` and `save_checkpoints_steps` come to the same index of checkpoints."""
     texts = [pathlib.Path(side.job.model_dir, "checkpoint").read_text() for side in sides]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import re
 import shlex
@@ -18,7 +19,7 @@ import tf2_engine
 from compat_tests import commands, known_differences
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks, jobs, tiny
-from estimator_bridge import estimator
+from estimator_bridge import estimator, software_tpu
 from estimator_bridge.audit.rules import RULES
 from estimator_bridge.cli import main as cli
 from estimator_bridge.legacy import parameters
@@ -90,14 +91,39 @@ def test_the_guide_to_what_stock_did_runs() -> None:
 
 
 def test_the_engine_of_the_readme_runs() -> None:
-    """The engine by itself trains a step, as shown.
-
-    The program beside it is what a legacy one becomes, with parts left out; the examples are whole.
-    """
+    """The engine by itself trains a step, as shown."""
     names: dict[str, Any] = {}
-    execute("README.md", 1, names)
+    execute("README.md", -1, names)
 
     assert names["activations"]["query"].shape == (2, 8)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "imports", [pytest.param(0, marks=pytest.mark.stock, id="before"), pytest.param(1, id="after")]
+)
+def test_the_program_of_the_readme_runs(
+    imports: int, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    """The program trains, as shown, with either imports; before, on a TPU in software."""
+    monkeypatch.chdir(tmp_path)
+    column = tf.feature_column.categorical_column_with_identity
+
+    def input_fn(params: Any) -> Any:
+        ids = tf.sparse.from_dense(tf.ones([params["batch_size"], 2], tf.int64))
+        batch = {"item": ids, "history": ids}, tf.ones([params["batch_size"], 1])
+        return tf.data.Dataset.from_tensors(batch).repeat()
+
+    names: dict[str, Any] = {
+        **{"item": column("item", 10), "history": column("history", 10), "input_fn": input_fn}
+    }
+    execute("README.md", imports, names)
+    program = [text for language, text in blocks("README.md") if language == "python"][2]
+    on_tpu = software_tpu.stock_on_software_tpu() if imports == 0 else contextlib.nullcontext()
+    with on_tpu:
+        exec(program.replace("steps=10000", "steps=2"), names)
+
+    assert names["estimator"].latest_checkpoint().endswith("model/model.ckpt-2")
 
 
 @pytest.mark.full

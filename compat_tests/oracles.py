@@ -56,6 +56,7 @@ FILES: dict[str, Oracle] = {
             ),
         },
     ),
+    "test_optimizer_settings.py": Oracle(REFERENCE),
     "test_pipelining.py": Oracle(
         REFERENCE,
         {

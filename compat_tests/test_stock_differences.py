@@ -19,6 +19,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests import batches, legacy_specs, side_by_side, stock
 from compat_tests.cases.legacy import Case, Feature, Optimizer, Table
 from compat_tests.programs import tiny
+from compat_tests.test_device_loop import Recorder
 from estimator_bridge import estimator, software_tpu
 
 SIDES = {"stock": stock.ESTIMATOR, "bridge": estimator}
@@ -50,26 +51,13 @@ def on(side: str) -> contextlib.AbstractContextManager[Any]:
     return software_tpu.stock_on_software_tpu() if side == "stock" else contextlib.nullcontext()
 
 
-def train(side: str, folder: pathlib.Path, input_fn: Any, steps: int, **options: Any) -> Any:
+def train(side: str, folder: pathlib.Path, input_fn: Any, steps: int, **options: Any) -> list[int]:
     """Trains the tiny program with use_tpu=True; returns the steps that a hook saw."""
-    seen = Seen()
+    recorder = Recorder()
     with on(side):
         job = tiny.make(SIDES[side], str(folder / side), [tiny.column()], use_tpu=True, **options)
-        job.train(input_fn, steps=steps, hooks=[seen])
-    return seen.steps
-
-
-class Seen(tf.train.SessionRunHook):
-    """Writes down the global step after each call."""
-
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-
-    def begin(self) -> None:
-        self._step = tf.train.get_global_step()
-
-    def after_run(self, context: Any, values: Any) -> None:
-        self.steps.append(int(context.session.run(self._step)))
+        job.train(input_fn, steps=steps, hooks=[recorder])
+    return recorder.after
 
 
 def test_stock_reads_no_clipping_limit() -> None:

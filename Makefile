@@ -109,6 +109,23 @@ soak-%: $(ENVS)/tf%/.ready
 	$(ENVS)/tf$*/bin/python -m pytest -m soak compat_tests
 	$(MAKE) --no-print-directory sanitize sanitize-threads TF=$*
 
+# What tf.functions run does not count where TensorFlow rewrites them first (AutoGraph).
+COVERED := $(CURDIR)/build/coverage
+
+.PHONY: coverage
+coverage: $(TF_ENVS)  ## lines and branches that tests reach, both versions together: make coverage TIER='not soak'
+	rm -rf $(COVERED) && mkdir -p $(COVERED)
+	$(both) $(VERSIONS:%=coverage-%)
+	cd $(COVERED) && $(abspath $(ENVS))/tf$(TF)/bin/python -m coverage combine -q
+	$(ENVS)/tf$(TF)/bin/python -m coverage html -q --data-file=$(COVERED)/.coverage -d $(COVERED)/html
+	$(ENVS)/tf$(TF)/bin/python -m coverage json -q --data-file=$(COVERED)/.coverage -o $(COVERED)/coverage.json
+	$(ENVS)/tf$(TF)/bin/python .ci/coverage_figures.py $(COVERED)/coverage.json
+
+TIER ?= $(QUICK)
+coverage-%: $(ENVS)/tf%/.ready
+	COVERAGE_FILE=$(COVERED)/.coverage.tf$* $(ENVS)/tf$*/bin/python -m coverage run \
+	    -m pytest -q -m '$(TIER)' $(if $(ARGS),$(ARGS),compat_tests)
+
 # The native code under AddressSanitizer, and what of UndefinedBehaviorSanitizer lets TensorFlow 2.21's
 # headers compile. TensorFlow itself is not built with them: leaks, and what it does by itself, are
 # not looked for.
@@ -141,23 +158,6 @@ sanitize-threads: $(ENVS)/tf$(TF)/.ready  ## the native code's threads under Thr
 .PHONY: test-one
 test-one: $(ENVS)/tf$(TF)/.ready  ## some tests on one version: make test-one TF=215 ARGS='-k adagrad'
 	$(ENVS)/tf$(TF)/bin/python -m pytest -m '$(QUICK)' $(if $(ARGS),$(ARGS),compat_tests)
-
-# What tf.functions run does not count where TensorFlow rewrites them first (AutoGraph).
-COVERED := $(CURDIR)/build/coverage
-
-.PHONY: coverage
-coverage: $(TF_ENVS)  ## lines and branches that tests reach, both versions together: make coverage TIER='not soak'
-	rm -rf $(COVERED) && mkdir -p $(COVERED)
-	$(both) $(VERSIONS:%=coverage-%)
-	cd $(COVERED) && $(abspath $(ENVS))/tf$(TF)/bin/python -m coverage combine -q
-	$(ENVS)/tf$(TF)/bin/python -m coverage html -q --data-file=$(COVERED)/.coverage -d $(COVERED)/html
-	$(ENVS)/tf$(TF)/bin/python -m coverage json -q --data-file=$(COVERED)/.coverage -o $(COVERED)/coverage.json
-	$(ENVS)/tf$(TF)/bin/python .ci/coverage_figures.py $(COVERED)/coverage.json
-
-TIER ?= $(QUICK)
-coverage-%: $(ENVS)/tf%/.ready
-	COVERAGE_FILE=$(COVERED)/.coverage.tf$* $(ENVS)/tf$*/bin/python -m coverage run \
-	    -m pytest -q -m '$(TIER)' $(if $(ARGS),$(ARGS),compat_tests)
 
 # --- The example --------------------------------------------------------------------------
 

@@ -61,9 +61,9 @@ $(LINT_ENV): constraints/lint.txt
 .PHONY: test
 test: lint quick  ## lint, and the quick tests on both versions of TensorFlow
 
-# Four targets, so that `make --keep-going` shows what each of them finds.
-.PHONY: lint lint-format lint-rules lint-types lint-imports
-lint: lint-format lint-rules lint-types lint-imports  ## format, rules, types, import directions
+# Five targets, so that `make --keep-going` shows what each of them finds.
+.PHONY: lint lint-format lint-rules lint-types lint-imports docs
+lint: lint-format lint-rules lint-types lint-imports docs  ## format, rules, types, import directions, links
 
 lint-format: $(LINT_ENV)
 	$(LINT)/ruff format --check .
@@ -76,6 +76,9 @@ lint-types: $(LINT_ENV)
 
 lint-imports: $(LINT_ENV)
 	$(LINT)/lint-imports --no-logo
+
+docs: $(LINT_ENV)  ## build the pages into build/docs; a link or an anchor that leads nowhere fails
+	$(LINT)/mkdocs build
 
 .PHONY: format
 format: $(LINT_ENV)  ## reformat, and mend what ruff can mend safely
@@ -105,6 +108,23 @@ full-%: $(ENVS)/tf%/.ready
 soak-%: $(ENVS)/tf%/.ready
 	$(ENVS)/tf$*/bin/python -m pytest -m soak compat_tests
 	$(MAKE) --no-print-directory sanitize sanitize-threads TF=$*
+
+# What tf.functions run does not count where TensorFlow rewrites them first (AutoGraph).
+COVERED := $(CURDIR)/build/coverage
+
+.PHONY: coverage
+coverage: $(TF_ENVS)  ## lines and branches that tests reach, both versions together: make coverage TIER='not soak'
+	rm -rf $(COVERED) && mkdir -p $(COVERED)
+	$(both) $(VERSIONS:%=coverage-%)
+	cd $(COVERED) && $(abspath $(ENVS))/tf$(TF)/bin/python -m coverage combine -q
+	$(ENVS)/tf$(TF)/bin/python -m coverage html -q --data-file=$(COVERED)/.coverage -d $(COVERED)/html
+	$(ENVS)/tf$(TF)/bin/python -m coverage json -q --data-file=$(COVERED)/.coverage -o $(COVERED)/coverage.json
+	$(ENVS)/tf$(TF)/bin/python .ci/coverage_figures.py $(COVERED)/coverage.json
+
+TIER ?= $(QUICK)
+coverage-%: $(ENVS)/tf%/.ready
+	COVERAGE_FILE=$(COVERED)/.coverage.tf$* $(ENVS)/tf$*/bin/python -m coverage run \
+	    -m pytest -q -m '$(TIER)' $(if $(ARGS),$(ARGS),compat_tests)
 
 # The native code under AddressSanitizer, and what of UndefinedBehaviorSanitizer lets TensorFlow 2.21's
 # headers compile. TensorFlow itself is not built with them: leaks, and what it does by itself, are

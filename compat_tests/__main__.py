@@ -67,7 +67,7 @@ def _described(item: Any) -> dict[str, Any]:
     given = parameters.params if parameters else {}
     one = given["group"][given["place"]] if "group" in given else given.get("one")
     file, test = item.path.name, item.originalname
-    of_file = {"test_tpu_driver.py": "tpu", OF_STOCK: "stock"}.get(file, "host")
+    of_file = {**dict.fromkeys(oracles.OF_TPU_DRIVER, "tpu"), OF_STOCK: "stock"}.get(file, "host")
     if test == "test_a_tpu_pipelines_alike":
         of_file = "tpu"
     optimizer = getattr(one, "kind", given.get("kind") if file == OF_STOCK else None)
@@ -88,27 +88,37 @@ def files(subject: str) -> list[str]:
     return [name for name in oracles.FILES if name not in left_out]
 
 
-def main() -> int:
-    """Runs what the arguments say; returns the exit status."""
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Returns what parses the command line."""
+    arguments = argparse.ArgumentParser(
         prog="python -m compat_tests",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--driver", choices=DRIVERS, help="run the tests of this driver alone")
-    parser.add_argument(
+    arguments.add_argument("--driver", choices=DRIVERS, help="run the tests of this driver alone")
+    arguments.add_argument(
         "--subject",
         choices=("engine", "stock"),
         default="engine",
         help="whose TPUEmbedding is held to the properties; stock's has one driver",
     )
-    parser.add_argument("--report", metavar="FILE", help="write everything as JSON")
-    parser.add_argument("--full", action="store_true", help="the thorough tests too: much longer")
-    options = parser.parse_args()
+    arguments.add_argument("--report", metavar="FILE", help="write everything as JSON")
+    arguments.add_argument(
+        "--full", action="store_true", help="the thorough tests too: much longer"
+    )
+    return arguments
+
+
+def main() -> int:
+    """Runs what the arguments say; returns the exit status."""
+    arguments = parser()
+    options = arguments.parse_args()
     if options.subject == "stock" and options.driver:
-        parser.error("--subject stock has a driver of its own; leave --driver out")
+        arguments.error("--subject stock has a driver of its own; leave --driver out")
     if options.subject == "stock" and tpus.is_own():
-        parser.error("--subject stock runs on a software TPU, which cannot be beside another one")
+        arguments.error(
+            "--subject stock runs on a software TPU, which cannot be beside another one"
+        )
     tpu = "the machine's own" if tpus.is_own() else "in software"
     results = Results(options.driver)
     # Stock has one driver, and is through in a minute.

@@ -37,6 +37,7 @@ collect_ignore = [
     "test_software_tpu_estimator.py",
     "test_stock_takes_ours.py",
     "test_stock_checkpoints.py",
+    "test_stock_differences.py",
     "test_stock_estimator.py",
 ]
 if HAS_STOCK:

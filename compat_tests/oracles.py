@@ -56,6 +56,7 @@ FILES: dict[str, Oracle] = {
             ),
         },
     ),
+    "test_optimizer_settings.py": Oracle(REFERENCE),
     "test_pipelining.py": Oracle(
         REFERENCE,
         {
@@ -63,11 +64,16 @@ FILES: dict[str, Oracle] = {
             "test_activations_are_one_step_old": "test_stock_pipelines_as_the_engine",
         },
     ),
+    "test_tpu_graphs.py": Oracle(STOCK_GRAPH),
     "test_tpu_driver.py": Oracle(STOCK_GRAPH),
+    "test_tpu_driver_refusals.py": Oracle(STOCK_GRAPH),
     "test_software_tpu_estimator.py": Oracle(STOCK_RUN),
     "test_stock_conformance.py": Oracle(STOCK_RUN),
 }
 """The files of the suite."""
+
+OF_TPU_DRIVER = tuple(file for file, oracle in FILES.items() if oracle.default == STOCK_GRAPH)
+"""Those about the TPU driver alone."""
 
 
 def oracle_of(file: str, test: str, optimizer: str | None) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from compat_tests.programs import clicks, jobs
+from compat_tests.programs import clicks, jobs, tiny
 from estimator_bridge import estimator
 from estimator_bridge.legacy.run_config import parse_iterations_per_loop
 from estimator_bridge.runtime.device_loop import reports_of
@@ -257,6 +257,17 @@ def test_reports_come_at_the_ends_of_loops() -> None:
     ):
         found = reports_of(parse_iterations_per_loop(iterations), 100)
         assert found == expected, iterations
+
+
+def test_an_evaluation_of_unknown_length_is_a_call_per_step(tmp_path: pathlib.Path) -> None:
+    """Without `steps` hooks are called for every batch, and for a number of steps once."""
+    job = tiny.make(estimator, str(tmp_path), [tiny.column()], use_tpu=True)
+    job.train(tiny.input_fn, steps=2)
+    ends, endless = Recorder(), Recorder()
+    job.evaluate(lambda params: tiny.input_fn(params).take(3), hooks=[ends])
+    job.evaluate(tiny.input_fn, steps=3, hooks=[endless])
+
+    assert (ends.after, endless.after) == ([2, 2, 2], [2])
 
 
 def test_without_the_engine_a_step_is_a_call(tmp_path: pathlib.Path) -> None:

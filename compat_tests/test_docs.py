@@ -1,21 +1,37 @@
-"""What the guides show is executed: each code block, in order."""
+"""What the documents show is executed: blocks of Python, and of commands what they are given."""
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+import tf2_engine
+from compat_tests import commands, known_differences
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.programs import clicks, jobs, tiny
+from estimator_bridge import estimator, software_tpu
 from estimator_bridge.audit.rules import RULES
+from estimator_bridge.cli import main as cli
+from estimator_bridge.legacy import parameters
 
 ROOT = pathlib.Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "docs/*.md", "examples/*.md", "examples/*/*.md")
+    for path in ROOT.glob(pattern)
+)
+OF_ESTIMATORS = (*known_differences.IGNORED_BY_STOCK, *known_differences.REMAINING)
 
 FEW = (
     *("--train_steps=6", "--save_checkpoints_steps=6", "--iterations_per_loop=3"),
@@ -24,10 +40,16 @@ FEW = (
 """What is added to the legacy program's arguments: that it runs, not what it learns."""
 
 
-def blocks(name: str) -> list[tuple[str, str]]:
-    """Returns (language, text) of the code blocks of a guide."""
-    text = (DOCS / name).read_text(encoding="utf-8")
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Returns (language, text) of the code blocks of a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def execute(page: str, number: int, names: dict[str, Any]) -> None:
+    """Executes one of the blocks of Python of a page; `names` is where its names come from."""
+    block = [text for language, text in blocks(page) if language == "python"][number]
+    exec(compile(block, f"{page}, block {number}", "exec"), names)
 
 
 def python(*arguments: str, cwd: pathlib.Path) -> str:
@@ -65,9 +87,141 @@ def test_every_rule_of_the_audit_is_in_its_guide() -> None:
 
 def test_the_guide_to_what_stock_did_runs() -> None:
     """Its Python is executed."""
-    (block,) = (text for language, text in blocks("what_stock_did.md") if language == "python")
+    execute("docs/what_stock_did.md", 0, {})
 
-    exec(compile(block, "what_stock_did.md", "exec"), {})
+
+def test_the_engine_of_the_readme_runs() -> None:
+    """The engine by itself trains a step, as shown."""
+    names: dict[str, Any] = {}
+    execute("README.md", -1, names)
+
+    assert names["activations"]["query"].shape == (2, 8)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "imports", [pytest.param(0, marks=pytest.mark.stock, id="before"), pytest.param(1, id="after")]
+)
+def test_the_program_of_the_readme_runs(
+    imports: int, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    """The program trains, as shown, with either imports; before, on a TPU in software."""
+    monkeypatch.chdir(tmp_path)
+    column = tf.feature_column.categorical_column_with_identity
+
+    def input_fn(params: Any) -> Any:
+        ids = tf.sparse.from_dense(tf.ones([params["batch_size"], 2], tf.int64))
+        batch = {"item": ids, "history": ids}, tf.ones([params["batch_size"], 1])
+        return tf.data.Dataset.from_tensors(batch).repeat()
+
+    names: dict[str, Any] = {
+        **{"item": column("item", 10), "history": column("history", 10), "input_fn": input_fn}
+    }
+    execute("README.md", imports, names)
+    program = [text for language, text in blocks("README.md") if language == "python"][2]
+    on_tpu = software_tpu.stock_on_software_tpu() if imports == 0 else contextlib.nullcontext()
+    with on_tpu:
+        exec(program.replace("steps=10000", "steps=2"), names)
+
+    assert names["estimator"].latest_checkpoint().endswith("model/model.ckpt-2")
+
+
+@pytest.mark.full
+def test_the_page_on_the_software_tpu_runs() -> None:
+    """Stock's class trains on two cores."""
+    names: dict[str, Any] = {}
+    execute("docs/software_tpu.md", 0, names)
+
+    assert names["strategy"].num_replicas_in_sync == 2
+
+
+@pytest.mark.full
+def test_the_page_on_the_keras_layer_runs(tmp_path: pathlib.Path) -> None:
+    """The model is built, trained and exported, under the default strategy."""
+
+    def parse(examples: Any) -> dict[str, Any]:
+        user = tf.strings.to_number(examples, tf.int64)
+        return {"watched": tf.RaggedTensor.from_tensor(user[:, tf.newaxis]), "user": user}
+
+    names: dict[str, Any] = {
+        **{"tf": tf, "strategy": tf.distribute.get_strategy()},
+        **{"parse": parse, "folder": str(tmp_path)},
+    }
+    execute("docs/keras.md", 0, names)
+    model = names["model"]
+    model.compile(names["optimizer"], "mse")
+    ids = {"watched": tf.ragged.constant([[3, 5], [7]], tf.int64), "user": tf.constant([1, 2])}
+    model.fit(ids, tf.zeros([2, 1]), verbose=0)
+    execute("docs/keras.md", 1, names)
+
+    served = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+    assert served(examples=tf.constant(["3", "4"]))["scores"].shape == (2, 1)
+
+
+@pytest.mark.full
+def test_the_page_on_verify_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    """A model is compared in this process; its assertion holds, and a page is written."""
+    monkeypatch.chdir(tmp_path)
+    columns = clicks.columns()
+    namespace = tf.compat.v1.estimator if HAS_STOCK else estimator
+    names: dict[str, Any] = {
+        "model_fn": clicks.make_model_fn(namespace, columns, cross_shard=True),
+        "input_fn": clicks.input_fn,
+        "spec": namespace.tpu.experimental.EmbeddingConfigSpec(
+            feature_columns=columns, optimization_parameters=tiny.sgd(0.1)
+        ),
+    }
+    few = f"batch_size={jobs.BATCH}, steps=2"
+    sides = "" if HAS_STOCK else ', a="bridge-native", b="bridge-ops"'
+    (block,) = (text for language, text in blocks("docs/verify.md") if language == "python")
+    exec(block.replace("batch_size=1024", few + sides), names)
+
+    assert (tmp_path / "report.html").is_file()
+
+
+@pytest.mark.full
+def test_the_page_on_checkpoints_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    """Inputs that start at a step or keep their state, a conversion and what restores it."""
+    monkeypatch.chdir(tmp_path)
+    columns = [tiny.column()]
+    spec = estimator.tpu.experimental.EmbeddingConfigSpec(
+        feature_columns=columns, optimization_parameters=parameters.AdagradParameters(0.1)
+    )
+    names: dict[str, Any] = {"tf": tf, "SPEC": spec, "N": 2, "NUM_STEPS": 2}
+    names["batch_of_step"] = lambda step: tiny.features_of(step)["x"]
+    execute("docs/checkpoints.md", 1, names)
+    with tf.Graph().as_default():
+        tf.compat.v1.train.get_or_create_global_step()
+        assert names["input_fn"]({}).element_spec.shape == [tiny.BATCH, 1]
+
+    names["input_fn"] = tiny.input_fn
+    names["job"] = tiny.make(
+        estimator, "model_dir", columns, dense_over(columns), use_tpu=True, spec=spec
+    )
+    execute("docs/checkpoints.md", 2, names)
+    assert list((tmp_path / "model_dir").glob("input.ckpt-2*"))
+    execute("docs/checkpoints.md", 3, names)
+    names["checkpoints"].convert("model_dir", "converted", spec=spec)
+
+    names["engine"] = tf2_engine.TPUEmbedding(spec.to_tf2().engine_spec)
+    names["engine"].build_for([(tiny.BATCH,)])
+    names["kernel"], names["bias"] = tf.Variable(tf.zeros([3, 1])), tf.Variable([2.0])
+    execute("docs/checkpoints.md", 0, names)
+    wanted = names["job"].get_variable_value("dense/kernel")
+    np.testing.assert_array_equal(wanted, names["kernel"])
+    assert float(names["bias"][0]) != 2.0
+
+
+def dense_over(columns: Any) -> tiny.Body:
+    """Returns a body that is a dense layer, whose variables are those that the page names."""
+
+    def body(features: Any) -> Any:
+        net = tf.compat.v1.keras.layers.DenseFeatures(columns)(features)
+        return tf.compat.v1.layers.dense(tf.concat([net, features["x"]], 1), 1)
+
+    return body
 
 
 @pytest.mark.full
@@ -76,7 +230,7 @@ def test_the_guide_to_migration_runs(tmp_path: pathlib.Path) -> None:
     shutil.copy(ROOT / "examples" / "movielens" / "train.py", tmp_path)
     write_data(tmp_path / "data")
     source = ""
-    for language, text in blocks("migrate.md"):
+    for language, text in blocks("docs/migrate.md"):
         if language == "python":
             source += text
             continue
@@ -90,3 +244,88 @@ def test_the_guide_to_migration_runs(tmp_path: pathlib.Path) -> None:
     said = python("guide.py", cwd=tmp_path)
 
     assert "after 20 more steps" in said
+
+
+EXECUTED_BY = {
+    "README.md": test_the_engine_of_the_readme_runs,
+    "docs/checkpoints.md": test_the_page_on_checkpoints_runs,
+    "docs/keras.md": test_the_page_on_the_keras_layer_runs,
+    "docs/migrate.md": test_the_guide_to_migration_runs,
+    "docs/software_tpu.md": test_the_page_on_the_software_tpu_runs,
+    "docs/verify.md": test_the_page_on_verify_runs,
+    "docs/what_stock_did.md": test_the_guide_to_what_stock_did_runs,
+}
+
+
+def test_every_page_with_python_is_executed() -> None:
+    """No page has a block of Python, and no test, that the table does not know."""
+    with_code = {page for page in PAGES if "python" in dict(blocks(page))}
+
+    assert with_code == set(EXECUTED_BY)
+
+
+COMMAND = re.compile(r"(?:^ {4}|^\| [^|]*\| `)(estimator-bridge .*?)(?:`.*|\s+#.*)?$", re.MULTILINE)
+
+
+def shown_commands() -> list[str]:
+    """Returns the command lines of all pages, in code blocks and tables."""
+    shown = []
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+        shell = [block for language, block in blocks(page) if language == "bash"]
+        shown += COMMAND.findall(text)
+        shown += [line for block in shell for line in block.replace("\\\n", " ").splitlines()]
+    return [line for line in shown if line.startswith("estimator-bridge ")]
+
+
+def test_commands_are_shown_with_arguments_that_they_take() -> None:
+    """Each `estimator-bridge` line of a page is parsed; an option that is gone is an error."""
+    shown = shown_commands()
+    for line in shown:
+        cli.parsers()[0].parse_args(shlex.split(line)[1:])
+
+    assert {line.split()[1] for line in shown} == set(cli.COMMANDS)
+
+
+def test_the_page_on_commands_has_every_argument() -> None:
+    """The page has a section for each command, with the arguments and help that it has now."""
+    text = commands.PAGE.read_text(encoding="utf-8")
+
+    assert set(commands.sections(text)) == set(commands.parsers())
+    assert text == commands.with_tables(text), "python -m compat_tests.commands writes them"
+    for name, parser in commands.parsers().items():
+        section = commands.sections(text)[name]
+        assert set(re.findall(r"^  (-[-\w]+)", parser.format_help(), re.MULTILINE)) <= {
+            "-h",
+            *re.findall(r"`(-[-\w]+)", section),
+        }
+
+
+def test_targets_of_make_that_are_shown_are_there() -> None:
+    """A page names no target that the Makefile does not have."""
+    made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for target in re.findall(r"(?:`|^ {4})make ([a-z-]+)", text, re.MULTILINE):
+            assert target in made, f"{page}: make {target}"
+
+
+def test_the_readme_states_the_known_differences() -> None:
+    """Its two tables are those of the list, row by row."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for rows in (known_differences.IGNORED_BY_STOCK, known_differences.REMAINING):
+        wanted = known_differences.table_of(rows)
+        assert wanted in text, wanted
+    assert text.count("| case | stock | bridge |") == 2
+
+
+@pytest.mark.parametrize("row", OF_ESTIMATORS, ids=lambda row: row.case)
+def test_known_differences_name_tests_that_are_there(row: known_differences.OfEstimators) -> None:
+    """Each names tests of the bridge's side and, unless that cannot be told, of stock's."""
+    assert row.pinned
+    assert row.why
+    assert row.pinned_of_stock or "no public document" in row.why or "race" in row.why
+    for name in (*row.pinned, *row.pinned_of_stock):
+        file, _, test = name.partition("::")
+        text = (ROOT / "compat_tests" / file).read_text(encoding="utf-8")
+        assert f"\ndef {test}(" in text, name

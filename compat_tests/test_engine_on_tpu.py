@@ -1,6 +1,6 @@
 """The engine under a TPUStrategy: what it builds by itself, and what it refuses there.
 
-That its graphs are stock's is shown by test_tpu_driver.py, through the same calls.
+That its graphs are stock's is shown by test_tpu_graphs.py, through the same calls.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests import side_by_side
+from compat_tests.base_jobs import signatures
 from compat_tests.programs import jobs
 from compat_tests.references.tolerance import UNIT_ROUNDOFF
 from compat_tests.side_by_side import LAST, LOOP, STEPS, Side
-from compat_tests.test_base_estimator import signatures
 from compat_tests.test_estimator import TABLES
 
 Sides = tuple[Side, Side]
@@ -67,6 +67,13 @@ def test_files_have_the_same_names(sides: Sides) -> None:
     )
     assert stock == bridge
     assert {"graph.pbtxt", "checkpoint", f"model.ckpt-{LAST}.index", "eval_earlier"} <= set(bridge)
+
+
+def test_data_of_a_checkpoint_is_in_fewer_files(tpu: Sides) -> None:
+    """Beside a TPU stock writes two files of data, the bridge one."""
+    last = f"model.ckpt-{LAST}.data"
+    stock, bridge = ([name for name in side.files if name.startswith(last)] for side in tpu)
+    assert (len(stock), len(bridge)) == (2, 1)
 
 
 def test_the_same_checkpoints_are_kept(sides: Sides) -> None:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from compat_tests.base_jobs import run_signature, signatures
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks, clicks_served, jobs
 from compat_tests.references import tolerance
-from compat_tests.test_base_estimator import run_signature, signatures
 from estimator_bridge import errors, estimator
 from estimator_bridge.legacy import parameters
 from estimator_bridge.legacy.table_config import FeatureConfig, TableConfig

@@ -1,7 +1,8 @@
-"""Which TensorFlow the project says it knows."""
+"""Which TensorFlow the project says it knows, and that it is typed."""
 
 from __future__ import annotations
 
+import importlib.resources
 import subprocess
 import sys
 
@@ -26,3 +27,9 @@ def test_an_untested_tensorflow_is_named_once(version: str, warned: bool) -> Non
 
     assert ran.stdout.count(f"TensorFlow {version}: this project is tested with") == warned
     assert ("2.15 and 2.21" in ran.stdout) == warned
+
+
+@pytest.mark.parametrize("package", ["estimator_bridge", "tf2_engine"])
+def test_packages_say_that_they_are_typed(package: str) -> None:
+    """Type checkers of programs read the annotations, from an installed wheel too."""
+    assert importlib.resources.files(package).joinpath("py.typed").is_file()

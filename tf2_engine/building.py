@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf2_engine import errors, shapes, slots, structure, tf_compat
+from tf2_engine.autograph import as_written
 from tf2_engine.checkpoint import Checkpointed
 from tf2_engine.config_proto import config_proto
 from tf2_engine.cores import Cores
@@ -16,9 +17,6 @@ from tf2_engine.drivers.base import Driver, building_graph
 from tf2_engine.plan import Plan, Shape, make_plan
 from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables
-
-# AutoGraph would convert the engine's own code in every tf.function that calls it.
-as_written = tf.autograph.experimental.do_not_convert
 
 
 class BuiltOnce(Checkpointed):

@@ -22,6 +22,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf2_engine import batch, errors, sharding, structure, tf_compat
+from tf2_engine.autograph import as_written
 from tf2_engine.optimizers import SGD, Optimizer
 from tf2_engine.plan import FeaturePlan, Shape, TablePlan
 from tf2_engine.specs import EngineSpec
@@ -30,7 +31,7 @@ from tf2_engine.tables import PARAMETERS, Table
 Path = tuple[Any, ...]
 
 
-@tf.autograph.experimental.do_not_convert  # there is nothing to convert, and it would take long
+@as_written  # to convert it would take long
 def cpu_embedding_lookup(inputs: Any, weights: Any, tables: Any, feature_config: Any) -> Any:
     """Looks features up and combines them, without an engine or a driver.
 

@@ -21,18 +21,24 @@ COMMANDS = {
 """Each command is the module of its name in this package, with `configure` and `execute`."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; returns its exit status."""
+def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """Returns what parses a command line, and the part of each command by its name."""
     parser = argparse.ArgumentParser(
         prog="estimator-bridge",
         description="Legacy TPUEstimator programs with embeddings on TF2.",
     )
     parser.add_argument("--version", action="version", version=estimator_bridge.__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    by_name = {}
     for name, summary in COMMANDS.items():
         module = importlib.import_module(f"estimator_bridge.cli.{name.replace('-', '_')}")
-        command = commands.add_parser(name, help=summary, description=module.__doc__)
-        module.configure(command)
-        command.set_defaults(execute=module.execute)
-    options = parser.parse_args(arguments)
+        by_name[name] = commands.add_parser(name, help=summary, description=module.__doc__)
+        module.configure(by_name[name])
+        by_name[name].set_defaults(execute=module.execute)
+    return parser, by_name
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; returns its exit status."""
+    options = parsers()[0].parse_args(arguments)
     return int(options.execute(options))

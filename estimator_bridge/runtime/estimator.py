@@ -5,17 +5,15 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.cluster import TaskType
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.runtime import checkpoint_state, graph_loop, warm_starting
+from estimator_bridge.runtime import arguments, checkpoint_state, graph_loop, warm_starting
 from estimator_bridge.runtime.calls import call_input_fn, call_model_fn, check_model_fn
 from estimator_bridge.runtime.export import export_saved_model
 from estimator_bridge.runtime.plain_step import build_plain_step
@@ -55,7 +53,7 @@ class Estimator:
     ) -> None:
         check_model_fn(model_fn, params)
         self._model_fn: Any = model_fn
-        self._config = _with_model_dir(_checked_config(config), model_dir)
+        self._config = arguments.with_model_dir(arguments.checked_config(config), model_dir)
         self._params = copy.deepcopy({} if params is None else params)
         self._strategies = read_strategies(self._config)
         self._warm_start = warm_starting.read_settings(warm_start_from)
@@ -121,8 +119,8 @@ class Estimator:
             )
         if steps is not None and max_steps is not None:
             raise errors.InvalidInput("Give `steps` or `max_steps`, not both.")
-        check_positive("steps", steps)
-        check_positive("max_steps", max_steps)
+        arguments.check_positive("steps", steps)
+        arguments.check_positive("max_steps", max_steps)
         if max_steps is not None and max_steps <= self._saved_step():
             tf.logging.info("Skipping training since max_steps has already saved.")
             return self
@@ -130,8 +128,8 @@ class Estimator:
         with stop_on_sigterm() as stopping:
             loss = self._train(
                 lambda: self._started(self._build(ModeKeys.TRAIN, input_fn), checkpoint),
-                [*_checked(hooks, tf.train.SessionRunHook), *stopping],
-                _checked(saving_listeners, tf.train.CheckpointSaverListener),
+                [*arguments.all_of(hooks, tf.train.SessionRunHook), *stopping],
+                arguments.all_of(saving_listeners, tf.train.CheckpointSaverListener),
                 steps,
                 max_steps,
             )
@@ -161,13 +159,13 @@ class Estimator:
         Raises:
             InvalidInput: `steps` is not possible, or a metric has a name that is taken.
         """
-        check_positive("steps", steps)
+        arguments.check_positive("steps", steps)
         checkpoint = self._checkpoint(checkpoint_path, "evaluate")
         return graph_loop.evaluate(
             lambda: self._started(self._build(ModeKeys.EVAL, input_fn), checkpoint),
             self._config,
             steps,
-            _checked(hooks, tf.train.SessionRunHook),
+            arguments.all_of(hooks, tf.train.SessionRunHook),
             checkpoint,
             self.eval_dir(name),
             self._scope_of(ModeKeys.EVAL),
@@ -200,7 +198,7 @@ class Estimator:
             lambda: self._started(self._build(ModeKeys.PREDICT, input_fn), checkpoint),
             self._config,
             predict_keys,
-            _checked(hooks, tf.train.SessionRunHook),
+            arguments.all_of(hooks, tf.train.SessionRunHook),
             checkpoint,
             yield_single_examples,
         )
@@ -234,7 +232,7 @@ class Estimator:
         """
         return self._export(
             export_dir_base,
-            {experimental_mode: _receiver_fn(serving_input_receiver_fn)},
+            {experimental_mode: arguments.receiver_fn(serving_input_receiver_fn)},
             assets_extra,
             as_text,
             checkpoint_path,
@@ -252,7 +250,7 @@ class Estimator:
         """The old name of `export_saved_model`; by default it keeps attributes of default value."""
         return self._export(
             export_dir_base,
-            {ModeKeys.PREDICT: _receiver_fn(serving_input_receiver_fn)},
+            {ModeKeys.PREDICT: arguments.receiver_fn(serving_input_receiver_fn)},
             assets_extra,
             as_text,
             checkpoint_path,
@@ -426,48 +424,3 @@ class Estimator:
         if path is None:
             return 0
         return checkpoint_state.step_of(path)
-
-
-def check_positive(name: str, value: int | None) -> None:
-    """Refuses a number that is given and not positive.
-
-    Raises:
-        InvalidInput: names it.
-    """
-    if value is not None and value <= 0:
-        raise errors.InvalidInput(f"`{name}` must be positive, got {value}.")
-
-
-def _checked_config(config: Any) -> Any:
-    if config is None:
-        return RunConfig()
-    if not hasattr(config, "model_dir") or not hasattr(config, "replace"):
-        raise errors.InvalidInput(f"`config` must be a RunConfig, got {config!r}.")
-    return config
-
-
-def _with_model_dir(config: Any, model_dir: str | os.PathLike[str] | None) -> Any:
-    given = None if model_dir is None else os.fspath(model_dir)
-    if given is not None and config.model_dir not in (None, given):
-        raise errors.InvalidInput(
-            f"`model_dir` is {given!r}, but the RunConfig has {config.model_dir!r}. Give one "
-            "of them, or the same."
-        )
-    chosen = given or config.model_dir
-    if chosen is None:
-        chosen = tempfile.mkdtemp()
-        tf.logging.warning("Using temporary folder as model directory: %s", chosen)
-    return config.replace(model_dir=os.fspath(chosen))
-
-
-def _checked(given: Sequence[Any] | None, kind: type[Any]) -> list[Any]:
-    for each in given or ():
-        if not isinstance(each, kind):
-            raise errors.WrongType(f"A {kind.__name__} is needed, got {each!r}.")
-    return list(given or ())
-
-
-def _receiver_fn(function: Callable[[], Any] | None) -> Callable[[], Any]:
-    if not function:
-        raise errors.InvalidInput("`serving_input_receiver_fn` must be given.")
-    return function

@@ -16,6 +16,7 @@ from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.run_config import InputPipelineConfig, parse_iterations_per_loop
 from estimator_bridge.legacy.spec import checked_quirks
 from estimator_bridge.runtime import devices, graph_loop
+from estimator_bridge.runtime.arguments import check_positive
 from estimator_bridge.runtime.calls import (
     call_input_fn,
     call_model_fn,
@@ -24,7 +25,7 @@ from estimator_bridge.runtime.calls import (
 )
 from estimator_bridge.runtime.device_loop import DeviceLoop, reports_of
 from estimator_bridge.runtime.engine_step import EngineSettings, build_engine_step
-from estimator_bridge.runtime.estimator import Estimator, check_positive
+from estimator_bridge.runtime.estimator import Estimator
 from estimator_bridge.runtime.export_lookup import cut_sequences
 from estimator_bridge.runtime.feeding import Cores
 from estimator_bridge.runtime.plain_tables import look_up_dicts

@@ -1,0 +1,245 @@
+"""An engine that has trained a step, bad batches for it, and what shows that it is unharmed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.cases.optimizers import MODES
+from compat_tests.conftest import Runner
+from tf2_engine import (
+    SGD,
+    EngineSpec,
+    FeatureSpec,
+    TableSpec,
+    TPUEmbedding,
+)
+
+VIDEOS = TableSpec("videos", 8, 2, "sum", SGD(1.0))
+WATCHED = FeatureSpec("watched", "videos")
+
+
+ROWS = 8
+FIRST = np.array([[row, 10.0 * row] for row in range(ROWS)], np.float32)
+"""What every table starts with: small whole numbers, so that every sum is exact."""
+
+
+def first_rows(shape: Any, dtype: Any) -> tf.Tensor:
+    """Is the initializer of every table."""
+    return tf.constant(FIRST, dtype, shape)
+
+
+SPEC = EngineSpec(
+    (
+        TableSpec("videos", ROWS, 2, "sum", SGD(1.0), first_rows),
+        TableSpec("countries", ROWS, 2, "sum", SGD(1.0), first_rows),
+    ),
+    (
+        FeatureSpec("watched", "videos"),
+        FeatureSpec("history", "videos", max_sequence_length=2),
+        FeatureSpec("tags", "videos"),
+        FeatureSpec("country", "countries"),
+    ),
+)
+SHAPES = [(3,), (3, 2), (3,), (3,)]
+
+
+def a_sparse(*ids: Any, rows: int = 3, dtype: Any = tf.int64) -> tf.SparseTensor:
+    """Returns one id per row, the last rows empty."""
+    indices = [[row, 0] for row in range(len(ids))]
+    return tf.SparseTensor(indices, tf.constant(ids, dtype), [rows, 2])
+
+
+def a_ragged(*ids: Any, dtype: Any = tf.int64) -> tf.RaggedTensor:
+    """Returns one id per row."""
+    return tf.RaggedTensor.from_row_splits(tf.constant(ids, dtype), list(range(len(ids) + 1)))
+
+
+def features(**changed: Any) -> dict[str, Any]:
+    """Returns a good batch but for what is changed."""
+    return {
+        "watched": a_sparse(1, 2),
+        "history": a_sparse(3, 4),
+        "tags": a_ragged(5, 6, 7),
+        "country": tf.constant([0, 1, 2], tf.int64),
+        **changed,
+    }
+
+
+def weights(**given: Any) -> dict[str, Any]:
+    """Returns weights for the features named."""
+    return {**dict.fromkeys(features()), **given}
+
+
+def without(batch: dict[str, Any], name: str) -> dict[str, Any]:
+    """Returns the batch without a feature."""
+    return {key: value for key, value in batch.items() if key != name}
+
+
+class Bad(NamedTuple):
+    """A batch that is refused.
+
+    Attributes:
+        features: makes it.
+        error: what is raised; InvalidArgumentError where only the values can tell.
+        message: what it says.
+        weights: makes its weights, if it has any.
+        only_when_built: whether another engine may take it as its first batch.
+    """
+
+    features: Callable[[], Any]
+    error: type[Exception]
+    message: str
+    weights: Callable[[], Any] | None = None
+    only_when_built: bool = False
+
+
+AT_RUN_TIME = tf.errors.InvalidArgumentError
+Q = r"\\?'"
+"""A quote; in graphs it has a backslash before it."""
+WATCHED_IN_VIDEOS = rf"{Q}watched{Q} \(table {Q}videos{Q}\)"
+COUNTRY_IN_COUNTRIES = rf"{Q}country{Q} \(table {Q}countries{Q}\)"
+
+
+class Fixture:
+    """An engine in a mode, and what tells that it is unharmed."""
+
+    def __init__(self, mode: str, *, build: bool = True) -> None:
+        self.mode = mode
+        self.runner = Runner(mode)
+        with self.runner.scope():
+            self.embedding = TPUEmbedding(SPEC)
+            if build:
+                self.embedding.build_for(SHAPES)
+        self._functions: dict[Callable[[], Any], Callable[[], Any]] = {}
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Calls a function of no arguments the way the mode does; in a graph, its ops are new."""
+        return self.runner.wrap(function)()
+
+    def look_up(self) -> None:
+        """Looks a good batch up, so that it waits for gradients."""
+        self._anew(self._look_up)
+
+    def apply_zeros(self) -> None:
+        """Applies gradients of zeros."""
+        self._anew(self._apply_zeros)
+
+    def _again(self, function: Callable[[], Any]) -> Any:
+        return self._functions.setdefault(function, self.runner.wrap(function))()
+
+    def _anew(self, function: Callable[[], Any]) -> Any:
+        # In a graph a part of a step that is run again must be made of new ops.
+        return self.call(function) if self.mode == "graph" else self._again(function)
+
+    @property
+    def rows(self) -> dict[str, Any]:
+        """What the tables hold."""
+        return self.runner.read(
+            {
+                name: table.variables["parameters"][0]
+                for name, table in self.embedding.tables.items()
+            }
+        )
+
+    def assert_works(self) -> None:
+        """Runs a good step: it sees the rows of the tables and lowers those it saw by one."""
+        before = self.rows or {"videos": FIRST.copy(), "countries": FIRST.copy()}
+        videos, countries, zero = before["videos"], before["countries"], np.zeros(2)
+        activations, _ = self._again(self._good_step)
+        for name, expected in {
+            "watched": [videos[1], videos[2], zero],
+            "history": [[videos[3], zero], [videos[4], zero], [zero, zero]],
+            "tags": videos[[5, 6, 7]],
+            "country": countries[[0, 1, 2]],
+        }.items():
+            np.testing.assert_array_equal(activations[name], expected, name)
+        videos[1:] -= 1
+        countries[:3] -= 1
+        assert_same_rows(self.rows, before)
+
+    def _look_up(self) -> Any:
+        self.embedding.enqueue(features())
+        return self.embedding.dequeue()
+
+    def _apply_zeros(self) -> Any:
+        return self.embedding.apply_gradients(gradients(0.0))
+
+    def _good_step(self) -> Any:
+        self.embedding.enqueue(features())
+        activations = self.embedding.dequeue()
+        sent = tf.nest.map_structure(ones_after, activations)
+        return activations, self.embedding.apply_gradients(sent)
+
+
+_fixtures: dict[str, Fixture] = {}
+
+
+@contextlib.contextmanager
+def unharmed(mode: str) -> Iterator[Fixture]:
+    """Gives an engine to do something bad to; rows must stay and a good step must work after it.
+
+    Tests of one mode share an engine, until one of them fails.
+    """
+    fixture = _fixtures.pop(mode, None) or Fixture(mode)
+    before = fixture.rows
+    yield fixture
+    assert_same_rows(fixture.rows, before)
+    fixture.assert_works()
+    _fixtures[mode] = fixture
+
+
+def assert_same_rows(actual: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Compares tables bit by bit."""
+    for name, rows in expected.items():
+        np.testing.assert_array_equal(actual[name], rows, name)
+
+
+def ones_after(activation: tf.Tensor) -> tf.Tensor:
+    """Returns ones, computed after the activation."""
+    with tf.control_dependencies([] if tf.executing_eagerly() else [activation]):
+        return tf.ones(activation.shape)
+
+
+def enqueue_bad(fixture: Fixture, bad: Bad) -> None:
+    """Enqueues a bad batch; in a graph what fails only when it runs is run."""
+
+    def enqueue() -> Any:
+        given = None if bad.weights is None else bad.weights()
+        in_graph = fixture.mode == "graph"
+        fixture.embedding.enqueue(bad.features(), given, training=not in_graph)
+        return fixture.embedding.dequeue() if in_graph else None
+
+    fixture.call(enqueue)
+
+
+def in_modes(table: dict[str, Any], quick: Callable[[Any], bool]) -> list[Any]:
+    """Returns test parameters: each mode with each row.
+
+    In functions and graphs most rows are left to the full tier: what is refused while they are
+    traced and built is refused by the same code as eagerly.
+
+    Args:
+        quick: says which rows are not.
+    """
+    return [
+        pytest.param(
+            mode,
+            row,
+            id=f"{mode}-{name}",
+            marks=[] if mode == "eager" or quick(row) else [pytest.mark.full],
+        )
+        for mode in MODES
+        for name, row in table.items()
+    ]
+
+
+def gradients(value: float = 1.0, **changed: Any) -> dict[str, Any]:
+    """Returns gradients that are the same everywhere but for what is changed."""
+    shapes = {"watched": [3, 2], "history": [3, 2, 2], "tags": [3, 2], "country": [3, 2]}
+    return {**{name: tf.fill(shape, value) for name, shape in shapes.items()}, **changed}

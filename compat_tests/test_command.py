@@ -143,7 +143,7 @@ def test_what_is_chosen_is_what_drivers_here_answer(driver: str) -> None:
         **{name: float(one.chosen) for name, one in probes.probes().items() if "rule of" in name},
     }.items():
         # What is chosen is printed with seven digits: half of the last is at most 5e-7 of it. An
-        # answer rounds a few times, 6e-8 of it each; of rows, which start at 1, where little is left.
+        # answer rounds a few times, 6e-8 of it each; of 1, where little is left of a row of 1.
         assert answers[name]["answer"] == pytest.approx(number, rel=1e-6, abs=4 * UNIT_ROUNDOFF), (
             name
         )

@@ -13,6 +13,7 @@ import sys
 import time
 
 import pytest
+import tensorflow as tf
 
 from estimator_bridge.cli import main as cli
 from tf2_engine import errors, soft_tpu
@@ -188,6 +189,23 @@ def test_the_cache_belongs_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     assert build.cache_dir() == pathlib.Path("/somewhere/estimator-bridge")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert build.cache_dir() == pathlib.Path.home() / ".cache" / "estimator-bridge"
+
+
+@pytest.mark.full
+def test_the_program_for_the_thread_sanitizer_fits_the_sources(tmp_path: pathlib.Path) -> None:
+    """What `make sanitize-threads` compiles with the sanitizer runs without one, too."""
+    threads, program = pathlib.Path(HERE, "compat_tests", "threads"), tmp_path / "threads"
+    command = [
+        *(build.compiler(), "-O1", "-w", f"-I{threads}", f"-I{build.SOURCES}"),
+        str(threads / "threads.cc"),
+        *tf.sysconfig.get_compile_flags(),
+        *tf.sysconfig.get_link_flags(),
+        *(f"-Wl,-rpath,{tf.sysconfig.get_lib()}", "-pthread", "-o", str(program)),
+    ]
+    subprocess.run(command, check=True)
+    ran = subprocess.run([program], capture_output=True, text=True, check=True)
+
+    assert ran.stdout.strip() == "threads: nothing found"
 
 
 WITHOUT = """

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from compat_tests.references.tolerance import UNIT_ROUNDOFF
 from tf2_engine import Adagrad, EngineSpec, FeatureSpec, TableSpec
 from tf2_engine.config_proto import optimizer_proto
 from tf2_engine.native import loading
@@ -312,7 +313,10 @@ def test_arbitrary_input_is_refused_or_done(seed: int) -> None:
             rows=given["rows"],
         )
         gain = gains[0].numpy().sum() if len(gains[0]) else len(ids[0])
-        np.testing.assert_allclose(found.numpy()[..., 0].sum(), gain, rtol=1e-5)
+        # Every id has a gain of at least 0 and is added once on either side, in any order.
+        np.testing.assert_allclose(
+            found.numpy()[..., 0].sum(), gain, rtol=2 * len(ids[0]) * UNIT_ROUNDOFF
+        )
     assert done > 10
     assert refused > 10
 

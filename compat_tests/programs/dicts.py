@@ -1,7 +1,8 @@
 """A program with config dicts: combined, weighted, shared, dense and sequence features.
 
 Its model takes activations and computes nothing else of the tables, and has no variables but the
-tables and one dense layer, so that gradient descent on it can be written out.
+tables and one dense layer, so that gradient descent on it can be written out. On request it counts
+how often one more feature is seen.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ LENGTH = 3
 ROWS = {"items": 12, "places": 6, "words": 9}
 DIMENSION = 2
 RATE = 0.02
+SEEN = 20
+"""Rows of the table that counts."""
 
 
 def make(
@@ -27,6 +30,7 @@ def make(
     use_tpu: bool,
     optimizer: Any = None,
     tables: dict[str, dict[str, Any]] | None = None,
+    counter: Any = None,
     model_optimizer: Any = None,
     params: dict[str, Any] | None = None,
     spec_options: dict[str, Any] | None = None,
@@ -43,6 +47,7 @@ def make(
         classes: has the TableConfig and FeatureConfig that go with it.
         optimizer: of the tables; gradient descent of rate `RATE` unless given.
         tables: for each table further arguments of its TableConfig.
+        counter: the optimizer of a table that counts; there is none unless given.
         model_optimizer: makes the optimizer of the model; gradient descent of rate `RATE` unless
             given.
         spec_options: further arguments of the spec.
@@ -55,17 +60,29 @@ def make(
         for name, combiner in combiners.items()
     }
     feature = classes.FeatureConfig
+    table_configs = {
+        name: classes.TableConfig(ROWS[name], DIMENSION, **given)
+        for name, given in settings.items()
+    }
+    features = {
+        "shown": feature("items"),
+        "clicked": feature("items", max_sequence_length=LENGTH, weight_key="clicked_weights"),
+        "place": feature("places"),
+        "query": feature("words", weight_key="query_weights"),
+    }
+    if counter is not None:
+        features["seen"] = feature("seen")
+        table_configs["seen"] = classes.TableConfig(
+            SEEN,
+            1,
+            tf.constant_initializer(counter.max_delta),
+            combiner=None,
+            learning_rate_fn=step_before,
+            optimization_parameters=counter,
+        )
     spec = namespace.tpu.experimental.EmbeddingConfigSpec(
-        table_to_config_dict={
-            name: classes.TableConfig(ROWS[name], DIMENSION, **given)
-            for name, given in settings.items()
-        },
-        feature_to_config_dict={
-            "shown": feature("items"),
-            "clicked": feature("items", max_sequence_length=LENGTH, weight_key="clicked_weights"),
-            "place": feature("places"),
-            "query": feature("words", weight_key="query_weights"),
-        },
+        table_to_config_dict=table_configs,
+        feature_to_config_dict=features,
         optimization_parameters=optimizer or parameters.StochasticGradientDescentParameters(RATE),
         **(spec_options or {}),
     )
@@ -74,7 +91,9 @@ def make(
         tpu_options["num_shards"] = num_shards
     return namespace.tpu.TPUEstimator(
         model_fn=_make_model_fn(
-            namespace, model_optimizer or (lambda: tf.train.GradientDescentOptimizer(RATE))
+            namespace,
+            model_optimizer or (lambda: tf.train.GradientDescentOptimizer(RATE)),
+            counter is not None,
         ),
         use_tpu=use_tpu,
         config=clicks.run_config(namespace, str(model_dir), **tpu_options),
@@ -114,6 +133,7 @@ def batch_of(step: Any, batch_size: int) -> tuple[dict[str, Any], Any]:
         "place": integers(40, [batch_size], ROWS["places"]),
         "query": query,
         "query_weights": weights_of(query),
+        "seen": integers(60, [batch_size], SEEN),
     }
     return features, tf.cast(integers(50, [batch_size, 1], 2), tf.float32)
 
@@ -129,7 +149,22 @@ def short_input_fn(params: dict[str, Any]) -> Any:
     return input_fn(params).take(3)
 
 
-def _make_model_fn(estimator: Any, optimizer: Any) -> Any:
+def step_before(step: Any) -> Any:
+    """Returns the global step before the model counts on: for functions of rates and multipliers.
+
+    Stock reads the step that it hands them without an order between that and counting it.
+
+    Args:
+        step: what those functions are given.
+    """
+    (before,) = tf.get_collection(_STEP_BEFORE)
+    return tf.cast(before, tf.float32)
+
+
+_STEP_BEFORE = "step before the model counts on"
+
+
+def _make_model_fn(estimator: Any, optimizer: Any, counts: bool) -> Any:
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
         lengths = tf.cast(features["clicked_seq_length_"], tf.float32)[:, tf.newaxis] / LENGTH
         net = tf.concat(
@@ -139,6 +174,8 @@ def _make_model_fn(estimator: Any, optimizer: Any) -> Any:
                 features["place"],
                 features["query"],
                 lengths,
+                # Without a table that counts, the ids of the feature are not used.
+                *([tf.stop_gradient(features["seen"]) / SEEN] if counts else []),
             ],
             1,
         )
@@ -152,7 +189,11 @@ def _make_model_fn(estimator: Any, optimizer: Any) -> Any:
         chosen = optimizer()
         if params["use_tpu"]:
             chosen = tf.tpu.CrossShardOptimizer(chosen)
-        train_op = chosen.minimize(loss, tf.train.get_global_step())
+        step = tf.train.get_global_step()
+        before = tf.identity(step)
+        tf.add_to_collection(_STEP_BEFORE, before)
+        with tf.control_dependencies([before]):
+            train_op = chosen.minimize(loss, step)
         return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
     return model_fn

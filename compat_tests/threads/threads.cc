@@ -25,6 +25,7 @@
 #include "sums.h"
 #include "tpu_flight.h"
 #include "tpu_parking.h"
+#include "turns.h"
 
 namespace {
 
@@ -42,6 +43,16 @@ void OnThreads(int count, const std::function<void(int)>& run) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// Hands tasks out as the fused ops do; threads that come late find nothing to do.
+void InTurns(int num_threads, int64_t count, const std::function<void(int64_t)>& task) {
+  const auto turns = std::make_shared<estimator_bridge::Turns>(count);
+  std::vector<std::thread> threads;
+  for (int i = 1; i < num_threads; ++i) threads.emplace_back([turns, &task] { turns->Take(task); });
+  turns->Take(task);
+  turns->Wait();
+  for (std::thread& thread : threads) thread.join();
+}
+
 // --- The fused update: tables are sorted by a thread each, then each row is one thread's.
 
 struct Terms {
@@ -49,8 +60,9 @@ struct Terms {
   const estimator_bridge::Grouping* order;
   const float* gradients;
   int64_t dim;
-  const float* Row(int64_t k) const { return gradients + order->occurrence(k) * dim; }
-  float Gain(int64_t k) const { return 1.0f + static_cast<float>(order->occurrence(k) % 3); }
+  const float* Row(int64_t k) const { return gradients + order->with(k) * dim; }
+  void Ask(int64_t) const {}
+  float Gain(int64_t k) const { return 1.0f + static_cast<float>(order->with(k) % 3); }
 };
 
 std::vector<std::vector<float>> Update(int num_threads) {
@@ -67,13 +79,10 @@ std::vector<std::vector<float>> Update(int num_threads) {
     std::vector<std::vector<float>> gradients(kTables, std::vector<float>(kCount * kDim));
     for (auto& table : ids) for (auto& id : table) id = chance() % kRows;
     for (auto& table : gradients) for (auto& one : table) one = (chance() % 100) / 50.0f - 1.0f;
-    std::atomic<int> next{0};
-    OnThreads(num_threads, [&](int) {
-      for (int table; (table = next++) < kTables;) {
-        orders[table].Reset(kRows, kCount);
-        for (int64_t i = 0; i < kCount; ++i) orders[table].Set(i, ids[table][i]);
-        orders[table].Sort();
-      }
+    InTurns(num_threads, kTables, [&](int64_t table) {
+      orders[table].Reset(kRows, kCount, kCount);
+      for (int64_t i = 0; i < kCount; ++i) orders[table].Set(i, ids[table][i], i);
+      orders[table].Sort();
     });
     struct Task {
       int table;
@@ -89,24 +98,20 @@ std::vector<std::vector<float>> Update(int num_threads) {
         begin = end;
       }
     }
-    std::atomic<size_t> at{0};
-    OnThreads(num_threads, [&](int) {
+    InTurns(num_threads, static_cast<int64_t>(tasks.size()), [&](int64_t number) {
       std::vector<float> sum(kDim);
-      for (size_t number; (number = at++) < tasks.size();) {
-        const Task& task = tasks[number];
-        const auto& order = orders[task.table];
-        const Terms terms{&order, gradients[task.table].data(), kDim};
-        for (int64_t begin = task.begin; begin < task.end;) {
-          int64_t end = begin + 1;
-          while (end < task.end && order.id(end) == order.id(begin)) ++end;
-          estimator_bridge::SumRows(terms, begin, end, kDim, true, sum.data());
-          float* slot[estimator_bridge::kMaxSlots] = {slots[task.table].data() +
-                                                      order.id(begin) * kDim};
-          estimator_bridge::UpdateRow(optimizer, 0.1f,
-                                      rows[task.table].data() + order.id(begin) * kDim, slot,
-                                      sum.data(), kDim);
-          begin = end;
-        }
+      const Task& task = tasks[number];
+      const auto& order = orders[task.table];
+      const Terms terms{&order, gradients[task.table].data(), kDim};
+      for (int64_t begin = task.begin; begin < task.end;) {
+        int64_t end = begin + 1;
+        while (end < task.end && order.id(end) == order.id(begin)) ++end;
+        estimator_bridge::SumRows(terms, begin, end, kDim, true, sum.data());
+        const int64_t at = order.id(begin) * kDim;
+        const estimator_bridge::RowAt row{
+            rows[task.table].data() + at, {slots[task.table].data() + at}, sum.data()};
+        estimator_bridge::UpdateRows(optimizer, 0.1f, {&row, 1, kDim});
+        begin = end;
       }
     });
   }

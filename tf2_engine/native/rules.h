@@ -100,10 +100,22 @@ inline int NumSlots(Kind kind) {
   }
 }
 
-// Returns whether `UpdateRow` knows a rule for it.
+// Returns whether `UpdateRows` knows a rule for it.
 inline bool HasRule(Kind kind) {
   return kind != Kind::kNone && kind != Kind::kMdlAdagradLight && kind != Kind::kUnknown;
 }
+
+// One row and what moves it; no two of these overlap.
+struct RowAt {
+  float* w;                 // [dim], the row of the parameters
+  float* slots[kMaxSlots];  // of NumSlots(o.kind) slots [dim], the row of each
+  const float* g;           // [dim], the gradient, summed over all occurrences
+};
+
+struct Rows {
+  const RowAt* first;
+  int64_t count, dim;
+};
 
 namespace rules {
 
@@ -181,24 +193,27 @@ inline void Loop(const Common common, float* __restrict w, float* __restrict fir
 }
 
 template <int kSlots, class Rule>
-inline void Run(const Common& common, float* w, float* const* slots, const float* g, int64_t dim,
-                const Rule& rule) {
-  float* first = kSlots > 0 ? slots[0] : nullptr;
-  float* second = kSlots > 1 ? slots[1] : nullptr;
-  float* third = kSlots > 2 ? slots[2] : nullptr;
-  if (common.nothing()) {
-    Loop<kSlots, false>(common, w, first, second, third, g, dim, rule);
-  } else {
-    Loop<kSlots, true>(common, w, first, second, third, g, dim, rule);
+inline void Run(const Common& common, const Rows& rows, const Rule& rule) {
+  const bool plain = common.nothing();
+  for (int64_t i = 0; i < rows.count; ++i) {
+    const RowAt& at = rows.first[i];
+    float* first = kSlots > 0 ? at.slots[0] : nullptr;
+    float* second = kSlots > 1 ? at.slots[1] : nullptr;
+    float* third = kSlots > 2 ? at.slots[2] : nullptr;
+    if (plain) {
+      Loop<kSlots, false>(common, at.w, first, second, third, at.g, rows.dim, rule);
+    } else {
+      Loop<kSlots, true>(common, at.w, first, second, third, at.g, rows.dim, rule);
+    }
   }
 }
 
 template <class Scale>
-inline void AdagradMomentum(const Optimizer& o, float lr, const Common& common, float* w,
-                            float* const* slots, const float* g, int64_t dim, Scale scale) {
+inline void AdagradMomentum(const Optimizer& o, float lr, const Common& common, const Rows& rows,
+                            Scale scale) {
   const float mu = o.momentum, beta2 = o.beta2, rest = 1.0f - o.beta2, epsilon = o.epsilon;
   const bool sums = beta2 == 1.0f, nesterov = o.use_nesterov;
-  Run<2>(common, w, slots, g, dim, [=](float& w, float& a, float& m, float&, float g) {
+  Run<2>(common, rows, [=](float& w, float& a, float& m, float&, float g) {
     a = sums ? a + g * g : beta2 * a + rest * (g * g);
     const float s = g * scale(a + epsilon);
     m = mu * m + s;
@@ -207,12 +222,11 @@ inline void AdagradMomentum(const Optimizer& o, float lr, const Common& common, 
 }
 
 template <class Raise>
-inline void Ftrl(const Optimizer& o, float lr, const Common& common, float* w, float* const* slots,
-                 const float* g, int64_t dim, Raise raise) {
+inline void Ftrl(const Optimizer& o, float lr, const Common& common, const Rows& rows, Raise raise) {
   const bool times_rate = o.linear_times_rate;
   const float limit = times_rate ? lr * o.l1 : o.l1, l2 = 2.0f * o.l2, beta = o.beta;
   const float constant = lr * l2 + beta;
-  Run<2>(common, w, slots, g, dim, [=](float& w, float& a, float& z, float&, float g) {
+  Run<2>(common, rows, [=](float& w, float& a, float& z, float&, float g) {
     const float before = raise(a);
     a = a + g * g;
     const float raised = raise(a), grown = raised - before;
@@ -225,17 +239,15 @@ inline void Ftrl(const Optimizer& o, float lr, const Common& common, float* w, f
 
 }  // namespace rules
 
-// Applies one step to one row. Asks for HasRule(o.kind); does nothing otherwise.
+// Applies one step to each of some rows, one after the other; a row may be among them again. Asks for
+// HasRule(o.kind); does nothing otherwise. Several at once spare each of them looking up what to do.
 //
 // Args:
 //   lr: the rate of this step, constant or dynamic.
-//   w: [dim], the row of the parameters.
-//   slots: NumSlots(o.kind) pointers to [dim], the row of each slot.
-//   g: [dim], the gradient, summed over all occurrences.
-// No two of the rows overlap. It is a function of its own, because a compiler does not vectorise
-// where it takes the caller for one that seldom runs.
-__attribute__((noinline)) inline void UpdateRow(const Optimizer& o, float lr, float* w, float* const* slots, const float* g,
-                      int64_t dim) {
+//
+// It is a function of its own, because a compiler does not vectorise where it takes the caller for
+// one that seldom runs.
+__attribute__((noinline)) inline void UpdateRows(const Optimizer& o, float lr, const Rows& rows) {
   using namespace rules;  // NOLINT: of this header, inside of a function
   const Common common(o, lr);
   const float mu = o.momentum, rho = o.rho, rho_rest = 1.0f - o.rho, epsilon = o.epsilon;
@@ -243,11 +255,11 @@ __attribute__((noinline)) inline void UpdateRow(const Optimizer& o, float lr, fl
   const float l1 = o.l1, l2 = o.l2;
   switch (o.kind) {
     case Kind::kSgd:
-      Run<0>(common, w, slots, g, dim,
+      Run<0>(common, rows,
              [=](float& w, float&, float&, float&, float g) { w = w - lr * g; });
       break;
     case Kind::kAdagrad:
-      Run<1>(common, w, slots, g, dim, [=](float& w, float& a, float&, float&, float g) {
+      Run<1>(common, rows, [=](float& w, float& a, float&, float&, float g) {
         a = a + g * g;
         w = w - lr * g / std::sqrt(a);
       });
@@ -255,22 +267,22 @@ __attribute__((noinline)) inline void UpdateRow(const Optimizer& o, float lr, fl
     case Kind::kAdagradMomentum: {
       const float exponent = -1.0f / o.exponent;
       if (exponent == -0.5f) {
-        AdagradMomentum(o, lr, common, w, slots, g, dim, InverseRoot());
+        AdagradMomentum(o, lr, common, rows, InverseRoot());
       } else {
-        AdagradMomentum(o, lr, common, w, slots, g, dim, Power(exponent));
+        AdagradMomentum(o, lr, common, rows, Power(exponent));
       }
       break;
     }
     case Kind::kAdam: {
       const float squared = epsilon * epsilon;
       if (o.sum_inside_sqrt) {
-        Run<2>(common, w, slots, g, dim, [=](float& w, float& m, float& v, float&, float g) {
+        Run<2>(common, rows, [=](float& w, float& m, float& v, float&, float g) {
           m = beta1 * m + rest1 * g;
           v = beta2 * v + rest2 * (g * g);
           w = w - lr * m / std::sqrt(v + squared);
         });
       } else {
-        Run<2>(common, w, slots, g, dim, [=](float& w, float& m, float& v, float&, float g) {
+        Run<2>(common, rows, [=](float& w, float& m, float& v, float&, float g) {
           m = beta1 * m + rest1 * g;
           v = beta2 * v + rest2 * (g * g);
           w = w - lr * m / (std::sqrt(v) + epsilon);
@@ -281,31 +293,31 @@ __attribute__((noinline)) inline void UpdateRow(const Optimizer& o, float lr, fl
     case Kind::kFtrl: {
       const float power = -o.lr_power;
       if (power == 0.5f) {
-        Ftrl(o, lr, common, w, slots, g, dim, Root());
+        Ftrl(o, lr, common, rows, Root());
       } else if (power == 1.0f) {
-        Ftrl(o, lr, common, w, slots, g, dim, Same());
+        Ftrl(o, lr, common, rows, Same());
       } else {
-        Ftrl(o, lr, common, w, slots, g, dim, Power(power));
+        Ftrl(o, lr, common, rows, Power(power));
       }
       break;
     }
     case Kind::kMomentum: {
       const bool nesterov = o.use_nesterov;
-      Run<1>(common, w, slots, g, dim, [=](float& w, float& m, float&, float&, float g) {
+      Run<1>(common, rows, [=](float& w, float& m, float&, float&, float g) {
         m = mu * m + g;
         w = w - lr * (nesterov ? g + mu * m : m);
       });
       break;
     }
     case Kind::kRmsProp:
-      Run<2>(common, w, slots, g, dim, [=](float& w, float& ms, float& mom, float&, float g) {
+      Run<2>(common, rows, [=](float& w, float& ms, float& mom, float&, float g) {
         ms = rho * ms + rho_rest * (g * g);
         mom = mu * mom + lr * g / std::sqrt(ms + epsilon);
         w = w - mom;
       });
       break;
     case Kind::kCenteredRmsProp:
-      Run<3>(common, w, slots, g, dim, [=](float& w, float& ms, float& mom, float& mg, float g) {
+      Run<3>(common, rows, [=](float& w, float& ms, float& mom, float& mg, float g) {
         ms = rho * ms + rho_rest * (g * g);
         mg = rho * mg + rho_rest * g;
         mom = mu * mom + lr * g / std::sqrt(ms - mg * mg + epsilon);
@@ -313,14 +325,14 @@ __attribute__((noinline)) inline void UpdateRow(const Optimizer& o, float lr, fl
       });
       break;
     case Kind::kProximalAdagrad:
-      Run<1>(common, w, slots, g, dim, [=](float& w, float& a, float&, float&, float g) {
+      Run<1>(common, rows, [=](float& w, float& a, float&, float&, float g) {
         a = a + g * g;
         const float eta = lr / std::sqrt(a);
         w = Shrink(w - eta * g, eta, l1, l2);
       });
       break;
     case Kind::kProximalYogi:
-      Run<2>(common, w, slots, g, dim, [=](float& w, float& v, float& m, float&, float g) {
+      Run<2>(common, rows, [=](float& w, float& v, float& m, float&, float g) {
         const float square = g * g;
         m = beta1 * m + rest1 * g;
         v = v - Sign(v - square) * (rest2 * square);
@@ -329,7 +341,7 @@ __attribute__((noinline)) inline void UpdateRow(const Optimizer& o, float lr, fl
       });
       break;
     case Kind::kAdadelta:
-      Run<2>(common, w, slots, g, dim, [=](float& w, float& a, float& d, float&, float g) {
+      Run<2>(common, rows, [=](float& w, float& a, float& d, float&, float g) {
         a = rho * a + rho_rest * (g * g);
         const float u = g * std::sqrt(d + epsilon) / std::sqrt(a + epsilon);
         d = rho * d + rho_rest * (u * u);
@@ -339,7 +351,7 @@ __attribute__((noinline)) inline void UpdateRow(const Optimizer& o, float lr, fl
     case Kind::kFrequencyEstimator: {
       const float tau = o.tau, rest = 1.0f - o.tau, most = o.max_delta;
       const float threshold = o.outlier_threshold;
-      Run<1>(common, w, slots, g, dim, [=](float& w, float& last, float&, float&, float) {
+      Run<1>(common, rows, [=](float& w, float& last, float&, float&, float) {
         const float delta = lr - last;
         const float c = AtMost(delta, most);
         w = delta >= threshold * w ? c : w * rest + c * tau;

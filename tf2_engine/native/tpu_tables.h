@@ -180,9 +180,10 @@ class Table {
   }
 
   void ApplyRow(int64_t id, const float* gradient, float rate) {
-    float* slots[estimator_bridge::kMaxSlots] = {};
-    for (int slot = 1; slot < num_arrays(); ++slot) slots[slot - 1] = Row(slot, id);
-    estimator_bridge::UpdateRow(config_->optimizer, rate, Row(0, id), slots, gradient, dim());
+    estimator_bridge::RowAt at{Row(0, id)};
+    for (int slot = 1; slot < num_arrays(); ++slot) at.slots[slot - 1] = Row(slot, id);
+    at.g = gradient;
+    estimator_bridge::UpdateRows(config_->optimizer, rate, {&at, 1, dim()});
   }
 
   const TableConfig* config_ = nullptr;

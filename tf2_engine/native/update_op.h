@@ -20,8 +20,10 @@
 
 namespace estimator_bridge {
 
-constexpr int64_t kUpdateAhead = 16;
+constexpr int64_t kUpdateAhead = 8;
 constexpr int64_t kUpdateChunk = 4096;
+// Rows that are summed first and updated then: what the optimizer wants is looked up once for them.
+constexpr int64_t kUpdateTogether = 8;
 
 class UpdateOp : public tensorflow::OpKernel {
  public:
@@ -281,7 +283,21 @@ class UpdateOp : public tensorflow::OpKernel {
     const Grouping& order = *job.order;
     const int64_t dim = table.dim;
     const Gradients<kGains> gradients{&order, job.sent.data(), job.sent.size(), dim, task.end};
-    std::vector<float> sum(static_cast<size_t>(dim));
+    std::vector<float> sums(static_cast<size_t>(kUpdateTogether * dim));
+    RowAt held[kUpdateTogether];
+    int64_t count = 0;
+    const auto apply_held = [&] {
+      UpdateRows(table.optimizer, job.rate, {held, count, dim});
+      count = 0;
+    };
+    // Sums gradients, and holds the row until there are several.
+    const auto hold = [&](RowAt at, int64_t from, int64_t to) {
+      float* sum = sums.data() + count * dim;
+      SumRows(gradients, from, to, dim, true, sum);
+      at.g = sum;
+      held[count++] = at;
+      if (count == kUpdateTogether) apply_held();
+    };
     int64_t asked = task.begin;
     for (int64_t begin = task.begin; begin < task.end;) {
       const int64_t id = order.id(begin);
@@ -295,12 +311,10 @@ class UpdateOp : public tensorflow::OpKernel {
       int64_t shard, row;
       table.placement.Find(id, &shard, &row);
       float* const* own = data + table.first + shard;
-      float* w = own[0] + row * dim;
-      float* slots[kMaxSlots] = {};
-      for (int s = 0; s < table.num_slots; ++s) slots[s] = own[(s + 1) * num_shards_] + row * dim;
+      RowAt at{own[0] + row * dim};
+      for (int s = 0; s < table.num_slots; ++s) at.slots[s] = own[(s + 1) * num_shards_] + row * dim;
       if (!table.by_core) {
-        SumRows(gradients, begin, end, dim, true, sum.data());
-        UpdateRow(table.optimizer, job.rate, w, slots, sum.data(), dim);
+        hold(at, begin, end);
       } else {
         // The core that owns the row comes first, then the others in order.
         const int64_t per_shard = num_cores_ / num_shards_;
@@ -310,16 +324,14 @@ class UpdateOp : public tensorflow::OpKernel {
             const int64_t core = gradients.Core(from);
             int64_t to = from + 1;
             while (to < end && gradients.Core(to) == core) ++to;
-            if ((core == owner) == owners) {
-              SumRows(gradients, from, to, dim, true, sum.data());
-              UpdateRow(table.optimizer, job.rate, w, slots, sum.data(), dim);
-            }
+            if ((core == owner) == owners) hold(at, from, to);
             from = to;
           }
         }
       }
       begin = end;
     }
+    apply_held();
   }
 
   __attribute__((always_inline)) inline void Ask(const TableOf& table, int64_t id,

@@ -9,11 +9,8 @@
 #define TF2_ENGINE_NATIVE_VARIABLES_H_
 
 #include <algorithm>
-#include <atomic>
-#include <condition_variable>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -21,6 +18,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
+#include "turns.h"
 
 namespace estimator_bridge {
 
@@ -177,39 +175,6 @@ class KeptTensors {
 inline int NumThreads(OpKernelContext* context) {
   return std::max(1, context->device()->tensorflow_cpu_worker_threads()->num_threads);
 }
-
-// Numbers that several threads take in turn until none is left.
-class Turns {
- public:
-  explicit Turns(int64_t count) : count_(count), left_(count) {}
-
-  // Runs `task(i)` for every number that this thread gets.
-  template <class Task>
-  void Take(const Task& task) {
-    int64_t done = 0;
-    for (int64_t i = next_.fetch_add(1); i < count_; i = next_.fetch_add(1)) {
-      task(i);
-      ++done;
-    }
-    if (done == 0 || left_.fetch_sub(done) != done) return;
-    std::lock_guard<std::mutex> lock(mutex_);
-    finished_ = true;
-    condition_.notify_all();
-  }
-
-  // Waits until all tasks have run.
-  void Wait() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    condition_.wait(lock, [this] { return finished_; });
-  }
-
- private:
-  const int64_t count_;
-  std::atomic<int64_t> next_{0}, left_;
-  std::mutex mutex_;
-  std::condition_variable condition_;
-  bool finished_ = false;
-};
 
 // Ids for which to wake threads takes longer than the work.
 constexpr int64_t kFewIds = 2048;

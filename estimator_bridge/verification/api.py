@@ -28,6 +28,7 @@ def verify(
     params: Any = None,
     config: Any = None,
     spec_b: Any = None,
+    model_fn_b: Callable[..., Any] | None = None,
     eval_input_fn: Callable[..., Any] | None = None,
     predict_input_fn: Callable[..., Any] | None = None,
     serving_input_receiver_fn: Callable[[], Any] | None = None,
@@ -35,6 +36,7 @@ def verify(
     begin_from: str | None = None,
     own_input: bool = False,
     measure: bool = True,
+    examples: str | None = None,
     directory: str | os.PathLike[str] | None = None,
     html: str | os.PathLike[str] | None = None,
 ) -> Result:
@@ -51,11 +53,12 @@ def verify(
         steps: of training.
         use_tpu: where a side does not say.
         config: a tpu.RunConfig; its model_dir is not touched. With stock on a side it is stock's.
-        spec_b: of side B, if it is another one.
+        spec_b, model_fn_b: of side B, if it has others, as after a migration.
         eval_input_fn, predict_input_fn, serving_input_receiver_fn: evaluate, predict and export
-            after the training, and are compared too.
+            after the training, and are compared too. What is exported answers in a process of its
+            own.
         every: steps between looks at the variables; None is 1, or 5 with pipelining.
-        begin_from, own_input, measure: see `procedure.side_by_side`.
+        begin_from, own_input, measure, examples: see `procedure.side_by_side`.
         directory: where recordings go; None is a temporary directory that is removed.
         html: where to write the page, or None.
 
@@ -80,7 +83,7 @@ def verify(
         )
         with opened(side) as kind, recorder.attached(kind):
             job = kind(
-                model_fn=model_fn,
+                model_fn=model_fn_b if order.role == B and model_fn_b is not None else model_fn,
                 use_tpu=use_tpu,
                 config=_config() if config is None else config,
                 params={} if params is None else params,
@@ -113,6 +116,7 @@ def verify(
             begin_from=begin_from,
             own_input=own_input,
             measure=measure,
+            examples=examples,
         )
     if html is not None:
         from estimator_bridge.verification.page import page

@@ -19,6 +19,9 @@ from estimator_bridge.verification.result import Cause, Result
 from estimator_bridge.verification.updates import wrong_updates
 
 
+QUIRKS = "quirks"
+
+
 def explain(result: Result) -> list[Cause]:
     """Returns the causes that are recognised, the likeliest first."""
     if result.equal:
@@ -46,7 +49,7 @@ def of_settings(result: Result) -> Iterator[Cause]:
     if a["quirks"] != b["quirks"]:
         ignored = [name for _, name, _, why in a["settings"] if why]
         yield Cause(
-            "quirks",
+            QUIRKS,
             f"A runs with quirks={a['quirks']}, B with quirks={b['quirks']}: where stock and its "
             f"documents disagree they differ, as about {', '.join(ignored) or 'no setting here'}.",
         )
@@ -210,8 +213,8 @@ def _stale(result: Result, evidence: Evidence) -> Iterator[Cause]:
 
 def _features(result: Result) -> Iterator[tuple[str, Feature, Mapping[str, Any]]]:
     for table in result.settings[0]["tables"]:
-        for key, (length, weight_key) in table["features"].items():
-            yield key, Feature(key, table["combiner"], length, weight_key), table
+        for key, feature in lookups.features_of([table]).items():
+            yield key, feature, table
 
 
 def _unknown(result: Result) -> Cause:

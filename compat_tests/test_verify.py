@@ -47,20 +47,29 @@ def record(
     directory: pathlib.Path,
     *,
     steps: int = 3,
+    side: dict[str, Any] | None = None,
+    tpu_options: dict[str, Any] | None = None,
+    input_fn: Any = clicks.input_fn,
     optimizer: dict[str, Any] | None = None,
     rates: tuple[Any, Any, Any] = (slow, fast, None),
     spec_options: dict[str, Any] | None = None,
     fault: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
     **options: Any,
 ) -> Recording:
-    """Trains the click program on the bridge, with TensorFlow's ops, and returns the recording."""
-    side = dataclasses.replace(SIDES["bridge-ops"], context=fault)
-    recorder = Recorder(directory, side, steps=steps, **options)
+    """Trains the click program on the bridge, with TensorFlow's ops, and returns the recording.
+
+    Args:
+        side: what is other than with the side "bridge-ops".
+    """
+    chosen = dataclasses.replace(SIDES["bridge-ops"], context=fault, **(side or {}))
+    recorder = Recorder(directory, chosen, steps=steps, **options)
     columns = clicks.columns(rates)
-    with opened(side) as kind, recorder.attached(kind):
+    with opened(chosen) as kind, recorder.attached(kind):
         job = kind(
-            model_fn=clicks.make_model_fn(estimator, columns, cross_shard=True),
-            config=clicks.run_config(estimator, str(directory / "unused")),
+            model_fn=clicks.make_model_fn(
+                estimator, columns, cross_shard=chosen.use_tpu is not False
+            ),
+            config=clicks.run_config(estimator, str(directory / "unused"), **(tpu_options or {})),
             train_batch_size=jobs.BATCH,
             embedding_config_spec=estimator.tpu.experimental.EmbeddingConfigSpec(
                 feature_columns=columns,
@@ -70,7 +79,7 @@ def record(
                 **(spec_options or {}),
             ),
         )
-        job.train(clicks.input_fn, steps=steps)
+        job.train(input_fn, steps=steps)
     return Recording(directory)
 
 
@@ -217,6 +226,50 @@ def test_a_fault_is_found_located_and_named(
     assert result.first.first is not None
     assert result.first.first.step == step, str(result)
     assert result.first.table == table if table else result.first.table is not None, str(result)
+    assert expected <= {cause.name for cause in result.causes}, str(result)
+
+
+def backwards(params: dict[str, Any]) -> Any:
+    """The first batches of the program, in the opposite order."""
+    size = params["batch_size"]
+    numbers = tf.data.Dataset.range(3).map(lambda number: 2 - number)
+    return numbers.map(lambda step: clicks.batch_of(step, size))
+
+
+def three(params: dict[str, Any]) -> Any:
+    """The first batches of the program."""
+    size = params["batch_size"]
+    return tf.data.Dataset.range(3).map(lambda step: clicks.batch_of(step, size))
+
+
+LIMIT = {
+    "spec_options": {"clipping_limit": 0.05},
+    "optimizer": {"clip_weight_min": None, "clip_weight_max": None},
+}
+# For each: what both sides have, what side B alone has, and how it is to be called.
+DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
+    "quirks": (LIMIT, {"side": {"quirks": "documented"}}, {"quirks"}),
+    "cores": ({}, {"tpu_options": {"num_shards": 2}, "replayed": None}, {"core count"}),
+    "order": ({"input_fn": three}, {"input_fn": backwards, "replayed": None}, {"data order"}),
+    "data": (
+        {"input_fn": three},
+        {"input_fn": lambda params: three(params).skip(1).repeat(), "replayed": None},
+        {"data"},
+    ),
+    # Keras gives initializers seeds by chance.
+    "start": ({}, {"begin_from": None}, {"initializers"}),
+    "mode": ({}, {"side": {"use_tpu": False}}, {"optimizer substitution", "sequence length"}),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_what_the_sides_are_told_differently_is_named(name: str, tmp_path: pathlib.Path) -> None:
+    """Another way to run the same program is found by what it does, and called by its name."""
+    both, alone, expected = DIFFERENT[name]
+    result = against(record(tmp_path / "a", **both), tmp_path, **{**both, **alone})
+
+    assert not result.equal
     assert expected <= {cause.name for cause in result.causes}, str(result)
 
 

@@ -91,7 +91,7 @@ def test_a_program_is_verified_from_the_command_line(tmp_path: pathlib.Path) -> 
 @pytest.mark.full
 def test_sides_that_differ_give_status_1(tmp_path: pathlib.Path) -> None:
     """With use_tpu on one side alone the model's optimizer trains the tables, and that is said."""
-    sides = ("--a", "bridge-cpu", "--b", "bridge-tpu")
+    sides = ("--a", "stock-cpu" if HAS_STOCK else "bridge-cpu", "--b", "bridge-tpu")
     ran = verify(tmp_path, TRAIN, *sides, "--steps", "2")
 
     assert ran.returncode == 1, ran.stderr
@@ -157,6 +157,6 @@ def test_a_model_is_verified_in_this_process(tmp_path: pathlib.Path) -> None:
 
     assert result.equal, str(result)
     kinds = {outcome.kind for outcome in result.outcomes}
-    assert kinds == {"evaluation-0", "prediction-0", "export-0"}
+    assert kinds == {"evaluation-0", "prediction-0", "export-0", "served-0"}
     assert {"accuracy", "p", "items"} <= {outcome.name for outcome in result.outcomes}
     assert "EQUAL" in (tmp_path / "page.html").read_text()

@@ -70,6 +70,9 @@ def verify(
     """
     sides = {A: side_of(a), B: side_of(b)}
 
+    def _model_fn(order: Order) -> Callable[..., Any]:
+        return model_fn_b if order.role == B and model_fn_b is not None else model_fn
+
     def record(order: Order) -> None:
         side = sides.get(order.role, sides[A])
         recorder = Recorder(
@@ -80,10 +83,11 @@ def verify(
             begin_from=order.begin_from,
             nudged=order.nudged,
             replayed=None if order.replayed is None else Recording(order.replayed),
+            program=getattr(_model_fn(order), "__name__", "model_fn"),
         )
         with opened(side) as kind, recorder.attached(kind):
             job = kind(
-                model_fn=model_fn_b if order.role == B and model_fn_b is not None else model_fn,
+                model_fn=_model_fn(order),
                 use_tpu=use_tpu,
                 config=_config() if config is None else config,
                 params={} if params is None else params,
@@ -121,5 +125,5 @@ def verify(
     if html is not None:
         from estimator_bridge.verification.page import page
 
-        pathlib.Path(html).write_text(page(result))
+        pathlib.Path(html).write_text(page(result, result.settings[0]["program"]))
     return result

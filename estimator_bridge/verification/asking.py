@@ -1,10 +1,9 @@
-"""Has what a side exported answer questions in a process of its own, which holds TensorFlow alone."""
+"""Has what a side exported answer questions, in a process that holds TensorFlow alone."""
 
 from __future__ import annotations
 
 import json
 import os
-import pathlib
 import subprocess
 
 from estimator_bridge import errors

@@ -18,7 +18,6 @@ from estimator_bridge.verification.recording import ACTIVATIONS, LOSS, VARIABLES
 from estimator_bridge.verification.result import Cause, Result
 from estimator_bridge.verification.updates import wrong_updates
 
-
 QUIRKS = "quirks"
 
 

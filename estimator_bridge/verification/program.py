@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import json
 import pathlib
 import sys
@@ -44,6 +45,7 @@ def main(path: str) -> int:
         begin_from=told["begin_from"],
         nudged=told["nudged"],
         replayed=None if replayed is None else Recording(replayed),
+        program=_called(told["script"]),
     )
     with opened(side) as kind, recorder.attached(kind), _engines_of(recorder):
         try:
@@ -63,15 +65,23 @@ def main(path: str) -> int:
     return 0 if recorder.steps_made else NOTHING_TRAINED
 
 
+def _called(path: str) -> str:
+    """Returns a program's name with what tells its versions apart."""
+    digest = hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+    return f"{pathlib.Path(path).name}, SHA-256 {digest}"
+
+
 @contextlib.contextmanager
 def _engines_of(recorder: Any) -> Iterator[None]:
     """While it is open, a program that builds an engine by itself before any TPUEstimator ends.
 
     It has no model_fn: what it trains with, and in which order, only the program knows.
     """
-    from tf2_engine import TPUEmbedding, errors
+    import tf2_engine
+    from estimator_bridge import errors
 
-    stock = TPUEmbedding.__init__
+    kind: Any = tf2_engine.TPUEmbedding
+    stock = kind.__init__
 
     @functools.wraps(stock)
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -83,11 +93,11 @@ def _engines_of(recorder: Any) -> Iterator[None]:
             )
         stock(self, *args, **kwargs)
 
-    TPUEmbedding.__init__ = checked
+    kind.__init__ = checked
     try:
         yield
     finally:
-        TPUEmbedding.__init__ = stock
+        kind.__init__ = stock
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ class Recorder:
         begin_from: a checkpoint to begin from, or None.
         nudged: moves every float of that checkpoint to the next one up or down.
         replayed: the recording whose batches are trained on; None is the program's own input.
+        program: what reports call what is run.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Recorder:
         begin_from: str | None = None,
         nudged: bool = False,
         replayed: Recording | None = None,
+        program: str = "",
     ) -> None:
         self.writer = Writer(directory)
         self.side = side
@@ -59,6 +61,7 @@ class Recorder:
             begin_from = nudge(begin_from, str(self.writer.directory / "nudged"))
         self._begin_from = begin_from
         self._replayed = replayed
+        self._program = program
         self._tapped = taps.Tapped()
         self._training = False
         self._made = 0
@@ -162,7 +165,9 @@ class Recorder:
             begin_from=self._begin_from if first else None,
             save_start=self.start if first and self._begin_from is None else None,
             first=first,
-            at_start=lambda graph: self.writer.settings(describe(program, self.side, job, graph)),
+            at_start=lambda graph: self.writer.settings(
+                {"program": self._program, **describe(program, self.side, job, graph)}
+            ),
             progress=lambda number: self._progressed(made + number - begin),
         )
         given["input_fn"] = taps.tapped_input_fn(given["input_fn"], self.writer, self._replayed)

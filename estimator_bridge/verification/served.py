@@ -5,6 +5,7 @@ What answers is what would be served: neither the engine nor an estimator is loa
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 import sys
@@ -45,8 +46,7 @@ def main(path: str) -> int:
             outputs = {key: info.name for key, info in signature.outputs.items()}
             try:
                 found = [
-                    session.run(outputs, feed)
-                    for feed in _feeds(signature.inputs, batches, stored)
+                    session.run(outputs, feed) for feed in _feeds(signature.inputs, batches, stored)
                 ]
             except (CannotAsk, ValueError, TypeError, tf.errors.OpError) as error:
                 lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -136,7 +136,7 @@ def _stored(path: str) -> Array:
     import tensorflow.compat.v1 as tf
 
     records = tf.python_io.tf_record_iterator(path)
-    return np.array([record for record, _ in zip(records, range(MOST_EXAMPLES))], object)
+    return np.array([*itertools.islice(records, MOST_EXAMPLES)], object)
 
 
 if __name__ == "__main__":

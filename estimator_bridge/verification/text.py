@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from estimator_bridge.verification.names import DENSE
+from estimator_bridge.verification.names import DENSE, TABLE
 from estimator_bridge.verification.result import Result, Series
 
 _SHOWN = 12
@@ -38,12 +38,14 @@ def verdict(result: Result) -> str:
     first = result.first
     if first is None:
         return f"NOT EQUAL: {'; '.join(reasons(result))}."
-    where = f"table {first.table}, " if first.table else ""
+    where = f"table {first.table}, " if first.table and first.role != TABLE else ""
     return f"NOT EQUAL: first in {where}{described(first)}, {first.first}."
 
 
 def described(series: Series) -> str:
     """Returns what an array is, with its name."""
+    if series.role == TABLE:
+        return f"table {series.table}, whose rows are in {series.name}"
     return series.name if series.name == series.role else f"{role(series)} {series.name}"
 
 

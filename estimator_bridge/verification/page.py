@@ -25,8 +25,9 @@ _STYLE = """
 :root { --ink: #111; --quiet: #555; --rule: #ccc; --bad: #a01622; --good: #1c6b3c; }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 62rem; padding: 2.5rem 1.5rem 4rem; background: #fff;
-  color: var(--ink); font: 16px/1.5 Charter, "Bitstream Charter", Georgia, serif; }
-h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .3rem; overflow-wrap: anywhere; }
+  color: var(--ink); font: 16px/1.5 Charter, "Bitstream Charter", Georgia, serif;
+  overflow-wrap: anywhere; }
+h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .3rem; }
 h2 { font-size: 1.2rem; margin: 2.4rem 0 .6rem; border-bottom: 1px solid var(--rule);
   padding-bottom: .2rem; break-after: avoid; }
 p { margin: .4rem 0; max-width: 46rem; }
@@ -40,10 +41,9 @@ table { border-collapse: collapse; width: 100%; font: 13px/1.4 "Helvetica Neue",
   font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .7rem .3rem 0;
   border-bottom: 1px solid #e5e5e5; }
-th { border-bottom: 1.5px solid var(--ink); font-weight: 600; }
+th { border-bottom: 1.5px solid var(--ink); font-weight: 600; overflow-wrap: normal; }
 td.n, th.n { text-align: right; white-space: nowrap; }
-td.name { overflow-wrap: anywhere; min-width: 5rem; } td { overflow-wrap: break-word; }
-td.short { white-space: nowrap; }
+td:not(.n, .short) { min-width: 6rem; } td.short { white-space: nowrap; }
 code { font: .9em Menlo, Consolas, monospace; }
 tr { break-inside: avoid; }
 tr.off td { color: var(--bad); font-weight: 600; }
@@ -163,7 +163,7 @@ def _tables(result: Result) -> str:
     order = sorted(of_tables, key=lambda one: (str(one.table), one.role != TABLE, one.role))
     if not order:
         return ""
-    header = ["table", "what", "largest", "relative", "ULPs", "allowed", "first off", "verdict"]
+    header = ["table", "what", *text.NUMBERS, "first off", "verdict"]
     rows = []
     for series in order:
         _, *numbers, _ = text.row(series)
@@ -173,8 +173,10 @@ def _tables(result: Result) -> str:
         rows.append([str(series.table), what, *numbers[1:], first, verdict])
     off = [_mark(series.first is not None) for series in order]
     return (
-        "<h2>The tables</h2><p>Rows and slots of every table, at the step at which they are "
-        "furthest off. The appendix has all steps and all other arrays.</p>"
+        "<h2>The tables</h2><p>Rows and slots of every table: the largest difference of an element "
+        "in all steps, the same relative to the largest magnitude of the array, and in float32 "
+        "numbers between the two (ULPs); and the largest share of what is allowed at a step, where "
+        "1 is the limit. The appendix has the steps, and all other arrays.</p>"
         + _table(header, rows, (2, 3, 4, 5), off)
     )
 
@@ -207,7 +209,7 @@ def _numbers(point: Point) -> str:
 
 
 def _arrays(result: Result) -> str:
-    header = ["array", "what", "largest", "relative", "ULPs", "allowed", "first divergence"]
+    header = ["array", "what", *text.NUMBERS, "first divergence"]
     rows = [_array(series) for series in result.series]
     off = [_mark(series.first is not None) for series in result.series]
     only = "".join(
@@ -216,10 +218,10 @@ def _arrays(result: Result) -> str:
         if names
     )
     return (
-        "<h2>Appendix: every array</h2><p>At the step at which it is furthest off, what diverged "
-        "first in front. “Largest” is the largest difference of an element, “relative” that by the "
-        "largest magnitude of the array, ULPs how many float32 numbers the two elements are "
-        "apart.</p>" + _table(header, rows, (2, 3, 4, 5), off) + only
+        "<h2>Appendix: every array</h2><p>What diverged first is in front, then what came closest "
+        "to it. The numbers are those of the tables above.</p>"
+        + _table(header, rows, (2, 3, 4, 5), off)
+        + only
     )
 
 
@@ -348,8 +350,7 @@ def _table(
 ) -> str:
     def cells(tag: str, row: Sequence[str]) -> str:
         kinds = [
-            "n" if i in numeric else "name" if i == 0 else "short" if cell in _SHORT else ""
-            for i, cell in enumerate(row)
+            "n" if i in numeric else "short" if cell in _SHORT else "" for i, cell in enumerate(row)
         ]
         return "".join(
             f'<{tag} class="{kind}">{_escaped(cell)}</{tag}>'

@@ -88,6 +88,11 @@ class Series:
     first: Divergence | None = None
 
     @property
+    def largest(self) -> Point:
+        """The point with the largest difference; there is one where shapes agree."""
+        return max(self.points, key=lambda point: point.difference)
+
+    @property
     def worst(self) -> Point | None:
         """The point that is largest relative to what is allowed."""
         return max(self.points, key=share, default=None)

@@ -10,6 +10,9 @@ from estimator_bridge.verification.result import Result, Series
 
 _SHOWN = 12
 
+NUMBERS = ("largest", "relative", "ULPs", "of allowed")
+"""Of an array: its largest difference, and the largest share of what is allowed at a step."""
+
 
 def lines(result: Result) -> Iterator[str]:
     """Yields the lines: the verdict, its causes, and the arrays, what diverged first in front."""
@@ -32,7 +35,7 @@ def verdict(result: Result) -> str:
     """Returns the verdict in a sentence."""
     steps = max(len(result.steps) - 1, 0)
     if result.equal:
-        largest = max((s.worst.difference for s in result.series if s.worst), default=0.0)
+        largest = max((s.largest.difference for s in result.series if s.points), default=0.0)
         how = "to the bit" if largest == 0 else f"within the tolerance (at most {largest:.2g} off)"
         return f"EQUAL {how}: {len(result.series)} arrays in {steps} steps, {_outcomes(result)}."
     first = result.first
@@ -105,7 +108,7 @@ def _outcomes(result: Result) -> str:
 
 
 def _arrays(result: Result) -> Iterator[str]:
-    rows = [["array", "what", "largest", "relative", "ULPs", "allowed", "first divergence"]]
+    rows = [["array", "what", *NUMBERS, "first divergence"]]
     rows.extend(row(series) for series in result.series[:_SHOWN])
     yield from _table(rows)
     if len(result.series) > _SHOWN:
@@ -115,18 +118,16 @@ def _arrays(result: Result) -> Iterator[str]:
 
 
 def row(series: Series) -> list[str]:
-    """Returns an array as cells: name, role, four numbers, first divergence."""
-    worst = series.worst
-    numbers = (
-        ["shapes", "", "", ""]
-        if worst is None
-        else [
-            f"{worst.difference:.2e}",
-            f"{worst.relative:.1e}",
-            f"{worst.ulps}",
-            f"{worst.allowed:.1e}",
+    """Returns an array as cells: name, role, `NUMBERS`, first divergence."""
+    numbers = ["shapes", "", "", ""]
+    if series.points:
+        largest = series.largest
+        numbers = [
+            f"{largest.difference:.2e}",
+            f"{largest.relative:.1e}",
+            f"{largest.ulps}",
+            f"{series.share:.1e}",
         ]
-    )
     first = series.first
     where = "-" if first is None else f"step {first.step}"
     if first is not None and first.row is not None:

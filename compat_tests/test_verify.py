@@ -13,11 +13,11 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.programs import clicks, jobs
-from estimator_bridge import estimator
-from estimator_bridge.checkpoints import bundle
+from estimator_bridge import errors, estimator
+from estimator_bridge.checkpoints import bundle, convert
 from estimator_bridge.legacy import parameters
 from estimator_bridge.runtime import engine_step, variables
-from estimator_bridge.verification import causes, compare
+from estimator_bridge.verification import causes, compare, saved
 from estimator_bridge.verification.recorder import Recorder
 from estimator_bridge.verification.recording import Recording
 from estimator_bridge.verification.result import Result
@@ -282,3 +282,36 @@ def test_a_sound_side_is_equal(sound: Recording, tmp_path: pathlib.Path) -> None
     assert {one.role for one in result.series} >= {"activation", "gradient", "loss", "table"}
     assert not result.causes
     assert str(result).splitlines()[2].startswith("EQUAL to the bit")
+
+
+def changed(checkpoint: str, changed: str, row: int) -> str:
+    """Writes a checkpoint with one row of the items moved; returns it."""
+    reader = tf.train.load_checkpoint(checkpoint)
+    writer = bundle.Writer(changed)
+    for name in sorted(reader.get_variable_to_shape_map()):
+        value = reader.get_tensor(name)
+        if name == "items":
+            value[row] += np.float32(1e-3)
+        writer.value(name, value)
+    writer.finish()
+    return changed
+
+
+def test_a_checkpoint_of_a_tf2_program_is_a_side(sound: Recording, tmp_path: pathlib.Path) -> None:
+    """Tables, slots and variables that are saved as objects are compared with the last step."""
+    legacy = str(sound.directory / "model-0" / "model.ckpt-3")
+    names = {table["name"]: table["variable"] for table in sound.settings["tables"]}
+    for name, source in (("same", legacy), ("other", changed(legacy, str(tmp_path / "c"), 5))):
+        objects = str(tmp_path / name / "ckpt-1")
+        convert(source, objects, to="object", tables=names, optimizer="Adam")
+        saved.record(tmp_path / f"b-{name}", objects, sound)
+        result = compare.compare(sound, Recording(tmp_path / f"b-{name}"))
+        result.causes = causes.explain(result)
+        assert result.equal == (name == "same"), str(result)
+        assert {"slot momenta", "slot velocities", "dense"} <= {one.role for one in result.series}
+    assert result.first is not None
+    assert (result.first.table, str(result.first.first)[:17]) == (ITEMS, "step 3, row 5 (id")
+
+    early = str(sound.directory / "start")
+    with pytest.raises(errors.InvalidInput, match="is of step 0, and side A ended with step 3"):
+        saved.record(tmp_path / "early", early, sound)

@@ -34,6 +34,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PROGRAM",
         help="side B runs this program, with the same arguments: such as what `migrate` wrote",
     )
+    parser.add_argument(
+        "--against-checkpoint",
+        metavar="CHECKPOINT",
+        help="side B is what another program, such as a TF2 one, has saved after the same steps",
+    )
     parser.add_argument("--steps", type=int, default=20, help="steps of training (20)")
     parser.add_argument(
         "--every",
@@ -78,6 +83,9 @@ def execute(options: argparse.Namespace) -> int:
         if program is not None and not os.path.isfile(program):
             _say(f"there is no program {program!r}.")
             return 2
+    if options.against and options.against_checkpoint:
+        _say("side B is either a program (--against) or a checkpoint (--against-checkpoint).")
+        return 2
     if options.keep and os.path.exists(options.keep):
         _say(f"--keep {options.keep}: it exists already.")
         return 2
@@ -120,10 +128,11 @@ def _compare(options: argparse.Namespace) -> int:
             measure=not options.no_measure,
             pythons=pythons,
             examples=options.examples,
+            checkpoint=options.against_checkpoint,
             progress=progress,
         )
-    programs = [options.script, *([options.against] if options.against else [])]
-    named = " against ".join(os.path.basename(program) for program in programs)
+    compared = [options.script, options.against, options.against_checkpoint]
+    named = " against ".join(os.path.basename(one) for one in compared if one)
     title = " ".join([named, *options.arguments])
     for line in text.lines(result):
         print(line)

@@ -14,7 +14,13 @@ from estimator_bridge.verification import lookups
 from estimator_bridge.verification.evidence import Evidence, close, tables
 from estimator_bridge.verification.lookups import Feature, Occurrences
 from estimator_bridge.verification.names import ACTIVATION
-from estimator_bridge.verification.recording import ACTIVATIONS, LOSS, VARIABLES, Array
+from estimator_bridge.verification.recording import (
+    ACTIVATIONS,
+    CHECKPOINT,
+    LOSS,
+    VARIABLES,
+    Array,
+)
 from estimator_bridge.verification.result import Cause, Result
 from estimator_bridge.verification.updates import wrong_updates
 
@@ -220,6 +226,8 @@ def _unknown(result: Result) -> Cause:
     first = result.first
     if first is None:
         return Cause("unknown", "No known cause; what differs is listed below.")
+    if result.settings[1]["engine"] == CHECKPOINT:
+        return Cause("unknown", "Of side B the last step alone is known, which tells no cause.")
     return Cause(
         "unknown",
         f"No known cause. The first array to differ is the {first.role} {first.name}; what comes "

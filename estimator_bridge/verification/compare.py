@@ -15,6 +15,7 @@ from estimator_bridge.verification.lookups import features_of, occurrences
 from estimator_bridge.verification.names import Named, Names
 from estimator_bridge.verification.recording import (
     ACTIVATIONS,
+    CHECKPOINT,
     EXPORT,
     LOSS,
     VARIABLES,
@@ -69,14 +70,19 @@ def compare(
     states: tuple[Pair, ...] = ()
     evidence: Evidence | None = None
     remarks: list[str] = []
-    total = a.num_steps()
+    total = len(a.numbers())
+    ends_alone = settings[1]["engine"] == CHECKPOINT
     for one, other in itertools.zip_longest(a.steps(), b.steps()):
         progress("comparing steps", len(comparison.steps), total)
         if one is None or other is None:
             remarks.append(f"side {'B' if one is None else 'A'} made more steps")
             break
         made = one.number - (comparison.steps[0] if comparison.steps else one.number)
-        if comparison.step((one, other), made) and evidence is None:
+        if ends_alone:
+            # What it does not tell is not compared; what led to a difference cannot be seen.
+            kept = {group: one.values[group] for group in other.values}
+            comparison.step((Step(one.number, kept), other), made)
+        elif comparison.step((one, other), made) and evidence is None:
             batch = a.batch(made - 1) if made and settings[0]["cores"] == 1 else None
             evidence = Evidence(states, (one, other), batch)
         if VARIABLES in one.values:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from estimator_bridge.verification import charts, text
 from estimator_bridge.verification.names import TABLE
 from estimator_bridge.verification.recording import (
+    CHECKPOINT,
     EVALUATION,
     EXPORT,
     PREDICTION,
@@ -108,10 +109,7 @@ def _sides(result: Result) -> str:
     a, b = result.settings
     rows = [
         ("program", *(s["program"] for s in (a, b))),
-        (
-            "engine",
-            *("stock’s TPUEstimator" if s["engine"] == "stock" else "the bridge" for s in (a, b)),
-        ),
+        ("engine", *(text.ENGINES[s["engine"]] for s in (a, b))),
         ("TensorFlow", a["tensorflow"], b["tensorflow"]),
         ("use_tpu", a["use_tpu"], b["use_tpu"]),
         ("tables are in", a["where"], b["where"]),
@@ -322,7 +320,9 @@ def _configuration(result: Result) -> str:
 
 def _method(result: Result) -> str:
     data = result.batches
-    if data.replayed:
+    if result.settings[1]["engine"] == CHECKPOINT:
+        fed = "Side B is a checkpoint: of it the last step is compared, and whatever it was given."
+    elif data.replayed:
         fed = f"Side B was given the {data.number} batches that side A had read."
     elif data.first_different is None:
         fed = f"Each side read its own input; all {data.number} batches are the same."

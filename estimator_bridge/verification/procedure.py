@@ -46,6 +46,7 @@ def side_by_side(
     measure: bool = True,
     pythons: Mapping[str, str] | None = None,
     examples: str | None = None,
+    checkpoint: str | None = None,
     progress: Progress = untold,
 ) -> Result:
     """Has both sides recorded, and compares them.
@@ -59,13 +60,19 @@ def side_by_side(
             once more from a nudged start, and what that moves is allowed too.
         pythons: in which exported models answer, by the role of a side; None is this interpreter.
         examples: see `asking.ask`.
+        checkpoint: side B; None has it recorded.
         progress: is told what happens after the recording.
     """
     where = {role: directory / role for role in (A, B, NUDGED)}
     record(Order(A, where[A], begin_from, None))
     start = begin_from or str(where[A] / "start")
     a, b = Recording(where[A]), Recording(where[B])
-    record(Order(B, where[B], start, None if own_input else where[A]))
+    if checkpoint is None:
+        record(Order(B, where[B], start, None if own_input else where[A]))
+    else:
+        from estimator_bridge.verification import saved
+
+        saved.record(where[B], checkpoint, a)
     for role, side in ((A, a), (B, b)):
         if side.exported():
             progress(f"asking what side {role.upper()} exported", 0, 1)

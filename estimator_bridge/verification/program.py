@@ -88,8 +88,8 @@ def _engines_of(recorder: Any) -> Iterator[None]:
         if not recorder.has_estimators:
             raise errors.InvalidInput(
                 "The program builds a tf2_engine.TPUEmbedding by itself, and verify compares "
-                "programs that train a TPUEstimator. docs/verify.md says how a TF2 program is "
-                "compared with the program that it comes from."
+                "programs that train a TPUEstimator. Compare what a TF2 program saves: "
+                "--against-checkpoint, see docs/verify.md."
             )
         stock(self, *args, **kwargs)
 

@@ -21,6 +21,8 @@ VARIABLES, ACTIVATIONS, GRADIENTS, LOSS = "variables", "activations", "gradients
 EVALUATION, PREDICTION, EXPORT, SERVED = "evaluation", "prediction", "export", "served"
 
 EXPORTED, UNASKED = "exported", "unasked"
+CHECKPOINT = "checkpoint"
+"""The engine of a side that is no program."""
 
 _ROWS = "rows of "
 # Before every name in a file: `np.savez` has arguments of its own.
@@ -155,9 +157,9 @@ class Recording:
         path = self.directory / f"{UNASKED}-{number}.json"
         return dict(json.loads(path.read_text())) if path.exists() else {}
 
-    def num_steps(self) -> int:
-        """Returns how many steps there are, the start with them."""
-        return len(list(self.directory.glob("step-*.npz")))
+    def numbers(self) -> list[int]:
+        """Returns the numbers of the steps, the start with them."""
+        return sorted(int(path.stem.partition("-")[2]) for path in self.directory.glob("step-*"))
 
     def num_batches(self) -> int:
         """Returns how many batches were read; some of them perhaps ahead of their step."""

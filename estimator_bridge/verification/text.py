@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from estimator_bridge.verification.names import DENSE, TABLE
+from estimator_bridge.verification.recording import CHECKPOINT
 from estimator_bridge.verification.result import Result, Series
 
 _SHOWN = 12
+
+ENGINES = {"stock": "stock's TPUEstimator", "bridge": "the bridge", CHECKPOINT: "a checkpoint"}
 
 NUMBERS = ("largest", "relative", "ULPs", "of allowed")
 """Of an array: its largest difference, and the largest share of what is allowed at a step."""
@@ -81,7 +84,9 @@ def reasons(result: Result) -> list[str]:
 
 def side_line(side: Mapping[str, Any]) -> str:
     """Returns what a side is in a line."""
-    engine = "stock's TPUEstimator" if side["engine"] == "stock" else "the bridge"
+    engine = ENGINES[side["engine"]]
+    if side["engine"] == CHECKPOINT:
+        return f"{engine}, {side['where']}"
     return (
         f"{engine}, TensorFlow {side['tensorflow']}, use_tpu={side['use_tpu']}: {side['where']}, "
         f"{side['cores']} core(s)"

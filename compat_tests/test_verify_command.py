@@ -16,6 +16,7 @@ from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks, jobs
 from compat_tests.test_run import PROGRAM
 from estimator_bridge import estimator
+from estimator_bridge.cli import main
 from estimator_bridge.legacy import parameters
 
 TRAIN = PROGRAM.replace("job.train(input_fn, steps=2)", "job.train(input_fn, steps=3)")
@@ -76,6 +77,7 @@ def test_a_program_is_verified_from_the_command_line(tmp_path: pathlib.Path) -> 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "EQUAL" in ran.stdout.splitlines()[2]
     assert f"side A ({a}): step 3 of 3." in ran.stderr
+    assert "comparing: step 4 of 4." in ran.stderr  # The start is one of them.
     found = json.loads(pathlib.Path(files["json"]).read_text())
     assert found["equal"] is True
     assert found["steps"] == [0, 1, 2, 3]
@@ -112,15 +114,23 @@ def test_what_cannot_be_found_out_gives_status_2(tmp_path: pathlib.Path) -> None
     assert "trained no TPUEstimator" in nothing.stderr
 
 
-def test_a_verify_of_no_program_is_refused(tmp_path: pathlib.Path) -> None:
-    """A wrong path is one line that names it, and status 2."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "estimator_bridge", "verify", "no/such.py"],
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 2
-    assert "there is no program 'no/such.py'" in ran.stderr
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["no/such.py"], "there is no program 'no/such.py'."),
+        (["--against", "no/such.py", __file__], "there is no program 'no/such.py'."),
+        ([__file__, "--against", __file__], "--against comes before the program"),
+        (["--keep", "/", __file__], "--keep /: it exists already."),
+        (["--steps", "0", __file__], "--steps 0 and --every None must be positive."),
+        (["--against", __file__, "--against-checkpoint", "c", __file__], "side B is either"),
+    ],
+)
+def test_what_cannot_be_verified_is_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wrong path, or options that do not go together, are one line, and status 2."""
+    assert main.main(["verify", *arguments]) == 2
+    assert said in capsys.readouterr().err
 
 
 def receiver() -> estimator.export.ServingInputReceiver:

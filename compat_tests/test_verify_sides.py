@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pathlib
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks, clicks_served, jobs
 from compat_tests.test_verify_command import TRAIN, verify
 from estimator_bridge import estimator
+from estimator_bridge.checkpoints import convert
 from estimator_bridge.legacy import parameters
 from estimator_bridge.rewriting import adopt
 from estimator_bridge.script import imports_bridge
@@ -125,6 +128,23 @@ def test_a_program_is_compared_with_what_it_is_migrated_to(tmp_path: pathlib.Pat
     assert found["sides"]["a"]["program"].startswith("train.py, SHA-256 ")
     assert found["sides"]["b"]["program"].startswith("train_bridge.py, SHA-256 ")
     assert "side B (train_bridge.py, bridge): step 2 of 2." in ran.stderr
+
+
+@pytest.mark.full
+def test_a_program_is_compared_with_a_checkpoint(tmp_path: pathlib.Path) -> None:
+    """What a training left as objects is what the program comes to from the same start."""
+    job, objects = tmp_path / "job", str(tmp_path / "tf2" / "ckpt-1")
+    options = ["--a", "bridge", "--steps", "3", "--begin-from", str(job / "model.ckpt-0")]
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
+    command = [sys.executable, "-m", "estimator_bridge", "run", str(tmp_path / "train.py")]
+    subprocess.run([*command, str(job), "tpu"], check=True, capture_output=True)
+    words = {"tbl_word": "dense_features/word_embedding/embedding_weights"}
+    convert(str(job / "model.ckpt-3"), objects, to="object", tables=words, optimizer="Adagrad")
+    ran = verify(tmp_path, TRAIN, *options, "--against-checkpoint", objects)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert f"B: a checkpoint, {objects}" in ran.stdout
 
 
 @pytest.mark.full

@@ -86,6 +86,10 @@ def execute(options: argparse.Namespace) -> int:
     if options.against and options.against_checkpoint:
         _say("side B is either a program (--against) or a checkpoint (--against-checkpoint).")
         return 2
+    for option in ("--against", "--against-checkpoint"):
+        if option in options.arguments:
+            _say(f"{option} comes before the program: what is after it is the program's own.")
+            return 2
     if options.keep and os.path.exists(options.keep):
         _say(f"--keep {options.keep}: it exists already.")
         return 2

@@ -73,7 +73,7 @@ def compare(
     total = len(a.numbers())
     ends_alone = settings[1]["engine"] == CHECKPOINT
     for one, other in itertools.zip_longest(a.steps(), b.steps()):
-        progress("comparing steps", len(comparison.steps), total)
+        progress("comparing", len(comparison.steps), total)
         if one is None or other is None:
             remarks.append(f"side {'B' if one is None else 'A'} made more steps")
             break
@@ -88,7 +88,7 @@ def compare(
         if VARIABLES in one.values:
             states = ((one, other), *states)[:2]
     made = comparison.steps[-1] - comparison.steps[0] if comparison.steps else 0
-    progress("comparing steps", total, total)
+    progress("comparing", total, total)
     outcomes = list(_outcomes(a, b, comparison, made))
     for series in comparison.series.values():
         if series.first is not None:

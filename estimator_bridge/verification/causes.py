@@ -52,11 +52,12 @@ def of_settings(result: Result) -> Iterator[Cause]:
             "TPUConfig.num_shards alike; stock runs one core on the software TPU.",
         )
     if a["quirks"] != b["quirks"]:
-        ignored = [name for _, name, _, why in a["settings"] if why]
+        one_of = [name for side in (a, b) for _, name, _, why in side["settings"] if why]
+        about = f", as about {', '.join(sorted({*one_of}))}" if one_of else ""
         yield Cause(
             QUIRKS,
             f"A runs with quirks={a['quirks']}, B with quirks={b['quirks']}: where stock and its "
-            f"documents disagree they differ, as about {', '.join(ignored) or 'no setting here'}.",
+            f"documents disagree they differ{about}.",
         )
     yield from _of_values(a, b)
     if result.batches.first_different is not None:

@@ -159,6 +159,25 @@ sanitize-threads: $(ENVS)/tf$(TF)/.ready  ## the native code's threads under Thr
 test-one: $(ENVS)/tf$(TF)/.ready  ## some tests on one version: make test-one TF=215 ARGS='-k adagrad'
 	$(ENVS)/tf$(TF)/bin/python -m pytest -m '$(QUICK)' $(if $(ARGS),$(ARGS),compat_tests)
 
+# --- The page of `verify` in a browser ------------------------------------------------------
+# It needs Node 20.19 or newer and npm. Chromium comes as a package; no root, no display.
+
+PAGES := build/pages
+
+$(ENVS)/browser/.ready: constraints/browser.json
+	@echo "Making $(@D) ..."
+	@rm -rf $(@D)
+	@mkdir -p $(@D)
+	@cp $< $(@D)/package.json
+	@cd $(@D) && npm install --silent --no-audit --no-fund --ignore-scripts
+	@touch $@
+
+.PHONY: page
+page: $(ENVS)/tf$(TF)/.ready $(ENVS)/browser/.ready  ## load pages of verify in headless Chromium; pictures in build/pages
+	@rm -rf $(PAGES)
+	$(ENVS)/tf$(TF)/bin/python -m compat_tests.browser.pages $(PAGES)
+	NODE_PATH=$(ENVS)/browser/node_modules node compat_tests/browser/check.js $(PAGES)/*.html $(ARGS)
+
 # --- The example --------------------------------------------------------------------------
 
 MOVIELENS := examples/movielens
@@ -200,6 +219,6 @@ $(PEERS:%=$(ENVS)/%/.ready): $(ENVS)/%/.ready: constraints/%.txt
 
 .PHONY: clean
 clean:  ## remove the environments, caches and builds
-	rm -rf $(ENVS)/tf215 $(ENVS)/tf221 $(ENVS)/lint $(PEERS:%=$(ENVS)/%) build dist *.egg-info
+	rm -rf $(ENVS)/tf215 $(ENVS)/tf221 $(ENVS)/lint $(PEERS:%=$(ENVS)/%) $(ENVS)/browser build dist *.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find compat_tests estimator_bridge tf2_engine examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -18,6 +18,7 @@ from estimator_bridge.verification.recording import (
 
 TABLE = "tbl_words"
 SETTINGS: dict[str, Any] = {
+    "program": "train.py",
     "side": "bridge",
     "engine": "bridge",
     "tensorflow": "2.15.1",

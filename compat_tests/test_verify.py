@@ -13,11 +13,11 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.programs import clicks, jobs
-from estimator_bridge import estimator
-from estimator_bridge.checkpoints import bundle
+from estimator_bridge import errors, estimator
+from estimator_bridge.checkpoints import bundle, convert
 from estimator_bridge.legacy import parameters
 from estimator_bridge.runtime import engine_step, variables
-from estimator_bridge.verification import causes, compare
+from estimator_bridge.verification import causes, compare, saved
 from estimator_bridge.verification.recorder import Recorder
 from estimator_bridge.verification.recording import Recording
 from estimator_bridge.verification.result import Result
@@ -47,20 +47,29 @@ def record(
     directory: pathlib.Path,
     *,
     steps: int = 3,
+    side: dict[str, Any] | None = None,
+    tpu_options: dict[str, Any] | None = None,
+    input_fn: Any = clicks.input_fn,
     optimizer: dict[str, Any] | None = None,
     rates: tuple[Any, Any, Any] = (slow, fast, None),
     spec_options: dict[str, Any] | None = None,
     fault: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
     **options: Any,
 ) -> Recording:
-    """Trains the click program on the bridge, with TensorFlow's ops, and returns the recording."""
-    side = dataclasses.replace(SIDES["bridge-ops"], context=fault)
-    recorder = Recorder(directory, side, steps=steps, **options)
+    """Trains the click program on the bridge, with TensorFlow's ops, and returns the recording.
+
+    Args:
+        side: what is other than with the side "bridge-ops".
+    """
+    chosen = dataclasses.replace(SIDES["bridge-ops"], context=fault, **(side or {}))
+    recorder = Recorder(directory, chosen, steps=steps, **options)
     columns = clicks.columns(rates)
-    with opened(side) as kind, recorder.attached(kind):
+    with opened(chosen) as kind, recorder.attached(kind):
         job = kind(
-            model_fn=clicks.make_model_fn(estimator, columns, cross_shard=True),
-            config=clicks.run_config(estimator, str(directory / "unused")),
+            model_fn=clicks.make_model_fn(
+                estimator, columns, cross_shard=chosen.use_tpu is not False
+            ),
+            config=clicks.run_config(estimator, str(directory / "unused"), **(tpu_options or {})),
             train_batch_size=jobs.BATCH,
             embedding_config_spec=estimator.tpu.experimental.EmbeddingConfigSpec(
                 feature_columns=columns,
@@ -70,7 +79,7 @@ def record(
                 **(spec_options or {}),
             ),
         )
-        job.train(clicks.input_fn, steps=steps)
+        job.train(input_fn, steps=steps)
     return Recording(directory)
 
 
@@ -220,6 +229,50 @@ def test_a_fault_is_found_located_and_named(
     assert expected <= {cause.name for cause in result.causes}, str(result)
 
 
+def backwards(params: dict[str, Any]) -> Any:
+    """The first batches of the program, in the opposite order."""
+    size = params["batch_size"]
+    numbers = tf.data.Dataset.range(3).map(lambda number: 2 - number)
+    return numbers.map(lambda step: clicks.batch_of(step, size))
+
+
+def three(params: dict[str, Any]) -> Any:
+    """The first batches of the program."""
+    size = params["batch_size"]
+    return tf.data.Dataset.range(3).map(lambda step: clicks.batch_of(step, size))
+
+
+LIMIT = {
+    "spec_options": {"clipping_limit": 0.05},
+    "optimizer": {"clip_weight_min": None, "clip_weight_max": None},
+}
+# For each: what both sides have, what side B alone has, and how it is to be called.
+DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
+    "quirks": (LIMIT, {"side": {"quirks": "documented"}}, {"quirks"}),
+    "cores": ({}, {"tpu_options": {"num_shards": 2}, "replayed": None}, {"core count"}),
+    "order": ({"input_fn": three}, {"input_fn": backwards, "replayed": None}, {"data order"}),
+    "data": (
+        {"input_fn": three},
+        {"input_fn": lambda params: three(params).skip(1).repeat(), "replayed": None},
+        {"data"},
+    ),
+    # Keras gives initializers seeds by chance.
+    "start": ({}, {"begin_from": None}, {"initializers"}),
+    "mode": ({}, {"side": {"use_tpu": False}}, {"optimizer substitution", "sequence length"}),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_what_the_sides_are_told_differently_is_named(name: str, tmp_path: pathlib.Path) -> None:
+    """Another way to run the same program is found by what it does, and called by its name."""
+    both, alone, expected = DIFFERENT[name]
+    result = against(record(tmp_path / "a", **both), tmp_path, **{**both, **alone})
+
+    assert not result.equal
+    assert expected <= {cause.name for cause in result.causes}, str(result)
+
+
 def test_a_sound_side_is_equal(sound: Recording, tmp_path: pathlib.Path) -> None:
     """The same program again is equal to the bit: nothing that was recorded moves by itself."""
     result = against(sound, tmp_path)
@@ -229,3 +282,36 @@ def test_a_sound_side_is_equal(sound: Recording, tmp_path: pathlib.Path) -> None
     assert {one.role for one in result.series} >= {"activation", "gradient", "loss", "table"}
     assert not result.causes
     assert str(result).splitlines()[2].startswith("EQUAL to the bit")
+
+
+def changed(checkpoint: str, changed: str, row: int) -> str:
+    """Writes a checkpoint with one row of the items moved; returns it."""
+    reader = tf.train.load_checkpoint(checkpoint)
+    writer = bundle.Writer(changed)
+    for name in sorted(reader.get_variable_to_shape_map()):
+        value = reader.get_tensor(name)
+        if name == "items":
+            value[row] += np.float32(1e-3)
+        writer.value(name, value)
+    writer.finish()
+    return changed
+
+
+def test_a_checkpoint_of_a_tf2_program_is_a_side(sound: Recording, tmp_path: pathlib.Path) -> None:
+    """Tables, slots and variables that are saved as objects are compared with the last step."""
+    legacy = str(sound.directory / "model-0" / "model.ckpt-3")
+    names = {table["name"]: table["variable"] for table in sound.settings["tables"]}
+    for name, source in (("same", legacy), ("other", changed(legacy, str(tmp_path / "c"), 5))):
+        objects = str(tmp_path / name / "ckpt-1")
+        convert(source, objects, to="object", tables=names, optimizer="Adam")
+        saved.record(tmp_path / f"b-{name}", objects, sound)
+        result = compare.compare(sound, Recording(tmp_path / f"b-{name}"))
+        result.causes = causes.explain(result)
+        assert result.equal == (name == "same"), str(result)
+        assert {"slot momenta", "slot velocities", "dense"} <= {one.role for one in result.series}
+    assert result.first is not None
+    assert (result.first.table, str(result.first.first)[:17]) == (ITEMS, "step 3, row 5 (id")
+
+    early = str(sound.directory / "start")
+    with pytest.raises(errors.InvalidInput, match="is of step 0, and side A ended with step 3"):
+        saved.record(tmp_path / "early", early, sound)

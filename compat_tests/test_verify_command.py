@@ -16,6 +16,7 @@ from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks, jobs
 from compat_tests.test_run import PROGRAM
 from estimator_bridge import estimator
+from estimator_bridge.cli import main
 from estimator_bridge.legacy import parameters
 
 TRAIN = PROGRAM.replace("job.train(input_fn, steps=2)", "job.train(input_fn, steps=3)")
@@ -71,11 +72,16 @@ def test_a_program_is_verified_from_the_command_line(tmp_path: pathlib.Path) -> 
     a = "stock" if HAS_STOCK else "bridge-native"
     files = {kind: str(tmp_path / f"report.{kind}") for kind in ("json", "html")}
     options = ("--json", files["json"], "--html", files["html"])
-    ran = verify(tmp_path, TRAIN, "--a", a, "--b", "bridge-ops", "--steps", "3", *options)
+    # Dropout without a seed is the same on both sides.
+    columns = "tf.keras.layers.DenseFeatures([column])(features)"
+    program = TRAIN.replace(columns, f"tf.layers.dropout({columns}, 0.5, training=True)")
+    assert program != TRAIN
+    ran = verify(tmp_path, program, "--a", a, "--b", "bridge-ops", "--steps", "3", *options)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "EQUAL" in ran.stdout.splitlines()[2]
     assert f"side A ({a}): step 3 of 3." in ran.stderr
+    assert "comparing: step 4 of 4." in ran.stderr  # The start is one of them.
     found = json.loads(pathlib.Path(files["json"]).read_text())
     assert found["equal"] is True
     assert found["steps"] == [0, 1, 2, 3]
@@ -91,7 +97,7 @@ def test_a_program_is_verified_from_the_command_line(tmp_path: pathlib.Path) -> 
 @pytest.mark.full
 def test_sides_that_differ_give_status_1(tmp_path: pathlib.Path) -> None:
     """With use_tpu on one side alone the model's optimizer trains the tables, and that is said."""
-    sides = ("--a", "bridge-cpu", "--b", "bridge-tpu")
+    sides = ("--a", "stock-cpu" if HAS_STOCK else "bridge-cpu", "--b", "bridge-tpu")
     ran = verify(tmp_path, TRAIN, *sides, "--steps", "2")
 
     assert ran.returncode == 1, ran.stderr
@@ -112,15 +118,23 @@ def test_what_cannot_be_found_out_gives_status_2(tmp_path: pathlib.Path) -> None
     assert "trained no TPUEstimator" in nothing.stderr
 
 
-def test_a_verify_of_no_program_is_refused(tmp_path: pathlib.Path) -> None:
-    """A wrong path is one line that names it, and status 2."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "estimator_bridge", "verify", "no/such.py"],
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 2
-    assert "there is no program 'no/such.py'" in ran.stderr
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["no/such.py"], "there is no program 'no/such.py'."),
+        (["--against", "no/such.py", __file__], "there is no program 'no/such.py'."),
+        ([__file__, "--against", __file__], "--against comes before the program"),
+        (["--keep", "/", __file__], "--keep /: it exists already."),
+        (["--steps", "0", __file__], "--steps 0 and --every None must be positive."),
+        (["--against", __file__, "--against-checkpoint", "c", __file__], "side B is either"),
+    ],
+)
+def test_what_cannot_be_verified_is_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wrong path, or options that do not go together, are one line, and status 2."""
+    assert main.main(["verify", *arguments]) == 2
+    assert said in capsys.readouterr().err
 
 
 def receiver() -> estimator.export.ServingInputReceiver:
@@ -157,6 +171,6 @@ def test_a_model_is_verified_in_this_process(tmp_path: pathlib.Path) -> None:
 
     assert result.equal, str(result)
     kinds = {outcome.kind for outcome in result.outcomes}
-    assert kinds == {"evaluation-0", "prediction-0", "export-0"}
+    assert kinds == {"evaluation-0", "prediction-0", "export-0", "served-0"}
     assert {"accuracy", "p", "items"} <= {outcome.name for outcome in result.outcomes}
     assert "EQUAL" in (tmp_path / "page.html").read_text()

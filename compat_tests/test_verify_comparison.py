@@ -74,6 +74,23 @@ def test_a_difference_is_located_and_measured(tmp_path: pathlib.Path) -> None:
     assert point.relative == 2**-10 / 1.5  # The largest magnitude of the table is 12 / 8.
 
 
+def test_ids_of_what_diverged_are_told(tmp_path: pathlib.Path) -> None:
+    """A row of a table is its id; of an activation the ids of the sample are told."""
+    found = rows()[[4, 5, 1]]
+    off = found.copy()
+    off[1] += 1
+    sides = [
+        {"steps": (step(rows(), activation=one),), "batches": (batch(4, 5, 1),)}
+        for one in (found, off)
+    ]
+    result = judged(tmp_path / "1", *sides)
+    assert result.first is not None
+    assert str(result.first.first).startswith("step 1, row 1 (id 5), element [0]: ")
+    result = judged(tmp_path / "2", {"steps": (step(rows()),)}, {"steps": (step(changed(3, 1.0)),)})
+    assert result.first is not None
+    assert str(result.first.first).startswith("step 1, row 3 (id 3), element [0]: ")
+
+
 def test_rounding_is_allowed_and_no_more(tmp_path: pathlib.Path) -> None:
     """What the model of docs/numerics.md allows is equal; what is twice that is not."""
     allowed = tolerance.allowed(1, 1, 1.5)
@@ -239,6 +256,8 @@ def test_the_page_needs_nothing_else(equal: bool, tmp_path: pathlib.Path) -> Non
     assert "train.py <b> & more" in reader.text
     assert ("NOT EQUAL" in reader.text) == (not equal)
     assert "stock reads it nowhere" in reader.text
+    assert "did not evaluate, did not predict and exported no model" in reader.text
+    assert reader.text.count("NOT EQUAL") == (0 if equal else 2)  # The verdict, and the table's.
     assert reader.text.count("allowed") > 3
     if not equal:
         assert "step 1, row 3" in reader.text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import pathlib
 import runpy
 import sys
 from collections.abc import Sequence
@@ -14,3 +16,18 @@ def run_script(script: str, arguments: Sequence[str]) -> None:
     # As `python script.py` has it: the program's folder first, to import what lies beside it.
     sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
     runpy.run_path(script, run_name="__main__")
+
+
+def imports_bridge(script: str) -> bool:
+    """Returns whether a script imports the bridge itself, as what `migrate` writes does."""
+    try:
+        tree = ast.parse(pathlib.Path(script).read_bytes())
+    except SyntaxError:  # It will say so when it runs.
+        return False
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.extend(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names.append(node.module or "")
+    return any(name.partition(".")[0] == __package__ for name in names)

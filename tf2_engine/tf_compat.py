@@ -6,6 +6,7 @@ Nothing else in the project imports `tensorflow.python`, `tensorflow.core` or ke
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import sys
 import threading
@@ -24,6 +25,9 @@ from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2 as _con
 
 # What stock's sharded tables are made of; there is no public class that is not a composite tensor.
 from tensorflow.python.distribute import sharded_variable as _sharded_variable
+
+# How ops of random numbers come to their seeds.
+from tensorflow.python.framework import random_seed as _random_seed
 
 # Stock's TPU feature columns and CrossShardOptimizer ask these modules whether they are inside a
 # TPU computation, and over how many cores.
@@ -52,6 +56,25 @@ ShardInfo = _trackable_base.ShardInfo
 BundleHeader = _bundle.BundleHeaderProto
 BundleEntry = _bundle.BundleEntryProto
 TrackableObjectGraph = _objects.TrackableObjectGraph
+
+
+@contextlib.contextmanager
+def numbered_seeds(first: int = 0) -> Iterator[None]:
+    """While it is open, ops of random numbers that are given no seed get numbers, from `first` on.
+
+    TensorFlow would take the number of ops that the graph has so far.
+    """
+    stock = _random_seed.get_seed
+    numbers = itertools.count(first)
+
+    def get_seed(op_seed: Any) -> Any:
+        return stock(next(numbers) if op_seed is None else op_seed)
+
+    _random_seed.get_seed = get_seed
+    try:
+        yield
+    finally:
+        _random_seed.get_seed = stock
 
 
 def sequence_length_key(feature_key: str) -> str:

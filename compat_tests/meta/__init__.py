@@ -1,1 +1,1 @@
-"""Tests of the references themselves, with numbers worked by hand."""
+"""Tests of the references, with numbers worked by hand, and of the suite, with faults."""

@@ -29,6 +29,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
             default=sys.executable,
             help=f"the interpreter of side {letter.upper()}, such as one with another TensorFlow",
         )
+    parser.add_argument(
+        "--against",
+        metavar="PROGRAM",
+        help="side B runs this program, with the same arguments: such as what `migrate` wrote",
+    )
+    parser.add_argument(
+        "--against-checkpoint",
+        metavar="CHECKPOINT",
+        help="side B is what another program, such as a TF2 one, has saved after the same steps",
+    )
     parser.add_argument("--steps", type=int, default=20, help="steps of training (20)")
     parser.add_argument(
         "--every",
@@ -49,6 +59,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not train a third time to see what the model makes of rounding errors",
     )
+    parser.add_argument(
+        "--examples",
+        metavar="TFRECORDS",
+        help="ask exported models with these Examples (default: the first batches of the training)",
+    )
     parser.add_argument("--json", metavar="FILE", help="write everything as JSON")
     parser.add_argument("--html", metavar="FILE", help="write a page to read and to sign")
     parser.add_argument(
@@ -64,8 +79,19 @@ def execute(options: argparse.Namespace) -> int:
     """Compares; returns 0 if the sides are equal, 1 if not, 2 if that could not be found out."""
     from estimator_bridge import errors
 
-    if not os.path.isfile(options.script):
-        _say(f"there is no program {options.script!r}.")
+    for program in (options.script, options.against):
+        if program is not None and not os.path.isfile(program):
+            _say(f"there is no program {program!r}.")
+            return 2
+    if options.against and options.against_checkpoint:
+        _say("side B is either a program (--against) or a checkpoint (--against-checkpoint).")
+        return 2
+    for option in ("--against", "--against-checkpoint"):
+        if option in options.arguments:
+            _say(f"{option} comes before the program: what is after it is the program's own.")
+            return 2
+    if options.keep and os.path.exists(options.keep):
+        _say(f"--keep {options.keep}: it exists already.")
         return 2
     if options.steps < 1 or (options.every is not None and options.every < 1):
         _say(f"--steps {options.steps} and --every {options.every} must be positive.")
@@ -79,7 +105,7 @@ def execute(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from estimator_bridge.verification import page, processes, text
-    from estimator_bridge.verification.procedure import side_by_side
+    from estimator_bridge.verification.procedure import A, B, side_by_side
 
     with contextlib.ExitStack() as stack:
         if options.keep:
@@ -87,14 +113,16 @@ def _compare(options: argparse.Namespace) -> int:
             directory.mkdir(parents=True)
         else:
             directory = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        pythons = {A: options.python_a, B: options.python_b}
+        progress = _Line()
         record = processes.recorder(
-            {"a": options.a, "b": options.b},
-            {"a": options.python_a, "b": options.python_b},
-            options.script,
+            {A: options.a, B: options.b},
+            pythons,
+            {A: options.script, B: options.against or options.script},
             options.arguments,
             steps=options.steps,
             every=options.every,
-            progress=_Line(),
+            progress=progress,
         )
         result = side_by_side(
             record,
@@ -102,8 +130,14 @@ def _compare(options: argparse.Namespace) -> int:
             begin_from=options.begin_from and os.path.abspath(options.begin_from),
             own_input=options.own_input,
             measure=not options.no_measure,
+            pythons=pythons,
+            examples=options.examples,
+            checkpoint=options.against_checkpoint,
+            progress=progress,
         )
-    title = " ".join([os.path.basename(options.script), *options.arguments])
+    compared = [options.script, options.against, options.against_checkpoint]
+    named = " against ".join(os.path.basename(one) for one in compared if one)
+    title = " ".join([named, *options.arguments])
     for line in text.lines(result):
         print(line)
     if options.json:
@@ -125,7 +159,8 @@ class _Line:
         if sys.stderr.isatty():
             ended = "\n" if done >= total else ""
             print(f"\r{what}: step {done} of {total} ", end=ended, file=sys.stderr, flush=True)
-        elif self._told is None or self._told[0] != what or done >= total:
+        # A log has ten lines of each.
+        elif self._told is None or self._told[0] != what or done % max(1, total // 10) == 0:
             _say(f"{what}: step {done} of {total}.")
         self._told = what, done
 

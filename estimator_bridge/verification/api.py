@@ -28,6 +28,7 @@ def verify(
     params: Any = None,
     config: Any = None,
     spec_b: Any = None,
+    model_fn_b: Callable[..., Any] | None = None,
     eval_input_fn: Callable[..., Any] | None = None,
     predict_input_fn: Callable[..., Any] | None = None,
     serving_input_receiver_fn: Callable[[], Any] | None = None,
@@ -35,6 +36,7 @@ def verify(
     begin_from: str | None = None,
     own_input: bool = False,
     measure: bool = True,
+    examples: str | None = None,
     directory: str | os.PathLike[str] | None = None,
     html: str | os.PathLike[str] | None = None,
 ) -> Result:
@@ -51,11 +53,12 @@ def verify(
         steps: of training.
         use_tpu: where a side does not say.
         config: a tpu.RunConfig; its model_dir is not touched. With stock on a side it is stock's.
-        spec_b: of side B, if it is another one.
+        spec_b, model_fn_b: of side B, if it has others, as after a migration.
         eval_input_fn, predict_input_fn, serving_input_receiver_fn: evaluate, predict and export
-            after the training, and are compared too.
+            after the training, and are compared too. What is exported answers in a process of its
+            own.
         every: steps between looks at the variables; None is 1, or 5 with pipelining.
-        begin_from, own_input, measure: see `procedure.side_by_side`.
+        begin_from, own_input, measure, examples: see `procedure.side_by_side`.
         directory: where recordings go; None is a temporary directory that is removed.
         html: where to write the page, or None.
 
@@ -67,6 +70,9 @@ def verify(
     """
     sides = {A: side_of(a), B: side_of(b)}
 
+    def _model_fn(order: Order) -> Callable[..., Any]:
+        return model_fn_b if order.role == B and model_fn_b is not None else model_fn
+
     def record(order: Order) -> None:
         side = sides.get(order.role, sides[A])
         recorder = Recorder(
@@ -77,10 +83,11 @@ def verify(
             begin_from=order.begin_from,
             nudged=order.nudged,
             replayed=None if order.replayed is None else Recording(order.replayed),
+            program=getattr(_model_fn(order), "__name__", "model_fn"),
         )
         with opened(side) as kind, recorder.attached(kind):
             job = kind(
-                model_fn=model_fn,
+                model_fn=_model_fn(order),
                 use_tpu=use_tpu,
                 config=_config() if config is None else config,
                 params={} if params is None else params,
@@ -113,9 +120,10 @@ def verify(
             begin_from=begin_from,
             own_input=own_input,
             measure=measure,
+            examples=examples,
         )
     if html is not None:
         from estimator_bridge.verification.page import page
 
-        pathlib.Path(html).write_text(page(result))
+        pathlib.Path(html).write_text(page(result, result.settings[0]["program"]))
     return result

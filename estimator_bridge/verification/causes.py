@@ -14,9 +14,17 @@ from estimator_bridge.verification import lookups
 from estimator_bridge.verification.evidence import Evidence, close, tables
 from estimator_bridge.verification.lookups import Feature, Occurrences
 from estimator_bridge.verification.names import ACTIVATION
-from estimator_bridge.verification.recording import ACTIVATIONS, LOSS, VARIABLES, Array
+from estimator_bridge.verification.recording import (
+    ACTIVATIONS,
+    CHECKPOINT,
+    LOSS,
+    VARIABLES,
+    Array,
+)
 from estimator_bridge.verification.result import Cause, Result
 from estimator_bridge.verification.updates import wrong_updates
+
+QUIRKS = "quirks"
 
 
 def explain(result: Result) -> list[Cause]:
@@ -44,11 +52,12 @@ def of_settings(result: Result) -> Iterator[Cause]:
             "TPUConfig.num_shards alike; stock runs one core on the software TPU.",
         )
     if a["quirks"] != b["quirks"]:
-        ignored = [name for _, name, _, why in a["settings"] if why]
+        one_of = [name for side in (a, b) for _, name, _, why in side["settings"] if why]
+        about = f", as about {', '.join(sorted({*one_of}))}" if one_of else ""
         yield Cause(
-            "quirks",
+            QUIRKS,
             f"A runs with quirks={a['quirks']}, B with quirks={b['quirks']}: where stock and its "
-            f"documents disagree they differ, as about {', '.join(ignored) or 'no setting here'}.",
+            f"documents disagree they differ{about}.",
         )
     yield from _of_values(a, b)
     if result.batches.first_different is not None:
@@ -210,14 +219,16 @@ def _stale(result: Result, evidence: Evidence) -> Iterator[Cause]:
 
 def _features(result: Result) -> Iterator[tuple[str, Feature, Mapping[str, Any]]]:
     for table in result.settings[0]["tables"]:
-        for key, (length, weight_key) in table["features"].items():
-            yield key, Feature(key, table["combiner"], length, weight_key), table
+        for key, feature in lookups.features_of([table]).items():
+            yield key, feature, table
 
 
 def _unknown(result: Result) -> Cause:
     first = result.first
     if first is None:
         return Cause("unknown", "No known cause; what differs is listed below.")
+    if result.settings[1]["engine"] == CHECKPOINT:
+        return Cause("unknown", "Of side B the last step alone is known, which tells no cause.")
     return Cause(
         "unknown",
         f"No known cause. The first array to differ is the {first.role} {first.name}; what comes "

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from estimator_bridge.verification import tolerance
 from estimator_bridge.verification.evidence import Evidence, Pair
+from estimator_bridge.verification.lookups import features_of, occurrences
 from estimator_bridge.verification.names import Named, Names
 from estimator_bridge.verification.recording import (
     ACTIVATIONS,
+    CHECKPOINT,
     EXPORT,
     LOSS,
     VARIABLES,
@@ -36,7 +38,20 @@ Sensitivity = Mapping[tuple[str, str], Mapping[int, float]]
 """How far each array moved at each step when the start was nudged, by group and name."""
 
 
-def compare(a: Recording, b: Recording, sensitivity: Sensitivity | None = None) -> Result:
+Progress = Callable[[str, int, int], None]
+"""Is told what is done, how much of it so far, and of how much."""
+
+
+def untold(what: str, done: int, total: int) -> None:
+    """Tells nobody."""
+
+
+def compare(
+    a: Recording,
+    b: Recording,
+    sensitivity: Sensitivity | None = None,
+    progress: Progress = untold,
+) -> Result:
     """Returns what a comparison found; causes are looked for afterwards.
 
     Args:
@@ -55,18 +70,29 @@ def compare(a: Recording, b: Recording, sensitivity: Sensitivity | None = None) 
     states: tuple[Pair, ...] = ()
     evidence: Evidence | None = None
     remarks: list[str] = []
+    total = len(a.numbers())
+    ends_alone = settings[1]["engine"] == CHECKPOINT
     for one, other in itertools.zip_longest(a.steps(), b.steps()):
+        progress("comparing", len(comparison.steps), total)
         if one is None or other is None:
             remarks.append(f"side {'B' if one is None else 'A'} made more steps")
             break
         made = one.number - (comparison.steps[0] if comparison.steps else one.number)
-        if comparison.step((one, other), made) and evidence is None:
+        if ends_alone:
+            # What it does not tell is not compared; what led to a difference cannot be seen.
+            kept = {group: one.values[group] for group in other.values}
+            comparison.step((Step(one.number, kept), other), made)
+        elif comparison.step((one, other), made) and evidence is None:
             batch = a.batch(made - 1) if made and settings[0]["cores"] == 1 else None
             evidence = Evidence(states, (one, other), batch)
         if VARIABLES in one.values:
             states = ((one, other), *states)[:2]
     made = comparison.steps[-1] - comparison.steps[0] if comparison.steps else 0
+    progress("comparing", total, total)
     outcomes = list(_outcomes(a, b, comparison, made))
+    for series in comparison.series.values():
+        if series.first is not None:
+            series.first = _with_ids(series, comparison.steps[0], a)
     return Result(
         settings=settings,
         num_terms=num_terms,
@@ -211,6 +237,24 @@ def _ulps(one: Any, other: Any) -> int:
     return abs(ordered(one) - ordered(np.float32(other)))
 
 
+def _with_ids(series: Series, start: int, a: Recording) -> Divergence:
+    """Returns the first divergence of an array with the ids that it is about."""
+    first = series.first
+    assert first is not None
+    if first.row is None or series.table is None:
+        return first
+    if series.group == VARIABLES:
+        return first._replace(ids=[first.row])
+    settings = a.settings
+    batch = a.batch(first.step - start - 1) if settings["cores"] == 1 else None
+    feature = features_of(settings["tables"]).get(series.name)
+    found = None if batch is None or feature is None else occurrences(batch, feature)
+    if found is None:
+        return first
+    samples = found.cells // (found.shape[1] if len(found.shape) > 1 else 1)
+    return first._replace(ids=found.ids[samples == first.row].tolist())
+
+
 def _batches(recording: Recording) -> Iterator[Values]:
     for number in range(recording.num_batches()):
         batch = recording.batch(number)
@@ -259,6 +303,18 @@ def _notes(a: Recording, b: Recording) -> Iterator[str]:
             yield (
                 f"On side {letter} the program failed after its training ({side.failure}). What "
                 "it did not come to is not compared."
+            )
+    for number in range(len(a.exported())):
+        refused = a.unasked(number), b.unasked(number)
+        for name in sorted({*refused[0], *refused[1]}):
+            why = "; ".join(
+                f"on {letter}: {of[name]}"
+                for letter, of in zip("AB", refused, strict=True)
+                if name in of
+            )
+            yield (
+                f"The signature {name} of export {number} could not be asked with the batches of "
+                f"the training ({why}). `--examples` asks with those of a file."
             )
 
 

@@ -65,7 +65,7 @@ def describe(program: Program, side: Side, job: Any, graph: tf.Graph) -> dict[st
         "use_tpu": program.use_tpu,
         "where": _where(side, program),
         "cores": (job.config.tpu_config.num_shards or 1) if program.use_tpu else 1,
-        "quirks": "stock" if side.stock else side.quirks,
+        "quirks": "stock" if side.stock or legacy is None else legacy.quirks,
         "every": program.every,
         "settings": []
         if legacy is None
@@ -83,6 +83,8 @@ def _where(side: Side, program: Program) -> str:
         return "ordinary variables, trained by the model's optimizer"
     if side.stock:
         return "software TPU, one core"
+    if side.software_tpu:
+        return "tpu driver, on the software TPU"
     ops = {True: "native ops", False: "TensorFlow's ops", None: "native ops where they are built"}
     return f"host driver, {ops[side.native]}"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,15 @@ class Feature(NamedTuple):
     combiner: str | None
     length: int
     weight_key: str | None
+
+
+def features_of(tables: Sequence[Mapping[str, Any]]) -> dict[str, Feature]:
+    """Returns the features of tables, as `description.describe` returns them, by key."""
+    return {
+        key: Feature(key, table["combiner"], length, weight_key)
+        for table in tables
+        for key, (length, weight_key) in table["features"].items()
+    }
 
 
 class Occurrences(NamedTuple):

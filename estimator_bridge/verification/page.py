@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import datetime
 import html
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from estimator_bridge.verification import charts, text
 from estimator_bridge.verification.names import TABLE
-from estimator_bridge.verification.result import Point, Result, Series
+from estimator_bridge.verification.recording import (
+    CHECKPOINT,
+    EVALUATION,
+    EXPORT,
+    PREDICTION,
+    SERVED,
+    VARIABLES,
+)
+from estimator_bridge.verification.result import Outcome, Point, Result, Series
 
 _STEPS = 20
 
@@ -17,8 +26,9 @@ _STYLE = """
 :root { --ink: #111; --quiet: #555; --rule: #ccc; --bad: #a01622; --good: #1c6b3c; }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 62rem; padding: 2.5rem 1.5rem 4rem; background: #fff;
-  color: var(--ink); font: 16px/1.5 Charter, "Bitstream Charter", Georgia, serif; }
-h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .3rem; overflow-wrap: anywhere; }
+  color: var(--ink); font: 16px/1.5 Charter, "Bitstream Charter", Georgia, serif;
+  overflow-wrap: anywhere; }
+h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .3rem; }
 h2 { font-size: 1.2rem; margin: 2.4rem 0 .6rem; border-bottom: 1px solid var(--rule);
   padding-bottom: .2rem; break-after: avoid; }
 p { margin: .4rem 0; max-width: 46rem; }
@@ -32,14 +42,14 @@ table { border-collapse: collapse; width: 100%; font: 13px/1.4 "Helvetica Neue",
   font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .7rem .3rem 0;
   border-bottom: 1px solid #e5e5e5; }
-th { border-bottom: 1.5px solid var(--ink); font-weight: 600; }
+th { border-bottom: 1.5px solid var(--ink); font-weight: 600; overflow-wrap: normal; }
 td.n, th.n { text-align: right; white-space: nowrap; }
-td.name { overflow-wrap: anywhere; min-width: 5rem; } th { overflow-wrap: anywhere; }
+td:not(.n, .short) { min-width: 6rem; } td.short { white-space: nowrap; }
 code { font: .9em Menlo, Consolas, monospace; }
 tr { break-inside: avoid; }
 tr.off td { color: var(--bad); font-weight: 600; }
 tr.ignored td { background: #faf3dc; }
-dt { font-weight: 600; margin-top: .7rem; } dd { margin: 0 0 0 1.2rem; max-width: 46rem; }
+dt { font-weight: 600; margin-top: .7rem; } dd { margin: 0 0 .3rem 1.2rem; max-width: 46rem; }
 figure { margin: 1rem 0; break-inside: avoid; } svg { max-width: 100%; height: auto; }
 svg text { font: 12px "Helvetica Neue", Arial, sans-serif; fill: var(--ink); }
 figcaption { font-size: .9rem; color: var(--quiet); max-width: 46rem; }
@@ -67,14 +77,15 @@ def page(result: Result, title: str = "the program") -> str:
             _verdict(result),
             _sides(result),
             _causes(result),
-            *_charts(result),
             _tables(result),
-            _arrays(result),
-            *_outcomes(result),
+            *_charts(result),
+            _outcomes(result),
             _settings(result),
             _configuration(result),
             _method(result),
             '<div class="sign"><div>Name</div><div>Signature</div><div>Date</div></div>',
+            _steps(result),
+            _arrays(result),
         ]
     )
     return (
@@ -97,10 +108,8 @@ def _verdict(result: Result) -> str:
 def _sides(result: Result) -> str:
     a, b = result.settings
     rows = [
-        (
-            "engine",
-            *("stock’s TPUEstimator" if s["engine"] == "stock" else "the bridge" for s in (a, b)),
-        ),
+        ("program", *(s["program"] for s in (a, b))),
+        ("engine", *(text.ENGINES[s["engine"]] for s in (a, b))),
         ("TensorFlow", a["tensorflow"], b["tensorflow"]),
         ("use_tpu", a["use_tpu"], b["use_tpu"]),
         ("tables are in", a["where"], b["where"]),
@@ -120,7 +129,8 @@ def _causes(result: Result) -> str:
     if not result.causes:
         return ""
     entries = "".join(
-        f"<dt>{_escaped(cause.name)}</dt><dd>{_escaped(cause.text)}</dd>" for cause in result.causes
+        f"<dt>{_escaped(name)}</dt>" + "".join(f"<dd>{_escaped(cause.text)}</dd>" for cause in of)
+        for name, of in itertools.groupby(result.causes, lambda cause: cause.name)
     )
     return (
         "<h2>Why they differ</h2><p>Recognised from the settings, and from the numbers of the "
@@ -146,6 +156,30 @@ def _charts(result: Result) -> Iterator[str]:
 
 
 def _tables(result: Result) -> str:
+    """Returns the verdict on each table and each of its slots."""
+    of_tables = [series for series in result.series if series.group == VARIABLES and series.table]
+    order = sorted(of_tables, key=lambda one: (str(one.table), one.role != TABLE, one.role))
+    if not order:
+        return ""
+    header = ["table", "what", *text.NUMBERS, "first off", "verdict"]
+    rows = []
+    for series in order:
+        _, *numbers, _ = text.row(series)
+        first = "never" if series.first is None else str(series.first)
+        what = "rows" if series.role == TABLE else series.role
+        verdict = "equal" if series.first is None else "NOT EQUAL"
+        rows.append([str(series.table), what, *numbers[1:], first, verdict])
+    off = [_mark(series.first is not None) for series in order]
+    return (
+        "<h2>The tables</h2><p>Rows and slots of every table: the largest difference of an element "
+        "in all steps, the same relative to the largest magnitude of the array, and in float32 "
+        "numbers between the two (ULPs); and the largest share of what is allowed at a step, where "
+        "1 is the limit. The appendix has the steps, and all other arrays.</p>"
+        + _table(header, rows, (2, 3, 4, 5), off)
+    )
+
+
+def _steps(result: Result) -> str:
     tables = [series for series in result.series if series.role == TABLE and series.points]
     if not tables:
         return ""
@@ -159,8 +193,8 @@ def _tables(result: Result) -> str:
         points = [points.get(step) for points in by_step]
         rows.append([str(step), *("" if p is None else _numbers(p) for p in points)])
     return (
-        "<h2>The tables, step by step</h2><p>The largest difference, that relative to the largest "
-        "magnitude of the table, and the ULPs between the two elements.</p>"
+        "<h2>Appendix: the tables, step by step</h2><p>The largest difference, the same relative "
+        "to the largest magnitude of the table, and the ULPs between the two elements.</p>"
         + _table(["step", *(str(series.table) for series in tables)], rows)
     )
 
@@ -173,19 +207,18 @@ def _numbers(point: Point) -> str:
 
 
 def _arrays(result: Result) -> str:
-    header = ["array", "what", "largest", "relative", "ULPs", "allowed", "first divergence"]
+    header = ["array", "what", *text.NUMBERS, "first divergence"]
     rows = [_array(series) for series in result.series]
-    off = [series.first is not None for series in result.series]
+    off = [_mark(series.first is not None) for series in result.series]
     only = "".join(
         f"<p>On side {side} alone: {_escaped(', '.join(names))}.</p>"
         for side, names in zip("AB", result.only, strict=True)
         if names
     )
     return (
-        "<h2>Every array</h2><p>At the step at which it is furthest off, what diverged first in "
-        "front. “Largest” is the largest difference of an element, “relative” that by the largest "
-        "magnitude of the array, ULPs how many float32 numbers the two elements are apart.</p>"
-        + _table(header, rows, numeric=(2, 3, 4, 5), marked=off, mark="off")
+        "<h2>Appendix: every array</h2><p>What diverged first is in front, then what came closest "
+        "to it. The numbers are those of the tables above.</p>"
+        + _table(header, rows, (2, 3, 4, 5), off)
         + only
     )
 
@@ -198,22 +231,52 @@ def _array(series: Series) -> list[str]:
     return row
 
 
-def _outcomes(result: Result) -> Iterator[str]:
-    if not result.outcomes:
-        return
-    rows = [
-        [
-            o.kind,
-            o.name,
-            o.note or f"{o.difference:.2e}",
-            f"{o.allowed:.1e}",
-            "yes" if o.equal else "no",
-        ]
-        for o in result.outcomes
-    ]
-    yield "<h2>Metrics, predictions, export</h2>"
-    off = [not outcome.equal for outcome in result.outcomes]
-    yield _table(["of", "name", "difference", "allowed", "equal"], rows, (2, 3), off, "off")
+def _outcomes(result: Result) -> str:
+    """Returns what followed the training; of exported variables the worst."""
+    rows, off = [], []
+    for kind in dict.fromkeys(outcome.kind for outcome in result.outcomes):
+        of_kind = [outcome for outcome in result.outcomes if outcome.kind == kind]
+        whole = kind.startswith(EXPORT)
+        wrong = sum(not outcome.equal for outcome in of_kind)
+        for outcome in [max(of_kind, key=_used)] if whole else of_kind:
+            name = outcome.name
+            if whole:
+                name = f"{len(of_kind)} variables, {wrong} of them not equal; most off: {name}"
+            difference = outcome.note or f"{outcome.difference:.2e}"
+            verdict = "equal" if outcome.equal else "NOT EQUAL"
+            rows.append([kind, name, difference, f"{outcome.allowed:.1e}", verdict])
+            off.append(_mark(not outcome.equal))
+    header = ["of", "name", "difference", "allowed", "verdict"]
+    body = _table(header, rows, (2, 3), off) if rows else ""
+    kinds = {outcome.kind.partition("-")[0] for outcome in result.outcomes}
+    missing = [said for kind, said in _FOLLOWS.items() if kind not in kinds]
+    if missing:
+        body += (
+            f"<p>After its training the program {_listed(missing)}, so that is not compared.</p>"
+        )
+    if SERVED in kinds:
+        body += (
+            "<p>“served” are the answers of the exported models: each was loaded in a process with "
+            "TensorFlow alone, and both were asked the same.</p>"
+        )
+    return f"<h2>Metrics, predictions, export, served answers</h2>{body}"
+
+
+_FOLLOWS = {
+    EVALUATION: "did not evaluate",
+    PREDICTION: "did not predict",
+    EXPORT: "exported no model",
+}
+
+
+def _used(outcome: Outcome) -> tuple[bool, float]:
+    share = outcome.difference / outcome.allowed if outcome.allowed else outcome.difference
+    return not outcome.equal, share
+
+
+def _listed(parts: Sequence[str]) -> str:
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _settings(result: Result) -> str:
@@ -223,7 +286,7 @@ def _settings(result: Result) -> str:
     ]
     if not any(both):
         return ""
-    rows, ignored = [], []
+    rows, marks = [], []
     for where, name in dict.fromkeys([*both[0], *both[1]]):
         (a, why_a), (b, why_b) = (side.get((where, name), ("not set", "")) for side in both)
         if {a, b} == {"not set"}:
@@ -232,11 +295,16 @@ def _settings(result: Result) -> str:
         if why_a and why_a == why_b:
             notes = [why_a]
         rows.append([where, name, a, b if b != a else "the same", "; ".join(notes)])
-        ignored.append(bool(notes))
+        marks.append(" ".join([_mark(b != a), "ignored" if notes else ""]))
     return (
         "<h2>Settings</h2><p>What the embedding config sets. Shaded: settings that a side ignores, "
-        "and why. Settings that are not there are at their defaults.</p>"
-        + _table(["of", "setting", "on A", "on B", "ignored"], rows, (), ignored, "ignored")
+        "and why. Bold: settings that differ. What is not there is at its default.</p>"
+        + _table(
+            ["of", "setting", "on A", "on B", "ignored"],
+            rows,
+            (),
+            marks,
+        )
     )
 
 
@@ -252,7 +320,9 @@ def _configuration(result: Result) -> str:
 
 def _method(result: Result) -> str:
     data = result.batches
-    if data.replayed:
+    if result.settings[1]["engine"] == CHECKPOINT:
+        fed = "Side B is a checkpoint: of it the last step is compared, and whatever it was given."
+    elif data.replayed:
         fed = f"Side B was given the {data.number} batches that side A had read."
     elif data.first_different is None:
         fed = f"Each side read its own input; all {data.number} batches are the same."
@@ -264,34 +334,44 @@ def _method(result: Result) -> str:
         "<h2>How it was compared</h2>"
         f"<p>{_escaped(fed)} Both sides began with the same values. Every variable, every slot, "
         "the activations, the gradients and the loss were written down as often as said above.</p>"
-        f"<p>Allowed: {_escaped(text.tolerance_line(result))} What rounding is relative to is the "
-        "largest magnitude so far of an array; of gradients, and of variables of the model, that "
-        f"of all of them together.</p>{rest}"
+        f"<p>Allowed: {_escaped(text.tolerance_line(result))} In numbers: 2 · ((2n + 4) + s · (2 · "
+        "(2n + 4) + 23)) · 2<sup>−24</sup> times the largest magnitude so far, where n = "
+        f"{result.num_terms} and s counts the steps. The magnitude is that of an array; of "
+        "gradients, and of variables of the model, that of all of them together. Integers must be "
+        f"equal.</p>{rest}"
     )
 
 
 def _table(
     header: Sequence[str],
-    rows: Iterable[Sequence[str]],
+    rows: Sequence[Sequence[str]],
     numeric: Sequence[int] = (),
-    marked: Sequence[bool] = (),
-    mark: str = "",
+    marks: Sequence[str] = (),
 ) -> str:
     def cells(tag: str, row: Sequence[str]) -> str:
-        kinds = ["n" if i in numeric else "name" if i == 0 else "" for i in range(len(row))]
+        kinds = [
+            "n" if i in numeric else "short" if cell in _SHORT else "" for i, cell in enumerate(row)
+        ]
         return "".join(
             f'<{tag} class="{kind}">{_escaped(cell)}</{tag}>'
             for kind, cell in zip(kinds, row, strict=True)
         )
 
     body = "".join(
-        f'<tr class="{mark if i < len(marked) and marked[i] else ""}">{cells("td", row)}</tr>'
-        for i, row in enumerate(rows)
+        f'<tr class="{mark}">{cells("td", row)}</tr>'
+        for row, mark in itertools.zip_longest(rows, marks or [""] * len(rows))
     )
     return (
         f'<div class="scroll"><table><thead><tr>{cells("th", header)}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
+
+
+def _mark(off: bool) -> str:
+    return "off" if off else ""
+
+
+_SHORT = ("equal", "NOT EQUAL", "the same")
 
 
 def _escaped(value: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import subprocess
 import time
@@ -12,6 +13,7 @@ from estimator_bridge import errors
 from estimator_bridge.verification import program
 from estimator_bridge.verification.procedure import B, Order
 from estimator_bridge.verification.recording import read_progress
+from estimator_bridge.verification.sides import SIDES
 
 _LINES = 15
 
@@ -19,18 +21,19 @@ _LINES = 15
 def recorder(
     sides: Mapping[str, str],
     pythons: Mapping[str, str],
-    script: str,
+    scripts: Mapping[str, str],
     arguments: Sequence[str],
     *,
     steps: int,
     every: int | None,
     progress: Callable[[str, int, int], None],
 ) -> Callable[[Order], None]:
-    """Returns what records a side of a program, for `procedure.side_by_side`.
+    """Returns what records a side, for `procedure.side_by_side`.
 
     Args:
         sides: the name of side "a" and of side "b".
         pythons: the interpreter of each.
+        scripts: the program of each; both get the same arguments.
         progress: called with what runs, the steps made, and of how many.
     """
 
@@ -44,16 +47,22 @@ def recorder(
             "replayed": None if order.replayed is None else str(order.replayed),
             "steps": steps,
             "every": every,
-            "script": script,
+            "script": scripts[own],
             "arguments": list(arguments),
         }
         file = order.directory.with_name(f"{order.role}.json")
         file.write_text(json.dumps(told, indent=1))
         log = order.directory.with_name(f"{order.role}.log")
-        what = f"side {own.upper()} ({sides[own]}){', nudged' if order.nudged else ''}"
+        named = sides[own]
+        if scripts["a"] != scripts["b"]:
+            named = f"{os.path.basename(scripts[own])}, {named}"
+        what = f"side {own.upper()} ({named}){', nudged' if order.nudged else ''}"
         status = _run([pythons[own], "-m", program.__name__, str(file)], log, order, what)
         if status == program.NOTHING_TRAINED:
-            raise errors.InvalidInput(f"{what}: {script} trained no TPUEstimator.")
+            raise errors.InvalidInput(
+                f"{what}: {scripts[own]} trained no TPUEstimator of "
+                f"{'stock' if SIDES[sides[own]].stock else 'the bridge'}."
+            )
         if status:
             raise errors.InvalidInput(f"{what} failed, with status {status}:\n{_last_lines(log)}")
 

@@ -7,6 +7,7 @@ import functools
 import inspect
 import itertools
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.checkpoints import bundle
+from estimator_bridge.runtime.devices import SOFTWARE_TPU
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.verification import recording, taps
 from estimator_bridge.verification.description import NotingDriver, Program, describe
@@ -36,6 +38,7 @@ class Recorder:
         begin_from: a checkpoint to begin from, or None.
         nudged: moves every float of that checkpoint to the next one up or down.
         replayed: the recording whose batches are trained on; None is the program's own input.
+        program: what reports call what is run.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Recorder:
         begin_from: str | None = None,
         nudged: bool = False,
         replayed: Recording | None = None,
+        program: str = "",
     ) -> None:
         self.writer = Writer(directory)
         self.side = side
@@ -57,6 +61,7 @@ class Recorder:
             begin_from = nudge(begin_from, str(self.writer.directory / "nudged"))
         self._begin_from = begin_from
         self._replayed = replayed
+        self._program = program
         self._tapped = taps.Tapped()
         self._training = False
         self._made = 0
@@ -79,6 +84,11 @@ class Recorder:
     def steps_left(self) -> int:
         """Steps of training to come."""
         return self._steps - self._made
+
+    @property
+    def has_estimators(self) -> bool:
+        """Whether the program made an estimator that is recorded."""
+        return bool(self._estimators)
 
     @contextlib.contextmanager
     def attached(self, kind: type) -> Iterator[None]:
@@ -104,7 +114,8 @@ class Recorder:
 
     def _init(self, stock: Callable[..., Any], job: Any, given: dict[str, Any]) -> None:
         spec = given.get("embedding_config_spec")
-        legacy = None if spec is None else read_spec(spec, self.side.quirks)
+        quirks = self.side.quirks or given.get("quirks")
+        legacy = None if spec is None else read_spec(spec, quirks)
         if self.side.use_tpu is not None:
             given["use_tpu"] = self.side.use_tpu
         use_tpu = bool(given.get("use_tpu", True))
@@ -128,8 +139,11 @@ class Recorder:
             )
         driver = None
         if not self.side.stock:
-            given["quirks"] = self.side.quirks
-            driver = given["engine"] = NotingDriver(native=self.side.native)
+            given["quirks"] = quirks
+            if self.side.software_tpu:
+                given["engine"] = SOFTWARE_TPU
+            else:
+                driver = given["engine"] = NotingDriver(native=self.side.native)
         stock(job, **given)
         # Kept with it: the number of an object may be that of another one later.
         self._estimators[id(job)] = job, Program(spec, legacy, use_tpu, every, driver)
@@ -151,7 +165,9 @@ class Recorder:
             begin_from=self._begin_from if first else None,
             save_start=self.start if first and self._begin_from is None else None,
             first=first,
-            at_start=lambda graph: self.writer.settings(describe(program, self.side, job, graph)),
+            at_start=lambda graph: self.writer.settings(
+                {"program": self._program, **describe(program, self.side, job, graph)}
+            ),
             progress=lambda number: self._progressed(made + number - begin),
         )
         given["input_fn"] = taps.tapped_input_fn(given["input_fn"], self.writer, self._replayed)
@@ -194,6 +210,10 @@ class Recorder:
         reader = tf.train.load_checkpoint(variables)
         values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
         self.writer.outcome(recording.EXPORT, values)
+        # It is asked later, and the program may remove its own.
+        number = len(Recording(self.writer.directory).exported())
+        kept = self.writer.directory / f"{recording.EXPORTED}-{number}"
+        shutil.copytree(os.fsdecode(path), kept)
         return path
 
 

@@ -18,7 +18,11 @@ Array = Any
 Values = dict[str, Array]
 
 VARIABLES, ACTIVATIONS, GRADIENTS, LOSS = "variables", "activations", "gradients", "loss"
-EVALUATION, PREDICTION, EXPORT = "evaluation", "prediction", "export"
+EVALUATION, PREDICTION, EXPORT, SERVED = "evaluation", "prediction", "export", "served"
+
+EXPORTED, UNASKED = "exported", "unasked"
+CHECKPOINT = "checkpoint"
+"""The engine of a side that is no program."""
 
 _ROWS = "rows of "
 # Before every name in a file: `np.savez` has arguments of its own.
@@ -63,19 +67,19 @@ class Writer:
                     arrays.update(self._changed(f"{group}:{name}", array))
                 else:
                     arrays[f"{group}:{name}"] = array
-        _write_arrays(self.directory / f"step-{number:08d}.npz", arrays)
+        write_arrays(self.directory / f"step-{number:08d}.npz", arrays)
 
     def batch(self, values: Mapping[str, Any]) -> None:
         """Writes a batch of the input of training."""
         path = self.directory / f"batch-{self._batches:08d}.npz"
         self._batches += 1
-        _write_arrays(path, {name: np.asarray(value) for name, value in values.items()})
+        write_arrays(path, {name: np.asarray(value) for name, value in values.items()})
 
     def outcome(self, kind: str, values: Mapping[str, Any]) -> None:
         """Writes the metrics of an evaluation, the predictions of a call, or an export."""
         number = self._outcomes.get(kind, 0)
         self._outcomes[kind] = number + 1
-        _write_arrays(
+        write_arrays(
             self.directory / f"{kind}-{number}.npz",
             {name: np.asarray(value) for name, value in values.items()},
         )
@@ -137,18 +141,35 @@ class Recording:
 
     def batch(self, number: int) -> Values | None:
         """Returns a batch of the input of training, from 0; None after the last."""
-        path = self.directory / f"batch-{number:08d}.npz"
+        path = self.batch_file(number)
         return read_arrays(path) if path.exists() else None
+
+    def batch_file(self, number: int) -> pathlib.Path:
+        """Returns where a batch is."""
+        return self.directory / f"batch-{number:08d}.npz"
+
+    def exported(self) -> list[pathlib.Path]:
+        """Returns the exported models, in order."""
+        return sorted(self.directory.glob(f"{EXPORTED}-*"))
+
+    def unasked(self, number: int) -> dict[str, str]:
+        """Returns the signatures of an exported model that could not be asked, and why."""
+        path = self.directory / f"{UNASKED}-{number}.json"
+        return dict(json.loads(path.read_text())) if path.exists() else {}
+
+    def numbers(self) -> list[int]:
+        """Returns the numbers of the steps, the start with them."""
+        return sorted(int(path.stem.partition("-")[2]) for path in self.directory.glob("step-*"))
 
     def num_batches(self) -> int:
         """Returns how many batches were read; some of them perhaps ahead of their step."""
         return len(list(self.directory.glob("batch-*.npz")))
 
     def outcomes(self) -> dict[str, Values]:
-        """Returns evaluations, predictions and exports by kind and number."""
+        """Returns evaluations, predictions, exports and what they answer, by kind and number."""
         return {
             path.stem: read_arrays(path)
-            for kind in (EVALUATION, PREDICTION, EXPORT)
+            for kind in (EVALUATION, PREDICTION, EXPORT, SERVED)
             for path in sorted(self.directory.glob(f"{kind}-*.npz"))
         }
 
@@ -168,7 +189,8 @@ def read_progress(directory: str | os.PathLike[str]) -> tuple[int, int] | None:
     return int(found["done"]), int(found["total"])
 
 
-def _write_arrays(path: pathlib.Path, arrays: Values) -> None:
+def write_arrays(path: pathlib.Path, arrays: Values) -> None:
+    """Writes arrays by name."""
     # Another process may look at any time: it sees a whole file, or none.
     partial = path.with_suffix(".partial")
     with open(partial, "wb") as file:

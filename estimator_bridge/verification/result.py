@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from estimator_bridge.verification.evidence import Evidence
 
 STAGES = ("activation", "loss", "gradient", "slot", "table", "dense")
 """The order of a step: what is wrong in one is so in those after it."""
+
+
+_IDS = 8
+"""How many ids of a sample are shown."""
 
 
 class Point(NamedTuple):
@@ -36,6 +41,8 @@ class Divergence(NamedTuple):
         element: the further indices.
         a, b: both values, or both shapes.
         rows: how many rows differ.
+        ids: of a table the id that has the row; of an activation those of the sample, in the
+            order of the batch. Empty where that is not known.
     """
 
     step: int
@@ -44,12 +51,17 @@ class Divergence(NamedTuple):
     a: str
     b: str
     rows: int
+    ids: Sequence[int] = ()
 
     def __str__(self) -> str:
         where, many = "", ""
         if self.row is not None:
             where = f", row {self.row}"
             many = f"; {self.rows} row{'s differ' if self.rows != 1 else ' differs'}"
+        if self.ids:
+            shown = ", ".join(str(one) for one in self.ids[:_IDS])
+            rest = ", …" if len(self.ids) > _IDS else ""
+            where += f" (id{'s' if len(self.ids) > 1 else ''} {shown}{rest})"
         if self.element:
             where += f", element {self.element}"
         return f"step {self.step}{where}: {self.a} on A, {self.b} on B{many}"
@@ -74,6 +86,11 @@ class Series:
     role: str
     points: list[Point] = dataclasses.field(default_factory=list)
     first: Divergence | None = None
+
+    @property
+    def largest(self) -> Point:
+        """The point with the largest difference; there is one where shapes agree."""
+        return max(self.points, key=lambda point: point.difference)
 
     @property
     def worst(self) -> Point | None:

@@ -19,7 +19,8 @@ class Side:
         stock: whether stock's TPUEstimator runs the program; else the bridge's does.
         use_tpu: overrides the program's; None leaves it. With stock it means the software TPU.
         native: the host driver's ops: True for C++, False for TensorFlow's, None for its choice.
-        quirks: "stock" or "documented", of the bridge.
+        software_tpu: whether the bridge's tables are on the software TPU, not on the host driver.
+        quirks: "stock" or "documented", of the bridge; None is what the program says.
         context: opened around everything that the side does.
     """
 
@@ -27,7 +28,8 @@ class Side:
     stock: bool = False
     use_tpu: bool | None = None
     native: bool | None = None
-    quirks: str = "stock"
+    software_tpu: bool = False
+    quirks: str | None = "stock"
     context: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
 
 
@@ -40,6 +42,7 @@ SIDES = {
     "bridge-tpu": Side("bridge-tpu", use_tpu=True),
     "bridge-native": Side("bridge-native", use_tpu=True, native=True),
     "bridge-ops": Side("bridge-ops", use_tpu=True, native=False),
+    "bridge-software-tpu": Side("bridge-software-tpu", use_tpu=True, software_tpu=True),
 }
 """By the names that the command takes."""
 
@@ -63,16 +66,18 @@ def opened(side: Side) -> Iterator[type]:
 
     Raises:
         MissingStock: stock is asked for, and this TensorFlow has none.
-        InvalidSpec, CannotBuild: stock is asked for on a TPU, and there can be no software TPU.
+        InvalidSpec, CannotBuild: a software TPU is asked for, and there can be none.
     """
+    from estimator_bridge import software_tpu
+
     with side.context():
         if not side.stock:
             from estimator_bridge.runtime.tpu_estimator import TPUEstimator
 
-            yield TPUEstimator
+            on_tpu = side.software_tpu
+            with software_tpu.bridge_on_software_tpu() if on_tpu else contextlib.nullcontext():
+                yield TPUEstimator
             return
-        from estimator_bridge import software_tpu
-
         # Unless it is kept from it, a program may ask for a TPU.
         on_tpu = side.use_tpu is not False
         with software_tpu.stock_on_software_tpu() if on_tpu else contextlib.nullcontext():

@@ -1,7 +1,6 @@
 """Taps in a program's graph: copies of its batches, activations and gradients, and its state.
 
-A tap is an op that hands a value over and passes it on. Both sides get the same taps, so that
-what depends on the number of ops, such as random seeds, stays comparable.
+A tap is an op that hands a value over and passes it on.
 """
 
 from __future__ import annotations
@@ -29,11 +28,13 @@ from estimator_bridge.verification.recording import (
     Values,
     Writer,
 )
+from tf2_engine import tf_compat
 
 _PART = re.compile(r"/part_\d+$")
 _DUMMY = DUMMY_NAME.format("")
 _ROWS_OF_SLICES = "/IndexedSlices:rows"
 _BATCH = ("features", "labels")
+_SEEDS_OF_CORE = 1 << 16
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -104,7 +105,9 @@ def tapped_model_fn(
             }
             given.arguments["features"] = {**features, **own}
         # Every core makes a train_op; the first one's is run.
-        with _tapped_updates(tapped) if core == 0 else contextlib.nullcontext():
+        taps = _tapped_updates(tapped) if core == 0 else contextlib.nullcontext()
+        # What else is in the graph differs between engines, and must not tell dropout apart.
+        with taps, tf_compat.numbered_seeds(core * _SEEDS_OF_CORE):
             spec = model_fn(*given.args, **given.kwargs)
             return spec._replace(loss=tap(tapped, LOSS, _of_core(LOSS, core), spec.loss))
 

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from estimator_bridge.verification.names import DENSE
+from estimator_bridge.verification.names import DENSE, TABLE
+from estimator_bridge.verification.recording import CHECKPOINT
 from estimator_bridge.verification.result import Result, Series
 
 _SHOWN = 12
+
+ENGINES = {"stock": "stock's TPUEstimator", "bridge": "the bridge", CHECKPOINT: "a checkpoint"}
+
+NUMBERS = ("largest", "relative", "ULPs", "of allowed")
+"""Of an array: its largest difference, and the largest share of what is allowed at a step."""
 
 
 def lines(result: Result) -> Iterator[str]:
@@ -32,18 +38,20 @@ def verdict(result: Result) -> str:
     """Returns the verdict in a sentence."""
     steps = max(len(result.steps) - 1, 0)
     if result.equal:
-        largest = max((s.worst.difference for s in result.series if s.worst), default=0.0)
+        largest = max((s.largest.difference for s in result.series if s.points), default=0.0)
         how = "to the bit" if largest == 0 else f"within the tolerance (at most {largest:.2g} off)"
         return f"EQUAL {how}: {len(result.series)} arrays in {steps} steps, {_outcomes(result)}."
     first = result.first
     if first is None:
         return f"NOT EQUAL: {'; '.join(reasons(result))}."
-    where = f"table {first.table}, " if first.table else ""
+    where = f"table {first.table}, " if first.table and first.role != TABLE else ""
     return f"NOT EQUAL: first in {where}{described(first)}, {first.first}."
 
 
 def described(series: Series) -> str:
     """Returns what an array is, with its name."""
+    if series.role == TABLE:
+        return f"table {series.table}, whose rows are in {series.name}"
     return series.name if series.name == series.role else f"{role(series)} {series.name}"
 
 
@@ -76,7 +84,9 @@ def reasons(result: Result) -> list[str]:
 
 def side_line(side: Mapping[str, Any]) -> str:
     """Returns what a side is in a line."""
-    engine = "stock's TPUEstimator" if side["engine"] == "stock" else "the bridge"
+    engine = ENGINES[side["engine"]]
+    if side["engine"] == CHECKPOINT:
+        return f"{engine}, {side['where']}"
     return (
         f"{engine}, TensorFlow {side['tensorflow']}, use_tpu={side['use_tpu']}: {side['where']}, "
         f"{side['cores']} core(s)"
@@ -103,7 +113,7 @@ def _outcomes(result: Result) -> str:
 
 
 def _arrays(result: Result) -> Iterator[str]:
-    rows = [["array", "what", "largest", "relative", "ULPs", "allowed", "first divergence"]]
+    rows = [["array", "what", *NUMBERS, "first divergence"]]
     rows.extend(row(series) for series in result.series[:_SHOWN])
     yield from _table(rows)
     if len(result.series) > _SHOWN:
@@ -113,18 +123,16 @@ def _arrays(result: Result) -> Iterator[str]:
 
 
 def row(series: Series) -> list[str]:
-    """Returns an array as cells: name, role, four numbers, first divergence."""
-    worst = series.worst
-    numbers = (
-        ["shapes", "", "", ""]
-        if worst is None
-        else [
-            f"{worst.difference:.2e}",
-            f"{worst.relative:.1e}",
-            f"{worst.ulps}",
-            f"{worst.allowed:.1e}",
+    """Returns an array as cells: name, role, `NUMBERS`, first divergence."""
+    numbers = ["shapes", "", "", ""]
+    if series.points:
+        largest = series.largest
+        numbers = [
+            f"{largest.difference:.2e}",
+            f"{largest.relative:.1e}",
+            f"{largest.ulps}",
+            f"{series.share:.1e}",
         ]
-    )
     first = series.first
     where = "-" if first is None else f"step {first.step}"
     if first is not None and first.row is not None:

@@ -9,7 +9,6 @@ import numpy as np
 
 from estimator_bridge.verification import lookups
 from estimator_bridge.verification.evidence import Evidence, close, tables
-from estimator_bridge.verification.lookups import Feature
 from estimator_bridge.verification.recording import GRADIENTS, VARIABLES, Array
 from estimator_bridge.verification.result import Cause, Result
 
@@ -144,10 +143,8 @@ def _rows_seen_twice(table: Mapping[str, Any], evidence: Evidence) -> set[int]:
     if evidence.batch is None:
         return set()
     ids = []
-    for key, (length, weight_key) in table["features"].items():
-        found = lookups.occurrences(
-            evidence.batch, Feature(key, table["combiner"], length, weight_key)
-        )
+    for feature in lookups.features_of([table]).values():
+        found = lookups.occurrences(evidence.batch, feature)
         if found is None:
             return set()
         ids.append(found.ids)

@@ -1,0 +1,1 @@
+"""The page of `verify` in a browser: `make page`."""

@@ -1,0 +1,74 @@
+"""Writes pages of `verify` to look at: `python -m compat_tests.browser.pages DIRECTORY`."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+import tempfile
+from typing import Any
+
+import numpy as np
+
+from compat_tests import recordings
+from compat_tests.recordings import batch, rows, step
+from estimator_bridge.verification import causes, compare, page
+from estimator_bridge.verification.recording import EVALUATION, EXPORT, PREDICTION, SERVED, Writer
+from estimator_bridge.verification.result import Result
+
+STEPS = 30
+LONG = "a_table_with_a_name_that_is_as_long_as_those_of_real_programs_weighted_by_its_weights"
+
+
+def write(directory: pathlib.Path) -> None:
+    """Writes a page of sides that are equal to the bit, nearly, and not at all."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, off in {"bit": 0.0, "rounded": 2.0**-22, "unequal": 1e-3}.items():
+        written = page.page(_result(off), "train.py --data_dir data --use_tpu")
+        (directory / f"{name}.html").write_text(written)
+
+
+def _result(off: float) -> Result:
+    """Returns what comes of sides whose tables part with each step."""
+    table = {**recordings.SETTINGS["tables"][0], "name": LONG}
+    settings = {"tables": [table]}
+    with tempfile.TemporaryDirectory() as temporary:
+        sides = []
+        for name, apart in (("a", 0.0), ("b", off)):
+            steps = []
+            for number in range(STEPS):
+                grown = np.float32(1 + number / 8)
+                moved = rows() * grown
+                moved[2] += np.float32(apart * number)
+                found = (rows() * grown)[[1, 2]]
+                steps.append(step(moved, activation=found, gradient=1 / grown))
+            side = recordings.record(
+                pathlib.Path(temporary) / name,
+                settings=settings,
+                steps=tuple(steps),
+                batches=(batch(1, 2),) * STEPS,
+            )
+            _follow(side.directory, apart)
+            sides.append(side)
+        result = compare.compare(*sides)
+        result.causes = causes.explain(result)
+    return result
+
+
+def _follow(directory: pathlib.Path, apart: float) -> None:
+    """Writes what follows the training of a side."""
+    outcomes: dict[str, dict[str, Any]] = {
+        EVALUATION: {"accuracy": np.float32(0.75), "loss": np.float32(0.5 + apart)},
+        PREDICTION: {"probabilities": np.full(8, 0.5, np.float32)},
+        EXPORT: {"words": rows(), "dense/kernel": np.ones([2, 1], np.float32)},
+        SERVED: {"serving_default: probabilities": np.full(8, 0.5 + apart, np.float32)},
+    }
+    # Beside the recording, whose directory is there already.
+    writer = Writer(directory / "after")
+    for kind, values in outcomes.items():
+        writer.outcome(kind, values)
+    for file in writer.directory.glob("*.npz"):
+        file.rename(directory / file.name)
+
+
+if __name__ == "__main__":
+    write(pathlib.Path(sys.argv[1]))

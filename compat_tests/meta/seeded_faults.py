@@ -1,0 +1,150 @@
+"""Ten faults in the engine, each with the part of the conformance suite that must catch it.
+
+    python -m compat_tests.meta.seeded_faults "lost weight"
+
+makes a fault and runs that part. Those of compat_tests/test_verify.py are the same ten, as `verify`
+meets them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import tensorflow as tf
+
+from tf2_engine import batch
+from tf2_engine.drivers.host import HostDriver, driver, update
+from tf2_engine.optimizers.adam import Adam
+from tf2_engine.tables import Table
+
+SUITE = pathlib.Path(__file__).parent.parent
+
+
+class Fault(NamedTuple):
+    """A mistake in the host driver on TensorFlow's ops, and who finds it.
+
+    Attributes:
+        owner, name: what is replaced.
+        wrong: returns the wrong one, given the right one.
+        file: of the conformance suite.
+        select: the tests there, as of pytest's `-k`.
+    """
+
+    owner: Any
+    name: str
+    wrong: Callable[[Any], Any]
+    file: str
+    select: str
+
+
+def _epsilon(update: Any) -> Any:
+    return lambda self, *args: update(dataclasses.replace(self, epsilon=2 * self.epsilon), *args)
+
+
+def _unclipped(clip: Any) -> Any:
+    return lambda value, low, high: value
+
+
+def _swapped_slots(update: Any) -> Any:
+    def swapped(self: Any, w: Any, slots: Any, g: Any, lr: Any) -> Any:
+        w, slots = update(self, w, slots, g, lr)
+        return w, {"momenta": slots["velocities"], "velocities": slots["momenta"]}
+
+    return swapped
+
+
+def _as_div(gather: Any) -> Any:
+    return lambda self, *args: gather(dataclasses.replace(self, strategy="div"), *args)
+
+
+def _without_weight(read_ids: Any) -> Any:
+    return lambda feature, value, weight: read_ids(feature, value, None)
+
+
+def _cut_too_early(cells: Any) -> Any:
+    def cut(feature: Any, raw: Any) -> Any:
+        found, num_cells, keep, weight = cells(feature, raw)
+        if keep is not None:
+            keep = raw.index[:, 1] < feature.max_sequence_length - 1
+        return found, num_cells, keep, weight
+
+    return cut
+
+
+def _other_rate(rate: Any) -> Any:
+    def other(table: Any, rates: Any) -> Any:
+        return rate(table, rates) if table.rate_tag is None else rates[-1 - table.rate_tag]
+
+    return other
+
+
+def _scaled_twice(row_gradients: Any) -> Any:
+    def scaled(feature: Any, found: Any, gradient: Any) -> Any:
+        rows = row_gradients(feature, found, gradient)
+        return rows if found.gain is None else found.gain[:, None] * rows
+
+    return scaled
+
+
+def _stale(configure: Any) -> Any:
+    def pipelined(self: Any, plan: Any) -> Any:
+        return configure(self, dataclasses.replace(plan, pipeline_execution_with_tensor_core=True))
+
+    return pipelined
+
+
+def _one_of_each(sum_by_id: Any) -> Any:
+    def first(pairs: Any) -> Any:
+        ids = tf.concat([ids for ids, _ in pairs], 0)
+        gradients = tf.concat([g for _, g in pairs], 0)
+        distinct, position = tf.unique(ids, out_idx=tf.int64)
+        count = tf.size(distinct, out_type=tf.int64)
+        places = tf.range(tf.size(ids, out_type=tf.int64))
+        return distinct, tf.gather(gradients, tf.math.unsorted_segment_min(places, position, count))
+
+    return first
+
+
+_OPTIMIZERS, _LOOKUP, _ALL = "test_optimizers.py", "test_lookup.py", "test_conformance.py"
+_RULES = "test_rows_follow_the_reference and host"
+_STEPS = "test_steps_follow_the_reference and host"
+
+FAULTS = {
+    "epsilon": Fault(Adam, "update", _epsilon, _OPTIMIZERS, f"{_RULES} and Adam"),
+    "missing clip": Fault(update, "_clip", _unclipped, _OPTIMIZERS, f"{_RULES} and weight"),
+    "swapped slots": Fault(Adam, "update", _swapped_slots, _OPTIMIZERS, f"{_RULES} and Adam"),
+    "mod read as div": Fault(Table, "gather", _as_div, _ALL, f"{_STEPS} and mod"),
+    "lost weight": Fault(
+        batch, "read_ids", _without_weight, _ALL, f"{_STEPS} and weighted and mean"
+    ),
+    "off-by-one truncation": Fault(
+        batch._CELLS, "sparse", _cut_too_early, _ALL, f"{_STEPS} and sequence"
+    ),
+    "rate tag swapped": Fault(driver, "_rate", _other_rate, _OPTIMIZERS, f"{_RULES} and dynamic"),
+    "gradient scaled twice": Fault(driver, "row_gradients", _scaled_twice, _ALL, _STEPS),
+    "stale activation": Fault(
+        HostDriver, "configure", _stale, "test_pipelining.py", "without_pipelining"
+    ),
+    "dropped duplicate": Fault(update, "_sum_by_id", _one_of_each, _ALL, f"{_STEPS} and SGD"),
+}
+
+
+def main(name: str) -> int:
+    """Runs what must fail with a fault; returns pytest's status."""
+    fault = FAULTS[name]
+    with pytest.MonkeyPatch.context() as patch:
+        if isinstance(fault.owner, dict):
+            patch.setitem(fault.owner, fault.name, fault.wrong(fault.owner[fault.name]))
+        else:
+            patch.setattr(fault.owner, fault.name, fault.wrong(getattr(fault.owner, fault.name)))
+        arguments = ["-q", "-x", "-m", "not full and not soak", "-p", "no:cacheprovider"]
+        return int(pytest.main([*arguments, str(SUITE / fault.file), "-k", fault.select]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,31 @@
+"""The conformance suite catches ten faults: it is no echo of the engine."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from compat_tests import oracles, test_verify
+from compat_tests.meta import seeded_faults
+
+
+def test_the_faults_are_those_that_verify_finds() -> None:
+    """Each fault is one of both tests, and is looked for by a file of the conformance suite."""
+    assert set(seeded_faults.FAULTS) == set(test_verify.FAULTS)
+    assert {fault.file for fault in seeded_faults.FAULTS.values()} <= set(oracles.FILES)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", seeded_faults.FAULTS)
+def test_a_fault_is_caught(name: str) -> None:
+    """With one fault in the engine a test of the suite fails, and fails by its assertion."""
+    ran = subprocess.run(
+        [sys.executable, "-m", seeded_faults.__name__, name], capture_output=True, text=True
+    )
+
+    assert ran.returncode == pytest.ExitCode.TESTS_FAILED, ran.stdout + ran.stderr
+    assert re.search(r"^E +AssertionError", ran.stdout, re.MULTILINE), ran.stdout
+    assert "1 failed" in ran.stdout.splitlines()[-1], ran.stdout

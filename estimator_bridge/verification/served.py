@@ -1,0 +1,143 @@
+"""Asks an exported model questions, with TensorFlow alone: `python -m` this module, with a file.
+
+What answers is what would be served: neither the engine nor an estimator is loaded.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pathlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from estimator_bridge.verification.recording import Array, Values, read_arrays, write_arrays
+
+MOST_EXAMPLES = 1000
+"""Of a file of Examples."""
+
+_OWN = "__"
+"""Signatures of TensorFlow begin so."""
+_FEATURES = "features/"
+_KINDS = {"i": "int64_list", "u": "int64_list", "b": "int64_list", "f": "float_list"}
+
+
+class CannotAsk(Exception):
+    """What is at hand is not what a signature takes."""
+
+
+def main(path: str) -> int:
+    """Asks as a JSON file says; returns the exit status."""
+    import tensorflow.compat.v1 as tf
+
+    told: dict[str, Any] = json.loads(pathlib.Path(path).read_text())
+    batches = [read_arrays(pathlib.Path(batch)) for batch in told["batches"]]
+    stored = None if told["examples"] is None else _stored(told["examples"])
+    answers: Values = {}
+    unasked: dict[str, str] = {}
+    with tf.Graph().as_default(), tf.Session() as session:
+        model = tf.saved_model.loader.load(session, [tf.saved_model.SERVING], told["model"])
+        for name, signature in sorted(model.signature_def.items()):
+            if name.startswith(_OWN):
+                continue
+            outputs = {key: info.name for key, info in signature.outputs.items()}
+            try:
+                found = [
+                    session.run(outputs, feed) for feed in _feeds(signature.inputs, batches, stored)
+                ]
+            except (CannotAsk, ValueError, TypeError, tf.errors.OpError) as error:
+                lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+                unasked[name] = (lines or [type(error).__name__])[0][:200]
+                continue
+            for key in outputs:
+                parts = [np.atleast_1d(answer[key]) for answer in found]
+                answers[f"{name}: {key}"] = np.concatenate(parts)
+    write_arrays(pathlib.Path(told["answers"]), answers)
+    pathlib.Path(told["unasked"]).write_text(json.dumps(unasked, indent=1))
+    return 0
+
+
+def _feeds(
+    inputs: Mapping[str, Any], batches: Sequence[Values], stored: Array | None
+) -> Iterator[dict[str, Any]]:
+    """Yields what to feed a signature, batch by batch."""
+    import tensorflow.compat.v1 as tf
+
+    key, info = next(iter(inputs.items()))
+    serialized = len(inputs) == 1 and info.dtype == tf.string.as_datatype_enum
+    if serialized and stored is not None:
+        yield {info.name: stored}
+        return
+    for batch in batches:
+        named = f"{_FEATURES}{key}" in batch or f"{_FEATURES}{key}.values" in batch
+        if serialized and not named:
+            yield {info.name: examples(batch)}
+        else:
+            yield _fed_by_name(inputs, batch)
+
+
+def _fed_by_name(inputs: Mapping[str, Any], batch: Values) -> dict[str, Any]:
+    feed = {}
+    for key, info in inputs.items():
+        tensors = {"": info.name}
+        if info.HasField("coo_sparse"):
+            tensors = {
+                ".indices": info.coo_sparse.indices_tensor_name,
+                ".values": info.coo_sparse.values_tensor_name,
+                ".shape": info.coo_sparse.dense_shape_tensor_name,
+            }
+        for part, tensor in tensors.items():
+            if f"{_FEATURES}{key}{part}" not in batch:
+                raise CannotAsk(f"it takes {key!r}, which is not in the batches of the training")
+            feed[tensor] = batch[f"{_FEATURES}{key}{part}"]
+    return feed
+
+
+def examples(batch: Values) -> Array:
+    """Returns the samples of a batch as serialised Examples, [samples] of bytes.
+
+    A sparse feature has its values of the sample, a dense one all of its numbers.
+
+    Raises:
+        CannotAsk: the features have not one row for each sample.
+    """
+    import tensorflow.compat.v1 as tf
+
+    columns: dict[str, list[Array]] = {}
+    for name, array in batch.items():
+        key = name.removeprefix(_FEATURES)
+        if key == name or f"{name.rpartition('.')[0]}.indices" in batch:
+            continue
+        columns[key] = [np.ravel(row) for row in np.atleast_1d(array)]
+    for name, indices in batch.items():
+        of = name.removesuffix(".indices")
+        if of != name and of.startswith(_FEATURES):
+            values, size = batch[f"{of}.values"], int(batch[f"{of}.shape"][0])
+            columns[of.removeprefix(_FEATURES)] = [
+                values[indices[:, 0] == sample] for sample in range(size)
+            ]
+    sizes = {len(column) for column in columns.values()}
+    if len(sizes) != 1:
+        raise CannotAsk("the batches of the training do not make the Examples that it takes")
+    found = []
+    for sample in range(sizes.pop()):
+        example = tf.train.Example()
+        for key, column in columns.items():
+            kind = _KINDS.get(column[sample].dtype.kind, "bytes_list")
+            getattr(example.features.feature[key], kind).value.extend(column[sample].tolist())
+        found.append(example.SerializeToString())
+    return np.array(found, object)
+
+
+def _stored(path: str) -> Array:
+    import tensorflow.compat.v1 as tf
+
+    records = tf.python_io.tf_record_iterator(path)
+    return np.array([*itertools.islice(records, MOST_EXAMPLES)], object)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf2_engine import errors, slots, specs, structure, tf_compat
+from tf2_engine import errors, slots, soft_tpu, specs, structure, tf_compat
 from tf2_engine.drivers import tpu_topology
 from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.keras.configuration import Configuration, by_table, configure
@@ -132,8 +132,8 @@ class EmbeddingLayer:
     def embedding_tables(self) -> dict[Any, Any]:
         """The parameters of every table, [vocabulary, dim] float32, by the TableConfig passed in.
 
-        Under a TPUStrategy a stand-in that is brought up to date when a checkpoint is written: for
-        export, not for computation.
+        Under a TPUStrategy sharded stand-ins that are brought up to date when a checkpoint is
+        written: for export, not for computation.
 
         Raises:
             OutOfOrder: the layer has not been called, so that the tables do not exist yet.
@@ -145,10 +145,12 @@ class EmbeddingLayer:
             raise errors.OutOfOrder(
                 "`embedding_tables` do not exist yet; they are made when the layer is first called."
             )
+        # One host's is sharded, too: programs look for `variables`, as stock's has.
+        joined = tf_compat.ShardedTable if self._kept.on_tpu else slots.whole
         return by_table(
             self._kept.configuration,
             {
-                name: slots.whole(table.variables[PARAMETERS][: table.plan.vocabulary_size], name)
+                name: joined(table.variables[PARAMETERS][: table.plan.vocabulary_size], name)
                 for name, table in held.tables.items()
             },
         )
@@ -228,8 +230,9 @@ class _Kept:
         self._names = itertools.count(1)
 
     def next_name(self) -> str:
-        """Returns what pairs the ops of one call in a graph."""
-        return f"{self.configuration.spec.tables[0].name}_{next(self._names)}"
+        """Returns what pairs the ops of one call in a graph, on every core."""
+        number = soft_tpu.next_call() or next(self._names)
+        return f"{self.configuration.spec.tables[0].name}_{number}"
 
     def speaks_for_a_replica(self) -> bool:
         """Whether a call is that of one replica, as the strategy of the layer has them."""

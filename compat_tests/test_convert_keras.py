@@ -43,8 +43,7 @@ ROWS_OF_TESTS = [
     pytest.param(*row, id="-".join(row), marks=() if quick else pytest.mark.full)
     for row in itertools.product(KERAS, ("tpu", "keras"), OPTIMIZERS)
     for quick in [
-        row in (("tf.keras", "keras", "Adam"), ("legacy tf_keras", "keras", "Ftrl"))
-        or row == ("tf.keras", "tpu", "Adagrad")
+        row == ("tf.keras", "keras", "Adam") or row == ("legacy tf_keras", "keras", "Ftrl")
     ]
 ]
 

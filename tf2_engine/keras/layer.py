@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -161,7 +161,8 @@ class EmbeddingLayer:
         Args:
             features: the structure of the feature config, with int32 or int64 Tensors,
                 SparseTensors and RaggedTensors as leaves.
-            weights: None, or the same with a weight tensor or None per feature.
+            weights: None, or the same with a weight tensor or None per feature; in a dict,
+                features without weights may be left out.
             serving_config: None, or a nest of FeatureConfigs over the same tables, which then
                 takes the place of the feature config: features are looked up on the host, and not
                 trained.
@@ -182,6 +183,8 @@ class EmbeddingLayer:
         if tf_compat.in_keras_construction():
             shapes_only = True
             features = tf.nest.map_structure(_as_keras_forgot, features)
+        if isinstance(features, Mapping) and isinstance(weights, Mapping):
+            weights = dict.fromkeys(features) | dict(weights)
         kept, held = self._kept, self._tpu_embedding
         if not kept.on_tpu and tpu_topology.is_tpu(tf.distribute.get_strategy()):
             raise errors.OutOfOrder(

@@ -57,6 +57,7 @@ class EmbeddingLayer:
 
     _make_variable: Callable[..., tuple[Any, tf.Variable]]
     _distinct_rows: bool
+    name: str
     trainable: bool
 
     def __init__(
@@ -76,7 +77,7 @@ class EmbeddingLayer:
         super().__init__(  # type: ignore[call-arg]
             name=name, trainable=trainable, dtype="float32", autocast=False, **options
         )
-        named = isinstance(optimizer, str)
+        given, named = optimizer, isinstance(optimizer, str)
         if named:
             optimizer = _keras_of(self).optimizers.get(optimizer)
         on_tpu = tpu_topology.is_tpu(tf.distribute.get_strategy())
@@ -90,6 +91,14 @@ class EmbeddingLayer:
             pipelined=pipeline_execution_with_tensor_core,
         )
         self._kept = _Kept(configuration, optimizer, on_tpu=on_tpu, counts=named)
+        self._kept.arguments = {
+            "feature_config": feature_config,
+            "optimizer": given,
+            "pipeline_execution_with_tensor_core": pipeline_execution_with_tensor_core,
+            "batch_size": batch_size,
+            "arithmetic": arithmetic,
+            "bias_correction": bias_correction,
+        }
         if configuration.arithmetic == "keras" and configuration.trains:
             self._tpu_embedding: Any = KerasTables(
                 configuration.spec, self._make_variable, distinct=self._distinct_rows
@@ -155,6 +164,41 @@ class EmbeddingLayer:
             },
         )
 
+    def get_config(self) -> dict[str, Any]:
+        """Returns what `from_config` makes such a layer of, with new tables.
+
+        Configs and optimizers are in it as they are, for copies in one program: they are no JSON.
+        """
+        return {**self._kept.arguments, "name": self.name, "trainable": self.trainable}
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes the tables into one of Keras's own files.
+
+        Raises:
+            InvalidSpec: the arithmetic is "tpu": such files hold variables of Keras alone.
+        """
+        for number, variable in enumerate(self._own_tables()):
+            store[str(number)] = variable.numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads what `save_own_variables` wrote.
+
+        Raises:
+            InvalidSpec: as `save_own_variables`.
+        """
+        for number, variable in enumerate(self._own_tables()):
+            variable.assign(store[str(number)])
+
+    def _own_tables(self) -> list[tf.Variable]:
+        held = self._tpu_embedding
+        if not isinstance(held, KerasTables):
+            raise errors.InvalidSpec(
+                f"Layer {self.name!r}: Keras's own files (`save_weights`, `.keras`) hold variables "
+                'of Keras alone, and not the tables and slots of "tpu" arithmetic. Use '
+                "`tf.train.Checkpoint(model=model)`, which holds them."
+            )
+        return list(held.parameters.values())
+
     def call(self, features: Any, weights: Any = None, serving_config: Any = None) -> Any:
         """Looks features up.
 
@@ -218,6 +262,7 @@ class _Kept:
 
     Attributes:
         virtual: the variable whose gradient stands for the update of the tables, if they train.
+        arguments: what the user passed.
         counts: whether nobody else counts the steps of the optimizer.
     """
 
@@ -228,6 +273,7 @@ class _Kept:
         self.optimizer = optimizer
         self.on_tpu = on_tpu
         self.virtual: tf.Variable | None = None
+        self.arguments: dict[str, Any] = {}
         self._counts = counts and optimizer is not None and is_keras_optimizer(optimizer)
         self._replicas = tf.distribute.get_strategy().num_replicas_in_sync
         self._names = itertools.count(1)

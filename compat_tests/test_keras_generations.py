@@ -225,21 +225,26 @@ def test_exports_answer_serialized_examples_without_us(ran: Any, tmp_path: pathl
         for arithmetic in ("tpu", "keras")
         for source in ("trained", "restored")
     ]
+    answers = served(folder, names, tmp_path)
+    for name in names:
+        wanted = results[f"exports/{name}"]
+        np.testing.assert_array_equal(answers[name], wanted, err_msg=name)
+        np.testing.assert_allclose(
+            results[f"exports/{name}/model"], wanted, rtol=0, atol=allowed(20, 0, 10.0)
+        )
+
+
+def served(folder: pathlib.Path, names: list[str], work: pathlib.Path) -> dict[str, Any]:
+    """Returns what exports answer to the samples in a process that has nothing of this project."""
     given = [each.hex() for each in program.examples(program.data())]
-    np.savez(tmp_path / "given.npz", examples=np.array(given))
-    arguments = [str(folder), json.dumps(names), str(tmp_path / "given.npz")]
+    np.savez(work / "given.npz", examples=np.array(given))
+    arguments = [str(folder), json.dumps(names), str(work / "given.npz")]
     subprocess.run(
-        [sys.executable, "-c", LOADER, *arguments, str(tmp_path / "answers.npz")],
+        [sys.executable, "-c", LOADER, *arguments, str(work / "answers.npz")],
         check=True,
-        cwd=tmp_path,
+        cwd=work,
         env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
     )
-
-    with np.load(tmp_path / "answers.npz") as answers:
+    with np.load(work / "answers.npz") as answers:
         assert answers["ours"].size == 0
-        for name in names:
-            wanted = results[f"exports/{name}"]
-            np.testing.assert_array_equal(answers[name], wanted, err_msg=name)
-            np.testing.assert_allclose(
-                results[f"exports/{name}/model"], wanted, rtol=0, atol=allowed(20, 0, 10.0)
-            )
+        return dict(answers)

@@ -267,6 +267,46 @@ class _SoftExtended(tf_compat.tpu_extended()):  # type: ignore[misc]
             self._tpu_function_cache[fn] = run_all
         return run_all
 
+    def _broadcast_to(self, tensor: Any, destinations: Any) -> Any:
+        """Returns the first core's value on every core.
+
+        It is asked for by variables of which the first core's value counts, as `iterations` of
+        optimizers. A TPU has AllToAll for it. Here other cores add zeros to its bits, exactly.
+        """
+        if _traced.core is None or isinstance(tensor, int | float):
+            return super()._broadcast_to(tensor, destinations)
+        bits = tf.bitcast(tensor, tf.int32)
+        bits = tf.raw_ops.CrossReplicaSum(
+            input=bits if _traced.core == 0 else tf.zeros_like(bits),
+            group_assignment=[list(range(self._num_replicas_in_sync))],
+        )
+        return tf.bitcast(bits, tensor.dtype)
+
+
+class _Traced(threading.local):
+    """What of a run is being traced.
+
+    Attributes:
+        core: the core whose computation it is; None outside of a run.
+        run: a number of the run.
+        calls: counts what `next_call` returns.
+    """
+
+    core: int | None = None
+    run = -1
+    calls: Iterator[int] = itertools.count()
+
+
+_traced = _Traced()
+
+
+def next_call() -> str | None:
+    """Returns a name for a call in a run, the same on every core; None outside of a run.
+
+    What cores do together is found by its name, and here each of them is traced by itself.
+    """
+    return None if _traced.core is None else f"{_traced.run}_{next(_traced.calls)}"
+
 
 class _CoreContext(tf_compat.tpu_replicate_context()):  # type: ignore[misc]
     """Says that what is traced is inside a TPU computation, and leaves the ops as they are."""
@@ -337,6 +377,8 @@ class _Computation:
                 last[op.graph] = op
             return op.device
 
+        outer = dict(vars(_traced))
+        _traced.core, _traced.run, _traced.calls = core, self._number, itertools.count()
         graph = tf.compat.v1.get_default_graph()
         context = _CoreContext(core, self.num_cores)
         with graph.device(mark), tf_compat.tpu_shard_context(self.num_cores):
@@ -345,6 +387,8 @@ class _Computation:
                 yield
             finally:
                 context.Exit()
+                vars(_traced).clear()
+                vars(_traced).update(outer)
 
 
 def _as_arguments(values: Any) -> Any:

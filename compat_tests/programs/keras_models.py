@@ -150,7 +150,8 @@ def tables_of(model: Any) -> dict[str, np.ndarray]:
     """Returns the tables of a model."""
     held = layer_of(model)
     getattr(held.embedding, "retrieve", lambda: None)()
-    return {config.name: value.numpy() for config, value in held.embedding_tables.items()}
+    tables = held.embedding_tables.items()
+    return {config.name: tf.convert_to_tensor(value).numpy() for config, value in tables}
 
 
 def state_of(model: Any) -> dict[str, np.ndarray]:
@@ -159,18 +160,28 @@ def state_of(model: Any) -> dict[str, np.ndarray]:
     return {**tables_of(model), "kernel": np.asarray(dense.kernel)}
 
 
+def distributed(strategy: Any) -> Any:
+    """Returns the batches of an epoch for every replica, left on the host."""
+    return strategy.distribute_datasets_from_function(
+        lambda context: dataset(context.get_per_replica_batch_size(GLOBAL_BATCH)),
+        tf.distribute.InputOptions(experimental_fetch_to_device=False),
+    )
+
+
+def inputs_of(strategy: Any) -> Any:
+    """Returns what `fit` is given; TensorFlow wants it distributed for a TPU."""
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        return distributed(strategy)
+    return dataset(GLOBAL_BATCH)
+
+
 def train(strategy: Any, model: Any, optimizer: Any, how: str) -> None:
     """Trains a model for an epoch; `how` is a name in RUNS."""
     if how == "fit":
         model.compile(optimizer, loss="mse")
-        model.fit(dataset(GLOBAL_BATCH), epochs=1, verbose=0)
+        model.fit(inputs_of(strategy), epochs=1, steps_per_epoch=STEPS, verbose=0)
         return
-    options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
-    dataset_iterator = iter(
-        strategy.distribute_datasets_from_function(
-            lambda context: dataset(context.get_per_replica_batch_size(GLOBAL_BATCH)), options
-        )
-    )
+    dataset_iterator = iter(distributed(strategy))
 
     def tpu_step(inputs: Any) -> None:
         features, labels = inputs
@@ -191,18 +202,21 @@ def train(strategy: Any, model: Any, optimizer: Any, how: str) -> None:
         return
     # Keras makes the variables of models and optimizers at their first use.
     with strategy.scope():
-        model(next(iter(dataset(GLOBAL_BATCH)))[0])
+        if not isinstance(strategy, tf.distribute.TPUStrategy):
+            model(next(iter(dataset(GLOBAL_BATCH)))[0])
         if hasattr(optimizer, "build"):
             optimizer.build(model.trainable_variables)
     training_step(dataset_iterator, tf.constant(STEPS))
 
 
-def run(keras: Any, strategy_name: str, form: str, how: str, arithmetic: str) -> dict[str, Any]:
+def run(keras: Any, strategy: Any, form: str, how: str, arithmetic: str) -> dict[str, Any]:
     """Trains one model, and returns what became of it."""
-    strategy = STRATEGIES[strategy_name]()
     with strategy.scope():
         optimizer = keras.optimizers.Adagrad(RATE, initial_accumulator_value=START)
-        model = make_model(keras, form, optimizer, arithmetic=arithmetic)
+        # Inputs say no batch size; batches do.
+        fixed = form == "functional" and isinstance(strategy, tf.distribute.TPUStrategy)
+        size = GLOBAL_BATCH if fixed else None
+        model = make_model(keras, form, optimizer, arithmetic=arithmetic, batch_size=size)
     train(strategy, model, optimizer, how)
     held = layer_of(model)
     results = {
@@ -211,18 +225,23 @@ def run(keras: Any, strategy_name: str, form: str, how: str, arithmetic: str) ->
         "of the model": [list(variable.shape) for variable in model.trainable_variables],
     }
     if how == "fit":
-        # Five samples do not fill a batch.
-        results["predict"] = model.predict(dataset(5, drop_remainder=False), verbose=0)
-        results["evaluate"] = model.evaluate(dataset(5, drop_remainder=False), verbose=0)
+        # Five samples do not fill a batch, which a TPU wants.
+        on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        for name in ("predict", "evaluate"):
+            given = distributed(strategy) if on_tpu else dataset(5, drop_remainder=False)
+            options = {"verbose": 0, "steps": STEPS if on_tpu else None}
+            results[name] = getattr(model, name)(given, **options)
     return results
 
 
-def separate(keras: Any, arithmetic: str) -> dict[str, Any]:
+def separate(keras: Any, strategy: Any, arithmetic: str, built: bool = True) -> dict[str, Any]:
     """Runs the listing with an optimizer of its own for the tables; see the layer's documentation.
 
     The embedding layer's variables are found by `id`.
+
+    Args:
+        built: whether variables are made before the first step, which Keras 3 wants.
     """
-    strategy = tf.distribute.get_strategy()
 
     class ModelWithSeparateOptimizer(keras.Model):  # type: ignore[misc]
         def __init__(self, optimizer: Any) -> None:
@@ -234,6 +253,8 @@ def separate(keras: Any, arithmetic: str) -> dict[str, Any]:
                 name="embedding_layer",
             )
             self.dense = keras.layers.Dense(1, use_bias=False, kernel_initializer=kernel_start)
+            if built:
+                self.dense.build((None, 2 * DIM + OTHER_DIM))
 
         def call(self, inputs: Any) -> Any:
             embedding = self.embedding_layer(inputs)
@@ -243,7 +264,7 @@ def separate(keras: Any, arithmetic: str) -> dict[str, Any]:
         embedding_optimizer = keras.optimizers.Adagrad(learning_rate=0.1)
         dense_optimizer = keras.optimizers.Adam(learning_rate=0.1)
         model = ModelWithSeparateOptimizer(embedding_optimizer)
-    dataset_iterator = iter(dataset(GLOBAL_BATCH))
+    dataset_iterator = iter(distributed(strategy))
 
     @tf.function
     def training_step(dataset_iterator: Any, num_steps: Any) -> None:
@@ -271,11 +292,10 @@ def separate(keras: Any, arithmetic: str) -> dict[str, Any]:
         for _ in tf.range(num_steps):
             strategy.run(tpu_step, args=(next(dataset_iterator),))
 
-    model(next(iter(dataset(GLOBAL_BATCH)))[0])
-    inside = model.embedding_layer.trainable_variables
-    ids = [id(variable) for variable in inside]
-    embedding_optimizer.build(inside)
-    dense_optimizer.build([v for v in model.trainable_variables if id(v) not in ids])
+    if built:
+        with strategy.scope():
+            embedding_optimizer.build(model.embedding_layer.trainable_variables)
+            dense_optimizer.build(model.dense.trainable_variables)
     training_step(dataset_iterator, tf.constant(STEPS))
     return state_of(model)
 
@@ -432,11 +452,18 @@ def main(name: str, folder: str) -> None:
         for strategy, form, how in RUNS:
             if is_keras_3 and (strategy, how) == ("mirrored", "fit"):
                 continue  # Keras 3 cannot read RaggedTensors of several replicas
-            found = run(keras, strategy, form, how, arithmetic)
+            found = run(keras, STRATEGIES[strategy](), form, how, arithmetic)
             results |= prefixed(f"{arithmetic}/{strategy}/{form}/{how}", found)
-        results |= prefixed(f"{arithmetic}/separate", separate(keras, arithmetic))
+        results |= prefixed(
+            f"{arithmetic}/separate", separate(keras, tf.distribute.get_strategy(), arithmetic)
+        )
     results |= prefixed("checkpoints", checkpoints(keras))
     results |= prefixed("exports", exports(keras, folder))
+    write(results, folder)
+
+
+def write(results: dict[str, Any], folder: str) -> None:
+    """Writes results down for the tests."""
     arrays = {key: str(value) if "of the" in key else value for key, value in results.items()}
     np.savez(f"{folder}/results.npz", **arrays)
 

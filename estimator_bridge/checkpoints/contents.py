@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoints import object_graph, variable_names
+from estimator_bridge.checkpoints import keras_slots, object_graph, variable_names
 from estimator_bridge.checkpoints.bundle import Reader
 from estimator_bridge.checkpoints.layout import Layout
 from estimator_bridge.checkpoints.object_graph import Objects, Path
@@ -170,7 +170,18 @@ class Contents:
                 object_graph.KEY,
                 object_graph.key_of((SAVE_COUNTER,)),
             ):
-                yield key, self.options.rename.get(key, names.get(key))
+                path = key.removesuffix(object_graph.END)
+                renamed = self.options.rename.get(key) or self.options.rename.get(path)
+                yield key, renamed or names.get(key)
+
+    def name_of(self, key: str) -> str | None:
+        """Returns what the program called a variable that is saved by object."""
+        return None if self.objects is None else self.objects.names.get(key)
+
+    def name_like(self, key: str, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
+        """Returns the same, if there is such a name with the variable's shape."""
+        name = self.name_of(key)
+        return name if shapes.get(name or "") == self.tensors[key].shape else None
 
     def step(self, reader: Reader) -> int | None:
         """Returns the global step, None if there is none."""
@@ -219,15 +230,19 @@ class Contents:
                 )
                 continue
             slots = {
-                name.removeprefix(f"{table.name}/")
-                for name in children
+                name.removeprefix(f"{table.name}/"): key
+                for name, key in children.items()
                 if name.startswith(f"{table.name}/")
             }
-            kind = self._kind(table) or self._kind_with(table.name, slots)
+            kinds: Container[str] = OPTIMIZERS
+            if not slots:
+                slots = keras_slots.of_table(objects, children[table.name])
+                kinds = keras_slots.KINDS
+            kind = self._kind(table) or self._kind_with(table.name, set(slots), kinds)
             names = {slot: f"{table.name}/{slot}" for slot in OPTIMIZERS[kind].slots}
             parts = {
                 PARAMETERS: children[table.name],
-                **{slot: children.get(name, name) for slot, name in names.items()},
+                **{slot: slots.get(slot, name) for slot, name in names.items()},
             }
             yield self._found(table, kind, parts)
 
@@ -269,8 +284,8 @@ class Contents:
         name = self.options.optimizer
         return None if name is None else variable_names.optimizer_kind(name)
 
-    def _kind_with(self, table: str, slots: set[str]) -> str:
-        kinds = variable_names.kinds_with_slots(slots)
+    def _kind_with(self, table: str, slots: set[str], among: Container[str]) -> str:
+        kinds = [kind for kind in variable_names.kinds_with_slots(slots) if kind in among]
         if len(kinds) != 1 and (self._strict or not kinds):
             raise errors.InvalidInput(
                 f"Table {table!r} has the slots {sorted(slots)}, as "

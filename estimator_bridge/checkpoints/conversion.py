@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoints import object_graph, plan
-from estimator_bridge.checkpoints.bundle import CHUNK, Extents, Reader, Writer
+from estimator_bridge.checkpoints.bundle import CHUNK, Extents, Reader, Tensor, Writer
 from estimator_bridge.checkpoints.contents import GLOBAL_STEP, NAMES, SAVE_COUNTER, Options
 from estimator_bridge.checkpoints.layout import Layout
 from estimator_bridge.checkpoints.plan import Move, Plan
@@ -50,7 +51,8 @@ def convert(
     The two forms: "names", which legacy estimators write, and "object", which
     `tf.train.Checkpoint(embedding=engine)` writes, ours as stock's TPUEmbedding. In an object
     checkpoint variables other than tables are below `variables`, by their legacy names, but for
-    `global_step`.
+    `global_step`; or all is where another object checkpoint has it (`like`), as that of a Keras
+    model, whose optimizer may have the slots.
 
     The new checkpoint is written beside its place and renamed when it is whole.
 
@@ -66,11 +68,13 @@ def convert(
             hosts; None takes the spec's "div" or "mod", and the hosts from the stored slices.
         to_partition, to_hosts: the same for a new name-based checkpoint.
         slots: "tpu" or "cpu": where the reader of a new name-based checkpoint runs.
-        like: a name-based checkpoint with the names that a new one is to have.
+        like: a checkpoint of the program that is to read the new one. By name it says how tables
+            and variables are named; by object where each of them is. Of the latter the new one
+            has all objects: those that the old one lacks stay as they are there.
         scope: the scope of column variables in a new name-based checkpoint.
         root: the object of the tables, as in "model/embedding"; None finds it in an old
             checkpoint, and is "embedding" in a new one.
-        rename: new names of variables, by old names or keys.
+        rename: new names of variables, by old names or keys; with a `like` of objects, paths.
         allow: names, or patterns of them, that may be without a counterpart.
         global_step: overrides the checkpoint's.
         dry_run: whether to make the plan only.
@@ -101,11 +105,33 @@ def convert(
         allow=tuple(allow),
         global_step=global_step,
     )
-    with Reader(find(old)) as reader:
-        made = plan.make(reader, options)
+    with contextlib.ExitStack() as stack:
+        reader = stack.enter_context(Reader(find(old)))
+        template = None if options.like is None else stack.enter_context(Reader(options.like))
+        made = plan.make(reader, options, template)
         if not dry_run:
-            _convert(reader, new, made, progress or (lambda *_: None))
+            sources = _Sources(reader, template)
+            _convert(sources, new, made, progress or (lambda *_: None))
     return made
+
+
+class _Sources(NamedTuple):
+    """The checkpoints that a new one is made of."""
+
+    old: Reader
+    like: Reader | None
+
+    def of(self, move: Move) -> Reader:
+        """Returns that which holds the source of a tensor."""
+        if move.kept:
+            assert self.like is not None
+            return self.like
+        return self.old
+
+    def tensor(self, move: Move) -> Tensor:
+        """Returns the source of a tensor that has one."""
+        assert move.source is not None
+        return self.of(move).tensors[move.source]
 
 
 def find(path: str) -> str:
@@ -129,7 +155,7 @@ def find(path: str) -> str:
     return path.removesuffix(".index")
 
 
-def _convert(reader: Reader, new: str, made: Plan, progress: Progress) -> None:
+def _convert(sources: _Sources, new: str, made: Plan, progress: Progress) -> None:
     new = os.path.abspath(new)
     if os.path.exists(new) and (not os.path.isdir(new) or os.listdir(new)):
         raise errors.InvalidInput(f"{new} exists. Give a directory that does not, or is empty.")
@@ -137,9 +163,9 @@ def _convert(reader: Reader, new: str, made: Plan, progress: Progress) -> None:
     partial = _make_partial(new)
     try:
         prefix = os.path.join(partial, name)
-        _verify(reader, made, progress)
-        _write(reader, prefix, made, progress)
-        _compare(reader, prefix, made, progress)
+        _verify(sources, made, progress)
+        _write(sources, prefix, made, progress)
+        _compare(sources, prefix, made, progress)
         _publish(partial, new, name)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -161,18 +187,19 @@ def _make_partial(new: str) -> str:
     raise AssertionError("there is no end of numbers")
 
 
-def _verify(reader: Reader, made: Plan, progress: Progress) -> None:
-    sources = [reader.tensors[move.source] for move in made.moves if move.source is not None]
-    total, done = sum(tensor.size for tensor in sources), 0
-    for tensor in sources:
+def _verify(sources: _Sources, made: Plan, progress: Progress) -> None:
+    moves = [move for move in made.moves if move.source is not None]
+    total, done = sum(sources.tensor(move).size for move in moves), 0
+    for move in moves:
         progress("checking", done, total)
-        reader.verify(tensor)
+        tensor = sources.tensor(move)
+        sources.of(move).verify(tensor)
         done += tensor.size
     progress("checking", done, total)
 
 
-def _write(reader: Reader, prefix: str, made: Plan, progress: Progress) -> None:
-    total, done = _size(reader, made), 0
+def _write(sources: _Sources, prefix: str, made: Plan, progress: Progress) -> None:
+    total, done = _size(sources, made), 0
     writer = Writer(prefix)
 
     def counted(buffers: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
@@ -186,12 +213,11 @@ def _write(reader: Reader, prefix: str, made: Plan, progress: Progress) -> None:
         for move in made.moves:
             if move.placed is not None:
                 sizes = _part_sizes(move.placed, move.shape)
-                rows = counted(_rows(reader, move, move.placed))
+                rows = counted(_rows(sources.old, move, move.placed))
                 sliced = move.placed.parts > 1
                 writer.tensor(move.target, move.dtype, move.shape, sizes, rows, sliced=sliced)
                 continue
-            assert move.source is not None
-            tensor = reader.tensors[move.source]
+            tensor, reader = sources.tensor(move), sources.of(move)
             writer.tensor(
                 move.target,
                 tensor.dtype,
@@ -218,6 +244,9 @@ def _write_rest(writer: Writer, made: Plan) -> None:
     if made.to == NAMES:
         if GLOBAL_STEP not in written and made.step is not None:
             writer.value(GLOBAL_STEP, np.int64(made.step))
+        return
+    if made.graph is not None:
+        writer.string(object_graph.KEY, made.graph)
         return
     paths = {move.path: move.source for move in made.moves if move.path is not None}
     for path, value in (((GLOBAL_STEP,), made.step), ((SAVE_COUNTER,), 1)):
@@ -259,16 +288,15 @@ def _values(reader: Reader, move: Move, ids: Any) -> Any:
     return reader.rows(reader.tensors[move.source], move.stored.stored(ids))
 
 
-def _compare(reader: Reader, prefix: str, made: Plan, progress: Progress) -> None:
+def _compare(sources: _Sources, prefix: str, made: Plan, progress: Progress) -> None:
     """Reads the new checkpoint and holds it against the old one."""
-    total, done = _size(reader, made), 0
+    total, done = _size(sources, made), 0
     with Reader(prefix) as result:
         for move in made.moves:
             progress("comparing", done, total)
             tensor = result.tensors[move.target]
             if move.placed is None:
-                assert move.source is not None
-                old = reader.tensors[move.source]
+                old, reader = sources.tensor(move), sources.of(move)
                 same = [_described(piece) for piece in tensor.pieces] == [
                     _described(piece) for piece in old.pieces
                 ] and all(
@@ -277,7 +305,7 @@ def _compare(reader: Reader, prefix: str, made: Plan, progress: Progress) -> Non
                     for a, b in zip(result.raw(new_piece), reader.raw(old_piece), strict=True)
                 )
             else:
-                same = all(_same_rows(reader, result, move, ids) for ids in _chunks(move))
+                same = all(_same_rows(sources.old, result, move, ids) for ids in _chunks(move))
             if not same or tensor.dtype != move.dtype:
                 raise errors.CannotWrite(
                     f"{prefix}: {move.target!r} does not hold what was written. Is the disk sound?"
@@ -310,10 +338,10 @@ def _described(piece: Any) -> tuple[Extents, int, int]:
     return piece.extents, piece.size, piece.crc
 
 
-def _size(reader: Reader, made: Plan) -> int:
+def _size(sources: _Sources, made: Plan) -> int:
     """Returns the bytes to write."""
     return sum(
-        4 * math.prod(move.shape) if move.source is None else reader.tensors[move.source].size
+        4 * math.prod(move.shape) if move.source is None else sources.tensor(move).size
         for move in made.moves
     )
 

@@ -12,6 +12,9 @@ KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """The tensor that holds the graph; a checkpoint without it is name-based."""
 
 _ATTRIBUTE = "VARIABLE_VALUE"
+END = f"/.ATTRIBUTES/{_ATTRIBUTE}"
+"""What the key of a variable has behind its path."""
+
 # Makes TensorFlow tell a TPUEmbedding that its variables were restored.
 _SAVER = "TPUEmbeddingCallback"
 
@@ -28,10 +31,14 @@ class Objects(NamedTuple):
     Attributes:
         keys: for the path of every variable the key of its tensor.
         embeddings: the paths of the objects that were saved as a TPUEmbedding.
+        names: by key what the program called the variable.
+        slots: by key of a variable, the keys of the slots that legacy optimizers have for it.
     """
 
     keys: dict[Path, str]
     embeddings: list[Path]
+    names: dict[str, str]
+    slots: dict[str, dict[str, str]]
 
     def children(self, parent: Path) -> dict[str, str]:
         """Returns the keys of the variables right below a path, by name."""
@@ -74,13 +81,36 @@ def read(data: bytes, where: str) -> Objects:
             if child.node_id not in seen:
                 seen.add(child.node_id)
                 queue.append((child.node_id, (*path, child.local_name)))
-    return Objects(keys, embeddings)
+    try:
+        return Objects(keys, embeddings, _names(nodes), _slots(nodes))
+    except IndexError as error:
+        raise errors.UnreadableCheckpoint(f"{where}: its object graph is damaged.") from error
+
+
+def _names(nodes: Any) -> dict[str, str]:
+    return {
+        attribute.checkpoint_key: attribute.full_name
+        for node in nodes
+        for attribute in node.attributes
+        if attribute.name == _ATTRIBUTE and attribute.full_name
+    }
+
+
+def _slots(nodes: Any) -> dict[str, dict[str, str]]:
+    slots: dict[str, dict[str, str]] = {}
+    for node in nodes:
+        for slot in node.slot_variables:
+            for variable in nodes[slot.original_variable_node_id].attributes:
+                for held in nodes[slot.slot_variable_node_id].attributes:
+                    of_variable = slots.setdefault(variable.checkpoint_key, {})
+                    of_variable[slot.slot_name] = held.checkpoint_key
+    return slots
 
 
 def key_of(path: Path) -> str:
     """Returns the key under which TensorFlow saves a variable."""
     escaped = (name.replace(".", "..").replace("/", ".S") for name in path)
-    return "/".join([*escaped, ".ATTRIBUTES", _ATTRIBUTE])
+    return "/".join(escaped) + END
 
 
 def build(variables: Iterable[Path], full_names: Mapping[Path, str], embedding: Path) -> bytes:

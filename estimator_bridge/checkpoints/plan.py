@@ -24,6 +24,7 @@ from estimator_bridge.checkpoints.contents import (
 )
 from estimator_bridge.checkpoints.layout import Layout
 from estimator_bridge.checkpoints.object_graph import Path
+from estimator_bridge.checkpoints.template import Template
 from estimator_bridge.checkpoints.variable_names import KnownTable
 from tf2_engine import sharding
 from tf2_engine.tables import PARAMETERS
@@ -39,6 +40,7 @@ class Move:
         path: its object, in an object checkpoint.
         stored, placed: how the rows of a table lie in the old and the new checkpoint; None copies
             a tensor as it is.
+        kept: whether the source is in the checkpoint that the new one is to be like.
     """
 
     target: str
@@ -50,6 +52,7 @@ class Move:
     stored: Layout | None = None
     placed: Layout | None = None
     fill: float = 0.0
+    kept: bool = False
 
     def __str__(self) -> str:
         size = f"{self.dtype.name}[{', '.join(str(n) for n in self.shape)}]"
@@ -68,6 +71,7 @@ class Plan:
         left_out: tensors without a counterpart that the user allowed, and why they have none.
         step: the global step, None if there is none.
         root: the object to which the tables belong, in an object checkpoint.
+        graph: the object graph, serialized; None if it is to be made.
         notes: what was taken for granted, a line each.
     """
 
@@ -76,6 +80,7 @@ class Plan:
     left_out: tuple[tuple[str, str], ...]
     step: int | None
     root: Path
+    graph: bytes | None = None
     notes: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
@@ -87,8 +92,11 @@ class Plan:
         ]
 
 
-def make(reader: Reader, options: Options) -> Plan:
+def make(reader: Reader, options: Options, like: Reader | None = None) -> Plan:
     """Returns the map of a conversion.
+
+    Args:
+        like: what the new checkpoint is to be like; see `conversion.convert`.
 
     Raises:
         Unmatched: something has no counterpart and is not allowed to; the message lists it.
@@ -96,17 +104,26 @@ def make(reader: Reader, options: Options) -> Plan:
     """
     old = Contents(reader, options)
     to = options.to or (OBJECT if old.form == NAMES else NAMES)
+    template = Template(like, options) if to == OBJECT and like is not None else None
     _check_forms(old.form, to, options)
     old.settle_layout()
     unmatched = [*old.unmatched, *old.strays()]
     root: Path = tuple((options.root or "embedding").split("/")) if to == OBJECT else ()
     moves: list[Move] = []
     for table in old.tables:
-        moves += _table_moves(table, old, to, root, options)
+        if template is None:
+            moves += _table_moves(table, old, to, root, options, like)
+        else:
+            moves += _template_moves(table, old, template, unmatched)
+    names = {} if to != NAMES or like is None else shapes_of(like)
     step = old.step(reader)
     if step is None and to == NAMES:
         unmatched.append((GLOBAL_STEP, "an estimator needs it; give `global_step`"))
     for name, variable in old.others():
+        if template is not None:
+            moves += _into_template(old, name, variable, template, unmatched)
+            continue
+        variable = variable or old.name_like(name, names)
         if variable is None:
             unmatched.append((name, "no variable of a name-based checkpoint is known for it"))
             continue
@@ -121,15 +138,77 @@ def make(reader: Reader, options: Options) -> Plan:
     twice = sorted({name for name in targets if targets.count(name) > 1})
     if twice:
         raise errors.InvalidInput(f"{twice} would be written twice. Change `tables` or `rename`.")
-    return Plan(to, tuple(moves), left_out, step, root, (*old.notes, *notes))
+    graph = None
+    if template is not None:
+        graph = template.graph
+        moves += [_kept(tensor) for tensor in template.others(set(targets))]
+    return Plan(to, tuple(moves), left_out, step, root, graph, (*old.notes, *notes))
+
+
+def _template_moves(
+    table: Found, old: Contents, template: Template, unmatched: list[tuple[str, str]]
+) -> Iterator[Move]:
+    """Yields where a table goes; what the old checkpoint lacks stays as the template has it."""
+    parameters = table.parts[PARAMETERS]
+    assert parameters is not None
+    shape = old.tensors[parameters].shape
+    for part, source in table.parts.items():
+        target = template.place_of_part(table, part, shape)
+        if target is None and source is not None:
+            what = f"the table {table.known.name!r}" if part == PARAMETERS else f"a slot {part!r}"
+            unmatched.append((source, f"`like` has no place for {what}"))
+        if target is None or source is None:
+            continue
+        yield Move(
+            target=target,
+            source=source,
+            what=f"table {table.known.name!r}, {part}",
+            shape=shape,
+            dtype=tf.float32,
+            stored=old.layout(shape[0]),
+            placed=Layout(shape[0]),
+        )
+
+
+def _into_template(
+    old: Contents,
+    name: str,
+    variable: str | None,
+    template: Template,
+    unmatched: list[tuple[str, str]],
+) -> Iterator[Move]:
+    """Yields where a variable goes."""
+    tensor = old.tensors[name]
+    if variable is None:
+        target = template.place_of_object(tensor, old.name_of(name))
+    else:
+        target = template.place_of_variable(old.options.rename.get(variable, variable), tensor)
+    if target is None:
+        why = "`like` has no variable of its name and shape; --rename NAME=PATH says which"
+        unmatched.append((name, why))
+        return
+    yield dataclasses.replace(_kept(tensor), target=target, what="variable", kept=False)
+
+
+def _kept(tensor: Tensor) -> Move:
+    """Returns a tensor of the template that stays as it is."""
+    return Move(
+        target=tensor.name,
+        source=tensor.name,
+        what="as in `like`",
+        shape=tensor.shape,
+        dtype=tensor.dtype,
+        kept=True,
+    )
 
 
 def _check_forms(old: str, to: str, options: Options) -> None:
     if to not in (NAMES, OBJECT):
         raise errors.InvalidInput(f"`to` must be 'names' or 'object', got {to!r}.")
-    if old == OBJECT and to == OBJECT:
+    if old == OBJECT and to == OBJECT and options.like is None:
         raise errors.InvalidInput(
-            "The old checkpoint is an object checkpoint already, which any number of hosts reads."
+            "The old checkpoint is an object checkpoint already, which any number of hosts reads. "
+            "For other objects, give a checkpoint that has them (`like`)."
         )
     if to == OBJECT and (options.to_partition == "mod" or options.to_hosts != 1):
         raise errors.InvalidInput(
@@ -150,7 +229,7 @@ def _check_forms(old: str, to: str, options: Options) -> None:
 
 
 def _table_moves(
-    table: Found, old: Contents, to: str, root: Path, options: Options
+    table: Found, old: Contents, to: str, root: Path, options: Options, like: Reader | None
 ) -> Iterator[Move]:
     name = table.known.name
     parameters = table.parts[PARAMETERS]
@@ -163,7 +242,9 @@ def _table_moves(
     placed = Layout(shape[0], options.to_hosts, strategy) if to == NAMES else Layout(shape[0])
     targets: dict[str, str] = {}
     if to == NAMES:
-        variable = parameters if old.form == NAMES else _new_variable(table.known, shape, options)
+        variable = (
+            parameters if old.form == NAMES else _new_variable(table.known, shape, options, like)
+        )
         slots = variable_names.slot_variables(table.kind, variable, options.slots)
         targets = {PARAMETERS: variable, **slots}
     for part, source in table.parts.items():
@@ -191,18 +272,19 @@ def _table_moves(
         )
 
 
-def _new_variable(table: KnownTable, shape: tuple[int, ...], options: Options) -> str:
+def _new_variable(
+    table: KnownTable, shape: tuple[int, ...], options: Options, like: Reader | None
+) -> str:
     """Returns what the variable of a table is called in a name-based checkpoint."""
     if table.name in options.tables:
         return options.tables[table.name]
     own = variable_names.own_names(table)
-    if options.like is not None:
-        with Reader(options.like) as reader:
-            shapes = {n: s for n, s in shapes_of(reader).items() if s == shape}
-            found = variable_names.variable_of(table, shapes)
+    if like is not None:
+        shapes = {n: s for n, s in shapes_of(like).items() if s == shape}
+        found = variable_names.variable_of(table, shapes)
         if found is None:
             raise errors.Unmatched(
-                f"Table {table.name!r}: {options.like} has no variable of it. Say which with "
+                f"Table {table.name!r}: {like.prefix} has no variable of it. Say which with "
                 f"--table {table.name}=VARIABLE."
             )
         return found

@@ -46,7 +46,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="names of slots in a new name-based checkpoint: as with use_tpu=True or False (tpu)",
     )
     parser.add_argument(
-        "--like", metavar="CHECKPOINT", help="a name-based checkpoint to take names from"
+        "--like",
+        metavar="CHECKPOINT",
+        help="of the program that is to read the new one: takes names, or objects, from it",
     )
     parser.add_argument("--scope", help="scope of column variables, when written by name")
     parser.add_argument("--root", help="the object that holds the tables (embedding)")
@@ -55,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="OLD=NEW",
-        help="another name for a variable; an object's key may be OLD",
+        help="another name for a variable; an object's key or path may be OLD, with --like NEW",
     )
     parser.add_argument(
         "--allow",

@@ -115,7 +115,8 @@ class Driver(abc.ABC):
         """Looks one batch up at once, when nobody knows yet whether its gradients will come.
 
         A device finds out by itself: a rewrite of the graph turns a batch into one for inference
-        if no op of its name sends gradients.
+        if no op of its name sends gradients. The software TPU has no such rewrite: there a batch
+        is for inference if it is known that no gradients can come.
 
         Args:
             inputs: as those of `enqueue`.
@@ -125,7 +126,7 @@ class Driver(abc.ABC):
         Returns:
             What `dequeue` returns, and what sends the gradients of this batch, if it is called.
         """
-        self.enqueue(inputs, True, name)
+        self.enqueue(inputs, training is not False, name)
         return self.dequeue(name), lambda gradients, rates: self.send_gradients(
             gradients, rates, name
         )

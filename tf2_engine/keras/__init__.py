@@ -12,20 +12,30 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tf2_engine.keras.classes import layer_for
+    from tf2_engine.keras.classes import layer_for, preprocessing_for
     from tf2_engine.keras.export import exportable
     from tf2_engine.keras.translation import translate_keras_optimizer
 
+    Preprocessing: Any
     TPUEmbedding: Any
 
 _HOME = {
+    "Preprocessing": "classes",
     "TPUEmbedding": "classes",
     "exportable": "export",
     "layer_for": "classes",
+    "preprocessing_for": "classes",
     "translate_keras_optimizer": "translation",
 }
 
-__all__ = ["TPUEmbedding", "exportable", "layer_for", "translate_keras_optimizer"]
+__all__ = [
+    "Preprocessing",
+    "TPUEmbedding",
+    "exportable",
+    "layer_for",
+    "preprocessing_for",
+    "translate_keras_optimizer",
+]
 
 
 def __getattr__(name: str) -> Any:

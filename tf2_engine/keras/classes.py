@@ -1,4 +1,4 @@
-"""One class of the layer per Keras: the same code over another base class.
+"""One class of each layer per Keras: the same code over another base class.
 
 `tf.keras` is Keras 2 on TensorFlow 2.15, and on later versions Keras 3, or tf_keras with
 TF_USE_LEGACY_KERAS=1. A model takes layers of its own Keras alone, and there may be two of them
@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf2_engine.keras.layer import EmbeddingLayer
+from tf2_engine.keras.preprocessing import Keras3Outputs, PreprocessingLayer
 from tf2_engine.keras.weights import Keras2Weights, Keras3Weights
 
 
@@ -37,7 +38,24 @@ def _class_over(base: Any, variable: Any) -> Any:
     return type("TPUEmbedding", (weights, EmbeddingLayer, base), members)
 
 
+def preprocessing_for(keras: Any) -> Any:
+    """Returns the class `Preprocessing` for models of a Keras.
+
+    Args:
+        keras: the module: `tf.keras`, `tf_keras` or `keras`.
+    """
+    return _preprocessing_over(keras.layers.Layer, hasattr(keras, "Variable"))
+
+
+@functools.cache
+def _preprocessing_over(base: Any, is_keras_3: bool) -> Any:
+    members = {"__module__": "tf2_engine.keras", "__doc__": PreprocessingLayer.__doc__}
+    own = (Keras3Outputs, PreprocessingLayer) if is_keras_3 else (PreprocessingLayer,)
+    return type("Preprocessing", (*own, base), members)
+
+
 def __getattr__(name: str) -> Any:
-    if name != "TPUEmbedding":
+    makers = {"Preprocessing": preprocessing_for, "TPUEmbedding": layer_for}
+    if name not in makers:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return layer_for(tf.keras)
+    return makers[name](tf.keras)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tf2_engine import errors, slots, specs, structure, tf_compat
+from tf2_engine import errors, slots, soft_tpu, specs, structure, tf_compat
 from tf2_engine.drivers import tpu_topology
 from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.keras.configuration import Configuration, by_table, configure
@@ -57,6 +57,7 @@ class EmbeddingLayer:
 
     _make_variable: Callable[..., tuple[Any, tf.Variable]]
     _distinct_rows: bool
+    name: str
     trainable: bool
 
     def __init__(
@@ -76,7 +77,7 @@ class EmbeddingLayer:
         super().__init__(  # type: ignore[call-arg]
             name=name, trainable=trainable, dtype="float32", autocast=False, **options
         )
-        named = isinstance(optimizer, str)
+        given, named = optimizer, isinstance(optimizer, str)
         if named:
             optimizer = _keras_of(self).optimizers.get(optimizer)
         on_tpu = tpu_topology.is_tpu(tf.distribute.get_strategy())
@@ -90,6 +91,14 @@ class EmbeddingLayer:
             pipelined=pipeline_execution_with_tensor_core,
         )
         self._kept = _Kept(configuration, optimizer, on_tpu=on_tpu, counts=named)
+        self._kept.arguments = {
+            "feature_config": feature_config,
+            "optimizer": given,
+            "pipeline_execution_with_tensor_core": pipeline_execution_with_tensor_core,
+            "batch_size": batch_size,
+            "arithmetic": arithmetic,
+            "bias_correction": bias_correction,
+        }
         if configuration.arithmetic == "keras" and configuration.trains:
             self._tpu_embedding: Any = KerasTables(
                 configuration.spec, self._make_variable, distinct=self._distinct_rows
@@ -132,8 +141,8 @@ class EmbeddingLayer:
     def embedding_tables(self) -> dict[Any, Any]:
         """The parameters of every table, [vocabulary, dim] float32, by the TableConfig passed in.
 
-        Under a TPUStrategy a stand-in that is brought up to date when a checkpoint is written: for
-        export, not for computation.
+        Under a TPUStrategy sharded stand-ins that are brought up to date when a checkpoint is
+        written: for export, not for computation.
 
         Raises:
             OutOfOrder: the layer has not been called, so that the tables do not exist yet.
@@ -145,13 +154,50 @@ class EmbeddingLayer:
             raise errors.OutOfOrder(
                 "`embedding_tables` do not exist yet; they are made when the layer is first called."
             )
+        # One host's is sharded, too: programs look for `variables`, as stock's has.
+        joined = tf_compat.ShardedTable if self._kept.on_tpu else slots.whole
         return by_table(
             self._kept.configuration,
             {
-                name: slots.whole(table.variables[PARAMETERS][: table.plan.vocabulary_size], name)
+                name: joined(table.variables[PARAMETERS][: table.plan.vocabulary_size], name)
                 for name, table in held.tables.items()
             },
         )
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns what `from_config` makes such a layer of, with new tables.
+
+        Configs and optimizers are in it as they are, for copies in one program: they are no JSON.
+        """
+        return {**self._kept.arguments, "name": self.name, "trainable": self.trainable}
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes the tables into one of Keras's own files.
+
+        Raises:
+            InvalidSpec: the arithmetic is "tpu": such files hold variables of Keras alone.
+        """
+        for number, variable in enumerate(self._own_tables()):
+            store[str(number)] = variable.numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads what `save_own_variables` wrote.
+
+        Raises:
+            InvalidSpec: as `save_own_variables`.
+        """
+        for number, variable in enumerate(self._own_tables()):
+            variable.assign(store[str(number)])
+
+    def _own_tables(self) -> list[tf.Variable]:
+        held = self._tpu_embedding
+        if not isinstance(held, KerasTables):
+            raise errors.InvalidSpec(
+                f"Layer {self.name!r}: Keras's own files (`save_weights`, `.keras`) hold variables "
+                'of Keras alone, and not the tables and slots of "tpu" arithmetic. Use '
+                "`tf.train.Checkpoint(model=model)`, which holds them."
+            )
+        return list(held.parameters.values())
 
     def call(self, features: Any, weights: Any = None, serving_config: Any = None) -> Any:
         """Looks features up.
@@ -159,7 +205,8 @@ class EmbeddingLayer:
         Args:
             features: the structure of the feature config, with int32 or int64 Tensors,
                 SparseTensors and RaggedTensors as leaves.
-            weights: None, or the same with a weight tensor or None per feature.
+            weights: None, or the same with a weight tensor or None per feature; in a dict,
+                features without weights may be left out.
             serving_config: None, or a nest of FeatureConfigs over the same tables, which then
                 takes the place of the feature config: features are looked up on the host, and not
                 trained.
@@ -180,6 +227,8 @@ class EmbeddingLayer:
         if tf_compat.in_keras_construction():
             shapes_only = True
             features = tf.nest.map_structure(_as_keras_forgot, features)
+        if isinstance(features, Mapping) and isinstance(weights, Mapping):
+            weights = dict.fromkeys(features) | dict(weights)
         kept, held = self._kept, self._tpu_embedding
         if not kept.on_tpu and tpu_topology.is_tpu(tf.distribute.get_strategy()):
             raise errors.OutOfOrder(
@@ -213,6 +262,7 @@ class _Kept:
 
     Attributes:
         virtual: the variable whose gradient stands for the update of the tables, if they train.
+        arguments: what the user passed.
         counts: whether nobody else counts the steps of the optimizer.
     """
 
@@ -223,13 +273,15 @@ class _Kept:
         self.optimizer = optimizer
         self.on_tpu = on_tpu
         self.virtual: tf.Variable | None = None
+        self.arguments: dict[str, Any] = {}
         self._counts = counts and optimizer is not None and is_keras_optimizer(optimizer)
         self._replicas = tf.distribute.get_strategy().num_replicas_in_sync
         self._names = itertools.count(1)
 
     def next_name(self) -> str:
-        """Returns what pairs the ops of one call in a graph."""
-        return f"{self.configuration.spec.tables[0].name}_{next(self._names)}"
+        """Returns what pairs the ops of one call in a graph, on every core."""
+        number = soft_tpu.next_call() or next(self._names)
+        return f"{self.configuration.spec.tables[0].name}_{number}"
 
     def speaks_for_a_replica(self) -> bool:
         """Whether a call is that of one replica, as the strategy of the layer has them."""

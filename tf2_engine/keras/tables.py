@@ -38,8 +38,8 @@ class KerasTables(tf_compat.CheckpointedEmbedding):
             shown, variable = make(initializer, [table.vocabulary_size, table.dim], table.name)
             self.shown.append(shown)
             self._variables[table.name] = variable
-            # The variable itself, so that slots of legacy Keras optimizers find it.
-            self._track(table.name, variable)
+            # As Keras has it: optimizers track it, too, and it shall be saved once.
+            self._track(table.name, shown)
 
     def __repr__(self) -> str:
         return f"<KerasTables {len(self._variables)} tables>"

@@ -99,7 +99,7 @@ class Keras3Weights:
         traced = tf.function(
             lambda *given: self._look_up(*given, serving_config, shapes_only=True),
             autograph=False,
-        ).get_concrete_function(*tf.nest.map_structure(_as_spec, (features, weights)))
+        ).get_concrete_function(*tf.nest.map_structure(as_spec, (features, weights)))
         kind = type(tf.nest.flatten(features)[0])
         return tf.nest.map_structure(
             lambda found: kind(found.shape.as_list(), dtype="float32"), traced.structured_outputs
@@ -127,7 +127,7 @@ class Keras3Weights:
         return variable, variable.value
 
 
-def _as_spec(given: Any) -> Any:
+def as_spec(given: Any) -> Any:
     """Returns the tf.TypeSpec of a Keras 3 placeholder; of None, None."""
     if given is None:
         return None

@@ -1,0 +1,139 @@
+"""The preprocessing layer: raw features go into Keras models, and train, serve and are copied."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from tf2_engine import preprocessing
+from tf2_engine.keras import exportable, layer_for, preprocessing_for
+
+EMB = tf.tpu.experimental.embedding
+KERAS = {"tf.keras": tf.keras, "tf_keras": tf_keras}
+ROWS, DIM, LENGTH = 12, 3, 2
+
+
+def columns(folder: pathlib.Path) -> dict[str, preprocessing.Column]:
+    """Returns a column of every kind."""
+    words = folder / "words.txt"
+    words.write_text("red\ngreen\nblue\n")
+    price = preprocessing.Bucketized("price", (1.0, 5.0))
+    user = preprocessing.Identity("user", ROWS, default_value=0)
+    return {
+        "bucketized": price,
+        "crossed": preprocessing.Crossed(("city", price), ROWS),
+        "file": preprocessing.VocabularyFile("color", str(words), 3, num_oov_buckets=2),
+        "hashed": preprocessing.Hashed("city", ROWS),
+        "identity": user,
+        "list": preprocessing.VocabularyList("city", ("Bern", "Rome"), num_oov_buckets=1),
+        "sequence": preprocessing.Sequence(preprocessing.Hashed("visits", ROWS)),
+        "weighted": preprocessing.Weighted(preprocessing.Hashed("tags", ROWS), "amounts"),
+    }
+
+
+def features() -> dict[str, Any]:
+    """Returns raw features of three samples: dense, ragged and sparse."""
+    return {
+        "amounts": tf.sparse.from_dense([[0.5, 2.0], [1.0, 0.0], [3.0, 1.0]]),
+        "city": tf.constant(["Rome", "Bern", "Oslo"]),
+        "color": tf.constant([["red", "pink"], ["blue", ""], ["green", "red"]]),
+        "price": tf.constant([[0.5], [2.0], [7.0]]),
+        "tags": tf.sparse.from_dense([["a", "b"], ["c", ""], ["a", "c"]]),
+        "user": tf.constant([3, 99, 5], tf.int64),
+        "visits": tf.constant([["x", "y"], ["z", ""], ["", ""]]),
+    }
+
+
+def inputs(keras: Any) -> dict[str, Any]:
+    """Returns the same as Keras's inputs."""
+    kinds = {
+        "amounts": ((None,), "float32", True),
+        "city": ((), "string", False),
+        "color": ((2,), "string", False),
+        "price": ((1,), "float32", False),
+        "tags": ((None,), "string", True),
+        "user": ((), "int64", False),
+        "visits": ((2,), "string", False),
+    }
+    return {
+        key: keras.Input(shape=shape, dtype=dtype, sparse=sparse, name=key)
+        for key, (shape, dtype, sparse) in kinds.items()
+    }
+
+
+def feature_config(keys: Any) -> dict[str, Any]:
+    """Returns a config of features over one table."""
+    start = np.random.default_rng(5).normal(size=(ROWS, DIM)).astype("f4")
+    table = EMB.TableConfig(ROWS, DIM, tf.constant_initializer(start), combiner="sum", name="all")
+    return {
+        key: EMB.FeatureConfig(table, LENGTH if key == "sequence" else 0, name=key) for key in keys
+    }
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", KERAS)
+def test_raw_features_go_into_a_model(name: str, tmp_path: pathlib.Path) -> None:
+    """Every kind of column feeds a functional model, which trains, predicts and is exported.
+
+    Ids, weights and lengths are those of the columns without Keras.
+    """
+    keras, kinds = KERAS[name], columns(tmp_path)
+    given = inputs(keras)
+    prepared = preprocessing_for(keras)(kinds, name="raw")(given)
+    layer = layer_for(keras)(feature_config(kinds), keras.optimizers.SGD(0.1), name="tables")
+    found = layer(prepared["ids"], prepared["weights"])
+    flat = [keras.layers.Flatten()(found[key]) for key in sorted(found)]
+    scores = keras.layers.Dense(1)(keras.layers.Concatenate()(flat))
+    model = keras.Model(given, scores)
+
+    wanted = preprocessing.Preprocessing(kinds)(features())
+    made = model.get_layer("raw")(features())
+    assert set(made["weights"]) == {"weighted"}
+    assert set(made["lengths"]) == {"sequence"}
+    pairs = [(made["ids"][key], wanted.ids[key]) for key in kinds]
+    assert wanted.weights is not None
+    pairs.append((made["weights"]["weighted"], wanted.weights["weighted"]))
+    for ours, theirs in pairs:
+        for part in ("indices", "values", "dense_shape"):
+            np.testing.assert_array_equal(getattr(ours, part), getattr(theirs, part))
+    np.testing.assert_array_equal(made["lengths"]["sequence"], wanted.lengths["sequence"])
+
+    before = model(features()).numpy()
+    model.compile(keras.optimizers.SGD(0.1), loss="mse")
+    batches = tf.data.Dataset.from_tensors((features(), tf.ones([3, 1])))
+    model.fit(batches, epochs=2, verbose=0)
+    after = model.predict(batches, verbose=0)
+    assert np.abs(after - before).max() > 1e-3
+
+    @tf.function(
+        input_signature=[{key: tf.type_spec_from_value(x) for key, x in features().items()}]
+    )
+    def serve(raw: Any) -> Any:
+        return {"scores": model(raw)}
+
+    module = exportable(model)
+    module.serve = serve
+    tf.saved_model.save(module, str(tmp_path / "export"))
+    loaded = tf.saved_model.load(str(tmp_path / "export"))
+    # The same ops; matrix products of exports may be fused otherwise: three roundings of sums of
+    # 27 products below 4.
+    answer = loaded.serve(features())["scores"]
+    np.testing.assert_allclose(answer, after, rtol=0, atol=27 * 3 * 4 * 2.0**-24)
+
+
+@pytest.mark.parametrize("name", KERAS)
+def test_a_layer_is_copied(name: str, tmp_path: pathlib.Path) -> None:
+    """`from_config(get_config())` makes the same ids."""
+    kind = preprocessing_for(KERAS[name])
+    layer = kind(columns(tmp_path), name="raw")
+
+    copied = kind.from_config(layer.get_config())
+
+    assert copied.name == "raw"
+    for key, ids in layer(features())["ids"].items():
+        np.testing.assert_array_equal(copied(features())["ids"][key].values, ids.values)

@@ -14,7 +14,7 @@ import estimator_bridge
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks, clicks_served, jobs
 from compat_tests.test_verify_command import TRAIN, verify
-from estimator_bridge import estimator
+from estimator_bridge import errors, estimator
 from estimator_bridge.checkpoints import convert
 from estimator_bridge.legacy import parameters
 from estimator_bridge.rewriting import adopt
@@ -169,3 +169,24 @@ def test_a_program_says_itself_that_it_is_migrated(tmp_path: pathlib.Path) -> No
     ):
         script.write_text(source)
         assert imports_bridge(str(script)) == own
+
+
+if HAS_STOCK:
+
+    def test_what_stock_cannot_take_is_refused_by_name(tmp_path: pathlib.Path) -> None:
+        """A model_fn that both sides run names specs as stock does."""
+        columns = clicks.columns()
+
+        with pytest.raises(errors.InvalidInput, match=r"tf\.compat\.v1\.estimator\.tpu\.TPUEst"):
+            estimator_bridge.verify(
+                clicks.make_model_fn(estimator, columns, cross_shard=True),
+                clicks.input_fn,
+                estimator.tpu.experimental.EmbeddingConfigSpec(
+                    feature_columns=columns,
+                    optimization_parameters=parameters.AdagradParameters(0.1),
+                ),
+                a="stock-cpu",
+                b="bridge-cpu",
+                batch_size=jobs.BATCH,
+                steps=1,
+            )

@@ -134,8 +134,12 @@ class Recorder:
                     tf.gfile.MakeDirs(own)
         keys = {feature.key for feature in legacy.features} if legacy and use_tpu else set()
         if given.get("model_fn") is not None:
+            own = given["model_fn"]
             given["model_fn"] = taps.tapped_model_fn(
-                given["model_fn"], keys, self._tapped, lambda: self._training
+                taps.with_names_of_stock(own) if self.side.stock else own,
+                keys,
+                self._tapped,
+                lambda: self._training,
             )
         driver = None
         if not self.side.stock:

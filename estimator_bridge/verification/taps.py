@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge import errors
 from estimator_bridge.legacy.checks import argument_names
+from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSpec
 from estimator_bridge.runtime.trap import DUMMY_NAME
 from estimator_bridge.verification.recording import (
     ACTIVATIONS,
@@ -112,6 +114,24 @@ def tapped_model_fn(
             return spec._replace(loss=tap(tapped, LOSS, _of_core(LOSS, core), spec.loss))
 
     call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
+
+
+def with_names_of_stock(model_fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a model_fn that says what is wrong if stock could not take what it returns."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        spec = model_fn(*args, **kwargs)
+        if isinstance(spec, (EstimatorSpec, TPUEstimatorSpec)):
+            raise errors.InvalidInput(
+                f"model_fn returned the bridge's {type(spec).__name__}, which stock's TPUEstimator "
+                "cannot take. Write a model_fn that both sides run with stock's names: "
+                f"tf.compat.v1.estimator{'.tpu' * isinstance(spec, TPUEstimatorSpec)}."
+                f"{type(spec).__name__}; the bridge takes those, too."
+            )
+        return spec
+
+    call.__signature__ = _signature(model_fn)  # type: ignore[attr-defined]
     return call
 
 

@@ -1,0 +1,459 @@
+"""The second form: a program that trains in TensorFlow 2, without the estimator."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import libcst as cst
+from libcst import metadata
+from libcst.helpers import get_full_name_for_node
+
+from estimator_bridge import errors
+from estimator_bridge.rewriting import carried, imports
+from estimator_bridge.rewriting.edits import Edits, code, in_comment
+from estimator_bridge.rewriting.names import is_stock_module, place_of
+from estimator_bridge.rewriting.removal import Removal
+from estimator_bridge.rewriting.report import Line, Rewritten
+
+_MARK = "# estimator-bridge: "
+_TF = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow.")
+_PROGRAM = pathlib.Path(__file__).with_name("tf2_program.py")
+
+
+def migrate(source: str, name: str = "the program") -> Rewritten:
+    """Returns a program whose `TPUEstimator` is a training loop of TensorFlow 2 in its own source.
+
+    The input functions, columns, the spec and the model_fn stay as they are, but for names of the
+    estimator. What has no counterpart stays under a comment with the reason.
+
+    Args:
+        name: what errors call it.
+
+    Raises:
+        InvalidInput: it is no Python 3.
+        Untranslatable: nothing would be left to train, or it would train something else.
+    """
+    try:
+        wrapper = metadata.MetadataWrapper(cst.parse_module(source))
+    except cst.ParserSyntaxError as error:
+        raise errors.InvalidInput(f"{name} is no Python 3: {error}.") from error
+    reader = _Reader(wrapper, source, name)
+    wrapper.visit(reader)
+    assert reader.made is not None
+    return reader.made
+
+
+class _Reader(cst.CSTVisitor):
+    """Finds what is to be done, as edits of the text."""
+
+    METADATA_DEPENDENCIES = (
+        metadata.QualifiedNameProvider,
+        metadata.PositionProvider,
+        metadata.ScopeProvider,
+    )
+
+    def __init__(self, wrapper: metadata.MetadataWrapper, source: str, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self._module = wrapper.module
+        self._edits = Edits(source)
+        self._removal = Removal(wrapper)
+        self._said: list[tuple[Any, Line]] = []
+        self._left_out: list[tuple[Any, str, str]] = []
+        self._to_remove: list[tuple[Any, str]] = []
+        self._estimators: list[Any] = []
+        self._gradients: list[cst.Call] = []
+        self._comments: dict[Any, str] = {}
+        self._imported: set[tuple[str, str]] = set()
+        self._early = False
+        self.made: Rewritten | None = None
+        self._added = _free_names(wrapper)
+
+    # What is found.
+
+    def visit_Import(self, node: cst.Import) -> bool:
+        self._import(node)
+        return False
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
+        self._import(node)
+        return False
+
+    def visit_Call(self, node: cst.Call) -> None:
+        if self._removal.is_gone(node):
+            return
+        old = self._stock_name(node.func)
+        if old in carried.ARGUMENTS:
+            self._leave_out(node, old, carried.ARGUMENTS[old])
+        if old == "TPUEstimator":
+            self._estimators.append(node)
+        if not isinstance(node.func, cst.Attribute):
+            return
+        method = node.func.attr.value
+        if method in carried.METHODS:
+            self._remove(node.func, carried.METHODS[method])
+        elif method in carried.REFUSED:
+            self._gradients.append(node)
+        elif method in ("train", "evaluate", "predict"):
+            taken = tuple(
+                argument.keyword.value
+                for argument in node.args
+                if argument.keyword and argument.keyword.value not in carried.METHOD_ARGUMENTS
+            )
+            self._leave_out(node, method, taken)
+        elif method == "minimize":
+            start, end = self._span(node.func.value)
+            self._edits.replace(start, start, f"{self._added['minimize']}(")
+            self._edits.replace(end, self._span(node.args[0])[0], ", ")
+            self._say(node, "name", code(node.func), self._added["minimize"])
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        if isinstance(node.value, cst.Attribute) and (node.attr.value, node.value.attr.value) == (
+            "name",
+            "op",
+        ):
+            # Variables of TensorFlow 2 have no op.
+            _, start = self._span(node.value.value)
+            self._edits.replace(start, self._span(node)[1], ".name.split(':')[0]")
+            self._say(node, "name", code(node), ".name.split(':')[0]")
+        return self._reference(node)
+
+    def visit_Name(self, node: cst.Name) -> None:
+        self._reference(node)
+
+    def _reference(self, node: Any) -> bool:
+        """Handles a name; returns whether its parts are to be looked at."""
+        if self._removal.is_gone(node):
+            return False
+        for full in self._qualified(node):
+            short = full.rpartition(".")[2]
+            if full.endswith("cluster_resolver.TPUClusterResolver"):
+                return False
+            if _below_tensorflow(full) in carried.OF_TF1:
+                self._remove(node, carried.OF_TF1[_below_tensorflow(full)])
+                return False
+            if short == "CrossShardOptimizer":
+                self._cross_shard(node)
+                return False
+            if not _is_stock(full):
+                continue
+            place = place_of(full)
+            if short in carried.REPLACED:
+                new = self._added[carried.REPLACED[short]]
+                self._early = self._early or self._removal.is_at_top(node)
+            elif short == carried.SPEC[1]:
+                new = short
+                self._imported.add(carried.SPEC)
+            elif place is not None and place.module in carried.KEPT:
+                new = short
+                self._imported.add((place.module, short))
+            elif isinstance(node, cst.Attribute) and _is_stock(full.rpartition(".")[0]):
+                return True  # A part of it may have a place: ModeKeys of ModeKeys.TRAIN.
+            else:
+                whole = self._removal.whole(node)
+                self._remove(whole, self._reason(code(whole)))
+                return False
+            self._edits.replace(*self._span(node), new)
+            self._say(node, "name", code(node), new)
+            return False
+        return True
+
+    def _cross_shard(self, node: Any) -> None:
+        """Takes away what sums gradients over cores: a strategy does."""
+        why = "the strategy adds the gradients of its replicas"
+        call = self._removal.call_of(node)
+        statement = self._removal.statement_of(node)
+        assign = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+        wrapped = call.args[0].value if call is not None and call.args else None
+        if (
+            isinstance(assign, cst.Assign)
+            and assign.value is call
+            and isinstance(wrapped, cst.Name)
+            and code(assign.targets[0].target) == wrapped.value
+        ):
+            owner = self._removal.owner(statement)
+            alone = len(self._removal.block_of(statement).body) == 1
+            whole = owner if isinstance(owner, cst.If) and alone and not owner.orelse else statement
+            # What it binds is bound before, to the same but for the sum.
+            self._removal.reasons[whole] = f"CrossShardOptimizer is left out: {why}"
+            return
+        if wrapped is None:
+            self._remove(node, why)
+            return
+        self._edits.replace(*self._span(call), self._edits.text(*self._span(wrapped)))
+        self._say(node, "left out", code(call), code(wrapped), _sentence(why))
+
+    def _leave_out(self, call: cst.Call, old: str, taken: tuple[str, ...]) -> None:
+        """Leaves out arguments of a call that have no counterpart; they go into a comment."""
+        positional = [each for each in call.args if each.keyword is None]
+        if old in carried.POSITIONAL and len(positional) > carried.POSITIONAL[old]:
+            raise errors.Untranslatable(
+                f"{self._name}, line {self._line(call)}: {old} has {len(positional)} arguments "
+                "without a name, of which not all are carried. Write their names."
+            )
+        gone = [each for each in call.args if each.keyword and each.keyword.value not in taken]
+        if not gone:
+            return
+        for first, last, kept_before, kept_after in _groups(call.args, gone):
+            alone = kept_before is None or kept_after is not None
+            start = self._span(first)[0] if alone else self._span(kept_before)[1]
+            end = self._span(kept_after)[0] if kept_after else self._span(last)[1]
+            self._edits.replace(start, end, "")
+        statement = self._removal.statement_of(call)
+        for argument in gone:
+            self._removal.bury(argument)
+            assert argument.keyword is not None
+            key = argument.keyword.value
+            why = carried.ARGUMENT_REASONS.get(key, carried.NO_COUNTERPART)
+            text = self._edits.text(*self._span(argument))
+            self._left_out.append((argument, text.splitlines()[0], _sentence(why)))
+            self._comment(statement, f"{old}({key}) is left out: {why}.", text)
+
+    def _comment(self, statement: Any, why: str, text: str) -> None:
+        indent = self.get_metadata(metadata.PositionProvider, statement).start.column
+        body = in_comment(text, indent)
+        body = body if body.endswith("\n") else f"{body}\n"
+        self._comments[statement] = (
+            self._comments.get(statement, "") + f"{' ' * indent}{_MARK}{why}\n" + body
+        )
+
+    def _remove(self, node: Any, why: str) -> None:
+        # Later: what only a left-out argument uses falls without its user.
+        self._to_remove.append((node, f"{get_full_name_for_node(node)} is left out: {why}"))
+
+    def _import(self, node: Any) -> None:
+        found = imports.read(node)
+        stock = [each for each in found if each.place is not None or each.by_use]
+        stock = [each for each in stock if not each.full.endswith("TPUClusterResolver")]
+        if not stock:
+            return
+        statement = self._removal.statement_of(node)
+        if len(stock) < len(found):
+            rest = {each.full for each in found if each not in stock}
+            self._edits.replace(*self._span(node), code(imports.only(node, rest)))
+        else:
+            position = self.get_metadata(metadata.PositionProvider, statement)
+            start = self._edits.line_start(position.start.line)
+            self._edits.replace(start, self._edits.line_start(position.end.line + 1), "")
+        self._say(node, "import", code(node), "")
+
+    # What is made of it.
+
+    def leave_Module(self, original_node: cst.Module) -> None:
+        for node, why in self._to_remove:
+            self._removal.remove(node, why)
+        self._check()
+        kept = [each for each in self._comments if not self._removal.is_gone(each)]
+        for statement in kept:
+            start = self._edits.line_start(self._line(statement))
+            self._insert_at(start, self._comments[statement])
+        lines = [line for node, line in self._said if not self._removal.is_gone(node)]
+        for argument, text, why in self._left_out:
+            lines.append(Line(self._line(argument), "left out", text, "", why))
+        lines += self._comment_out()
+        self._insert()
+        lines.append(Line(0, "added", "", "Trainer", "Model, strategy, loop, checkpoints"))
+        lines.sort(key=lambda each: each.line)
+        self.made = Rewritten(self._edits.apply(), tuple(lines))
+
+    def _check(self) -> None:
+        """Raises Untranslatable if nothing is left to train, or it would train something else."""
+        if not [each for each in self._estimators if not self._removal.is_gone(each)]:
+            reasons = "; ".join(dict.fromkeys(self._removal.reasons.values()))
+            raise errors.Untranslatable(
+                f"{self._name} makes no TPUEstimator that can be carried to TensorFlow 2"
+                f"{': ' if reasons else ''}{reasons}. The first form of `migrate` is for any "
+                "program."
+            )
+        for call in self._gradients:
+            if not self._removal.is_gone(call):
+                method = call.func.attr.value  # type: ignore[attr-defined]
+                raise errors.Untranslatable(
+                    f"{self._name}, line {self._line(call)}: {code(call.func)} makes of gradients "
+                    "what the tables would not be trained with. "
+                    f"{carried.REFUSED[method]}, or migrate to the first form."
+                )
+
+    def _comment_out(self) -> Iterator[Line]:
+        """Puts what cannot be carried under comments; yields a line for each."""
+        blocks: dict[Any, list[Any]] = {}
+        for statement, why in self._removal.reasons.items():
+            position = self.get_metadata(metadata.PositionProvider, statement)
+            column = position.start.column
+            decorators = getattr(statement, "decorators", ())
+            first = min([position.start.line, *map(self._line, decorators)])
+            last = self._last_line(statement)
+            start, end = self._edits.line_start(first), self._edits.line_start(last + 1)
+            text = f"{' ' * column}{_MARK}{why}.\n{in_comment(self._edits.text(start, end), column)}"
+            block = self._removal.block_of(statement)
+            blocks.setdefault(block, []).append(statement)
+            if len(blocks[block]) == len(block.body) and not isinstance(block, cst.Module):
+                text += f"{' ' * column}pass\n"
+            self._edits.replace(start, end, text)
+            yield Line(first, "left out", _first_line(statement), "", why)
+
+    def _last_line(self, statement: Any) -> int:
+        body = getattr(statement, "body", None)
+        if isinstance(body, cst.IndentedBlock) and not getattr(statement, "orelse", None):
+            return max(self._last_line(each) for each in body.body)
+        return int(self.get_metadata(metadata.PositionProvider, statement).end.line)
+
+    def _insert(self) -> None:
+        """Puts in the training loop and what it needs."""
+        head, body = _program(self._added)
+        own = {code(each) for each in self._module.body}
+        head = "".join(f"{line}\n" for line in head.splitlines() if line not in own)
+        by_module: dict[str, list[str]] = {}
+        for module, name in sorted(self._imported):
+            by_module.setdefault(module, []).append(name)
+        head += "".join(f"from {m} import {', '.join(names)}\n" for m, names in by_module.items())
+        statements = list(self._module.body)
+        of_tf = [each for each in statements if imports.of_tensorflow(each)]
+        if not of_tf:
+            raise errors.Untranslatable(f"{self._name} imports no TensorFlow.")
+        start = self._edits.line_start(self._line(of_tf[0]))
+        self._insert_at(start, f"{START}\n")
+        after = self._edits.line_start(self._last_line(of_tf[-1]) + 1)
+        self._insert_at(after, head)
+        if self._early:
+            self._insert_at(after, f"\n\n{body}")
+        else:
+            self._insert_at(self._before_main(statements), f"{body}\n\n")
+
+    def _before_main(self, statements: list[Any]) -> int:
+        """Returns where `if __name__ == ...` begins, or the end."""
+        for each in statements:
+            if isinstance(each, cst.If) and "__name__" in code(each.test):
+                return self._edits.line_start(self._line(each))
+        return self._edits.line_start(self._last_line(statements[-1]) + 1)
+
+    def _insert_at(self, where: int, text: str) -> None:
+        self._edits.replace(where, where, text.replace("\n", self._module.default_newline))
+
+    # What nodes are.
+
+    def _stock_name(self, node: Any) -> str:
+        """Returns the last part of a name of stock's estimator; "" for other nodes."""
+        if not isinstance(node, cst.Name | cst.Attribute):
+            return ""
+        for full in self._qualified(node):
+            if _is_stock(full):
+                return full.rpartition(".")[2]
+        return ""
+
+    def _reason(self, name: str) -> str:
+        for part in name.split("."):
+            if part in carried.NAME_REASONS:
+                return carried.NAME_REASONS[part]
+        return carried.NO_COUNTERPART
+
+    def _qualified(self, node: Any) -> list[str]:
+        found = self.get_metadata(metadata.QualifiedNameProvider, node, ())
+        return sorted(
+            each.name for each in found if each.source is metadata.QualifiedNameSource.IMPORT
+        )
+
+    def _span(self, node: Any) -> tuple[int, int]:
+        position = self.get_metadata(metadata.PositionProvider, node)
+        return self._edits.offset(position.start), self._edits.offset(position.end)
+
+    def _line(self, node: Any) -> int:
+        return int(self.get_metadata(metadata.PositionProvider, node).start.line)
+
+    def _say(self, node: Any, kind: str, old: str, new: str, why: str = "") -> None:
+        self._said.append((node, Line(self._line(node), kind, old, new, why)))
+
+
+def _is_stock(full: str) -> bool:
+    """Returns whether a name is, or is below, what the bridge stands for."""
+    below = _below_tensorflow(full)
+    return (
+        place_of(full) is not None
+        or is_stock_module(full)
+        or below == "estimator"
+        or below.startswith("estimator.")
+    )
+
+
+def _below_tensorflow(full: str) -> str:
+    """Returns what follows the public module of TensorFlow; "" for other names."""
+    return next((full.removeprefix(each) for each in _TF if full.startswith(each)), "")
+
+
+START = """\
+from estimator_bridge import install
+install.use_legacy_keras()  # Keras 2, before TensorFlow is asked for any.
+"""
+
+
+def _program(names: dict[str, str]) -> tuple[str, str]:
+    """Returns the imports and the rest of what is added, under the given names."""
+    text = _PROGRAM.read_text(encoding="utf-8")
+    head = re.search(r"^import .*?(?=^v1 = )", text, re.DOTALL | re.MULTILINE)
+    assert head is not None
+    parts = [head.group().replace("\n\n", "\n"), text[head.end() :]]
+    parts[1] = re.sub(r"  # type: ignore\[[\w-]+\]", "", parts[1])
+    for old, new in names.items():
+        if old != new:
+            parts = [re.sub(rf"(?<![\w.]){old}\b", new, part) for part in parts]
+    return parts[0], parts[1].rstrip("\n") + "\n"
+
+
+def _free_names(wrapper: metadata.MetadataWrapper) -> dict[str, str]:
+    """Returns, by the names that are added, those under which the program has room for them."""
+    taken = set()
+    for scope in set(wrapper.resolve(metadata.ScopeProvider).values()):
+        for assignment in scope.assignments if scope is not None else ():
+            node = getattr(assignment, "node", None)
+            if not isinstance(node, cst.Import | cst.ImportFrom):
+                taken.add(assignment.name)
+                continue
+            taken.update(
+                str(each.bound) for each in imports.read(node) if not (each.place or each.by_use)
+            )
+    found = {}
+    for name in _names_of_program():
+        found[name] = name
+        while found[name] in taken:
+            found[name] = f"tf2_{found[name]}"
+    return found
+
+
+def _names_of_program() -> list[str]:
+    """Returns what is added at the top, but for modules under their own names."""
+    names: list[str] = []
+    for statement in ast.parse(_PROGRAM.read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef):
+            names.append(statement.name)
+        elif isinstance(statement, ast.Assign | ast.AnnAssign):
+            target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+            names.append(ast.unparse(target))
+        elif isinstance(statement, ast.Import | ast.ImportFrom):
+            names += [alias.asname for alias in statement.names if alias.asname]
+    return names
+
+
+def _groups(arguments: Any, gone: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
+    """Yields runs of arguments that go: (first, last, kept one before, kept one behind)."""
+    kept_before, run = None, []
+    for argument in arguments:
+        if argument in gone:
+            run.append(argument)
+            continue
+        if run:
+            yield run[0], run[-1], kept_before, argument
+        kept_before, run = argument, []
+    if run:
+        yield run[0], run[-1], kept_before, None
+
+
+def _sentence(why: str) -> str:
+    return why[:1].upper() + why[1:]
+
+
+def _first_line(statement: Any) -> str:
+    return cst.Module([]).code_for_node(statement.with_changes(leading_lines=[])).splitlines()[0]

@@ -348,7 +348,7 @@ class Trainer:
 
         def make_once(make: Callable[..., Any], **settings: Any) -> Any:
             # As a graph numbers variables of the same name: Adam's powers, for instance.
-            base = settings["name"]
+            base = settings["name"].rstrip("/")
             name = f"{base}_{self._counts[base]}" if self._counts[base] else base
             self._counts[base] += 1
             if name not in self._made:

@@ -1,0 +1,159 @@
+"""Programs in the second form of `migrate` go on where the legacy ones stopped, and do the same."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.test_docs import write_data
+from estimator_bridge import rewriting
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+PREDICTIONS, STATES = 1e-5, 1e-4
+
+
+class Example(NamedTuple):
+    """How an example is run.
+
+    Attributes:
+        arguments: of every run.
+        steps: the flags of its steps, of which "{}" is the number.
+        models: folders of its models in its model_dir.
+        first, last: the step that the legacy program trains to, and the one both go on to.
+    """
+
+    arguments: tuple[str, ...] = ()
+    steps: str = "--train_steps={}"
+    models: tuple[str, ...] = ("",)
+    first: int = 6
+    last: int = 26
+
+    def on_to(self, step: int) -> list[str]:
+        """Returns the arguments that make a run end at a step."""
+        return self.steps.format(step).split()
+
+
+EXAMPLES = {
+    "movielens": Example(
+        (
+            *("--data_dir=data", "--save_checkpoints_steps=500", "--iterations_per_loop=1"),
+            *("--train_batch_size=32", "--eval_batch_size=60", "--predict_batch_size=60"),
+            # What is dropped out is drawn anew in each program; so are the steps of the rate.
+            *("--dropout=0", "--resume"),
+        ),
+        last=206,
+    ),
+    "two_tower": Example(("--batch_size=32", "--eval_steps=2")),
+    "wide_and_deep": Example(("--data_dir=data", "--batch_size=32", "--eval_steps=2")),
+    "sequence": Example(("--batch_size=16", "--eval_steps=2")),
+    "dict_config": Example(("--batch_size=16", "--eval_steps=2")),
+    "warm_start": Example(
+        ("--batch_size=16", "--num_shards=1"),
+        "--pretrain_steps={0} --train_steps={0}",
+        ("together", "orders"),
+    ),
+}
+
+
+def run(folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Returns a run of Python in a folder."""
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", *arguments], cwd=folder, capture_output=True, text=True
+    )
+
+
+def trained(
+    folder: pathlib.Path, program: str, model_dir: str, steps: int, example: Example
+) -> Mapping[str, np.ndarray]:
+    """Trains up to a step; returns what the program predicts then."""
+    arguments = [*example.arguments, f"--model_dir={model_dir}", *example.on_to(steps)]
+    if program == "train.py":
+        arguments.append("--use_tpu")
+    path = folder / f"{program}_{model_dir}_{steps}.npz"
+    ran = run(folder, "-m", "compat_tests.programs.predicting", str(path), program, *arguments)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    return dict(np.load(path))
+
+
+def commands(folder: pathlib.Path, example: Example) -> list[list[str]]:
+    """Returns how each model of "old" is converted, as the migrated program says."""
+    found = []
+    shutil.copytree(folder / "old", folder / "tried")
+    arguments = [*example.arguments, "--model_dir=tried", *example.on_to(example.first)]
+    for model in example.models:
+        ran = run(folder, "train_tf2.py", *arguments)
+        assert ran.returncode != 0
+        (command,) = re.findall(r"estimator-bridge (convert .*)", ran.stderr)
+        found.append(shlex.split(command))
+        convert(folder, found[-1], f"old/{model}", f"converted/{model}")
+        # So that the next run comes to the next model.
+        shutil.rmtree(folder / "tried" / model)
+        shutil.copytree(folder / "converted" / model, folder / "tried" / model)
+    return found
+
+
+def convert(folder: pathlib.Path, command: list[str], old: str, new: str) -> None:
+    """Converts a checkpoint with a command that the migrated program said, but for the places."""
+    (folder / new).parent.mkdir(exist_ok=True)
+    ran = run(folder, "-m", "estimator_bridge", "convert", old, new, *command[3:])
+    assert ran.returncode == 0, ran.stderr[-4000:]
+
+
+def contents(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """Returns what the latest checkpoint of a folder holds, but for what belongs to its form."""
+    reader = tf.train.load_checkpoint(str(path))
+    return {
+        key: reader.get_tensor(key)
+        for key in reader.get_variable_to_shape_map()
+        if key.startswith(("embedding", "variables", "global_step")) and "dummy_table" not in key
+    }
+
+
+def difference(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> float:
+    """Returns the largest difference of two sets of arrays, which have the same names."""
+    assert one.keys() == other.keys()
+    return max(float(np.max(np.abs(one[key] - other[key]), initial=0.0)) for key in one)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_migrated_example_does_the_same(
+    name: str, tmp_path: pathlib.Path
+) -> None:
+    """From the converted checkpoint it predicts what the legacy program does, and trains so."""
+    example = EXAMPLES[name]
+    source = (ROOT / "examples" / name / "train.py").read_text()
+    (tmp_path / "train.py").write_text(source)
+    (tmp_path / "train_tf2.py").write_text(rewriting.migrate(source, name).source)
+    if name == "movielens":
+        write_data(tmp_path / "data")
+    legacy = trained(tmp_path, "train.py", "old", example.first, example)
+    said = commands(tmp_path, example)
+    shutil.copytree(tmp_path / "converted", tmp_path / "new")
+    migrated = trained(tmp_path, "train_tf2.py", "new", example.first, example)
+    predictions = difference(legacy, migrated)
+
+    trained(tmp_path, "train.py", "old", example.last, example)
+    trained(tmp_path, "train_tf2.py", "new", example.last, example)
+    moved, states = 0.0, 0.0
+    for model, command in zip(example.models, said, strict=True):
+        convert(tmp_path, command, f"old/{model}", f"last/{model}")
+        there = contents(tmp_path / "last" / model)
+        assert there["global_step/.ATTRIBUTES/VARIABLE_VALUE"] == example.last
+        states = max(states, difference(there, contents(tmp_path / "new" / model)))
+        moved = max(moved, difference(there, contents(tmp_path / "converted" / model)))
+    print(f"\n  {name}: predictions {predictions:.1e}, states {states:.1e}, moved {moved:.1e}")  # noqa: T201
+    assert predictions <= PREDICTIONS
+    assert states <= STATES * moved

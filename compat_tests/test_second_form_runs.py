@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 import shlex
@@ -18,10 +19,19 @@ import tensorflow as tf
 from compat_tests.test_docs import write_data
 from estimator_bridge import rewriting
 
+Arrays = Mapping[str, np.ndarray]
+
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-PREDICTIONS, STATES = 1e-5, 1e-4
+# A prediction is a sum of some tens of float32 products, of order 1, that ops may order otherwise.
+PREDICTIONS = 1e-5
+# Both programs run the same ops of the same engine: measured is 0, and on stock's TPU rounding that
+# 200 steps carry along. An update that is missing, or made twice, is a share of 1e-2 and more.
+STATES = 1e-3
+
+LEFT = ("dummy_table", "signal_early_stopping")
+"""In names of variables: what stands for tables in a graph, and a hook's."""
 
 
 class Example(NamedTuple):
@@ -50,7 +60,7 @@ EXAMPLES = {
         (
             *("--data_dir=data", "--save_checkpoints_steps=500", "--iterations_per_loop=1"),
             *("--train_batch_size=32", "--eval_batch_size=60", "--predict_batch_size=60"),
-            # What is dropped out is drawn anew in each program; so are the steps of the rate.
+            # What is dropped out would be drawn anew in each program.
             *("--dropout=0", "--resume"),
         ),
         last=206,
@@ -76,15 +86,31 @@ def run(folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[st
 
 def trained(
     folder: pathlib.Path, program: str, model_dir: str, steps: int, example: Example
-) -> Mapping[str, np.ndarray]:
+) -> Arrays:
     """Trains up to a step; returns what the program predicts then."""
+    path = folder / f"{program}_{model_dir}_{steps}.npz"
+    train(folder, str(path), program, model_dir, steps, example)
+    return dict(np.load(path))
+
+
+def train(
+    folder: pathlib.Path, path: str, program: str, model_dir: str, steps: int, example: Example
+) -> None:
+    """Runs a program with `compat_tests.programs.predicting`, up to a step."""
     arguments = [*example.arguments, f"--model_dir={model_dir}", *example.on_to(steps)]
     if program == "train.py":
         arguments.append("--use_tpu")
-    path = folder / f"{program}_{model_dir}_{steps}.npz"
-    ran = run(folder, "-m", "compat_tests.programs.predicting", str(path), program, *arguments)
+    ran = run(folder, "-m", "compat_tests.programs.predicting", path, program, *arguments)
     assert ran.returncode == 0, ran.stderr[-4000:]
-    return dict(np.load(path))
+
+
+def write_programs(folder: pathlib.Path, name: str) -> None:
+    """Writes an example, and what it is migrated to."""
+    source = (ROOT / "examples" / name / "train.py").read_text()
+    (folder / "train.py").write_text(source)
+    (folder / "train_tf2.py").write_text(rewriting.migrate(source, name).source)
+    if name == "movielens":
+        write_data(folder / "data")
 
 
 def commands(folder: pathlib.Path, example: Example) -> list[list[str]]:
@@ -111,49 +137,74 @@ def convert(folder: pathlib.Path, command: list[str], old: str, new: str) -> Non
     assert ran.returncode == 0, ran.stderr[-4000:]
 
 
-def contents(path: pathlib.Path) -> dict[str, np.ndarray]:
+def contents(path: pathlib.Path) -> Arrays:
     """Returns what the latest checkpoint of a folder holds, but for what belongs to its form."""
     reader = tf.train.load_checkpoint(str(path))
     return {
         key: reader.get_tensor(key)
         for key in reader.get_variable_to_shape_map()
-        if key.startswith(("embedding", "variables", "global_step")) and "dummy_table" not in key
+        if key.startswith(("embedding", "variables")) and not any(word in key for word in LEFT)
     }
 
 
-def difference(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> float:
+def difference(one: Arrays, other: Arrays) -> float:
     """Returns the largest difference of two sets of arrays, which have the same names."""
     assert one.keys() == other.keys()
     return max(float(np.max(np.abs(one[key] - other[key]), initial=0.0)) for key in one)
 
 
+def judge(what: str, predictions: float, there: Arrays, here: Arrays, start: Arrays) -> None:
+    """Prints how far two programs are from each other, and holds them to the bounds."""
+    states, moved = difference(there, here), difference(there, start)
+    print(f"\n  {what}: predictions {predictions:.1e}, states {states:.1e} of {moved:.1e}")  # noqa: T201
+    assert predictions <= PREDICTIONS
+    assert moved > 0.01
+    assert states <= STATES * moved
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_migrated_example_does_the_same(
-    name: str, tmp_path: pathlib.Path
-) -> None:
+def test_a_migrated_example_goes_on_as_the_old_one(name: str, tmp_path: pathlib.Path) -> None:
     """From the converted checkpoint it predicts what the legacy program does, and trains so."""
     example = EXAMPLES[name]
-    source = (ROOT / "examples" / name / "train.py").read_text()
-    (tmp_path / "train.py").write_text(source)
-    (tmp_path / "train_tf2.py").write_text(rewriting.migrate(source, name).source)
-    if name == "movielens":
-        write_data(tmp_path / "data")
+    write_programs(tmp_path, name)
     legacy = trained(tmp_path, "train.py", "old", example.first, example)
     said = commands(tmp_path, example)
     shutil.copytree(tmp_path / "converted", tmp_path / "new")
     migrated = trained(tmp_path, "train_tf2.py", "new", example.first, example)
-    predictions = difference(legacy, migrated)
 
     trained(tmp_path, "train.py", "old", example.last, example)
     trained(tmp_path, "train_tf2.py", "new", example.last, example)
-    moved, states = 0.0, 0.0
     for model, command in zip(example.models, said, strict=True):
         convert(tmp_path, command, f"old/{model}", f"last/{model}")
-        there = contents(tmp_path / "last" / model)
-        assert there["global_step/.ATTRIBUTES/VARIABLE_VALUE"] == example.last
-        states = max(states, difference(there, contents(tmp_path / "new" / model)))
-        moved = max(moved, difference(there, contents(tmp_path / "converted" / model)))
-    print(f"\n  {name}: predictions {predictions:.1e}, states {states:.1e}, moved {moved:.1e}")  # noqa: T201
-    assert predictions <= PREDICTIONS
-    assert states <= STATES * moved
+        states = (contents(tmp_path / place / model) for place in ("last", "new", "converted"))
+        judge(f"{name} {model}", difference(legacy, migrated), *states)
+
+
+@pytest.mark.full
+@pytest.mark.stock
+def test_movielens_goes_up_the_ladder(tmp_path: pathlib.Path) -> None:
+    """Stock on its TPU, the bridge and the migrated program predict and train the same.
+
+    The bridge and the migrated program predict from stock's checkpoint, converted for the latter;
+    then stock and the migrated program make 200 steps more.
+    """
+    example = EXAMPLES["movielens"]
+    write_programs(tmp_path, "movielens")
+    train(tmp_path, "stock", "train.py", "old", example.first, example)
+    shutil.copytree(tmp_path / "old", tmp_path / "bridge")
+    (command,) = commands(tmp_path, example)
+    shutil.copytree(tmp_path / "converted", tmp_path / "new")
+    bridge = trained(tmp_path, "train.py", "bridge", example.first, example)
+    migrated = trained(tmp_path, "train_tf2.py", "new", example.first, example)
+    errors = [
+        json.loads((tmp_path / place / "metrics.json").read_text())["test_rmse"]
+        for place in ("old", "bridge", "new")
+    ]
+    assert max(errors) - min(errors) <= PREDICTIONS
+
+    train(tmp_path, "stock", "train.py", "old", example.last, example)
+    trained(tmp_path, "train_tf2.py", "new", example.last, example)
+    convert(tmp_path, command, "old", "last")
+    states = (contents(tmp_path / place) for place in ("last", "new", "converted"))
+    judge("from stock to TensorFlow 2", difference(bridge, migrated), *states)

@@ -14,6 +14,7 @@ class Edits:
 
     def __init__(self, source: str) -> None:
         self._source = source
+        self._newline = "\r\n" if "\r\n" in source else "\n"
         self._starts = [0]
         for line in source.splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(line))
@@ -46,6 +47,7 @@ class Edits:
         for (start, end), new in sorted(self._spans.items(), key=lambda each: _order(each[0])):
             if start < done:
                 continue
+            new = new.replace("\r\n", "\n").replace("\n", self._newline)
             parts += [self._source[done:start], new]
             done = end
         return "".join([*parts, self._source[done:]])
@@ -58,15 +60,14 @@ def _order(span: tuple[int, int]) -> tuple[int, int]:
 
 
 def in_comment(text: str, indent: int) -> str:
-    """Returns whole lines as comments at that indent; what they say is not changed."""
+    """Returns lines as comments at that indent; what they say is not changed."""
     lines = []
     for line in text.splitlines(keepends=True):
         kept = line[indent:] if not line[:indent].strip() else line.lstrip()
-        ending = line[len(line.rstrip("\r\n")) :]
-        lines.append(f"{' ' * indent}# {kept.rstrip()}".rstrip() + (ending or "\n"))
+        lines.append(f"{' ' * indent}# {kept.rstrip()}".rstrip() + "\n")
     return "".join(lines)
 
 
-def code(node: Any) -> str:
+def one_line(node: Any) -> str:
     """Returns the source of a node in one line."""
     return " ".join(cst.Module([]).code_for_node(node).split())

@@ -11,7 +11,7 @@ from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge import errors
 from estimator_bridge.rewriting import imports
-from estimator_bridge.rewriting.edits import code
+from estimator_bridge.rewriting.edits import one_line
 from estimator_bridge.rewriting.imports import Aliases, Imported
 from estimator_bridge.rewriting.names import NAMESPACE, Place, place_of, refusal_of
 from estimator_bridge.rewriting.report import Line, Rewritten
@@ -173,7 +173,7 @@ class _Replacer(cst.CSTTransformer):
                 self._refuse(line, each.full, why)
         made = []
         for code, comment in imports.written(moved):
-            self.lines.append(Line(self._line(line), "import", code(statement), f"{code}"))
+            self.lines.append(Line(self._line(line), "import", one_line(statement), f"{code}"))
             new: Any = cst.parse_statement(code)
             if comment:
                 new = new.with_changes(trailing_whitespace=_trailing(comment))

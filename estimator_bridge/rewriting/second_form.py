@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import pathlib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -13,15 +11,14 @@ from libcst import metadata
 from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge import errors
-from estimator_bridge.rewriting import carried, imports
-from estimator_bridge.rewriting.edits import Edits, code, in_comment
-from estimator_bridge.rewriting.names import is_stock_module, place_of
+from estimator_bridge.rewriting import added, carried, imports
+from estimator_bridge.rewriting.edits import Edits, in_comment, one_line
+from estimator_bridge.rewriting.names import is_stock_module, place_of, refusal_of
 from estimator_bridge.rewriting.removal import Removal
 from estimator_bridge.rewriting.report import Line, Rewritten
 
 _MARK = "# estimator-bridge: "
 _TF = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow.")
-_PROGRAM = pathlib.Path(__file__).with_name("tf2_program.py")
 
 
 def migrate(source: str, name: str = "the program") -> Rewritten:
@@ -71,7 +68,7 @@ class _Reader(cst.CSTVisitor):
         self._imported: set[tuple[str, str]] = set()
         self._early = False
         self.made: Rewritten | None = None
-        self._added = _free_names(wrapper)
+        self._added = added.free_names(wrapper)
 
     # What is found.
 
@@ -109,7 +106,7 @@ class _Reader(cst.CSTVisitor):
             start, end = self._span(node.func.value)
             self._edits.replace(start, start, f"{self._added['minimize']}(")
             self._edits.replace(end, self._span(node.args[0])[0], ", ")
-            self._say(node, "name", code(node.func), self._added["minimize"])
+            self._say(node, "name", one_line(node.func), self._added["minimize"])
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         if isinstance(node.value, cst.Attribute) and (node.attr.value, node.value.attr.value) == (
@@ -119,7 +116,7 @@ class _Reader(cst.CSTVisitor):
             # Variables of TensorFlow 2 have no op.
             _, start = self._span(node.value.value)
             self._edits.replace(start, self._span(node)[1], ".name.split(':')[0]")
-            self._say(node, "name", code(node), ".name.split(':')[0]")
+            self._say(node, "name", one_line(node), ".name.split(':')[0]")
         return self._reference(node)
 
     def visit_Name(self, node: cst.Name) -> None:
@@ -155,10 +152,10 @@ class _Reader(cst.CSTVisitor):
                 return True  # A part of it may have a place: ModeKeys of ModeKeys.TRAIN.
             else:
                 whole = self._removal.whole(node)
-                self._remove(whole, self._reason(code(whole)))
+                self._remove(whole, self._reason(whole))
                 return False
             self._edits.replace(*self._span(node), new)
-            self._say(node, "name", code(node), new)
+            self._say(node, "name", one_line(node), new)
             return False
         return True
 
@@ -173,7 +170,7 @@ class _Reader(cst.CSTVisitor):
             isinstance(assign, cst.Assign)
             and assign.value is call
             and isinstance(wrapped, cst.Name)
-            and code(assign.targets[0].target) == wrapped.value
+            and one_line(assign.targets[0].target) == wrapped.value
         ):
             owner = self._removal.owner(statement)
             alone = len(self._removal.block_of(statement).body) == 1
@@ -185,7 +182,7 @@ class _Reader(cst.CSTVisitor):
             self._remove(node, why)
             return
         self._edits.replace(*self._span(call), self._edits.text(*self._span(wrapped)))
-        self._say(node, "left out", code(call), code(wrapped), _sentence(why))
+        self._say(node, "left out", one_line(call), one_line(wrapped), _sentence(why))
 
     def _leave_out(self, call: cst.Call, old: str, taken: tuple[str, ...]) -> None:
         """Leaves out arguments of a call that have no counterpart; they go into a comment."""
@@ -198,12 +195,19 @@ class _Reader(cst.CSTVisitor):
         gone = [each for each in call.args if each.keyword and each.keyword.value not in taken]
         if not gone:
             return
+        statement = self._removal.statement_of(call)
         for first, last, kept_before, kept_after in _groups(call.args, gone):
             alone = kept_before is None or kept_after is not None
             start = self._span(first)[0] if alone else self._span(kept_before)[1]
             end = self._span(kept_after)[0] if kept_after else self._span(last)[1]
             self._edits.replace(start, end, "")
-        statement = self._removal.statement_of(call)
+            around = self._edits.text(start, end)
+            for argument in gone:
+                around = around.replace(self._edits.text(*self._span(argument)), "")
+            for comment in re.findall(r"#[^\r\n]*", around):
+                self._comments[statement] = self._comments.get(statement, "") + (
+                    f"{' ' * self._indent(statement)}{comment}\n"
+                )
         for argument in gone:
             self._removal.bury(argument)
             assert argument.keyword is not None
@@ -214,11 +218,11 @@ class _Reader(cst.CSTVisitor):
             self._comment(statement, f"{old}({key}) is left out: {why}.", text)
 
     def _comment(self, statement: Any, why: str, text: str) -> None:
-        indent = self.get_metadata(metadata.PositionProvider, statement).start.column
-        body = in_comment(text, indent)
-        body = body if body.endswith("\n") else f"{body}\n"
+        indent = self._indent(statement)
         self._comments[statement] = (
-            self._comments.get(statement, "") + f"{' ' * indent}{_MARK}{why}\n" + body
+            self._comments.get(statement, "")
+            + f"{' ' * indent}{_MARK}{why}\n"
+            + in_comment(text, indent)
         )
 
     def _remove(self, node: Any, why: str) -> None:
@@ -234,12 +238,12 @@ class _Reader(cst.CSTVisitor):
         statement = self._removal.statement_of(node)
         if len(stock) < len(found):
             rest = {each.full for each in found if each not in stock}
-            self._edits.replace(*self._span(node), code(imports.only(node, rest)))
+            self._edits.replace(*self._span(node), one_line(imports.only(node, rest)))
         else:
             position = self.get_metadata(metadata.PositionProvider, statement)
             start = self._edits.line_start(position.start.line)
             self._edits.replace(start, self._edits.line_start(position.end.line + 1), "")
-        self._say(node, "import", code(node), "")
+        self._say(node, "import", one_line(node), "")
 
     # What is made of it.
 
@@ -273,7 +277,7 @@ class _Reader(cst.CSTVisitor):
             if not self._removal.is_gone(call):
                 method = call.func.attr.value  # type: ignore[attr-defined]
                 raise errors.Untranslatable(
-                    f"{self._name}, line {self._line(call)}: {code(call.func)} makes of gradients "
+                    f"{self._name}, line {self._line(call)}: {one_line(call.func)} makes of gradients "
                     "what the tables would not be trained with. "
                     f"{carried.REFUSED[method]}, or migrate to the first form."
                 )
@@ -304,8 +308,8 @@ class _Reader(cst.CSTVisitor):
 
     def _insert(self) -> None:
         """Puts in the training loop and what it needs."""
-        head, body = _program(self._added)
-        own = {code(each) for each in self._module.body}
+        head, body = added.program(self._added)
+        own = {one_line(each) for each in self._module.body}
         head = "".join(f"{line}\n" for line in head.splitlines() if line not in own)
         by_module: dict[str, list[str]] = {}
         for module, name in sorted(self._imported):
@@ -316,7 +320,7 @@ class _Reader(cst.CSTVisitor):
         if not of_tf:
             raise errors.Untranslatable(f"{self._name} imports no TensorFlow.")
         start = self._edits.line_start(self._line(of_tf[0]))
-        self._insert_at(start, f"{START}\n")
+        self._insert_at(start, f"{added.START}\n")
         after = self._edits.line_start(self._last_line(of_tf[-1]) + 1)
         self._insert_at(after, head)
         if self._early:
@@ -327,12 +331,12 @@ class _Reader(cst.CSTVisitor):
     def _before_main(self, statements: list[Any]) -> int:
         """Returns where `if __name__ == ...` begins, or the end."""
         for each in statements:
-            if isinstance(each, cst.If) and "__name__" in code(each.test):
+            if isinstance(each, cst.If) and "__name__" in one_line(each.test):
                 return self._edits.line_start(self._line(each))
         return self._edits.line_start(self._last_line(statements[-1]) + 1)
 
     def _insert_at(self, where: int, text: str) -> None:
-        self._edits.replace(where, where, text.replace("\n", self._module.default_newline))
+        self._edits.replace(where, where, text)
 
     # What nodes are.
 
@@ -345,11 +349,14 @@ class _Reader(cst.CSTVisitor):
                 return full.rpartition(".")[2]
         return ""
 
-    def _reason(self, name: str) -> str:
-        for part in name.split("."):
-            if part in carried.NAME_REASONS:
-                return carried.NAME_REASONS[part]
-        return carried.NO_COUNTERPART
+    def _reason(self, node: Any) -> str:
+        for full in self._qualified(node):
+            why = refusal_of(full)
+            if why is not None:
+                return why
+        parts = one_line(node).split(".")
+        found = (carried.NAME_REASONS[part] for part in parts if part in carried.NAME_REASONS)
+        return next(found, carried.NO_COUNTERPART)
 
     def _qualified(self, node: Any) -> list[str]:
         found = self.get_metadata(metadata.QualifiedNameProvider, node, ())
@@ -363,6 +370,9 @@ class _Reader(cst.CSTVisitor):
 
     def _line(self, node: Any) -> int:
         return int(self.get_metadata(metadata.PositionProvider, node).start.line)
+
+    def _indent(self, node: Any) -> int:
+        return int(self.get_metadata(metadata.PositionProvider, node).start.column)
 
     def _say(self, node: Any, kind: str, old: str, new: str, why: str = "") -> None:
         self._said.append((node, Line(self._line(node), kind, old, new, why)))
@@ -382,59 +392,6 @@ def _is_stock(full: str) -> bool:
 def _below_tensorflow(full: str) -> str:
     """Returns what follows the public module of TensorFlow; "" for other names."""
     return next((full.removeprefix(each) for each in _TF if full.startswith(each)), "")
-
-
-START = """\
-from estimator_bridge import install
-install.use_legacy_keras()  # Keras 2, before TensorFlow is asked for any.
-"""
-
-
-def _program(names: dict[str, str]) -> tuple[str, str]:
-    """Returns the imports and the rest of what is added, under the given names."""
-    text = _PROGRAM.read_text(encoding="utf-8")
-    head = re.search(r"^import .*?(?=^v1 = )", text, re.DOTALL | re.MULTILINE)
-    assert head is not None
-    parts = [head.group().replace("\n\n", "\n"), text[head.end() :]]
-    parts[1] = re.sub(r"  # type: ignore\[[\w-]+\]", "", parts[1])
-    for old, new in names.items():
-        if old != new:
-            parts = [re.sub(rf"(?<![\w.]){old}\b", new, part) for part in parts]
-    return parts[0], parts[1].rstrip("\n") + "\n"
-
-
-def _free_names(wrapper: metadata.MetadataWrapper) -> dict[str, str]:
-    """Returns, by the names that are added, those under which the program has room for them."""
-    taken = set()
-    for scope in set(wrapper.resolve(metadata.ScopeProvider).values()):
-        for assignment in scope.assignments if scope is not None else ():
-            node = getattr(assignment, "node", None)
-            if not isinstance(node, cst.Import | cst.ImportFrom):
-                taken.add(assignment.name)
-                continue
-            taken.update(
-                str(each.bound) for each in imports.read(node) if not (each.place or each.by_use)
-            )
-    found = {}
-    for name in _names_of_program():
-        found[name] = name
-        while found[name] in taken:
-            found[name] = f"tf2_{found[name]}"
-    return found
-
-
-def _names_of_program() -> list[str]:
-    """Returns what is added at the top, but for modules under their own names."""
-    names: list[str] = []
-    for statement in ast.parse(_PROGRAM.read_text(encoding="utf-8")).body:
-        if isinstance(statement, ast.ClassDef | ast.FunctionDef):
-            names.append(statement.name)
-        elif isinstance(statement, ast.Assign | ast.AnnAssign):
-            target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
-            names.append(ast.unparse(target))
-        elif isinstance(statement, ast.Import | ast.ImportFrom):
-            names += [alias.asname for alias in statement.names if alias.asname]
-    return names
 
 
 def _groups(arguments: Any, gone: Any) -> Iterator[tuple[Any, Any, Any, Any]]:

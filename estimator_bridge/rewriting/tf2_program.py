@@ -1,7 +1,7 @@
-"""What the second form adds to a program, word for word: everything below the first blank line.
+"""What the second form of `migrate` adds to a program: a training in TensorFlow 2.
 
-The parts of `TPUEstimator` that the program used, as a training in TensorFlow 2 that its owner can
-read and change. It stands in the migrated program, not here: nothing imports this file.
+Nothing imports this file. Its text is written into the migrated program, whose owner can read and
+change it there, and where its names have those of the estimator's parts that they stand for.
 """
 
 import collections

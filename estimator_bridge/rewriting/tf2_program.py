@@ -101,7 +101,8 @@ class TF1Scope(tf2.Module):  # type: ignore[misc]
 
     @v1.keras.utils.track_tf1_style_variables  # type: ignore[untyped-decorator]
     def __call__(self, function: Callable[[], Any]) -> Any:
-        # On entering the scope, unnamed layers are numbered from the beginning.
+        # On each call unnamed layers are numbered from the beginning, Keras's and others.
+        v1.keras.backend.reset_uids()
         with v1.variable_scope(v1.get_variable_scope()), tpu_columns.reading_activations():
             return function()
 
@@ -169,7 +170,11 @@ class Trainer:
             self.step = tf2.Variable(0, trainable=False, dtype=tf2.int64, name="global_step")
             # FeatureConfigs, optimizers, and what makes ids of raw features.
             self.embedding = embedding_config_spec.to_tf2(step=self.step)
-            self.engine = tf2_engine.TPUEmbedding(self.embedding.engine_spec)
+            # A TPU is configured for one size of batches; a host takes any.
+            on_tpu = isinstance(self.strategy, tf2.distribute.TPUStrategy)
+            self.engine = tf2_engine.TPUEmbedding(
+                self.embedding.engine_spec, batch_size=train_batch_size if on_tpu else None
+            )
         for line in self.embedding.report.lines():
             tf2.get_logger().info("tables: %s", line)
         self._spec = embedding_config_spec
@@ -206,9 +211,9 @@ class Trainer:
     ) -> "Trainer":
         """Trains up to a step, for a number of steps, or to the end of the input."""
         if steps is not None:
-            max_steps = int(self.step) + steps
+            max_steps = int(self.step.numpy()) + steps
         every, batches = self.config.save_checkpoints_steps, None
-        while max_steps is None or int(self.step) < max_steps:
+        while max_steps is None or int(self.step.numpy()) < max_steps:
             if batches is None:
                 batches = iter(self._batches(input_fn, ModeKeys.TRAIN))
                 make_step = self._step_of(ModeKeys.TRAIN, batches)
@@ -217,7 +222,7 @@ class Trainer:
             except tf2.errors.OutOfRangeError:
                 break
             self.step.assign_add(1)
-            if every and int(self.step) % every == 0:
+            if every and int(self.step.numpy()) % every == 0:
                 self._manager.save(self.step)
                 if after_save is not None:
                     after_save()
@@ -237,7 +242,7 @@ class Trainer:
                 metrics.update(values)
         found = metrics.results() if metrics is not None else {}
         found["loss"] = sum(losses) / len(losses)
-        found["global_step"] = int(self.step)
+        found["global_step"] = int(self.step.numpy())
         return found
 
     def predict(self, input_fn: Callable[..., Any]) -> Iterator[dict[str, Any]]:
@@ -259,7 +264,7 @@ class Trainer:
             done += 1
 
     def _batches(self, input_fn: Callable[..., Any], mode: str) -> Any:
-        """Returns ids, weights and lengths, the other features and labels, batch by batch."""
+        """Returns ids, weights and lengths, the rest of the features and labels of each batch."""
         prepare = self.embedding.preprocessing
         if prepare is None:
             raise ValueError(f"The tables' ids are yours to make: {self.embedding.report}")
@@ -268,8 +273,12 @@ class Trainer:
             tables.update(getattr(part, "weight_key", "") for part in (column, *column.parts))
 
         def prepared(features: Any, labels: Any = None) -> Any:
-            rest = {key: value for key, value in features.items() if key not in tables}
-            return tuple(prepare(features)), rest, labels
+            batch = prepare(features)._asdict()
+            # A strategy's input has no place for what is None.
+            weights = batch["weights"] or {}
+            batch["weights"] = {key: each for key, each in weights.items() if each is not None}
+            batch["rest"] = {key: value for key, value in features.items() if key not in tables}
+            return {**batch, "labels": labels} if labels is not None else batch
 
         params = {**self.params, "batch_size": self._batch_sizes[mode]}
         dataset = _called(input_fn, {"params": params, "mode": mode, "config": self.config})
@@ -307,11 +316,12 @@ class Trainer:
         return self._steps[mode]
 
     def _step_on_replica(self, mode: str, batch: Any) -> Any:
-        (ids, weights, lengths), rest, labels = batch
-        training = mode == ModeKeys.TRAIN
-        activations, update = self.engine.differentiable_lookup(ids, weights, training, name=mode)
-        features = {**rest, **tpu_columns.as_features(activations, lengths)}
-        spec = self._call_model(features, labels, mode)
+        weights = {key: batch["weights"].get(key) for key in batch["ids"]}
+        activations, update = self.engine.differentiable_lookup(
+            batch["ids"], weights, training=mode == ModeKeys.TRAIN, name=mode
+        )
+        features = {**batch["rest"], **tpu_columns.as_features(activations, batch["lengths"])}
+        spec = self._call_model(features, batch.get("labels"), mode)
         if mode == ModeKeys.PREDICT:
             predictions = spec.predictions
             return predictions if isinstance(predictions, dict) else {"output": predictions}
@@ -339,7 +349,7 @@ class Trainer:
             "params": {**self.params, "batch_size": self._batch_sizes[mode]},
             "config": self.config,
         }
-        v1.add_to_collection(v1.GraphKeys.GLOBAL_STEP, self.step)
+        v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:] = [self.step]
         trainable = v1.get_collection_ref(v1.GraphKeys.TRAINABLE_VARIABLES)
         before = list(trainable)
         trainable[:] = [variable for variable in self._made.values() if variable.trainable]
@@ -410,7 +420,7 @@ def train_and_evaluate(
         max_steps=train_spec.max_steps,
         after_save=lambda: found.append(trainer.evaluate(eval_spec.input_fn, eval_spec.steps)),
     )
-    if not found or found[-1]["global_step"] != int(trainer.step):
+    if not found or found[-1]["global_step"] != int(trainer.step.numpy()):
         found.append(trainer.evaluate(eval_spec.input_fn, eval_spec.steps))
     return found[-1], []
 

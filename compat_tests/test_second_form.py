@@ -184,7 +184,9 @@ def test_line_ends_are_kept() -> None:
 
 def test_names_of_the_program_are_not_taken() -> None:
     """What the program calls by a name that would be added keeps it; what is added has another."""
-    found = migrate(PROGRAM.replace("def receiver_fn", "Trainer = minimize = 1\n\n\ndef receiver_fn"))
+    found = migrate(
+        PROGRAM.replace("def receiver_fn", "Trainer = minimize = 1\n\n\ndef receiver_fn")
+    )
 
     assert "Trainer = minimize = 1\n" in found.source
     assert "class tf2_Trainer:" in found.source
@@ -199,6 +201,18 @@ def test_what_is_needed_on_import_stands_before() -> None:
     assert found.index("class ModeKeys") < found.index("def model_fn(")
 
 
+def test_an_optimizer_in_one_line_is_carried() -> None:
+    """It may be made, wrapped and used at once; another module's `minimize` is left alone."""
+    source = PROGRAM.replace(
+        "optimizer.minimize(loss)",
+        "tf.tpu.CrossShardOptimizer(tf.train.AdamOptimizer(.1), 'sum').minimize(loss)",
+    ).replace("import os\n", "import os\nfrom scipy import optimize\noptimize.minimize(1)\n")
+    found = migrate(source).source
+
+    assert "optimize.minimize(1)" in found
+    assert "train_op=minimize(tf.train.AdamOptimizer(.1), loss)" in found
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
 def test_comments_of_the_examples_survive(path: pathlib.Path) -> None:
     """The migrated example has every comment of the old one, compiles, and names no estimator."""
@@ -206,9 +220,7 @@ def test_comments_of_the_examples_survive(path: pathlib.Path) -> None:
     new = migrate(old).source
 
     kept = {token.string for token in tokens(new)}
-    assert all(
-        token.string in kept or token.string in new for token in tokens(old)
-    )
+    assert all(token.string in kept or token.string in new for token in tokens(old))
     for node in ast.walk(ast.parse(new)):
         if isinstance(node, ast.ImportFrom):
             assert "tensorflow_estimator" not in str(node.module)
@@ -227,8 +239,21 @@ def tokens(source: str) -> list[tokenize.TokenInfo]:
     "old, new, words",
     [
         ("tpu.TPUEstimator(", "DNNClassifier(", "makes no TPUEstimator .* canned"),
-        ("model_fn, use_tpu", "model_fn, 'model', None, {}, True, use_tpu", "line 31: .* 5 arguments"),
-        ("optimizer.minimize(loss)", "step(optimizer.compute_gradients(loss))", "line 23: optimizer"),
+        (
+            "model_fn, use_tpu",
+            "model_fn, 'model', None, {}, True, use_tpu",
+            "line 31: .* 5 arguments",
+        ),
+        (
+            "optimizer.minimize(loss)",
+            "step(optimizer.compute_gradients(loss))",
+            "line 23: optimizer",
+        ),
+        (
+            "tf.losses.mean_squared_error(labels, logits)",
+            "tf.losses.get_total_loss()",
+            "line 18: tf.losses.get_total_loss cannot be carried",
+        ),
         ("def main", "def main main", "no Python 3"),
     ],
 )

@@ -85,22 +85,27 @@ def run(folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[st
 
 
 def trained(
-    folder: pathlib.Path, program: str, model_dir: str, steps: int, example: Example
+    folder: pathlib.Path, program: str, model_dir: str, steps: int, example: Example, *how: str
 ) -> Arrays:
     """Trains up to a step; returns what the program predicts then."""
     path = folder / f"{program}_{model_dir}_{steps}.npz"
-    train(folder, str(path), program, model_dir, steps, example)
+    train(folder, [*how, str(path)], program, model_dir, steps, example)
     return dict(np.load(path))
 
 
 def train(
-    folder: pathlib.Path, path: str, program: str, model_dir: str, steps: int, example: Example
+    folder: pathlib.Path,
+    how: list[str],
+    program: str,
+    model_dir: str,
+    steps: int,
+    example: Example,
 ) -> None:
     """Runs a program with `compat_tests.programs.predicting`, up to a step."""
     arguments = [*example.arguments, f"--model_dir={model_dir}", *example.on_to(steps)]
     if program == "train.py":
         arguments.append("--use_tpu")
-    ran = run(folder, "-m", "compat_tests.programs.predicting", path, program, *arguments)
+    ran = run(folder, "-m", "compat_tests.programs.predicting", *how, program, *arguments)
     assert ran.returncode == 0, ran.stderr[-4000:]
 
 
@@ -191,7 +196,7 @@ def test_movielens_goes_up_the_ladder(tmp_path: pathlib.Path) -> None:
     """
     example = EXAMPLES["movielens"]
     write_programs(tmp_path, "movielens")
-    train(tmp_path, "stock", "train.py", "old", example.first, example)
+    train(tmp_path, ["stock"], "train.py", "old", example.first, example)
     shutil.copytree(tmp_path / "old", tmp_path / "bridge")
     (command,) = commands(tmp_path, example)
     shutil.copytree(tmp_path / "converted", tmp_path / "new")
@@ -203,8 +208,25 @@ def test_movielens_goes_up_the_ladder(tmp_path: pathlib.Path) -> None:
     ]
     assert max(errors) - min(errors) <= PREDICTIONS
 
-    train(tmp_path, "stock", "train.py", "old", example.last, example)
+    train(tmp_path, ["stock"], "train.py", "old", example.last, example)
     trained(tmp_path, "train_tf2.py", "new", example.last, example)
     convert(tmp_path, command, "old", "last")
     states = (contents(tmp_path / place) for place in ("last", "new", "converted"))
     judge("from stock to TensorFlow 2", difference(bridge, migrated), *states)
+
+
+@pytest.mark.full
+def test_a_migrated_program_trains_on_the_cores_of_a_tpu(tmp_path: pathlib.Path) -> None:
+    """Under a TPUStrategy of two cores, in software, it comes to what it comes to on a host."""
+    example = EXAMPLES["movielens"]
+    # A TPU takes batches of one size.
+    example = example._replace(arguments=(*example.arguments, "--train_batch_size=60"))
+    write_programs(tmp_path, "movielens")
+    trained(tmp_path, "train_tf2.py", "host", 2, example)
+    shutil.copytree(tmp_path / "host", tmp_path / "cores")
+    host = trained(tmp_path, "train_tf2.py", "host", 12, example)
+    cores = trained(tmp_path, "train_tf2.py", "cores", 12, example, "--cores=2")
+
+    predictions = difference(host, cores)
+    print(f"\n  two cores: predictions {predictions:.1e}")  # noqa: T201
+    assert predictions <= PREDICTIONS

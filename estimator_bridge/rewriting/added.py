@@ -25,7 +25,6 @@ def program(names: dict[str, str]) -> tuple[str, str]:
     head = re.search(r"^import .*?(?=^v1 = )", text, re.DOTALL | re.MULTILINE)
     assert head is not None
     parts = [head.group().replace("\n\n", "\n"), text[head.end() :]]
-    parts[1] = re.sub(r"  # type: ignore\[[\w-]+\]", "", parts[1])
     for old, new in names.items():
         if old != new:
             parts = [re.sub(rf"(?<![\w.]){old}\b", new, part) for part in parts]

@@ -106,8 +106,23 @@ OF_TF1: Mapping[str, str] = {
 }
 """Names below `tensorflow` or `tensorflow.compat.v1` whose statements are left out."""
 
+REFUSED_METHODS = ("compute_gradients", "apply_gradients")
+"""Methods of optimizers that hand out gradients, of which those of the tables are to be told."""
+
+_GRADIENTS = "the tables are trained by what `minimize` is given"
+_COLLECTED = "outside of a graph that collection is not filled"
+
 REFUSED: Mapping[str, str] = {
-    "compute_gradients": "Use `minimize`",
-    "apply_gradients": "Use `minimize`",
+    "gradients": _GRADIENTS,
+    "GradientTape": _GRADIENTS,
+    "global_variables": _COLLECTED,
+    "model_variables": _COLLECTED,
+    "moving_average_variables": _COLLECTED,
+    "GraphKeys.GLOBAL_VARIABLES": _COLLECTED,
+    "GraphKeys.REGULARIZATION_LOSSES": _COLLECTED,
+    "losses.get_regularization_loss": _COLLECTED,
+    "losses.get_regularization_losses": _COLLECTED,
+    "losses.get_total_loss": _COLLECTED,
+    "train.ExponentialMovingAverage": "averages of variables are not kept",
 }
-"""Methods of optimizers whose gradients also train the tables, which cannot be told apart."""
+"""Names below TensorFlow with which a program would train something else without a word."""

@@ -17,7 +17,6 @@ from estimator_bridge.rewriting.names import (
     place_of,
 )
 
-
 _ROOTS = ("tensorflow", "tensorflow_estimator", "estimator_bridge", "keras", "tf_keras")
 
 
@@ -111,8 +110,8 @@ def written(imported: Iterable[Imported]) -> Iterator[tuple[str, str]]:
 
 def only(statement: Any, names: set[str]) -> Any:
     """Returns an import statement without the other names."""
-    read = read(statement)
-    kept = [alias for alias, each in zip(statement.names, read, strict=True) if each.full in names]
+    bound = read(statement)
+    kept = [alias for alias, each in zip(statement.names, bound, strict=True) if each.full in names]
     kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
     return statement.with_changes(names=kept)
 

@@ -18,6 +18,7 @@ from estimator_bridge.rewriting.removal import Removal
 from estimator_bridge.rewriting.report import Line, Rewritten
 
 _MARK = "# estimator-bridge: "
+_GRADIENTS = carried.REFUSED["gradients"]
 _TF = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow.")
 
 
@@ -63,7 +64,7 @@ class _Reader(cst.CSTVisitor):
         self._left_out: list[tuple[Any, str, str]] = []
         self._to_remove: list[tuple[Any, str]] = []
         self._estimators: list[Any] = []
-        self._gradients: list[cst.Call] = []
+        self._refused: list[tuple[Any, str]] = []
         self._comments: dict[Any, str] = {}
         self._imported: set[tuple[str, str]] = set()
         self._early = False
@@ -93,8 +94,8 @@ class _Reader(cst.CSTVisitor):
         method = node.func.attr.value
         if method in carried.METHODS:
             self._remove(node.func, carried.METHODS[method])
-        elif method in carried.REFUSED:
-            self._gradients.append(node)
+        elif method in carried.REFUSED_METHODS:
+            self._refused.append((node, _GRADIENTS))
         elif method in ("train", "evaluate", "predict"):
             taken = tuple(
                 argument.keyword.value
@@ -102,7 +103,7 @@ class _Reader(cst.CSTVisitor):
                 if argument.keyword and argument.keyword.value not in carried.METHOD_ARGUMENTS
             )
             self._leave_out(node, method, taken)
-        elif method == "minimize":
+        elif method == "minimize" and self._is_optimizer(node.func):
             start, end = self._span(node.func.value)
             self._edits.replace(start, start, f"{self._added['minimize']}(")
             self._edits.replace(end, self._span(node.args[0])[0], ", ")
@@ -132,6 +133,9 @@ class _Reader(cst.CSTVisitor):
                 return False
             if _below_tensorflow(full) in carried.OF_TF1:
                 self._remove(node, carried.OF_TF1[_below_tensorflow(full)])
+                return False
+            if _below_tensorflow(full) in carried.REFUSED:
+                self._refused.append((node, carried.REFUSED[_below_tensorflow(full)]))
                 return False
             if short == "CrossShardOptimizer":
                 self._cross_shard(node)
@@ -181,7 +185,9 @@ class _Reader(cst.CSTVisitor):
         if wrapped is None:
             self._remove(node, why)
             return
-        self._edits.replace(*self._span(call), self._edits.text(*self._span(wrapped)))
+        (start, end), (inner, after) = self._span(call), self._span(wrapped)
+        self._edits.replace(start, inner, "")
+        self._edits.replace(after, end, "")
         self._say(node, "left out", one_line(call), one_line(wrapped), _sentence(why))
 
     def _leave_out(self, call: cst.Call, old: str, taken: tuple[str, ...]) -> None:
@@ -273,13 +279,12 @@ class _Reader(cst.CSTVisitor):
                 f"{': ' if reasons else ''}{reasons}. The first form of `migrate` is for any "
                 "program."
             )
-        for call in self._gradients:
-            if not self._removal.is_gone(call):
-                method = call.func.attr.value  # type: ignore[attr-defined]
+        for node, why in self._refused:
+            if not self._removal.is_gone(node):
+                name = one_line(getattr(node, "func", node))
                 raise errors.Untranslatable(
-                    f"{self._name}, line {self._line(call)}: {one_line(call.func)} makes of gradients "
-                    "what the tables would not be trained with. "
-                    f"{carried.REFUSED[method]}, or migrate to the first form."
+                    f"{self._name}, line {self._line(node)}: {name} cannot be carried to "
+                    f"TensorFlow 2: {why}. Do without it, or migrate to the first form."
                 )
 
     def _comment_out(self) -> Iterator[Line]:
@@ -292,7 +297,9 @@ class _Reader(cst.CSTVisitor):
             first = min([position.start.line, *map(self._line, decorators)])
             last = self._last_line(statement)
             start, end = self._edits.line_start(first), self._edits.line_start(last + 1)
-            text = f"{' ' * column}{_MARK}{why}.\n{in_comment(self._edits.text(start, end), column)}"
+            text = (
+                f"{' ' * column}{_MARK}{why}.\n{in_comment(self._edits.text(start, end), column)}"
+            )
             block = self._removal.block_of(statement)
             blocks.setdefault(block, []).append(statement)
             if len(blocks[block]) == len(block.body) and not isinstance(block, cst.Module):
@@ -339,6 +346,10 @@ class _Reader(cst.CSTVisitor):
         self._edits.replace(where, where, text)
 
     # What nodes are.
+
+    def _is_optimizer(self, method: Any) -> bool:
+        """Returns whether a method may be of an optimizer: not of an imported module."""
+        return all(name.startswith("tensorflow") for name in self._qualified(method))
 
     def _stock_name(self, node: Any) -> str:
         """Returns the last part of a name of stock's estimator; "" for other nodes."""

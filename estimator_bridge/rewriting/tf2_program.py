@@ -15,6 +15,7 @@ import tensorflow as tf2
 
 import tf2_engine
 from tf2_engine import columns as tpu_columns
+from tf2_engine import preprocessing as pre
 
 v1 = tf2.compat.v1
 
@@ -96,11 +97,12 @@ def minimize(
     return optimizer.minimize(share, var_list=var_list, **settings)
 
 
-class TF1Scope(tf2.Module):  # type: ignore[misc]
+class TF1Scope(tf2.Module):
     """Where `get_variable` and `tf.layers` make variables once, and find them again."""
 
-    @v1.keras.utils.track_tf1_style_variables  # type: ignore[untyped-decorator]
+    @v1.keras.utils.track_tf1_style_variables
     def __call__(self, function: Callable[[], Any]) -> Any:
+        """Calls a function that makes or finds them."""
         # On each call unnamed layers are numbered from the beginning, Keras's and others.
         v1.keras.backend.reset_uids()
         with v1.variable_scope(v1.get_variable_scope()), tpu_columns.reading_activations():
@@ -175,8 +177,6 @@ class Trainer:
             self.engine = tf2_engine.TPUEmbedding(
                 self.embedding.engine_spec, batch_size=train_batch_size if on_tpu else None
             )
-        for line in self.embedding.report.lines():
-            tf2.get_logger().info("tables: %s", line)
         self._spec = embedding_config_spec
         self._scope = TF1Scope()
         self._made: dict[str, Any] = {}
@@ -230,9 +230,7 @@ class Trainer:
             self._manager.save(self.step)
         return self
 
-    def evaluate(
-        self, input_fn: Callable[..., Any], steps: int | None = None
-    ) -> dict[str, Any]:
+    def evaluate(self, input_fn: Callable[..., Any], steps: int | None = None) -> dict[str, Any]:
         """Returns the metrics over so many batches, the mean loss and the step."""
         losses, metrics = [], None
         for loss, values in self._results(input_fn, ModeKeys.EVAL, steps):
@@ -265,19 +263,21 @@ class Trainer:
 
     def _batches(self, input_fn: Callable[..., Any], mode: str) -> Any:
         """Returns ids, weights and lengths, the rest of the features and labels of each batch."""
-        prepare = self.embedding.preprocessing
-        if prepare is None:
-            raise ValueError(f"The tables' ids are yours to make: {self.embedding.report}")
-        tables = set(self.embedding.feature_config)
-        for column in prepare.columns.values():
-            tables.update(getattr(part, "weight_key", "") for part in (column, *column.parts))
+        prepare, weight_keys = self._prepare()
 
         def prepared(features: Any, labels: Any = None) -> Any:
+            dense = [key for key in prepare.columns if isinstance(features[key], tf2.Tensor)]
+            if dense:
+                raise ValueError(
+                    f"The ids of {dense} are dense, of which the legacy program left out 0 on a "
+                    "TPU. Make them SparseTensors in the input function, with 0 or without."
+                )
             batch = prepare(features)._asdict()
             # A strategy's input has no place for what is None.
             weights = batch["weights"] or {}
             batch["weights"] = {key: each for key, each in weights.items() if each is not None}
-            batch["rest"] = {key: value for key, value in features.items() if key not in tables}
+            gone = {*weight_keys, *prepare.columns}
+            batch["rest"] = {key: value for key, value in features.items() if key not in gone}
             return {**batch, "labels": labels} if labels is not None else batch
 
         params = {**self.params, "batch_size": self._batch_sizes[mode]}
@@ -286,6 +286,29 @@ class Trainer:
         # Ids of tables are sparse, and those are not copied to a TPU.
         option = tf2.distribute.InputOptions(experimental_fetch_to_device=False)
         return self.strategy.experimental_distribute_dataset(dataset, option)
+
+    def _prepare(self) -> tuple[Any, set[str]]:
+        """Returns what makes ids, weights and lengths, and the keys of weights.
+
+        Ids are those of the input function, as they are on a TPU. What the columns make of raw
+        values off a TPU is `self.embedding.preprocessing`.
+        """
+        known = self.embedding.preprocessing
+        if known is None:
+            raise ValueError(f"How ids are made is yours to say: {self.embedding.report}")
+        rows = {table.name: table.vocabulary_size for table in self.embedding.engine_spec.tables}
+        columns, weight_keys = {}, set()
+        for feature in self.embedding.engine_spec.features:
+            column: pre.Column = pre.Identity(feature.name, rows[feature.table])
+            old = known.columns[feature.name]
+            for part in (old, *old.parts):
+                if isinstance(part, pre.Weighted):
+                    column = pre.Weighted(column, part.weight_key)
+                    weight_keys.add(part.weight_key)
+            if old.is_sequence:
+                column = pre.Sequence(column)
+            columns[feature.name] = column
+        return pre.Preprocessing(columns), weight_keys
 
     def _step_of(self, mode: str, batches: Any) -> Any:
         """Returns a function of an iterator; the model's variables are made and restored."""

@@ -14,7 +14,7 @@ from estimator_bridge.rewriting import imports
 from estimator_bridge.rewriting.edits import one_line
 from estimator_bridge.rewriting.imports import Aliases, Imported
 from estimator_bridge.rewriting.names import NAMESPACE, Place, place_of, refusal_of
-from estimator_bridge.rewriting.report import Line, Rewritten
+from estimator_bridge.rewriting.report import HONOURED, Line, Rewritten
 
 _MARK = "# estimator-bridge: "
 
@@ -63,16 +63,7 @@ def adopt(source: str, name: str = "the program") -> Rewritten:
     start = _start(aliases, bool(remover.left))
     body = _with_head(list(cleaned.body), aliases.imports(), start)
     lines += [Line(0, "added", "", statement) for statement in (*start, *aliases.imports())]
-    lines.append(
-        Line(
-            0,
-            "by hand",
-            "",
-            "",
-            "What stock ignores though it is documented is honoured now; `run` ignores it. For the "
-            "numbers of stock pass quirks='stock' to the spec",
-        )
-    )
+    lines.append(HONOURED)
     return Rewritten(cleaned.with_changes(body=body).code, tuple(lines))
 
 

@@ -37,6 +37,16 @@ class Line:
         return f"[{self.kind}] {where}{change}{'. ' if self.why and change else ''}{self.why}"
 
 
+HONOURED = Line(
+    0,
+    "by hand",
+    "",
+    "",
+    "What stock ignores though it is documented is honoured now; `run` ignores it. For the "
+    "numbers of stock pass quirks='stock' to the spec",
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Rewritten:
     """A program's new source.

@@ -15,7 +15,7 @@ from estimator_bridge.rewriting import added, carried, imports
 from estimator_bridge.rewriting.edits import Edits, in_comment, one_line
 from estimator_bridge.rewriting.names import is_stock_module, place_of, refusal_of
 from estimator_bridge.rewriting.removal import Removal
-from estimator_bridge.rewriting.report import Line, Rewritten
+from estimator_bridge.rewriting.report import HONOURED, Line, Rewritten
 
 _MARK = "# estimator-bridge: "
 _GRADIENTS = carried.REFUSED["gradients"]
@@ -266,7 +266,7 @@ class _Reader(cst.CSTVisitor):
             lines.append(Line(self._line(argument), "left out", text, "", why))
         lines += self._comment_out()
         self._insert()
-        lines.append(Line(0, "added", "", "Trainer", "Model, strategy, loop, checkpoints"))
+        lines += [Line(0, "added", "", "Trainer", "Model, strategy, loop, checkpoints"), HONOURED]
         lines.sort(key=lambda each: each.line)
         self.made = Rewritten(self._edits.apply(), tuple(lines))
 

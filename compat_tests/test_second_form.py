@@ -254,6 +254,11 @@ def tokens(source: str) -> list[tokenize.TokenInfo]:
             "tf.losses.get_total_loss()",
             "line 18: tf.losses.get_total_loss cannot be carried",
         ),
+        (
+            "def main",
+            "def early():\n  from tensorflow.compat.v1 import estimator\n\n\ndef main",
+            "what would be written is no Python",
+        ),
         ("def main", "def main main", "no Python 3"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -268,7 +269,15 @@ class _Reader(cst.CSTVisitor):
         self._insert()
         lines += [Line(0, "added", "", "Trainer", "Model, strategy, loop, checkpoints"), HONOURED]
         lines.sort(key=lambda each: each.line)
-        self.made = Rewritten(self._edits.apply(), tuple(lines))
+        source = self._edits.apply()
+        try:
+            ast.parse(source)
+        except SyntaxError as error:
+            raise errors.Untranslatable(
+                f"{self._name}: what would be written is no Python: {error}. Put each import and "
+                "each statement on a line of its own, imports at the top."
+            ) from error
+        self.made = Rewritten(source, tuple(lines))
 
     def _check(self) -> None:
         """Raises Untranslatable if nothing is left to train, or it would train something else."""

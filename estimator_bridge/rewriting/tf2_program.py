@@ -321,7 +321,7 @@ class Trainer:
             )
         self._steps[mode].get_concrete_function(batches)
         for name, variable in self._made.items():
-            if not hasattr(self._variables, name):
+            if name not in vars(self._variables):
                 setattr(self._variables, name, variable)
         if self._checkpoint is None:
             self._checkpoint = tf2.train.Checkpoint(

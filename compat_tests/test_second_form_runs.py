@@ -26,8 +26,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 # A prediction is a sum of some tens of float32 products, of order 1, that ops may order otherwise.
 PREDICTIONS = 1e-5
-# Of what training moves. Both programs run the same ops of the same engine: measured is 0; beside stock
-# on its TPU 6e-7 after 200 steps. An update that is missing or made twice is 1e-2 and more.
+# Of what training moves. Both programs run the same ops of the same engine: measured is 0; beside
+# stock on its TPU 6e-7 after 200 steps. An update that is missing or made twice is 1e-2 and more.
 STATES = 1e-4
 
 LEFT = ("dummy_table", "signal_early_stopping")

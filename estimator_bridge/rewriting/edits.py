@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import libcst as cst
@@ -71,3 +72,17 @@ def in_comment(text: str, indent: int) -> str:
 def one_line(node: Any) -> str:
     """Returns the source of a node in one line."""
     return " ".join(cst.Module([]).code_for_node(node).split())
+
+
+def runs(arguments: Any, gone: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
+    """Yields runs of arguments that go: (first, last, kept one before, kept one behind)."""
+    kept_before, run = None, []
+    for argument in arguments:
+        if argument in gone:
+            run.append(argument)
+            continue
+        if run:
+            yield run[0], run[-1], kept_before, argument
+        kept_before, run = argument, []
+    if run:
+        yield run[0], run[-1], kept_before, None

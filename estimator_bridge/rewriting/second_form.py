@@ -13,14 +13,13 @@ from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge import errors
 from estimator_bridge.rewriting import added, carried, imports
-from estimator_bridge.rewriting.edits import Edits, in_comment, one_line
-from estimator_bridge.rewriting.names import is_stock_module, place_of, refusal_of
+from estimator_bridge.rewriting.edits import Edits, in_comment, one_line, runs
+from estimator_bridge.rewriting.names import below_tensorflow, is_stock, place_of, refusal_of
 from estimator_bridge.rewriting.removal import Removal
 from estimator_bridge.rewriting.report import HONOURED, Line, Rewritten
 
 _MARK = "# estimator-bridge: "
 _GRADIENTS = carried.REFUSED["gradients"]
-_TF = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow.")
 
 
 def migrate(source: str, name: str = "the program") -> Rewritten:
@@ -132,16 +131,16 @@ class _Reader(cst.CSTVisitor):
             short = full.rpartition(".")[2]
             if full.endswith("cluster_resolver.TPUClusterResolver"):
                 return False
-            if _below_tensorflow(full) in carried.OF_TF1:
-                self._remove(node, carried.OF_TF1[_below_tensorflow(full)])
+            if below_tensorflow(full) in carried.OF_TF1:
+                self._remove(node, carried.OF_TF1[below_tensorflow(full)])
                 return False
-            if _below_tensorflow(full) in carried.REFUSED:
-                self._refused.append((node, carried.REFUSED[_below_tensorflow(full)]))
+            if below_tensorflow(full) in carried.REFUSED:
+                self._refused.append((node, carried.REFUSED[below_tensorflow(full)]))
                 return False
             if short == "CrossShardOptimizer":
                 self._cross_shard(node)
                 return False
-            if not _is_stock(full):
+            if not is_stock(full):
                 continue
             place = place_of(full)
             if short in carried.REPLACED:
@@ -153,7 +152,7 @@ class _Reader(cst.CSTVisitor):
             elif place is not None and place.module in carried.KEPT:
                 new = short
                 self._imported.add((place.module, short))
-            elif isinstance(node, cst.Attribute) and _is_stock(full.rpartition(".")[0]):
+            elif isinstance(node, cst.Attribute) and is_stock(full.rpartition(".")[0]):
                 return True  # A part of it may have a place: ModeKeys of ModeKeys.TRAIN.
             else:
                 whole = self._removal.whole(node)
@@ -203,7 +202,7 @@ class _Reader(cst.CSTVisitor):
         if not gone:
             return
         statement = self._removal.statement_of(call)
-        for first, last, kept_before, kept_after in _groups(call.args, gone):
+        for first, last, kept_before, kept_after in runs(call.args, gone):
             alone = kept_before is None or kept_after is not None
             start = self._span(first)[0] if alone else self._span(kept_before)[1]
             end = self._span(kept_after)[0] if kept_after else self._span(last)[1]
@@ -365,7 +364,7 @@ class _Reader(cst.CSTVisitor):
         if not isinstance(node, cst.Name | cst.Attribute):
             return ""
         for full in self._qualified(node):
-            if _is_stock(full):
+            if is_stock(full):
                 return full.rpartition(".")[2]
         return ""
 
@@ -396,36 +395,6 @@ class _Reader(cst.CSTVisitor):
 
     def _say(self, node: Any, kind: str, old: str, new: str, why: str = "") -> None:
         self._said.append((node, Line(self._line(node), kind, old, new, why)))
-
-
-def _is_stock(full: str) -> bool:
-    """Returns whether a name is, or is below, what the bridge stands for."""
-    below = _below_tensorflow(full)
-    return (
-        place_of(full) is not None
-        or is_stock_module(full)
-        or below == "estimator"
-        or below.startswith("estimator.")
-    )
-
-
-def _below_tensorflow(full: str) -> str:
-    """Returns what follows the public module of TensorFlow; "" for other names."""
-    return next((full.removeprefix(each) for each in _TF if full.startswith(each)), "")
-
-
-def _groups(arguments: Any, gone: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """Yields runs of arguments that go: (first, last, kept one before, kept one behind)."""
-    kept_before, run = None, []
-    for argument in arguments:
-        if argument in gone:
-            run.append(argument)
-            continue
-        if run:
-            yield run[0], run[-1], kept_before, argument
-        kept_before, run = argument, []
-    if run:
-        yield run[0], run[-1], kept_before, None
 
 
 def _sentence(why: str) -> str:

@@ -325,6 +325,11 @@ def tpu_shard_context(num_cores: int) -> contextlib.AbstractContextManager[Any]:
     return _tpu_function.tpu_shard_context(num_cores)
 
 
+def in_tpu_shard_context() -> bool:
+    """Returns whether the code that is traced was told over how many cores it runs."""
+    return _tpu_function.get_tpu_context().number_of_shards is not None
+
+
 def do_not_pack_variables(strategy: Any) -> None:
     """Keeps a strategy from packing the copies of a variable into one handle.
 

@@ -1,9 +1,15 @@
-"""Rewrites a program so that it imports the bridge instead of stock's estimator.
+"""Rewrites a program so that it imports the bridge, or so that it trains in TensorFlow 2.
 
-Imports, and names of stock that are written out, lead to the bridge; everything else stays as it
-is, comments and formatting too. The new program stands beside the old one, as NAME_bridge.py,
-unless told otherwise. The report says, by line, what was rewritten, and what is left to do by
-hand; that is also under a comment in the program.
+--form bridge, for any program: imports, and names of stock that are written out, lead to the
+bridge; everything else stays as it is. The new program is NAME_bridge.py.
+
+--form tf2, for programs around a TPUEstimator: the input functions, columns, the embedding spec and
+the model_fn stay; the estimator becomes a class in the program, with a strategy, a training loop
+and checkpoints of TensorFlow 2. The new program is NAME_tf2.py. It goes on from a converted
+checkpoint, and says the command for one that is not.
+
+Comments and formatting stay as they are. The report says, by line, what was rewritten, and what is
+left to do by hand; that is also under a comment in the program.
 """
 
 from __future__ import annotations
@@ -21,6 +27,12 @@ from estimator_bridge.cli import checkpoint_arguments
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--form",
+        choices=("bridge", "tf2"),
+        default="bridge",
+        help="what the program becomes: one that imports the bridge (default), or of TensorFlow 2",
+    )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--output", "-o", metavar="FILE", help="write the new program there")
     where.add_argument("--in_place", action="store_true", help="overwrite the program")
@@ -44,14 +56,14 @@ def _migrate(options: argparse.Namespace) -> None:
     try:
         from estimator_bridge import rewriting
 
-        adopt = rewriting.adopt
+        rewrite = {"bridge": rewriting.adopt, "tf2": rewriting.migrate}[options.form]
     except ModuleNotFoundError as error:
         raise errors.InvalidInput(
             f"migrate: {error}. Install the extra: pip install 'estimator-bridge[migrate]'."
         ) from error
     # Bytes, since line ends are to stay what they are.
     source = path.read_bytes().decode("utf-8")
-    rewritten = adopt(source, options.script)
+    rewritten = rewrite(source, options.script)
     if options.diff:
         sys.stdout.writelines(
             difflib.unified_diff(
@@ -76,7 +88,7 @@ def _target(options: argparse.Namespace, path: pathlib.Path) -> pathlib.Path:
         return path
     if options.output:
         return pathlib.Path(options.output)
-    return path.with_name(f"{path.stem}_bridge{path.suffix}")
+    return path.with_name(f"{path.stem}_{options.form}{path.suffix}")
 
 
 def _write(target: pathlib.Path, source: str, options: argparse.Namespace) -> None:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from estimator_bridge.rewriting.first_form import adopt
     from estimator_bridge.rewriting.report import Line, Rewritten
+    from estimator_bridge.rewriting.second_form import migrate
 
-_HOME = {"Line": "report", "Rewritten": "report", "adopt": "first_form"}
+_HOME = {"Line": "report", "Rewritten": "report", "adopt": "first_form", "migrate": "second_form"}
 
-__all__ = ["Line", "Rewritten", "adopt"]
+__all__ = ["Line", "Rewritten", "adopt", "migrate"]
 
 
 def __getattr__(name: str) -> Any:

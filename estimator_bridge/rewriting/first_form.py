@@ -11,12 +11,12 @@ from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge import errors
 from estimator_bridge.rewriting import imports
+from estimator_bridge.rewriting.edits import one_line
 from estimator_bridge.rewriting.imports import Aliases, Imported
 from estimator_bridge.rewriting.names import NAMESPACE, Place, place_of, refusal_of
-from estimator_bridge.rewriting.report import Line, Rewritten
+from estimator_bridge.rewriting.report import HONOURED, Line, Rewritten
 
 _MARK = "# estimator-bridge: "
-_ROOTS = ("tensorflow", "tensorflow_estimator", "estimator_bridge", "keras", "tf_keras")
 
 
 def adopt(source: str, name: str = "the program") -> Rewritten:
@@ -63,16 +63,7 @@ def adopt(source: str, name: str = "the program") -> Rewritten:
     start = _start(aliases, bool(remover.left))
     body = _with_head(list(cleaned.body), aliases.imports(), start)
     lines += [Line(0, "added", "", statement) for statement in (*start, *aliases.imports())]
-    lines.append(
-        Line(
-            0,
-            "by hand",
-            "",
-            "",
-            "What stock ignores though it is documented is honoured now; `run` ignores it. For the "
-            "numbers of stock pass quirks='stock' to the spec",
-        )
-    )
+    lines.append(HONOURED)
     return Rewritten(cleaned.with_changes(body=body).code, tuple(lines))
 
 
@@ -173,7 +164,7 @@ class _Replacer(cst.CSTTransformer):
                 self._refuse(line, each.full, why)
         made = []
         for code, comment in imports.written(moved):
-            self.lines.append(Line(self._line(line), "import", _code(statement), f"{code}"))
+            self.lines.append(Line(self._line(line), "import", one_line(statement), f"{code}"))
             new: Any = cst.parse_statement(code)
             if comment:
                 new = new.with_changes(trailing_whitespace=_trailing(comment))
@@ -182,7 +173,7 @@ class _Replacer(cst.CSTTransformer):
         leading: list[Any] = [*line.leading_lines]
         leading += [cst.EmptyLine(comment=cst.Comment(f"{_MARK}{why}.")) for why in self._refused]
         if kept:
-            rest = line.with_changes(body=[_only(statement, {each.full for each in kept})])
+            rest = line.with_changes(body=[imports.only(statement, {each.full for each in kept})])
             return cst.FlattenSentinel([rest, *made])
         made[0] = made[0].with_changes(leading_lines=leading)
         if not any(comment for _, comment in imports.written(moved)):
@@ -257,21 +248,13 @@ class _Remover(cst.CSTTransformer):
         if not unused:
             return new
         rest = {each.full for each in found} - unused
-        return new.with_changes(body=[_only(statement, rest)]) if rest else None
+        return new.with_changes(body=[imports.only(statement, rest)]) if rest else None
 
     def _is_used(self, statement: Any, bound: str | None) -> bool:
         if bound is None:
             return True
         scope: Any = self.get_metadata(metadata.ScopeProvider, statement)
         return any(assignment.references for assignment in scope[bound])
-
-
-def _only(statement: Any, names: set[str]) -> Any:
-    """Returns an import statement without the other names."""
-    read = imports.read(statement)
-    kept = [alias for alias, each in zip(statement.names, read, strict=True) if each.full in names]
-    kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-    return statement.with_changes(names=kept)
 
 
 def _start(aliases: Aliases, with_install: bool) -> list[str]:
@@ -284,10 +267,10 @@ def _start(aliases: Aliases, with_install: bool) -> list[str]:
 
 def _with_head(body: list[Any], new: Sequence[str], start: Sequence[str]) -> list[Any]:
     """Puts the start before the first statement that imports TensorFlow, and imports behind it."""
-    first = next((i for i, each in enumerate(body) if _imports_tensorflow(each)), None)
+    first = next((i for i, each in enumerate(body) if imports.of_tensorflow(each)), None)
     if first is None:
         first = next((i for i, each in enumerate(body) if not _is_preface(each)), len(body))
-    last = max((i for i, each in enumerate(body) if _imports_tensorflow(each)), default=first - 1)
+    last = max((i for i, each in enumerate(body) if imports.of_tensorflow(each)), default=first - 1)
     head = [cst.parse_statement(code) for code in start]
     head[-1] = head[-1].with_changes(
         trailing_whitespace=_trailing("# Keras 2, before TensorFlow is asked for any.")
@@ -300,23 +283,6 @@ def _with_head(body: list[Any], new: Sequence[str], start: Sequence[str]) -> lis
     return [*body[:first], *head, *body[first : last + 1], *more, *body[last + 1 :]]
 
 
-def _imports_tensorflow(statement: Any) -> bool:
-    """Returns whether an import of TensorFlow, or of the bridge, is in a top-level statement."""
-    if isinstance(statement, cst.FunctionDef | cst.ClassDef):
-        return False
-    found: list[str] = []
-
-    class Finder(cst.CSTVisitor):
-        def visit_Import(self, node: cst.Import) -> None:
-            found.extend(each.full for each in imports.read(node))
-
-        def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
-            found.extend(each.full for each in imports.read(node))
-
-    statement.visit(Finder())
-    return any(name.split(".")[0] in _ROOTS for name in found)
-
-
 def _is_preface(statement: Any) -> bool:
     """Returns whether a statement is the docstring, or one of `from __future__ import`."""
     if not isinstance(statement, cst.SimpleStatementLine):
@@ -327,10 +293,6 @@ def _is_preface(statement: Any) -> bool:
     if not isinstance(first, cst.ImportFrom):
         return False
     return any(each.full.startswith("__future__.") for each in imports.read(first))
-
-
-def _code(statement: Any) -> str:
-    return " ".join(cst.Module([]).code_for_node(statement).split())
 
 
 def _trailing(comment: str) -> cst.TrailingWhitespace:

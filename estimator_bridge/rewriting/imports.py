@@ -17,6 +17,8 @@ from estimator_bridge.rewriting.names import (
     place_of,
 )
 
+_ROOTS = ("tensorflow", "tensorflow_estimator", "estimator_bridge", "keras", "tf_keras")
+
 
 @dataclasses.dataclass(frozen=True)
 class Imported:
@@ -104,6 +106,31 @@ def written(imported: Iterable[Imported]) -> Iterator[tuple[str, str]]:
     for module, names in by_module.items():
         comments = "  ".join(comment for _, comment in names if comment)
         yield f"from {module} import {', '.join(text for text, _ in names)}", comments
+
+
+def only(statement: Any, names: set[str]) -> Any:
+    """Returns an import statement without the other names."""
+    bound = read(statement)
+    kept = [alias for alias, each in zip(statement.names, bound, strict=True) if each.full in names]
+    kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+    return statement.with_changes(names=kept)
+
+
+def of_tensorflow(statement: Any) -> bool:
+    """Returns whether an import of TensorFlow, or of the bridge, is in a top-level statement."""
+    if isinstance(statement, cst.FunctionDef | cst.ClassDef):
+        return False
+    found: list[str] = []
+
+    class Finder(cst.CSTVisitor):
+        def visit_Import(self, node: cst.Import) -> None:
+            found.extend(each.full for each in read(node))
+
+        def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
+            found.extend(each.full for each in read(node))
+
+    statement.visit(Finder())
+    return any(name.split(".")[0] in _ROOTS for name in found)
 
 
 class Aliases:

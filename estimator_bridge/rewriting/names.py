@@ -11,6 +11,8 @@ NAMESPACE = "estimator_bridge.estimator"
 
 _NAMESPACES = tuple(f"{path}.estimator" for path in stock_names.PUBLIC_NAMESPACES)
 
+_TENSORFLOW = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow.")
+
 # Where users find what `stock_names` takes from the module that defines it: the place below the
 # namespace, "" for itself. What is not here is imported from where it is defined.
 _PUBLIC = {
@@ -82,6 +84,22 @@ def is_stock_module(path: str) -> bool:
     """Returns whether a path is a module of stock's estimator that newer TensorFlow lacks."""
     below = (path == root or path.startswith(f"{root}.") for root in stock_names.ROOTS)
     return path in stock_names.MODULES or any(below)
+
+
+def is_stock(full: str) -> bool:
+    """Returns whether a name is, or is below, what the bridge stands for."""
+    below = below_tensorflow(full)
+    return (
+        place_of(full) is not None
+        or is_stock_module(full)
+        or below == "estimator"
+        or below.startswith("estimator.")
+    )
+
+
+def below_tensorflow(full: str) -> str:
+    """Returns what follows the public module of TensorFlow; "" for other names."""
+    return next((full.removeprefix(each) for each in _TENSORFLOW if full.startswith(each)), "")
 
 
 def refusal_of(name: str) -> str | None:

@@ -9,6 +9,7 @@ KINDS = {
     "import": "is imported from the bridge",
     "name": "leads to the bridge",
     "added": "was added",
+    "left out": "has no counterpart and stays as a comment",
     "by hand": "is yours to do",
 }
 
@@ -34,6 +35,16 @@ class Line:
         where = f"line {self.line}: " if self.line else ""
         change = " -> ".join(part for part in (self.old, self.new) if part)
         return f"[{self.kind}] {where}{change}{'. ' if self.why and change else ''}{self.why}"
+
+
+HONOURED = Line(
+    0,
+    "by hand",
+    "",
+    "",
+    "What stock ignores though it is documented is honoured now; `run` ignores it. For the "
+    "numbers of stock pass quirks='stock' to the spec",
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,283 @@
+"""`estimator-bridge migrate --form tf2`: what is carried, what stays as a comment, what is refused.
+
+That what comes out trains as the old program did is in `test_second_form_runs.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import pathlib
+import re
+import textwrap
+import tokenize
+
+import pytest
+
+from estimator_bridge import errors
+from estimator_bridge.cli import main
+from estimator_bridge.rewriting import migrate
+
+EXAMPLES = sorted((pathlib.Path(__file__).parent.parent / "examples").glob("*/train.py"))
+
+PROGRAM = '''\
+"""A program."""
+
+from __future__ import print_function
+
+import os
+
+import tensorflow.compat.v1 as tf  # The old one.
+from tensorflow.compat.v1 import estimator as tf_estimator
+
+
+def model_fn(features, labels, mode):  # Ours.
+  logits = tf.layers.dense( features['x'], 1 )
+  if mode == tf_estimator.ModeKeys.PREDICT:
+    outputs = tf_estimator.export.PredictOutput(logits)
+    return tf_estimator.tpu.TPUEstimatorSpec(
+        mode, predictions=logits,  # What it says.
+        export_outputs={'serving_default': outputs})
+  loss = tf.losses.mean_squared_error(labels, logits)
+  optimizer = tf.train.AdamOptimizer(.1)
+  if os.environ.get('TPU'):
+    optimizer = tf.tpu.CrossShardOptimizer(optimizer)
+  return tf_estimator.tpu.TPUEstimatorSpec(
+      mode, loss=loss, train_op=optimizer.minimize(loss))
+
+
+def receiver_fn():
+  return tf_estimator.export.ServingInputReceiver({}, {})
+
+
+def main(columns):
+  estimator = tf_estimator.tpu.TPUEstimator(
+      model_fn, use_tpu=True,
+      config=tf_estimator.tpu.RunConfig(model_dir='model', log_step_count_steps=4),
+      embedding_config_spec=tf_estimator.tpu.experimental.EmbeddingConfigSpec(
+          feature_columns=columns,
+          optimization_parameters=tf.tpu.experimental.AdagradParameters(.1)))
+  with open('log') as log:
+    exported = estimator.export_saved_model('served', receiver_fn)
+  print(exported,
+        2)
+  return estimator
+
+
+if __name__ == '__main__':
+  tf.disable_v2_behavior()
+  main([])
+'''
+
+MIGRATED = '''\
+"""A program."""
+
+from __future__ import print_function
+
+import os
+
+from estimator_bridge import install
+install.use_legacy_keras()  # Keras 2, before TensorFlow is asked for any.
+
+import tensorflow.compat.v1 as tf  # The old one.
+...
+
+
+def model_fn(features, labels, mode):  # Ours.
+  logits = tf.layers.dense( features['x'], 1 )
+  if mode == ModeKeys.PREDICT:
+    # estimator-bridge: tf_estimator.export.PredictOutput is left out: SERVE.
+    # outputs = tf_estimator.export.PredictOutput(logits)
+    # What it says.
+    # estimator-bridge: TPUEstimatorSpec(export_outputs) is left out: SERVE.
+    # export_outputs={'serving_default': outputs}
+    return ModelSpec(
+        mode, predictions=logits)
+  loss = tf.losses.mean_squared_error(labels, logits)
+  optimizer = tf.train.AdamOptimizer(.1)
+  # estimator-bridge: CrossShardOptimizer is left out: SUM.
+  # if os.environ.get('TPU'):
+  #   optimizer = tf.tpu.CrossShardOptimizer(optimizer)
+  return ModelSpec(
+      mode, loss=loss, train_op=minimize(optimizer, loss))
+
+
+# estimator-bridge: tf_estimator.export.ServingInputReceiver is left out: SERVE.
+# def receiver_fn():
+#   return tf_estimator.export.ServingInputReceiver({}, {})
+
+
+def main(columns):
+  # estimator-bridge: TPUEstimator(use_tpu) is left out: TPU.
+  # use_tpu=True
+  # estimator-bridge: RunConfig(log_step_count_steps) is left out: LOG.
+  # log_step_count_steps=4
+  estimator = Trainer(
+      model_fn, config=RunConfig(model_dir='model'),
+      embedding_config_spec=EmbeddingConfigSpec(
+          feature_columns=columns,
+          optimization_parameters=AdagradParameters(.1)))
+  with open('log') as log:
+    # estimator-bridge: receiver_fn is left out, which it uses.
+    # exported = estimator.export_saved_model('served', receiver_fn)
+    pass
+  # estimator-bridge: exported is left out, which it uses.
+  # print(exported,
+  #       2)
+  return estimator
+
+
+...
+
+
+if __name__ == '__main__':
+  # estimator-bridge: tf.disable_v2_behavior is left out: TF2.
+  # tf.disable_v2_behavior()
+  main([])
+'''
+
+
+def without_what_is_added(source: str) -> str:
+    """Returns a migrated program with dots where imports and the training stand."""
+    source = re.sub(r"(?s)(# The old one\.\n).*?\n\n\ndef", r"\1...\n\n\ndef", source, count=1)
+    return re.sub(r"(?s)\nv1 = tf2.*?\n\n\n(?=if __name__)", "\n...\n\n\n", source)
+
+
+def test_what_is_kept_is_as_it_was() -> None:
+    """Names change and what is left out becomes comments, with its reason; nothing else does."""
+    reasons = {
+        "SERVE": "serving is written by hand; the migration guide shows how",
+        "SUM": "the strategy adds the gradients of its replicas",
+        "TPU": "a strategy is of a TPU or not, and tables are trained as on a TPU everywhere",
+        "LOG": "Trainer.train logs nothing; it is yours to change",
+        "TF2": "it is TensorFlow 2 now",
+    }
+    expected = MIGRATED
+    for word, reason in reasons.items():
+        expected = expected.replace(f": {word}.\n", f": {reason}.\n")
+    assert without_what_is_added(migrate(PROGRAM).source) == expected
+
+
+def test_what_is_left_out_is_in_the_report() -> None:
+    """Each argument and each statement that becomes a comment has a line with the reason."""
+    lines = [str(line) for line in migrate(PROGRAM).lines if line.kind == "left out"]
+
+    assert [line.split(".")[0] for line in lines] == [
+        "[left out] line 14: outputs = tf_estimator",
+        "[left out] line 17: export_outputs={'serving_default': outputs}",
+        "[left out] line 20: if os",
+        "[left out] line 26: def receiver_fn():",
+        "[left out] line 32: use_tpu=True",
+        "[left out] line 33: log_step_count_steps=4",
+        "[left out] line 38: exported = estimator",
+        "[left out] line 39: print(exported,",
+        "[left out] line 45: tf",
+    ]
+
+
+def test_line_ends_are_kept() -> None:
+    """A program with the line ends of Windows keeps them, also in what is added."""
+    found = migrate(PROGRAM.replace("\n", "\r\n")).source
+
+    assert "\n" not in found.replace("\r\n", "")
+
+
+def test_names_of_the_program_are_not_taken() -> None:
+    """What the program calls by a name that would be added keeps it; what is added has another."""
+    found = migrate(
+        PROGRAM.replace("def receiver_fn", "Trainer = minimize = 1\n\n\ndef receiver_fn")
+    )
+
+    assert "Trainer = minimize = 1\n" in found.source
+    assert "class tf2_Trainer:" in found.source
+    assert "estimator = tf2_Trainer(" in found.source
+    assert "train_op=tf2_minimize(optimizer, loss))" in found.source
+
+
+def test_what_is_needed_on_import_stands_before() -> None:
+    """Where a name is used when the module is imported, what is added stands above it."""
+    found = migrate(PROGRAM.replace("mode):", "mode=tf_estimator.ModeKeys.TRAIN):")).source
+
+    assert found.index("class ModeKeys") < found.index("def model_fn(")
+
+
+def test_an_optimizer_in_one_line_is_carried() -> None:
+    """It may be made, wrapped and used at once; another module's `minimize` is left alone."""
+    source = PROGRAM.replace(
+        "optimizer.minimize(loss)",
+        "tf.tpu.CrossShardOptimizer(tf.train.AdamOptimizer(.1), 'sum').minimize(loss)",
+    ).replace("import os\n", "import os\nfrom scipy import optimize\noptimize.minimize(1)\n")
+    found = migrate(source).source
+
+    assert "optimize.minimize(1)" in found
+    assert "train_op=minimize(tf.train.AdamOptimizer(.1), loss)" in found
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
+def test_comments_of_the_examples_survive(path: pathlib.Path) -> None:
+    """The migrated example has every comment of the old one, compiles, and names no estimator."""
+    old = path.read_text()
+    new = migrate(old).source
+
+    kept = {token.string for token in tokens(new)}
+    assert all(token.string in kept or token.string in new for token in tokens(old))
+    for node in ast.walk(ast.parse(new)):
+        if isinstance(node, ast.ImportFrom):
+            assert "tensorflow_estimator" not in str(node.module)
+            assert "estimator" not in {alias.name for alias in node.names}
+        if isinstance(node, ast.Attribute):
+            assert ast.unparse(node) not in ("tf.estimator", "tf_estimator")
+
+
+def tokens(source: str) -> list[tokenize.TokenInfo]:
+    """Returns the comments of a source."""
+    found = tokenize.generate_tokens(io.StringIO(source).readline)
+    return [token for token in found if token.type == tokenize.COMMENT]
+
+
+@pytest.mark.parametrize(
+    "old, new, words",
+    [
+        ("tpu.TPUEstimator(", "DNNClassifier(", "makes no TPUEstimator .* canned"),
+        (
+            "model_fn, use_tpu",
+            "model_fn, 'model', None, {}, True, use_tpu",
+            "line 31: .* 5 arguments",
+        ),
+        (
+            "optimizer.minimize(loss)",
+            "step(optimizer.compute_gradients(loss))",
+            "line 23: optimizer",
+        ),
+        (
+            "tf.losses.mean_squared_error(labels, logits)",
+            "tf.losses.get_total_loss()",
+            "line 18: tf.losses.get_total_loss cannot be carried",
+        ),
+        (
+            "def main",
+            "def early():\n  from tensorflow.compat.v1 import estimator\n\n\ndef main",
+            "what would be written is no Python",
+        ),
+        ("def main", "def main main", "no Python 3"),
+    ],
+)
+def test_what_would_be_wrong_is_refused(old: str, new: str, words: str) -> None:
+    """Where nothing would be trained, or something else, the program is refused by name."""
+    with pytest.raises(errors.EngineError, match=rf"job\.py.*{words}"):
+        migrate(PROGRAM.replace(old, new), "job.py")
+
+
+def test_the_command_writes_the_second_form(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The new program is NAME_tf2.py; what cannot be written is an error, and nothing is there."""
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(PROGRAM))
+
+    assert main.main(["migrate", "--form", "tf2", str(path)]) == 0
+    assert "class Trainer:" in (tmp_path / "train_tf2.py").read_text()
+    assert "[left out] line 32: use_tpu=True" in capsys.readouterr().out
+    path.write_text("import tensorflow as tf\n")
+    assert main.main(["migrate", "--form", "tf2", "--force", str(path)]) == 1
+    assert "makes no TPUEstimator" in capsys.readouterr().err

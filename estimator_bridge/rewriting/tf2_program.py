@@ -1,0 +1,466 @@
+"""What the second form of `migrate` adds to a program: a training in TensorFlow 2.
+
+Nothing imports this file. Its text is written into the migrated program, whose owner can read and
+change it there, and where its names have those of the estimator's parts that they stand for.
+"""
+
+import collections
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import tensorflow as tf2
+
+import tf2_engine
+from tf2_engine import columns as tpu_columns
+from tf2_engine import preprocessing as pre
+
+v1 = tf2.compat.v1
+
+
+class ModeKeys:
+    """What a model_fn is called for."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    PREDICT = "infer"
+
+
+class ModelSpec(NamedTuple):
+    """What a model_fn returns."""
+
+    mode: str
+    predictions: Any = None
+    loss: Any = None
+    train_op: Any = None
+    eval_metrics: Any = None
+
+
+class RunConfig(NamedTuple):
+    """Where and how a model is trained."""
+
+    model_dir: Any = None
+    tf_random_seed: int | None = None
+    save_checkpoints_steps: int | None = None
+    cluster: Any = None
+    master: str | None = None
+
+
+class WarmStartSettings(NamedTuple):
+    """Which trainable variables and tables start with the values of another model."""
+
+    ckpt_to_initialize_from: str
+    vars_to_warm_start: str = ".*"
+
+
+class TrainSpec(NamedTuple):
+    """What `train_and_evaluate` trains on."""
+
+    input_fn: Any
+    max_steps: int | None = None
+
+
+class EvalSpec(NamedTuple):
+    """What `train_and_evaluate` evaluates on."""
+
+    input_fn: Any
+    steps: int | None = 100
+
+
+def make_strategy(config: RunConfig) -> Any:
+    """Returns a TPUStrategy where the program names a TPU, else the strategy that is in force."""
+    resolver = config.cluster
+    if resolver is None and config.master:
+        resolver = tf2.distribute.cluster_resolver.TPUClusterResolver(config.master)
+    if resolver is None:
+        return tf2.distribute.get_strategy()
+    tf2.config.experimental_connect_to_cluster(resolver)
+    tf2.tpu.experimental.initialize_tpu_system(resolver)
+    return tf2.distribute.TPUStrategy(resolver)
+
+
+_minimized: list[Any] = []
+
+
+def minimize(
+    optimizer: Any, loss: Any, global_step: Any = None, var_list: Any = None, **settings: Any
+) -> Any:
+    """Trains variables of the model; the gradient of the same loss trains the tables.
+
+    The strategy adds the gradients of all replicas, so each has its share of the loss. The steps
+    are counted by `Trainer.train`.
+    """
+    _minimized.append(loss)
+    share = loss / tf2.distribute.get_strategy().num_replicas_in_sync
+    return optimizer.minimize(share, var_list=var_list, **settings)
+
+
+class TF1Scope(tf2.Module):
+    """Where `get_variable` and `tf.layers` make variables once, and find them again."""
+
+    @v1.keras.utils.track_tf1_style_variables
+    def __call__(self, function: Callable[[], Any]) -> Any:
+        """Calls a function that makes or finds them."""
+        # On each call unnamed layers are numbered from the beginning, Keras's and others.
+        v1.keras.backend.reset_uids()
+        with v1.variable_scope(v1.get_variable_scope()), tpu_columns.reading_activations():
+            return function()
+
+
+class Metrics:
+    """Metrics of `tf.compat.v1.metrics`, updated on the host after each batch."""
+
+    def __init__(self, metric_fn: Callable[..., Any], values: Any) -> None:
+        graph = tf2.Graph()
+        with graph.as_default():
+            self._feeds = tf2.nest.map_structure(
+                lambda value: v1.placeholder(value.dtype, [None, *value.shape[1:]]), values
+            )
+            made = _called(metric_fn, self._feeds)
+            self._values = {name: value for name, (value, _) in made.items()}
+            self._updates = [update for _, update in made.values()]
+            self._session = v1.Session(graph=graph)
+            self._session.run([v1.local_variables_initializer(), v1.tables_initializer()])
+
+    def update(self, values: Any) -> None:
+        """Adds a batch."""
+        feeds = zip(tf2.nest.flatten(self._feeds), tf2.nest.flatten(values), strict=True)
+        self._session.run(self._updates, dict(feeds))
+
+    def results(self) -> dict[str, Any]:
+        """Returns the values over all batches."""
+        found = self._session.run(self._values)
+        self._session.close()
+        return dict(found)
+
+
+class Trainer:
+    """A model_fn and its tables under a strategy: the loop, evaluation and checkpoints.
+
+    Variables are in the checkpoint under their legacy names, so that one of the legacy program,
+    converted, is gone on from.
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable[..., Any],
+        model_dir: Any = None,
+        config: RunConfig | None = None,
+        params: Any = None,
+        *,
+        train_batch_size: int | None = None,
+        eval_batch_size: int | None = None,
+        predict_batch_size: int | None = None,
+        embedding_config_spec: Any,
+        warm_start_from: Any = None,
+    ) -> None:
+        self.config = config or RunConfig()
+        self.model_dir = model_dir or self.config.model_dir
+        self.params = dict(params or {})
+        self._model_fn = model_fn
+        self._batch_sizes = {
+            ModeKeys.TRAIN: train_batch_size,
+            ModeKeys.EVAL: eval_batch_size,
+            ModeKeys.PREDICT: predict_batch_size,
+        }
+        if self.config.tf_random_seed is not None:
+            tf2.random.set_seed(self.config.tf_random_seed)
+        self.strategy = make_strategy(self.config)
+        with self.strategy.scope():
+            self.step = tf2.Variable(0, trainable=False, dtype=tf2.int64, name="global_step")
+            # FeatureConfigs, optimizers, and what makes ids of raw features.
+            self.embedding = embedding_config_spec.to_tf2(step=self.step)
+            # A TPU is configured for one size of batches; a host takes any.
+            on_tpu = isinstance(self.strategy, tf2.distribute.TPUStrategy)
+            self.engine = tf2_engine.TPUEmbedding(
+                self.embedding.engine_spec, batch_size=train_batch_size if on_tpu else None
+            )
+        self._spec = embedding_config_spec
+        self._scope = TF1Scope()
+        self._made: dict[str, Any] = {}
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._variables = tf2.Module()
+        self._metric_fn: Any = None
+        self._steps: dict[str, Any] = {}
+        self._checkpoint: Any = None
+        self._manager: Any = None
+        self._restored: Any = None
+        self._warm_start = warm_start_from
+        self._start = self.latest_checkpoint()
+        if self._start:
+            self._check_form(self._start)
+            tf2.train.Checkpoint(global_step=self.step).restore(self._start).expect_partial()
+
+    def latest_checkpoint(self) -> str | None:
+        """Returns the path of the latest checkpoint; None if there is none."""
+        found: str | None = tf2.train.latest_checkpoint(self.model_dir)
+        return found
+
+    def eval_dir(self) -> str:
+        """Returns where evaluations may leave something."""
+        return os.path.join(self.model_dir, "eval")
+
+    def train(
+        self,
+        input_fn: Callable[..., Any],
+        steps: int | None = None,
+        max_steps: int | None = None,
+        after_save: Callable[[], Any] | None = None,
+    ) -> "Trainer":
+        """Trains up to a step, for a number of steps, or to the end of the input."""
+        if steps is not None:
+            max_steps = int(self.step.numpy()) + steps
+        every, batches = self.config.save_checkpoints_steps, None
+        while max_steps is None or int(self.step.numpy()) < max_steps:
+            if batches is None:
+                batches = iter(self._batches(input_fn, ModeKeys.TRAIN))
+                make_step = self._step_of(ModeKeys.TRAIN, batches)
+            try:
+                make_step(batches)
+            except tf2.errors.OutOfRangeError:
+                break
+            self.step.assign_add(1)
+            if every and int(self.step.numpy()) % every == 0:
+                self._manager.save(self.step)
+                if after_save is not None:
+                    after_save()
+        if batches is not None:
+            self._manager.save(self.step)
+        return self
+
+    def evaluate(self, input_fn: Callable[..., Any], steps: int | None = None) -> dict[str, Any]:
+        """Returns the metrics over so many batches, the mean loss and the step."""
+        losses, metrics = [], None
+        for loss, values in self._results(input_fn, ModeKeys.EVAL, steps):
+            losses.append(loss)
+            if self._metric_fn is not None:
+                metrics = metrics or Metrics(self._metric_fn, values)
+                metrics.update(values)
+        found = metrics.results() if metrics is not None else {}
+        found["loss"] = sum(losses) / len(losses)
+        found["global_step"] = int(self.step.numpy())
+        return found
+
+    def predict(self, input_fn: Callable[..., Any]) -> Iterator[dict[str, Any]]:
+        """Yields the predictions of each sample."""
+        for batch in self._results(input_fn, ModeKeys.PREDICT, None):
+            for number in range(len(next(iter(batch.values())))):
+                yield {name: values[number] for name, values in batch.items()}
+
+    def _results(self, input_fn: Callable[..., Any], mode: str, steps: int | None) -> Iterator[Any]:
+        """Yields what each batch comes to, as arrays."""
+        batches, done = iter(self._batches(input_fn, mode)), 0
+        make_step = self._step_of(mode, batches)
+        while steps is None or done < steps:
+            try:
+                replicas = self.strategy.experimental_local_results(make_step(batches))
+            except tf2.errors.OutOfRangeError:
+                return
+            yield tf2.nest.map_structure(_together, *replicas)
+            done += 1
+
+    def _batches(self, input_fn: Callable[..., Any], mode: str) -> Any:
+        """Returns ids, weights and lengths, the rest of the features and labels of each batch."""
+        prepare, weight_keys = self._prepare()
+
+        def prepared(features: Any, labels: Any = None) -> Any:
+            dense = [key for key in prepare.columns if isinstance(features[key], tf2.Tensor)]
+            if dense:
+                raise ValueError(
+                    f"The ids of {dense} are dense, of which the legacy program left out 0 on a "
+                    "TPU. Make them SparseTensors in the input function, with 0 or without."
+                )
+            batch = prepare(features)._asdict()
+            # A strategy's input has no place for what is None.
+            weights = batch["weights"] or {}
+            batch["weights"] = {key: each for key, each in weights.items() if each is not None}
+            gone = {*weight_keys, *prepare.columns}
+            batch["rest"] = {key: value for key, value in features.items() if key not in gone}
+            return {**batch, "labels": labels} if labels is not None else batch
+
+        params = {**self.params, "batch_size": self._batch_sizes[mode]}
+        dataset = _called(input_fn, {"params": params, "mode": mode, "config": self.config})
+        dataset = dataset.map(prepared)
+        # Ids of tables are sparse, and those are not copied to a TPU.
+        option = tf2.distribute.InputOptions(experimental_fetch_to_device=False)
+        return self.strategy.experimental_distribute_dataset(dataset, option)
+
+    def _prepare(self) -> tuple[Any, set[str]]:
+        """Returns what makes ids, weights and lengths, and the keys of weights.
+
+        Ids are those of the input function, as they are on a TPU. What the columns make of raw
+        values off a TPU is `self.embedding.preprocessing`.
+        """
+        known = self.embedding.preprocessing
+        if known is None:
+            raise ValueError(f"How ids are made is yours to say: {self.embedding.report}")
+        rows = {table.name: table.vocabulary_size for table in self.embedding.engine_spec.tables}
+        columns, weight_keys = {}, set()
+        for feature in self.embedding.engine_spec.features:
+            column: pre.Column = pre.Identity(feature.name, rows[feature.table])
+            old = known.columns[feature.name]
+            for part in (old, *old.parts):
+                if isinstance(part, pre.Weighted):
+                    column = pre.Weighted(column, part.weight_key)
+                    weight_keys.add(part.weight_key)
+            if old.is_sequence:
+                column = pre.Sequence(column)
+            columns[feature.name] = column
+        return pre.Preprocessing(columns), weight_keys
+
+    def _step_of(self, mode: str, batches: Any) -> Any:
+        """Returns a function of an iterator; the model's variables are made and restored."""
+        if mode not in self._steps:
+            self._steps[mode] = tf2.function(
+                lambda iterator: self.strategy.run(
+                    self._step_on_replica, args=(mode, next(iterator))
+                ),
+                autograph=False,
+            )
+        self._steps[mode].get_concrete_function(batches)
+        for name, variable in self._made.items():
+            if name not in vars(self._variables):
+                setattr(self._variables, name, variable)
+        if self._checkpoint is None:
+            self._checkpoint = tf2.train.Checkpoint(
+                embedding=self.engine, global_step=self.step, variables=self._variables
+            )
+            self._manager = tf2.train.CheckpointManager(
+                self._checkpoint, self.model_dir, max_to_keep=5, checkpoint_name="model.ckpt"
+            )
+            if self._start:
+                self._restored = self._checkpoint.restore(self._start)
+            elif self._warm_start is not None:
+                self._start_warm(self._warm_start)
+        if self._restored is not None:
+            self._restored.assert_existing_objects_matched().expect_partial()
+        return self._steps[mode]
+
+    def _step_on_replica(self, mode: str, batch: Any) -> Any:
+        weights = {key: batch["weights"].get(key) for key in batch["ids"]}
+        activations, update = self.engine.differentiable_lookup(
+            batch["ids"], weights, training=mode == ModeKeys.TRAIN, name=mode
+        )
+        features = {**batch["rest"], **tpu_columns.as_features(activations, batch["lengths"])}
+        spec = self._call_model(features, batch.get("labels"), mode)
+        if mode == ModeKeys.PREDICT:
+            predictions = spec.predictions
+            return predictions if isinstance(predictions, dict) else {"output": predictions}
+        if mode == ModeKeys.EVAL:
+            self._metric_fn, values = spec.eval_metrics or (None, [])
+            return spec.loss, values
+        if len(set(map(id, _minimized))) != 1:
+            raise ValueError("Of several losses, or none, it cannot be told which trains tables.")
+        share = _minimized[0] / self.strategy.num_replicas_in_sync
+        gradients = tf2.gradients(
+            share, list(activations.values()), unconnected_gradients=tf2.UnconnectedGradients.ZERO
+        )
+        if self.embedding.gradient_multiplier is not None:
+            factor = self.embedding.gradient_multiplier()
+            gradients = [gradient * factor for gradient in gradients]
+        update(dict(zip(activations, gradients, strict=True)))
+        return spec.loss
+
+    def _call_model(self, features: Any, labels: Any, mode: str) -> Any:
+        """Calls the model_fn where it finds the step and the trainable variables as in a graph."""
+        arguments = {
+            "features": features,
+            "labels": labels,
+            "mode": mode,
+            "params": {**self.params, "batch_size": self._batch_sizes[mode]},
+            "config": self.config,
+        }
+        v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:] = [self.step]
+        trainable = v1.get_collection_ref(v1.GraphKeys.TRAINABLE_VARIABLES)
+        before = list(trainable)
+        trainable[:] = [variable for variable in self._made.values() if variable.trainable]
+        self._counts.clear()
+        _minimized.clear()
+
+        def make_once(make: Callable[..., Any], **settings: Any) -> Any:
+            # As a graph numbers variables of the same name: Adam's powers, for instance.
+            base = settings["name"].rstrip("/")
+            name = f"{base}_{self._counts[base]}" if self._counts[base] else base
+            self._counts[base] += 1
+            if name not in self._made:
+                self._made[name] = made = make(**{**settings, "name": name})
+                if made.trainable:
+                    trainable.append(made)
+            return self._made[name]
+
+        try:
+            with tf2.variable_creator_scope(make_once):
+                return self._scope(lambda: _called(self._model_fn, arguments))
+        finally:
+            trainable[:] = before
+
+    def _start_warm(self, settings: Any) -> None:
+        """Gives variables and tables whose legacy name matches the values of another model."""
+        if isinstance(settings, str):
+            settings = WarmStartSettings(settings)
+        reader = tf2.train.load_checkpoint(settings.ckpt_to_initialize_from)
+        for name, variable in self._made.items():
+            if variable.trainable and re.match(settings.vars_to_warm_start, name):
+                key = name.replace(".", "..").replace("/", ".S")
+                variable.assign(reader.get_tensor(f"variables/{key}/{_VALUE}"))
+        for table, variable in self.engine.embedding_tables.items():
+            name = str(getattr(table, "name", table))
+            if re.match(settings.vars_to_warm_start, name.removeprefix("tbl_")):
+                key = name.replace(".", "..").replace("/", ".S")
+                variable.assign(reader.get_tensor(f"embedding/{key}/{_VALUE}"))
+        self.engine.load()
+
+    def _check_form(self, checkpoint: str) -> None:
+        """Raises ValueError with the command to type for a checkpoint of the legacy program."""
+        names = [name for name, _ in tf2.train.list_variables(checkpoint)]
+        if "_CHECKPOINTABLE_OBJECT_GRAPH" in names:
+            return
+        words = ["estimator-bridge", "convert", checkpoint, f"{self.model_dir}_tf2"]
+        for table in self.embedding.engine_spec.tables:
+            own = re.escape(table.name.removeprefix("tbl_"))
+            pattern = re.compile(rf"(.*/)?{own}(_embedding/embedding_weights)?")
+            words += [f"--table {table.name}={name}" for name in names if pattern.fullmatch(name)]
+        if self._spec.partition_strategy != "div":
+            words.append(f"--from_partition {self._spec.partition_strategy}")
+        raise ValueError(
+            f"{checkpoint} is of the legacy program. Convert it, and go on in what comes out: "
+            + " ".join(words)
+        )
+
+
+_VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
+
+
+def train_and_evaluate(
+    trainer: Trainer, train_spec: TrainSpec, eval_spec: EvalSpec
+) -> tuple[Any, list[Any]]:
+    """Trains, and evaluates each checkpoint; returns the last metrics."""
+    found: list[Any] = []
+    trainer.train(
+        train_spec.input_fn,
+        max_steps=train_spec.max_steps,
+        after_save=lambda: found.append(trainer.evaluate(eval_spec.input_fn, eval_spec.steps)),
+    )
+    if not found or found[-1]["global_step"] != int(trainer.step.numpy()):
+        found.append(trainer.evaluate(eval_spec.input_fn, eval_spec.steps))
+    return found[-1], []
+
+
+def _called(function: Callable[..., Any], arguments: Any) -> Any:
+    """Calls a function with a list of arguments, or with those of a dict that it takes."""
+    if not isinstance(arguments, dict):
+        return function(*arguments)
+    taken = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in taken.values()):
+        return function(**arguments)
+    return function(**{name: value for name, value in arguments.items() if name in taken})
+
+
+def _together(*parts: Any) -> Any:
+    """Returns what the replicas found as one array; the mean of scalars."""
+    arrays = [part.numpy() for part in parts]
+    if not arrays[0].shape:
+        return sum(arrays) / len(arrays)
+    return arrays[0] if len(arrays) == 1 else tf2.concat(arrays, 0).numpy()

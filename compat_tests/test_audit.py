@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from compat_tests import legacy_checkpoints, legacy_specs, translating
 from compat_tests.cases.legacy import Case, Column, Feature, Optimizer, Table
-from compat_tests.test_convert import OTHERS, spec_of, tables_of
+from compat_tests.conversions import OTHERS, spec_of, tables_of
 from estimator_bridge import audit, errors
 from estimator_bridge.audit.rules import KINDS, RULES
 from estimator_bridge.audit.sizes import TableSize

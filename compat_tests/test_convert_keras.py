@@ -12,10 +12,10 @@ import tensorflow as tf
 import tf_keras
 
 from compat_tests import legacy_checkpoints
+from compat_tests.conversions import CPU_SLOTS, TPU_SLOTS, assert_same
 from compat_tests.legacy_specs import OURS
 from compat_tests.programs import keras_models as models
 from compat_tests.references.tolerance import allowed
-from compat_tests.test_convert import CPU_SLOTS, TPU_SLOTS, assert_same
 from estimator_bridge import checkpoints, errors
 
 STEP = 77

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from compat_tests import legacy_checkpoints
-from compat_tests.test_convert import OTHERS, spec_of, tables_of
+from compat_tests.conversions import OTHERS, spec_of, tables_of
 from estimator_bridge import checkpoints, errors
 from estimator_bridge.cli import main
 

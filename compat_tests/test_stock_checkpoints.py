@@ -13,15 +13,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests import legacy_checkpoints, stock
+from compat_tests.conversions import CPU_SLOTS, END, OPTIMIZERS, TPU_SLOTS, spec_of, tables_of
 from compat_tests.programs import clicks, jobs
-from compat_tests.test_convert import (
-    CPU_SLOTS,
-    END,
-    OPTIMIZERS,
-    TPU_SLOTS,
-    spec_of,
-    tables_of,
-)
 from estimator_bridge import checkpoints
 
 pytestmark = pytest.mark.stock

@@ -89,7 +89,7 @@ def compare(
             states = ((one, other), *states)[:2]
     made = comparison.steps[-1] - comparison.steps[0] if comparison.steps else 0
     progress("comparing", total, total)
-    outcomes = list(_outcomes(a, b, comparison, made))
+    outcomes = [] if ends_alone else list(_outcomes(a, b, comparison, made))
     for series in comparison.series.values():
         if series.first is not None:
             series.first = _with_ids(series, comparison.steps[0], a)
@@ -298,6 +298,9 @@ def _outcomes(a: Recording, b: Recording, comparison: _Comparison, made: int) ->
 
 
 def _notes(a: Recording, b: Recording) -> Iterator[str]:
+    if b.settings["engine"] == CHECKPOINT and a.outcomes():
+        kinds = dict.fromkeys(kind.partition("-")[0] for kind in a.outcomes())
+        yield f"Side B is a checkpoint: {', '.join(sorted(kinds))} of side A cannot be compared."
     for letter, side in (("A", a), ("B", b)):
         if side.failure is not None:
             yield (

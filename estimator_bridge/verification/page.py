@@ -250,7 +250,7 @@ def _outcomes(result: Result) -> str:
     body = _table(header, rows, (2, 3), off) if rows else ""
     kinds = {outcome.kind.partition("-")[0] for outcome in result.outcomes}
     missing = [said for kind, said in _FOLLOWS.items() if kind not in kinds]
-    if missing:
+    if missing and result.settings[1]["engine"] != CHECKPOINT:
         body += (
             f"<p>After its training the program {_listed(missing)}, so that is not compared.</p>"
         )

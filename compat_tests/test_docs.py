@@ -137,25 +137,37 @@ def test_the_page_on_the_software_tpu_runs() -> None:
 
 @pytest.mark.full
 def test_the_page_on_the_keras_layer_runs(tmp_path: pathlib.Path) -> None:
-    """The model is built, trained and exported, under the default strategy."""
+    """The models are built, trained and exported, under the default strategy."""
 
     def parse(examples: Any) -> dict[str, Any]:
         user = tf.strings.to_number(examples, tf.int64)
         return {"watched": tf.RaggedTensor.from_tensor(user[:, tf.newaxis]), "user": user}
 
+    def dataset_of_context(context: Any) -> Any:
+        assert context.num_input_pipelines == 1
+        ids = {"watched": tf.ragged.constant([[3, 5], [7]], tf.int64), "user": tf.constant([1, 2])}
+        return tf.data.Dataset.from_tensors((ids, tf.zeros([2, 1]))).repeat()
+
     names: dict[str, Any] = {
         **{"tf": tf, "strategy": tf.distribute.get_strategy()},
         **{"parse": parse, "folder": str(tmp_path)},
+        **{"dataset_of_context": dataset_of_context, "STEPS": 2},
     }
     execute("docs/keras.md", 0, names)
-    model = names["model"]
-    model.compile(names["optimizer"], "mse")
-    ids = {"watched": tf.ragged.constant([[3, 5], [7]], tf.int64), "user": tf.constant([1, 2])}
-    model.fit(ids, tf.zeros([2, 1]), verbose=0)
+    names["model"].compile(names["optimizer"], "mse")
+    before = names["model"](next(iter(dataset_of_context(tf.distribute.InputContext())))[0])
     execute("docs/keras.md", 1, names)
+    after = names["model"](next(iter(dataset_of_context(tf.distribute.InputContext())))[0])
+    assert not np.array_equal(before, after)
 
+    execute("docs/keras.md", 3, names)
     served = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
     assert served(examples=tf.constant(["3", "4"]))["scores"].shape == (2, 1)
+
+    words = names["EMB"].TableConfig(vocabulary_size=1000, dim=4, name="words")
+    names["feature_config"] = {key: names["EMB"].FeatureConfig(words) for key in ("city", "tags")}
+    execute("docs/keras.md", 2, names)
+    assert {key: value.shape[-1] for key, value in names["found"].items()} == {"city": 4, "tags": 4}
 
 
 @pytest.mark.full

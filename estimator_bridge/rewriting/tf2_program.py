@@ -414,14 +414,20 @@ class Trainer:
 
     def _check_form(self, checkpoint: str) -> None:
         """Raises ValueError with the command to type for a checkpoint of the legacy program."""
-        names = [name for name, _ in tf2.train.list_variables(checkpoint)]
-        if "_CHECKPOINTABLE_OBJECT_GRAPH" in names:
+        shapes = dict(tf2.train.list_variables(checkpoint))
+        if "_CHECKPOINTABLE_OBJECT_GRAPH" in shapes:
             return
         words = ["estimator-bridge", "convert", checkpoint, f"{self.model_dir}_tf2"]
+        others = {name for name, shape in shapes.items() if len(shape) == 2}
         for table in self.embedding.engine_spec.tables:
             own = re.escape(table.name.removeprefix("tbl_"))
             pattern = re.compile(rf"(.*/)?{own}(_embedding/embedding_weights)?")
-            words += [f"--table {table.name}={name}" for name in names if pattern.fullmatch(name)]
+            found = [name for name in shapes if pattern.fullmatch(name)]
+            words += [f"--table {table.name}={name}" for name in found]
+            others.difference_update(found)
+        # The model's own embeddings look like tables, and are variables like any others.
+        alike = re.compile(r"^[^/]+$|(_embedding|embedding_weights)(_\d+)?$")
+        words += [f"--allow {name}" for name in sorted(others) if alike.search(name)]
         if self._spec.partition_strategy != "div":
             words.append(f"--from_partition {self._spec.partition_strategy}")
         raise ValueError(

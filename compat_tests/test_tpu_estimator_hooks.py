@@ -137,6 +137,8 @@ def test_averages_follow_the_variables(tmp_path: pathlib.Path) -> None:
     first, last = jobs.saved(job, jobs.first_checkpoint(job)), jobs.saved(job)
     for name in ("items", "dense/kernel"):
         shadow = f"{name}/ExponentialMovingAverage"
+        # A difference, a product and a difference, where the mean has a sum and a quotient: five
+        # roundings, of numbers at most thrice the mean, since one step moves them little.
         np.testing.assert_allclose(
             last[shadow], (first[name] + last[name]) / 2, rtol=1e-6, err_msg=shadow
         )

@@ -62,17 +62,27 @@ TrackableObjectGraph = _objects.TrackableObjectGraph
 def numbered_seeds(first: int = 0) -> Iterator[None]:
     """While it is open, ops of random numbers that are given no seed get numbers, from `first` on.
 
-    TensorFlow would take the number of ops that the graph has so far.
+    TensorFlow would take the number of ops that the graph has so far. Initial values have numbers
+    of their own: a function that makes variables is traced once more without making them.
     """
     stock = _random_seed.get_seed
-    numbers = itertools.count(first)
+    numbers, of_variables = itertools.count(first), itertools.count(first)
+    making: list[bool] = []
 
     def get_seed(op_seed: Any) -> Any:
-        return stock(next(numbers) if op_seed is None else op_seed)
+        return stock(next(of_variables if making else numbers) if op_seed is None else op_seed)
+
+    def make(next_creator: Any, **settings: Any) -> Any:
+        making.append(True)
+        try:
+            return next_creator(**settings)
+        finally:
+            making.pop()
 
     _random_seed.get_seed = get_seed
     try:
-        yield
+        with tf.variable_creator_scope(make):
+            yield
     finally:
         _random_seed.get_seed = stock
 

@@ -8,12 +8,13 @@ import collections
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf2
 
 import tf2_engine
+from estimator_bridge import declared as bridge
 from tf2_engine import columns as tpu_columns
 from tf2_engine import preprocessing as pre
 
@@ -136,11 +137,17 @@ class Metrics:
         return dict(found)
 
 
+@bridge.verifiable
 class Trainer:
     """A model_fn and its tables under a strategy: the loop, evaluation and checkpoints.
 
     Variables are in the checkpoint under their legacy names, so that one of the legacy program,
     converted, is gone on from.
+
+    Attributes:
+        engine: the tables.
+        step: the global step.
+        variables: of the model and its optimizer, by legacy name; the first batch makes them.
     """
 
     def __init__(
@@ -179,24 +186,32 @@ class Trainer:
             )
         self._spec = embedding_config_spec
         self._scope = TF1Scope()
-        self._made: dict[str, Any] = {}
+        self.variables: dict[str, Any] = {}
         self._counts: collections.Counter[str] = collections.Counter()
-        self._variables = tf2.Module()
+        self._saved = tf2.Module()
         self._metric_fn: Any = None
         self._steps: dict[str, Any] = {}
         self._checkpoint: Any = None
         self._manager: Any = None
         self._restored: Any = None
         self._warm_start = warm_start_from
-        self._start = self.latest_checkpoint()
-        if self._start:
-            self._check_form(self._start)
-            tf2.train.Checkpoint(global_step=self.step).restore(self._start).expect_partial()
+        self._start: str | None = None
+        latest = self.latest_checkpoint()
+        if latest:
+            self.restore(latest)
 
     def latest_checkpoint(self) -> str | None:
         """Returns the path of the latest checkpoint; None if there is none."""
         found: str | None = tf2.train.latest_checkpoint(self.model_dir)
         return found
+
+    def restore(self, checkpoint: str) -> None:
+        """Goes on from a checkpoint: the step at once, what the first batch makes with it."""
+        self._check_form(checkpoint)
+        tf2.train.Checkpoint(global_step=self.step).restore(checkpoint).expect_partial()
+        self._start = checkpoint
+        if self._checkpoint is not None:
+            self._restored = self._checkpoint.restore(checkpoint)
 
     def eval_dir(self) -> str:
         """Returns where evaluations may leave something."""
@@ -208,8 +223,13 @@ class Trainer:
         steps: int | None = None,
         max_steps: int | None = None,
         after_save: Callable[[], Any] | None = None,
+        callbacks: Sequence[Any] = (),
     ) -> "Trainer":
-        """Trains up to a step, for a number of steps, or to the end of the input."""
+        """Trains up to a step, for a number of steps, or to the end of the input.
+
+        Of `callbacks`, as Keras has them, `on_train_begin()` is called when all variables have
+        their values, and `on_train_batch_end(step)` after each step.
+        """
         if steps is not None:
             max_steps = int(self.step.numpy()) + steps
         every, batches = self.config.save_checkpoints_steps, None
@@ -217,11 +237,15 @@ class Trainer:
             if batches is None:
                 batches = iter(self._batches(input_fn, ModeKeys.TRAIN))
                 make_step = self._step_of(ModeKeys.TRAIN, batches)
+                for callback in callbacks:
+                    callback.on_train_begin()
             try:
                 make_step(batches)
             except tf2.errors.OutOfRangeError:
                 break
             self.step.assign_add(1)
+            for callback in callbacks:
+                callback.on_train_batch_end(int(self.step.numpy()))
             if every and int(self.step.numpy()) % every == 0:
                 self._manager.save(self.step)
                 if after_save is not None:
@@ -320,12 +344,12 @@ class Trainer:
                 autograph=False,
             )
         self._steps[mode].get_concrete_function(batches)
-        for name, variable in self._made.items():
-            if name not in vars(self._variables):
-                setattr(self._variables, name, variable)
+        for name, variable in self.variables.items():
+            if name not in vars(self._saved):
+                setattr(self._saved, name, variable)
         if self._checkpoint is None:
             self._checkpoint = tf2.train.Checkpoint(
-                embedding=self.engine, global_step=self.step, variables=self._variables
+                embedding=self.engine, global_step=self.step, variables=self._saved
             )
             self._manager = tf2.train.CheckpointManager(
                 self._checkpoint, self.model_dir, max_to_keep=5, checkpoint_name="model.ckpt"
@@ -375,7 +399,7 @@ class Trainer:
         v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:] = [self.step]
         trainable = v1.get_collection_ref(v1.GraphKeys.TRAINABLE_VARIABLES)
         before = list(trainable)
-        trainable[:] = [variable for variable in self._made.values() if variable.trainable]
+        trainable[:] = [variable for variable in self.variables.values() if variable.trainable]
         self._counts.clear()
         _minimized.clear()
 
@@ -384,11 +408,11 @@ class Trainer:
             base = settings["name"].rstrip("/")
             name = f"{base}_{self._counts[base]}" if self._counts[base] else base
             self._counts[base] += 1
-            if name not in self._made:
-                self._made[name] = made = make(**{**settings, "name": name})
+            if name not in self.variables:
+                self.variables[name] = made = make(**{**settings, "name": name})
                 if made.trainable:
                     trainable.append(made)
-            return self._made[name]
+            return self.variables[name]
 
         try:
             with tf2.variable_creator_scope(make_once):
@@ -401,7 +425,7 @@ class Trainer:
         if isinstance(settings, str):
             settings = WarmStartSettings(settings)
         reader = tf2.train.load_checkpoint(settings.ckpt_to_initialize_from)
-        for name, variable in self._made.items():
+        for name, variable in self.variables.items():
             if variable.trainable and re.match(settings.vars_to_warm_start, name):
                 key = name.replace(".", "..").replace("/", ".S")
                 variable.assign(reader.get_tensor(f"variables/{key}/{_VALUE}"))

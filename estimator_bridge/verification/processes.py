@@ -59,9 +59,10 @@ def recorder(
         what = f"side {own.upper()} ({named}){', nudged' if order.nudged else ''}"
         status = _run([pythons[own], "-m", program.__name__, str(file)], log, order, what)
         if status == program.NOTHING_TRAINED:
+            stock = SIDES[sides[own]].stock
             raise errors.InvalidInput(
                 f"{what}: {scripts[own]} trained no TPUEstimator of "
-                f"{'stock' if SIDES[sides[own]].stock else 'the bridge'}."
+                f"{'stock' if stock else 'the bridge, and no class that it declares verifiable'}."
             )
         if status:
             raise errors.InvalidInput(f"{what} failed, with status {status}:\n{_last_lines(log)}")

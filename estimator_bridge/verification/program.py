@@ -5,19 +5,16 @@ Each side has its interpreter, so they may have other versions of TensorFlow.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 import pathlib
 import sys
 import traceback
-from collections.abc import Iterator
 from typing import Any
 
 NOTHING_TRAINED = 3
-"""Exit status of a program that ran, and trained no TPUEstimator."""
+"""Exit status of a program that ran, and trained nothing that is recorded."""
 
 
 def main(path: str) -> int:
@@ -28,6 +25,7 @@ def main(path: str) -> int:
     from estimator_bridge.verification.recorder import Recorder
     from estimator_bridge.verification.recording import Recording
     from estimator_bridge.verification.sides import opened, side_of
+    from estimator_bridge.verification.trainings import Trainings
 
     side = side_of(told["side"])
     if not side.stock and script.imports_bridge(told["script"]):
@@ -47,7 +45,7 @@ def main(path: str) -> int:
         replayed=None if replayed is None else Recording(replayed),
         program=_called(told["script"]),
     )
-    with opened(side) as kind, recorder.attached(kind), _engines_of(recorder):
+    with opened(side) as kind, recorder.attached(kind), Trainings(recorder).attached():
         try:
             script.run_script(told["script"], told["arguments"])
         except SystemExit as ended:  # A program may end with `sys.exit(0)`.
@@ -69,35 +67,6 @@ def _called(path: str) -> str:
     """Returns a program's name with what tells its versions apart."""
     digest = hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
     return f"{pathlib.Path(path).name}, SHA-256 {digest}"
-
-
-@contextlib.contextmanager
-def _engines_of(recorder: Any) -> Iterator[None]:
-    """While it is open, a program that builds an engine by itself before any TPUEstimator ends.
-
-    It has no model_fn: what it trains with, and in which order, only the program knows.
-    """
-    import tf2_engine
-    from estimator_bridge import errors
-
-    kind: Any = tf2_engine.TPUEmbedding
-    stock = kind.__init__
-
-    @functools.wraps(stock)
-    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
-        if not recorder.has_estimators:
-            raise errors.InvalidInput(
-                "The program builds a tf2_engine.TPUEmbedding by itself, and verify compares "
-                "programs that train a TPUEstimator. Compare what a TF2 program saves: "
-                "--against-checkpoint, see docs/verify.md."
-            )
-        stock(self, *args, **kwargs)
-
-    kind.__init__ = checked
-    try:
-        yield
-    finally:
-        kind.__init__ = stock
 
 
 if __name__ == "__main__":

@@ -55,15 +55,15 @@ class Recorder:
     ) -> None:
         self.writer = Writer(directory)
         self.side = side
-        self._steps = steps
-        self._every = every
+        self.every = every
         if nudged and begin_from is not None:
             begin_from = nudge(begin_from, str(self.writer.directory / "nudged"))
-        self._begin_from = begin_from
-        self._replayed = replayed
-        self._program = program
-        self._tapped = taps.Tapped()
-        self._training = False
+        self.begin_from = begin_from
+        self.replayed = replayed
+        self.program = program
+        self.tapped = taps.Tapped()
+        self.training = False
+        self._steps = steps
         self._made = 0
         self._directories = itertools.count()
         self._estimators: dict[int, tuple[Any, Program]] = {}
@@ -73,7 +73,7 @@ class Recorder:
     @property
     def start(self) -> str:
         """The checkpoint of the start, which a side writes that is given none."""
-        return self._begin_from or str(self.writer.directory / "start")
+        return self.begin_from or str(self.writer.directory / "start")
 
     @property
     def steps_made(self) -> int:
@@ -90,19 +90,45 @@ class Recorder:
         """Whether the program made an estimator that is recorded."""
         return bool(self._estimators)
 
+    def directory(self) -> str:
+        """Returns a directory for one more model: a program may make several."""
+        return str(self.writer.directory / f"model-{next(self._directories)}")
+
+    def is_first(self, job: Any) -> bool | None:
+        """Returns whether a training is the first; None if it is not to be run.
+
+        The first job that trains is the one that is recorded, for so many steps.
+        """
+        if self.steps_left <= 0 or (self._job is not None and self._job is not job):
+            return None
+        first, self._job = self._job is None, job
+        return first
+
+    def bound(self, given: dict[str, Any], begin: int) -> None:
+        """Changes the arguments of a training that begins at a step to end with the recording."""
+        if given.get("max_steps") is None:
+            given["steps"] = min(given.get("steps") or self.steps_left, self.steps_left)
+        else:
+            given["max_steps"] = min(given["max_steps"], begin + self.steps_left)
+
+    def progressed(self, steps: int) -> None:
+        """Says that so many steps of training are made, since the beginning."""
+        self._made = steps
+        self.writer.progress(steps, self._steps)
+
     @contextlib.contextmanager
     def attached(self, kind: type) -> Iterator[None]:
         """While it is open, estimators of a class are recorded."""
         methods = {
             "__init__": self._init,
             "train": self._train,
-            "evaluate": self._evaluate,
-            "predict": self._predict,
+            "evaluate": self.evaluated,
+            "predict": self.predicted,
             "export_saved_model": self._export,
         }
         own = {name: vars(kind).get(name) for name in methods}
         for name, method in methods.items():
-            setattr(kind, name, _method(getattr(kind, name), method))
+            setattr(kind, name, overheard(getattr(kind, name), method))
         try:
             yield
         finally:
@@ -120,12 +146,11 @@ class Recorder:
             given["use_tpu"] = self.side.use_tpu
         use_tpu = bool(given.get("use_tpu", True))
         pipelined = legacy is not None and legacy.pipeline_execution_with_tensor_core
-        every = self._every or (EVERY_WHEN_PIPELINED if pipelined and use_tpu else 1)
+        every = self.every or (EVERY_WHEN_PIPELINED if pipelined and use_tpu else 1)
         config = given.get("config")
         if config is not None and hasattr(config, "tpu_config"):
             given["config"] = config.replace(
-                # A program may make several; each has its own checkpoints.
-                model_dir=str(self.writer.directory / f"model-{next(self._directories)}"),
+                model_dir=self.directory(),
                 tpu_config=config.tpu_config._replace(iterations_per_loop=every),
             )
             # What else a program writes goes where it says.
@@ -138,8 +163,8 @@ class Recorder:
             given["model_fn"] = taps.tapped_model_fn(
                 taps.with_names_of_stock(own) if self.side.stock else own,
                 keys,
-                self._tapped,
-                lambda: self._training,
+                self.tapped,
+                lambda: self.training,
             )
         driver = None
         if not self.side.stock:
@@ -153,50 +178,44 @@ class Recorder:
         self._estimators[id(job)] = job, Program(spec, legacy, use_tpu, every, driver)
 
     def _train(self, stock: Callable[..., Any], job: Any, given: dict[str, Any]) -> Any:
-        left = self.steps_left
-        if left <= 0 or (self._job is not None and self._job is not job):
+        first = self.is_first(job)
+        if first is None:
             return job
-        first, self._job = self._job is None, job
         _, program = self._estimators[id(job)]
         begin, made = self._step_of(job), self._made
-        if given.get("max_steps") is None:
-            given["steps"] = min(given.get("steps") or left, left)
-        else:
-            given["max_steps"] = min(given["max_steps"], begin + left)
+        self.bound(given, begin)
         state = taps.StateHook(
             self.writer,
-            self._tapped,
-            begin_from=self._begin_from if first else None,
-            save_start=self.start if first and self._begin_from is None else None,
+            self.tapped,
+            begin_from=self.begin_from if first else None,
+            save_start=self.start if first and self.begin_from is None else None,
             first=first,
             at_start=lambda graph: self.writer.settings(
-                {"program": self._program, **describe(program, self.side, job, graph)}
+                {"program": self.program, **describe(program, self.side, job, graph)}
             ),
-            progress=lambda number: self._progressed(made + number - begin),
+            progress=lambda number: self.progressed(made + number - begin),
         )
-        given["input_fn"] = taps.tapped_input_fn(given["input_fn"], self.writer, self._replayed)
+        given["input_fn"] = taps.tapped_input_fn(given["input_fn"], self.writer, self.replayed)
         given["hooks"] = [*(given.get("hooks") or ()), state]
-        self._training = True
+        self.training = True
         try:
             return stock(job, **given)
         finally:
-            self._training = False
-
-    def _progressed(self, made: int) -> None:
-        self._made = made
-        self.writer.progress(made, self._steps)
+            self.training = False
 
     def _step_of(self, job: Any) -> int:
-        path = tf.train.latest_checkpoint(job.model_dir) or self._begin_from
+        path = tf.train.latest_checkpoint(job.model_dir) or self.begin_from
         return 0 if path is None else int(tf.train.load_variable(path, tf.GraphKeys.GLOBAL_STEP))
 
-    def _evaluate(self, stock: Callable[..., Any], job: Any, given: dict[str, Any]) -> Any:
+    def evaluated(self, stock: Callable[..., Any], job: Any, given: dict[str, Any]) -> Any:
+        """Evaluates, and writes the metrics."""
         given["steps"] = min(given.get("steps") or self._steps, self._steps)
         found = stock(job, **given)
         self.writer.outcome(recording.EVALUATION, found)
         return found
 
-    def _predict(self, stock: Callable[..., Any], job: Any, given: dict[str, Any]) -> Any:
+    def predicted(self, stock: Callable[..., Any], job: Any, given: dict[str, Any]) -> Any:
+        """Predicts, and writes the first predictions."""
         kept: list[dict[str, Any]] = []
         try:
             for found in stock(job, **given):
@@ -214,11 +233,14 @@ class Recorder:
         reader = tf.train.load_checkpoint(variables)
         values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
         self.writer.outcome(recording.EXPORT, values)
-        # It is asked later, and the program may remove its own.
+        self.keep_exported(path)
+        return path
+
+    def keep_exported(self, path: Any) -> None:
+        """Keeps a copy of an exported model, which is asked later: a program may remove its own."""
         number = len(Recording(self.writer.directory).exported())
         kept = self.writer.directory / f"{recording.EXPORTED}-{number}"
         shutil.copytree(os.fsdecode(path), kept)
-        return path
 
 
 def nudge(checkpoint: str, nudged: str) -> str:
@@ -238,7 +260,7 @@ def nudge(checkpoint: str, nudged: str) -> str:
     return nudged
 
 
-def _method(stock: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+def overheard(stock: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a method that hands its arguments, by name, to ours together with the method."""
     signature = inspect.signature(stock)
 

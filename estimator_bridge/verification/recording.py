@@ -21,8 +21,8 @@ VARIABLES, ACTIVATIONS, GRADIENTS, LOSS = "variables", "activations", "gradients
 EVALUATION, PREDICTION, EXPORT, SERVED = "evaluation", "prediction", "export", "served"
 
 EXPORTED, UNASKED = "exported", "unasked"
-CHECKPOINT = "checkpoint"
-"""The engine of a side that is no program."""
+TF2, CHECKPOINT = "tf2", "checkpoint"
+"""The engine of a side that is a program of TensorFlow 2, and of one that is no program."""
 
 _ROWS = "rows of "
 # Before every name in a file: `np.savez` has arguments of its own.

@@ -246,7 +246,7 @@ class StateHook(tf.train.SessionRunHook):
         steps = [*steps, *({} for _ in range(made - len(steps)))][:made]
         for offset, values in enumerate(steps, 1):
             last = {VARIABLES: state} if offset == made else {}
-            self._writer.step(self._number + offset, {**_summed(values), **last})
+            self._writer.step(self._number + offset, {**summed(values), **last})
         self._number = number
         self._progress(number)
 
@@ -305,7 +305,7 @@ def _tapped_updates(tapped: Tapped) -> Iterator[None]:
 
 
 def _tapped_gradient(tapped: Tapped, gradient: Any, variable: Any) -> Any:
-    name = _PART.sub("", variable.op.name)
+    name = _PART.sub("", variable.name.rpartition(":")[0])
     if gradient is None or _DUMMY in name:
         return gradient
     if isinstance(gradient, tf.IndexedSlices):
@@ -315,7 +315,7 @@ def _tapped_gradient(tapped: Tapped, gradient: Any, variable: Any) -> Any:
     return tap(tapped, GRADIENTS, name, gradient)
 
 
-def _summed(values: dict[str, Values]) -> dict[str, Values]:
+def summed(values: dict[str, Values]) -> dict[str, Values]:
     """Sums the gradients that were handed over slice by slice, row by row."""
     gradients = dict(values.get(GRADIENTS, {}))
     for name in [name for name in gradients if name.endswith(_ROWS_OF_SLICES)]:

@@ -6,12 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from estimator_bridge.verification.names import DENSE, TABLE
-from estimator_bridge.verification.recording import CHECKPOINT
+from estimator_bridge.verification.recording import CHECKPOINT, TF2
 from estimator_bridge.verification.result import Result, Series
 
 _SHOWN = 12
 
-ENGINES = {"stock": "stock's TPUEstimator", "bridge": "the bridge", CHECKPOINT: "a checkpoint"}
+ENGINES = {
+    "stock": "stock's TPUEstimator",
+    "bridge": "the bridge",
+    TF2: "a program of TensorFlow 2",
+    CHECKPOINT: "a checkpoint",
+}
 
 NUMBERS = ("largest", "relative", "ULPs", "of allowed")
 """Of an array: its largest difference, and the largest share of what is allowed at a step."""

@@ -39,6 +39,9 @@ FLAGS = (
     "-fPIC",
     "-O3",
     "-march=native",
+    # What the Eigen of TensorFlow 2.21 makes of these instructions GCC 12 does not compile; half
+    # floats are not computed with here.
+    "-U__AVX512FP16__",
     # Every operation rounds by itself, as in TensorFlow's ops.
     "-ffp-contract=off",
     # These two change no value, and let loops vectorise.

@@ -206,7 +206,9 @@ def test_exports_for_other_modes_are_left_out() -> None:
     mode = "experimental_mode=tf_estimator.ModeKeys.EVAL"
     found = migrate(PROGRAM.replace("as_text=True", mode))
 
-    assert f"\n  # print(estimator.export_savedmodel('served', receiver_fn, {mode}))\n" in found.source
+    assert (
+        f"\n  # print(estimator.export_savedmodel('served', receiver_fn, {mode}))\n" in found.source
+    )
     assert [line.line for line in found.lines if line.old.startswith("print(estimator")] == [41]
 
 

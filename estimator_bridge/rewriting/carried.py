@@ -60,7 +60,9 @@ POSITIONAL: Mapping[str, int] = {
 METHOD_ARGUMENTS = ("hooks", "saving_listeners", "checkpoint_path", "predict_keys")
 """Arguments of `train`, `evaluate` and `predict` that are left out."""
 
-_EXPORT = "Trainer.export_saved_model exports the model for predictions, for CPUs, when it is called"
+_EXPORT = (
+    "Trainer.export_saved_model exports the model for predictions, for CPUs, when it is called"
+)
 _HOOKS = "there is no session that has hooks; the loop is in Trainer.train"
 _TPU = "the strategy has the cores and the loop of the TPU that it is given"
 

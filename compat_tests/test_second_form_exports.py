@@ -215,6 +215,7 @@ def model_fn(features, labels, mode, params):
   logits = tf.layers.dense(tf.keras.layers.DenseFeatures([column])(features), 1)
   if mode == tf_estimator.ModeKeys.PREDICT:
     assert 'batch_size' not in params
+    logits += tf.get_local_variable('local', [], initializer=tf.zeros_initializer())
     if 'variable' in more:
       logits += tf.get_variable('only_here', [])
     outputs = None

@@ -27,7 +27,9 @@ def main() -> None:
         for loader, ask in (("objects", by_objects), ("session", by_session)):
             for signature, answers in ask(path, requests).items():
                 for name, value in answers.items():
-                    found[f"{number}/{loader}/{signature}/{name}"] = value
+                    # Strings of Python would be no array of a file that others read.
+                    array = value.astype("S") if value.dtype == object else value
+                    found[f"{number}/{loader}/{signature}/{name}"] = array
     ours = {name.partition(".")[0] for name in sys.modules} & {"tf2_engine", "estimator_bridge"}
     assert not ours, ours
     np.savez(answers_path, **found)

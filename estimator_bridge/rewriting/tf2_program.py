@@ -383,7 +383,9 @@ class Trainer:
                 "config": self.config,
             }
             spec = _called(self._model_fn, arguments)
-        return made, _signatures(spec, receiver)
+        kept = {id(variable) for variable in v1.global_variables()}  # Local ones start anew.
+        variables = {name: variable for name, variable in made.items() if id(variable) in kept}
+        return variables, _signatures(spec, receiver)
 
     def _features_to_export(self, receiver: Any) -> Any:
         """Returns the features of a receiver as the model_fn takes them off a TPU."""

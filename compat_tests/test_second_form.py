@@ -210,6 +210,8 @@ def test_exports_for_other_modes_are_left_out() -> None:
         f"\n  # print(estimator.export_savedmodel('served', receiver_fn, {mode}))\n" in found.source
     )
     assert [line.line for line in found.lines if line.old.startswith("print(estimator")] == [41]
+    kept = migrate(PROGRAM.replace("as_text=True", mode.replace("EVAL", "PREDICT"))).source
+    assert "\n  print(estimator.export_saved_model('served', receiver_fn))\n" in kept
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,7 @@ ARGUMENT_REASONS: Mapping[str, str] = {
     "tpu_config": _TPU,
     "export_to_tpu": _EXPORT,
     "export_to_cpu": _EXPORT,
+    "experimental_mode": "what is exported is for predictions",
     "assets_extra": "copy the files into what export_saved_model returns",
     "as_text": "SavedModels are binary",
     "checkpoint_path": "it is the latest one of model_dir",
@@ -103,9 +104,10 @@ NAME_REASONS: Mapping[str, str] = {
 NO_COUNTERPART = "what is written has no counterpart of it"
 
 EXPORTS = ("export_saved_model", "export_savedmodel")
-"""Methods of estimators that are `Trainer.export_saved_model`, unless a mode is given."""
+"""Methods of estimators that are `Trainer.export_saved_model`, the first by its own name."""
 
-MODE_OF_EXPORT = ("experimental_mode", _EXPORT)
+MODE_OF_EXPORT = ("experimental_mode", "PREDICT", _EXPORT)
+"""The argument that says what is exported, the end of the mode that is carried, and why no other."""
 
 METHODS: Mapping[str, str] = {
     "experimental_export_all_saved_models": _EXPORT,

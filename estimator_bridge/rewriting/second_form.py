@@ -227,8 +227,9 @@ class _Reader(cst.CSTVisitor):
 
     def _export(self, call: cst.Call, method: cst.Attribute) -> None:
         """Handles a call that exports a model: for predictions it stays."""
-        argument, why = carried.MODE_OF_EXPORT
-        if any(each.keyword and each.keyword.value == argument for each in call.args):
+        argument, mode, why = carried.MODE_OF_EXPORT
+        modes = [each for each in call.args if each.keyword and each.keyword.value == argument]
+        if any(not one_line(each.value).endswith(mode) for each in modes):
             self._remove(method, why)
             return
         new = carried.EXPORTS[0]

@@ -107,7 +107,7 @@ EXPORTS = ("export_saved_model", "export_savedmodel")
 """Methods of estimators that are `Trainer.export_saved_model`, the first by its own name."""
 
 MODE_OF_EXPORT = ("experimental_mode", "PREDICT", _EXPORT)
-"""The argument that says what is exported, the end of the mode that is carried, and why no other."""
+"""The argument that names a mode, the end of the one that is carried, and why no other is."""
 
 METHODS: Mapping[str, str] = {
     "experimental_export_all_saved_models": _EXPORT,

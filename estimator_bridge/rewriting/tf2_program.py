@@ -403,7 +403,7 @@ class Trainer:
         prepare, weight_keys = self._prepare()
         columns = prepare.columns
         for key, config in self._spec.feature_to_config_dict.items():
-            if not isinstance(features[key], tf2.Tensor):
+            if not isinstance(features.get(key), tf2.Tensor):
                 continue
             # What the legacy program makes of dense ids: without weights, and in rows without 0.
             table = self._spec.table_to_config_dict[config.table_id]

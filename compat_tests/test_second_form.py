@@ -58,9 +58,10 @@ def main(columns):
           feature_columns=columns,
           optimization_parameters=tf.tpu.experimental.AdagradParameters(.1)))
   with open('log') as log:
-    exported = estimator.export_saved_model('served', receiver_fn)
+    exported = estimator.experimental_export_all_saved_models('served', {})
   print(exported,
         2)
+  print(estimator.export_savedmodel('served', receiver_fn, as_text=True))
   return estimator
 
 
@@ -86,13 +87,10 @@ import tensorflow.compat.v1 as tf  # The old one.
 def model_fn(features, labels, mode):  # Ours.
   logits = tf.layers.dense( features['x'], 1 )
   if mode == ModeKeys.PREDICT:
-    # estimator-bridge: tf_estimator.export.PredictOutput is left out: SERVE.
-    # outputs = tf_estimator.export.PredictOutput(logits)
-    # What it says.
-    # estimator-bridge: TPUEstimatorSpec(export_outputs) is left out: SERVE.
-    # export_outputs={'serving_default': outputs}
+    outputs = PredictOutput(logits)
     return ModelSpec(
-        mode, predictions=logits)
+        mode, predictions=logits,  # What it says.
+        export_outputs={'serving_default': outputs})
   loss = tf.losses.mean_squared_error(labels, logits)
   optimizer = tf.train.AdamOptimizer(.1)
   # estimator-bridge: CrossShardOptimizer is left out: SUM.
@@ -102,9 +100,8 @@ def model_fn(features, labels, mode):  # Ours.
       mode, loss=loss, train_op=minimize(optimizer, loss))
 
 
-# estimator-bridge: tf_estimator.export.ServingInputReceiver is left out: SERVE.
-# def receiver_fn():
-#   return tf_estimator.export.ServingInputReceiver({}, {})
+def receiver_fn():
+  return ServingInputReceiver({}, {})
 
 
 def main(columns):
@@ -118,12 +115,15 @@ def main(columns):
           feature_columns=columns,
           optimization_parameters=AdagradParameters(.1)))
   with open('log') as log:
-    # estimator-bridge: receiver_fn is left out, which it uses.
-    # exported = estimator.export_saved_model('served', receiver_fn)
+    # estimator-bridge: estimator.experimental_export_all_saved_models is left out: EXPORT.
+    # exported = estimator.experimental_export_all_saved_models('served', {})
     pass
   # estimator-bridge: exported is left out, which it uses.
   # print(exported,
   #       2)
+  # estimator-bridge: export_saved_model(as_text) is left out: TEXT.
+  # as_text=True
+  print(estimator.export_saved_model('served', receiver_fn))
   return estimator
 
 
@@ -146,7 +146,9 @@ def without_what_is_added(source: str) -> str:
 def test_what_is_kept_is_as_it_was() -> None:
     """Names change and what is left out becomes comments, with its reason; nothing else does."""
     reasons = {
-        "SERVE": "serving is written by hand; the migration guide shows how",
+        "EXPORT": "Trainer.export_saved_model exports the model for predictions, for CPUs, when it "
+        "is called",
+        "TEXT": "SavedModels are binary",
         "SUM": "the strategy adds the gradients of its replicas",
         "TPU": "a strategy is of a TPU or not, and tables are trained as on a TPU everywhere",
         "LOG": "Trainer.train logs nothing; it is yours to change",
@@ -163,15 +165,13 @@ def test_what_is_left_out_is_in_the_report() -> None:
     lines = [str(line) for line in migrate(PROGRAM).lines if line.kind == "left out"]
 
     assert [line.split(".")[0] for line in lines] == [
-        "[left out] line 14: outputs = tf_estimator",
-        "[left out] line 17: export_outputs={'serving_default': outputs}",
         "[left out] line 20: if os",
-        "[left out] line 26: def receiver_fn():",
         "[left out] line 32: use_tpu=True",
         "[left out] line 33: log_step_count_steps=4",
         "[left out] line 38: exported = estimator",
         "[left out] line 39: print(exported,",
-        "[left out] line 45: tf",
+        "[left out] line 41: as_text=True",
+        "[left out] line 46: tf",
     ]
 
 
@@ -199,6 +199,38 @@ def test_what_is_needed_on_import_stands_before() -> None:
     found = migrate(PROGRAM.replace("mode):", "mode=tf_estimator.ModeKeys.TRAIN):")).source
 
     assert found.index("class ModeKeys") < found.index("def model_fn(")
+
+
+def test_exports_for_other_modes_are_left_out() -> None:
+    """What is exported to be trained or evaluated is no export for predictions."""
+    mode = "experimental_mode=tf_estimator.ModeKeys.EVAL"
+    found = migrate(PROGRAM.replace("as_text=True", mode))
+
+    assert (
+        f"\n  # print(estimator.export_savedmodel('served', receiver_fn, {mode}))\n" in found.source
+    )
+    assert [line.line for line in found.lines if line.old.startswith("print(estimator")] == [41]
+    kept = migrate(PROGRAM.replace("as_text=True", mode.replace("EVAL", "PREDICT"))).source
+    assert "\n  print(estimator.export_saved_model('served', receiver_fn))\n" in kept
+
+
+@pytest.mark.parametrize(
+    "name, arguments",
+    [
+        ("build_parsing_serving_input_receiver_fn", "spec, default_batch_size=8"),
+        ("build_raw_serving_input_receiver_fn", "spec"),
+        ("TensorServingInputReceiver", "x, x, {'other': x}"),
+        ("ClassificationOutput", "scores=x, classes=x"),
+        ("RegressionOutput", "x"),
+    ],
+)
+def test_what_exports_are_made_of_is_carried(name: str, arguments: str) -> None:
+    """Receivers and outputs keep their names and arguments; the program has them itself."""
+    call = "tf_estimator.export.ServingInputReceiver({}, {})"
+    found = migrate(PROGRAM.replace(call, f"tf_estimator.export.{name}({arguments})")).source
+
+    assert f"  return {name}({arguments})\n" in found
+    assert re.search(rf"^(class|def) {name}\(", found, re.MULTILINE)
 
 
 def test_an_optimizer_in_one_line_is_carried() -> None:
@@ -244,6 +276,7 @@ def tokens(source: str) -> list[tokenize.TokenInfo]:
             "model_fn, 'model', None, {}, True, use_tpu",
             "line 31: .* 5 arguments",
         ),
+        ("as_text=True", "None, True", "line 41: export_saved_model has 4 arguments"),
         (
             "optimizer.minimize(loss)",
             "step(optimizer.compute_gradients(loss))",

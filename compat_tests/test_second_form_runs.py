@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -41,12 +41,14 @@ class Example(NamedTuple):
         arguments: of every run.
         steps: the flags of its steps, of which "{}" is the number.
         models: folders of its models in its model_dir.
+        exports: whether it ends with an export, and writes requests beside it.
         first, last: the step that the legacy program trains to, and the one both go on to.
     """
 
     arguments: tuple[str, ...] = ()
     steps: str = "--train_steps={}"
     models: tuple[str, ...] = ("",)
+    exports: bool = True
     first: int = 6
     last: int = 26
 
@@ -63,6 +65,7 @@ EXAMPLES = {
             # What is dropped out would be drawn anew in each program.
             *("--dropout=0", "--resume"),
         ),
+        exports=False,
         last=206,
     ),
     "two_tower": Example(("--batch_size=32", "--eval_steps=2")),
@@ -109,9 +112,14 @@ def train(
     assert ran.returncode == 0, ran.stderr[-4000:]
 
 
-def write_programs(folder: pathlib.Path, name: str) -> None:
-    """Writes an example, and what it is migrated to."""
+def write_programs(
+    folder: pathlib.Path, name: str, changes: Iterable[tuple[str, str]] = ()
+) -> None:
+    """Writes an example, with another text in some places, and what it is migrated to."""
     source = (ROOT / "examples" / name / "train.py").read_text()
+    for old, new in changes:
+        assert old in source, old
+        source = source.replace(old, new)
     (folder / "train.py").write_text(source)
     (folder / "train_tf2.py").write_text(rewriting.migrate(source, name).source)
     if name == "movielens":
@@ -142,6 +150,38 @@ def convert(folder: pathlib.Path, command: list[str], old: str, new: str) -> Non
     assert ran.returncode == 0, ran.stderr[-4000:]
 
 
+def answers(folder: pathlib.Path, requests: str, *models: pathlib.Path) -> list[Arrays]:
+    """Returns what SavedModels answer in a process with TensorFlow alone, by loader and output."""
+    program, out = ROOT / "compat_tests" / "programs" / "answering.py", folder / "answers.npz"
+    paths = [*map(str, models)]
+    ran = run(folder, "-I", str(program), requests, str(out), *paths)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    found = np.load(out)
+    return [
+        {key.partition("/")[2]: found[key] for key in found if key.startswith(f"{number}/")}
+        for number in range(len(models))
+    ]
+
+
+def check_exports(folder: pathlib.Path, name: str, requests: str = "") -> Arrays:
+    """Holds the exports of "old" and "new" to the same answers; returns them.
+
+    Args:
+        requests: a file; the sample beside the export of "old" if there is none.
+    """
+    (old,), (new,) = ((folder / place / "export").iterdir() for place in ("old", "new"))
+    assert new.name.isdigit()
+    legacy, migrated = answers(folder, requests or str(old / "sample.npz"), old, new)
+    numbers = {key for key, value in legacy.items() if value.dtype.kind != "S"}
+    for key in legacy.keys() - numbers:
+        np.testing.assert_array_equal(legacy[key], migrated[key])
+    assert legacy.keys() == migrated.keys()
+    apart = difference(*({key: each[key] for key in numbers} for each in (legacy, migrated)))
+    print(f"\n  {name}: exports {apart:.1e}, of {', '.join(legacy)}")  # noqa: T201
+    assert apart <= PREDICTIONS
+    return legacy
+
+
 def contents(path: pathlib.Path) -> Arrays:
     """Returns what the latest checkpoint of a folder holds, but for what belongs to its form."""
     reader = tf.train.load_checkpoint(str(path))
@@ -170,13 +210,15 @@ def judge(what: str, predictions: float, there: Arrays, here: Arrays, start: Arr
 @pytest.mark.full
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_migrated_example_goes_on_as_the_old_one(name: str, tmp_path: pathlib.Path) -> None:
-    """From the converted checkpoint it predicts what the legacy program does, and trains so."""
+    """From the converted checkpoint it predicts, exports and trains what the old one does."""
     example = EXAMPLES[name]
     write_programs(tmp_path, name)
     legacy = trained(tmp_path, "train.py", "old", example.first, example)
     said = commands(tmp_path, example)
     shutil.copytree(tmp_path / "converted", tmp_path / "new")
     migrated = trained(tmp_path, "train_tf2.py", "new", example.first, example)
+    if example.exports:
+        check_exports(tmp_path, name)
 
     trained(tmp_path, "train.py", "old", example.last, example)
     trained(tmp_path, "train_tf2.py", "new", example.last, example)

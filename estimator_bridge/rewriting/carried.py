@@ -13,6 +13,13 @@ REPLACED: Mapping[str, str] = {
     "EvalSpec": "EvalSpec",
     "WarmStartSettings": "WarmStartSettings",
     "train_and_evaluate": "train_and_evaluate",
+    "ServingInputReceiver": "ServingInputReceiver",
+    "TensorServingInputReceiver": "TensorServingInputReceiver",
+    "build_parsing_serving_input_receiver_fn": "build_parsing_serving_input_receiver_fn",
+    "build_raw_serving_input_receiver_fn": "build_raw_serving_input_receiver_fn",
+    "PredictOutput": "PredictOutput",
+    "ClassificationOutput": "ClassificationOutput",
+    "RegressionOutput": "RegressionOutput",
 }
 """By the last part of a name, what takes its place; it is in `tf2_program`."""
 
@@ -26,45 +33,55 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
         *("model_fn", "model_dir", "config", "params", "train_batch_size", "eval_batch_size"),
         *("predict_batch_size", "embedding_config_spec", "warm_start_from"),
     ),
-    "TPUEstimatorSpec": ("mode", "predictions", "loss", "train_op", "eval_metrics"),
+    "TPUEstimatorSpec": (
+        *("mode", "predictions", "loss", "train_op", "eval_metrics", "export_outputs"),
+    ),
     "RunConfig": ("model_dir", "tf_random_seed", "save_checkpoints_steps", "cluster", "master"),
     "TrainSpec": ("input_fn", "max_steps"),
     "EvalSpec": ("input_fn", "steps"),
     "WarmStartSettings": ("ckpt_to_initialize_from", "vars_to_warm_start"),
     "train_and_evaluate": ("estimator", "train_spec", "eval_spec"),
+    "export_saved_model": ("export_dir_base", "serving_input_receiver_fn"),
 }
 """The arguments that are carried, by the old name; all others are left out."""
 
 POSITIONAL: Mapping[str, int] = {
     "TPUEstimator": 4,
-    "TPUEstimatorSpec": 5,
+    "TPUEstimatorSpec": 6,
     "RunConfig": 0,
     "TrainSpec": 2,
     "EvalSpec": 2,
     "WarmStartSettings": 2,
     "train_and_evaluate": 3,
+    "export_saved_model": 2,
 }
 """How many arguments mean the same without their names, in the old and the new form."""
 
 METHOD_ARGUMENTS = ("hooks", "saving_listeners", "checkpoint_path", "predict_keys")
 """Arguments of `train`, `evaluate` and `predict` that are left out."""
 
-_SERVE = "serving is written by hand; the migration guide shows how"
+_EXPORT = (
+    "Trainer.export_saved_model exports the model for predictions, for CPUs, when it is called"
+)
 _HOOKS = "there is no session that has hooks; the loop is in Trainer.train"
 _TPU = "the strategy has the cores and the loop of the TPU that it is given"
 
 ARGUMENT_REASONS: Mapping[str, str] = {
     "use_tpu": "a strategy is of a TPU or not, and tables are trained as on a TPU everywhere",
     "tpu_config": _TPU,
-    "export_outputs": _SERVE,
-    "export_to_tpu": _SERVE,
-    "export_to_cpu": _SERVE,
+    "export_to_tpu": _EXPORT,
+    "export_to_cpu": _EXPORT,
+    "experimental_mode": "what is exported is for predictions",
+    "assets_extra": "copy the files into what export_saved_model returns",
+    "as_text": "SavedModels are binary",
+    "checkpoint_path": "it is the latest one of model_dir",
+    "strip_default_attrs": "they are left out of a SavedModel",
     "hooks": _HOOKS,
     "saving_listeners": _HOOKS,
     "training_hooks": _HOOKS,
     "evaluation_hooks": _HOOKS,
     "prediction_hooks": _HOOKS,
-    "exporters": _SERVE,
+    "exporters": _EXPORT,
     "scaffold_fn": "checkpoints are objects, which Trainer saves",
     "host_call": "the program is on the host; write summaries in Trainer.train",
     "throttle_secs": "every checkpoint is evaluated",
@@ -73,8 +90,8 @@ ARGUMENT_REASONS: Mapping[str, str] = {
 }
 
 NAME_REASONS: Mapping[str, str] = {
-    "export": _SERVE,
-    "exporters": _SERVE,
+    "export": _EXPORT,
+    "exporters": _EXPORT,
     "hooks": _HOOKS,
     "TPUConfig": _TPU,
     "InputPipelineConfig": _TPU,
@@ -86,10 +103,14 @@ NAME_REASONS: Mapping[str, str] = {
 
 NO_COUNTERPART = "what is written has no counterpart of it"
 
+EXPORTS = ("export_saved_model", "export_savedmodel")
+"""Methods of estimators that are `Trainer.export_saved_model`, the first by its own name."""
+
+MODE_OF_EXPORT = ("experimental_mode", "PREDICT", _EXPORT)
+"""The argument that names a mode, the end of the one that is carried, and why no other is."""
+
 METHODS: Mapping[str, str] = {
-    "export_saved_model": _SERVE,
-    "export_savedmodel": _SERVE,
-    "experimental_export_all_saved_models": _SERVE,
+    "experimental_export_all_saved_models": _EXPORT,
     "get_variable_names": "variables are in Trainer, by name",
     "get_variable_value": "variables are in Trainer, by name",
 }

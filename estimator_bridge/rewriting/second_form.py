@@ -103,6 +103,8 @@ class _Reader(cst.CSTVisitor):
                 if argument.keyword and argument.keyword.value not in carried.METHOD_ARGUMENTS
             )
             self._leave_out(node, method, taken)
+        elif method in carried.EXPORTS:
+            self._export(node, node.func)
         elif method == "minimize" and self._is_optimizer(node.func):
             start, end = self._span(node.func.value)
             self._edits.replace(start, start, f"{self._added['minimize']}(")
@@ -222,6 +224,19 @@ class _Reader(cst.CSTVisitor):
             text = self._edits.text(*self._span(argument))
             self._left_out.append((argument, text.splitlines()[0], _sentence(why)))
             self._comment(statement, f"{old}({key}) is left out: {why}.", text)
+
+    def _export(self, call: cst.Call, method: cst.Attribute) -> None:
+        """Handles a call that exports a model: for predictions it stays."""
+        argument, mode, why = carried.MODE_OF_EXPORT
+        modes = [each for each in call.args if each.keyword and each.keyword.value == argument]
+        if any(not one_line(each.value).endswith(mode) for each in modes):
+            self._remove(method, why)
+            return
+        new = carried.EXPORTS[0]
+        self._leave_out(call, new, carried.ARGUMENTS[new])
+        if method.attr.value != new:
+            self._edits.replace(*self._span(method.attr), new)
+            self._say(call, "name", method.attr.value, new)
 
     def _comment(self, statement: Any, why: str, text: str) -> None:
         indent = self._indent(statement)

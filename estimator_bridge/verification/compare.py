@@ -18,7 +18,6 @@ from estimator_bridge.verification.recording import (
     CHECKPOINT,
     EXPORT,
     LOSS,
-    TF2,
     VARIABLES,
     Array,
     Recording,
@@ -289,21 +288,13 @@ def _outcomes(a: Recording, b: Recording, comparison: _Comparison, made: int) ->
     for kind in sorted({*both[0], *both[1]}):
         for side in (0, 1):
             if kind not in both[side]:
-                # Where a program failed it did not come to all that follows. What TensorFlow 2
-                # exports are objects: they are compared by their answers alone.
-                recording = (a, b)[side]
-                if recording.failure is None and not _exported_objects(kind, recording):
+                # Where a program failed it did not come to all that follows.
+                if (a, b)[side].failure is None:
                     yield Outcome(kind, "", 0.0, 0.0, f"only on side {'BA'[side]}")
                 break
         else:
             for name in sorted({*both[0][kind], *both[1][kind]}):
                 yield _outcome(kind, name, both[0][kind], both[1][kind], comparison, made)
-
-
-def _exported_objects(kind: str, recording: Recording) -> bool:
-    name, _, number = kind.partition("-")
-    is_tf2 = recording.settings["engine"] == TF2
-    return is_tf2 and name == EXPORT and int(number) < len(recording.exported())
 
 
 def _notes(a: Recording, b: Recording) -> Iterator[str]:

@@ -9,8 +9,8 @@ from estimator_bridge.verification.recording import ACTIVATIONS, GRADIENTS, VARI
 
 TABLE, SLOT, DENSE, ACTIVATION, GRADIENT = "table", "slot", "dense", "activation", "gradient"
 
-# Stock's stand-ins for tables in the model; they hold nothing.
-_DUMMY = "tpu_embedding_dummy_table_variable_"
+# No part of a model: stock's stand-ins for tables, which hold nothing, and what a hook counts.
+_OUTSIDE = ("tpu_embedding_dummy_table_variable_", "signal_early_stopping/")
 
 
 class Named(NamedTuple):
@@ -45,7 +45,11 @@ class Names:
     ) -> Iterator[tuple[Named, tuple[Array, Array]]]:
         """Yields the arrays that both sides have; the names of others go into `only`."""
         keys = [
-            {self._key(group, side, name): name for name in values if _DUMMY not in name}
+            {
+                self._key(group, side, name): name
+                for name in values
+                if not any(outside in name for outside in _OUTSIDE)
+            }
             for side, values in enumerate((ours, theirs))
         ]
         # An array is only on one side if it is so in the state; taps depend on the mode.

@@ -124,7 +124,7 @@ class Recorder:
             "train": self._train,
             "evaluate": self.evaluated,
             "predict": self.predicted,
-            "export_saved_model": self._export,
+            "export_saved_model": self.exported,
         }
         own = {name: vars(kind).get(name) for name in methods}
         for name, method in methods.items():
@@ -227,20 +227,18 @@ class Recorder:
                 values = {str(name): np.stack([one[name] for one in kept]) for name in kept[0]}
                 self.writer.outcome(recording.PREDICTION, values)
 
-    def _export(self, stock: Callable[..., Any], job: Any, given: dict[str, Any]) -> Any:
+    def exported(self, stock: Callable[..., Any], job: Any, given: dict[str, Any]) -> Any:
+        """Exports, writes the variables, and keeps a copy: a program may remove its own."""
         path = stock(job, **given)
         variables = os.path.join(os.fsdecode(path), "variables", "variables")
         reader = tf.train.load_checkpoint(variables)
         values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
         self.writer.outcome(recording.EXPORT, values)
-        self.keep_exported(path)
-        return path
-
-    def keep_exported(self, path: Any) -> None:
-        """Keeps a copy of an exported model, which is asked later: a program may remove its own."""
+        # It is asked later.
         number = len(Recording(self.writer.directory).exported())
         kept = self.writer.directory / f"{recording.EXPORTED}-{number}"
         shutil.copytree(os.fsdecode(path), kept)
+        return path
 
 
 def nudge(checkpoint: str, nudged: str) -> str:

@@ -100,7 +100,7 @@ class Trainings:
             "predict": self._recorder.predicted,
         }
         if hasattr(kind, "export_saved_model"):
-            methods["export_saved_model"] = self._export
+            methods["export_saved_model"] = self._recorder.exported
         for name, method in methods.items():
             setattr(kind, name, overheard(getattr(kind, name), method))
 
@@ -182,11 +182,6 @@ class Trainings:
             return self._recorder.evaluated(stock, job, given)
         finally:
             self._recorder.training = training
-
-    def _export(self, stock: Callable[..., Any], job: Any, given: dict[str, Any]) -> Any:
-        path = stock(job, **given)
-        self._recorder.keep_exported(path)
-        return path
 
 
 class _Watch:

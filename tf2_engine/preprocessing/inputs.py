@@ -84,7 +84,8 @@ def to_sparse(value: Any, nothing: Any = None) -> Any:
         return value
     if nothing is None:
         nothing = "" if value.dtype == tf.string else -1
-    present = tf.where(value != tf.cast(nothing, value.dtype))
+    # In a `tf.Graph`, `!=` would ask whether it is the same tensor.
+    present = tf.where(tf.not_equal(value, tf.cast(nothing, value.dtype)))
     shape = tf.shape(value, out_type=tf.int64)
     sparse = tf.SparseTensor(present, tf.gather_nd(value, present), shape)
     sparse.set_shape(value.shape)

@@ -384,11 +384,10 @@ class Trainer:
     def _export_graph(self, receiver_fn: Callable[[], Any]) -> tuple[dict[str, Any], Any]:
         """Makes the graph that is exported; returns its variables and its signatures by name."""
         made: dict[str, Any] = {}
-        self._counts.clear()
 
         def note(make: Callable[..., Any], **settings: Any) -> Any:
-            name = self._numbered(settings["name"])
-            made[name] = variable = make(**settings)
+            variable = make(**settings)
+            made[variable.op.name] = variable
             return variable
 
         with v1.variable_creator_scope(note):
@@ -549,8 +548,22 @@ class Trainer:
             elif self._warm_start is not None:
                 self._start_warm(self._warm_start)
         if self._restored is not None:
+            self._check_restored(str(self._start))
             self._restored.assert_existing_objects_matched().expect_partial()
         return self._steps[mode]
+
+    def _check_restored(self, checkpoint: str) -> None:
+        """Raises ValueError with the names of variables that a checkpoint lacks."""
+        found = dict(tf2.train.list_variables(checkpoint))
+        lacking = [name for name in self.variables if _key("variables", name) not in found]
+        if lacking:
+            others = {_key("variables", name) for name in self.variables}
+            spare = sorted(key for key in found if key.startswith("variables/"))
+            raise ValueError(
+                f"{checkpoint} lacks {', '.join(lacking)}. It has, and the model has not: "
+                f"{', '.join(key for key in spare if key not in others) or 'nothing'}. What has "
+                "another name gets it with `estimator-bridge convert --rename OLD=NEW`."
+            )
 
     def _step_on_replica(self, mode: str, batch: Any) -> Any:
         weights = {key: batch["weights"].get(key) for key in batch["ids"]}
@@ -593,10 +606,16 @@ class Trainer:
         self._counts.clear()
         _minimized.clear()
 
+        outside = tf2.get_current_name_scope()
+
         def make_once(make: Callable[..., Any], **settings: Any) -> Any:
-            name = self._numbered(settings["name"])
+            # Layers of Keras name the last part; a graph has the scopes in front of it.
+            scope = tf2.get_current_name_scope().removeprefix(outside).strip("/")
+            name = self._numbered(f"{scope}/{settings['name']}" if scope else settings["name"])
             if name not in self.variables:
-                self.variables[name] = made = make(**{**settings, "name": name})
+                with v1.name_scope(None):
+                    made = make(**{**settings, "name": name})
+                self.variables[name] = made
                 if made.trainable:
                     trainable.append(made)
             return self.variables[name]

@@ -103,6 +103,9 @@ class FeatureSpec:
         output_shape: per-core shape of the activation without `dim`, or None to take it from
             the first batch. Only the first dimension may be None inside.
         send_name: whether the device gets the name (stock's legacy stack sends none).
+
+    Raises:
+        InvalidSpec: the length is no int of at least 0; the message names the feature.
     """
 
     name: str
@@ -134,6 +137,10 @@ class EngineSpec:
         partition_strategy: "div" or "mod": which host holds which row.
         profile_data_directory: where lookup statistics are kept; None keeps none.
         out_of_range_ids: "error", or "drop" to treat an id below 0 or beyond the table as absent.
+
+    Raises:
+        InvalidSpec: there is no feature; names are not unique; a feature's table is not there, or a
+            table has no feature or no optimizer; or a word is none of those above.
     """
 
     tables: tuple[TableSpec, ...]

@@ -93,11 +93,7 @@ def output_shape(name: str, max_sequence_length: int, value: Any) -> tuple[int |
         WrongType: `value` is no tensor.
         InvalidInput: the rank of `value` is not possible.
     """
-    if not isinstance(value, _KINDS):
-        raise errors.WrongType(
-            f"Feature {name!r}: ids must be a Tensor, SparseTensor or RaggedTensor, got "
-            f"{type(value).__name__}."
-        )
+    check_kind(f"Feature {name!r}", value)
     if isinstance(value, tf.RaggedTensor):
         if value.ragged_rank != 1 or value.shape.rank != 2:
             raise errors.InvalidInput(
@@ -141,11 +137,7 @@ def read_ids(feature: FeaturePlan, value: Any, weight: Any) -> RawIds:
             another kind than the ids.
         InvalidInput: weights for dense ids, or not one per id.
     """
-    if not isinstance(value, _KINDS):
-        raise errors.WrongType(
-            f"{feature.where}: ids must be a Tensor, SparseTensor or RaggedTensor, got "
-            f"{type(value).__name__}."
-        )
+    check_kind(feature.where, value)
     if value.dtype not in (tf.int32, tf.int64):
         raise errors.WrongType(
             f"{feature.where}: ids must be int32 or int64, got {value.dtype.name}. Look strings up "
@@ -162,6 +154,22 @@ def read_ids(feature: FeaturePlan, value: Any, weight: Any) -> RawIds:
             f"for {ids.shape[0]} ids."
         )
     return RawIds(kind, index, ids, flat_weight, num_samples)
+
+
+def check_kind(where: str, value: Any) -> None:
+    """Refuses ids that are no tensor.
+
+    Args:
+        where: how the message names the feature.
+
+    Raises:
+        WrongType: they are not.
+    """
+    if not isinstance(value, _KINDS):
+        raise errors.WrongType(
+            f"{where}: ids must be a Tensor, SparseTensor or RaggedTensor, got "
+            f"{type(value).__name__}."
+        )
 
 
 def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") -> Occurrences:

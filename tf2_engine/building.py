@@ -158,11 +158,8 @@ class BuiltOnce(Checkpointed):
         if self._plan is None:
             flat = structure.flatten(self._spec.structure, features, "features")
             values = [as_tensor(value) for value in flat]
-            self._build(self._plan_of(self._shapes_of(values, self._cores.tables_are_elsewhere)))
-
-    def _shapes_of(self, values: Sequence[Any], fixed: bool) -> list[Shape]:
-        found = shapes.from_values(self._spec, values, self._cores.per_replica)
-        return found if fixed else [(None, *shape[1:]) for shape in found]
+            found = shapes.from_values(self._spec, values, self._cores.per_replica)
+            self._build(self._plan_of(found, fixed=self._cores.tables_are_elsewhere))
 
     def _make_plan(self, output_shapes: Sequence[Shape]) -> Plan:
         return make_plan(
@@ -193,13 +190,19 @@ class BuiltOnce(Checkpointed):
         """Brings the variables up to date, as before a checkpoint."""
         return op(self._driver.retrieve(self._tables))
 
-    def _plan_of(self, found: Sequence[Shape]) -> Plan:
-        """Returns the plan that a first batch leads to."""
+    def _plan_of(self, found: Sequence[Shape], *, fixed: bool) -> Plan:
+        """Returns the plan that a first batch leads to.
+
+        Args:
+            found: its shapes; if not `fixed`, batches of other sizes may follow.
+        """
         if not self.verify_output_shapes:
             raise errors.InvalidSpec(
                 "With verify_output_shapes=False the shapes are not taken from batches; call "
                 "`build` with them before the first batch."
             )
+        if not fixed:
+            found = [(None, *shape[1:]) for shape in found]
         return self._make_plan(shapes.with_batch_size(self._spec, found, self._batch_size))
 
     def _check_trains(self, call: str) -> Plan:

@@ -329,8 +329,7 @@ class TPUEmbedding(BuiltOnce):
             shapes.from_values(self._spec, own, self._cores.per_replica if whole else 1)
             for own in values.values()
         ]
-        first = found[0] if fixed else [(None, *shape[1:]) for shape in found[0]]
-        plan = self._plan or self._plan_of(first)
+        plan = self._plan or self._plan_of(found[0], fixed=fixed)
         if self.verify_output_shapes:
             built = [feature.output_shape for feature in plan.features]
             for shape in found:

@@ -279,12 +279,8 @@ def _reshape(rows: Any, sizes: Any, static: tf.TensorShape, feature: _Feature) -
 
 
 def _check(feature: _Feature, value: Any, weight: Any) -> None:
+    batch.check_kind(feature.where, value)
     dense = isinstance(value, (tf.Tensor, tf.Variable))
-    if not dense and not isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
-        raise errors.WrongType(
-            f"{feature.where}: ids must be a Tensor, SparseTensor or RaggedTensor, got "
-            f"{type(value).__name__}."
-        )
     sequence = feature.max_sequence_length > 0
     if weight is not None and dense:
         raise errors.InvalidInput(

@@ -187,7 +187,11 @@ class Contents:
         return name if shapes.get(name or "") == self.tensors[key].shape else None
 
     def step(self, reader: Reader) -> int | None:
-        """Returns the global step, None if there is none."""
+        """Returns the global step, None if there is none.
+
+        Raises:
+            InvalidInput: the checkpoint has something else of that name.
+        """
         if self.options.global_step is not None:
             return self.options.global_step
         for name, variable in self.others():

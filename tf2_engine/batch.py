@@ -52,6 +52,20 @@ class Occurrences:
     gain: Any
     num_cells: Any
 
+    def combine(self, rows: Any) -> Any:
+        """Returns [num_cells, dim] float32: the sum of each cell; one without ids is zero.
+
+        Each row is multiplied by its gain, then rows are summed: the rounding order of the device.
+
+        Args:
+            rows: [num_ids, dim] float32, what is looked up for the ids.
+        """
+        if self.gain is not None:
+            rows = self.gain[:, None] * rows
+        if self.cell is not None:
+            rows = tf.math.unsorted_segment_sum(rows, self.cell, self.num_cells)
+        return rows
+
     def explicit(self) -> Occurrences:
         """Returns the same with `cell` and `gain` written out as tensors."""
         size = tf.size(self.ids, out_type=tf.int64)
@@ -154,6 +168,15 @@ def read_ids(feature: FeaturePlan, value: Any, weight: Any) -> RawIds:
             f"for {ids.shape[0]} ids."
         )
     return RawIds(kind, index, ids, flat_weight, num_samples)
+
+
+def as_tensor(value: Any) -> Any:
+    """Returns a numpy array as a tensor, and anything else, to be judged by its feature, as is."""
+    return (
+        tf.convert_to_tensor(value)
+        if hasattr(value, "__array__") and not isinstance(value, (tf.Tensor, tf.Variable))
+        else value
+    )
 
 
 def check_kind(where: str, value: Any) -> None:

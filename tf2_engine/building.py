@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf2_engine import errors, shapes, slots, structure, tf_compat
 from tf2_engine.autograph import as_written
+from tf2_engine.batch import as_tensor
 from tf2_engine.checkpoint import Checkpointed
 from tf2_engine.config_proto import config_proto
 from tf2_engine.cores import Cores
@@ -59,7 +60,11 @@ class BuiltOnce(Checkpointed):
 
     @property
     def plan(self) -> Plan:
-        """The plan that the driver runs."""
+        """The plan that the driver runs.
+
+        Raises:
+            OutOfOrder: the engine is not built.
+        """
         if self._plan is None:
             raise errors.OutOfOrder(
                 "The engine is not built yet; `build` or `enqueue` comes first."
@@ -237,12 +242,3 @@ def op(done: Any) -> Any:
     """Returns what a call returns: the op to run in a plain graph, else nothing."""
     # Outside of a graph the call has taken effect, and a tf.function may not return an op.
     return done if building_graph() else None
-
-
-def as_tensor(value: Any) -> Any:
-    """Returns a numpy array as a tensor, and anything else, to be judged by its feature, as is."""
-    return (
-        tf.convert_to_tensor(value)
-        if hasattr(value, "__array__") and not isinstance(value, (tf.Tensor, tf.Variable))
-        else value
-    )

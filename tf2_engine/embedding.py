@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from tf2_engine import errors, gradients, shapes, specs, structure, tf_compat
 from tf2_engine.autograph import as_written
-from tf2_engine.building import BuiltOnce, as_tensor, op
+from tf2_engine.batch import as_tensor
+from tf2_engine.building import BuiltOnce, op
 from tf2_engine.cores import ByCore
 from tf2_engine.drivers import DRIVERS, tpu_topology
 from tf2_engine.drivers.base import Driver

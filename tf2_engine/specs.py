@@ -193,9 +193,13 @@ NO_UPDATES = SGD(learning_rate=1.0)
 
 
 def table_configs(feature_config: Any) -> list[Any]:
-    """Returns the distinct table configs of a nest of FeatureConfigs, in order of first use."""
+    """Returns the distinct table configs of a nest of FeatureConfigs, in order of first use.
+
+    Raises:
+        WrongType: a leaf is no FeatureConfig.
+    """
     tables: dict[int, Any] = {}
-    for config in tf.nest.flatten(feature_config):
+    for config in _feature_configs(feature_config):
         tables.setdefault(id(config.table), config.table)
     return list(tables.values())
 
@@ -222,10 +226,7 @@ def from_feature_config(feature_config: Any, optimizer: Any = None, **options: A
         InvalidSpec: as the specs do.
         WrongType: a leaf is no FeatureConfig, or an optimizer is of an unknown class.
     """
-    configs = tf.nest.flatten(feature_config)
-    for config in configs:
-        if not hasattr(config, "table") or not hasattr(config, "max_sequence_length"):
-            raise errors.WrongType(f"`feature_config` holds {config!r}, which is no FeatureConfig.")
+    configs = _feature_configs(feature_config)
     tables: dict[int, TableSpec] = {}
     for config in configs:
         if id(config.table) not in tables:
@@ -261,6 +262,15 @@ def read_optimizer(optimizer: Any) -> Optimizer | None:
     if clip is not None:
         read["clip_gradient_min"], read["clip_gradient_max"] = clip
     return kind(**read)
+
+
+def _feature_configs(feature_config: Any) -> list[Any]:
+    """Returns the leaves of a nest of FeatureConfigs."""
+    configs: list[Any] = tf.nest.flatten(feature_config)
+    for config in configs:
+        if not hasattr(config, "table") or not hasattr(config, "max_sequence_length"):
+            raise errors.WrongType(f"`feature_config` holds {config!r}, which is no FeatureConfig.")
+    return configs
 
 
 def _read_table(config: Any, position: int, optimizer: Any) -> TableSpec:

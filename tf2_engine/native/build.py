@@ -39,7 +39,7 @@ FLAGS = (
     "-fPIC",
     "-O3",
     "-march=native",
-    # Eigen's own code for 16-bit floats, which nothing here has, does not compile in TensorFlow 2.21.
+    # Nothing here has 16-bit floats, and Eigen's code for them does not compile in TensorFlow 2.21.
     "-U__AVX512FP16__",
     # Every operation rounds by itself, as in TensorFlow's ops.
     "-ffp-contract=off",

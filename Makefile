@@ -14,9 +14,9 @@ TF_ENVS := $(VERSIONS:%=$(ENVS)/tf%/.ready)
 LINT_ENV := $(ENVS)/lint/.ready
 LINT := $(ENVS)/lint/bin
 
-# The version of TensorFlow that `demo` and `test-one` use.
+# The version of TensorFlow that a command uses which does not use both.
 TF ?= 221
-# More arguments for pytest (`test-one`) or for the example (`demo`).
+# More arguments for what a command runs: pytest, the example, a benchmark.
 ARGS ?=
 
 QUICK := not full and not soak
@@ -24,7 +24,7 @@ QUICK := not full and not soak
 .PHONY: help
 help:  ## this list (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "Settings: TF=215|221 (demo, test-one), ARGS='...', PYTHON=python3.10, ENVS=$(ENVS)."
+	@echo "Settings: TF=215|221 (for one version), ARGS='...', PYTHON=python3.10, ENVS=$(ENVS)."
 
 # --- Environments -------------------------------------------------------------------------
 # `.ready` is written last: an environment without it was interrupted, and is made anew.
@@ -221,4 +221,4 @@ $(PEERS:%=$(ENVS)/%/.ready): $(ENVS)/%/.ready: constraints/%.txt
 clean:  ## remove the environments, caches and builds
 	rm -rf $(ENVS)/tf215 $(ENVS)/tf221 $(ENVS)/lint $(PEERS:%=$(ENVS)/%) $(ENVS)/browser build dist *.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	find compat_tests estimator_bridge tf2_engine examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	find benchmarks compat_tests estimator_bridge tf2_engine examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

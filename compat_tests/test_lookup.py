@@ -43,7 +43,7 @@ def engines() -> list[tuple[str, str, Pairs, bool]]:
     """
     found = [
         ("eager", driver, tuple((name, combiner) for name in INPUTS), False)
-        for combiner, driver in zip(COMBINERS, DRIVERS, strict=True)
+        for combiner, driver in zip(itertools.cycle(COMBINERS), DRIVERS, strict=False)
     ]
     turns = tuple(zip(INPUTS, itertools.cycle(COMBINERS), strict=False))
     found += [("function", "tpu", turns[::2], False), ("graph", "native", turns[1::2], False)]

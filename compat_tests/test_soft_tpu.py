@@ -528,6 +528,22 @@ def test_without_soft_placement_it_is_refused() -> None:
         tf.config.set_soft_device_placement(True)
 
 
+def test_it_runs_after_a_graph() -> None:
+    """A process in which TensorFlow began its work for a graph has a software TPU all the same."""
+    program = (
+        "import tensorflow as tf\n"
+        "from tf2_engine import soft_tpu\n"
+        "with tf.Graph().as_default(): tf.config.list_logical_devices()\n"
+        "with soft_tpu.SoftTPUStrategy(2).scope(): total = tf.Variable(3.0)\n"
+        "print([float(copy) for copy in total.values])"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+
+    assert ran.stdout.splitlines()[-1] == "[3.0, 3.0]"
+
+
 @pytest.mark.parametrize("num_cores", [0, -1])
 def test_a_tpu_without_cores_is_refused(num_cores: int) -> None:
     """The message has the number."""

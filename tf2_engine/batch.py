@@ -52,6 +52,20 @@ class Occurrences:
     gain: Any
     num_cells: Any
 
+    def combine(self, rows: Any) -> Any:
+        """Returns [num_cells, dim] float32: the sum of each cell; one without ids is zero.
+
+        Each row is multiplied by its gain, then rows are summed: the rounding order of the device.
+
+        Args:
+            rows: [num_ids, dim] float32, what is looked up for the ids.
+        """
+        if self.gain is not None:
+            rows = self.gain[:, None] * rows
+        if self.cell is not None:
+            rows = tf.math.unsorted_segment_sum(rows, self.cell, self.num_cells)
+        return rows
+
     def explicit(self) -> Occurrences:
         """Returns the same with `cell` and `gain` written out as tensors."""
         size = tf.size(self.ids, out_type=tf.int64)
@@ -93,11 +107,7 @@ def output_shape(name: str, max_sequence_length: int, value: Any) -> tuple[int |
         WrongType: `value` is no tensor.
         InvalidInput: the rank of `value` is not possible.
     """
-    if not isinstance(value, _KINDS):
-        raise errors.WrongType(
-            f"Feature {name!r}: ids must be a Tensor, SparseTensor or RaggedTensor, got "
-            f"{type(value).__name__}."
-        )
+    check_kind(f"Feature {name!r}", value)
     if isinstance(value, tf.RaggedTensor):
         if value.ragged_rank != 1 or value.shape.rank != 2:
             raise errors.InvalidInput(
@@ -141,11 +151,7 @@ def read_ids(feature: FeaturePlan, value: Any, weight: Any) -> RawIds:
             another kind than the ids.
         InvalidInput: weights for dense ids, or not one per id.
     """
-    if not isinstance(value, _KINDS):
-        raise errors.WrongType(
-            f"{feature.where}: ids must be a Tensor, SparseTensor or RaggedTensor, got "
-            f"{type(value).__name__}."
-        )
+    check_kind(feature.where, value)
     if value.dtype not in (tf.int32, tf.int64):
         raise errors.WrongType(
             f"{feature.where}: ids must be int32 or int64, got {value.dtype.name}. Look strings up "
@@ -162,6 +168,31 @@ def read_ids(feature: FeaturePlan, value: Any, weight: Any) -> RawIds:
             f"for {ids.shape[0]} ids."
         )
     return RawIds(kind, index, ids, flat_weight, num_samples)
+
+
+def as_tensor(value: Any) -> Any:
+    """Returns a numpy array as a tensor, and anything else, to be judged by its feature, as is."""
+    return (
+        tf.convert_to_tensor(value)
+        if hasattr(value, "__array__") and not isinstance(value, (tf.Tensor, tf.Variable))
+        else value
+    )
+
+
+def check_kind(where: str, value: Any) -> None:
+    """Refuses ids that are no tensor.
+
+    Args:
+        where: how the message names the feature.
+
+    Raises:
+        WrongType: they are not.
+    """
+    if not isinstance(value, _KINDS):
+        raise errors.WrongType(
+            f"{where}: ids must be a Tensor, SparseTensor or RaggedTensor, got "
+            f"{type(value).__name__}."
+        )
 
 
 def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") -> Occurrences:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf2_engine import errors, shapes, slots, structure, tf_compat
 from tf2_engine.autograph import as_written
+from tf2_engine.batch import as_tensor
 from tf2_engine.checkpoint import Checkpointed
 from tf2_engine.config_proto import config_proto
 from tf2_engine.cores import Cores
@@ -59,7 +60,11 @@ class BuiltOnce(Checkpointed):
 
     @property
     def plan(self) -> Plan:
-        """The plan that the driver runs."""
+        """The plan that the driver runs.
+
+        Raises:
+            OutOfOrder: the engine is not built.
+        """
         if self._plan is None:
             raise errors.OutOfOrder(
                 "The engine is not built yet; `build` or `enqueue` comes first."
@@ -158,11 +163,8 @@ class BuiltOnce(Checkpointed):
         if self._plan is None:
             flat = structure.flatten(self._spec.structure, features, "features")
             values = [as_tensor(value) for value in flat]
-            self._build(self._plan_of(self._shapes_of(values, self._cores.tables_are_elsewhere)))
-
-    def _shapes_of(self, values: Sequence[Any], fixed: bool) -> list[Shape]:
-        found = shapes.from_values(self._spec, values, self._cores.per_replica)
-        return found if fixed else [(None, *shape[1:]) for shape in found]
+            found = shapes.from_values(self._spec, values, self._cores.per_replica)
+            self._build(self._plan_of(found, fixed=self._cores.tables_are_elsewhere))
 
     def _make_plan(self, output_shapes: Sequence[Shape]) -> Plan:
         return make_plan(
@@ -193,13 +195,19 @@ class BuiltOnce(Checkpointed):
         """Brings the variables up to date, as before a checkpoint."""
         return op(self._driver.retrieve(self._tables))
 
-    def _plan_of(self, found: Sequence[Shape]) -> Plan:
-        """Returns the plan that a first batch leads to."""
+    def _plan_of(self, found: Sequence[Shape], *, fixed: bool) -> Plan:
+        """Returns the plan that a first batch leads to.
+
+        Args:
+            found: its shapes; if not `fixed`, batches of other sizes may follow.
+        """
         if not self.verify_output_shapes:
             raise errors.InvalidSpec(
                 "With verify_output_shapes=False the shapes are not taken from batches; call "
                 "`build` with them before the first batch."
             )
+        if not fixed:
+            found = [(None, *shape[1:]) for shape in found]
         return self._make_plan(shapes.with_batch_size(self._spec, found, self._batch_size))
 
     def _check_trains(self, call: str) -> Plan:
@@ -234,12 +242,3 @@ def op(done: Any) -> Any:
     """Returns what a call returns: the op to run in a plain graph, else nothing."""
     # Outside of a graph the call has taken effect, and a tf.function may not return an op.
     return done if building_graph() else None
-
-
-def as_tensor(value: Any) -> Any:
-    """Returns a numpy array as a tensor, and anything else, to be judged by its feature, as is."""
-    return (
-        tf.convert_to_tensor(value)
-        if hasattr(value, "__array__") and not isinstance(value, (tf.Tensor, tf.Variable))
-        else value
-    )

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from tf2_engine import errors, gradients, shapes, specs, structure, tf_compat
 from tf2_engine.autograph import as_written
-from tf2_engine.building import BuiltOnce, as_tensor, op
+from tf2_engine.batch import as_tensor
+from tf2_engine.building import BuiltOnce, op
 from tf2_engine.cores import ByCore
 from tf2_engine.drivers import DRIVERS, tpu_topology
 from tf2_engine.drivers.base import Driver
@@ -329,8 +330,7 @@ class TPUEmbedding(BuiltOnce):
             shapes.from_values(self._spec, own, self._cores.per_replica if whole else 1)
             for own in values.values()
         ]
-        first = found[0] if fixed else [(None, *shape[1:]) for shape in found[0]]
-        plan = self._plan or self._plan_of(first)
+        plan = self._plan or self._plan_of(found[0], fixed=fixed)
         if self.verify_output_shapes:
             built = [feature.output_shape for feature in plan.features]
             for shape in found:

@@ -79,7 +79,7 @@ def cpu_embedding_lookup(inputs: Any, weights: Any, tables: Any, feature_config:
         positions = tf.nest.pack_sequence_as(inputs, list(range(len(found))))
         flat_weights = structure.flatten(positions, weights, "weights")
     outputs = [
-        _look_up(features[path](), _as_tensor(value), weight)
+        _look_up(features[path](), batch.as_tensor(value), weight)
         for (path, value), weight in zip(found, flat_weights, strict=True)
     ]
     return tf.nest.pack_sequence_as(inputs, outputs)
@@ -252,12 +252,7 @@ def _activations(feature: _Feature, plan: FeaturePlan, raw: batch.RawIds) -> Any
         rows = tf.compat.v1.nn.embedding_lookup(
             list(feature.shards), found.ids, partition_strategy=feature.strategy
         )
-    rows = plan.table.activation(rows)
-    if found.gain is not None:
-        rows = found.gain[:, None] * rows
-    if found.cell is not None:
-        rows = tf.math.unsorted_segment_sum(rows, found.cell, found.num_cells)
-    return rows
+    return found.combine(plan.table.activation(rows))
 
 
 def _pruned(raw: batch.RawIds, combiner: str) -> batch.RawIds:
@@ -279,12 +274,8 @@ def _reshape(rows: Any, sizes: Any, static: tf.TensorShape, feature: _Feature) -
 
 
 def _check(feature: _Feature, value: Any, weight: Any) -> None:
+    batch.check_kind(feature.where, value)
     dense = isinstance(value, (tf.Tensor, tf.Variable))
-    if not dense and not isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
-        raise errors.WrongType(
-            f"{feature.where}: ids must be a Tensor, SparseTensor or RaggedTensor, got "
-            f"{type(value).__name__}."
-        )
     sequence = feature.max_sequence_length > 0
     if weight is not None and dense:
         raise errors.InvalidInput(
@@ -421,13 +412,6 @@ def _rows(where: str, shards: tuple[Any, ...], vocabulary_size: int, dim: int) -
             f"{[(rows, dim) for rows in expected]}."
         )
     return total
-
-
-def _as_tensor(value: Any) -> Any:
-    # numpy arrays are welcome; everything else is judged where its feature is known.
-    if hasattr(value, "__array__") and not isinstance(value, (tf.Tensor, tf.Variable)):
-        return tf.convert_to_tensor(value)
-    return value
 
 
 def _joined(path: Path) -> str:

@@ -92,6 +92,7 @@ def start(num_cores: int = 1) -> None:
     if num_cores < 1:
         raise errors.InvalidSpec(f"`num_cores`={num_cores}; a software TPU has at least one core.")
     _check_placement()
+    _settle_placement()
     global _library, _starts
     with _loading:
         if _library is None:
@@ -430,3 +431,14 @@ def _check_placement() -> None:
             "(`tf.config.set_soft_device_placement(False)`): its cores are no devices, and what "
             "is meant for a TPU has to fall back to the CPU. Leave it on."
         )
+
+
+def _settle_placement() -> None:
+    """Turns on what `_check_placement` found to be on.
+
+    Where TensorFlow began its work while a graph was built, as in a session before, soft placement
+    is off for everything that is run eagerly afterwards, whatever is said when it is asked for.
+    """
+    with tf.init_scope():
+        if tf.executing_eagerly():
+            tf.config.set_soft_device_placement(True)

@@ -103,6 +103,9 @@ class FeatureSpec:
         output_shape: per-core shape of the activation without `dim`, or None to take it from
             the first batch. Only the first dimension may be None inside.
         send_name: whether the device gets the name (stock's legacy stack sends none).
+
+    Raises:
+        InvalidSpec: the length is no int of at least 0; the message names the feature.
     """
 
     name: str
@@ -134,6 +137,10 @@ class EngineSpec:
         partition_strategy: "div" or "mod": which host holds which row.
         profile_data_directory: where lookup statistics are kept; None keeps none.
         out_of_range_ids: "error", or "drop" to treat an id below 0 or beyond the table as absent.
+
+    Raises:
+        InvalidSpec: there is no feature; names are not unique; a feature's table is not there, or a
+            table has no feature or no optimizer; or a word is none of those above.
     """
 
     tables: tuple[TableSpec, ...]
@@ -186,9 +193,13 @@ NO_UPDATES = SGD(learning_rate=1.0)
 
 
 def table_configs(feature_config: Any) -> list[Any]:
-    """Returns the distinct table configs of a nest of FeatureConfigs, in order of first use."""
+    """Returns the distinct table configs of a nest of FeatureConfigs, in order of first use.
+
+    Raises:
+        WrongType: a leaf is no FeatureConfig.
+    """
     tables: dict[int, Any] = {}
-    for config in tf.nest.flatten(feature_config):
+    for config in _feature_configs(feature_config):
         tables.setdefault(id(config.table), config.table)
     return list(tables.values())
 
@@ -215,10 +226,7 @@ def from_feature_config(feature_config: Any, optimizer: Any = None, **options: A
         InvalidSpec: as the specs do.
         WrongType: a leaf is no FeatureConfig, or an optimizer is of an unknown class.
     """
-    configs = tf.nest.flatten(feature_config)
-    for config in configs:
-        if not hasattr(config, "table") or not hasattr(config, "max_sequence_length"):
-            raise errors.WrongType(f"`feature_config` holds {config!r}, which is no FeatureConfig.")
+    configs = _feature_configs(feature_config)
     tables: dict[int, TableSpec] = {}
     for config in configs:
         if id(config.table) not in tables:
@@ -254,6 +262,15 @@ def read_optimizer(optimizer: Any) -> Optimizer | None:
     if clip is not None:
         read["clip_gradient_min"], read["clip_gradient_max"] = clip
     return kind(**read)
+
+
+def _feature_configs(feature_config: Any) -> list[Any]:
+    """Returns the leaves of a nest of FeatureConfigs."""
+    configs: list[Any] = tf.nest.flatten(feature_config)
+    for config in configs:
+        if not hasattr(config, "table") or not hasattr(config, "max_sequence_length"):
+            raise errors.WrongType(f"`feature_config` holds {config!r}, which is no FeatureConfig.")
+    return configs
 
 
 def _read_table(config: Any, position: int, optimizer: Any) -> TableSpec:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import os
-import runpy
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,6 +12,7 @@ from estimator_bridge import errors, install
 from estimator_bridge.audit.of_spec import DEFAULT_HOSTS, audit_spec
 from estimator_bridge.audit.report import Audit, Finding, ordered
 from estimator_bridge.legacy.run_config import InputPipelineConfig
+from estimator_bridge.script import run_script
 
 
 class _Reached(BaseException):
@@ -66,12 +65,10 @@ def _of_config(config: Any) -> Iterator[Finding]:
 def _arguments_of_estimator(script: str, arguments: Sequence[str]) -> Mapping[str, Any]:
     argv, path = sys.argv, list(sys.path)
     install.install(replace=True)
-    sys.argv = [script, *arguments]
-    sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
     try:
         # What it prints is not what is asked for.
         with _stopping_at_the_estimator(), contextlib.redirect_stdout(sys.stderr):
-            runpy.run_path(script, run_name="__main__")
+            run_script(script, arguments)
     except _Reached as reached:
         return reached.arguments
     except SystemExit as ended:

@@ -128,7 +128,10 @@ class Contents:
         least = max((count for count, _ in counts.values()), default=1)
         stored = exact.pop() if len(exact) == 1 else least
         if exact or any(count != min(rows, stored) for count, rows in counts.values()):
-            raise errors.InvalidInput(f"The tables are spread over different hosts: {counts}.")
+            raise errors.InvalidInput(
+                f"The tables are spread over different hosts; (slices, rows) are {counts}. Restore "
+                "the checkpoint in its program and save it without a partitioner."
+            )
         self._hosts = self.options.from_hosts or stored
         # A checkpoint that another program restored and saved has no slices any more.
         if stored > 1 and any(count != min(rows, self._hosts) for count, rows in counts.values()):
@@ -184,7 +187,11 @@ class Contents:
         return name if shapes.get(name or "") == self.tensors[key].shape else None
 
     def step(self, reader: Reader) -> int | None:
-        """Returns the global step, None if there is none."""
+        """Returns the global step, None if there is none.
+
+        Raises:
+            InvalidInput: the checkpoint has something else of that name.
+        """
         if self.options.global_step is not None:
             return self.options.global_step
         for name, variable in self.others():
@@ -349,7 +356,7 @@ def objects_of(reader: Reader) -> Objects | None:
     if graph is None:
         return None
     if graph.dtype != tf.string or graph.shape:
-        raise errors.UnreadableCheckpoint(f"{reader.prefix}: its object graph is damaged.")
+        raise object_graph.damaged(reader.prefix)
     found = object_graph.read(reader.strings(graph)[0], reader.prefix)
     held = {path: key for path, key in found.keys.items() if key in reader.tensors}
     return found._replace(keys=held)

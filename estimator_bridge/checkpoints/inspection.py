@@ -153,7 +153,8 @@ class Start(NamedTuple):
                 if not self.required:
                     return None
                 raise errors.InvalidInput(
-                    f"{self.path}: it has no {names[0]!r} of {list(shape)} to compare with."
+                    f"{self.path}: it has no {names[0]!r} of {list(shape)} to compare with. Give "
+                    "a checkpoint of the same tables as `initial`, or none."
                 )
             now = [reader.tensors[name] for name in same]
             then = [start.tensors[name] for name in same]

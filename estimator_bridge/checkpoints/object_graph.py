@@ -50,7 +50,7 @@ class Objects(NamedTuple):
 
 
 def read(data: bytes, where: str) -> Objects:
-    """Returns what a serialized graph says; of an object's several paths it takes a shortest.
+    """Returns what a serialised graph says; of an object's several paths it takes a shortest.
 
     Raises:
         UnreadableCheckpoint: it is no graph; the message begins with `where`.
@@ -58,7 +58,7 @@ def read(data: bytes, where: str) -> Objects:
     try:
         nodes = tf_compat.TrackableObjectGraph.FromString(data).nodes
     except Exception as error:  # DecodeError, whose module depends on the version of protobuf
-        raise errors.UnreadableCheckpoint(f"{where}: its object graph is damaged.") from error
+        raise damaged(where) from error
     keys: dict[Path, str] = {}
     embeddings: list[Path] = []
     seen = {0}
@@ -68,7 +68,7 @@ def read(data: bytes, where: str) -> Objects:
         node = nodes[number]
         grown += sum(max(1, len(name)) for name in path)
         if grown > _MOST_GROWTH * len(data):
-            raise errors.UnreadableCheckpoint(f"{where}: its object graph is damaged.")
+            raise damaged(where)
         if node.registered_saver.name.endswith(_SAVER):
             embeddings.append(path)
         for attribute in node.attributes:
@@ -77,14 +77,21 @@ def read(data: bytes, where: str) -> Objects:
         for child in node.children:
             # No model is that deep, and paths of one that claims to be take the square of it.
             if not 0 <= child.node_id < len(nodes) or len(path) > _DEEPEST:
-                raise errors.UnreadableCheckpoint(f"{where}: its object graph is damaged.")
+                raise damaged(where)
             if child.node_id not in seen:
                 seen.add(child.node_id)
                 queue.append((child.node_id, (*path, child.local_name)))
     try:
         return Objects(keys, embeddings, _names(nodes), _slots(nodes))
     except IndexError as error:
-        raise errors.UnreadableCheckpoint(f"{where}: its object graph is damaged.") from error
+        raise damaged(where) from error
+
+
+def damaged(where: str) -> errors.UnreadableCheckpoint:
+    """Returns the error of a checkpoint, `where`, that has no object graph that makes sense."""
+    return errors.UnreadableCheckpoint(
+        f"{where}: its object graph is damaged. Use another checkpoint."
+    )
 
 
 def _names(nodes: Any) -> dict[str, str]:
@@ -114,7 +121,7 @@ def key_of(path: Path) -> str:
 
 
 def build(variables: Iterable[Path], full_names: Mapping[Path, str], embedding: Path) -> bytes:
-    """Returns a serialized graph.
+    """Returns a serialised graph.
 
     Args:
         variables: the paths of all variables.

@@ -71,7 +71,7 @@ class Plan:
         left_out: tensors without a counterpart that the user allowed, and why they have none.
         step: the global step, None if there is none.
         root: the object to which the tables belong, in an object checkpoint.
-        graph: the object graph, serialized; None if it is to be made.
+        graph: the object graph, serialised; None if it is to be made.
         notes: what was taken for granted, a line each.
     """
 

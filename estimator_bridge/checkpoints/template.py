@@ -18,7 +18,7 @@ class Template:
         options: those of the conversion.
 
     Attributes:
-        graph: its object graph, serialized, which the new checkpoint is to have.
+        graph: its object graph, serialised, which the new checkpoint is to have.
 
     Raises:
         InvalidInput: it is no object checkpoint, or has no table.

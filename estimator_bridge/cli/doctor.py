@@ -66,7 +66,5 @@ def _software_tpu() -> str:
     except build.CannotBuild as error:
         return f"not possible, because {error}"
     if not path.exists():
-        return (
-            "not compiled yet; the first SoftTPUStrategy, or `run --stock --software-tpu`, does it"
-        )
+        return "not compiled yet; the first SoftTPUStrategy, or `run --software-tpu`, does it"
     return f"loaded on request from {path}"

@@ -105,7 +105,7 @@ class SupervisedInputReceiver(_SupervisedInputReceiver):
 def build_parsing_serving_input_receiver_fn(
     feature_spec: Mapping[str, Any], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """Returns a function whose receiver is fed serialized tf.train.Examples, as "examples".
+    """Returns a function whose receiver is fed serialised tf.train.Examples, as "examples".
 
     Args:
         feature_spec: what `tf.io.parse_example` takes.

@@ -104,7 +104,7 @@ def checked_scaffold(scaffold: Any) -> Any:
 def checked_metrics(metrics: Mapping[str, Any] | None) -> dict[str, Any]:
     """Returns metrics as pairs of a value and an update op, by name.
 
-    The variables of Keras metrics are added to the collections that sessions initialize from.
+    The variables of Keras metrics are added to the collections that sessions initialise from.
 
     Raises:
         InvalidSpec: a Keras metric was never updated, or something belongs to another graph.

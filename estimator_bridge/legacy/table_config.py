@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
-
-import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.parameters import is_parameters
 from tf2_engine import tf_compat
+from tf2_engine.tables import default_initializer
 
 COMBINERS = ("mean", "sum", "sqrtn", None)
 
@@ -86,7 +84,7 @@ class TableConfig(_TableBase):
             cls,
             vocabulary_size,
             dimension,
-            initializer or _default_initializer(dimension),
+            initializer or default_initializer(dimension),
             combiner,
             hot_id_replication,
             learning_rate,
@@ -126,7 +124,3 @@ class FeatureConfig(_FeatureBase):
                 f"{max_sequence_length!r} (table {table_id!r})."
             )
         return super().__new__(cls, table_id, max_sequence_length, weight_key)
-
-
-def _default_initializer(dimension: int) -> Callable[..., Any]:
-    return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1 / math.sqrt(dimension))

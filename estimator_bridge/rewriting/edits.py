@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -28,10 +27,6 @@ class Edits:
     def line_start(self, line: int) -> int:
         """Returns where a line begins; lines count from 1."""
         return self._starts[min(line, len(self._starts)) - 1]
-
-    def line_of(self, offset: int) -> int:
-        """Returns the line of an offset."""
-        return bisect.bisect_right(self._starts, offset)
 
     def text(self, start: int, end: int) -> str:
         """Returns a part of the old text."""

@@ -384,10 +384,11 @@ class Trainer:
     def _export_graph(self, receiver_fn: Callable[[], Any]) -> tuple[dict[str, Any], Any]:
         """Makes the graph that is exported; returns its variables and its signatures by name."""
         made: dict[str, Any] = {}
+        self._counts.clear()
 
         def note(make: Callable[..., Any], **settings: Any) -> Any:
-            variable = make(**settings)
-            made[variable.op.name] = variable
+            name = self._numbered(settings["name"])
+            made[name] = variable = make(**settings)
             return variable
 
         with v1.variable_creator_scope(note):
@@ -609,9 +610,7 @@ class Trainer:
         outside = tf2.get_current_name_scope()
 
         def make_once(make: Callable[..., Any], **settings: Any) -> Any:
-            # Layers of Keras name the last part; a graph has the scopes in front of it.
-            scope = tf2.get_current_name_scope().removeprefix(outside).strip("/")
-            name = self._numbered(f"{scope}/{settings['name']}" if scope else settings["name"])
+            name = self._numbered(settings["name"], outside)
             if name not in self.variables:
                 with v1.name_scope(None):
                     made = make(**{**settings, "name": name})
@@ -626,9 +625,14 @@ class Trainer:
         finally:
             trainable[:] = before
 
-    def _numbered(self, name: str) -> str:
-        """Numbers variables of the same name as a graph does: Adam's powers, for instance."""
-        base = name.rstrip("/")
+    def _numbered(self, name: str, outside: str = "") -> str:
+        """Returns the name that a graph gives a variable.
+
+        Layers of Keras say the last part, and the scopes in front of it are open. Those of the same
+        name are numbered: Adam's powers, for instance.
+        """
+        scope = tf2.get_current_name_scope().removeprefix(outside).strip("/")
+        base = f"{scope}/{name}".strip("/")
         number = self._counts[base]
         self._counts[base] += 1
         return f"{base}_{number}" if number else base

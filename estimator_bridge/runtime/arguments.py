@@ -43,7 +43,9 @@ def with_model_dir(config: Any, model_dir: str | os.PathLike[str] | None) -> Any
     chosen = given or config.model_dir
     if chosen is None:
         chosen = tempfile.mkdtemp()
-        tf.logging.warning("Using temporary folder as model directory: %s", chosen)
+        tf.logging.warning(
+            "No model_dir is given; checkpoints go to the temporary folder %s.", chosen
+        )
     return config.replace(model_dir=os.fspath(chosen))
 
 

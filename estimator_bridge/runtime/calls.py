@@ -84,8 +84,8 @@ def call_model_fn(
     names = argument_names(model_fn)
     if labels is not None and "labels" not in names:
         raise errors.InvalidInput(
-            "model_fn does not take labels, but input_fn returns labels. Add the argument, or "
-            "return features alone."
+            "The input_fn returns labels, which the model_fn has no argument for. Add `labels` to "
+            "it, or return features alone."
         )
     given = {
         "labels": labels,

@@ -122,7 +122,7 @@ class Estimator:
         arguments.check_positive("steps", steps)
         arguments.check_positive("max_steps", max_steps)
         if max_steps is not None and max_steps <= self._saved_step():
-            tf.logging.info("Skipping training since max_steps has already saved.")
+            tf.logging.info("Nothing to train: max_steps=%d is reached already.", max_steps)
             return self
         checkpoint = self.latest_checkpoint()
         with stop_on_sigterm() as stopping:
@@ -133,6 +133,7 @@ class Estimator:
                 steps,
                 max_steps,
             )
+        # In stock's words, which scripts look for.
         tf.logging.info("Loss for final step: %s.", loss)
         return self
 
@@ -405,9 +406,8 @@ class Estimator:
         path = path or self.latest_checkpoint()
         if path is None:
             tf.logging.info(
-                "Could not find trained model in model_dir: %s, running initialization to %s.",
-                self.model_dir,
-                what,
+                "There is no checkpoint in the model_dir %s: %s starts from initial values.",
+                *(self.model_dir, what),
             )
         return path
 

@@ -32,6 +32,7 @@ def write_metrics(directory: str, results: Mapping[str, Any], checkpoint: str | 
         for name, value in sorted(results.items())
         if not isinstance(value, bytes)
     )
+    # This line and the next are in stock's words, which scripts look for.
     tf.logging.info("Saving dict for global step %d: %s", step, shown)
     summary = tf.Summary()
     for name, value in results.items():

@@ -8,10 +8,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-
-HostCall = tuple[Any, Any]
-"""(function, list or dict of tensors)"""
-
+from estimator_bridge.legacy.estimator_spec import HostCall, call_host_fn
 
 _V1_SUMMARIES = {
     *("AudioSummary", "AudioSummaryV2", "HistogramSummary", "ImageSummary"),
@@ -38,7 +35,7 @@ def call_with_all_cores(
         tensors = _joined(what, [call[1] for call in per_core])
     graph = tf.get_default_graph()
     before = len(graph.get_operations())
-    result = function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
+    result = call_host_fn((function, tensors))
     if no_v1_summaries:
         for op in graph.get_operations()[before:]:
             if op.type in _V1_SUMMARIES:

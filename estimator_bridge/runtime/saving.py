@@ -12,14 +12,13 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.checkpoints import object_graph
 from estimator_bridge.checkpoints.bundle import Reader
 from estimator_bridge.checkpoints.layout import Layout
 from estimator_bridge.runtime.checkpoint_state import has_index, is_local, reading, reason
 from tf2_engine import sharding, tf_compat
 
 Shapes = Mapping[str, tuple[int, ...]]
-
-_OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +78,7 @@ class JobSaver(tf.train.Saver):
         if self._is_built:
             return
         super().build()
-        if self._stored is None or _OBJECTS in self._stored:
+        if self._stored is None or object_graph.KEY in self._stored:
             return
         present: list[Any] = tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
         missing = {}

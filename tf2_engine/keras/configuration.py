@@ -56,7 +56,7 @@ def configure(
     Raises:
         InvalidSpec, WrongType: a setting cannot be honoured; the message names it.
     """
-    tables = tuple(specs.table_configs(_checked(feature_config)))
+    tables = tuple(specs.table_configs(feature_config))
     used = [table.optimizer or optimizer for table in tables]
     trains = all(each is not None for each in used)
     if on_tpu and not trains:
@@ -106,15 +106,6 @@ def _arithmetic(asked: str | None, on_tpu: bool, by_keras: bool) -> str:
         )
     # Programs say which one they want off a TPU, and run on both.
     return "tpu" if on_tpu else asked
-
-
-def _checked(feature_config: Any) -> Any:
-    for feature in tf.nest.flatten(feature_config):
-        if not hasattr(feature, "table") or not hasattr(feature, "max_sequence_length"):
-            raise errors.WrongType(
-                f"`feature_config` holds {feature!r}, which is no FeatureConfig."
-            )
-    return feature_config
 
 
 def _with(config: Any, **changes: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf2_engine import errors, slots, soft_tpu, specs, structure, tf_compat
+from tf2_engine.autograph import as_written
 from tf2_engine.drivers import tpu_topology
 from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.keras.configuration import Configuration, by_table, configure
@@ -19,8 +20,6 @@ from tf2_engine.keras.weights import Shown
 from tf2_engine.optimizers.base import opaque
 from tf2_engine.serving import cpu_embedding_lookup
 from tf2_engine.tables import PARAMETERS
-
-_as_written = tf.autograph.experimental.do_not_convert
 
 
 class EmbeddingLayer:
@@ -220,7 +219,7 @@ class EmbeddingLayer:
         """
         return self._look_up(features, weights, serving_config)
 
-    @_as_written  # not around `call`, whose signature Keras reads
+    @as_written  # not around `call`, whose signature Keras reads
     def _look_up(
         self, features: Any, weights: Any, serving_config: Any, shapes_only: bool = False
     ) -> Any:

@@ -7,11 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf2_engine.autograph import as_written
 from tf2_engine.keras.weights import as_spec
 from tf2_engine.preprocessing import Column
 from tf2_engine.preprocessing import Preprocessing as Module
-
-_as_written = tf.autograph.experimental.do_not_convert
 
 
 class PreprocessingLayer:
@@ -54,7 +53,7 @@ class PreprocessingLayer:
         """
         return self._prepared(features)
 
-    @_as_written  # not around `call`, whose signature Keras reads
+    @as_written  # not around `call`, whose signature Keras reads
     def _prepared(self, features: Any) -> dict[str, dict[str, Any]]:
         ids, weights, lengths = self._module(features)
         given = {key: each for key, each in (weights or {}).items() if each is not None}

@@ -21,6 +21,12 @@ class Shown:
         self.variables, self.trainable = list(variables), trainable
 
 
+def _own(layer: Any) -> list[Any]:
+    """Returns what a layer shows; nothing while its constructor runs."""
+    shown = getattr(layer, "_shown", None)
+    return [] if shown is None else shown.variables
+
+
 class Keras2Weights:
     """Adds what is `_shown` to the weights of a Keras 2 layer."""
 
@@ -31,18 +37,14 @@ class Keras2Weights:
     @property
     def trainable_weights(self) -> list[Any]:
         """The variables that training updates."""
-        own = [variable for variable in self._own() if self.trainable and variable.trainable]
+        own = [variable for variable in _own(self) if self.trainable and variable.trainable]
         return [*super().trainable_weights, *own]  # type: ignore[misc]
 
     @property
     def non_trainable_weights(self) -> list[Any]:
         """The other variables."""
-        own = [variable for variable in self._own() if not (self.trainable and variable.trainable)]
+        own = [variable for variable in _own(self) if not (self.trainable and variable.trainable)]
         return [*super().non_trainable_weights, *own]  # type: ignore[misc]
-
-    def _own(self) -> list[Any]:
-        shown = getattr(self, "_shown", None)
-        return [] if shown is None else shown.variables
 
     def _make_variable(
         self,
@@ -73,12 +75,12 @@ class Keras3Weights:
     @property
     def variables(self) -> list[Any]:
         """All variables."""
-        return [*super().variables, *self._own()]  # type: ignore[misc]
+        return [*super().variables, *_own(self)]  # type: ignore[misc]
 
     @property
     def weights(self) -> list[Any]:
         """All variables but those of metrics and random numbers."""
-        return [*super().weights, *self._own()]  # type: ignore[misc]
+        return [*super().weights, *_own(self)]  # type: ignore[misc]
 
     @property
     def trainable(self) -> bool:
@@ -89,7 +91,7 @@ class Keras3Weights:
     def trainable(self, value: bool) -> None:
         # A model asks the variables, and not the layer that they belong to.
         super(Keras3Weights, type(self)).trainable.fset(self, value)  # type: ignore[misc]
-        for variable in self._own():
+        for variable in _own(self):
             variable.trainable = bool(value) and self._shown.trainable
 
     def compute_output_spec(
@@ -104,10 +106,6 @@ class Keras3Weights:
         return tf.nest.map_structure(
             lambda found: kind(found.shape.as_list(), dtype="float32"), traced.structured_outputs
         )
-
-    def _own(self) -> list[Any]:
-        shown = getattr(self, "_shown", None)
-        return [] if shown is None else shown.variables
 
     def _make_variable(
         self,

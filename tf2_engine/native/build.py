@@ -39,8 +39,7 @@ FLAGS = (
     "-fPIC",
     "-O3",
     "-march=native",
-    # What the Eigen of TensorFlow 2.21 makes of these instructions GCC 12 does not compile; half
-    # floats are not computed with here.
+    # Nothing here has 16-bit floats, and Eigen's code for them does not compile in TensorFlow 2.21.
     "-U__AVX512FP16__",
     # Every operation rounds by itself, as in TensorFlow's ops.
     "-ffp-contract=off",

@@ -107,7 +107,7 @@ REGISTER_OP("Tf2EngineLookup")
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineLookup").Device(tensorflow::DEVICE_CPU), LookupOp);
 
 // One step of several tables. `variables` holds, table by table, the shards of the parameters and
-// of each slot. Per table: rows, dims, rates and optimizers, serialized OptimizationParameters of
+// of each slot. Per table: rows, dims, rates and optimizers, serialised OptimizationParameters of
 // which the learning rate alone is not looked at. Per piece, in order of cores: table_of, core_of
 // and where.
 REGISTER_OP("Tf2EngineUpdate")

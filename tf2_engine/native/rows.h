@@ -1,7 +1,4 @@
-// Gains, sums of rows and the grouping of occurrences by row: plain C++17, no TensorFlow.
-//
-// A row is multiplied by its gain, then products are summed in order of occurrence: the order in
-// which drivers/host/lookup.py and update.py round. Compile as rules.h says.
+// Gains, and the grouping of occurrences by row: plain C++17, no TensorFlow. Compile as rules.h says.
 
 #ifndef TF2_ENGINE_NATIVE_ROWS_H_
 #define TF2_ENGINE_NATIVE_ROWS_H_
@@ -9,7 +6,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 namespace estimator_bridge {
@@ -27,15 +23,6 @@ inline float GainScale(Combiner combiner, float sum) {
   if (combiner == Combiner::kSum) return 1.0f;
   const float denominator = combiner == Combiner::kSqrtn ? std::sqrt(sum) : sum;
   return denominator == 0.0f ? 0.0f : 1.0f / denominator;
-}
-
-inline void AddScaled(float gain, const float* __restrict row, float* __restrict sum,
-                      int64_t dim) {
-  for (int64_t i = 0; i < dim; ++i) sum[i] += gain * row[i];
-}
-
-inline void AddPlain(const float* __restrict row, float* __restrict sum, int64_t dim) {
-  for (int64_t i = 0; i < dim; ++i) sum[i] += row[i];
 }
 
 // Asks for a row of `dim` floats to be brought near, to be read only or to be written as well.

@@ -1,6 +1,8 @@
 // Sums of rows that are kept in registers: plain C++17 with the vector types of GCC and Clang.
 //
-// Element i of the result is ((0 + x1[i]) + x2[i]) + ..., whatever the width of a vector is.
+// A row is multiplied by its gain, then products are summed in order of occurrence: the order in
+// which batch.py and drivers/host/update.py round. Element i of the result is
+// ((0 + x1[i]) + x2[i]) + ..., whatever the width of a vector is. Compile as rules.h says.
 
 #ifndef TF2_ENGINE_NATIVE_SUMS_H_
 #define TF2_ENGINE_NATIVE_SUMS_H_

@@ -3,7 +3,6 @@
 #ifndef TF2_ENGINE_NATIVE_TPU_EMBEDDING_KERNELS_H_
 #define TF2_ENGINE_NATIVE_TPU_EMBEDDING_KERNELS_H_
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>

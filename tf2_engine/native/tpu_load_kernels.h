@@ -3,7 +3,6 @@
 #ifndef TF2_ENGINE_NATIVE_TPU_LOAD_KERNELS_H_
 #define TF2_ENGINE_NATIVE_TPU_LOAD_KERNELS_H_
 
-#include <cstring>
 #include <string>
 
 #include "absl/strings/str_cat.h"

@@ -14,14 +14,9 @@ from tf2_engine.tables import PARAMETERS, Table
 def look_up(feature: FeaturePlan, table: Table, batch: Occurrences) -> Any:
     """Returns the activation of one feature on one core: [*output_shape, dim] float32.
 
-    Cells without ids are zero. Each row is multiplied by its gain, then rows are summed: the
-    rounding order of the device. What counts as a row is up to the table's `activation`.
+    What counts as a row is up to the table's `activation`.
     """
-    rows = feature.table.activation(table.gather(PARAMETERS, batch.ids))
-    if batch.gain is not None:
-        rows = batch.gain[:, None] * rows
-    if batch.cell is not None:
-        rows = tf.math.unsorted_segment_sum(rows, batch.cell, batch.num_cells)
+    rows = batch.combine(feature.table.activation(table.gather(PARAMETERS, batch.ids)))
     sizes = [-1 if size is None else size for size in feature.output_shape]
     activation = tf.reshape(rows, [*sizes, feature.table.dim])
     return tf.ensure_shape(activation, [*feature.output_shape, feature.table.dim])

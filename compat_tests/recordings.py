@@ -90,8 +90,9 @@ def record(
     writer.step(0, {VARIABLES: state(rows()) if start is None else start})
     for number, values in enumerate(steps, 1):
         writer.step(number, values)
+    of = writer.input(0)
     for values in batches:
-        writer.batch(values)
+        writer.batch(values, of)
     return Recording(directory)
 
 

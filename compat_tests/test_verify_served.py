@@ -58,7 +58,7 @@ def answers(tmp_path: pathlib.Path, **changes: Any) -> tuple[dict[str, Any], dic
     side = recordings.record(tmp_path / "a", batches=(BATCH, BATCH))
     told = {
         "model": export(tmp_path / "model"),
-        "batches": [str(side.batch_file(0)), str(side.batch_file(1))],
+        "batches": [str(batch) for batch in side.batches()],
         "examples": None,
         "answers": str(tmp_path / "answers.npz"),
         "unasked": str(tmp_path / "unasked.json"),

@@ -30,13 +30,15 @@ def ask(
         InvalidInput: `examples` is not there.
     """
     if examples is not None and not os.path.isfile(examples):
-        raise errors.InvalidInput(f"There is no file of Examples {examples!r}.")
-    number_of_batches = min(questions.num_batches(), BATCHES)
+        raise errors.InvalidInput(
+            f"There is no file of Examples {examples!r}. Give the path of a TFRecord file, or "
+            "leave `examples` out: then batches of the training are asked."
+        )
     for number, model in enumerate(recording.exported()):
         unasked = recording.directory / f"{UNASKED}-{number}.json"
         told = {
             "model": str(model),
-            "batches": [str(questions.batch_file(i)) for i in range(number_of_batches)],
+            "batches": [str(batch) for batch in questions.batches()[:BATCHES]],
             "examples": examples,
             "answers": str(recording.directory / f"{SERVED}-{number}.npz"),
             "unasked": str(unasked),

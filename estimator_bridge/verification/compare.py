@@ -23,6 +23,7 @@ from estimator_bridge.verification.recording import (
     Recording,
     Step,
     Values,
+    read_arrays,
 )
 from estimator_bridge.verification.result import (
     Batches,
@@ -63,7 +64,7 @@ def compare(
         key: weight for t in settings[0]["tables"] for key, (_, weight) in t["features"].items()
     }
     num_terms = max(
-        (tolerance.terms(batch, features) for batch in _batches(a)),
+        (tolerance.terms(read_arrays(path), features) for path in a.batches()),
         default=1,
     )
     comparison = _Comparison(names, num_terms, sensitivity or {})
@@ -102,7 +103,7 @@ def compare(
         batches=_compare_batches(a, b),
         outcomes=outcomes,
         only=(sorted(comparison.only[0]), sorted(comparison.only[1])),
-        remarks=remarks,
+        remarks=[*remarks, *comparison.remarks],
         evidence=evidence,
         measured=sensitivity is not None,
         notes=list(_notes(a, b)),
@@ -132,6 +133,7 @@ class _Comparison:
         self._moved: dict[tuple[str, str], float] = {}
         # Of losses and activations, which are what a model computes.
         self._relative: dict[tuple[str, str], float] = {}
+        self.remarks: list[str] = []
 
     def step(self, pair: tuple[Step, Step], made: int) -> bool:
         """Compares one step; returns whether anything diverged in it."""
@@ -147,7 +149,13 @@ class _Comparison:
                 moved = self._sensitivity.get(key, {}).get(number, 0.0)
                 self._moved[key] = moved = max(moved, self._moved.get(key, 0.0))
                 if group in (ACTIVATIONS, LOSS) and scales[named.scale]:
-                    self._relative[key] = moved / scales[named.scale]
+                    self._relative[key] = relative = moved / scales[named.scale]
+                    if relative > tolerance.MOST_MEASURED and not self.remarks:
+                        self.remarks.append(
+                            f"a start that is off by its last bits alone moves the {named.role} "
+                            f"{named.name} by {relative:.0%} by step {number}, so that from there "
+                            "on nothing can be told: compare fewer --steps"
+                        )
                 bound = tolerance.allowed(self._num_terms, made, scales[named.scale])
                 bound += tolerance.MEASURED * moved
                 diverged |= self._add(group, named, number, one, other, bound)
@@ -255,22 +263,20 @@ def _with_ids(series: Series, start: int, a: Recording) -> Divergence:
     return first._replace(ids=found.ids[samples == first.row].tolist())
 
 
-def _batches(recording: Recording) -> Iterator[Values]:
-    for number in range(recording.num_batches()):
-        batch = recording.batch(number)
-        if batch is not None:
-            yield batch
-
-
 def _compare_batches(a: Recording, b: Recording) -> Batches:
-    numbers = a.num_batches(), b.num_batches()
-    if not numbers[1]:
-        return Batches(numbers[0], True, None, False)
-    digests = [[_digest(batch) for batch in _batches(side)] for side in (a, b)]
-    both = list(zip(*digests, strict=False))
-    first = next((i for i, (one, other) in enumerate(both) if one != other), None)
-    rows = [sorted(digest for digest in side[: len(both)]) for side in digests]
-    return Batches(len(both), False, first, first is not None and rows[0] == rows[1])
+    """Compares the inputs one by one: how far ahead each was read does not count."""
+    if not b.batches():
+        return Batches(len(a.batches()), True, None, False)
+    number, first, reordered = 0, None, False
+    for of in range(len(a.inputs)):
+        digests = [[_digest(read_arrays(path)) for path in side.batches(of)] for side in (a, b)]
+        both = list(zip(*digests, strict=False))
+        if first is None:
+            first = next((number + i for i, (x, y) in enumerate(both) if x != y), None)
+            rows = [sorted(side[: len(both)]) for side in digests]
+            reordered = first is not None and rows[0] == rows[1]
+        number += len(both)
+    return Batches(number, False, first, reordered)
 
 
 def _digest(batch: Values) -> bytes:
@@ -302,6 +308,11 @@ def _notes(a: Recording, b: Recording) -> Iterator[str]:
         kinds = dict.fromkeys(kind.partition("-")[0] for kind in a.outcomes())
         yield f"Side B is a checkpoint: {', '.join(sorted(kinds))} of side A cannot be compared."
     for letter, side in (("A", a), ("B", b)):
+        if side.left_out:
+            yield (
+                f"On side {letter} the program trains other models too. The first that trains is "
+                f"compared; {side.left_out} further calls of `train` were not made."
+            )
         if side.failure is not None:
             yield (
                 f"On side {letter} the program failed after its training ({side.failure}). What "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -65,9 +64,9 @@ class Recorder:
         self.training = False
         self._steps = steps
         self._made = 0
-        self._directories = itertools.count()
+        self._places: dict[str, str] = {}
         self._estimators: dict[int, tuple[Any, Program]] = {}
-        self._job: Any = None
+        self._model_dir: str | None = None
         self.writer.progress(0, steps)
 
     @property
@@ -90,19 +89,33 @@ class Recorder:
         """Whether the program made an estimator that is recorded."""
         return bool(self._estimators)
 
-    def directory(self) -> str:
-        """Returns a directory for one more model: a program may make several."""
-        return str(self.writer.directory / f"model-{next(self._directories)}")
+    def directory(self, own: str | None) -> str:
+        """Returns the directory in the place of a program's own, which is made.
+
+        Jobs that share theirs share this one: one may train what another one predicts with.
+        """
+        if own:  # What else a program writes goes where it says.
+            tf.gfile.MakeDirs(own)
+        place = str(self.writer.directory / f"model-{len(self._places)}")
+        return self._places.setdefault(own or place, place)
 
     def is_first(self, job: Any) -> bool | None:
         """Returns whether a training is the first; None if it is not to be run.
 
-        The first job that trains is the one that is recorded, for so many steps.
+        The model that trains first is the one that is recorded, for so many steps.
         """
-        if self.steps_left <= 0 or (self._job is not None and self._job is not job):
+        first = self._model_dir is None
+        if not first and not self.is_recorded(job):
+            self.writer.left_out()
             return None
-        first, self._job = self._job is None, job
+        if self.steps_left <= 0:
+            return None
+        self._model_dir = job.model_dir
         return first
+
+    def is_recorded(self, job: Any) -> bool:
+        """Returns whether a job is of the model that was trained."""
+        return self._model_dir is not None and job.model_dir == self._model_dir
 
     def bound(self, given: dict[str, Any], begin: int) -> None:
         """Changes the arguments of a training that begins at a step to end with the recording."""
@@ -150,13 +163,9 @@ class Recorder:
         config = given.get("config")
         if config is not None and hasattr(config, "tpu_config"):
             given["config"] = config.replace(
-                model_dir=self.directory(),
+                model_dir=self.directory(given.pop("model_dir", None) or config.model_dir),
                 tpu_config=config.tpu_config._replace(iterations_per_loop=every),
             )
-            # What else a program writes goes where it says.
-            for own in (given.pop("model_dir", None), config.model_dir):
-                if own:
-                    tf.gfile.MakeDirs(own)
         keys = {feature.key for feature in legacy.features} if legacy and use_tpu else set()
         if given.get("model_fn") is not None:
             own = given["model_fn"]
@@ -195,7 +204,9 @@ class Recorder:
             ),
             progress=lambda number: self.progressed(made + number - begin),
         )
-        given["input_fn"] = taps.tapped_input_fn(given["input_fn"], self.writer, self.replayed)
+        given["input_fn"] = taps.tapped_input_fn(
+            given["input_fn"], self.writer, self.replayed, self._made
+        )
         given["hooks"] = [*(given.get("hooks") or ()), state]
         self.training = True
         try:
@@ -211,7 +222,8 @@ class Recorder:
         """Evaluates, and writes the metrics."""
         given["steps"] = min(given.get("steps") or self._steps, self._steps)
         found = stock(job, **given)
-        self.writer.outcome(recording.EVALUATION, found)
+        if self.is_recorded(job):
+            self.writer.outcome(recording.EVALUATION, found)
         return found
 
     def predicted(self, stock: Callable[..., Any], job: Any, given: dict[str, Any]) -> Any:
@@ -223,13 +235,15 @@ class Recorder:
                     kept.append(found if isinstance(found, dict) else {"prediction": found})
                 yield found
         finally:  # A program may stop before the end.
-            if kept:
+            if kept and self.is_recorded(job):
                 values = {str(name): np.stack([one[name] for one in kept]) for name in kept[0]}
                 self.writer.outcome(recording.PREDICTION, values)
 
     def exported(self, stock: Callable[..., Any], job: Any, given: dict[str, Any]) -> Any:
         """Exports, writes the variables, and keeps a copy: a program may remove its own."""
         path = stock(job, **given)
+        if not self.is_recorded(job):
+            return path
         variables = os.path.join(os.fsdecode(path), "variables", "variables")
         reader = tf.train.load_checkpoint(variables)
         values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}

@@ -50,8 +50,10 @@ class Writer:
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True)
         self._last: Values = {}
-        self._batches = 0
+        self._inputs: list[int] = []
+        self._batches: list[int] = []
         self._outcomes: dict[str, int] = {}
+        self._left_out = 0
 
     def settings(self, found: Mapping[str, Any]) -> None:
         """Writes what is known of the side, a dict that fits JSON."""
@@ -69,10 +71,17 @@ class Writer:
                     arrays[f"{group}:{name}"] = array
         write_arrays(self.directory / f"step-{number:08d}.npz", arrays)
 
-    def batch(self, values: Mapping[str, Any]) -> None:
-        """Writes a batch of the input of training."""
-        path = self.directory / f"batch-{self._batches:08d}.npz"
-        self._batches += 1
+    def input(self, step: int) -> int:
+        """Returns the number, from 0, of an input of training that begins after so many steps."""
+        self._inputs.append(step)
+        self._batches.append(0)
+        _write_json(self.directory / "inputs.json", self._inputs)
+        return len(self._inputs) - 1
+
+    def batch(self, values: Mapping[str, Any], of: int) -> None:
+        """Writes a batch of an input; some are read ahead, and perhaps not trained on."""
+        path = self.directory / f"batch-{of:04d}-{self._batches[of]:08d}.npz"
+        self._batches[of] += 1
         write_arrays(path, {name: np.asarray(value) for name, value in values.items()})
 
     def outcome(self, kind: str, values: Mapping[str, Any]) -> None:
@@ -83,6 +92,11 @@ class Writer:
             self.directory / f"{kind}-{number}.npz",
             {name: np.asarray(value) for name, value in values.items()},
         )
+
+    def left_out(self) -> None:
+        """Says that the program trained another model, which is not recorded."""
+        self._left_out += 1
+        _write_json(self.directory / "left_out.json", self._left_out)
 
     def failed(self, why: str) -> None:
         """Says that the program failed after its training."""
@@ -119,6 +133,12 @@ class Recording:
         path = self.directory / "failed.json"
         return str(json.loads(path.read_text())) if path.exists() else None
 
+    @property
+    def left_out(self) -> int:
+        """How many trainings of other models were not recorded."""
+        path = self.directory / "left_out.json"
+        return int(json.loads(path.read_text())) if path.exists() else 0
+
     def steps(self) -> Iterator[Step]:
         """Yields the steps in order, the variables of each in full."""
         variables: Values = {}
@@ -139,14 +159,24 @@ class Recording:
                 values.setdefault(group, {})[name] = array
             yield Step(int(path.stem.partition("-")[2]), values)
 
-    def batch(self, number: int) -> Values | None:
-        """Returns a batch of the input of training, from 0; None after the last."""
-        path = self.batch_file(number)
-        return read_arrays(path) if path.exists() else None
+    @property
+    def inputs(self) -> list[int]:
+        """The steps that were made when each input of training began."""
+        path = self.directory / "inputs.json"
+        return list(json.loads(path.read_text())) if path.exists() else []
 
-    def batch_file(self, number: int) -> pathlib.Path:
-        """Returns where a batch is."""
-        return self.directory / f"batch-{number:08d}.npz"
+    def batches(self, of: int | None = None) -> list[pathlib.Path]:
+        """Returns the files of the batches of an input, from 0, or of all inputs, in order."""
+        return sorted(self.directory.glob("batch-*" if of is None else f"batch-{of:04d}-*"))
+
+    def batch(self, number: int) -> Values | None:
+        """Returns the batch of a step, from 0, of one core; None where none is written."""
+        before = [of for of, step in enumerate(self.inputs) if step <= number]
+        if not before:
+            return None
+        files = self.batches(before[-1])
+        at = number - self.inputs[before[-1]]
+        return read_arrays(files[at]) if at < len(files) else None
 
     def exported(self) -> list[pathlib.Path]:
         """Returns the exported models, in order."""
@@ -160,10 +190,6 @@ class Recording:
     def numbers(self) -> list[int]:
         """Returns the numbers of the steps, the start with them."""
         return sorted(int(path.stem.partition("-")[2]) for path in self.directory.glob("step-*"))
-
-    def num_batches(self) -> int:
-        """Returns how many batches were read; some of them perhaps ahead of their step."""
-        return len(list(self.directory.glob("batch-*.npz")))
 
     def outcomes(self) -> dict[str, Values]:
         """Returns evaluations, predictions, exports and what they answer, by kind and number."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import pathlib
 import re
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from estimator_bridge.verification.recording import (
     Recording,
     Values,
     Writer,
+    read_arrays,
 )
 from tf2_engine import tf_compat
 
@@ -136,22 +138,24 @@ def with_names_of_stock(model_fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tapped_input_fn(
-    input_fn: Callable[..., Any], writer: Writer, replayed: Recording | None
+    input_fn: Callable[..., Any], writer: Writer, replayed: Recording | None, step: int
 ) -> Callable[..., Any]:
     """Returns an input_fn that writes each batch, or gives those of a recording.
 
     Args:
         replayed: of the input_fn's own batches only the structure is used then. If that is another
             one, or no dataset, its own are given, and written.
+        step: how many steps were made before.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        given = input_fn(*args, **kwargs)
+        given, of = input_fn(*args, **kwargs), writer.input(step)
         if not isinstance(given, (tf.data.Dataset, tf.compat.v2.data.Dataset)):
-            return _written(writer, given)
-        if replayed is not None and _fits(replayed.batch(0), given.element_spec):
-            return _replay(replayed, given.element_spec)
-        return given.map(lambda *batch: _written(writer, batch))
+            return _written(writer, of, given)
+        files = [] if replayed is None else replayed.batches(of)
+        if files and _fits(read_arrays(files[0]), given.element_spec):
+            return _replay(files, given.element_spec)
+        return given.map(lambda *batch: _written(writer, of, batch))
 
     call.__signature__ = _signature(input_fn)  # type: ignore[attr-defined]
     return call
@@ -329,14 +333,14 @@ def summed(values: dict[str, Values]) -> dict[str, Values]:
     return {**values, **({GRADIENTS: gradients} if gradients else {})}
 
 
-def _written(writer: Writer, batch: Any) -> Any:
+def _written(writer: Writer, of: int, batch: Any) -> Any:
     """Returns a batch; whoever computes it writes it."""
     batch = batch[0] if isinstance(batch, tuple) and len(batch) == 1 else batch
     names = batch_names(batch)
     flat = tf.nest.flatten(batch, expand_composites=True)
 
     def write(*arrays: Any) -> Any:
-        writer.batch(dict(zip(names, arrays, strict=True)))
+        writer.batch(dict(zip(names, arrays, strict=True)), of)
         return np.True_
 
     done = tf.numpy_function(write, flat, tf.bool)
@@ -345,17 +349,17 @@ def _written(writer: Writer, batch: Any) -> Any:
     return tf.nest.pack_sequence_as(batch, flat, expand_composites=True)
 
 
-def _fits(batch: Values | None, spec: Any) -> bool:
+def _fits(batch: Values, spec: Any) -> bool:
     """Returns whether a batch has the structure and the shapes of a dataset's elements."""
     names = batch_names(spec)
     parts = tf.nest.flatten(spec, expand_composites=True)
-    return batch is not None and all(
+    return all(
         name in batch and part.shape.is_compatible_with(batch[name].shape)
         for name, part in zip(names, parts, strict=True)
     )
 
 
-def _replay(recording: Recording, spec: Any) -> Any:
+def _replay(files: Sequence[pathlib.Path], spec: Any) -> Any:
     """Returns a dataset of the batches of a recording.
 
     Args:
@@ -366,8 +370,7 @@ def _replay(recording: Recording, spec: Any) -> Any:
     kinds = [part.dtype for part in flat]
 
     def read(number: Any) -> list[Any]:
-        values = recording.batch(int(number))
-        assert values is not None
+        values = read_arrays(files[int(number)])
         return [values[name] for name in names]
 
     def batch(number: tf.Tensor) -> Any:
@@ -376,7 +379,7 @@ def _replay(recording: Recording, spec: Any) -> Any:
             array.set_shape(part.shape)
         return tf.nest.pack_sequence_as(spec, arrays, expand_composites=True)
 
-    return tf.data.Dataset.range(recording.num_batches()).map(batch)
+    return tf.data.Dataset.range(len(files)).map(batch)
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:

@@ -23,6 +23,11 @@ PER_UPDATE = 23
 """Roundings of the longest update rule, FTRL, with weight decay."""
 MEASURED = 8.0
 """The share of what was measured: one nudged start is one sample of what rounding can do."""
+MOST_MEASURED = 0.01
+"""The most that a nudge may move of a loss or an activation, relative to the largest magnitude.
+
+Eight times that is a tenth of the numbers, within which faults would pass for rounding.
+"""
 
 
 def allowed(num_terms: int, steps: int, scale: float) -> float:

@@ -22,8 +22,6 @@ from estimator_bridge.verification.recorder import EVERY_WHEN_PIPELINED, Recorde
 from estimator_bridge.verification.recording import VARIABLES, Values
 from tf2_engine.drivers import HostDriver
 
-_SEED = 1
-"""`tf_random_seed` of a legacy RunConfig that says nothing."""
 _METHODS = ("train", "restore", "evaluate", "predict")
 
 
@@ -125,9 +123,7 @@ class Trainings:
         spec = given["embedding_config_spec"]
         legacy = read_spec(spec)
         own = given.get("model_dir") or getattr(given.get("config"), "model_dir", None)
-        if own:  # What else a program writes goes where it says.
-            tf.io.gfile.makedirs(own)
-        given["model_dir"] = self._recorder.directory()
+        given["model_dir"] = self._recorder.directory(own)
         given["model_fn"] = taps.tapped_model_fn(
             given["model_fn"],
             {feature.key for feature in legacy.features},
@@ -146,15 +142,12 @@ class Trainings:
         if first is None:
             return job
         made = self._made[id(job)]
-        if first:
-            if getattr(getattr(job, "config", None), "tf_random_seed", None) is None:
-                tf.random.set_seed(_SEED)
-            if recorder.begin_from is not None:
-                job.restore(self._start(recorder.begin_from, made.spec))
+        if first and recorder.begin_from is not None:
+            job.restore(self._start(recorder.begin_from, made.spec))
         begin = int(job.step.numpy())
         recorder.bound(given, begin)
         given["input_fn"] = taps.tapped_input_fn(
-            given["input_fn"], recorder.writer, recorder.replayed
+            given["input_fn"], recorder.writer, recorder.replayed, recorder.steps_made
         )
         watch = _Watch(recorder, made, begin, first=first)
         given["callbacks"] = [*(given.get("callbacks") or ()), watch]

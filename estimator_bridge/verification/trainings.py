@@ -144,6 +144,10 @@ class Trainings:
         made = self._made[id(job)]
         if first and recorder.begin_from is not None:
             job.restore(self._start(recorder.begin_from, made.spec))
+        if not first:
+            # An estimator makes a graph for each call, whose random numbers begin anew; here they
+            # do when the seed is set.
+            tf.random.set_seed(getattr(getattr(job, "config", None), "tf_random_seed", None))
         begin = int(job.step.numpy())
         recorder.bound(given, begin)
         given["input_fn"] = taps.tapped_input_fn(

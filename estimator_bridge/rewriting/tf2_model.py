@@ -224,6 +224,8 @@ class EmbeddingModel:
 
     def _restore_made(self) -> None:
         """Puts all variables there are into the checkpoint, and gives them their values in it."""
+        if self._start:  # Before a variable gets what another one of its name had.
+            self._check_restored(self._start)
         for name, variable in self.variables.items():
             if name not in vars(self._saved):
                 setattr(self._saved, name, variable)
@@ -239,7 +241,6 @@ class EmbeddingModel:
             elif self._warm_start is not None:
                 self._start_warm(self._warm_start)
         if self._restored is not None:
-            self._check_restored(str(self._start))
             self._restored.assert_existing_objects_matched().expect_partial()
 
     def _check_restored(self, checkpoint: str) -> None:

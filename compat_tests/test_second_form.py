@@ -189,7 +189,7 @@ def test_names_of_the_program_are_not_taken() -> None:
     )
 
     assert "Trainer = minimize = 1\n" in found.source
-    assert "class tf2_Trainer:" in found.source
+    assert "class tf2_Trainer(ExportableModel):" in found.source
     assert "estimator = tf2_Trainer(" in found.source
     assert "train_op=tf2_minimize(optimizer, loss))" in found.source
 
@@ -231,6 +231,83 @@ def test_what_exports_are_made_of_is_carried(name: str, arguments: str) -> None:
 
     assert f"  return {name}({arguments})\n" in found
     assert re.search(rf"^(class|def) {name}\(", found, re.MULTILINE)
+
+
+QUIET = (
+    PROGRAM.replace("tf_estimator.export.PredictOutput(logits)", "logits")
+    .replace("tf_estimator.export.ServingInputReceiver({}, {})", "{}")
+    .replace("estimator.export_savedmodel('served', receiver_fn, as_text=True)", "1")
+)
+"""The program without exports, but for one that is left out."""
+
+ONLY_EXPORTING = (
+    *("export_saved_model", "ExportableModel", "_export_graph", "ServingInputReceiver"),
+    *("PredictOutput", "_signatures", "_new_directories", "import time"),
+)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "tf_estimator.export.PredictOutput(logits)",
+        "tf_estimator.export.RegressionOutput(logits)",
+        "tf_estimator.export.build_raw_serving_input_receiver_fn({})",
+        "e.export_saved_model('served', receiver_fn)",
+        "e.export_savedmodel",
+    ],
+)
+def test_only_programs_that_export_get_what_exports(kept: str) -> None:
+    """A call or a name of exports is enough; what is left out, with what uses it, is none."""
+    quiet = migrate(QUIET).source
+    code = "".join(line for line in quiet.splitlines() if not line.lstrip().startswith("#"))
+    assert "# exported = estimator.experimental_export_all_saved_models" in quiet
+    assert not [name for name in ONLY_EXPORTING if name in code]
+    assert "\n@bridge.verifiable\nclass Trainer(EmbeddingModel):\n" in quiet
+
+    found = migrate(QUIET.replace("return {}", f"return {kept}")).source
+    assert not [name for name in ONLY_EXPORTING if name not in found]
+    assert "\n@bridge.verifiable\nclass Trainer(ExportableModel):\n" in found
+    for source in (quiet, found):
+        # Each text once, and what one imports of another is not imported but there.
+        defined = re.findall(r"(?m)^(?:class|def) (\w+)|^(v1) = ", source)
+        assert len(defined) == len(set(defined))
+        assert "estimator_bridge.rewriting" not in source
+
+
+def test_names_of_all_texts_make_room() -> None:
+    """What another text is told of a name that the program has taken is the new name."""
+    taken = "EmbeddingModel = _named = _key = pre = 1\n\n\ndef receiver_fn"
+    found = migrate(PROGRAM.replace("def receiver_fn", taken)).source
+
+    assert "class tf2_EmbeddingModel:" in found
+    assert "class ExportableModel(tf2_EmbeddingModel):" in found
+    assert found.count("def tf2__key(") == 1
+    assert "from tf2_engine import preprocessing as tf2_pre\n" in found
+    assert not re.search(r"(?<![\w.])(_named|_key|pre)[(.]", found)
+
+
+@pytest.mark.parametrize(
+    "module, name",
+    [
+        ("tensorflow as tf2", "tf2.keras.layers.BatchNormalization"),
+        ("tensorflow as tf2", "tf2.compat.v1.keras.layers.BatchNormalization"),
+        (None, "tf.keras.layers.BatchNormalization"),
+    ],
+)
+def test_layers_that_change_are_in_the_report(module: str | None, name: str) -> None:
+    """Keras's batch normalization stays, and a line says what it does then; others have none."""
+    source = PROGRAM.replace("tf.layers.dense( features['x'], 1 )", f"{name}()(features['x'])")
+    if module:
+        source = source.replace("import os\n", f"import os\n\nimport {module}\n")
+    found = migrate(source)
+
+    (line,) = [each for each in found.lines if each.kind == "changes"]
+    assert line.line == source[: source.index(name)].count("\n") + 1
+    assert line.old == name
+    assert "in TensorFlow 2 the layer updates them" in line.why
+    assert f"  logits = {name}()(features['x'])\n" in found.source
+    other = migrate(source.replace("BatchNormalization", "LayerNormalization"))
+    assert not [each for each in other.lines if each.kind == "changes"]
 
 
 def test_an_optimizer_in_one_line_is_carried() -> None:
@@ -309,7 +386,7 @@ def test_the_command_writes_the_second_form(
     path.write_text(textwrap.dedent(PROGRAM))
 
     assert main.main(["migrate", "--form", "tf2", str(path)]) == 0
-    assert "class Trainer:" in (tmp_path / "train_tf2.py").read_text()
+    assert "class Trainer(ExportableModel):" in (tmp_path / "train_tf2.py").read_text()
     assert "[left out] line 32: use_tpu=True" in capsys.readouterr().out
     path.write_text("import tensorflow as tf\n")
     assert main.main(["migrate", "--form", "tf2", "--force", str(path)]) == 1

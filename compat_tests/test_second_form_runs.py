@@ -211,20 +211,88 @@ def judge(what: str, predictions: float, there: Arrays, here: Arrays, start: Arr
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_migrated_example_goes_on_as_the_old_one(name: str, tmp_path: pathlib.Path) -> None:
     """From the converted checkpoint it predicts, exports and trains what the old one does."""
-    example = EXAMPLES[name]
-    write_programs(tmp_path, name)
-    legacy = trained(tmp_path, "train.py", "old", example.first, example)
-    said = commands(tmp_path, example)
-    shutil.copytree(tmp_path / "converted", tmp_path / "new")
-    migrated = trained(tmp_path, "train_tf2.py", "new", example.first, example)
-    if example.exports:
-        check_exports(tmp_path, name)
+    check_goes_on(tmp_path, name)
 
-    trained(tmp_path, "train.py", "old", example.last, example)
-    trained(tmp_path, "train_tf2.py", "new", example.last, example)
+
+KERAS = [
+    (
+        "wine = tf.layers.dense(tf.concat([features['grapes'], features['words']], 1), DIMENSION)",
+        """\
+net = tf.concat([features['grapes'], features['words']], 1)
+  with tf.variable_scope('tower'):
+    net = tf.keras.layers.Dense(16, activation='tanh')(net)
+    net = tf.layers.dense(net, 12)
+    net = tf.keras.layers.Dense(12, name='named')(net)
+  net = tf.keras.layers.Dense(12)(tf.keras.layers.Dense(12)(net))
+  wine = tf.layers.dense(net, DIMENSION)
+  wine *= tf.Variable(1.5, name='scale')
+  wine += tf.get_variable('shift', [], initializer=tf.zeros_initializer())""",
+    ),
+]
+
+
+@pytest.mark.full
+def test_layers_of_keras_have_their_legacy_names(tmp_path: pathlib.Path) -> None:
+    """Within variable scopes and beside other variables, so that all are in the checkpoint."""
+    check_goes_on(tmp_path, "dict_config", KERAS)
+    names = {
+        key.split("/")[1].replace(".S", "/")
+        for key in contents(tmp_path / "new")
+        if key.startswith("variables/") and ".SAdam" not in key
+    }
+    # Keras numbers the layers of the program, tf.layers those of a scope: two are tower/dense.
+    layers = ("tower/dense", "tower/named", "dense", "dense_2", "dense_3")
+    assert names == {
+        *(f"{layer}/{part}" for layer in layers for part in ("kernel", "bias")),
+        *("tower/dense/kernel_1", "tower/dense/bias_1"),
+        *("scale", "shift", "beta1_power", "beta2_power"),
+    }
+
+
+NESTED = [
+    (
+        KERAS[0][0],
+        """\
+net = tf.concat([features['grapes'], features['words']], 1)
+  layers = [tf.keras.layers.Dense(5, name='inner'), tf.keras.layers.Dense(9)]
+  wine = tf.layers.dense(tf.keras.Sequential(layers)(net), DIMENSION)""",
+    ),
+]
+
+
+@pytest.mark.full
+def test_what_a_checkpoint_lacks_is_said_by_name(tmp_path: pathlib.Path) -> None:
+    """Also where a variable has the name, and not the shape, of another one in the checkpoint.
+
+    `dense/kernel` is the only layer's at first, and then the one's that is nested in a model.
+    """
+    example = EXAMPLES["dict_config"]
+    write_programs(tmp_path, "dict_config")
+    train(tmp_path, ["first.npz"], "train_tf2.py", "model", 1, example)
+    write_programs(tmp_path, "dict_config", NESTED)
+    ran = run(tmp_path, "train_tf2.py", *example.arguments, "--model_dir=model", *example.on_to(2))
+
+    assert ran.returncode != 0
+    words = "ckpt-1 lacks inner/kernel, inner/bias, dense/kernel_1, dense/bias_1, .*--rename"
+    assert re.search(words, ran.stderr), ran.stderr[-4000:]
+
+
+def check_goes_on(folder: pathlib.Path, name: str, changes: Iterable[tuple[str, str]] = ()) -> None:
+    """Holds a changed example, migrated, to what the legacy one predicts, exports and trains."""
+    example = EXAMPLES[name]
+    write_programs(folder, name, changes)
+    legacy = trained(folder, "train.py", "old", example.first, example)
+    said = commands(folder, example)
+    shutil.copytree(folder / "converted", folder / "new")
+    migrated = trained(folder, "train_tf2.py", "new", example.first, example)
+    if example.exports:
+        check_exports(folder, name)
+
+    trained(folder, "train.py", "old", example.last, example)
+    trained(folder, "train_tf2.py", "new", example.last, example)
     for model, command in zip(example.models, said, strict=True):
-        convert(tmp_path, command, f"old/{model}", f"last/{model}")
-        states = (contents(tmp_path / place / model) for place in ("last", "new", "converted"))
+        convert(folder, command, f"old/{model}", f"last/{model}")
+        states = (contents(folder / place / model) for place in ("last", "new", "converted"))
         judge(f"{name} {model}", difference(legacy, migrated), *states)
 
 

@@ -21,7 +21,7 @@ REPLACED: Mapping[str, str] = {
     "ClassificationOutput": "ClassificationOutput",
     "RegressionOutput": "RegressionOutput",
 }
-"""By the last part of a name, what takes its place; it is in `tf2_program`."""
+"""By the last part of a name, what takes its place; it is in one of the texts of `added`."""
 
 KEPT = ("estimator_bridge.legacy.parameters", "estimator_bridge.legacy.table_config")
 """Modules whose names a spec is made of; with `EmbeddingConfigSpec` they are imported."""
@@ -147,3 +147,14 @@ REFUSED: Mapping[str, str] = {
     "train.ExponentialMovingAverage": "averages of variables are not kept",
 }
 """Names below TensorFlow with which a program would train something else without a word."""
+
+_MOVING_AVERAGES = (
+    "in the legacy program nothing runs this layer's updates of its moving averages, unless the "
+    "program does so itself: they stay at their initial values, in evaluation and predictions too; "
+    "in TensorFlow 2 the layer updates them while it trains"
+)
+
+CHANGED: Mapping[str, str] = {
+    "keras.layers.BatchNormalization": _MOVING_AVERAGES,
+}
+"""Names below TensorFlow that stay, of what does something else then: what changes."""

@@ -9,6 +9,7 @@ KINDS = {
     "import": "is imported from the bridge",
     "name": "leads to the bridge",
     "added": "was added",
+    "changes": "stays as it is, and does something else in TensorFlow 2",
     "left out": "has no counterpart and stays as a comment",
     "by hand": "is yours to do",
 }

@@ -67,6 +67,7 @@ class _Reader(cst.CSTVisitor):
         self._refused: list[tuple[Any, str]] = []
         self._comments: dict[Any, str] = {}
         self._imported: set[tuple[str, str]] = set()
+        self._exporting: list[Any] = []
         self._early = False
         self.made: Rewritten | None = None
         self._added = added.free_names(wrapper)
@@ -120,6 +121,8 @@ class _Reader(cst.CSTVisitor):
             _, start = self._span(node.value.value)
             self._edits.replace(start, self._span(node)[1], ".name.split(':')[0]")
             self._say(node, "name", one_line(node), ".name.split(':')[0]")
+        if node.attr.value in carried.EXPORTS:
+            self._exporting.append(node)
         return self._reference(node)
 
     def visit_Name(self, node: cst.Name) -> None:
@@ -139,6 +142,10 @@ class _Reader(cst.CSTVisitor):
             if below_tensorflow(full) in carried.REFUSED:
                 self._refused.append((node, carried.REFUSED[below_tensorflow(full)]))
                 return False
+            if below_tensorflow(full) in carried.CHANGED:
+                why = carried.CHANGED[below_tensorflow(full)]
+                self._say(node, "changes", one_line(node), "", _sentence(why))
+                return False
             if short == "CrossShardOptimizer":
                 self._cross_shard(node)
                 return False
@@ -146,7 +153,10 @@ class _Reader(cst.CSTVisitor):
                 continue
             place = place_of(full)
             if short in carried.REPLACED:
-                new = self._added[carried.REPLACED[short]]
+                name = carried.REPLACED[short]
+                new = self._added[name]
+                if name in added.of_exports():
+                    self._exporting.append(node)
                 self._early = self._early or self._removal.is_at_top(node)
             elif short == carried.SPEC[1]:
                 new = short
@@ -338,7 +348,8 @@ class _Reader(cst.CSTVisitor):
 
     def _insert(self) -> None:
         """Puts in the training loop and what it needs."""
-        head, body = added.program(self._added)
+        exports = any(not self._removal.is_gone(each) for each in self._exporting)
+        head, body = added.program(self._added, exports=exports)
         own = {one_line(each) for each in self._module.body}
         head = "".join(f"{line}\n" for line in head.splitlines() if line not in own)
         by_module: dict[str, list[str]] = {}

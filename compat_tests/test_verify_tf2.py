@@ -137,7 +137,7 @@ def test_stock_is_what_its_program_is_migrated_to(tmp_path: pathlib.Path) -> Non
         pytest.param(
             "share = _minimized[0] / self",
             "share = 2 * _minimized[0] / self",
-            ["first in gradient word, step 1", "gradient scale"],
+            ["first in table tbl_word, gradient word, step 1", "gradient scale"],
             id="gradients of tables",
         ),
         pytest.param(

@@ -247,4 +247,6 @@ def _save(job: Any, path: str) -> None:
     checkpoint = tf.train.Checkpoint(
         embedding=job.engine, global_step=job.step, variables=variables
     )
+    # Who restores it counts on from there.
+    checkpoint.save_counter  # noqa: B018 - made when it is asked for
     checkpoint.write(path)

@@ -61,25 +61,49 @@ def answers(tmp_path: pathlib.Path, **changes: Any) -> tuple[dict[str, Any], dic
         "batches": [str(batch) for batch in side.batches()],
         "examples": None,
         "answers": str(tmp_path / "answers.npz"),
-        "unasked": str(tmp_path / "unasked.json"),
+        "found": str(tmp_path / "found.json"),
         **changes,
     }
     (tmp_path / "told.json").write_text(json.dumps(told))
     assert served.main(str(tmp_path / "told.json")) == 0
-    found = json.loads((tmp_path / "unasked.json").read_text())
-    return read_arrays(tmp_path / "answers.npz"), found
+    found = json.loads((tmp_path / "found.json").read_text())
+    return read_arrays(tmp_path / "answers.npz"), found["unasked"]
 
 
 def test_a_model_is_asked_with_the_batches_of_the_training(tmp_path: pathlib.Path) -> None:
-    """By names of features, sparse ones too, or by Examples of them; else it says what lacks."""
+    """By names of features, sparse ones too, or by Examples of them; else with made-up numbers."""
     found, unasked = answers(tmp_path)
 
-    assert found.keys() == {"by name: sum", "by examples: sum"}
-    for answer in found.values():
-        np.testing.assert_array_equal(answer, [*SUMS, *SUMS])
-    assert unasked == {
-        "by others": "it takes 'height', which is not in the batches of the training"
-    }
+    assert found.keys() == {"by name: sum", "by examples: sum", "by others: sum"}
+    for way in ("by name", "by examples"):
+        np.testing.assert_array_equal(found[f"{way}: sum"], [*SUMS, *SUMS])
+    # Two samples of the ids 0 and 1, and a quarter and a half.
+    np.testing.assert_array_equal(found["by others: sum"], [1.25, 1.5])
+    assert not unasked
+
+
+@pytest.mark.parametrize(
+    "signatures, said",
+    [
+        ({"more": {"takes x": "int64"}}, "a signature on side B alone"),
+        ({"p": {"takes x": "int32", "gives y": "float32"}}, "takes x: int64 on A, int32 on B"),
+        ({"p": {"gives y": "float32"}}, "takes x: int64 on A, not set on B"),
+    ],
+)
+def test_signatures_are_compared(
+    signatures: dict[str, Any], said: str, tmp_path: pathlib.Path
+) -> None:
+    """A signature that one side lacks, or that takes something else, makes the sides unequal."""
+    sides = [recordings.record(tmp_path / name) for name in "ab"]
+    own = {"p": {"takes x": "int64", "gives y": "float32"}}
+    for side, found in zip(sides, (own, {**own, **signatures}), strict=True):
+        (side.directory / "exported-0").mkdir()
+        told = {"unasked": {}, "signatures": {"q": {"takes y": "string"}, **found}}
+        (side.directory / "found-0.json").write_text(json.dumps(told))
+
+    (outcome,) = compare.compare(*sides).outcomes
+    assert not outcome.equal
+    assert said in outcome.note
 
 
 def test_a_model_is_asked_with_examples_of_a_file(tmp_path: pathlib.Path) -> None:
@@ -100,7 +124,8 @@ def test_what_cannot_be_asked_is_a_note_on_the_page(tmp_path: pathlib.Path) -> N
     sides = [recordings.record(tmp_path / name) for name in "ab"]
     for side in sides:
         (side.directory / "exported-0").mkdir()
-        (side.directory / "unasked-0.json").write_text(json.dumps({"predict": "no such key"}))
+        found = {"unasked": {"predict": "no such key"}, "signatures": {"predict": {}}}
+        (side.directory / "found-0.json").write_text(json.dumps(found))
     result = compare.compare(*sides)
     assert result.equal
     assert "signature predict of export 0 could not be asked" in page.page(result)

@@ -20,14 +20,16 @@ def verifiable(kind: Kind) -> Kind:
 
         __init__(model_fn, model_dir, embedding_config_spec, ...)
             model_dir is another one. The `model_fn` gets, of its caller, the activations among the
-            features, by the names of the spec, and returns a NamedTuple with the `loss`.
+            features, by the names of the spec, and returns a NamedTuple with the `loss`. It is
+            called once for each trace of a tf.function, or for each step. The gradients that the
+            model's own optimizer applies are seen of those of `tf.compat.v1.train`.
         restore(checkpoint)
             takes all values from a checkpoint as `estimator-bridge convert` writes it.
         train(input_fn, steps, max_steps, callbacks)
             calls `on_train_begin()` of each callback when all variables have their values, and
             `on_train_batch_end(step)` after each step. `input_fn` returns a `tf.data.Dataset`.
         evaluate(input_fn, steps)
-            returns metrics by name.
+            returns metrics by name. A training may call it too.
         predict(input_fn)
             yields what is predicted of each sample: a dict of arrays.
         engine, step, variables

@@ -8,7 +8,7 @@ import subprocess
 
 from estimator_bridge import errors
 from estimator_bridge.verification import served
-from estimator_bridge.verification.recording import SERVED, UNASKED, Recording
+from estimator_bridge.verification.recording import FOUND, SERVED, Recording
 
 BATCHES = 3
 """How many batches of the training are asked."""
@@ -35,13 +35,13 @@ def ask(
             "leave `examples` out: then batches of the training are asked."
         )
     for number, model in enumerate(recording.exported()):
-        unasked = recording.directory / f"{UNASKED}-{number}.json"
+        found = recording.directory / f"{FOUND}-{number}.json"
         told = {
             "model": str(model),
             "batches": [str(batch) for batch in questions.batches()[:BATCHES]],
             "examples": examples,
             "answers": str(recording.directory / f"{SERVED}-{number}.npz"),
-            "unasked": str(unasked),
+            "found": str(found),
         }
         file = recording.directory / f"ask-{number}.json"
         file.write_text(json.dumps(told, indent=1))
@@ -49,4 +49,5 @@ def ask(
         ran = subprocess.run(command, capture_output=True, text=True)
         if ran.returncode:
             last = [line.strip() for line in ran.stderr.splitlines() if line.strip()][-1:]
-            unasked.write_text(json.dumps({_WHOLE: " ".join(last)[:200]}))
+            unasked = {_WHOLE: " ".join(last)[:200]}
+            found.write_text(json.dumps({"unasked": unasked, "signatures": {}}))

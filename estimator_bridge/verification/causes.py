@@ -21,7 +21,7 @@ from estimator_bridge.verification.recording import (
     VARIABLES,
     Array,
 )
-from estimator_bridge.verification.result import Cause, Result
+from estimator_bridge.verification.result import Cause, Result, differing_settings
 from estimator_bridge.verification.updates import wrong_updates
 
 QUIRKS = "quirks"
@@ -34,16 +34,17 @@ def explain(result: Result) -> list[Cause]:
     found = list(of_settings(result))
     if result.evidence is not None and result.first is not None:
         found.extend(_of_numbers(result, result.evidence))
-    if not found:
+    if all(cause.name == QUIRKS for cause in found):
         found.append(_unknown(result))
-    return found
+    # What the numbers show is likelier than what may make some.
+    return sorted(found, key=lambda cause: cause.name == QUIRKS)
 
 
 def of_settings(result: Result) -> Iterator[Cause]:
     """Yields what the settings and the data of the sides explain."""
     a, b = result.settings
     if a["use_tpu"] != b["use_tpu"]:
-        yield from _of_modes(a, b)
+        yield from _of_modes(a)
     if a["cores"] != b["cores"]:
         yield Cause(
             "core count",
@@ -52,13 +53,13 @@ def of_settings(result: Result) -> Iterator[Cause]:
             "TPUConfig.num_shards alike; stock runs one core on the software TPU.",
         )
     if a["quirks"] != b["quirks"]:
-        one_of = [name for side in (a, b) for _, name, _, why in side["settings"] if why]
-        about = f", as about {', '.join(sorted({*one_of}))}" if one_of else ""
-        yield Cause(
-            QUIRKS,
-            f"A runs with quirks={a['quirks']}, B with quirks={b['quirks']}: where stock and its "
-            f"documents disagree they differ{about}.",
-        )
+        one_of = {name for side in (a, b) for _, name, _, why in side["settings"] if why}
+        if one_of:
+            yield Cause(
+                QUIRKS,
+                f"A runs with quirks={a['quirks']}, B with quirks={b['quirks']}: where stock and "
+                f"its documents disagree they differ, as about {', '.join(sorted(one_of))}.",
+            )
     yield from _of_values(a, b)
     if result.batches.first_different is not None:
         yield _of_data(result)
@@ -69,7 +70,7 @@ def _diverged(result: Result) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _of_modes(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Cause]:
+def _of_modes(a: Mapping[str, Any]) -> Iterator[Cause]:
     on_cpu = "AB"[bool(a["use_tpu"])]
     yield Cause(
         "optimizer substitution",
@@ -97,14 +98,11 @@ def _lengths(features: Mapping[str, int]) -> str:
 
 
 def _of_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Cause]:
-    values = [{(where, name): value for where, name, value, _ in s["settings"]} for s in (a, b)]
-    for where, name in sorted({*values[0], *values[1]}):
-        ours, theirs = (side.get((where, name), "not set") for side in values)
-        if ours != theirs:
-            yield Cause(
-                f"setting {name.rpartition('.')[2]}",
-                f"{where}: `{name}` is {ours} on A and {theirs} on B.",
-            )
+    for where, name, ours, theirs in differing_settings(a, b):
+        yield Cause(
+            f"setting {name.rpartition('.')[2]}",
+            f"{where}: `{name}` is {ours} on A and {theirs} on B.",
+        )
 
 
 def _of_data(result: Result) -> Cause:
@@ -169,12 +167,16 @@ def _wrong_lookups(
     side: str, table: str, feature: Feature, rows: Array, found: Occurrences, wrong: Array
 ) -> Iterator[Cause]:
     where = f"Table {table}, feature {feature.key}: side {side} "
+    right = lookups.look_up(rows, found, feature.combiner)
     for name, text, change in _LOOKUPS:
-        if close(lookups.look_up(rows, change(found), feature.combiner), wrong, 1e-5):
+        looked_up = lookups.look_up(rows, change(found), feature.combiner)
+        # Of a batch on which it has no effect it tells nothing.
+        if close(looked_up, wrong, 1e-5) and not close(looked_up, right, 1e-5):
             yield Cause(name, where + text)
             return
     for combiner in ("sum", "mean", "sqrtn"):
-        if close(lookups.look_up(rows, found, combiner), wrong, 1e-5):
+        looked_up = lookups.look_up(rows, found, combiner)
+        if close(looked_up, wrong, 1e-5) and not close(looked_up, right, 1e-5):
             yield Cause("combiner", f"{where}combines with {combiner!r}, not {feature.combiner!r}.")
             return
 

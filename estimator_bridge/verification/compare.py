@@ -18,6 +18,7 @@ from estimator_bridge.verification.recording import (
     CHECKPOINT,
     EXPORT,
     LOSS,
+    SERVED,
     VARIABLES,
     Array,
     Recording,
@@ -33,6 +34,7 @@ from estimator_bridge.verification.result import (
     Point,
     Result,
     Series,
+    differing_settings,
 )
 
 Sensitivity = Mapping[tuple[str, str], Mapping[int, float]]
@@ -90,11 +92,13 @@ def compare(
             states = ((one, other), *states)[:2]
     made = comparison.steps[-1] - comparison.steps[0] if comparison.steps else 0
     progress("comparing", total, total)
-    outcomes = [] if ends_alone else list(_outcomes(a, b, comparison, made))
+    outcomes = []
+    if not ends_alone:
+        outcomes = [*_outcomes(a, b, comparison, made), *_signatures(a, b)]
     for series in comparison.series.values():
         if series.first is not None:
             series.first = _with_ids(series, comparison.steps[0], a)
-    return Result(
+    result = Result(
         settings=settings,
         num_terms=num_terms,
         steps=comparison.steps,
@@ -108,6 +112,13 @@ def compare(
         measured=sensitivity is not None,
         notes=list(_notes(a, b)),
     )
+    differ = {name for _, name, _, _ in differing_settings(*settings)}
+    if result.equal and differ:
+        result.notes.append(
+            f"Settings differ, to no effect in these steps: {', '.join(sorted(differ))}. What they "
+            "say of initial values does not show, since side B begins with side A's."
+        )
+    return result
 
 
 def sensitivity_of(a: Recording, nudged: Recording) -> dict[tuple[str, str], dict[int, float]]:
@@ -303,6 +314,23 @@ def _outcomes(a: Recording, b: Recording, comparison: _Comparison, made: int) ->
                 yield _outcome(kind, name, both[0][kind], both[1][kind], comparison, made)
 
 
+def _signatures(a: Recording, b: Recording) -> Iterator[Outcome]:
+    """Yields where exported models do not take and give the same."""
+    for number in range(min(len(a.exported()), len(b.exported()))):
+        both = a.signatures(number), b.signatures(number)
+        # A model that could not be loaded has a note.
+        if not all(both):
+            continue
+        for name in sorted({*both[0], *both[1]}):
+            where = f"{SERVED}-{number}"
+            if name not in both[0] or name not in both[1]:
+                side = "A" if name in both[0] else "B"
+                yield Outcome(where, name, 0.0, 0.0, f"a signature on side {side} alone")
+            for one in _differences(both[0].get(name, {}), both[1].get(name, {})) or ():
+                note = f"{one.name}: {one.a} on A, {one.b} on B"
+                yield Outcome(where, name, 0.0, 0.0, note)
+
+
 def _notes(a: Recording, b: Recording) -> Iterator[str]:
     if b.settings["engine"] == CHECKPOINT and a.outcomes():
         kinds = dict.fromkeys(kind.partition("-")[0] for kind in a.outcomes())
@@ -327,8 +355,9 @@ def _notes(a: Recording, b: Recording) -> Iterator[str]:
                 if name in of
             )
             yield (
-                f"The signature {name} of export {number} could not be asked with the batches of "
-                f"the training ({why}). `--examples` asks with those of a file."
+                f"The signature {name} of export {number} could not be asked ({why}), so that its "
+                "answers are not compared. One that takes Examples is asked with those of a file: "
+                "`--examples`."
             )
 
 

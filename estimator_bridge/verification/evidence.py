@@ -52,3 +52,24 @@ def tables(result: Result, evidence: Evidence) -> Iterator[tuple[Mapping[str, An
         one, other = ours.get(table["variable"]), theirs.get(others.get(table["name"], ""))
         if one is not None and other is not None and one.shape == other.shape:
             yield table, one, other
+
+
+def slots(
+    result: Result, evidence: Evidence, table: Mapping[str, Any]
+) -> Iterator[tuple[str, Array | None, Array, Array]]:
+    """Yields the slots of one of side A's tables that both sides have.
+
+    Each is its name, its values before the step if they are known, and those of both sides after.
+    """
+    ours, theirs = (side.values.get(VARIABLES, {}) for side in evidence.after)
+    before = {} if evidence.before is None else evidence.before[0].values[VARIABLES]
+    others = {
+        slot: variable
+        for other in result.settings[1]["tables"]
+        if other["name"] == table["name"]
+        for variable, slot in other["slots"].items()
+    }
+    for variable, slot in table["slots"].items():
+        one, other = ours.get(variable), theirs.get(others.get(slot, ""))
+        if one is not None and other is not None and one.shape == other.shape:
+            yield slot, before.get(variable), one, other

@@ -16,6 +16,7 @@ from estimator_bridge.verification.recording import (
     EXPORT,
     PREDICTION,
     SERVED,
+    TF2,
     VARIABLES,
 )
 from estimator_bridge.verification.result import Outcome, Point, Result, Series
@@ -111,7 +112,7 @@ def _sides(result: Result) -> str:
         ("program", *(s["program"] for s in (a, b))),
         ("engine", *(text.ENGINES[s["engine"]] for s in (a, b))),
         ("TensorFlow", a["tensorflow"], b["tensorflow"]),
-        ("use_tpu", a["use_tpu"], b["use_tpu"]),
+        ("use_tpu", *("as True" if s["engine"] == TF2 else s["use_tpu"] for s in (a, b))),
         ("tables are in", a["where"], b["where"]),
         ("cores", a["cores"], b["cores"]),
         ("quirks", a["quirks"], b["quirks"]),
@@ -310,7 +311,10 @@ def _settings(result: Result) -> str:
 
 def _configuration(result: Result) -> str:
     if result.config is None:
-        said = "<p>A side has none (use_tpu=False), so there is nothing to compare.</p>"
+        said = (
+            "<p>A side has none (use_tpu=False, or batches of any size), so there is nothing to "
+            "compare.</p>"
+        )
     elif not result.config:
         said = "<p>Both sides configure the device alike, field by field.</p>"
     else:
@@ -328,11 +332,19 @@ def _method(result: Result) -> str:
         fed = f"Each side read its own input; all {data.number} batches are the same."
     else:
         fed = f"Each side read its own input; it differs from batch {data.first_different} on."
+    unlike = any(
+        one.first is not None and one.first.step == result.steps[0] for one in result.series
+    )
+    began = (
+        "Side B was to begin with side A's values, and did not."
+        if unlike
+        else "Both sides began with the same values."
+    )
     others = text.reasons(result)
     rest = f"<p>Further: {_escaped('; '.join(others))}.</p>" if others else ""
     return (
         "<h2>How it was compared</h2>"
-        f"<p>{_escaped(fed)} Both sides began with the same values. Every variable, every slot, "
+        f"<p>{_escaped(fed)} {began} Every variable, every slot, "
         "the activations, the gradients and the loss were written down as often as said above.</p>"
         f"<p>Allowed: {_escaped(text.tolerance_line(result))} In numbers: 2 · ((2n + 4) + s · (2 · "
         "(2n + 4) + 23)) · 2<sup>−24</sup> times the largest magnitude so far, where n = "

@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge import errors
 from estimator_bridge.checkpoints import bundle
+from estimator_bridge.checkpoints.contents import objects_of
+from estimator_bridge.checkpoints.conversion import find
 from estimator_bridge.runtime.devices import SOFTWARE_TPU
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.verification import recording, taps
@@ -190,6 +193,8 @@ class Recorder:
         first = self.is_first(job)
         if first is None:
             return job
+        if first and self.begin_from is not None:
+            _check_legacy(find(self.begin_from))
         _, program = self._estimators[id(job)]
         begin, made = self._step_of(job), self._made
         self.bound(given, begin)
@@ -253,6 +258,17 @@ class Recorder:
         kept = self.writer.directory / f"{recording.EXPORTED}-{number}"
         shutil.copytree(os.fsdecode(path), kept)
         return path
+
+
+def _check_legacy(checkpoint: str) -> None:
+    """Raises InvalidInput for a checkpoint of TensorFlow 2, in which an estimator finds nothing."""
+    with bundle.Reader(checkpoint) as reader:
+        if objects_of(reader) is not None:
+            raise errors.InvalidInput(
+                f"{checkpoint} is a checkpoint of TensorFlow 2, with which no TPUEstimator can "
+                "begin. Let the legacy program be side A; or make one of names with "
+                "`estimator-bridge convert` for --begin-from."
+            )
 
 
 def nudge(checkpoint: str, nudged: str) -> str:

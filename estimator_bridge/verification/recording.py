@@ -20,7 +20,7 @@ Values = dict[str, Array]
 VARIABLES, ACTIVATIONS, GRADIENTS, LOSS = "variables", "activations", "gradients", "loss"
 EVALUATION, PREDICTION, EXPORT, SERVED = "evaluation", "prediction", "export", "served"
 
-EXPORTED, UNASKED = "exported", "unasked"
+EXPORTED, FOUND = "exported", "found"
 TF2, CHECKPOINT = "tf2", "checkpoint"
 """The engine of a side that is a program of TensorFlow 2, and of one that is no program."""
 
@@ -184,7 +184,14 @@ class Recording:
 
     def unasked(self, number: int) -> dict[str, str]:
         """Returns the signatures of an exported model that could not be asked, and why."""
-        path = self.directory / f"{UNASKED}-{number}.json"
+        return dict(self._found(number).get("unasked", {}))
+
+    def signatures(self, number: int) -> dict[str, dict[str, str]]:
+        """Returns the types of what each signature of an exported model takes and gives."""
+        return dict(self._found(number).get("signatures", {}))
+
+    def _found(self, number: int) -> dict[str, Any]:
+        path = self.directory / f"{FOUND}-{number}.json"
         return dict(json.loads(path.read_text())) if path.exists() else {}
 
     def numbers(self) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from estimator_bridge.verification.evidence import Evidence
@@ -262,3 +262,14 @@ def share(point: Point) -> float:
     if point.allowed:
         return point.difference / point.allowed
     return float("inf") if point.difference else 0.0
+
+
+def differing_settings(
+    a: Mapping[str, Any], b: Mapping[str, Any]
+) -> Iterator[tuple[str, str, str, str]]:
+    """Yields of each setting that is another one on side B: of what, its name, and both values."""
+    both = [{(where, name): value for where, name, value, _ in s["settings"]} for s in (a, b)]
+    for where, name in sorted({*both[0], *both[1]}):
+        ours, theirs = (side.get((where, name), "not set") for side in both)
+        if ours != theirs:
+            yield where, name, ours, theirs

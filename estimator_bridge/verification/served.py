@@ -19,6 +19,7 @@ from estimator_bridge.verification.recording import Array, Values, read_arrays, 
 MOST_EXAMPLES = 1000
 """Of a file of Examples."""
 
+_OPEN = 2
 _OWN = "__"
 """Signatures of TensorFlow begin so."""
 _FEATURES = "features/"
@@ -38,12 +39,14 @@ def main(path: str) -> int:
     stored = None if told["examples"] is None else _stored(told["examples"])
     answers: Values = {}
     unasked: dict[str, str] = {}
+    signatures: dict[str, dict[str, str]] = {}
     with tf.Graph().as_default(), tf.Session() as session:
         model = tf.saved_model.loader.load(session, [tf.saved_model.SERVING], told["model"])
         for name, signature in sorted(model.signature_def.items()):
             if name.startswith(_OWN):
                 continue
             outputs = {key: info.name for key, info in signature.outputs.items()}
+            signatures[name] = _described(signature)
             try:
                 found = [
                     session.run(outputs, feed) for feed in _feeds(signature.inputs, batches, stored)
@@ -56,8 +59,20 @@ def main(path: str) -> int:
                 parts = [np.atleast_1d(answer[key]) for answer in found]
                 answers[f"{name}: {key}"] = np.concatenate(parts)
     write_arrays(pathlib.Path(told["answers"]), answers)
-    pathlib.Path(told["unasked"]).write_text(json.dumps(unasked, indent=1))
+    found_out = {"unasked": unasked, "signatures": signatures}
+    pathlib.Path(told["found"]).write_text(json.dumps(found_out, indent=1))
     return 0
+
+
+def _described(signature: Any) -> dict[str, str]:
+    """Returns the types of what a signature takes and gives, by its names."""
+    import tensorflow.compat.v1 as tf
+
+    return {
+        f"{what} {key}": f"{'sparse ' * info.HasField('coo_sparse')}{tf.as_dtype(info.dtype).name}"
+        for what, of in (("takes", signature.inputs), ("gives", signature.outputs))
+        for key, info in of.items()
+    }
 
 
 def _feeds(
@@ -66,33 +81,69 @@ def _feeds(
     """Yields what to feed a signature, batch by batch."""
     import tensorflow.compat.v1 as tf
 
-    key, info = next(iter(inputs.items()))
-    serialized = len(inputs) == 1 and info.dtype == tf.string.as_datatype_enum
+    if not inputs:
+        yield {}
+        return
+    (info, *more) = inputs.values()
+    serialized = not more and info.dtype == tf.string.as_datatype_enum
     if serialized and stored is not None:
         yield {info.name: stored}
         return
+    names = {name for key, each in inputs.items() for name in _tensors(key, each)}
+    named = all(names <= batch.keys() for batch in batches)
+    if not serialized and not named:
+        yield _made_up(inputs)
+        return
     for batch in batches:
-        named = f"{_FEATURES}{key}" in batch or f"{_FEATURES}{key}.values" in batch
-        if serialized and not named:
-            yield {info.name: examples(batch)}
-        else:
+        if named:
             yield _fed_by_name(inputs, batch)
+        else:
+            yield {info.name: examples(batch)}
+
+
+def _tensors(key: str, info: Any) -> dict[str, str]:
+    """Returns the tensors of an input by their names in a batch."""
+    if not info.HasField("coo_sparse"):
+        return {f"{_FEATURES}{key}": info.name}
+    return {
+        f"{_FEATURES}{key}.indices": info.coo_sparse.indices_tensor_name,
+        f"{_FEATURES}{key}.values": info.coo_sparse.values_tensor_name,
+        f"{_FEATURES}{key}.shape": info.coo_sparse.dense_shape_tensor_name,
+    }
 
 
 def _fed_by_name(inputs: Mapping[str, Any], batch: Values) -> dict[str, Any]:
-    feed = {}
-    for key, info in inputs.items():
-        tensors = {"": info.name}
-        if info.HasField("coo_sparse"):
-            tensors = {
-                ".indices": info.coo_sparse.indices_tensor_name,
-                ".values": info.coo_sparse.values_tensor_name,
-                ".shape": info.coo_sparse.dense_shape_tensor_name,
-            }
-        for part, tensor in tensors.items():
-            if f"{_FEATURES}{key}{part}" not in batch:
-                raise CannotAsk(f"it takes {key!r}, which is not in the batches of the training")
-            feed[tensor] = batch[f"{_FEATURES}{key}{part}"]
+    return {
+        tensor: batch[name]
+        for key, info in inputs.items()
+        for name, tensor in _tensors(key, info).items()
+    }
+
+
+def _made_up(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns small numbers of the types and shapes that are asked for; open sizes are 2.
+
+    Ids are 0 and 1, which every table has.
+    """
+    import tensorflow.compat.v1 as tf
+
+    feed: dict[str, Any] = {}
+    for key, info in sorted(inputs.items()):
+        shape = [_OPEN if size.size < 0 else size.size for size in info.tensor_shape.dim]
+        dtype = tf.as_dtype(info.dtype).as_numpy_dtype
+        numbers = np.arange(int(np.prod(shape))) % 2
+        if np.issubdtype(dtype, np.integer) or dtype is np.bool_:
+            values = numbers.astype(dtype)
+        elif np.issubdtype(dtype, np.floating):
+            values = ((numbers + 1) / 4).astype(dtype)
+        else:
+            values = np.full(numbers.size, b"", object)
+        tensors = [*_tensors(key, info).values()]
+        if len(tensors) == 1:
+            feed[tensors[0]] = values.reshape(shape)
+        else:
+            where = np.stack(np.unravel_index(np.arange(numbers.size), shape), 1).astype(np.int64)
+            feed.update(zip(tensors, (where, values, np.array(shape, np.int64)), strict=True))
     return feed
 
 

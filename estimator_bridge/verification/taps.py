@@ -98,7 +98,9 @@ def tapped_model_fn(
         if not is_training():
             return model_fn(*args, **kwargs)
         graph = tf.get_default_graph()
-        core = cores[graph] = cores.get(graph, -1) + 1
+        # A model_fn that is called eagerly is called for each step.
+        core = 0 if tf.executing_eagerly() else cores.get(graph, -1) + 1
+        cores[graph] = core
         given = signature.bind(*args, **kwargs)
         features = given.arguments["features"]
         if isinstance(features, Mapping):

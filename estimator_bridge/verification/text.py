@@ -92,9 +92,9 @@ def side_line(side: Mapping[str, Any]) -> str:
     engine = ENGINES[side["engine"]]
     if side["engine"] == CHECKPOINT:
         return f"{engine}, {side['where']}"
+    mode = "" if side["engine"] == TF2 else f", use_tpu={side['use_tpu']}"
     return (
-        f"{engine}, TensorFlow {side['tensorflow']}, use_tpu={side['use_tpu']}: {side['where']}, "
-        f"{side['cores']} core(s)"
+        f"{engine}, TensorFlow {side['tensorflow']}{mode}: {side['where']}, {side['cores']} core(s)"
     )
 
 

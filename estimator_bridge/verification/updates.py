@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from estimator_bridge.verification import lookups
-from estimator_bridge.verification.evidence import Evidence, close, tables
+from estimator_bridge.verification.evidence import Evidence, close, slots, tables
 from estimator_bridge.verification.recording import GRADIENTS, VARIABLES, Array
 from estimator_bridge.verification.result import Cause, Result
 
@@ -33,7 +33,7 @@ def wrong_updates(result: Result, evidence: Evidence) -> Iterator[Cause]:
             continue
         name = table["name"]
         # Some rules, as Adam's, move rows as far whatever the scale: the slots know.
-        applied = _applied(table, evidence)
+        applied = _applied(result, evidence, table)
         factor = _factor(ours - before, theirs - before)
         if applied is not None:
             yield Cause(
@@ -48,7 +48,7 @@ def wrong_updates(result: Result, evidence: Evidence) -> Iterator[Cause]:
         elif factor is not None:
             factors_of[name] = factor
         else:
-            yield _of_rule(table, evidence, ours, theirs)
+            yield _of_rule(result, evidence, table, ours, theirs)
     yield from _of_rates(factors_of)
 
 
@@ -61,15 +61,11 @@ def _scaled_gradients(evidence: Evidence) -> Iterator[tuple[str, float]]:
                 yield name, factor
 
 
-def _applied(table: Mapping[str, Any], evidence: Evidence) -> float | None:
+def _applied(result: Result, evidence: Evidence, table: Mapping[str, Any]) -> float | None:
     """Returns by which factor the gradients of the sides differ, as the slots show; None if not."""
-    names = {slot: name for name, slot in table["slots"].items()}
-    for slot, name in sorted(names.items(), key=lambda pair: pair[0] not in _SQUARES):
-        before = _before(name, evidence)
-        ours, theirs = (side.values.get(VARIABLES, {}).get(name) for side in evidence.after)
-        if before is None or ours is None or theirs is None or ours.shape != theirs.shape:
-            continue
-        factor = _factor(ours - before, theirs - before)
+    found = slots(result, evidence, table)
+    for slot, before, ours, theirs in sorted(found, key=lambda one: one[0] not in _SQUARES):
+        factor = None if before is None else _factor(ours - before, theirs - before)
         if factor is not None and factor > 0:
             return float(np.sqrt(factor)) if slot in _SQUARES else factor
     return None
@@ -114,7 +110,9 @@ def _limits_kept_once(
     return None
 
 
-def _of_rule(table: Mapping[str, Any], evidence: Evidence, ours: Array, theirs: Array) -> Cause:
+def _of_rule(
+    result: Result, evidence: Evidence, table: Mapping[str, Any], ours: Array, theirs: Array
+) -> Cause:
     name = table["name"]
     off = np.abs(ours - theirs).max(1) > 1e-6 * max(float(np.abs(ours).max()), 1e-30)
     twice = _rows_seen_twice(table, evidence)
@@ -124,18 +122,18 @@ def _of_rule(table: Mapping[str, Any], evidence: Evidence, ours: Array, theirs: 
             f"Table {name}: the rows that differ are all among the {len(twice)} that occur more "
             "than once in the batch: one side does not sum their gradients.",
         )
-    states = [side.values.get(VARIABLES, {}) for side in evidence.after]
-    slots = [slot for slot in table["slots"] if slot in states[0] and slot in states[1]]
-    if slots and all(close(states[0][slot], states[1][slot]) for slot in slots):
+    found = [close(one, other) for _, _, one, other in slots(result, evidence, table)]
+    if found and all(found):
         return Cause(
             "update rule",
             f"Table {name}: activations, gradients and slots agree, and the rows do not. What the "
             "rule makes of them differs: its epsilon, rate, decay, or clipping of weights.",
         )
+    what = "rows and slots" if found else "rows"
     return Cause(
         "update",
-        f"Table {name}: activations and gradients agree, and rows and slots do not. The update "
-        "differs: clipping of gradients, the sums of a row's gradients, or a setting of the rule.",
+        f"Table {name}: activations and gradients agree, and {what} do not. The update differs: "
+        "clipping of gradients, the sums of a row's gradients, or a setting of the rule.",
     )
 
 
@@ -165,7 +163,9 @@ def _of_rates(factors: Mapping[str, float]) -> Iterator[Cause]:
                     f"{factors[other]:.4g} times: they have each other's learning rates.",
                 )
     for name in names:
-        if name not in told:
+        if name not in told and factors[name] == 0:
+            yield Cause("no update", f"Table {name}: A updates its rows in this step, B does not.")
+        elif name not in told:
             yield Cause(
                 "learning rate",
                 f"Table {name}: B moves every row {factors[name]:.4g} times as far as A, and the "

@@ -14,6 +14,7 @@ import pytest
 import estimator_bridge
 from compat_tests import recordings
 from compat_tests.conftest import HAS_STOCK
+from compat_tests.programs import trained_by_hand
 from compat_tests.test_run import PROGRAM
 from compat_tests.test_verify_command import verify
 from estimator_bridge import declared, errors, rewriting
@@ -195,6 +196,28 @@ def test_programs_of_tensorflow_2_are_both_sides(tmp_path: pathlib.Path) -> None
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "tf2_engine, host driver, native ops" in ran.stdout
     assert "tf2_engine, host driver, TensorFlow's ops" in ran.stdout
+
+
+@pytest.mark.full
+def test_a_training_by_hand_is_a_side(tmp_path: pathlib.Path) -> None:
+    """A class that is written after the decorator's documentation, an eager loop, is recorded."""
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "estimator_bridge", "verify", "--json", str(report)]
+    sides = ("--a", "bridge-native", "--b", "bridge-ops", "--steps", "4")
+    program = (trained_by_hand.__file__, str(tmp_path / "job"))
+    ran = subprocess.run([*command, *sides, *program], capture_output=True, text=True)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    found = json.loads(report.read_text())
+    assert found["steps"] == [0, 1, 2, 3, 4]
+    names = {(series["group"], series["name"]) for series in found["series"]}
+    assert names == {
+        *(("activations", "user"), ("gradients", "user"), ("loss", "loss")),
+        *(("variables", "embedding/users"), ("variables", "embedding/users/accumulators")),
+        *(("variables", "global_step"), ("variables", "weights")),
+    }
+    kinds = {outcome["kind"] for outcome in found["outcomes"]}
+    assert kinds == {"evaluation-0", "prediction-0"}
 
 
 def test_outside_of_verify_a_declared_class_is_as_it_is() -> None:

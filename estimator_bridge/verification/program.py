@@ -58,7 +58,9 @@ def main(path: str) -> int:
             if recorder.steps_left:
                 raise
             traceback.print_exc()
-            last = [line.strip() for line in str(error).splitlines() if line.strip()][-1:]
+            lines = [line.strip() for line in str(error).splitlines()]
+            # The last one says what is wrong, but for the nodes that TensorFlow puts below.
+            last = [line for line in lines if line and not line.startswith("[[")][-1:]
             recorder.writer.failed(": ".join([type(error).__name__, *last])[:200])
     return 0 if recorder.steps_made else NOTHING_TRAINED
 

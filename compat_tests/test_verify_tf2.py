@@ -199,6 +199,26 @@ def test_programs_of_tensorflow_2_are_both_sides(tmp_path: pathlib.Path) -> None
 
 
 @pytest.mark.full
+def test_a_legacy_program_cannot_begin_with_objects(tmp_path: pathlib.Path) -> None:
+    """A TF2 program is no side A for a legacy one, and the message says which is to be it."""
+    (tmp_path / "train_tf2.py").write_text(migrated())
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
+    programs = ("--against", str(tmp_path / "train.py"), str(tmp_path / "train_tf2.py"))
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "estimator_bridge", "verify", "--a", "bridge"),
+            *("--b", "bridge-tpu", "--steps", "1", *programs, str(tmp_path / "job"), "tpu"),
+        ],
+        capture_output=True,
+        text=True,
+    )
+
+    assert ran.returncode == 2, ran.stdout + ran.stderr
+    assert "Let the legacy program be side A" in ran.stderr
+
+
+@pytest.mark.full
 def test_a_training_by_hand_is_a_side(tmp_path: pathlib.Path) -> None:
     """A class that is written after the decorator's documentation, an eager loop, is recorded."""
     report = tmp_path / "report.json"

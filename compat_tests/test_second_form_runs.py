@@ -326,6 +326,18 @@ def test_movielens_goes_up_the_ladder(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.full
+def test_a_migrated_program_outlives_the_checkpoint_it_began_with(tmp_path: pathlib.Path) -> None:
+    """It evaluates after more checkpoints than are kept: the one it went on from is gone then."""
+    write_programs(tmp_path, "movielens")
+    arguments = [*EXAMPLES["movielens"].arguments, "--model_dir=new", "--train_steps"]
+    for steps, more in (("2", []), ("10", ["--save_checkpoints_steps=1"])):
+        ran = run(tmp_path, "train_tf2.py", *arguments, steps, *more)
+        assert ran.returncode == 0, ran.stderr[-4000:]
+    assert not list((tmp_path / "new").glob("model.ckpt-2.*"))
+    assert list((tmp_path / "new").glob("model.ckpt-10.*"))
+
+
+@pytest.mark.full
 def test_a_migrated_program_trains_on_the_cores_of_a_tpu(tmp_path: pathlib.Path) -> None:
     """Under a TPUStrategy of two cores, in software, it comes to what it comes to on a host."""
     example = EXAMPLES["movielens"]

@@ -224,11 +224,13 @@ class EmbeddingModel:
 
     def _restore_made(self) -> None:
         """Puts all variables there are into the checkpoint, and gives them their values in it."""
-        if self._start:  # Before a variable gets what another one of its name had.
+        new = {
+            name: self.variables[name] for name in self.variables if name not in vars(self._saved)
+        }
+        if self._start and new:  # Before a variable gets what another one of its name had.
             self._check_restored(self._start)
-        for name, variable in self.variables.items():
-            if name not in vars(self._saved):
-                setattr(self._saved, name, variable)
+        for name, variable in new.items():
+            setattr(self._saved, name, variable)
         if self._checkpoint is None:
             self._checkpoint = tf2.train.Checkpoint(
                 embedding=self.engine, global_step=self.step, variables=self._saved

@@ -17,7 +17,7 @@ import tensorflow as tf
 from benchmarks.child import THREADS, Step, resident, serve
 from benchmarks.workloads import BATCHES, Workload, batches, find
 from tf2_engine import Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
-from tf2_engine.drivers import HostDriver
+from tf2_engine.backends import HostDriver
 
 
 def main() -> None:

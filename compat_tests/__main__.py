@@ -23,15 +23,16 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from compat_tests import known_differences, oracles, probes, tpus
+from compat_tests import known_differences
 from compat_tests.cases.optimizers import DRIVERS
 from compat_tests.conftest import collect_ignore
+from compat_tests.support import oracles, probes, tpus
 
 HERE = pathlib.Path(__file__).parent
 OUTCOMES = ("passed", "failed", "skipped", "listed")
 """The last is a known difference of stock, which failed as it should."""
-OF_STOCK = "test_stock_conformance.py"
-NEEDS_SOFTWARE = (OF_STOCK, "test_software_tpu_estimator.py")
+OF_STOCK = "tpu/test_stock_conformance.py"
+NEEDS_SOFTWARE = (OF_STOCK, "estimator/test_software_tpu_estimator.py")
 """Files that run stock on a software TPU, and cannot beside another one."""
 
 
@@ -67,7 +68,7 @@ def _described(item: Any) -> dict[str, Any]:
     parameters = getattr(item, "callspec", None)
     given = parameters.params if parameters else {}
     one = given["group"][given["place"]] if "group" in given else given.get("one")
-    file, test = item.path.name, item.originalname
+    file, test = item.path.relative_to(HERE).as_posix(), item.originalname
     of_file = {**dict.fromkeys(oracles.OF_TPU_DRIVER, "tpu"), OF_STOCK: "stock"}.get(file, "host")
     if test == "test_a_tpu_pipelines_alike":
         of_file = "tpu"

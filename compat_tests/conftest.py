@@ -14,10 +14,10 @@ import pytest
 import tensorflow as tf
 
 import tf2_engine
-from compat_tests import tpus
-from compat_tests.stock_engine import StockEngine
-from estimator_bridge import install
-from tf2_engine.drivers import Driver, HostDriver
+from compat_tests.support import tpus
+from compat_tests.support.stock_engine import StockEngine
+from estimator_bridge.run import install
+from tf2_engine.backends import Driver, HostDriver
 
 # Legacy programs are written in Keras 2; this comes before anything touches tf.keras.
 install.use_legacy_keras()
@@ -30,21 +30,21 @@ HAS_STOCK = importlib.util.find_spec("tensorflow_estimator") is not None
 
 collect_ignore = [
     "side_by_side.py",
-    "test_interchange_with_stock.py",
-    "test_side_by_side.py",
-    "test_side_by_side_errors.py",
-    "test_side_by_side_graph.py",
-    "test_software_tpu_estimator.py",
-    "test_stock_takes_ours.py",
-    "test_stock_checkpoints.py",
-    "test_stock_differences.py",
-    "test_stock_estimator.py",
+    "estimator/test_interchange_with_stock.py",
+    "estimator/test_side_by_side.py",
+    "estimator/test_side_by_side_errors.py",
+    "estimator/test_side_by_side_graph.py",
+    "estimator/test_software_tpu_estimator.py",
+    "estimator/test_stock_takes_ours.py",
+    "convert/test_stock_checkpoints.py",
+    "estimator/test_stock_differences.py",
+    "estimator/test_stock_estimator.py",
 ]
 if HAS_STOCK:
     collect_ignore = []
 if not (pathlib.Path(__file__).parent.parent / "examples").is_dir():
     # They and the documents are part of the repository, not of the packages.
-    collect_ignore += ["test_docs.py", "test_examples.py"]
+    collect_ignore += ["project/test_docs.py", "run/test_examples.py"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -5,20 +5,36 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tf2_engine import moved
+
 if TYPE_CHECKING:
     from estimator_bridge.declared import verifiable
-    from estimator_bridge.verification.api import verify
+    from estimator_bridge.verify.api import verify
 
 __all__ = ["verifiable", "verify"]
 __version__ = "0.1.0"
 
-
-_MODULES = {"verifiable": "declared", "verify": "verification.api"}
+moved.keep_importable(
+    {
+        "estimator_bridge.checkpoints": "estimator_bridge.convert",
+        "estimator_bridge.cluster_resolver": "estimator_bridge.run.cluster_resolver",
+        "estimator_bridge.experimental": "estimator_bridge.estimator.experimental",
+        "estimator_bridge.export": "estimator_bridge.estimator.export",
+        "estimator_bridge.inputs": "estimator_bridge.estimator.inputs",
+        "estimator_bridge.install": "estimator_bridge.run.install",
+        "estimator_bridge.migration": "estimator_bridge.migrate",
+        "estimator_bridge.rewriting": "estimator_bridge.migrate",
+        "estimator_bridge.software_tpu": "estimator_bridge.run.software_tpu",
+        "estimator_bridge.tpu": "estimator_bridge.estimator.tpu",
+        "estimator_bridge.verification": "estimator_bridge.verify",
+    }
+)
 
 
 def __getattr__(name: str) -> Any:
     # Importing the package loads no TensorFlow.
-    if name in _MODULES:
-        module = importlib.import_module(f"estimator_bridge.{_MODULES[name]}")
-        return getattr(module, name)
+    if name == "verify":
+        return importlib.import_module("estimator_bridge.verify")
+    if name == "verifiable":
+        return importlib.import_module("estimator_bridge.declared").verifiable
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tf2_engine import moved
+
 if TYPE_CHECKING:
     from tf2_engine.embedding import TPUEmbedding
     from tf2_engine.optimizers import (
@@ -80,6 +82,15 @@ __all__ = [
     "cpu_embedding_lookup",
     "serving_embedding_lookup",
 ]
+
+moved.keep_importable(
+    {
+        "tf2_engine.drivers": "tf2_engine.backends",
+        "tf2_engine.drivers.base": "tf2_engine.backends.interface",
+        "tf2_engine.drivers.tpu": "tf2_engine.backends.tpu.driver",
+        "tf2_engine.optimizers.base": "tf2_engine.optimizers.optimizer",
+    }
+)
 
 
 def __getattr__(name: str) -> Any:

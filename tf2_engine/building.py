@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from tf2_engine import errors, shapes, slots, structure, tf_compat
 from tf2_engine.autograph import as_written
+from tf2_engine.backends.interface import Driver, building_graph
 from tf2_engine.batch import as_tensor
 from tf2_engine.checkpoint import Checkpointed
 from tf2_engine.config_proto import config_proto
 from tf2_engine.cores import Cores
-from tf2_engine.drivers.base import Driver, building_graph
 from tf2_engine.plan import Plan, Shape, make_plan
 from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tf2_engine import errors, sharding, tf_compat
-from tf2_engine.drivers.base import building_graph
+from tf2_engine.backends.interface import building_graph
 from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import PARAMETERS, Table
 

@@ -9,11 +9,12 @@ import tensorflow as tf
 
 from tf2_engine import errors, gradients, shapes, specs, structure, tf_compat
 from tf2_engine.autograph import as_written
+from tf2_engine.backends import DRIVERS
+from tf2_engine.backends.interface import Driver
+from tf2_engine.backends.tpu import topology
 from tf2_engine.batch import as_tensor
 from tf2_engine.building import BuiltOnce, op
 from tf2_engine.cores import ByCore
-from tf2_engine.drivers import DRIVERS, tpu_topology
-from tf2_engine.drivers.base import Driver
 from tf2_engine.plan import Plan
 from tf2_engine.serving import cpu_embedding_lookup
 from tf2_engine.tables import VariableFactory
@@ -388,7 +389,7 @@ def _read_config(
 
 def _make_driver(name: str | None, initialize: bool) -> Driver:
     if name is None:
-        name = "tpu" if tpu_topology.is_tpu(tf.distribute.get_strategy()) else "host"
+        name = "tpu" if topology.is_tpu(tf.distribute.get_strategy()) else "host"
     if name not in DRIVERS:
         raise errors.InvalidSpec(f"`driver` must be one of {', '.join(DRIVERS)}, got {name!r}.")
     return DRIVERS[name].for_engine(initialize=initialize)

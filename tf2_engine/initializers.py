@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf2_engine import errors, sharding, tf_compat
-from tf2_engine.optimizers.base import opaque
+from tf2_engine.optimizers.optimizer import opaque
 
 WAY_OUT = (
     "Pass a function of a shape and a dtype, such as an initializer of tf.initializers; one that "

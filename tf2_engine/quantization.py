@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.optimizers.base import opaque
+from tf2_engine.optimizers.optimizer import opaque
 
 
 @dataclasses.dataclass(frozen=True)

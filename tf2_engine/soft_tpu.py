@@ -69,7 +69,7 @@ KERNELS = (
 )
 """The ops that the software TPU has kernels for."""
 
-SOURCE = "software_tpu.cc"
+SOURCE = "software_tpu/software_tpu.cc"
 
 _library: Any = None
 _starts = 0

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from compat_tests import recordings
-from compat_tests.recordings import batch, rows, step
-from estimator_bridge.verification import causes, compare, page
-from estimator_bridge.verification.recording import EVALUATION, EXPORT, PREDICTION, SERVED, Writer
-from estimator_bridge.verification.result import Result
+from compat_tests.support import recordings
+from compat_tests.support.recordings import batch, rows, step
+from estimator_bridge.verify import causes, compare, page
+from estimator_bridge.verify.recording import EVALUATION, EXPORT, PREDICTION, SERVED, Writer
+from estimator_bridge.verify.result import Result
 
 STEPS = 30
 LONG = "a_table_with_a_name_that_is_as_long_as_those_of_real_programs_weighted_by_its_weights"

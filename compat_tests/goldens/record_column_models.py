@@ -12,8 +12,9 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-from estimator_bridge import audit, install, migration, rewriting
+from estimator_bridge import audit, migrate
 from estimator_bridge.cli import checkpoint_arguments
+from estimator_bridge.run import install
 
 PROGRAMS = pathlib.Path(__file__).parent.parent / "column_models"
 GOLDENS = pathlib.Path(__file__).parent / "column_models"
@@ -38,13 +39,13 @@ def audited(name: str) -> str:
 
 def in_tf2(name: str) -> str:
     """Returns the objects of TensorFlow 2, and what was changed."""
-    tf2 = migration.to_tf2(spec_of(name))
+    tf2 = migrate.to_tf2(spec_of(name))
     return _text([*_described(tf2), "", *tf2.report.lines()]).replace(f"{PROGRAMS}/", "")
 
 
 def migrated(name: str) -> str:
     """Returns the first form of a program, and the report."""
-    rewritten = rewriting.adopt((PROGRAMS / f"{name}.py").read_text(), f"{name}.py")
+    rewritten = migrate.adopt((PROGRAMS / f"{name}.py").read_text(), f"{name}.py")
     return _text([*map(str, rewritten.lines), "", rewritten.source.rstrip("\n")])
 
 

@@ -8,10 +8,10 @@ import pathlib
 import tensorflow as tf
 from google.protobuf import text_format
 
-from compat_tests import legacy_specs, stock
 from compat_tests.cases.config_protos import CASES
 from compat_tests.cases.legacy import Case
-from compat_tests.protos import in_order_of_use
+from compat_tests.support import legacy_specs, stock
+from compat_tests.support.protos import in_order_of_use
 
 PATH = pathlib.Path(__file__).with_name("config_protos.json")
 

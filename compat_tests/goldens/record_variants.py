@@ -32,8 +32,8 @@ def run(variant: Variant, estimator: Any, model_dir: Any, *, use_tpu: bool) -> d
 
 def main() -> None:
     """Writes the golden file."""
-    from compat_tests import stock
-    from estimator_bridge import software_tpu
+    from compat_tests.support import stock
+    from estimator_bridge.run import software_tpu
 
     goldens = {}
     with software_tpu.stock_on_software_tpu(), tempfile.TemporaryDirectory() as folder:

@@ -2,8 +2,8 @@
 
     python -m compat_tests.meta.seeded_faults "lost weight"
 
-makes a fault and runs that part. Those of compat_tests/test_verify.py are the same ten, as `verify`
-meets them.
+makes a fault and runs that part. Those of compat_tests/verify/test_verify.py are the same ten,
+as `verify` meets them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 
 from tf2_engine import batch
-from tf2_engine.drivers.host import HostDriver, driver, update
+from tf2_engine.backends.host import HostDriver, driver, update
 from tf2_engine.optimizers.adam import Adam
 from tf2_engine.tables import Table
 
@@ -110,7 +110,11 @@ def _one_of_each(sum_by_id: Any) -> Any:
     return first
 
 
-_OPTIMIZERS, _LOOKUP, _ALL = "test_optimizers.py", "test_lookup.py", "test_conformance.py"
+_OPTIMIZERS, _LOOKUP, _ALL = (
+    "engine/test_optimizers.py",
+    "engine/test_lookup.py",
+    "engine/test_conformance.py",
+)
 _RULES = "test_rows_follow_the_reference and host"
 _STEPS = "test_steps_follow_the_reference and host"
 
@@ -128,7 +132,7 @@ FAULTS = {
     "rate tag swapped": Fault(driver, "_rate", _other_rate, _OPTIMIZERS, f"{_RULES} and dynamic"),
     "gradient scaled twice": Fault(driver, "row_gradients", _scaled_twice, _ALL, _STEPS),
     "stale activation": Fault(
-        HostDriver, "configure", _stale, "test_pipelining.py", "without_pipelining"
+        HostDriver, "configure", _stale, "engine/test_pipelining.py", "without_pipelining"
     ),
     "dropped duplicate": Fault(update, "_sum_by_id", _one_of_each, _ALL, f"{_STEPS} and SGD"),
 }

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from compat_tests import oracles, test_verify
 from compat_tests.meta import seeded_faults
+from compat_tests.support import oracles
+from compat_tests.verify import test_verify
 
 
 def test_the_faults_are_those_that_verify_finds() -> None:

@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from compat_tests import legacy_checkpoints
 from compat_tests.programs import killed
-from estimator_bridge import checkpoints, estimator
+from compat_tests.support import legacy_checkpoints
+from estimator_bridge import convert as conversions
+from estimator_bridge import estimator
 from tf2_engine import Adagrad, EngineSpec, FeatureSpec, TableSpec
-from tf2_engine.drivers.host import profile
+from tf2_engine.backends.host import profile
 from tf2_engine.plan import make_plan
 
 LAST = 8
@@ -127,7 +128,7 @@ def convert_to(directory: pathlib.Path, number: int) -> None:
     job = killed.make(directory / "job", strategy="mod")
     if job.latest_checkpoint() is None:
         job.train(killed.by_step, max_steps=LAST)
-    checkpoints.convert(
+    conversions.convert(
         str(directory / "job"),
         str(directory / "made" / str(number)),
         spec=job._embedding_config_spec,

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from estimator_bridge import install
+from estimator_bridge.run import install
 
 install.use_legacy_keras()
 
@@ -29,8 +29,8 @@ def main() -> None:
     path, program, *arguments = given
     sys.argv = [program, *arguments]
     if path == "stock":
-        from compat_tests import stock
-        from estimator_bridge import software_tpu
+        from compat_tests.support import stock
+        from estimator_bridge.run import software_tpu
 
         with software_tpu.stock_on_software_tpu():
             run(program, arguments, stock.ESTIMATOR.tpu.TPUEstimator, lambda _: iter(()))

@@ -10,7 +10,7 @@ import tensorflow as tf
 THREADS, CORES = (int(argument) for argument in sys.argv[1:])
 tf.config.threading.set_inter_op_parallelism_threads(THREADS)
 
-from compat_tests import fake_tpu  # noqa: E402 - the threads come before anything else
+from compat_tests.support import fake_tpu  # noqa: E402 - the threads come before anything else
 from tf2_engine import soft_tpu  # noqa: E402
 
 CONFIG = tf.tpu.experimental.embedding

@@ -20,12 +20,12 @@
 #include <utility>
 #include <vector>
 
-#include "rows.h"
-#include "rules.h"
-#include "sums.h"
-#include "tpu_flight.h"
-#include "tpu_parking.h"
-#include "turns.h"
+#include "rules/rows.h"
+#include "rules/rules.h"
+#include "rules/sums.h"
+#include "software_tpu/tpu_flight.h"
+#include "software_tpu/tpu_parking.h"
+#include "rules/turns.h"
 
 namespace {
 

@@ -8,7 +8,7 @@ from typing import Any
 from estimator_bridge.audit.of_spec import DEFAULT_HOSTS
 from estimator_bridge.audit.report import Audit, Finding, ordered
 from estimator_bridge.audit.sizes import TableSize
-from estimator_bridge.checkpoints import inspect
+from estimator_bridge.convert import inspect
 from tf2_engine.tables import PARAMETERS
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from estimator_bridge.audit.report import Audit, Finding, ordered
-from estimator_bridge.left_out import ESTIMATOR as LEFT_OUT
+from estimator_bridge.run.unsupported import ESTIMATOR as LEFT_OUT
 
 _COMPUTED = object()
 """Stands for a value that only a run can tell."""

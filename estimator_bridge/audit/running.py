@@ -8,11 +8,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from estimator_bridge import errors, install
+from estimator_bridge import errors
 from estimator_bridge.audit.of_spec import DEFAULT_HOSTS, audit_spec
 from estimator_bridge.audit.report import Audit, Finding, ordered
 from estimator_bridge.legacy.run_config import InputPipelineConfig
-from estimator_bridge.script import run_script
+from estimator_bridge.run import install
+from estimator_bridge.run.script import run_script
 
 
 class _Reached(BaseException):
@@ -86,7 +87,7 @@ def _arguments_of_estimator(script: str, arguments: Sequence[str]) -> Mapping[st
 @contextlib.contextmanager
 def _stopping_at_the_estimator() -> Iterator[None]:
     """Makes the constructor of TPUEstimator raise what it is called with."""
-    from estimator_bridge.runtime.tpu_estimator import TPUEstimator
+    from estimator_bridge.runtime.estimator.tpu_estimator import TPUEstimator
 
     own = TPUEstimator.__init__
     signature = inspect.signature(own)

@@ -21,7 +21,8 @@ def load(text: str) -> Any:
     Raises:
         InvalidInput: there is no such thing.
     """
-    from estimator_bridge import errors, install
+    from estimator_bridge import errors
+    from estimator_bridge.run import install
 
     install.install()
     where, _, name = text.rpartition(":")

@@ -76,9 +76,9 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _convert(options: argparse.Namespace) -> None:
-    from estimator_bridge import checkpoints
+    from estimator_bridge import convert
 
-    plan = checkpoints.convert(
+    plan = convert.convert(
         options.old,
         options.new,
         spec=checkpoint_arguments.load(options.spec) if options.spec else None,

@@ -42,10 +42,10 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _inspect(options: argparse.Namespace) -> None:
-    from estimator_bridge import checkpoints
-    from estimator_bridge.checkpoints import inspection
+    from estimator_bridge import convert
+    from estimator_bridge.convert import inspection
 
-    found = checkpoints.inspect(
+    found = convert.inspect(
         options.checkpoint,
         spec=checkpoint_arguments.load(options.spec) if options.spec else None,
         tables=checkpoint_arguments.pairs("--table", options.table),

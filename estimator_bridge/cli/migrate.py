@@ -54,9 +54,9 @@ def _migrate(options: argparse.Namespace) -> None:
     if not path.is_file():
         raise errors.InvalidInput(f"migrate: there is no program {options.script!r}.")
     try:
-        from estimator_bridge import rewriting
+        from estimator_bridge import migrate
 
-        rewrite = {"bridge": rewriting.adopt, "tf2": rewriting.migrate}[options.form]
+        rewrite = {"bridge": migrate.adopt, "tf2": migrate.migrate}[options.form]
     except ModuleNotFoundError as error:
         raise errors.InvalidInput(
             f"migrate: {error}. Install the extra: pip install 'estimator-bridge[migrate]'."

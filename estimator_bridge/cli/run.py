@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 
-from estimator_bridge.script import run_script
+from estimator_bridge.run.script import run_script
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,8 @@ def execute(options: argparse.Namespace) -> int:
         _say(f"there is no program {options.script!r}.")
         return 2
     # TensorFlow is only imported from here on: `--help` must be quick.
-    from estimator_bridge import errors, install
+    from estimator_bridge import errors
+    from estimator_bridge.run import install
 
     version = ".".join(str(part) for part in install.tensorflow_version())
     if options.stock and not install.has_stock():
@@ -59,7 +60,7 @@ def execute(options: argparse.Namespace) -> int:
         else:
             how = _replace(options)
         if options.software_tpu:
-            from estimator_bridge import software_tpu
+            from estimator_bridge.run import software_tpu
 
             try:
                 if options.stock:
@@ -81,7 +82,7 @@ def execute(options: argparse.Namespace) -> int:
 
 def _replace(options: argparse.Namespace) -> str:
     """Puts the bridge where stock's names were; returns what was done."""
-    from estimator_bridge import install
+    from estimator_bridge.run import install
 
     told = install.install(replace=True)
     from estimator_bridge.legacy import spec

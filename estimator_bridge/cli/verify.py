@@ -10,7 +10,7 @@ import pathlib
 import sys
 import tempfile
 
-from estimator_bridge.verification.sides import SIDES
+from estimator_bridge.verify.sides import SIDES
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -104,8 +104,8 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from estimator_bridge.verification import page, processes, text
-    from estimator_bridge.verification.procedure import A, B, side_by_side
+    from estimator_bridge.verify import page, processes, text
+    from estimator_bridge.verify.procedure import A, B, side_by_side
 
     with contextlib.ExitStack() as stack:
         if options.keep:

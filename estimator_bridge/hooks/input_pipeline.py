@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.runtime.saving import JobSaver
+from estimator_bridge.runtime.saving.job_saver import JobSaver
 from tf2_engine import tf_compat
 
 _POLICIES = ("fail", "warn", "ignore")

@@ -164,7 +164,7 @@ class EmbeddingConfigSpec(_Spec):
             step: the global step, a variable or a callable; see `migration.to_tf2`.
         """
         # By name: what is translated knows nothing of what translates it.
-        return importlib.import_module("estimator_bridge.migration").to_tf2(self, step=step)
+        return importlib.import_module("estimator_bridge.migrate").to_tf2(self, step=step)
 
     def _replace(self, **changes: Any) -> EmbeddingConfigSpec:
         """Returns a spec with other values for some fields, or other `quirks`."""

@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from tf2_engine import errors, slots, soft_tpu, specs, structure, tf_compat
 from tf2_engine.autograph import as_written
-from tf2_engine.drivers import tpu_topology
+from tf2_engine.backends.tpu import topology
 from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.keras.configuration import Configuration, by_table, configure
 from tf2_engine.keras.tables import KerasTables
 from tf2_engine.keras.translation import is_keras_optimizer
 from tf2_engine.keras.weights import Shown
-from tf2_engine.optimizers.base import opaque
+from tf2_engine.optimizers.optimizer import opaque
 from tf2_engine.serving import cpu_embedding_lookup
 from tf2_engine.tables import PARAMETERS
 
@@ -79,7 +79,7 @@ class EmbeddingLayer:
         given, named = optimizer, isinstance(optimizer, str)
         if named:
             optimizer = _keras_of(self).optimizers.get(optimizer)
-        on_tpu = tpu_topology.is_tpu(tf.distribute.get_strategy())
+        on_tpu = topology.is_tpu(tf.distribute.get_strategy())
         configuration = configure(
             feature_config,
             optimizer,
@@ -229,7 +229,7 @@ class EmbeddingLayer:
         if isinstance(features, Mapping) and isinstance(weights, Mapping):
             weights = dict.fromkeys(features) | dict(weights)
         kept, held = self._kept, self._tpu_embedding
-        if not kept.on_tpu and tpu_topology.is_tpu(tf.distribute.get_strategy()):
+        if not kept.on_tpu and topology.is_tpu(tf.distribute.get_strategy()):
             raise errors.OutOfOrder(
                 "The layer was not made under a TPUStrategy, but is called under one. Make it, and "
                 "the model, inside `strategy.scope()`."

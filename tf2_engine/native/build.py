@@ -89,7 +89,7 @@ def library_path(source: str) -> pathlib.Path:
     """Returns where the library of a source file is, or will be.
 
     Args:
-        source: the name of a file in this folder.
+        source: the path of a file, from this folder.
 
     Raises:
         CannotBuild: there is no compiler.
@@ -98,7 +98,7 @@ def library_path(source: str) -> pathlib.Path:
     parts = [tf.version.VERSION, tf.version.GIT_VERSION, _version(compiler()), _processor()]
     parts += flags()
     parts += [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("-I")]
-    for path in sorted([SOURCES / source, *SOURCES.glob("*.h")]):
+    for path in sorted([SOURCES / source, *SOURCES.rglob("*.h")]):
         parts += [path.name, path.read_text(encoding="utf-8")]
     for part in parts:
         digest.update(part.encode() + b"\0")
@@ -110,7 +110,7 @@ def library(source: str, *, again: bool = False) -> pathlib.Path:
     """Returns the library of a source file, compiled if it is not there.
 
     Args:
-        source: the name of a file in this folder.
+        source: the path of a file, from this folder.
         again: compiles it even if it is there.
 
     Raises:
@@ -135,6 +135,7 @@ def _compile(source: pathlib.Path, path: pathlib.Path) -> None:
     command = [
         compiler(),
         str(source),
+        f"-I{SOURCES}",
         *tf.sysconfig.get_compile_flags(),
         *flags(),
         "-o",

@@ -21,7 +21,7 @@ from tf2_engine import errors
 from tf2_engine.native import build
 
 SETTING = "ESTIMATOR_BRIDGE_NATIVE"
-SOURCE = "host_ops.cc"
+SOURCE = "host/host_ops.cc"
 
 _log = logging.getLogger(__name__)
 _LOCK = threading.Lock()

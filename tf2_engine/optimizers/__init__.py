@@ -6,12 +6,12 @@ from tf2_engine.optimizers.adadelta import Adadelta
 from tf2_engine.optimizers.adagrad import Adagrad
 from tf2_engine.optimizers.adagrad_momentum import AdagradMomentum
 from tf2_engine.optimizers.adam import Adam
-from tf2_engine.optimizers.base import Optimizer
 from tf2_engine.optimizers.centered_rms_prop import CenteredRMSProp
 from tf2_engine.optimizers.frequency_estimator import FrequencyEstimator
 from tf2_engine.optimizers.ftrl import FTRL
 from tf2_engine.optimizers.mdl_adagrad_light import MDLAdagradLight
 from tf2_engine.optimizers.momentum import Momentum
+from tf2_engine.optimizers.optimizer import Optimizer
 from tf2_engine.optimizers.proximal_adagrad import ProximalAdagrad
 from tf2_engine.optimizers.proximal_yogi import ProximalYogi
 from tf2_engine.optimizers.rms_prop import RMSProp

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from tf2_engine.optimizers.base import Optimizer, root
+from tf2_engine.optimizers.optimizer import Optimizer, root
 
 
 @dataclasses.dataclass(frozen=True)

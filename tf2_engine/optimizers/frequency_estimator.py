@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine.optimizers.base import Optimizer, one_minus, opaque, power
+from tf2_engine.optimizers.optimizer import Optimizer, one_minus, opaque, power
 
 
 @dataclasses.dataclass(frozen=True)

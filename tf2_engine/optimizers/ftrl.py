@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine.optimizers.base import Optimizer, opaque, power
+from tf2_engine.optimizers.optimizer import Optimizer, opaque, power
 
 
 @dataclasses.dataclass(frozen=True)

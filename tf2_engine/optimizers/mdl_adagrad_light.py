@@ -7,7 +7,7 @@ import math
 from typing import Any, ClassVar
 
 from tf2_engine import errors
-from tf2_engine.optimizers.base import Optimizer
+from tf2_engine.optimizers.optimizer import Optimizer
 
 
 @dataclasses.dataclass(frozen=True)

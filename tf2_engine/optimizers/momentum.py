@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tf2_engine.optimizers.base import Optimizer
+from tf2_engine.optimizers.optimizer import Optimizer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine.optimizers.base import Optimizer, one_minus, root, shrink
+from tf2_engine.optimizers.optimizer import Optimizer, one_minus, root, shrink
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tf2_engine.optimizers.base import Optimizer
+from tf2_engine.optimizers.optimizer import Optimizer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Tests of conversion and inspection of checkpoints."""

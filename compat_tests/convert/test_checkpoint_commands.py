@@ -1,0 +1,268 @@
+"""`estimator-bridge convert` and `estimator-bridge inspect`: what they print and do."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from compat_tests.support import legacy_checkpoints
+from compat_tests.support.conversions import END, OTHERS, assert_same, spec_of, tables_of
+from estimator_bridge import convert, errors
+from estimator_bridge.cli import main
+
+PROGRAM = textwrap.dedent(
+    """
+    import tensorflow.compat.v1 as tf
+    from estimator_bridge.legacy.parameters import AdagradParameters
+    from estimator_bridge.legacy.spec import EmbeddingConfigSpec
+    from estimator_bridge.legacy.table_config import FeatureConfig, TableConfig
+    from sizes import USERS
+
+    def spec():
+        tables = {"users": TableConfig(USERS, 4), "few": TableConfig(3, 4)}
+        return EmbeddingConfigSpec(
+            feature_to_config_dict={name: FeatureConfig(name) for name in tables},
+            table_to_config_dict=tables,
+            optimization_parameters=AdagradParameters(0.1),
+            partition_strategy="mod",
+        )
+
+    SPEC = spec()
+    NOT_A_SPEC = 5
+
+    if __name__ == "__main__":
+        raise SystemExit("the program itself must not run")
+    """
+)
+
+
+@pytest.fixture
+def program(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """Writes a program with a spec, that imports what lies beside it."""
+    (tmp_path / "sizes.py").write_text("USERS = 13\n")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    for name in ("sizes", "program"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path / "program.py"
+
+
+@pytest.fixture
+def old(tmp_path: pathlib.Path) -> str:
+    """Writes a checkpoint of mod on five hosts into a directory; returns the directory."""
+    values, _ = tables_of("Adagrad", "dict")
+    path = str(tmp_path / "old" / "model.ckpt-77")
+    legacy_checkpoints.write(path, values, OTHERS, 5, "mod")
+    return str(tmp_path / "old")
+
+
+@pytest.mark.parametrize("name", ["SPEC", "spec"])
+@pytest.mark.parametrize("form", ["file", "module"])
+def test_convert_with_the_spec_of_a_program(
+    name: str,
+    form: str,
+    program: pathlib.Path,
+    old: str,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A file or a module gives the spec, or a function of it; the map and progress are printed."""
+    where = str(program) if form == "file" else "program"
+    new = str(tmp_path / "new")
+
+    assert main.main(["convert", old, new, "--spec", f"{where}:{name}"]) == 0
+
+    out, err = capsys.readouterr()
+    assert f"table 'users', parameters: users -> embedding/users{END}  float32[13, 4]" in out
+    assert out.splitlines()[-1] == f"{new}: 9 tensors, read back and compared."
+    assert "comparing 100 %" in err
+    values, keys = tables_of("Adagrad", "dict")
+    found = legacy_checkpoints.read(new)
+    assert_same(values, {name: found[key] for name, key in keys.items()})
+
+
+def test_a_dry_run_prints_the_map_alone(
+    program: pathlib.Path, old: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--dry_run` prints where each tensor would go, and makes nothing."""
+    new = tmp_path / "new"
+    arguments = ["convert", old, str(new), "--spec", f"{program}:SPEC", "--dry_run"]
+    assert main.main(arguments) == 0
+
+    assert capsys.readouterr().out.endswith("9 tensors; nothing was written (--dry_run).\n")
+    assert not new.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--spec", "program.py:SPEC", "--table", "users"], "--table must be NAME=VALUE"),
+        (["--spec", "program.py"], "--spec must be module:attribute or file.py:name"),
+        (["--spec", "nothing.py:SPEC"], "there is no file 'nothing.py'"),
+        (["--spec", "no_such_module:SPEC"], "No module named 'no_such_module'"),
+        (["--spec", "program.py:OTHER"], "program.py has no 'OTHER'"),
+        (["--spec", "program.py:NOT_A_SPEC"], "is no EmbeddingConfigSpec, but 5"),
+        (["--from_partition", "div", "--rename", "a="], "--rename must be NAME=VALUE"),
+        ([], '"div" or "mod"'),
+    ],
+)
+def test_what_is_wrong_is_told_without_a_traceback(
+    arguments: list[str],
+    message: str,
+    program: pathlib.Path,
+    old: str,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An error of the project is one message on stderr and the status 1."""
+    assert main.main(["convert", old, str(tmp_path / "new"), *arguments]) == 1
+
+    assert message in capsys.readouterr().err
+
+
+def test_flags_reach_the_conversion(
+    program: pathlib.Path, old: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every flag of `convert` does what the argument of that name does."""
+    flags = [
+        "--from_partition mod --from_hosts 5 --optimizer Adagrad --root a/b",
+        "--table users=users --table few=few --rename counts=tower/counts --global_step 9",
+    ]
+    objects, back = str(tmp_path / "objects"), str(tmp_path / "back")
+    assert main.main(["convert", old, objects, *" ".join(flags).split()]) == 0
+    flags = [
+        "--to names --to_partition mod --to_hosts 2 --slots cpu --root a/b --optimizer Adagrad",
+        f"--table users=people --table few=scope/few --allow nothing --like {old}",
+    ]
+    assert main.main(["convert", objects, back, *" ".join(flags).split()]) == 0
+
+    capsys.readouterr()
+    values, _ = tables_of("Adagrad", "dict")
+    found = legacy_checkpoints.read(back)
+    people = legacy_checkpoints.by_id(found["people/Adagrad"], 2, "mod")
+    np.testing.assert_array_equal(people, values["users/Adagrad"])
+    assert found["global_step"] == 9
+    np.testing.assert_array_equal(found["tower/counts"], OTHERS["counts"])
+
+
+def test_the_command_starts_without_tensorflow() -> None:
+    """Help, and the choice of a command, import nothing heavy."""
+    code = (
+        "import sys\nfrom estimator_bridge.cli import main\n"
+        "for command in ('convert', 'inspect'):\n"
+        "    try:\n        main.main([command, '--help'])\n    except SystemExit:\n        pass\n"
+        "assert not {'tensorflow', 'numpy'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--from_hosts N" in done.stdout
+
+
+# --- inspect --------------------------------------------------------------------------------
+
+
+def test_inspect_tells_what_there_is(old: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Text and JSON name every table with its slots, shape, parts and sizes, and the rest."""
+    assert main.main(["inspect", old, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert main.main(["inspect", old]) == 0
+    text = capsys.readouterr().out.splitlines()
+
+    assert found == convert.inspect(old)
+    assert {key: found[key] for key in ("form", "global_step", "initial")} == {
+        "form": "names",
+        "global_step": 77,
+        "initial": None,
+    }
+    assert found["bytes"] == sum(
+        path.stat().st_size for path in pathlib.Path(old).glob("model.ckpt-77.[id]*")
+    )
+    users = next(table for table in found["tables"] if table["name"] == "users")
+    assert users == {
+        "name": "users",
+        "optimizer": "Adagrad",
+        "rows": 13,
+        "dim": 4,
+        "parts": [3, 3, 3, 2, 2],
+        "tensors": {
+            "parameters": {"name": "users", "bytes": 208},
+            "accumulators": {"name": "users/Adagrad", "bytes": 208},
+        },
+        "rows_touched": None,
+    }
+    assert {"name": "counts", "dtype": "int32", "shape": [3]} in found["variables"]
+    assert text[0].startswith(f"{old}/model.ckpt-77: names checkpoint, step 77, ")
+    assert "table users: [13, 4], Adagrad, 5 parts of 2 to 3 rows" in text
+    assert "  accumulators: users/Adagrad, 208 B" in text
+    assert "variable counts: int32[3]" in text
+
+
+@pytest.mark.parametrize("form", ["names", "object"])
+def test_inspect_counts_the_rows_that_moved(form: str, tmp_path: pathlib.Path) -> None:
+    """A row is touched when it differs in the table or a slot from the initial checkpoint."""
+    values, _ = tables_of("Adagrad", "dict")
+    first = {**OTHERS, "global_step": np.int64(0)}
+    legacy_checkpoints.write(str(tmp_path / "m" / "model.ckpt-0"), values, first)
+    moved = {name: value.copy() for name, value in values.items()}
+    moved["users"][[2, 5]] += 1
+    moved["users/Adagrad"][[5, 7]] += 1
+    legacy_checkpoints.write(str(tmp_path / "m" / "model.ckpt-77"), moved, OTHERS)
+    directory, options = str(tmp_path / "m"), {}
+    if form == "object":
+        spec = spec_of("Adagrad", "dict")
+        for step in (0, 77):
+            convert.convert(f"{directory}/model.ckpt-{step}", str(tmp_path / f"o{step}"), spec=spec)
+        directory, options = str(tmp_path / "o77"), {"initial": str(tmp_path / "o0")}
+
+    tables = {"users": "users", "few": "few"}
+    found = convert.inspect(directory, tables=tables, optimizer="Adagrad", **options)
+
+    assert {table["name"]: table["rows_touched"] for table in found["tables"]} == {
+        "users": 3,
+        "few": 0,
+    }
+    assert found["initial"] is not None
+
+
+def test_inspect_of_the_initial_checkpoint_compares_with_nothing(tmp_path: pathlib.Path) -> None:
+    """The checkpoint of step 0 is not compared with itself."""
+    values, _ = tables_of("Adagrad", "dict")
+    first = {**OTHERS, "global_step": np.int64(0)}
+    legacy_checkpoints.write(str(tmp_path / "model.ckpt-0"), values, first)
+
+    found = convert.inspect(str(tmp_path), tables={"users": "users"}, optimizer="Adagrad")
+
+    assert found["initial"] is None
+    assert found["tables"][0]["rows_touched"] is None
+
+
+def test_inspect_tells_what_a_table_lacks(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A slot that the optimizer needs and the checkpoint lacks is shown as missing."""
+    values, _ = tables_of("Adagrad", "dict")
+    legacy_checkpoints.write(str(tmp_path / "m"), {"users": values["users"]}, OTHERS)
+
+    arguments = ["inspect", str(tmp_path), "--table", "users=users", "--optimizer", "Adam"]
+    assert main.main(arguments) == 0
+
+    text = capsys.readouterr().out.splitlines()
+    assert "  momenta: missing" in text
+    assert "  velocities: missing" in text
+
+
+def test_inspect_of_an_empty_directory(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A directory without a checkpoint is named."""
+    with pytest.raises(errors.UnreadableCheckpoint, match="names a checkpoint"):
+        convert.inspect(str(tmp_path))
+    assert main.main(["inspect", str(tmp_path)]) == 1
+    assert str(tmp_path) in capsys.readouterr().err

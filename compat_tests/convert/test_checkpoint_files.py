@@ -1,0 +1,437 @@
+"""Files of checkpoints: TensorFlow's are read and written, damaged and hostile ones refused."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.support import legacy_checkpoints
+from estimator_bridge import convert as conversions
+from estimator_bridge import errors
+from estimator_bridge.convert import object_graph, sorted_table
+from estimator_bridge.convert.bundle import Reader, Writer
+from estimator_bridge.convert.crc32c import crc32c
+from tf2_engine import tf_compat
+
+VALUES = {
+    "items": np.arange(40, dtype=np.float32).reshape(10, 4),
+    "items/Adagrad": np.arange(40, 80, dtype=np.float32).reshape(10, 4),
+}
+DATA = "model.ckpt-1.data-00000-of-00001"
+
+
+@pytest.fixture
+def old(tmp_path: pathlib.Path) -> str:
+    """Writes a checkpoint of one table on three hosts; returns its path."""
+    path = str(tmp_path / "old" / "model.ckpt-1")
+    return legacy_checkpoints.write(path, VALUES, {"global_step": np.int64(1)}, 3)
+
+
+def convert(old: str) -> None:
+    """Converts to a directory "new" beside that of the checkpoint."""
+    new = os.path.join(os.path.dirname(os.path.dirname(old)), "new")
+    conversions.convert(old, new, tables={"items": "items"}, from_partition="div")
+
+
+def contents(directory: pathlib.Path) -> dict[str, bytes]:
+    """Returns the files of a directory."""
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+# --- The format -----------------------------------------------------------------------------
+
+
+def test_checksums_are_those_of_the_standard() -> None:
+    """The checksum of RFC 3720's examples, and of any length in any two parts."""
+    assert crc32c(b"") == 0
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(bytes(32)) == 0x8A9136AA
+    assert crc32c(b"\xff" * 32) == 0x62A8AB43
+    data = np.random.default_rng(1).bytes(70_001)
+    whole = 0
+    for byte in data:
+        whole = crc32c(bytes([byte]), whole)
+    for cut in (0, 1, 1023, 1024, 4097, 66_000, len(data)):
+        assert crc32c(data[cut:], crc32c(data[:cut])) == whole
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float16", "bfloat16", "float64", "int8", "int64", "bool", "complex64"]
+)
+def test_every_type_is_carried(dtype: str, tmp_path: pathlib.Path) -> None:
+    """A tensor of any type comes out of a copy of a checkpoint as it went in."""
+    value = tf.cast(tf.constant([[0, 1], [2, 3], [0, 5]]), dtype)
+    path = str(tmp_path / "ckpt")
+    tf.raw_ops.SaveV2(
+        prefix=path, tensor_names=["a", "b"], shape_and_slices=["", ""],
+        tensors=[value, tf.constant(["", "x" * 300, "ü"])],
+    )  # fmt: skip
+
+    copy(path, str(tmp_path / "copy"))
+
+    for name in ("a", "b"):
+        assert np.array_equal(
+            tf.train.load_variable(path, name), tf.train.load_variable(str(tmp_path / "copy"), name)
+        )
+
+
+def copy(old: str, new: str) -> None:
+    """Copies a checkpoint, tensor by tensor, its checksums verified."""
+    with Reader(old) as reader:
+        writer = Writer(new)
+        for name, tensor in reader.tensors.items():
+            reader.verify(tensor)
+            writer.tensor(
+                name,
+                tensor.dtype,
+                tensor.shape,
+                {piece.extents: piece.size for piece in tensor.pieces},
+                [(0, data) for data in reader.raw(tensor.pieces[0])],
+                sliced=tensor.sliced,
+                crcs=[piece.crc for piece in tensor.pieces],
+            )
+        writer.finish()
+
+
+def test_slices_anywhere_are_found_by_tensorflow(tmp_path: pathlib.Path) -> None:
+    """Slices that begin and end at the edges of the key's encoding are found, rows read alike."""
+    edges = [0, 1, 63, 64, 65, 127, 128, 8191, 8192, 8193, 1_048_575, 1_048_577, 1_100_000]
+    rows = edges[-1]
+    values = np.arange(rows, dtype=np.float32)
+    path = str(tmp_path / "ckpt")
+    writer = Writer(path)
+    ends = list(itertools.pairwise(edges))
+    writer.tensor(
+        "a/ü",
+        np.float32,
+        [rows],
+        {((begin, end - begin),): 4 * (end - begin) for begin, end in ends},
+        # In any order of the slices, which is that of the tensor inside each.
+        [
+            (number, values[begin:end].tobytes()[half])
+            for half in (slice(0, 4), slice(4, None))
+            for number, (begin, end) in reversed(list(enumerate(ends)))
+        ],
+        sliced=True,
+    )
+    writer.finish()
+
+    np.testing.assert_array_equal(tf.train.load_variable(path, "a/ü"), values)
+    with Reader(path) as reader:
+        tensor = reader.tensors["a/ü"]
+        wanted = np.random.default_rng(2).permutation(rows)[:1000]
+        np.testing.assert_array_equal(reader.rows(tensor, wanted), values[wanted])
+        assert tensor.part_rows == tuple(np.diff(edges).tolist())
+
+
+def test_an_index_of_many_blocks(tmp_path: pathlib.Path) -> None:
+    """An index of thousands of entries is read back, and by TensorFlow."""
+    writer = Writer(str(tmp_path / "ckpt"))
+    for number in range(3000):
+        writer.value(f"layer_{number}/kernel", np.float32(number))
+    writer.finish()
+
+    found = dict(tf.train.list_variables(str(tmp_path / "ckpt")))
+    assert len(found) == 3000
+    assert tf.train.load_variable(str(tmp_path / "ckpt"), "layer_2999/kernel") == 2999
+    with Reader(str(tmp_path / "ckpt")) as reader:
+        assert set(reader.tensors) == set(found)
+
+
+# --- Damage ---------------------------------------------------------------------------------
+
+
+def cut_off(path: pathlib.Path) -> None:
+    """Takes the last byte."""
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip(path: pathlib.Path) -> None:
+    """Changes a bit in the middle."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize(
+    "file, damage, message",
+    [
+        (DATA, cut_off, "cut off"),
+        (DATA, flip, "checksum"),
+        (DATA, os.remove, "No such file"),
+        ("model.ckpt-1.index", cut_off, "damaged"),
+        ("model.ckpt-1.index", flip, "damaged"),
+        ("model.ckpt-1.index", os.remove, "No such file"),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_damage_is_told_with_the_file(
+    file: str, damage: Callable[[pathlib.Path], None], message: str, old: str
+) -> None:
+    """A damaged or missing file is named; nothing is written and nothing is changed."""
+    directory = pathlib.Path(old).parent
+    damage(directory / file)
+    before = contents(directory)
+
+    with pytest.raises(errors.UnreadableCheckpoint, match=f"{file}: .*{message}"):
+        convert(old)
+
+    assert contents(directory) == before
+    assert os.listdir(directory.parent) == ["old"]
+
+
+def test_a_missing_shard_is_named(old: str, tmp_path: pathlib.Path) -> None:
+    """Of a checkpoint of several files, that which is missing is named."""
+    parts = [str(tmp_path / "parts" / name) for name in ("a", "b")]
+    for number, part in enumerate(parts):
+        tf.raw_ops.SaveV2(
+            prefix=part, tensor_names=["items"], shape_and_slices=[f"10 4 {5 * number},5:0,4"],
+            tensors=[VALUES["items"][5 * number : 5 * number + 5]],
+        )  # fmt: skip
+    merged = str(tmp_path / "merged" / "model.ckpt-1")
+    tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=merged)
+    convert(merged)
+    (tmp_path / "new").rename(tmp_path / "done")
+    os.remove(f"{merged}.data-00001-of-00002")
+
+    with pytest.raises(errors.UnreadableCheckpoint, match="data-00001-of-00002: No such file"):
+        convert(merged)
+
+
+def test_no_byte_of_an_index_is_taken_on_trust(old: str) -> None:
+    """Whichever byte of an index is changed, and wherever it ends, it is refused or reads alike."""
+    path = f"{old}.index"
+    data = pathlib.Path(path).read_bytes()
+    with Reader(old) as reader:
+        whole = reader.tensors
+    refused = 0
+    changed = [data[:at] + bytes([data[at] ^ 0x15]) + data[at + 1 :] for at in range(len(data))]
+    for damaged in [*changed, *(data[:at] for at in range(0, len(data), 7))]:
+        pathlib.Path(path).write_bytes(damaged)
+        try:
+            with Reader(old) as reader:
+                assert reader.tensors == whole
+        except errors.UnreadableCheckpoint as error:
+            refused += path in str(error)
+    assert refused > len(data) * 0.9  # not so: the padding of the footer, and unused blocks
+
+
+def entry(shape: list[int], size: int, **fields: Any) -> Any:
+    """Returns an entry of an index."""
+    made = tf_compat.BundleEntry(dtype=1, size=size, **fields)
+    made.shape.CopyFrom(tf.TensorShape(shape).as_proto())
+    return made
+
+
+def part_of(start: int, length: int) -> Any:
+    """Returns the entry of a tensor of one slice, which has no entry of its own."""
+    made = entry([10], 0)
+    made.slices.add().extent.add(start=start, length=length)
+    return made
+
+
+HOSTILE: dict[str, Any] = {
+    "more elements than bytes": entry([1 << 40, 1 << 20], 4),
+    "more bytes than the file": entry([1 << 40], 1 << 42),
+    "a negative size": entry([1], -4),
+    "a negative offset": entry([1], 4, offset=-4),
+    "a file that is none": entry([1], 4, shard_id=7),
+    "a slice outside": part_of(1 << 40, 5),
+    "a slice without an entry": part_of(0, 5),
+    "a negative slice": part_of(-5, 5),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_sizes_are_held_against_the_files_first(what: str, tmp_path: pathlib.Path) -> None:
+    """An index that claims what no file holds is refused when it is opened."""
+    prefix = str(tmp_path / "ckpt")
+    header = tf_compat.BundleHeader(num_shards=1)
+    write_index(prefix, {b"": header, b"a": HOSTILE[what]})
+    pathlib.Path(f"{prefix}.data-00000-of-00001").write_bytes(bytes(100))
+
+    with pytest.raises(errors.UnreadableCheckpoint, match="ckpt"):
+        Reader(prefix)
+
+
+def write_index(prefix: str, entries: dict[bytes, Any]) -> None:
+    """Writes an index alone."""
+    data = sorted_table.build({key: value.SerializeToString() for key, value in entries.items()})
+    pathlib.Path(f"{prefix}.index").write_bytes(data)
+
+
+def test_strings_that_claim_too_much_are_refused(tmp_path: pathlib.Path) -> None:
+    """Lengths of strings that their tensor cannot hold are refused."""
+    prefix = str(tmp_path / "ckpt")
+    made = entry([2], 20)
+    made.dtype = tf.string.as_datatype_enum
+    write_index(prefix, {b"": tf_compat.BundleHeader(num_shards=1), b"a": made})
+    data = sorted_table.put_varint(1 << 60) + b"\0" * 20
+    pathlib.Path(f"{prefix}.data-00000-of-00001").write_bytes(data)
+
+    with Reader(prefix) as reader, pytest.raises(errors.UnreadableCheckpoint, match="'a'"):
+        reader.verify(reader.tensors["a"])
+
+
+def chain(length: int) -> bytes:
+    """Returns a graph whose objects hold one another."""
+    graph = tf_compat.TrackableObjectGraph()
+    for number in range(length):
+        graph.nodes.add().children.add(node_id=number + 1, local_name="x")
+    graph.nodes.add()
+    return bytes(graph.SerializeToString())
+
+
+def loop() -> bytes:
+    """Returns a graph of an object that holds itself."""
+    graph = tf_compat.TrackableObjectGraph()
+    graph.nodes.add().children.add(node_id=0, local_name="me")
+    return bytes(graph.SerializeToString())
+
+
+def outside() -> bytes:
+    """Returns a graph with a child that is not there."""
+    graph = tf_compat.TrackableObjectGraph()
+    graph.nodes.add().children.add(node_id=5, local_name="x")
+    return bytes(graph.SerializeToString())
+
+
+def test_graphs_of_objects_are_bounded() -> None:
+    """A graph that is too deep, leads outside or is none is refused; a loop is none of these."""
+    for data in (chain(100_000), outside(), b"\xff\xff"):
+        with pytest.raises(errors.UnreadableCheckpoint, match="here: its object graph is damaged"):
+            object_graph.read(data, "here")
+    assert object_graph.read(loop(), "here").keys == {}
+
+
+def test_keys_do_not_grow_without_bound(tmp_path: pathlib.Path) -> None:
+    """An index whose entries repeat one long key is refused before it fills the memory."""
+
+    def entries() -> Iterator[bytes]:
+        yield b"\0" + sorted_table.put_varint(1 << 16) + b"\0" + b"k" * (1 << 16)
+        for _ in range(1 << 16):
+            yield sorted_table.put_varint(1 << 16) + b"\0\0"
+
+    block = b"".join(entries()) + b"\0\0\0\0\1\0\0\0"
+    path = str(tmp_path / "x.index")
+    pathlib.Path(path).write_bytes(_one_block(block))
+
+    with pytest.raises(errors.UnreadableCheckpoint, match="keys are too long"):
+        sorted_table.read(path)
+
+
+def _one_block(block: bytes) -> bytes:
+    """Returns a table whose only block of entries is the given one."""
+    trailer = b"\0" + sorted_table.mask(crc32c(block + b"\0")).to_bytes(4, "little")
+    whole = sorted_table.build({b"k": sorted_table.put_varint(0) + _varint(len(block))})
+    # The block of entries of that table serves as the block that tells where entries are.
+    size = whole.index(b"\0\0\0\0\1\0\0\0") + 8
+    index = block + trailer + whole[: size + 5]
+    handles = _varint(0) + _varint(0) + _varint(len(block) + 5) + _varint(size)
+    return index + handles.ljust(40, b"\0") + whole[-8:]
+
+
+def _varint(value: int) -> bytes:
+    return sorted_table.put_varint(value)
+
+
+# --- What cannot be written -----------------------------------------------------------------
+
+IN_A_PROCESS = """
+import os, resource, signal, sys
+import tensorflow as tf
+from estimator_bridge import checkpoints, errors
+{before}
+try:
+    conversions.convert(sys.argv[1], sys.argv[2], tables={{"items": "items"}},
+                        from_partition="div", progress=progress)
+except errors.CannotWrite as error:
+    print(error)
+    sys.exit(7)
+"""
+
+
+def convert_in_a_process(old: str, new: str, before: str) -> tuple[int, str]:
+    """Converts in another process, after more code; returns its status, 7 for CannotWrite."""
+    code = IN_A_PROCESS.format(before=f"progress = None\n{before}")
+    done = subprocess.run(
+        [sys.executable, "-c", code, old, new], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path: pathlib.Path) -> None:
+    """Where no more can be written, the file is named and nothing is left behind."""
+    values = {"items": np.ones([5000, 16], np.float32)}
+    old = legacy_checkpoints.write(
+        str(tmp_path / "old/model.ckpt-1"), values, {"global_step": np.int64(1)}
+    )
+    before = contents(tmp_path / "old")
+
+    status, said = convert_in_a_process(
+        old, str(tmp_path / "new"), "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, 1 << 18))"
+    )
+
+    assert (status, "ckpt-1.data-00000-of-00001: File too large" in said) == (7, True), said
+    assert os.listdir(tmp_path) == ["old"]
+    assert contents(tmp_path / "old") == before
+
+
+@pytest.mark.full
+def test_a_directory_that_is_read_only_is_named() -> None:
+    """Where no directory can be made, it is named, and nothing is left behind."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = pathlib.Path(name)
+        directory.chmod(0o755)
+        old = legacy_checkpoints.write(
+            str(directory / "old/model.ckpt-1"), VALUES, {"global_step": np.int64(1)}
+        )
+        (directory / "new").mkdir(mode=0o555)
+
+        status, said = convert_in_a_process(
+            old,
+            str(directory / "new" / "x"),
+            "if os.getuid() == 0: os.setuid(65534)",  # root may write anywhere
+        )
+
+        assert (status, f"{directory}/new/.x.part-" in said) == (7, True), said
+        assert os.listdir(directory / "new") == []
+
+
+@pytest.mark.full
+def test_an_interrupted_conversion_leaves_nothing_that_looks_whole(
+    old: str, tmp_path: pathlib.Path
+) -> None:
+    """Killed while it writes or compares, a conversion has made no directory; the next one does."""
+    before = contents(tmp_path / "old")
+    for doing in ("writing", "comparing"):
+        status, said = convert_in_a_process(
+            old,
+            str(tmp_path / "new"),
+            f"def progress(doing, done, total):\n    if doing == {doing!r} and done:\n"
+            "        os.kill(os.getpid(), signal.SIGKILL)",
+        )
+        assert status == -signal.SIGKILL, said
+        assert not (tmp_path / "new").exists()
+        left = [name for name in os.listdir(tmp_path) if name != "old"]
+        assert left
+        assert all(name.startswith(".new.part-") for name in left)
+        assert all(tf.train.latest_checkpoint(str(tmp_path / name)) is None for name in left)
+
+    convert(old)
+
+    assert contents(tmp_path / "old") == before
+    found = legacy_checkpoints.read(str(tmp_path / "new"))
+    key = "embedding/items/.ATTRIBUTES/VARIABLE_VALUE"
+    np.testing.assert_array_equal(found[key], VALUES["items"])

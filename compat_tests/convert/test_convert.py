@@ -1,0 +1,297 @@
+"""Conversion of checkpoints: no number is lost between legacy programs and TF2."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compat_tests.cases import every, pairwise
+from compat_tests.support import legacy_checkpoints
+from compat_tests.support.conversions import (
+    CPU_SLOTS,
+    DICT_ONLY,
+    END,
+    OPTIMIZERS,
+    OTHERS,
+    TABLES,
+    TPU_SLOTS,
+    assert_same,
+    engine_of,
+    spec_of,
+    tables_of,
+)
+from estimator_bridge import convert, errors
+from estimator_bridge.convert.layout import Layout
+
+FACTORS = {
+    "optimizer": tuple(OPTIMIZERS),
+    "strategy": ("div", "mod"),
+    "hosts": (1, 2, 5),
+    "form": ("dict", "columns"),
+    "to_strategy": ("mod", "div"),
+    "to_hosts": (5, 1, 2),
+}
+REFUSED = [(("optimizer", name), ("form", "columns")) for name in DICT_ONLY]
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    return ", ".join(str(level) for level in row.values())
+
+
+QUICK = pairwise(FACTORS, REFUSED)
+ROWS = [
+    pytest.param(row, id=_row(row), marks=() if row in QUICK else pytest.mark.full)
+    for row in every(FACTORS, REFUSED)
+]
+
+
+# --- Round trips ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_round_trip_loses_nothing(row: Mapping[str, Any], tmp_path: pathlib.Path) -> None:
+    """By name, to objects, into an engine, and by name on other hosts: all tensors are equal."""
+    optimizer, form = row["optimizer"], row["form"]
+    values, keys = tables_of(optimizer, form)
+    path = str(tmp_path / "old" / "model.ckpt-77")
+    legacy_checkpoints.write(path, values, OTHERS, row["hosts"], row["strategy"])
+    spec = spec_of(optimizer, form, row["strategy"])
+
+    convert.convert(path, str(tmp_path / "objects"), spec=spec)
+
+    middle = legacy_checkpoints.read(str(tmp_path / "objects"))
+    assert_same(values, {name: middle[key] for name, key in keys.items()})
+    engine = engine_of(spec)
+    restored = tf.train.Checkpoint(embedding=engine).restore(str(tmp_path / "objects/ckpt-77"))
+    restored.assert_existing_objects_matched()
+    for table, (variable, _) in TABLES[form].items():
+        held = engine.tables[table].variables
+        assert_same({variable: values[variable]}, {variable: held["parameters"][0].numpy()})
+        for slot, suffix in TPU_SLOTS[optimizer].items():
+            np.testing.assert_array_equal(values[f"{variable}/{suffix}"], held[slot][0])
+
+    to_hosts, to_strategy = row["to_hosts"], row["to_strategy"]
+    convert.convert(
+        str(tmp_path / "objects"),
+        str(tmp_path / "new"),
+        spec=spec,
+        to_hosts=to_hosts,
+        to_partition=to_strategy,
+        scope="dense_features",
+    )
+
+    found = legacy_checkpoints.read(str(tmp_path / "new"))
+    for name in values:
+        found[name] = legacy_checkpoints.by_id(found[name], to_hosts, to_strategy)
+    assert_same({**values, **OTHERS}, found)
+    for name, value in values.items():
+        parts = legacy_checkpoints.read_parts(
+            str(tmp_path / "new/model.ckpt-77"), name, value.shape, to_hosts
+        )
+        np.testing.assert_array_equal(
+            np.concatenate(parts), legacy_checkpoints.permuted(value, to_hosts, to_strategy)
+        )
+
+
+def test_the_quick_tier_has_every_pair() -> None:
+    """The quick tier is a part of the whole, and less than a fifth of it."""
+    whole = every(FACTORS, REFUSED)
+    assert all(row in whole for row in QUICK)
+    assert len(QUICK) * 5 < len(whole)
+
+
+@pytest.mark.parametrize("optimizer", [name for name in OPTIMIZERS if name not in DICT_ONLY])
+def test_slots_of_cpu_programs(optimizer: str, tmp_path: pathlib.Path) -> None:
+    """A checkpoint of TF1's optimizers is read, and written, by the names that they give slots."""
+    values, keys = tables_of(optimizer, "columns", CPU_SLOTS)
+    old = legacy_checkpoints.write(str(tmp_path / "old/model.ckpt-77"), values, OTHERS)
+    spec = spec_of(optimizer, "columns")
+
+    convert.convert(old, str(tmp_path / "objects"), spec=spec)
+    convert.convert(
+        str(tmp_path / "objects"), str(tmp_path / "new"), spec=spec, slots="cpu", like=old
+    )
+
+    middle = legacy_checkpoints.read(str(tmp_path / "objects"))
+    assert_same(values, {name: middle[key] for name, key in keys.items()})
+    assert_same({**values, **OTHERS}, legacy_checkpoints.read(str(tmp_path / "new")))
+
+
+def test_by_name_to_other_hosts(tmp_path: pathlib.Path) -> None:
+    """Without a detour a checkpoint of mod on 5 hosts becomes one of mod on 2, and CPU slots."""
+    values, _ = tables_of("Adam", "dict")
+    wanted, _ = tables_of("Adam", "dict", CPU_SLOTS)
+    old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS, 5, "mod")
+
+    convert.convert(
+        old, str(tmp_path / "new"), spec=spec_of("Adam", "dict", "mod"), to="names",
+        to_hosts=2, slots="cpu",
+    )  # fmt: skip
+
+    found = legacy_checkpoints.read(str(tmp_path / "new"))
+    for name in wanted:
+        found[name] = legacy_checkpoints.by_id(found[name], 2, "mod")
+    assert_same({**wanted, **OTHERS}, found)
+
+
+def test_a_rewritten_mod_checkpoint_needs_the_hosts(tmp_path: pathlib.Path) -> None:
+    """Rows by mod in a tensor without slices are put in order when the hosts are given.
+
+    Without them one host is assumed, and that is said.
+    """
+    values, keys = tables_of("Adagrad", "dict")
+    stored = {name: legacy_checkpoints.permuted(value, 5, "mod") for name, value in values.items()}
+    old = legacy_checkpoints.write(str(tmp_path / "old/m"), stored, OTHERS)
+
+    spec = spec_of("Adagrad", "dict", "mod")
+
+    convert.convert(old, str(tmp_path / "new"), spec=spec, from_hosts=5)
+
+    told = convert.convert(old, str(tmp_path / "none"), spec=spec, dry_run=True)
+    assert told.lines()[-1].startswith('note: partitioned by "mod", but stored without slices')
+    found = legacy_checkpoints.read(str(tmp_path / "new"))
+    assert_same(values, {name: found[key] for name, key in keys.items()})
+
+
+# --- Finding tables -------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_enough_for_column_tables(tmp_path: pathlib.Path) -> None:
+    """Without a spec the tables of columns, in any scope, and their optimizer are found."""
+    values = {
+        "a/b/users_embedding/embedding_weights": np.ones([4, 2], np.float32),
+        "a/b/users_embedding/embedding_weights/Ftrl": np.full([4, 2], 2, np.float32),
+        "a/b/users_embedding/embedding_weights/Ftrl_1": np.full([4, 2], 3, np.float32),
+    }
+    old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS)
+
+    made = convert.convert(old, str(tmp_path / "new"))
+    back = convert.convert(str(tmp_path / "new"), str(tmp_path / "back"), like=old)
+
+    found = legacy_checkpoints.read(str(tmp_path / "new"))
+    assert np.all(found[f"embedding/tbl_users.Saccumulators{END}"] == 2)
+    assert np.all(found[f"embedding/tbl_users.Slinears{END}"] == 3)
+    assert "table 'tbl_users', linears" in made.lines()[2]
+    assert len(back.moves) == len(values) + len(OTHERS)
+    assert_same({**values, **OTHERS}, legacy_checkpoints.read(str(tmp_path / "back")))
+
+
+def test_flags_name_tables(tmp_path: pathlib.Path) -> None:
+    """Without a spec a table can be named, and its engine's name chosen."""
+    values, _ = tables_of("Momentum", "dict")
+    old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS)
+
+    convert.convert(
+        old, str(tmp_path / "new"), tables={"people/x.y": "users", "few": "few"}, root="model/tower"
+    )
+
+    found = legacy_checkpoints.read(str(tmp_path / "new"))
+    np.testing.assert_array_equal(
+        values["users/Momentum"], found[f"model/tower/people.Sx..y.Smomenta{END}"]
+    )
+
+
+def test_tensorflow_finds_the_other_variables(tmp_path: pathlib.Path) -> None:
+    """The step and the model's variables restore into objects, those below `variables` by name."""
+    values, _ = tables_of("Adagrad", "dict")
+    old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS)
+    spec = spec_of("Adagrad", "dict")
+    convert.convert(old, str(tmp_path / "new"), spec=spec)
+
+    step = tf.Variable(0, dtype=tf.int64)
+    variables = {
+        name: tf.Variable(np.zeros_like(value))
+        for name, value in OTHERS.items()
+        if name != "global_step"
+    }
+    root = tf.train.Checkpoint(embedding=engine_of(spec), global_step=step, variables=variables)
+    root.restore(tf.train.latest_checkpoint(str(tmp_path / "new"))).assert_consumed()
+
+    assert step.numpy() == 77
+    assert root.save_counter.numpy() == 1
+    assert tf.train.load_variable(str(tmp_path / "new"), f"save_counter{END}").shape == ()
+    for name, variable in variables.items():
+        np.testing.assert_array_equal(OTHERS[name], variable, err_msg=name)
+
+
+def test_stocks_embedding_reads_a_converted_checkpoint(tmp_path: pathlib.Path) -> None:
+    """Stock's TF2 TPUEmbedding restores what was converted, and what it saves converts back."""
+    stock = tf.tpu.experimental.embedding
+    values, _ = tables_of("Adam", "dict")
+    old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS, 5, "mod")
+    spec = spec_of("Adam", "dict", "mod")
+    convert.convert(old, str(tmp_path / "objects"), spec=spec)
+
+    configs = [stock.TableConfig(rows, 4, name=name) for name, rows in (("users", 13), ("few", 3))]
+    engine = stock.TPUEmbedding([stock.FeatureConfig(table) for table in configs], stock.Adam(0.1))
+    engine.build()
+    model = tf.Module()
+    model.tables = engine
+    latest = tf.train.latest_checkpoint(str(tmp_path / "objects"))
+    tf.train.Checkpoint(embedding=engine).restore(latest).assert_existing_objects_matched()
+    saved = tf.train.Checkpoint(model=model).save(str(tmp_path / "saved" / "ckpt"))
+    convert.convert(
+        saved, str(tmp_path / "new"), spec=spec, to_hosts=5, global_step=5, to_partition="mod"
+    )
+
+    found = legacy_checkpoints.read(str(tmp_path / "new"))
+    assert found.pop("global_step") == 5
+    stored = {name: legacy_checkpoints.permuted(value, 5, "mod") for name, value in values.items()}
+    assert_same(stored, found)
+
+
+def test_a_table_may_be_named_like_a_slot(tmp_path: pathlib.Path) -> None:
+    """A table whose name begins with that of another one is a table, and no stray of the other."""
+    values = {
+        name: np.full([3, 2], number, np.float32)
+        for number, name in enumerate(["a", "a/Adagrad", "a/b", "a/b/Adagrad"])
+    }
+    old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS)
+
+    convert.convert(old, str(tmp_path / "new"), tables={"a": "a", "a/b": "a/b"})
+
+    found = legacy_checkpoints.read(str(tmp_path / "new"))
+    keys = ["a", "a.Saccumulators", "a.Sb", "a.Sb.Saccumulators"]
+    assert_same(
+        values, {n: found[f"embedding/{k}{END}"] for n, k in zip(values, keys, strict=True)}
+    )
+
+
+def test_of_two_embeddings_one_is_chosen(tmp_path: pathlib.Path) -> None:
+    """Where a model has two embeddings, `root` says which; of the other nothing is known."""
+    spec = spec_of("Adagrad", "dict")
+    both = tf.Module()
+    both.left, both.right = engine_of(spec), engine_of(spec)
+    both.left.tables["users"].variables["parameters"][0].assign(tf.ones([13, 4]))
+    step = tf.Variable(4, dtype=tf.int64)
+    saved = tf.train.Checkpoint(both=both, global_step=step).save(str(tmp_path / "old" / "ckpt"))
+
+    with pytest.raises(errors.InvalidInput, match=r"\['both/left', 'both/right'\]"):
+        convert.convert(saved, str(tmp_path / "new"), spec=spec)
+    convert.convert(
+        saved, str(tmp_path / "new"), spec=spec, root="both/left", allow=["both/right/*"]
+    )
+
+    found = legacy_checkpoints.read(str(tmp_path / "new"))
+    assert np.all(found["users"] == 1)
+    assert set(found) == {"users", "users/Adagrad", "few", "few/Adagrad", "global_step"}
+
+
+@settings(derandomize=True, max_examples=100, deadline=None)
+@given(rows=st.integers(1, 40), hosts=st.integers(1, 45), strategy=st.sampled_from(["div", "mod"]))
+def test_the_map_of_rows_is_that_of_the_hosts(rows: int, hosts: int, strategy: str) -> None:
+    """Each stored row has the id that its host holds there, and each id its stored row."""
+    layout = Layout(rows, hosts, strategy)
+    ids = legacy_checkpoints.permuted(np.arange(rows), hosts, strategy)
+
+    np.testing.assert_array_equal(layout.ids(np.arange(rows)), ids)
+    np.testing.assert_array_equal(layout.stored(ids), np.arange(rows))
+    assert sum(layout.part_rows) == rows
+    assert len(layout.part_rows) == min(rows, hosts)

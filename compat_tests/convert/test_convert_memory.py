@@ -1,0 +1,105 @@
+"""Conversions stream: what they tell on the way, and the memory that they take."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compat_tests.support import legacy_checkpoints
+from compat_tests.support.conversions import OTHERS, spec_of, tables_of
+from estimator_bridge import convert
+from estimator_bridge.convert.bundle import Writer
+
+
+def test_progress_is_told(tmp_path: pathlib.Path) -> None:
+    """Progress goes from nothing to everything in each of three passes."""
+    told: list[tuple[str, int, int]] = []
+    values, _ = tables_of("Adagrad", "dict")
+    convert.convert(
+        legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS),
+        str(tmp_path / "new"),
+        spec=spec_of("Adagrad", "dict"),
+        progress=lambda *what: told.append(what),
+    )
+
+    assert list(dict.fromkeys(doing for doing, _, _ in told)) == [
+        "checking",
+        "writing",
+        "comparing",
+    ]
+    for doing in ("checking", "writing", "comparing"):
+        steps = [(done, total) for what, done, total in told if what == doing]
+        assert steps == sorted(steps)
+        assert steps[-1][0] == steps[-1][1] == steps[0][1] > 0
+
+
+MEMORY = """
+import sys
+import numpy as np
+import tensorflow as tf
+from estimator_bridge import checkpoints
+
+def peak():  # of this process alone; ru_maxrss is handed down by the parent
+    return int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) << 10
+
+before = peak()
+convert.convert(sys.argv[1], sys.argv[2], tables={"big": "big"}, optimizer="SGD",
+                    **eval(sys.argv[3]))
+print(peak() - before)
+"""
+
+
+def convert_measured(old: str, new: pathlib.Path, **options: Any) -> int:
+    """Converts in a process of its own; returns its peak of memory above `import tensorflow`."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, old, str(new), repr(options)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("size", [160 << 20, 4 << 30], ids=["160 MB", "4 GB"])
+def test_memory_does_not_grow_with_tables(size: int, tmp_path: pathlib.Path) -> None:
+    """A table of any size, put in another order both ways, takes little memory.
+
+    That is 300 MB, as promised, and less than the smaller table itself.
+    """
+    dim = 64
+    rows = size // (4 * dim)
+    counts = [len(part) for part in np.array_split(np.arange(rows), 5)]
+    firsts = np.cumsum([0, *counts[:-1]]).tolist()
+
+    def buffers() -> Iterator[tuple[int, bytes]]:
+        for part, count in enumerate(counts):
+            for row in range(0, count, 1 << 14):
+                block = np.full([min(1 << 14, count - row), dim], row + part, np.float32)
+                yield part, block.tobytes()
+
+    old = str(tmp_path / "m")
+    writer = Writer(old)
+    sizes = {
+        ((first, count), (0, dim)): 4 * dim * count
+        for first, count in zip(firsts, counts, strict=True)
+    }
+    writer.tensor("big", np.float32, [rows, dim], sizes, buffers(), sliced=True)
+    writer.value("global_step", np.int64(1))
+    writer.finish()
+
+    there = convert_measured(old, tmp_path / "objects", from_partition="mod")
+    os.remove(f"{old}.data-00000-of-00001")  # room for the next
+    back = convert_measured(
+        str(tmp_path / "objects"), tmp_path / "new", to_hosts=3, to_partition="mod"
+    )
+
+    print(f"{size >> 20} MB: {there >> 20} MB there, {back >> 20} MB back")  # noqa: T201
+    assert there < min(300 << 20, size * 3 // 4)
+    assert back < min(300 << 20, size * 3 // 4)

@@ -1,0 +1,184 @@
+"""Training goes on from a converted checkpoint as if it had never been converted."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import tf2_engine
+from compat_tests.programs import clicks, jobs
+from compat_tests.support import legacy_checkpoints
+from compat_tests.support.legacy_specs import OURS
+from estimator_bridge import convert, estimator
+from estimator_bridge.translation.read_spec import read_spec
+from estimator_bridge.translation.translate import translate
+
+BATCH = 8
+ROWS = {"users": 11, "items": 6}
+
+OPTIMIZERS = {
+    "Adagrad": OURS.AdagradParameters(0.25),
+    "Adam": OURS.AdamParameters(0.0625),
+    "Ftrl": OURS.FtrlParameters(0.25),
+    "AdagradMomentum": OURS.AdagradMomentumParameters(0.125, 0.5),
+}
+
+
+def spec_of(optimizer: str) -> Any:
+    """Returns a spec of two tables with a feature each."""
+    return OURS.EmbeddingConfigSpec(
+        feature_to_config_dict={name: OURS.FeatureConfig(name) for name in ROWS},
+        table_to_config_dict={
+            name: OURS.TableConfig(
+                rows, 4, tf.random_uniform_initializer(-1.0, 1.0, seed=5), combiner="sum"
+            )
+            for name, rows in ROWS.items()
+        },
+        optimization_parameters=OPTIMIZERS[optimizer],
+    )
+
+
+def batch_of(step: Any) -> dict[str, Any]:
+    """Returns the features of a step: two ids a sample."""
+    step = tf.cast(step, tf.int64)
+    features = {}
+    for number, (name, rows) in enumerate(ROWS.items()):
+        seed = tf.stack([step, tf.constant(number, tf.int64)])
+        ids = tf.random.stateless_uniform([BATCH, 2], seed, 0, rows, tf.int64)
+        indices = tf.where(tf.ones([BATCH, 2], tf.bool))
+        features[name] = tf.SparseTensor(indices, tf.reshape(ids, [-1]), [BATCH, 2])
+    return features
+
+
+def loss_of(activations: Mapping[str, Any]) -> Any:
+    """Returns a loss that has a gradient for every activation and none for anything else."""
+    return sum(tf.reduce_sum(tf.square(activations[name] - 0.5)) for name in sorted(ROWS))
+
+
+def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+    """A model without variables of its own."""
+    loss = loss_of(features)
+    train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_global_step())
+    return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def input_fn(first: int) -> Callable[[Any], Any]:
+    """Returns an input_fn whose first batch is that of the step `first`."""
+    return lambda params: tf.data.Dataset.range(first, 1 << 40).map(batch_of)
+
+
+def job_in(model_dir: pathlib.Path, spec: Any) -> Any:
+    """Returns a TPUEstimator of the bridge."""
+    return estimator.tpu.TPUEstimator(
+        model_fn=model_fn,
+        config=clicks.run_config(estimator, str(model_dir)),
+        train_batch_size=BATCH,
+        params={},
+        embedding_config_spec=spec,
+    )
+
+
+def train(engine: Any, steps: range) -> None:
+    """Trains an engine on the batches of some steps, with the loss of the model."""
+    for step in steps:
+        engine.enqueue(batch_of(step))
+        activations = engine.dequeue()
+        with tf.GradientTape() as tape:
+            tape.watch(activations)
+            loss = loss_of(activations)
+        engine.apply_gradients(tape.gradient(loss, activations))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_training_goes_on_in_tf2_and_back(optimizer: str, tmp_path: pathlib.Path) -> None:
+    """TPUEstimator for 3 steps, the engine for 3 and TPUEstimator for 2 are 8 of TPUEstimator."""
+    spec = spec_of(optimizer)
+    job_in(tmp_path / "first", spec).train(input_fn(0), steps=3)
+    unbroken = job_in(
+        pathlib.Path(
+            jobs.continue_from(str(tmp_path / "first/model.ckpt-0"), str(tmp_path / "whole"))
+        ),
+        spec,
+    )
+    unbroken.train(input_fn(0), steps=6)
+    after_six = jobs.saved(unbroken)
+    unbroken.train(input_fn(6), steps=2)
+
+    convert.convert(str(tmp_path / "first"), str(tmp_path / "objects"), spec=spec)
+    translated = translate(
+        read_spec(spec), training=True, batch_size=BATCH, num_cores=1, step=lambda: tf.constant(0)
+    )
+    engine = tf2_engine.TPUEmbedding(translated.engine_spec)
+    engine.build_for(translated.output_shapes)
+    step = tf.Variable(0, dtype=tf.int64)
+    root = tf.train.Checkpoint(embedding=engine, global_step=step, variables={})
+    root.restore(tf.train.latest_checkpoint(str(tmp_path / "objects"))).assert_consumed()
+    assert step.numpy() == 3
+    train(engine, range(3, 6))
+    step.assign(6)
+    for name in ROWS:
+        np.testing.assert_array_equal(
+            after_six[name], engine.tables[name].variables["parameters"][0], err_msg=name
+        )
+    root.save(str(tmp_path / "saved" / "ckpt"))
+
+    convert.convert(str(tmp_path / "saved"), str(tmp_path / "last"), spec=spec)
+    last = job_in(tmp_path / "last", spec)
+    last.train(input_fn(6), steps=2)
+
+    wanted, found = jobs.saved(unbroken), jobs.saved(last)
+    assert found["global_step"] == 8
+    assert jobs.largest_difference(wanted, found)[0] == 0.0
+    assert jobs.largest_difference(wanted, after_six)[0] > 0.0
+
+
+@pytest.mark.full
+def test_a_whole_model_comes_back(tmp_path: pathlib.Path) -> None:
+    """A model of columns with variables of its own, there and back, has lost no byte."""
+    job = jobs.make(str(tmp_path / "old"), OURS.AdamParameters(0.01))
+    job.train(clicks.input_fn, steps=2)
+    spec = job._embedding_config_spec
+
+    convert.convert(str(tmp_path / "old"), str(tmp_path / "objects"), spec=spec)
+    convert.convert(
+        str(tmp_path / "objects"), str(tmp_path / "new"), spec=spec, scope="dense_features"
+    )
+    found = jobs.make(str(tmp_path / "new"), OURS.AdamParameters(0.01))
+
+    assert jobs.largest_difference(jobs.saved(job), jobs.saved(found))[0] == 0.0
+    job.train(lambda params: clicks.input_fn(params).skip(2), steps=2)
+    found.train(lambda params: clicks.input_fn(params).skip(2), steps=2)
+    assert jobs.largest_difference(jobs.saved(job), jobs.saved(found))[0] == 0.0
+
+
+def test_mod_is_only_a_matter_of_the_checkpoint(tmp_path: pathlib.Path) -> None:
+    """Rows as five hosts with mod keep them lie elsewhere, and all come back."""
+    spec = spec_of("Adagrad")
+    job = job_in(tmp_path / "first", spec)
+    job.train(input_fn(0), steps=2)
+    convert.convert(
+        str(tmp_path / "first"),
+        str(tmp_path / "five"),
+        spec=spec,
+        to="names",
+        to_hosts=5,
+        to_partition="mod",
+    )
+    stored = legacy_checkpoints.read(str(tmp_path / "five"))
+    assert np.any(stored["users"] != jobs.saved(job)["users"])
+
+    convert.convert(
+        str(tmp_path / "five"),
+        str(tmp_path / "one"),
+        spec=spec,
+        to="names",
+        from_partition="mod",
+    )
+
+    found = legacy_checkpoints.read(str(tmp_path / "one"))
+    assert jobs.largest_difference(jobs.saved(job), found)[0] == 0.0

@@ -1,0 +1,228 @@
+"""Files from elsewhere: none is run, and none makes more than it is."""
+
+from __future__ import annotations
+
+import ast
+import os
+import pathlib
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_bridge
+import tf2_engine
+from compat_tests.convert.test_checkpoint_files import entry, write_index
+from estimator_bridge import convert, errors
+from estimator_bridge.cli import main
+from estimator_bridge.convert import object_graph
+from estimator_bridge.convert.bundle import Reader, Writer
+from estimator_bridge.runtime.saving import checkpoint_state
+from estimator_bridge.verify import recording
+from tf2_engine import tf_compat
+
+PACKAGES = [pathlib.Path(str(p.__file__)).parent for p in (estimator_bridge, tf2_engine)]
+RUN_WHAT_THEY_READ = {"pickle", "marshal", "shelve", "yaml", "dill", "cloudpickle", "joblib"}
+
+
+def modules() -> Iterator[tuple[pathlib.Path, ast.AST]]:
+    """Yields every module of the packages."""
+    for package in PACKAGES:
+        for path in package.rglob("*.py"):
+            yield path, ast.parse(path.read_text())
+
+
+def test_no_module_reads_what_can_run() -> None:
+    """The packages import no format whose files are programs, and evaluate no text."""
+    looked_at = 0
+    for path, module in modules():
+        looked_at += 1
+        for node in ast.walk(module):
+            named: set[str] = set()
+            if isinstance(node, ast.Import):
+                named = {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                named = {(node.module or "").partition(".")[0]}
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in ("eval", "exec"), f"{path}:{node.lineno}"
+            elif isinstance(node, ast.keyword):
+                assert node.arg != "allow_pickle", path
+            assert not named & RUN_WHAT_THEY_READ, f"{path}:{node.lineno}"
+    assert looked_at > 100
+
+
+class Bomb:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return pathlib.Path.touch, (self.path,)
+
+
+def test_arrays_that_would_run_are_refused(tmp_path: pathlib.Path) -> None:
+    """A recording of `verify` with a pickled object is refused, and the object is not made."""
+    mark = tmp_path / "it ran"
+    pickle.loads(pickle.dumps(Bomb(mark)))
+    assert mark.exists()
+    mark.unlink()
+    np.savez(tmp_path / "step.npz", **{"=a": np.array([Bomb(mark)], object)})
+
+    with pytest.raises(ValueError, match="allow_pickle"):
+        recording.read_arrays(tmp_path / "step.npz")
+
+    assert not mark.exists()
+
+
+def shape_of(*sizes: int) -> Any:
+    """Returns an entry with a shape that TensorFlow would not make."""
+    made = entry([1], 4)
+    del made.shape.dim[:]
+    for size in sizes:
+        made.shape.dim.add(size=size)
+    return made
+
+
+def overflowing() -> Any:
+    """Returns an entry whose bytes are 2 ** 64, which are 0 of 64 bits."""
+    made = shape_of(1 << 60, 4)
+    made.size = 0
+    return made
+
+
+HOSTILE = {
+    "2 ** 60 bytes": entry([1 << 58], 1 << 60),
+    "a product that overflows": overflowing(),
+    "a negative dimension": shape_of(-1),
+    "two negative dimensions": shape_of(-1, -1),
+    "a hundred dimensions of two": shape_of(*[2] * 100),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_shapes_are_held_against_the_files_first(
+    what: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An index that claims what no file holds is refused, by commands without a traceback."""
+    prefix = index(tmp_path, {b"a": HOSTILE[what]})
+
+    with pytest.raises(errors.UnreadableCheckpoint, match=r"ckpt\.(index|data)"):
+        Reader(prefix)
+    for command in (["inspect", prefix], ["convert", prefix, str(tmp_path / "new")]):
+        assert main.main(command) == 1
+        assert "Traceback" not in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def index(directory: pathlib.Path, entries: dict[bytes, Any], shards: int = 1) -> str:
+    """Writes an index, and a data file of 100 bytes; returns the path of the checkpoint."""
+    prefix = str(directory / "ckpt")
+    write_index(prefix, {b"": tf_compat.BundleHeader(num_shards=shards), **entries})
+    pathlib.Path(f"{prefix}.data-00000-of-{shards:05d}").write_bytes(bytes(100))
+    return prefix
+
+
+def test_few_bytes_do_not_stand_for_many_tensors(tmp_path: pathlib.Path) -> None:
+    """Tensors that share their bytes are refused: a conversion would write each of them."""
+    many = {f"t{number}".encode(): entry([25], 100) for number in range(1000)}
+
+    with pytest.raises(errors.UnreadableCheckpoint, match="larger than its files together"):
+        Reader(index(tmp_path, many))
+
+
+def test_the_number_of_files_is_not_taken_on_trust(tmp_path: pathlib.Path) -> None:
+    """Of two billion files that an index claims, those that hold something are looked at."""
+    prefix = index(tmp_path, {b"a": entry([25], 100)}, shards=(1 << 31) - 1)
+
+    found = convert.inspect(prefix)
+
+    assert found["bytes"] == 100 + os.path.getsize(f"{prefix}.index")
+
+
+@pytest.mark.parametrize("what", ["a pipe", "a device", "a directory"])
+def test_what_is_no_file_is_not_read(what: str, tmp_path: pathlib.Path) -> None:
+    """An index that never ends, or is waited for, is refused."""
+    path = tmp_path / "ckpt.index"
+    {
+        "a pipe": lambda: os.mkfifo(path),
+        "a device": lambda: path.symlink_to("/dev/zero"),
+        "a directory": path.mkdir,
+    }[what]()
+
+    with pytest.raises(errors.UnreadableCheckpoint, match=r"ckpt\.index: it is no file"):
+        Reader(str(tmp_path / "ckpt"))
+
+
+def test_paths_of_objects_do_not_grow_without_bound() -> None:
+    """A graph of few bytes whose paths together are many is refused before they are made."""
+    graph = tf_compat.TrackableObjectGraph()
+    for number in range(100):
+        graph.nodes.add().children.add(node_id=number + 1, local_name="x" * 1000)
+    last = graph.nodes.add()
+    for number in range(3000):
+        last.children.add(node_id=101 + number, local_name=str(number))
+    for _ in range(3000):
+        graph.nodes.add().registered_saver.name = "TPUEmbeddingCallback"
+
+    with pytest.raises(errors.UnreadableCheckpoint, match="here: its object graph is damaged"):
+        object_graph.read(graph.SerializeToString(), "here")
+
+
+@pytest.mark.parametrize(
+    "step", [None, np.float32(1), np.zeros([3], np.int64)], ids=["none", "a float", "three"]
+)
+def test_a_step_that_is_none_is_told(step: Any, tmp_path: pathlib.Path) -> None:
+    """A checkpoint whose global step is missing, or no integer, is refused by its name."""
+    path = str(tmp_path / "model.ckpt-1")
+    writer = Writer(path)
+    writer.value("weights", np.float32(1))
+    if step is not None:
+        sizes = {tuple((0, length) for length in step.shape): step.nbytes}
+        writer.tensor(
+            "global_step", step.dtype, step.shape, sizes, [(0, step.tobytes())], sliced=False
+        )
+    writer.finish()
+
+    with pytest.raises(errors.UnreadableCheckpoint, match=r"model\.ckpt-1\.index: it has no"):
+        checkpoint_state.step_of(path)
+
+
+@pytest.mark.parametrize("state", [b"", b"\xff{", b'model_checkpoint_path: "', b"[" * 100_000])
+def test_a_state_file_that_is_nonsense_is_told(
+    state: bytes, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A `checkpoint` file that names nothing is an error that names the directory."""
+    (tmp_path / "checkpoint").write_bytes(state)
+
+    assert main.main(["inspect", str(tmp_path)]) == 1
+
+    told = capsys.readouterr().err
+    assert "Traceback" not in told
+    assert str(tmp_path) in told
+
+
+def test_names_lead_nowhere(tmp_path: pathlib.Path) -> None:
+    """Names that look like paths are names: nothing is written outside of the new directory."""
+    path = str(tmp_path / "old" / "model.ckpt-1")
+    os.mkdir(tmp_path / "old")
+    names = ["../../up", "/etc/absolute", "a\n\x00b", "x_embedding/embedding_weights"]
+    writer = Writer(path)
+    for name in names:
+        value = np.ones([2, 2], np.float32)
+        whole = {((0, 2), (0, 2)): value.nbytes}
+        writer.tensor(name, tf.float32, [2, 2], whole, [(0, value.tobytes())], sliced=False)
+    writer.value("global_step", np.int64(1))
+    writer.finish()
+
+    convert.convert(path, str(tmp_path / "new"), allow=["*"])
+    convert.convert(str(tmp_path / "new"), str(tmp_path / "back"), like=path)
+
+    assert sorted(os.listdir(tmp_path)) == ["back", "new", "old"]
+    assert {name for name, _ in tf.train.list_variables(str(tmp_path / "back"))} == {
+        *names,
+        "global_step",
+    }

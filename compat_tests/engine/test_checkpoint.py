@@ -1,0 +1,224 @@
+"""What a checkpoint of an engine holds, on any number of hosts; exports, and what is refused."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2_engine
+from compat_tests.support.engine_checkpoints import (
+    EACH,
+    ONE,
+    PLACEMENTS,
+    VOCABULARY,
+    Placement,
+    Recorder,
+    assert_same,
+    export,
+    fill,
+    numbers,
+    ours,
+    read,
+    read_file,
+    read_theirs,
+    restore,
+    save,
+    stock,
+    theirs,
+)
+from tf2_engine import errors
+from tf2_engine.serving import cpu_embedding_lookup
+
+# --- What is in a file ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer, placement", EACH)
+def test_keys_and_shapes_are_those_of_stock(
+    optimizer: str, placement: Placement, tmp_path: pathlib.Path
+) -> None:
+    """A checkpoint has stock's keys, each one tensor [vocabulary, dim] with its rows by id."""
+    engine = ours(optimizer, placement)
+    filled = fill(engine)
+
+    path = save(engine, tmp_path)
+
+    wanted = tf.train.list_variables(save(theirs(optimizer), tmp_path / "stock"))
+    assert tf.train.list_variables(path) == wanted
+    assert_same(filled, read_file(path), f"{optimizer}, {placement}")
+
+
+def test_keys_are_written_out(tmp_path: pathlib.Path) -> None:
+    """In keys a slash of a table's name is ".S" and a dot is two; slots follow after a slash."""
+    saved = dict(tf.train.list_variables(save(ours("Adam"), tmp_path)))
+
+    end = "/.ATTRIBUTES/VARIABLE_VALUE"
+    assert {key: shape for key, shape in saved.items() if key.startswith("embedding")} == {
+        f"embedding/us.Sers..x{end}": [10, 4],
+        f"embedding/us.Sers..x.Smomenta{end}": [10, 4],
+        f"embedding/us.Sers..x.Svelocities{end}": [10, 4],
+        f"embedding/items{end}": [3, 2],
+        f"embedding/items.Smomenta{end}": [3, 2],
+        f"embedding/items.Svelocities{end}": [3, 2],
+    }
+
+
+def test_the_engine_may_be_anywhere_in_a_model(tmp_path: pathlib.Path) -> None:
+    """As an attribute of a module the engine is saved under the module's path."""
+    model = tf.Module()
+    model.tower = tf.Module()
+    model.tower.tables = ours("SGD")
+    wanted = fill(model.tower.tables)["items"]["parameters"]
+
+    path = tf.train.Checkpoint(model=model).save(str(tmp_path / "ckpt"))
+
+    found = tf.train.load_variable(path, "model/tower/tables/items/.ATTRIBUTES/VARIABLE_VALUE")
+    np.testing.assert_array_equal(wanted, found)
+
+
+def test_an_engine_that_is_not_built_holds_nothing(tmp_path: pathlib.Path) -> None:
+    """An engine that is not built is saved and restored without its driver hearing of it."""
+    driver = Recorder()
+
+    path = save(ours(build=False, driver=driver), tmp_path)
+    restore(ours(build=False, driver=driver), path).assert_consumed()
+
+    assert driver.calls == []
+    assert read_file(path) == {name: {} for name in VOCABULARY}
+
+
+# --- Other hosts ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("writer", PLACEMENTS, ids=str)
+def test_neither_hosts_nor_strategy_are_in_a_checkpoint(
+    writer: Placement, tmp_path: pathlib.Path
+) -> None:
+    """What any placement wrote is restored into every other, and rows keep their ids."""
+    engine = ours("Adagrad", writer)
+    filled = fill(engine)
+    path = save(engine, tmp_path)
+
+    for reader in PLACEMENTS:
+        other = ours("Adagrad", reader)
+        restore(other, path).assert_consumed()
+        assert_same(filled, read(other), f"{writer} to {reader}")
+
+
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+def test_rows_beyond_the_vocabulary_are_left_alone(strategy: str, tmp_path: pathlib.Path) -> None:
+    """With more hosts than rows a restore leaves the rows of the padding as they were."""
+    path = save(ours("SGD"), tmp_path)
+    engine = ours("SGD", Placement(5, strategy))
+    fill(engine)
+
+    restore(engine, path).assert_consumed()
+
+    padding = engine.tables["items"].variables["parameters"][3:]
+    assert [shard.numpy().tolist() for shard in padding] == [[[-7.0, -7.0]]] * 2
+
+
+# --- Slots ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
+def test_without_an_optimizer_there_are_no_slots(
+    placement: Placement, tmp_path: pathlib.Path
+) -> None:
+    """An engine that only looks up reads the parameters of any checkpoint, and writes no slots."""
+    trained = ours("Adam")
+    filled = {name: {"parameters": kinds["parameters"]} for name, kinds in fill(trained).items()}
+    engine = ours(None, placement)
+
+    restore(engine, save(trained, tmp_path / "trained")).assert_existing_objects_matched()
+    path = save(engine, tmp_path / "serving")
+
+    assert_same(filled, read(engine), str(placement))
+    assert_same(filled, read_file(path), str(placement))
+    restore(theirs(None), path).assert_consumed()
+
+
+def test_slots_that_a_checkpoint_lacks_keep_their_start(tmp_path: pathlib.Path) -> None:
+    """An engine that trains restores the parameters of a serving checkpoint; slots start anew."""
+    serving = ours(None)
+    fill(serving)
+    engine = ours("Adagrad")
+
+    restore(engine, save(serving, tmp_path)).expect_partial()
+
+    for name, kinds in read(engine).items():
+        np.testing.assert_array_equal(numbers(name, "parameters"), kinds["parameters"])
+        np.testing.assert_array_equal(np.full_like(kinds["parameters"], 0.1), kinds["accumulators"])
+
+
+# --- Refusals -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+def test_a_table_of_another_size_is_refused_by_name(strategy: str, tmp_path: pathlib.Path) -> None:
+    """A checkpoint of a table with more rows is refused, with the table's name and both shapes."""
+    of = [stock.FeatureConfig(stock.TableConfig(12, 4, name="us/ers.x"))]
+    larger = tf2_engine.TPUEmbedding(of, tf2_engine.SGD(0.1))
+    larger.build_for([(2,)])
+    path = save(larger, tmp_path)
+
+    with pytest.raises(errors.InvalidInput, match=r"'us/ers.x'.*\[12, 4\].*\[10, 4\]"):
+        restore(ours("SGD", Placement(1, strategy)), path)
+
+
+def test_a_table_of_another_size_is_refused_on_several_hosts(tmp_path: pathlib.Path) -> None:
+    """On several hosts TensorFlow refuses the slices of a table of another size, by key."""
+    of = [stock.FeatureConfig(stock.TableConfig(12, 4, name="us/ers.x"))]
+    larger = tf2_engine.TPUEmbedding(of, tf2_engine.SGD(0.1))
+    larger.build_for([(2,)])
+    path = save(larger, tmp_path)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"us.Sers..x"):
+        restore(ours("SGD", Placement(2, "div")), path)
+    with pytest.raises(errors.InvalidInput, match=r"'us/ers.x'.*\[12, 4\].*\[10, 4\]"):
+        restore(ours("SGD", Placement(2, "mod")), path)
+
+
+# --- SavedModel -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("placement", [ONE, Placement(3, "mod")], ids=str)
+def test_an_export_loads_with_its_tables(placement: Placement, tmp_path: pathlib.Path) -> None:
+    """A SavedModel of an engine holds the parameters once, and its functions find them."""
+    engine = ours("Adam", placement)
+    filled = fill(engine)
+    model = tf.Module()
+    model.embedding = engine
+    of = engine._spec
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
+    def items(ids: Any) -> Any:
+        found = cpu_embedding_lookup({"nested": {"item": ids}}, None, engine.embedding_tables, of)
+        return found["nested"]["item"]
+
+    model.items = items
+    tf.saved_model.save(model, str(tmp_path))
+
+    loaded = tf.saved_model.load(str(tmp_path))
+    np.testing.assert_array_equal(
+        filled["items"]["parameters"], loaded.items(tf.range(3, dtype=tf.int64))
+    )
+    shapes = [shape for _, shape in tf.train.list_variables(str(tmp_path / "variables/variables"))]
+    assert (
+        sum(int(np.prod(shape)) for shape in shapes if shape)
+        == 10 * 4 + max(3, placement.hosts) * 2
+    )
+
+
+def test_the_variables_of_an_export_are_a_checkpoint(tmp_path: pathlib.Path) -> None:
+    """An engine on one host, and one of stock's, restore from the variables of a SavedModel."""
+    engine = ours("SGD")
+    filled = fill(engine)
+    path = export(engine, tmp_path)
+
+    for other, found in ((ours("SGD"), read), (theirs("SGD"), read_theirs)):
+        restore(other, path).expect_partial()
+        assert_same(filled, found(other))

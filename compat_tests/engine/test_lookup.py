@@ -1,0 +1,435 @@
+"""Looking ids up: every kind of input under every combiner, forwards and backwards."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compat_tests.cases.optimizers import COMBINERS, DRIVERS, MODES
+from compat_tests.conftest import Array, Engine, Runner
+from compat_tests.references.lookup import combine
+from compat_tests.references.tolerance import assert_close, lookup_scale
+from compat_tests.references.training import ReferenceTable, contributions
+from compat_tests.support.lookup_inputs import (
+    DIM,
+    FIRST,
+    GAPS,
+    INPUTS,
+    PLACES,
+    ROWS,
+    Input,
+    Pairs,
+    a_dense,
+    a_ragged,
+    a_sparse,
+)
+from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec
+from tf2_engine.backends import HostDriver
+
+
+def engines() -> list[tuple[str, str, Pairs, bool]]:
+    """Returns what shares an engine: mode, driver, inputs with the combiners of their tables; tier.
+
+    Eagerly every input meets every combiner. In functions and graphs they take turns, and half of
+    the inputs are in functions, half in graphs. Drivers take turns too, and in the full tier every
+    input meets every driver in every mode.
+    """
+    found = [
+        ("eager", driver, tuple((name, combiner) for name in INPUTS), False)
+        for combiner, driver in zip(itertools.cycle(COMBINERS), DRIVERS, strict=False)
+    ]
+    turns = tuple(zip(INPUTS, itertools.cycle(COMBINERS), strict=False))
+    found += [("function", "tpu", turns[::2], False), ("graph", "native", turns[1::2], False)]
+    found += [(mode, driver, turns, True) for mode in MODES for driver in DRIVERS]
+    return found
+
+
+EVERY = [
+    pytest.param(
+        mode,
+        driver,
+        pairs,
+        place,
+        id=f"{name}-{combiner}-{mode}-{driver}",
+        marks=[pytest.mark.full] if full else [],
+    )
+    for mode, driver, pairs, full in engines()
+    for place, (name, combiner) in enumerate(pairs)
+]
+
+
+class Results(NamedTuple):
+    """What an engine made of one step: activations, gradients sent, tables before and after."""
+
+    activations: dict[str, Array]
+    gradients: dict[str, Array]
+    before: dict[str, dict[str, Array]]
+    after: dict[str, dict[str, Array]]
+
+
+def first_rows(shape: Any, dtype: Any) -> tf.Tensor:
+    """Is the initializer of every table."""
+    return tf.constant(FIRST, dtype, shape)
+
+
+@functools.lru_cache
+def step(mode: str, pairs: Pairs, driver: str) -> Results:
+    """Runs one step of SGD at a rate of 1, with a feature and a table for each input."""
+    spec = EngineSpec(
+        tuple(
+            TableSpec(f"table{place}", ROWS, DIM, combiner, SGD(1.0), first_rows)
+            for place, (_, combiner) in enumerate(pairs)
+        ),
+        tuple(
+            FeatureSpec(
+                f"ids{place}",
+                f"table{place}",
+                max_sequence_length=INPUTS[name].length,
+                output_shape=INPUTS[name].shape if INPUTS[name].declared else None,
+            )
+            for place, (name, _) in enumerate(pairs)
+        ),
+    )
+    engine = Engine(Runner(mode, autograph=False), spec, driver=driver)
+    engine.build_for([INPUTS[name].shape for name, _ in pairs])
+    chance = np.random.default_rng(0)
+    features, weights, gradients = {}, {}, {}
+    for place, (name, _) in enumerate(pairs):
+        one = INPUTS[name]
+        features[f"ids{place}"] = one.value()
+        weights[f"ids{place}"] = None if one.weight is None else one.weight()
+        gradients[f"ids{place}"] = tf.constant(chance.uniform(-1, 1, (*one.shape, DIM)), tf.float32)
+    before = engine.read()
+    activations = engine.train([features], [weights], [gradients])[0]
+    sent = {feature: gradient.numpy() for feature, gradient in gradients.items()}
+    return Results(activations, sent, before, engine.read())
+
+
+@pytest.mark.parametrize("mode, driver, pairs, place", EVERY)
+def test_activations_follow_the_reference(mode: str, driver: str, pairs: Pairs, place: int) -> None:
+    """Every kind of input gives the activations of the reference, in the right shape."""
+    name, combiner = pairs[place]
+    one, results = INPUTS[name], step(mode, pairs, driver)
+    table = results.before[f"table{place}"]["parameters"]
+
+    assert_activation(
+        one,
+        combiner,
+        table,
+        results.activations[f"ids{place}"],
+        f"{name}, {combiner}, {mode}, {driver}",
+    )
+
+
+@pytest.mark.parametrize("mode, driver, pairs, place", EVERY)
+def test_gradients_are_the_transpose(mode: str, driver: str, pairs: Pairs, place: int) -> None:
+    """Each row gets gain times gradient of the cells that looked it up, and nothing else moves."""
+    name, combiner = pairs[place]
+    one, results = INPUTS[name], step(mode, pairs, driver)
+    table = f"table{place}"
+
+    assert_update(
+        one,
+        combiner,
+        results.before[table]["parameters"],
+        results.gradients[f"ids{place}"],
+        results.after[table]["parameters"],
+        f"{name}, {combiner}, {mode}, {driver}",
+    )
+
+
+def assert_activation(one: Input, combiner: str, table: Array, actual: Array, where: str) -> None:
+    """Compares an activation with the reference."""
+    expected, gains = combine(table, one.found, one.cells, combiner)
+    assert actual.shape == (*one.shape, DIM), where
+    assert_close(
+        expected,
+        actual.reshape(-1, DIM),
+        n_terms=most(occurrence.cell for occurrence in one.found),
+        steps=0,
+        scale=lookup_scale(table, one.found, gains),
+        where=where,
+    )
+
+
+def assert_update(
+    one: Input, combiner: str, before: Array, gradient: Array, after: Array, where: str
+) -> None:
+    """Compares the rows after one step of SGD at a rate of 1 with the reference."""
+    _, gains = combine(before, one.found, one.cells, combiner)
+    expected = ReferenceTable(before, "SGD", {})
+    expected.apply(contributions(0, 0, one.found, gains), {(0, 0): gradient}, 1.0)
+    # What cancels in a sum was as large as its terms.
+    terms = sum(abs(gain) for gain in gains) * np.abs(gradient).max(initial=0.0)
+    assert_close(
+        expected.weights,
+        after,
+        n_terms=expected.n_terms,
+        steps=1,
+        scale=expected.scales["weights"] + terms,
+        where=where,
+    )
+    untouched = expected.updates_of_row == 0
+    np.testing.assert_array_equal(after[untouched], before[untouched], where)
+
+
+def most(values: Any) -> int:
+    """Returns how often the most frequent value occurs; at least 1."""
+    counts = np.unique(list(values), return_counts=True)[1]
+    return int(counts.max(initial=1))
+
+
+def lookup_engine(
+    combiner: str = "mean",
+    length: int = 0,
+    *,
+    mode: str = "eager",
+    native: bool | None = None,
+    **more: Any,
+) -> Engine:
+    """Returns an engine with one feature, `ids`, that is built by its first batch."""
+    table = TableSpec("table", ROWS, DIM, combiner, SGD(1.0), first_rows)
+    spec = EngineSpec((table,), (FeatureSpec("ids", "table", length),), **more)
+    return Engine(Runner(mode), spec, driver=HostDriver(native))
+
+
+# Ids outside of the table.
+
+OUTSIDE = {
+    "dense": (a_dense([3, ROWS, 0, -1]), a_dense([3, 1, 0, 1])),
+    "sparse": (
+        a_sparse(PLACES, [4, ROWS, 7, -7, 0, 2**40], shape=[4, 3]),
+        a_sparse(PLACES, [4, 1, 7, 7, 0, 11], shape=[4, 3]),
+    ),
+    "sparse, weights": (
+        a_sparse(PLACES, [4, ROWS, 7, -7, 0, 99], [1, 2, 3, 4, 5, 6], shape=[4, 3]),
+        a_sparse(PLACES, [4, 1, 7, 7, 0, 11], [1, 2, 3, 4, 5, 6], shape=[4, 3]),
+    ),
+    "sequence": (
+        a_sparse(GAPS, [4, -1, 7, ROWS, 0, 3, 5], shape=[3, 5], length=3),
+        a_sparse(GAPS, [4, 1, 7, 7, 0, 3, 5], shape=[3, 5], length=3),
+    ),
+    "ragged": (
+        a_ragged([0, 2, 2, 5, 6], [4, ROWS, 7, -7, 0, 99], shape=(4,)),
+        a_ragged([0, 2, 2, 5, 6], [4, 1, 7, 7, 0, 11], shape=(4,)),
+    ),
+    "ragged sequence": (
+        a_ragged([0, 2, 2, 7, 7], [4, -1, 7, ROWS, 0, 3, 5], shape=(4, 3), length=3),
+        a_ragged([0, 2, 2, 7, 7], [4, 1, 7, 7, 0, 3, 5], shape=(4, 3), length=3),
+    ),
+}
+"""By kind an input with ids outside of the table, and the same with ids inside."""
+
+
+@pytest.mark.parametrize("kind", OUTSIDE)
+@pytest.mark.parametrize("mode", MODES)
+def test_ids_outside_are_an_error(mode: str, kind: str) -> None:
+    """An id below 0 or beyond the table fails the step; feature, table, id and way out are named.
+
+    The next good batch is looked up, and the bad one left nothing behind.
+    """
+    bad, good = OUTSIDE[kind]
+    engine = lookup_engine(length=good.length, mode=mode)
+    engine.build_for([good.shape])
+    table = engine.read()["table"]["parameters"]
+
+    wrong = "|".join(str(one.id) for one in bad.found if not 0 <= one.id < ROWS)
+    # In graphs a quote has a backslash before it.
+    message = (
+        rf"(?s).?'ids.?' \(table .?'table.?'\).*rows 0 to {ROWS - 1}.*"
+        rf"out_of_range_ids=.?'drop.?'.*({wrong})"
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        look_up(engine, bad)
+
+    assert_activation(good, "mean", table, look_up(engine, good), f"{kind}, {mode}")
+    np.testing.assert_array_equal(engine.read()["table"]["parameters"], table)
+
+
+@pytest.mark.parametrize("combiner", COMBINERS)
+@pytest.mark.parametrize("kind", OUTSIDE)
+def test_ids_outside_can_be_dropped(kind: str, combiner: str) -> None:
+    """Dropped, such ids are absent: from the sum, from its denominator and from the update."""
+    bad, _ = OUTSIDE[kind]
+    inside = bad._replace(found=[one for one in bad.found if 0 <= one.id < ROWS])
+    engine = lookup_engine(combiner, bad.length, out_of_range_ids="drop")
+    engine.build_for([bad.shape])
+    before = engine.read()["table"]["parameters"]
+    gradient = np.random.default_rng(1).uniform(-1, 1, (*bad.shape, DIM)).astype(np.float32)
+
+    activation = engine.train(*per_core(bad), [{"ids": tf.constant(gradient)}])[0]["ids"]
+
+    assert_activation(inside, combiner, before, activation, f"{kind}, {combiner}")
+    after = engine.read()["table"]["parameters"]
+    assert_update(inside, combiner, before, gradient, after, f"{kind}, {combiner}")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_dropping_works_in_every_mode(mode: str) -> None:
+    """What is dropped eagerly is dropped in functions and graphs."""
+    bad, _ = OUTSIDE["sparse, weights"]
+    inside = bad._replace(found=[one for one in bad.found if 0 <= one.id < ROWS])
+    engine = lookup_engine(mode=mode, out_of_range_ids="drop")
+    engine.build_for([bad.shape])
+
+    table = engine.read()["table"]["parameters"]
+    assert_activation(inside, "mean", table, look_up(engine, bad), mode)
+
+
+def test_the_vocabulary_is_the_limit_on_several_hosts() -> None:
+    """An id beyond a vocabulary of 3 is outside, though five hosts need five rows."""
+    spec = EngineSpec(
+        (TableSpec("table", 3, DIM, optimizer=SGD(1.0)),), (FeatureSpec("ids", "table"),)
+    )
+    engine = Engine(Runner("eager"), spec, num_hosts=5, num_cores=5)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="rows 0 to 2"):
+        engine.look_up([{"ids": tf.constant([4])}] * 5)
+
+
+def look_up(engine: Engine, one: Input) -> Array:
+    """Returns the activation of the only feature on the only core."""
+    return engine.look_up(*per_core(one))[0]["ids"]
+
+
+def per_core(one: Input) -> tuple[list[Any], list[Any] | None]:
+    """Returns features and weights of the only core."""
+    weights = None if one.weight is None else [{"ids": one.weight()}]
+    return [{"ids": one.value()}], weights
+
+
+# Several hosts.
+
+
+@functools.lru_cache
+def on_hosts(num_hosts: int, strategy: str, combiner: str) -> list[dict[str, Array]]:
+    """Returns the activations of ten cores, whose tables lie on so many hosts."""
+    spec = EngineSpec(
+        (TableSpec("table", 13, DIM, combiner, SGD(1.0)),),
+        (FeatureSpec("dense", "table"), FeatureSpec("sparse", "table")),
+        partition_strategy=strategy,
+    )
+    engine = Engine(Runner("eager"), spec, num_hosts=num_hosts, num_cores=10)
+    engine.build_for([(2,), (2,)])
+    engine.write("table", np.random.default_rng(0).uniform(-1, 1, (13, DIM)).astype(np.float32))
+    chance = np.random.default_rng(1)
+    batch = [
+        {
+            "dense": tf.constant(chance.integers(0, 13, 2)),
+            "sparse": tf.SparseTensor([[0, 0], [0, 1], [1, 0]], chance.integers(0, 13, 3), [2, 2]),
+        }
+        for _ in range(10)
+    ]
+    return engine.look_up(batch)
+
+
+@pytest.mark.parametrize("combiner", COMBINERS)
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+@pytest.mark.parametrize("num_hosts", [1, 2, 5])
+def test_activations_do_not_depend_on_hosts(num_hosts: int, strategy: str, combiner: str) -> None:
+    """Thirteen rows on 1, 2 or 5 hosts give the same activations, to the bit."""
+    expected = on_hosts(1, "div", combiner)
+
+    for core, of_features in enumerate(on_hosts(num_hosts, strategy, combiner)):
+        for feature, activation in of_features.items():
+            np.testing.assert_array_equal(
+                activation, expected[core][feature], f"{feature} on core {core}"
+            )
+
+
+# Any input at all.
+
+IDS_AND_PLACES = st.lists(
+    st.tuples(
+        st.integers(0, 3),
+        st.integers(0, 5),
+        st.integers(0, ROWS - 1),
+        # Sums of these and of their squares are exact: a zero is a zero.
+        st.sampled_from([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 3.0]),
+    ),
+    max_size=12,
+    unique_by=lambda entry: entry[:2],
+)
+
+
+def drawn(entries: list[tuple[int, int, int, float]], weighted: bool, length: int) -> Input:
+    """Returns a sparse input of (sample, position, id, weight), in the order of its indices."""
+    entries = sorted(entries)
+    return a_sparse(
+        [entry[:2] for entry in entries],
+        [entry[2] for entry in entries],
+        [entry[3] for entry in entries] if weighted else None,
+        shape=[4, 6],
+        length=length,
+    )
+
+
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(
+    entries=IDS_AND_PLACES,
+    weighted=st.booleans(),
+    combiner=st.sampled_from(COMBINERS),
+    length=st.sampled_from([0, 1, 4]),
+)
+def test_any_sparse_input(
+    entries: list[tuple[int, int, int, float]], weighted: bool, combiner: str, length: int
+) -> None:
+    """Any sparse tensor, weighted or not, sequence or not, is looked up and trained correctly."""
+    one = drawn(entries, weighted, length)
+    engine = lookup_engine(combiner, length)
+    engine.build_for([one.shape])
+    before = engine.read()["table"]["parameters"]
+    gradient = np.random.default_rng(2).uniform(-1, 1, (*one.shape, DIM)).astype(np.float32)
+
+    activation = engine.train(*per_core(one), [{"ids": tf.constant(gradient)}])[0]["ids"]
+
+    where = f"{entries}, {combiner}, length {length}"
+    assert_activation(one, combiner, before, activation, where)
+    after = engine.read()["table"]["parameters"]
+    assert_update(one, combiner, before, gradient, after, where)
+
+
+@settings(derandomize=True, max_examples=25, deadline=None)
+@given(
+    rows=st.lists(st.lists(st.integers(0, ROWS - 1), max_size=5), min_size=1, max_size=4),
+    combiner=st.sampled_from(COMBINERS),
+    length=st.sampled_from([0, 2, 4]),
+)
+def test_ragged_and_sparse_agree(rows: list[list[int]], combiner: str, length: int) -> None:
+    """The same ids give the same activations, to the bit, as a ragged and as a sparse tensor."""
+    as_ragged = tf.ragged.constant(rows, tf.int64, ragged_rank=1)
+    as_sparse = tf.SparseTensor(
+        np.array([(i, j) for i, row in enumerate(rows) for j in range(len(row))], np.int64).reshape(
+            -1, 2
+        ),
+        as_ragged.values,
+        [len(rows), 5],
+    )
+    engine = lookup_engine(combiner, length)
+
+    np.testing.assert_array_equal(
+        engine.look_up([{"ids": as_ragged}])[0]["ids"],
+        engine.look_up([{"ids": as_sparse}])[0]["ids"],
+    )
+
+
+@settings(derandomize=True, max_examples=25, deadline=None)
+@given(entries=IDS_AND_PLACES, combiner=st.sampled_from(COMBINERS), factor=st.sampled_from([2, 8]))
+def test_the_scale_of_weights(
+    entries: list[tuple[int, int, int, float]], combiner: str, factor: int
+) -> None:
+    """Weights times a power of two change nothing under "mean" and "sqrtn", and scale a "sum"."""
+    engine = lookup_engine(combiner)
+    scaled = [(*entry[:3], entry[3] * factor) for entry in entries]
+
+    once = look_up(engine, drawn(entries, True, 0))
+    np.testing.assert_array_equal(
+        look_up(engine, drawn(scaled, True, 0)), once * factor if combiner == "sum" else once
+    )

@@ -1,0 +1,231 @@
+"""Slots that a user's function makes, and the table as one variable that it is made for."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2_engine
+from compat_tests.support import fake_tpu
+from tf2_engine import errors, tf_compat
+
+CONFIG = tf.tpu.experimental.embedding
+ROWS, DIM, BATCH = 10, 4, 6
+IDS = tf.constant([0, 3, 3, 9, 6, 1])
+
+
+def keras() -> Any:
+    """Returns an optimizer that can make slots."""
+    return tf.keras.optimizers.legacy.Adagrad()
+
+
+def by_keras(optimizer: Any) -> Any:
+    """Returns a function that lets a Keras optimizer make the slots."""
+
+    def make(table: Any, names: list[str], initializers: list[Any]) -> dict[str, Any]:
+        return {
+            name: optimizer.add_slot(table, name, initializer)
+            for name, initializer in zip(names, initializers, strict=True)
+        }
+
+    return make
+
+
+def feature_config(optimizer: Any) -> Any:
+    """Returns a config of one feature whose table has an optimizer."""
+    start = tf.constant_initializer(np.arange(ROWS * DIM, dtype=np.float32).reshape(ROWS, DIM))
+    table = CONFIG.TableConfig(
+        ROWS,
+        DIM,
+        name="videos",
+        combiner="sum",
+        optimizer=optimizer,
+        initializer=lambda shape, dtype: start([ROWS, DIM], dtype)[: shape[0]],
+    )
+    return CONFIG.FeatureConfig(table, name="watched")
+
+
+def train(engine: Any, steps: int = 3) -> None:
+    """Trains an engine a little."""
+    for step in range(steps):
+        parts = [IDS] * engine.plan.num_cores if engine._plan else [IDS] * engine._cores.count
+        engine.enqueue(parts if len(parts) > 1 else parts[0])
+        found = engine.dequeue()
+        gradients = [tf.fill([BATCH, DIM], float(step + 1 + core)) for core in range(len(parts))]
+        del found
+        engine.apply_gradients(gradients if len(parts) > 1 else gradients[0])
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+@pytest.mark.parametrize("name", ["Adagrad", "Adam", "FTRL"])
+def test_a_keras_optimizer_makes_the_slots(name: str, hosts: int) -> None:
+    """Slots made by `add_slot` start with the same values, and train to the same numbers."""
+    kind = getattr(CONFIG, name)
+    made = keras()
+    theirs = tf2_engine.TPUEmbedding(
+        feature_config(kind(0.1, slot_variable_creation_fn=by_keras(made))),
+        num_hosts=hosts,
+        num_cores=hosts,
+    )
+    ours = tf2_engine.TPUEmbedding(feature_config(kind(0.1)), num_hosts=hosts, num_cores=hosts)
+
+    train(theirs)
+    train(ours)
+
+    slots = tf2_engine.OPTIMIZERS[name].slot_names
+    for variable in ("parameters", *slots):
+        for expected, got in zip(
+            ours.tables["videos"].variables[variable],
+            theirs.tables["videos"].variables[variable],
+            strict=True,
+        ):
+            np.testing.assert_array_equal(got, expected)
+    (table,) = theirs.embedding_tables.values()
+    for slot in slots:
+        shards = theirs.tables["videos"].variables[slot]
+        own = made.get_slot(table, slot) if hosts == 1 else made.weights[slots.index(slot)]
+        kept = own.variables if hosts > 1 else [own]
+        assert [shard is variable for shard, variable in zip(kept, shards, strict=True)] == (
+            [True] * hosts
+        )
+
+
+def test_the_slots_are_in_the_checkpoint_of_the_engine(tmp_path: pathlib.Path) -> None:
+    """Keys are the engine's, whoever made the slots; an engine that makes its own restores them."""
+    theirs = tf2_engine.TPUEmbedding(
+        feature_config(CONFIG.Adagrad(0.1, slot_variable_creation_fn=by_keras(keras()))),
+        num_hosts=2,
+        num_cores=2,
+    )
+    train(theirs)
+    path = tf.train.Checkpoint(embedding=theirs).save(str(tmp_path / "checkpoint"))
+    ours = tf2_engine.TPUEmbedding(feature_config(CONFIG.Adagrad(0.1)))
+    ours.build([BATCH, 1])
+
+    tf.train.Checkpoint(embedding=ours).restore(path).assert_existing_objects_matched()
+
+    for variable in ("parameters", "accumulators"):
+        np.testing.assert_array_equal(
+            ours.tables["videos"].variables[variable][0],
+            np.concatenate(
+                [shard.numpy() for shard in theirs.tables["videos"].variables[variable]]
+            ),
+        )
+
+
+def test_the_slots_are_on_the_hosts_of_a_tpu() -> None:
+    """Under a TPUStrategy what the function makes is spread over hosts like the table."""
+    made: dict[str, Any] = {}
+
+    def function(table: Any, names: list[str], initializers: list[Any]) -> dict[str, Any]:
+        assert isinstance(table, tf_compat.ShardedTable)
+        made.update(by_keras(keras())(table, names, initializers))
+        return made
+
+    with tf.Graph().as_default(), fake_tpu.recorded():
+        strategy = fake_tpu.strategy(2, 1)
+        with strategy.scope():
+            engine = tf2_engine.TPUEmbedding(
+                feature_config(CONFIG.Adagrad(0.1, slot_variable_creation_fn=function))
+            )
+            engine.build([BATCH, 1])
+        shards = engine.tables["videos"].variables["accumulators"]
+        assert [shard.device for shard in shards] == [
+            f"/job:worker/replica:0/task:{task}/device:CPU:0" for task in range(2)
+        ]
+        assert list(made["accumulators"].variables) == list(shards)
+
+
+@pytest.mark.parametrize(
+    "function, message",
+    [
+        (lambda *_: {}, "must return a dict with the slots ['accumulators'], but returned []"),
+        (lambda *_: None, "but returned None"),
+        (
+            lambda *_: {"accumulators": tf.Variable(tf.zeros([ROWS + 1, DIM]))},
+            "of the shape of the table, [10, 4], but 'slot' starts as (11, 4)",
+        ),
+        (
+            lambda *_: {"accumulators": tf.zeros([ROWS, DIM])},
+            "must return variables",
+        ),
+    ],
+)
+def test_a_function_that_makes_other_things_is_refused(function: Any, message: str) -> None:
+    """The message names the table and the slot."""
+    engine = tf2_engine.TPUEmbedding(
+        feature_config(CONFIG.Adagrad(0.1, slot_variable_creation_fn=function))
+    )
+
+    with pytest.raises(errors.InvalidSpec, match="Table 'videos'.*" + re.escape(message)):
+        engine.build([BATCH, 1])
+    assert "not built" in repr(engine)
+
+
+def test_a_function_must_be_callable() -> None:
+    """The message names the optimizer and the setting."""
+    with pytest.raises(errors.InvalidSpec, match=r"`Adagrad`: `slot_variable_creation_fn` must be"):
+        tf2_engine.Adagrad(0.1, slot_variable_creation_fn="add_slot")  # type: ignore[arg-type]
+
+
+def test_the_shards_are_one_variable() -> None:
+    """`embedding_tables` of several hosts reads, converts and is looked up as one table."""
+    engine = tf2_engine.TPUEmbedding(feature_config(CONFIG.SGD(0.1)), num_hosts=3, num_cores=3)
+    train(engine)
+    shards = engine.tables["videos"].variables["parameters"]
+
+    (table,) = engine.embedding_tables.values()
+
+    assert table.shape == [ROWS, DIM]
+    whole = np.concatenate([shard.numpy() for shard in shards])
+    np.testing.assert_array_equal(tf.convert_to_tensor(table), whole)
+    (config,) = engine.embedding_tables
+    looked_up = tf2_engine.cpu_embedding_lookup(
+        IDS, None, {config: table}, CONFIG.FeatureConfig(config)
+    )
+    np.testing.assert_array_equal(looked_up, whole[IDS.numpy()])
+
+
+# Lookups at once.
+
+
+@pytest.mark.parametrize("pipelining", [False, True])
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_a_lookup_at_once_sees_every_update(hosts: int, pipelining: bool) -> None:
+    """`embedding_lookup` gives what a batch for inference gives, and leaves no batch behind."""
+    engine = tf2_engine.TPUEmbedding(
+        feature_config(CONFIG.Adagrad(0.1)),
+        None,
+        pipelining,
+        num_hosts=hosts,
+        num_cores=hosts,
+    )
+    train(engine)
+
+    at_once = engine.embedding_lookup(IDS)
+    called = engine(IDS)
+    parts = [IDS] * hosts if hosts > 1 else IDS
+    engine.enqueue(parts, training=False)
+    found = engine.dequeue()
+
+    np.testing.assert_array_equal(at_once, found[0] if hosts > 1 else found)
+    np.testing.assert_array_equal(called, at_once)
+    with pytest.raises(errors.OutOfOrder, match="no batch waits"):
+        engine.dequeue()
+
+
+def test_a_lookup_at_once_needs_tables() -> None:
+    """It is refused before the engine is built, and where a TPU holds the tables."""
+    with pytest.raises(RuntimeError, match="`embedding_lookup` is called on an engine that is not"):
+        tf2_engine.TPUEmbedding(feature_config(CONFIG.SGD(0.1))).embedding_lookup(IDS)
+    strategy = fake_tpu.strategy(1, 1, job="localhost")
+    with strategy.scope(), fake_tpu.recorded():
+        engine = tf2_engine.TPUEmbedding(feature_config(CONFIG.SGD(0.1)))
+        engine.build([BATCH, 1])
+    with pytest.raises(RuntimeError, match="`embedding_lookup` cannot read the tables under a TPU"):
+        engine.embedding_lookup(IDS)

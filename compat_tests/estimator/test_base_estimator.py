@@ -1,0 +1,220 @@
+"""`Estimator`, the base class: what a job of it does, keeps and reports."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.programs import houses
+from compat_tests.support.base_jobs import Terminate, make
+from estimator_bridge import errors, estimator
+from estimator_bridge.runtime.estimator.estimator import Estimator
+
+if HAS_STOCK:
+    from compat_tests.support import stock
+
+
+def test_a_job_trains_evaluates_and_predicts(tmp_path: pathlib.Path) -> None:
+    """Training lowers the loss, from input_fns without arguments, and predictions are in order."""
+    job = make(tmp_path)
+    before = job.evaluate(lambda: houses.data(10))
+    job.train(houses.data, steps=200)
+    after = job.evaluate(lambda: houses.data(10), name="again")
+
+    assert before["global_step"] == 0
+    assert set(after) == {"error", "loss", "global_step"}
+    assert after["global_step"] == 200
+    assert after["loss"] < before["loss"] / 2
+    singles = list(job.predict(lambda: houses.data(3)))
+    batches = list(job.predict(lambda: houses.data(3), yield_single_examples=False))
+    assert len(singles) == 3 * houses.BATCH
+    np.testing.assert_array_equal(
+        [each["price"] for each in singles], np.concatenate([each["price"] for each in batches])
+    )
+    assert job.eval_dir("again") == os.path.join(job.model_dir, "eval_again")
+    assert job.get_variable_value("hidden").shape == (5, 4)
+    assert {"hidden", "output", "global_step"} <= set(job.get_variable_names())
+
+
+def test_predict_keys_choose(tmp_path: pathlib.Path) -> None:
+    """Only the predictions that are asked for come; none of them is an error that lists them."""
+    job = make(tmp_path)
+
+    (sample, *_) = job.predict(lambda: houses.data(1), predict_keys=["double"])
+    assert set(sample) == {"double"}
+    with pytest.raises(errors.InvalidInput, match=r"double.*price"):
+        next(job.predict(lambda: houses.data(1), predict_keys=["cost"]))
+
+
+def test_functions_take_what_they_like(tmp_path: pathlib.Path) -> None:
+    """Input_fn and model_fn may take any of their arguments, in any order, also as partials."""
+    seen: dict[str, Any] = {}
+
+    def input_fn(config: Any, mode: str, params: Any, size: int) -> Any:
+        seen.update(mode=mode, rate=params["rate"], dir=config.model_dir, size=size)
+        return tf.ones([2, 1])  # features alone, as tensors
+
+    def model_fn(params: Any, mode: str, features: Any) -> Any:
+        weight = tf.get_variable("weight", [])
+        loss = tf.reduce_mean(tf.square(features * weight - params["rate"]))
+        optimizer = tf.train.GradientDescentOptimizer(0.1)
+        train_op = optimizer.minimize(loss, tf.train.get_global_step())
+        return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    job = Estimator(model_fn, str(tmp_path), params={"rate": 3.0})
+    job.train(functools.partial(input_fn, size=7), steps=20)
+
+    assert seen == {"mode": "train", "rate": 3.0, "dir": str(tmp_path), "size": 7}
+    assert job.params == {"rate": 3.0}
+    assert job.latest_checkpoint().endswith("model.ckpt-20")
+
+
+@pytest.mark.parametrize(
+    ("model_fn", "options", "message"),
+    [
+        (None, {}, "model_fn"),
+        (lambda labels: None, {}, "features"),
+        (lambda features, labels: None, {"params": {}}, "params"),
+        (lambda features, label: None, {}, "label"),
+        (lambda features: None, {"config": 3}, "RunConfig"),
+        (lambda features: None, {"warm_start_from": 3}, "warm_start_from"),
+    ],
+)
+def test_wrong_arguments_are_refused(model_fn: Any, options: Any, message: str) -> None:
+    """What stock's constructor refuses is refused with the name of the argument."""
+    with pytest.raises(ValueError, match=message):
+        Estimator(model_fn, **options)
+    if HAS_STOCK:
+        with pytest.raises(ValueError):  # noqa: PT011 - whatever its words
+            stock.ESTIMATOR.Estimator(model_fn, **options)
+
+
+def test_calls_are_checked(tmp_path: pathlib.Path) -> None:
+    """Hooks, listeners and steps of the wrong kind are refused, and so is a taken metric name."""
+    job = make(tmp_path)
+
+    with pytest.raises(errors.WrongType, match="SessionRunHook"):
+        job.train(houses.data, steps=1, hooks=["hook"])
+    with pytest.raises(errors.WrongType, match="CheckpointSaverListener"):
+        job.train(houses.data, steps=1, saving_listeners=["listener"])
+    with pytest.raises(errors.InvalidInput, match="not both"):
+        job.train(houses.data, steps=1, max_steps=1)
+    with pytest.raises(errors.InvalidInput, match="steps"):
+        job.evaluate(houses.data, steps=0)
+    with pytest.raises(errors.NotTrained, match="no checkpoint"):
+        job.get_variable_names()
+
+    def with_loss(features: Any, labels: Any, mode: str) -> Any:
+        loss = tf.reduce_mean(labels)
+        return estimator.EstimatorSpec(
+            mode, loss=loss, eval_metric_ops={"loss": tf.metrics.mean(loss)}
+        )
+
+    with pytest.raises(errors.InvalidInput, match="'loss'"):
+        Estimator(with_loss, str(tmp_path / "taken")).evaluate(lambda: houses.data(1))
+
+
+def test_a_scaffold_keeps_its_own_local_init_op(tmp_path: pathlib.Path) -> None:
+    """In evaluation it runs beside the initialisation of metrics."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        start = tf.get_variable(
+            "start", [], initializer=tf.zeros_initializer(), collections=["others"]
+        )
+        return estimator.EstimatorSpec(
+            mode,
+            loss=tf.reduce_mean(labels),
+            eval_metric_ops={"start": tf.metrics.mean(start.read_value())},
+            scaffold=tf.train.Scaffold(local_init_op=start.assign(5.0)),
+        )
+
+    assert Estimator(model_fn, str(tmp_path)).evaluate(lambda: houses.data(2))["start"] == 5.0
+
+
+def test_nan_ends_a_training(tmp_path: pathlib.Path) -> None:
+    """A loss that is NaN raises NanLossDuringTrainingError."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        weight = tf.get_variable("weight", [])
+        loss = weight * np.nan
+        train_op = tf.train.get_global_step().assign_add(1)
+        return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    with pytest.raises(tf.train.NanLossDuringTrainingError):
+        Estimator(model_fn, str(tmp_path)).train(houses.data, steps=2)
+
+
+# --- SIGTERM ----------------------------------------------------------------------------
+
+
+def test_sigterm_stops_with_a_checkpoint(tmp_path: pathlib.Path) -> None:
+    """The step that runs is finished and saved; only then the handler from before is called."""
+    job = make(tmp_path)
+    calls: list[Any] = []
+
+    def mine(signum: int, frame: Any) -> None:
+        calls.append((signum, job.latest_checkpoint()))
+
+    before = signal.signal(signal.SIGTERM, mine)
+    try:
+        job.train(houses.data, steps=100, hooks=[Terminate(3)])
+        assert signal.getsignal(signal.SIGTERM) is mine
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert calls == [(signal.SIGTERM, os.path.join(job.model_dir, "model.ckpt-3"))]
+
+
+def test_an_error_puts_the_handler_back(tmp_path: pathlib.Path) -> None:
+    """Also where the training fails."""
+
+    def fail() -> Any:
+        raise KeyError("no data")
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyError, match="no data"):
+        make(tmp_path).train(fail, steps=1)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_threads_train_without_a_handler(tmp_path: pathlib.Path) -> None:
+    """Only the main thread may have handlers; a training in another one goes without."""
+    job = make(tmp_path)
+    thread = threading.Thread(target=lambda: job.train(houses.data, steps=2))
+    thread.start()
+    thread.join()
+
+    assert job.latest_checkpoint().endswith("model.ckpt-2")
+
+
+def test_sigterm_ends_the_process_after_the_checkpoint(tmp_path: pathlib.Path) -> None:
+    """A process without a handler of its own dies of the signal, but with its steps saved."""
+    program = (
+        "import sys, pathlib\n"
+        "from compat_tests import base_jobs\n"
+        "from compat_tests.programs import houses\n"
+        "job = base_jobs.make(pathlib.Path(sys.argv[1]))\n"
+        "job.train(houses.data, steps=100, hooks=[base_jobs.Terminate(4)])\n"
+        "print('went on')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
+    )
+
+    assert done.returncode == -signal.SIGTERM, done.stderr
+    assert "went on" not in done.stdout
+    assert make(tmp_path).latest_checkpoint().endswith("model.ckpt-4")

@@ -1,0 +1,259 @@
+"""What an Estimator exports, and what it is warm-started from."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests.programs import houses, jobs
+from compat_tests.support.base_jobs import STEPS, make, run_signature, several_outputs, started
+from estimator_bridge import errors
+from estimator_bridge.legacy.warm_start import WarmStartSettings
+
+# --- Export -------------------------------------------------------------------------------
+
+
+def test_exported_predictions_are_those_of_predict(tmp_path: pathlib.Path) -> None:
+    """Serialised or parsed, a sample gets the prediction that `predict` makes of it."""
+    job = make(tmp_path, outputs=several_outputs)
+    job.train(houses.data, steps=STEPS)
+    expected = [sample["price"] for sample in job.predict(lambda: houses.data(2))]
+
+    path = job.export_saved_model(str(tmp_path / "exported"), houses.serving_receiver)
+
+    assert isinstance(path, bytes)
+    assert os.path.basename(path).isdigit()
+    assert os.listdir(tmp_path / "exported") == [os.fsdecode(os.path.basename(path))]
+    serialized, features = houses.examples(2)
+    served = run_signature(path, "serving_default", {"examples": serialized})
+    parsed = run_signature(path, "parsed:serving_default", features)
+    value = run_signature(path, "value", {"inputs": serialized})
+    np.testing.assert_array_equal(served["price"], expected)
+    np.testing.assert_array_equal(parsed["price"], expected)
+    np.testing.assert_array_equal(value["outputs"], expected)
+
+
+def test_an_export_needs_only_tensorflow(tmp_path: pathlib.Path) -> None:
+    """A fresh process that imports TensorFlow alone serves the model, after its sources are gone.
+
+    The vocabulary file travels as an asset.
+    """
+    job = make(tmp_path)
+    job.train(houses.data, steps=STEPS)
+    expected = [float(sample["price"][0]) for sample in job.predict(lambda: houses.data(1))]
+    path = os.fsdecode(job.export_saved_model(tmp_path / "exported", houses.serving_receiver))
+    os.remove(tmp_path / "streets.txt")
+    serialized, _ = houses.examples(1)
+    (tmp_path / "examples").write_bytes(b"".join(len(s).to_bytes(4, "big") + s for s in serialized))
+    program = (
+        "import sys, tensorflow as tf\n"
+        "data, examples = open(sys.argv[2], 'rb').read(), []\n"
+        "while data:\n"
+        "    size = int.from_bytes(data[:4], 'big')\n"
+        "    examples.append(data[4:4 + size]); data = data[4 + size:]\n"
+        "serve = tf.saved_model.load(sys.argv[1]).signatures['serving_default']\n"
+        "print(serve(examples=tf.constant(examples))['price'].numpy().ravel().tolist())\n"
+        "ours = ('tf2_engine', 'estimator_bridge')\n"
+        "assert not any(name.startswith(ours) for name in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program, path, str(tmp_path / "examples")],
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert os.listdir(os.path.join(path, "assets")) == ["streets.txt"]
+    np.testing.assert_array_equal(np.float32(eval(done.stdout)), np.float32(expected))
+
+
+def test_all_modes_are_exported_with_one_set_of_variables(tmp_path: pathlib.Path) -> None:
+    """Each mode is a graph with its own tag and signature; the training graph can go on."""
+    job = make(tmp_path)
+    job.train(houses.data, steps=STEPS)
+    path = job.experimental_export_all_saved_models(
+        str(tmp_path / "exported"),
+        {
+            "train": houses.supervised_receiver,
+            "eval": houses.supervised_receiver,
+            "infer": houses.serving_receiver,
+        },
+    )
+
+    feeds = {"area": [[0.5, 0.5]], "street": ["oak"], "price": [[1.0]]}
+    for tag, signature in (("train", "train"), ("eval", "eval")):
+        with tf.Graph().as_default() as graph, tf.Session() as session:
+            loaded = tf.saved_model.loader.load(session, [tag], os.fsdecode(path))
+            info = loaded.signature_def[signature]
+            fed = {info.inputs[key].name: value for key, value in feeds.items()}
+            assert {"loss", "predictions/price"} <= set(info.outputs)
+            before = session.run(info.outputs["loss"].name, fed)
+            if tag == "train":
+                (train_op,) = graph.get_collection("saved_model_train_op")
+                session.run(train_op, fed)
+                assert session.run(info.outputs["loss"].name, fed) < before
+    assert set(run_signature(path, "serving_default", {"examples": houses.examples(1)[0]})) == {
+        "price",
+        "double",
+    }
+
+
+def test_extra_assets_text_and_one_mode(tmp_path: pathlib.Path) -> None:
+    """Files are added where they are asked for, the graph may be text, and one mode be chosen."""
+    job = make(tmp_path)
+    job.train(houses.data, steps=1)
+    (tmp_path / "note.txt").write_text("a note")
+    path = pathlib.Path(
+        os.fsdecode(
+            job.export_saved_model(
+                str(tmp_path / "exported"),
+                houses.supervised_receiver,
+                assets_extra={"notes/first.txt": str(tmp_path / "note.txt")},
+                as_text=True,
+                checkpoint_path=jobs.first_checkpoint(job),
+                experimental_mode="eval",
+            )
+        )
+    )
+
+    assert (path / "assets.extra/notes/first.txt").read_text() == "a note"
+    assert 'tags: "eval"' in (path / "saved_model.pbtxt").read_text()
+    reader = tf.train.load_checkpoint(str(path / "variables/variables"))
+    assert reader.get_tensor("global_step") == 0
+
+
+def test_a_failed_export_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    """What cannot be exported is told, and no part of a directory stays behind."""
+    base = tmp_path / "exported"
+    job = make(tmp_path)
+    with pytest.raises(errors.NotTrained, match="no checkpoint"):
+        job.export_saved_model(str(base), houses.serving_receiver)
+    job.train(houses.data, steps=1)
+    other = make(tmp_path, prefix="renamed")
+    with pytest.raises(errors.InvalidInput, match="renamed/"):
+        other.export_saved_model(str(base), houses.serving_receiver)
+    with pytest.raises(errors.InvalidInput, match="serving_input_receiver_fn"):
+        job.export_saved_model(str(base), None)
+    with pytest.raises(errors.InvalidInput, match="infer"):
+        job.experimental_export_all_saved_models(str(base), {"infer": None})
+
+    def fail() -> Any:
+        raise KeyError("no tensors")
+
+    with pytest.raises(KeyError, match="no tensors"):
+        job.export_saved_model(str(base), fail)
+    assert not base.exists() or os.listdir(base) == []
+
+
+def test_exports_of_one_second_get_their_own_directories(tmp_path: pathlib.Path) -> None:
+    """Two exports, one right after the other, have different names in ascending order."""
+    job = make(tmp_path)
+    job.train(houses.data, steps=1)
+    first, second = (
+        int(os.path.basename(job.export_saved_model(tmp_path / "e", houses.serving_receiver)))
+        for _ in range(2)
+    )
+    assert second > first
+
+
+# --- Warm start -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: Any) -> Any:
+    """A job that was trained, and its folder."""
+    folder = tmp_path_factory.mktemp("source")
+    return make(folder).train(houses.data, steps=STEPS), folder
+
+
+EMBEDDING = "input_layer/street_embedding/embedding_weights"
+
+
+def test_a_path_warm_starts_trainable_variables(source: Any, tmp_path: pathlib.Path) -> None:
+    """A checkpoint, its directory or a SavedModel: weights are taken over, all else starts anew."""
+    base, _ = source
+    exported = base.export_saved_model(str(tmp_path / "exported"), houses.serving_receiver)
+    trained = jobs.saved(base)
+    for number, path in enumerate((base.latest_checkpoint(), base.model_dir, exported)):
+        values = started(make(tmp_path, name=str(number), warm_start_from=path))
+        for name in ("hidden", "output", EMBEDDING):
+            np.testing.assert_array_equal(values[name], trained[name], err_msg=name)
+        assert np.all(values["hidden/Adagrad"] == np.float32(0.1))
+        assert values["global_step"] == 0
+
+
+def test_settings_choose_what_is_warm_started(source: Any, tmp_path: pathlib.Path) -> None:
+    """A pattern, a list that reaches slots, other names, and a vocabulary that has changed."""
+    base, _ = source
+    trained = jobs.saved(base)
+    streets = tmp_path / "old.txt"
+    streets.write_text("fir\nash\noak\nelm\n")  # the checkpoint's rows, were they of this file
+
+    def start(name: str, prefix: str = "", **settings: Any) -> dict[str, np.ndarray]:
+        chosen = WarmStartSettings(base.model_dir, **settings)
+        return started(make(tmp_path, name=name, prefix=prefix, warm_start_from=chosen))
+
+    pattern = start("pattern", vars_to_warm_start="hid")
+    np.testing.assert_array_equal(pattern["hidden"], trained["hidden"])
+    assert np.any(pattern["output"] != trained["output"])
+
+    listed = start("listed", vars_to_warm_start=["hidden"])
+    np.testing.assert_array_equal(listed["hidden/Adagrad"], trained["hidden/Adagrad"])
+
+    renamed = start(
+        "renamed",
+        "new",
+        vars_to_warm_start="new/(hidden|output)",
+        var_name_to_prev_var_name={"new/hidden": "hidden", "new/output": "output"},
+    )
+    np.testing.assert_array_equal(renamed["new/output"], trained["output"])
+
+    vocabulary = tf.train.VocabInfo(
+        new_vocab=houses.write_vocabulary(tmp_path / "streets.txt"),
+        new_vocab_size=4,
+        num_oov_buckets=1,
+        old_vocab=str(streets),
+        backup_initializer=tf.ones_initializer(),
+    )
+    moved = start("moved", vars_to_warm_start=None, var_name_to_vocab_info={EMBEDDING: vocabulary})
+    np.testing.assert_array_equal(moved[EMBEDDING][:4], trained[EMBEDDING][3::-1])
+    np.testing.assert_array_equal(moved[EMBEDDING][4], np.ones(3, np.float32))
+    assert np.any(moved["hidden"] != trained["hidden"])
+
+
+def test_evaluation_prediction_and_export_are_warm_started(
+    source: Any, tmp_path: pathlib.Path
+) -> None:
+    """Without a checkpoint of its own a job evaluates, predicts and exports the other's values."""
+    base, _ = source
+    job = make(tmp_path, warm_start_from=base.model_dir)
+
+    expected = base.evaluate(lambda: houses.data(2))
+    assert job.evaluate(lambda: houses.data(2))["loss"] == expected["loss"]
+    predicted = [sample["price"] for sample in base.predict(lambda: houses.data(1))]
+    np.testing.assert_array_equal(
+        [sample["price"] for sample in job.predict(lambda: houses.data(1))], predicted
+    )
+    path = job.export_saved_model(str(tmp_path / "exported"), houses.serving_receiver)
+    served = run_signature(path, "serving_default", {"examples": houses.examples(1)[0]})
+    np.testing.assert_array_equal(served["price"], predicted)
+
+
+def test_a_checkpoint_of_its_own_comes_first(source: Any, tmp_path: pathlib.Path) -> None:
+    """A job that was trained goes on, and is not warm-started again."""
+    base, _ = source
+    make(tmp_path).train(houses.data, steps=2)
+    own = jobs.saved(make(tmp_path))
+    job = make(tmp_path, warm_start_from=base.model_dir)
+
+    job.train(houses.data, steps=1)
+    kept = jobs.saved(job, os.path.join(job.model_dir, "model.ckpt-2"))
+    assert jobs.largest_difference(own, kept)[0] == 0.0
+    assert jobs.saved(job)["global_step"] == 3

@@ -1,0 +1,279 @@
+"""Training loops of several steps: what hooks, checkpoints and host calls see of them.
+
+Oracle: the rules of stock's TPUEstimator, as its code states them. Stock has no such loop with
+use_tpu=False, and does not run with use_tpu=True where there is no TPU.
+"""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests.programs import clicks, jobs, tiny
+from estimator_bridge import estimator
+from estimator_bridge.legacy.run_config import parse_iterations_per_loop
+from estimator_bridge.runtime.loop.device_loop import reports_of
+
+
+class Recorder(tf.train.SessionRunHook):
+    """Writes down the global step that is read around every call of the hooks."""
+
+    def __init__(self) -> None:
+        self.before: list[int] = []
+        self.after: list[int] = []
+        self.ends = 0
+
+    def before_run(self, run_context: Any) -> None:
+        self.before.append(_step(run_context.session))
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.after.append(_step(run_context.session))
+
+    def end(self, session: Any) -> None:
+        self.ends += 1
+
+
+def _step(session: Any) -> int:
+    return int(session.run(tf.train.get_global_step(session.graph)))
+
+
+def trained(
+    model_dir: pathlib.Path,
+    iterations: int | str,
+    input_fn: Any = clicks.input_fn,
+    **arguments: Any,
+) -> tuple[Any, Recorder]:
+    """Returns a job that trained, and what its hook recorded."""
+    job = jobs.make(str(model_dir), tpu_options={"iterations_per_loop": iterations})
+    recorder = Recorder()
+    job.train(input_fn, hooks=[recorder], **arguments)
+    return job, recorder
+
+
+@pytest.mark.parametrize(
+    ("iterations", "before", "after"),
+    [
+        (1, [0, 1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 7]),
+        (3, [0, 3, 6], [3, 6, 7]),
+        (7, [0], [7]),
+        (100, [0], [7]),
+    ],
+)
+def test_hooks_are_called_once_per_loop(
+    iterations: int, before: list[int], after: list[int], tmp_path: pathlib.Path
+) -> None:
+    """The step advances by the iterations between two calls; the last loop is what is left."""
+    job, recorder = trained(tmp_path, iterations, steps=7)
+
+    assert (recorder.before, recorder.after, recorder.ends) == (before, after, 1)
+    assert job.latest_checkpoint().endswith("model.ckpt-7")
+
+
+def test_max_steps_end_a_loop_early(tmp_path: pathlib.Path) -> None:
+    """A job that goes on makes loops of its own and stops at the step that is asked for."""
+    trained(tmp_path, 4, steps=3)
+    _, recorder = trained(tmp_path, 4, max_steps=9)
+
+    assert (recorder.before, recorder.after) == ([3, 7], [7, 9])
+
+
+def test_the_length_of_a_loop_changes_no_number(tmp_path: pathlib.Path) -> None:
+    """Seven steps in loops of one and of three end in the same variables, to the bit."""
+    base, _ = trained(tmp_path / "one", 1, steps=7)
+    start = jobs.continue_from(jobs.first_checkpoint(base), str(tmp_path / "three"))
+    job, _ = trained(pathlib.Path(start), 3, steps=7)
+
+    assert jobs.largest_difference(jobs.saved(base), jobs.saved(job))[0] == 0.0
+
+
+def test_hooks_fetch_from_the_last_step_of_a_loop(tmp_path: pathlib.Path) -> None:
+    """What a hook asks for comes from the batch of the loop's last step."""
+    ages: list[Any] = []
+    inner = clicks.make_model_fn(estimator, clicks.columns(), cross_shard=True)
+
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+        ages.append(features["age"])
+        return inner(features, labels, mode, params)
+
+    seen: list[Any] = []
+
+    class Hook(tf.train.SessionRunHook):
+        def before_run(self, run_context: Any) -> Any:
+            return tf.train.SessionRunArgs(ages[0])
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            seen.append(run_values.results)
+
+    job = jobs.make(str(tmp_path), tpu_options={"iterations_per_loop": 3})
+    job._model_fn = model_fn
+    job.train(clicks.input_fn, steps=5, hooks=[Hook()])
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        batches = [clicks.batch_of(number, jobs.BATCH)[0]["age"] for number in (2, 4)]
+        expected = session.run(batches)
+    np.testing.assert_array_equal(seen, expected)
+
+
+def test_checkpoints_are_written_between_loops(tmp_path: pathlib.Path) -> None:
+    """With a checkpoint every 4 steps and loops of 3 the first end at or after it is saved."""
+    job = jobs.make(str(tmp_path), tpu_options={"iterations_per_loop": 3})
+    job._config = job._config.replace(save_checkpoints_steps=4)
+    saved: list[int] = []
+
+    class Listener(tf.train.CheckpointSaverListener):
+        def after_save(self, session: Any, global_step_value: Any) -> None:
+            saved.append(int(global_step_value))
+
+    job.train(clicks.input_fn, steps=13, saving_listeners=[Listener()])
+
+    assert saved == [0, 6, 12, 13]
+
+
+def test_summaries_are_written_between_loops(tmp_path: pathlib.Path) -> None:
+    """With summaries every step and loops of 3 the loss is recorded at the ends of loops."""
+    job = jobs.make(str(tmp_path), tpu_options={"iterations_per_loop": 3})
+    job._config = job._config.replace(save_summary_steps=1)
+    job.train(clicks.input_fn, steps=9)
+
+    steps = [
+        event.step
+        for path in sorted(tmp_path.glob("events.*"))
+        for event in tf.train.summary_iterator(str(path))
+        for value in event.summary.value
+        if value.tag == "loss"
+    ]
+    assert steps == [3, 6, 9]
+
+
+@pytest.mark.parametrize(
+    ("every", "expected"), [(1, [0, 1, 2, 3, 4, 5, 6]), (2, [0, 2, 4, 6]), (3, [0, 3, 4])]
+)
+def test_the_host_call_runs_inside_of_loops(
+    every: int, expected: list[int], tmp_path: pathlib.Path
+) -> None:
+    """In each loop the host call runs in the first step and every k-th after it."""
+    called: list[int] = []
+    inner = clicks.make_model_fn(estimator, clicks.columns(), cross_shard=True)
+
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+        spec = inner(features, labels, mode, params)
+        # Batch number n of the input_fn below is all n.
+        return spec._replace(host_call=(host_fn, [features["number"][:1]]))
+
+    def host_fn(number: Any) -> Any:
+        def record(value: Any) -> Any:
+            called.append(int(value[0]))
+            return value
+
+        return tf.py_func(record, [number], tf.int64)
+
+    def input_fn(params: dict[str, Any]) -> Any:
+        size = params["batch_size"]
+
+        def make(number: Any) -> Any:
+            features, labels = clicks.batch_of(number, size)
+            return {**features, "number": tf.fill([size], number)}, labels
+
+        return tf.data.Dataset.range(100).map(make)
+
+    job = jobs.make(
+        str(tmp_path),
+        tpu_options={"iterations_per_loop": 4, "experimental_host_call_every_n_steps": every},
+    )
+    job._model_fn = model_fn
+    job.train(input_fn, steps=7)
+
+    assert called == expected
+
+
+def test_an_input_that_ends_inside_a_loop_ends_the_training(tmp_path: pathlib.Path) -> None:
+    """Five batches in loops of three: hooks saw one loop, and all five steps are saved."""
+    job, recorder = trained(tmp_path, 3, clicks.short_input_fn, steps=100)
+    whole, _ = trained(tmp_path / "whole", 1, clicks.short_input_fn, steps=100)
+
+    assert (recorder.before, recorder.after, recorder.ends) == ([0, 3], [3], 1)
+    assert job.latest_checkpoint().endswith("model.ckpt-5")
+    assert jobs.saved(whole)["global_step"] == 5
+
+
+def test_an_input_that_ends_in_the_first_loop_has_made_steps(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The loss of the last step that ended is reported, though no loop has ended."""
+    verbosity = tf.logging.get_verbosity()
+    tf.logging.set_verbosity(tf.logging.INFO)
+    try:
+        with caplog.at_level(logging.INFO):
+            job, recorder = trained(tmp_path, 100, clicks.short_input_fn, steps=100)
+    finally:
+        tf.logging.set_verbosity(verbosity)
+
+    assert recorder.after == []
+    assert job.latest_checkpoint().endswith("model.ckpt-5")
+    assert "Training made no steps" not in caplog.text
+    # Of whatever size: Keras draws the weights of its layers without regard to the graph's seed.
+    assert re.search(r"Loss for final step: \d", caplog.text)
+
+
+@pytest.mark.full
+def test_a_loop_may_be_given_in_seconds(tmp_path: pathlib.Path) -> None:
+    """A loop of an hour makes all steps at once; one of a second ends, and the next begins."""
+    _, hour = trained(tmp_path / "hour", "1h", steps=5)
+    slow_batches = lambda params: clicks.input_fn(params).map(_slowly)  # noqa: E731
+    _, second = trained(tmp_path / "second", "1s", slow_batches, steps=8)
+
+    assert hour.after == [5]
+    assert second.after[-1] == 8
+    # A step takes at least 0.3 s, so that a loop of 1 s makes at most 5 steps.
+    assert len(second.after) >= 2
+    assert second.before == [0, *second.after[:-1]]
+
+
+def _slowly(features: Any, labels: Any) -> Any:
+    def wait(value: Any) -> Any:
+        import time
+
+        time.sleep(0.3)
+        return value
+
+    waited = tf.py_func(wait, [labels], tf.float32)
+    waited.set_shape(labels.shape)
+    return features, waited
+
+
+def test_reports_come_at_the_ends_of_loops() -> None:
+    """A hook that counts calls reports after as many loops as hold the steps, rounded up."""
+    for iterations, expected in (
+        (1, {"every_n_iter": 100}),
+        (30, {"every_n_iter": 4}),
+        (1000, {"every_n_iter": 1}),
+        ("2m", {"every_n_secs": 120}),
+    ):
+        found = reports_of(parse_iterations_per_loop(iterations), 100)
+        assert found == expected, iterations
+
+
+def test_an_evaluation_of_unknown_length_is_a_call_per_step(tmp_path: pathlib.Path) -> None:
+    """Without `steps` hooks are called for every batch, and for a number of steps once."""
+    job = tiny.make(estimator, str(tmp_path), [tiny.column()], use_tpu=True)
+    job.train(tiny.input_fn, steps=2)
+    ends, endless = Recorder(), Recorder()
+    job.evaluate(lambda params: tiny.input_fn(params).take(3), hooks=[ends])
+    job.evaluate(tiny.input_fn, steps=3, hooks=[endless])
+
+    assert (ends.after, endless.after) == ([2, 2, 2], [2])
+
+
+def test_without_the_engine_a_step_is_a_call(tmp_path: pathlib.Path) -> None:
+    """With use_tpu=False there is no loop, as in stock."""
+    job = jobs.make(str(tmp_path), use_tpu=False, tpu_options={"iterations_per_loop": 3})
+    recorder = Recorder()
+    job.train(clicks.input_fn, steps=4, hooks=[recorder])
+
+    assert recorder.after == [1, 2, 3, 4]

@@ -1,0 +1,393 @@
+"""TPUEstimator on the engine: what a job does, keeps and reports."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests.programs import clicks, jobs
+from estimator_bridge import estimator
+from estimator_bridge.legacy import parameters
+from tf2_engine.backends import HostDriver
+
+SGD = parameters.StochasticGradientDescentParameters
+TABLES = {
+    "items",
+    "dense_features/place_embedding/embedding_weights",
+    "dense_features/query_weighted_by_query_weights_embedding/embedding_weights",
+}
+
+
+class RecordingDriver(HostDriver):
+    """A host driver that writes down which verbs are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def configure(self, *arguments: Any) -> Any:
+        self.calls.append("configure")
+        return super().configure(*arguments)
+
+    def load(self, *arguments: Any) -> Any:
+        self.calls.append("load")
+        return super().load(*arguments)
+
+    def retrieve(self, *arguments: Any) -> Any:
+        self.calls.append("retrieve")
+        return super().retrieve(*arguments)
+
+    def enqueue(self, *arguments: Any) -> Any:
+        self.calls.append("enqueue")
+        return super().enqueue(*arguments)
+
+    def dequeue(self, *arguments: Any) -> Any:
+        self.calls.append("dequeue")
+        return super().dequeue(*arguments)
+
+    def send_gradients(self, *arguments: Any) -> Any:
+        self.calls.append("send_gradients")
+        return super().send_gradients(*arguments)
+
+
+def test_every_mode_goes_through_the_verbs_of_a_driver(tmp_path: pathlib.Path) -> None:
+    """Training, evaluation and prediction call the engine's verbs, in their order."""
+    driver = RecordingDriver()
+    job = jobs.make(
+        str(tmp_path),
+        engine=driver,
+        spec_options={"pipeline_execution_with_tensor_core": True},
+    )
+
+    job.train(clicks.input_fn, steps=2)
+    assert driver.calls == [
+        "configure",
+        "load",
+        "enqueue",
+        "dequeue",
+        "send_gradients",
+        "retrieve",  # before a checkpoint
+        "retrieve",  # at the end of a loop
+    ]
+
+    for run in (
+        lambda: job.evaluate(clicks.short_input_fn),
+        lambda: list(job.predict(clicks.short_input_fn)),
+    ):
+        driver.calls.clear()
+        run()
+        assert driver.calls == ["configure", "load", "enqueue", "dequeue"]
+
+
+def test_the_models_optimizer_leaves_tables_alone(tmp_path: pathlib.Path) -> None:
+    """With use_tpu=True the model's optimizer has no slot for a table and does not move it."""
+    job = jobs.make(str(tmp_path), SGD(0.0))
+    job.train(clicks.input_fn, steps=5)
+    before, after = jobs.saved(job, jobs.first_checkpoint(job)), jobs.saved(job)
+
+    assert {name for name in after if name.startswith(tuple(TABLES))} == TABLES
+    for name in TABLES:
+        np.testing.assert_array_equal(before[name], after[name], err_msg=name)
+    assert np.any(before["dense/kernel"] != after["dense/kernel"])
+
+
+def test_tables_and_slots_have_stocks_names(tmp_path: pathlib.Path) -> None:
+    """A checkpoint holds each table under the name of its column, its slots and dummy beside it."""
+    job = jobs.make(str(tmp_path), parameters.AdamParameters(0.01))
+    job.train(clicks.input_fn, steps=1)
+    names = set(job.get_variable_names())
+
+    for table in TABLES:
+        assert {table, f"{table}/Adam/m", f"{table}/Adam/v"} <= names
+    dummies = {name for name in names if name.startswith("tpu_embedding_dummy")}
+    assert dummies == {
+        f"tpu_embedding_dummy_table_variable_tbl_{table}/{slot}"
+        for table in ("items", "place", "query_weighted_by_query_weights")
+        for slot in ("Adam", "Adam_1")
+    }
+    assert job.get_variable_value("items").shape == (clicks.ROWS, 4)
+
+
+def test_programs_find_table_variables(tmp_path: pathlib.Path) -> None:
+    """In a session the tables are global variables `<name>/part_0`, and none is trainable."""
+    seen: dict[str, Any] = {}
+
+    class Hook(tf.train.SessionRunHook):
+        def begin(self) -> None:
+            seen["global"] = {variable.op.name for variable in tf.global_variables()}
+            seen["trainable"] = {variable.op.name for variable in tf.trainable_variables()}
+
+    jobs.make(str(tmp_path)).train(clicks.input_fn, steps=1, hooks=[Hook()])
+
+    for table in TABLES:
+        assert {f"{table}/part_0", f"{table}/Adagrad/part_0"} <= seen["global"]
+        assert f"{table}/part_0" not in seen["trainable"]
+
+
+def test_training_resumes_where_it_stopped(tmp_path: pathlib.Path) -> None:
+    """Two times three steps, with the data in its place, end where six steps end."""
+    whole = jobs.make(str(tmp_path / "whole"))
+    whole.train(clicks.input_fn, steps=6)
+    start = jobs.continue_from(jobs.first_checkpoint(whole), str(tmp_path / "parts"))
+    parts = jobs.make(start)
+
+    def later(params: dict[str, Any]) -> Any:
+        return clicks.input_fn(params).skip(3)
+
+    parts.train(clicks.input_fn, steps=3)
+    parts = jobs.make(start)
+    parts.train(later, steps=3)
+
+    assert jobs.saved(parts)["global_step"] == 6
+    assert jobs.largest_difference(jobs.saved(whole), jobs.saved(parts))[0] == 0.0
+
+
+def test_max_steps_is_the_step_to_stop_at(tmp_path: pathlib.Path) -> None:
+    """`max_steps` counts from the beginning of the job; a second call does nothing."""
+    job = jobs.make(str(tmp_path))
+    job.train(clicks.input_fn, max_steps=3)
+    job.train(clicks.input_fn, max_steps=3)
+
+    assert job.latest_checkpoint().endswith("model.ckpt-3")
+
+
+def test_evaluation_reads_the_checkpoint(tmp_path: pathlib.Path) -> None:
+    """Evaluation counts every batch until the input ends and tells the step it evaluated."""
+    job = jobs.make(str(tmp_path))
+    job.train(clicks.input_fn, steps=4)
+
+    whole = job.evaluate(clicks.short_input_fn)
+    first = job.evaluate(clicks.short_input_fn, steps=2, name="first")
+
+    assert set(whole) == {"accuracy", "loss", "global_step"}
+    assert whole["global_step"] == 4
+    assert whole["loss"] != first["loss"]
+    assert (tmp_path / "eval_first").is_dir()
+    old = job.evaluate(clicks.short_input_fn, checkpoint_path=jobs.first_checkpoint(job))
+    assert old["global_step"] == 0
+
+
+def test_predictions_come_in_order_to_the_last_sample(tmp_path: pathlib.Path) -> None:
+    """A last batch that is not full is predicted too, and samples keep their order."""
+    job = jobs.make(str(tmp_path))
+    job.train(clicks.input_fn, steps=4)
+
+    def few(params: dict[str, Any]) -> Any:
+        def part(step: Any) -> Any:
+            features, _ = clicks.batch_of(step, params["batch_size"])
+            rows = tf.where(tf.equal(step, 2), 5, params["batch_size"])
+
+            def cut(value: Any) -> Any:
+                if not isinstance(value, tf.SparseTensor):
+                    return value[:rows]
+                shape = [tf.cast(rows, tf.int64), value.dense_shape[1]]
+                return tf.sparse.slice(value, [0, 0], shape)
+
+            return {name: cut(value) for name, value in features.items()}
+
+        return tf.data.Dataset.range(3).map(part)
+
+    some = [float(sample["p"][0]) for sample in job.predict(few)]
+    every = [float(sample["p"][0]) for sample in job.predict(clicks.short_input_fn)]
+
+    assert len(some) == 2 * jobs.BATCH + 5
+    np.testing.assert_allclose(some, every[: len(some)], rtol=1e-6)
+    batches = list(job.predict(clicks.short_input_fn, yield_single_examples=False))
+    assert [len(batch["p"]) for batch in batches] == [jobs.BATCH] * 5
+
+
+def test_gradient_multiplier_scales_what_tables_get(tmp_path: pathlib.Path) -> None:
+    """Half the gradient at twice the rate moves the tables by the same, to the bit."""
+    base = jobs.make(str(tmp_path / "base"), SGD(0.25))
+    base.train(clicks.input_fn, steps=4)
+    scaled = jobs.make(
+        jobs.continue_from(jobs.first_checkpoint(base), str(tmp_path / "scaled")),
+        SGD(0.5),
+        spec_options={"experimental_gradient_multiplier_fn": lambda step: tf.constant(0.5)},
+    )
+    scaled.train(clicks.input_fn, steps=4)
+
+    assert jobs.largest_difference(jobs.saved(base), jobs.saved(scaled))[0] == 0.0
+
+
+def test_gradient_multiplier_sees_the_step_before_it_is_counted(tmp_path: pathlib.Path) -> None:
+    """In the first step the multiplier is called with 0, in the second with 1."""
+    only_second = jobs.make(
+        str(tmp_path),
+        SGD(0.5),
+        spec_options={
+            "experimental_gradient_multiplier_fn": lambda step: tf.cast(
+                tf.equal(step, 1), tf.float32
+            )
+        },
+    )
+    only_second.train(clicks.input_fn, steps=1)
+    first, after = jobs.saved(only_second, jobs.first_checkpoint(only_second)), {}
+    after = jobs.saved(only_second)
+    for name in TABLES:
+        np.testing.assert_array_equal(first[name], after[name], err_msg=name)
+    only_second.train(clicks.input_fn, steps=1)
+    assert any(np.any(after[name] != jobs.saved(only_second)[name]) for name in TABLES)
+
+
+def test_clipping_limit_follows_the_quirks(tmp_path: pathlib.Path) -> None:
+    """quirks="documented" keeps weights within the limit, quirks="stock" ignores it."""
+    for quirks, within in (("documented", True), ("stock", False)):
+        job = jobs.make(
+            str(tmp_path / quirks),
+            SGD(0.5),
+            spec_options={"clipping_limit": 0.01, "quirks": quirks},
+        )
+        job.train(clicks.input_fn, steps=2)
+        before, after = jobs.saved(job, jobs.first_checkpoint(job)), jobs.saved(job)
+        moved = after["items"][np.any(before["items"] != after["items"], axis=1)]
+        assert len(moved) > 0
+        assert bool(np.all(np.abs(moved) <= np.float32(0.01))) == within, quirks
+
+
+def test_limits_of_the_optimizer_go_before_the_clipping_limit(tmp_path: pathlib.Path) -> None:
+    """quirks="documented" leaves tables whose optimizer has limits of its own to these."""
+    limit, own = np.float32(0.01), np.float32(0.05)
+    job = jobs.make(
+        str(tmp_path),
+        SGD(0.5, clip_weight_min=-float(own), clip_weight_max=float(own)),
+        spec_options={"clipping_limit": float(limit), "quirks": "documented"},
+    )
+    job.train(clicks.input_fn, steps=2)
+
+    before, after = jobs.saved(job, jobs.first_checkpoint(job)), jobs.saved(job)
+    moved = after["items"][np.any(before["items"] != after["items"], axis=1)]
+    assert limit < np.max(np.abs(moved)) <= own
+
+
+def test_pipelined_training_is_saved_up_to_date(tmp_path: pathlib.Path) -> None:
+    """The update that is pending when training ends is in the checkpoint."""
+    plain = jobs.make(str(tmp_path / "plain"))
+    plain.train(clicks.input_fn, steps=1)
+    pipelined = jobs.make(
+        jobs.continue_from(jobs.first_checkpoint(plain), str(tmp_path / "pipelined")),
+        spec_options={"pipeline_execution_with_tensor_core": True},
+    )
+    pipelined.train(clicks.input_fn, steps=1)
+
+    # One step has nothing to overlap with, so the order of execution makes no difference.
+    assert jobs.largest_difference(jobs.saved(plain), jobs.saved(pipelined))[0] == 0.0
+
+
+def test_hooks_and_listeners_are_called(tmp_path: pathlib.Path) -> None:
+    """Hooks of the caller and listeners run as under a MonitoredTrainingSession."""
+    calls: list[str] = []
+    one_step = {"iterations_per_loop": 1}
+
+    class Hook(tf.train.SessionRunHook):
+        def begin(self) -> None:
+            calls.append("begin")
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            calls.append("after_run")
+
+        def end(self, session: Any) -> None:
+            calls.append("end")
+
+    class Listener(tf.train.CheckpointSaverListener):
+        def after_save(self, session: Any, global_step_value: Any) -> None:
+            calls.append(f"saved {global_step_value}")
+
+    jobs.make(str(tmp_path), tpu_options=one_step).train(
+        clicks.input_fn, steps=2, hooks=[Hook()], saving_listeners=[Listener()]
+    )
+
+    assert calls == ["begin", "saved 0", "after_run", "after_run", "saved 2", "end"] or calls == [
+        "begin",
+        "saved 0",
+        "after_run",
+        "after_run",
+        "end",
+        "saved 2",
+    ]
+
+
+def test_progress_is_logged(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Loss, step and global_step/sec are logged, and one line says which engine runs where."""
+    job = jobs.make(str(tmp_path))
+    job._config = job._config.replace(log_step_count_steps=2)
+    verbosity = tf.logging.get_verbosity()
+    tf.logging.set_verbosity(tf.logging.INFO)
+    try:
+        with caplog.at_level(logging.INFO):
+            job.train(clicks.input_fn, steps=5)
+            job.evaluate(clicks.short_input_fn)
+    finally:
+        tf.logging.set_verbosity(verbosity)
+
+    text = caplog.text
+    for part in ("loss = ", "step = 2", "global_step/sec: ", "examples/sec: ", "Loss for final"):
+        assert part in text, part
+    lines = [record.getMessage() for record in caplog.records if "use_tpu=" in record.getMessage()]
+    assert len(lines) == 1
+    assert "host driver on CPU" in lines[0]
+    assert "1 TPU core(s) emulated" in lines[0]
+
+
+def test_the_example_of_the_documentation_runs(tmp_path: pathlib.Path) -> None:
+    """The program of EmbeddingConfigSpec's documentation: one single and two shared columns."""
+    column_a = tf.feature_column.categorical_column_with_identity("a", 10)
+    column_b = tf.feature_column.categorical_column_with_identity("b", 10)
+    column_c = tf.feature_column.categorical_column_with_identity("c", 10)
+    tpu_shared_columns = tf.tpu.experimental.shared_embedding_columns([column_a, column_b], 10)
+    tpu_non_shared_column = tf.tpu.experimental.embedding_column(column_c, 10)
+    tpu_columns = [tpu_non_shared_column, *tpu_shared_columns]
+
+    def model_fn(features: Any, mode: str) -> Any:
+        dense_features = tf.keras.layers.DenseFeatures(tpu_columns)
+        embedded_feature = dense_features(features)
+        weight = tf.get_variable("weight", [30, 1], initializer=tf.ones_initializer())
+        loss = tf.reduce_mean(tf.square(tf.matmul(embedded_feature, weight) - 1.0))
+        optimizer = tf.tpu.CrossShardOptimizer(tf.train.AdamOptimizer(0.01))
+        step = tf.train.get_global_step()
+        return estimator.tpu.TPUEstimatorSpec(
+            mode=mode, loss=loss, train_op=optimizer.minimize(loss, step)
+        )
+
+    def input_fn(params: dict[str, Any]) -> Any:
+        ids = tf.sparse.from_dense([[1, 2]] * params["batch_size"])
+        ids = tf.SparseTensor(ids.indices, tf.cast(ids.values, tf.int64), ids.dense_shape)
+        return tf.data.Dataset.from_tensors({"a": ids, "b": ids, "c": ids}).repeat()
+
+    job = estimator.tpu.TPUEstimator(
+        model_fn=model_fn,
+        config=clicks.run_config(estimator, str(tmp_path)),
+        train_batch_size=8,
+        embedding_config_spec=estimator.tpu.experimental.EmbeddingConfigSpec(
+            feature_columns=tpu_columns,
+            optimization_parameters=parameters.AdagradParameters(0.1),
+        ),
+    )
+    job.train(input_fn, steps=3)
+
+    tables = {name for name in job.get_variable_names() if "Ada" not in name}
+    assert {"a_b_shared_embedding", "dense_features/c_embedding/embedding_weights"} <= tables
+    before, after = jobs.saved(job, jobs.first_checkpoint(job)), jobs.saved(job)
+    moved = np.any(before["a_b_shared_embedding"] != after["a_b_shared_embedding"], axis=1)
+    assert np.flatnonzero(moved).tolist() == [1, 2]
+
+
+def test_a_model_without_embedding_config_runs(tmp_path: pathlib.Path) -> None:
+    """With use_tpu=True and no embedding config the cores share plain variables."""
+
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+        loss = tf.losses.mean_squared_error(labels, tf.layers.dense(features["age"], 1))
+        optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.1))
+        train_op = optimizer.minimize(loss, tf.train.get_global_step())
+        return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = clicks.run_config(estimator, str(tmp_path), num_shards=2)
+    job = estimator.tpu.TPUEstimator(model_fn, config=config, train_batch_size=8)
+    job.train(clicks.input_fn, steps=2)
+
+    assert set(job.get_variable_names()) == {"dense/bias", "dense/kernel", "global_step"}

@@ -1,0 +1,215 @@
+"""A TPUEstimator on the software TPU, and estimators under the strategies of a RunConfig."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.programs import clicks, jobs
+from estimator_bridge import errors, estimator
+from estimator_bridge.legacy import parameters
+from estimator_bridge.run import software_tpu
+
+V1 = tf.compat.v1
+STEPS = 9
+LOOP = 4
+NO_NORM = {"batch_norm": False}
+"""Cores race for the moving averages of a normalization, on every engine."""
+
+
+def make(model_dir: Any, engine: str, cores: int, **options: Any) -> Any:
+    """Returns the click program on an engine."""
+    return jobs.make(
+        str(model_dir),
+        engine=engine,
+        tpu_options={"num_shards": cores, "iterations_per_loop": LOOP},
+        model_options=NO_NORM,
+        **options,
+    )
+
+
+def same(a: Any, b: Any) -> None:
+    """Asserts that two jobs have saved the same, to the bit."""
+    difference, where = jobs.largest_difference(jobs.saved(a), jobs.saved(b))
+    assert difference == 0, where
+
+
+@pytest.mark.parametrize(
+    "cores, options",
+    [
+        (2, {"optimizer": parameters.AdamParameters(0.01)}),
+        pytest.param(1, {}, marks=pytest.mark.full),
+        pytest.param(
+            2,
+            {"spec_options": {"pipeline_execution_with_tensor_core": True}},
+            marks=pytest.mark.full,
+        ),
+    ],
+    ids=["adam, two cores", "one core", "pipelined"],
+)
+def test_a_software_tpu_computes_what_the_host_does(
+    cores: int, options: dict[str, Any], tmp_path: pathlib.Path
+) -> None:
+    """From one checkpoint all that is saved, evaluated and predicted is the same to the bit.
+
+    Both run the rules of the one numeric core, in the same order; the model is the same graph.
+    """
+    start = make(tmp_path / "start", "host", cores, **options)
+    start.train(clicks.input_fn, steps=1)
+    host, device = (
+        make(
+            jobs.continue_from(start.latest_checkpoint(), str(tmp_path / name)),
+            name,
+            cores,
+            **options,
+        )
+        for name in ("host", "software_tpu")
+    )
+    for job in (host, device):
+        job.train(clicks.input_fn, steps=STEPS)
+
+    same(host, device)
+    assert host.evaluate(clicks.short_input_fn) == device.evaluate(clicks.short_input_fn)
+    predicted = [
+        np.array([one["p"] for one in job.predict(clicks.short_input_fn)]) for job in (host, device)
+    ]
+    np.testing.assert_array_equal(*predicted)
+    # Each goes on from the other's checkpoint.
+    crossed = [
+        make(
+            jobs.continue_from(job.latest_checkpoint(), str(tmp_path / f"after {name}")),
+            name,
+            cores,
+            **options,
+        )
+        for job, name in ((device, "host"), (host, "software_tpu"))
+    ]
+    for job in crossed:
+        job.train(clicks.input_fn, steps=2)
+    same(*crossed)
+
+
+@pytest.mark.full
+def test_evaluations_may_come_between_the_loops_of_a_training(tmp_path: pathlib.Path) -> None:
+    """They take the one software TPU away, and the training takes it back with its tables."""
+    start = make(tmp_path / "start", "host", 1)
+    start.train(clicks.input_fn, steps=1)
+    results = []
+    for engine in ("host", "software_tpu"):
+        job = make(jobs.continue_from(start.latest_checkpoint(), str(tmp_path / engine)), engine, 1)
+
+        class Evaluate(V1.train.SessionRunHook):  # type: ignore[misc]
+            """Evaluates after every loop."""
+
+            def after_run(self, run_context: Any, run_values: Any, job: Any = job) -> None:
+                """Evaluates the checkpoint that there is."""
+                job.evaluate(clicks.short_input_fn)
+
+        job.train(clicks.input_fn, steps=STEPS, hooks=[Evaluate()])
+        results.append(job)
+
+    same(*results)
+
+
+@pytest.mark.full
+def test_an_input_that_ends_inside_a_loop_leaves_its_steps_saved(tmp_path: pathlib.Path) -> None:
+    """The lookups that wait for a batch end, and the tables are those after the last step."""
+    start = make(tmp_path / "start", "host", 1)
+    start.train(clicks.input_fn, steps=1)
+    ended = []
+    for engine in ("host", "software_tpu"):
+        job = make(jobs.continue_from(start.latest_checkpoint(), str(tmp_path / engine)), engine, 1)
+        job.train(clicks.short_input_fn, steps=100)
+        ended.append(job)
+
+    assert jobs.saved(ended[0])["global_step"] == 6
+    same(*ended)
+
+
+def test_run_decides_on_what_programs_run(tmp_path: pathlib.Path) -> None:
+    """Inside `bridge_on_software_tpu` an estimator that names no engine is on it, else not."""
+    with software_tpu.bridge_on_software_tpu():
+        assert "software_tpu engine, 2 cores" in repr(
+            jobs.make(str(tmp_path / "a"), tpu_options={"num_shards": 2})
+        )
+    assert "host engine" in repr(jobs.make(str(tmp_path / "b")))
+
+
+def test_a_tpu_is_refused_by_name(tmp_path: pathlib.Path) -> None:
+    """engine="tpu" is refused, with what there is instead."""
+    with pytest.raises(errors.InvalidInput, match=r"`engine`='tpu'.*'software_tpu'"):
+        jobs.make(str(tmp_path), engine="tpu")
+
+
+@pytest.fixture(scope="module")
+def replicas(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What `programs/replicas.py` found."""
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "compat_tests.programs.replicas"),
+            str(tmp_path_factory.mktemp("replicas")),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+@pytest.mark.full
+def test_with_an_engine_the_replicas_of_a_strategy_are_cores(replicas: Any) -> None:
+    """With use_tpu=True MirroredStrategy computes to the bit what as many num_shards do."""
+    assert replicas["cores"] == {"difference": 0, "same metrics": True}
+
+
+@pytest.mark.full
+def test_replicas_train_as_one_with_their_batches_together(replicas: Any) -> None:
+    """Without an engine MirroredStrategy trains and evaluates as one replica on whole batches."""
+    found = replicas["replicas"]
+
+    # Means of halves are rounded otherwise. Adam divides by roots of squares of gradients, so
+    # that an element moves by up to its rate, 0.01, whatever the gradient: a unit of a gradient
+    # near zero counts most. 1e-5 is a thousandth of one such step.
+    assert found["difference"] <= 1e-5
+    assert found["parts"] == pytest.approx(found["whole"], abs=1e-5)
+
+
+@pytest.mark.full
+@pytest.mark.stock
+def test_replicas_train_as_stocks_do(replicas: Any) -> None:
+    """Under MirroredStrategy what is saved and the metrics are stock's, to the bit."""
+    found = replicas["replicas"]
+
+    assert found["difference from stock"] == 0
+    assert found["parts"] == found["stock"]
+
+
+@pytest.mark.full
+def test_a_strategy_and_another_number_of_shards_are_refused(replicas: Any) -> None:
+    """num_shards and a strategy of another number of replicas contradict each other."""
+    assert "TPUConfig.num_shards=4, but the strategy" in replicas["refused"]
+    assert "has 2 replica(s)" in replicas["refused"]
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"train_distribute": "mirrored"}, "`train_distribute`='mirrored' cannot run"),
+        (
+            {"eval_distribute": tf.distribute.experimental.CentralStorageStrategy},
+            "`eval_distribute`=.*CentralStorage.*MirroredStrategy",
+        ),
+    ],
+)
+def test_other_strategies_are_refused_by_name(settings: dict[str, Any], message: str) -> None:
+    """A strategy that cannot run an estimator is refused when the estimator is made."""
+    made = {key: value() if callable(value) else value for key, value in settings.items()}
+    with pytest.raises(errors.InvalidInput, match=message):
+        estimator.Estimator(lambda features: None, config=estimator.RunConfig(**made))

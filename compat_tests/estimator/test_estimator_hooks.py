@@ -1,0 +1,287 @@
+"""Hooks that know an estimator: early stopping, evaluation in memory, the last checkpoint."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests.programs import words
+from compat_tests.support.legacy_specs import needs_stock
+from estimator_bridge import errors, estimator
+from estimator_bridge.legacy import parameters
+from estimator_bridge.legacy.events import scalars_by_step
+
+experimental = estimator.experimental
+
+
+def make(namespace: Any, model_dir: pathlib.Path, **options: Any) -> Any:
+    """Returns a TPUEstimator of either side."""
+    of_side = parameters if namespace is estimator else tf.tpu.experimental
+    return words.make(namespace, model_dir, of_side, **options)
+
+
+@pytest.fixture
+def stock() -> Any:
+    """Stock's namespace."""
+    from compat_tests.support import stock
+
+    return stock.ESTIMATOR
+
+
+def write_evaluations(directory: str, metrics: dict[int, dict[str, float]]) -> None:
+    """Writes evaluations by step, as estimators do."""
+    os.makedirs(directory, exist_ok=True)
+    with tf.Graph().as_default(), tf.summary.FileWriter(directory) as writer:
+        for step, named in metrics.items():
+            values = [
+                tf.Summary.Value(tag=name, simple_value=value) for name, value in named.items()
+            ]
+            writer.add_summary(tf.Summary(value=values), step)
+
+
+LOSSES = {10: 3.0, 20: 2.0, 30: 2.5, 40: 2.25, 50: 4.0}
+
+# For each hook: how it is made with a namespace, and whether it stops after LOSSES.
+CASES: dict[str, tuple[Callable[[Any, Any, dict[str, Any]], Any], bool]] = {
+    "above": (lambda e, job, how: e.stop_if_higher_hook(job, "loss", 3.5, **how), True),
+    "not above": (lambda e, job, how: e.stop_if_higher_hook(job, "loss", 4.0, **how), False),
+    "below": (lambda e, job, how: e.stop_if_lower_hook(job, "loss", 2.1, **how), True),
+    "not below": (lambda e, job, how: e.stop_if_lower_hook(job, "loss", 2.0, **how), False),
+    "below, but too early": (
+        lambda e, job, how: e.stop_if_lower_hook(job, "loss", 2.1, min_steps=21, **how),
+        False,
+    ),
+    "no decrease": (lambda e, job, how: e.stop_if_no_decrease_hook(job, "loss", 30, **how), True),
+    "a decrease": (lambda e, job, how: e.stop_if_no_decrease_hook(job, "loss", 31, **how), False),
+    "no decrease, counted late": (
+        # From step 25 on the best is 2.25 at step 40.
+        lambda e, job, how: e.stop_if_no_decrease_hook(job, "loss", 11, min_steps=25, **how),
+        False,
+    ),
+    "no increase": (lambda e, job, how: e.stop_if_no_increase_hook(job, "loss", 30, **how), True),
+    "an increase": (lambda e, job, how: e.stop_if_no_increase_hook(job, "loss", 31, **how), False),
+}
+
+
+def steps_until_stop(hook: Any, limit: int = 3) -> tuple[int, list[str], bool]:
+    """Runs steps with a hook; returns how many, the variables, and the value of its signal."""
+    with tf.Graph().as_default():
+        step = tf.train.get_or_create_global_step()
+        add = tf.assign_add(step, 1)
+        done = 0
+        with tf.train.SingularMonitoredSession(hooks=[hook]) as session:
+            variables = {variable.op.name: variable for variable in tf.global_variables()}
+            while not session.should_stop() and done < limit:
+                session.run(add)
+                done += 1
+            signal = session.raw_session().run(variables["signal_early_stopping/STOP"])
+        return done, sorted(variables), bool(signal)
+
+
+def stops(namespace: Any, case: str, model_dir: pathlib.Path) -> tuple[int, list[str], bool]:
+    """Returns what a hook of either side does after the evaluations."""
+    job = make(namespace, model_dir)
+    write_evaluations(job.eval_dir(), {step: {"loss": loss} for step, loss in LOSSES.items()})
+    how = {"run_every_secs": None, "run_every_steps": 1}
+    return steps_until_stop(CASES[case][0](namespace.experimental, job, how))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_early_stopping_follows_the_evaluations(case: str, tmp_path: pathlib.Path) -> None:
+    """The hook stops after its first look if the events say so; else training goes on."""
+    done, names, signal = stops(estimator, case, tmp_path)
+
+    assert (done, signal) == ((1, True) if CASES[case][1] else (3, False))
+    # The signal to other workers is in checkpoints, as in stock.
+    assert names == ["global_step", "signal_early_stopping/STOP"]
+
+
+@needs_stock
+@pytest.mark.parametrize("case", CASES)
+def test_early_stopping_is_that_of_stock(case: str, stock: Any, tmp_path: pathlib.Path) -> None:
+    """Steps, variables and the signal are stock's."""
+    assert stops(estimator, case, tmp_path / "a") == stops(stock, case, tmp_path / "b")
+
+
+def test_early_stopping_asks_as_often_as_it_is_told(tmp_path: pathlib.Path) -> None:
+    """With run_every_steps=2 the function is asked at every second step."""
+    asked: list[int] = []
+
+    def should_stop() -> bool:
+        asked.append(1)
+        return False
+
+    hook = experimental.make_early_stopping_hook(
+        make(estimator, tmp_path), should_stop, run_every_secs=None, run_every_steps=2
+    )
+    steps_until_stop(hook, limit=5)
+
+    assert len(asked) == 3  # Steps 1, 3 and 5.
+
+
+def test_early_stopping_stops_a_training(tmp_path: pathlib.Path) -> None:
+    """In `train` it ends the job with a checkpoint; no evaluations so far mean: go on."""
+    job = make(estimator, tmp_path)
+    hook = experimental.stop_if_lower_hook(job, "loss", 1.0, run_every_secs=None, run_every_steps=1)
+    job.train(words.input_fn, max_steps=3, hooks=[hook])
+    assert job.get_variable_value("global_step") == 3
+
+    write_evaluations(job.eval_dir(), {3: {"loss": 0.5}})
+    job.train(words.input_fn, max_steps=20, hooks=[hook])
+    assert job.get_variable_value("global_step") == 4
+
+
+def test_a_worker_stops_with_its_chief() -> None:
+    """A process that is no chief looks at the signal alone."""
+    job = type("Estimator", (), {"config": types.SimpleNamespace(is_chief=False)})()
+    hook = experimental.make_early_stopping_hook(job, lambda: False)
+    with tf.Graph().as_default():
+        step = tf.train.get_or_create_global_step()
+        with tf.variable_scope("signal_early_stopping"):
+            signal = tf.get_variable("STOP", [], tf.bool, tf.zeros_initializer())
+        chief_stops = tf.assign(signal, True)
+        with tf.train.SingularMonitoredSession(hooks=[hook]) as session:
+            session.run(step)
+            assert not session.should_stop()
+            session.raw_session().run(chief_stops)
+            session.run(step)
+            assert session.should_stop()
+
+
+def test_early_stopping_refuses_by_name(tmp_path: pathlib.Path) -> None:
+    """Estimator, function, intervals and metric are checked."""
+    job = make(estimator, tmp_path)
+    with pytest.raises(errors.WrongType, match="`estimator` must be an Estimator, got 3"):
+        experimental.stop_if_lower_hook(3, "loss", 1.0)
+    with pytest.raises(errors.WrongType, match="`should_stop_fn` must be callable, got 3"):
+        experimental.make_early_stopping_hook(job, 3)
+    with pytest.raises(errors.InvalidInput, match="one of `run_every_secs` and `run_every_steps`"):
+        experimental.make_early_stopping_hook(job, lambda: True, 60, 10)
+    write_evaluations(job.eval_dir(), {1: {"auc": 0.5}})
+    hook = experimental.stop_if_lower_hook(job, "loss", 1.0, None, 0, None, 1)
+    with pytest.raises(errors.MissingMetric, match=r"step 1 .* no metric 'loss', only auc"):
+        steps_until_stop(hook)
+
+
+def test_damaged_events_are_read_as_far_as_they_go(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rest of a file that ends within an event is passed over, with a warning."""
+    write_evaluations(str(tmp_path), {1: {"loss": 0.5}, 2: {"loss": 0.25}})
+    [path] = tmp_path.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-3])
+
+    assert scalars_by_step(str(tmp_path)) == {1: {"loss": 0.5}}
+    path.write_bytes(whole)
+    assert scalars_by_step(str(tmp_path)) == {1: {"loss": 0.5}, 2: {"loss": 0.25}}
+
+
+def evaluations(namespace: Any, model_dir: pathlib.Path, *, use_tpu: bool) -> dict[int, Any]:
+    """Returns what an in-memory evaluator saw in seven steps, asked every third."""
+    job = make(namespace, model_dir, use_tpu=use_tpu, iterations_per_loop=1)
+    hook = namespace.experimental.InMemoryEvaluatorHook(
+        job, words.short_input_fn, steps=2, name="memory", every_n_iter=3
+    )
+    job.train(words.input_fn, max_steps=7, hooks=[hook])
+    return scalars_by_step(job.eval_dir("memory"))
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_evaluation_in_memory(use_tpu: bool, tmp_path: pathlib.Path) -> None:
+    """At the start, every so many steps and at the end; the last is what `evaluate` finds.
+
+    Tables of the engine are part of it, and no checkpoint is left behind but those of training.
+    """
+    seen = evaluations(estimator, tmp_path, use_tpu=use_tpu)
+    job = make(estimator, tmp_path, use_tpu=use_tpu)
+    last = job.evaluate(words.short_input_fn, steps=2)
+
+    assert list(seen) == [0, 3, 6, 7]
+    assert seen[0]["loss"] > seen[3]["loss"] > seen[7]["loss"]
+    # The same numbers in the same graph, and event files hold float32.
+    assert seen[7] == {name: np.float32(last[name]) for name in ("loss", "distance")}
+    checkpoints = {path.name for path in tmp_path.glob("model.ckpt-*.index")}
+    assert checkpoints == {"model.ckpt-0.index", "model.ckpt-7.index"}
+
+
+@needs_stock
+def test_evaluation_in_memory_is_that_of_stock(stock: Any, tmp_path: pathlib.Path) -> None:
+    """From one checkpoint, steps and metrics are stock's."""
+    make(stock, tmp_path / "a").train(words.input_fn, max_steps=1)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+
+    assert evaluations(estimator, tmp_path / "a", use_tpu=False) == evaluations(
+        stock, tmp_path / "b", use_tpu=False
+    )
+
+
+def test_evaluation_in_memory_refuses_by_name(tmp_path: pathlib.Path) -> None:
+    """Steps, hooks and clusters are checked."""
+    job = make(estimator, tmp_path)
+    hook = experimental.InMemoryEvaluatorHook
+    for every in (0, -1, None):
+        with pytest.raises(errors.InvalidInput, match="`every_n_iter` must be positive"):
+            hook(job, words.input_fn, every_n_iter=every)
+    with pytest.raises(errors.WrongType, match="Hooks must be"):
+        hook(job, words.input_fn, hooks=[3])
+    config = types.SimpleNamespace(num_ps_replicas=1, num_worker_replicas=1)
+    with pytest.raises(errors.InvalidInput, match="1 parameter servers and 1 workers"):
+        hook(types.SimpleNamespace(config=config), words.input_fn)
+
+
+def job_of(model_dir: pathlib.Path, *, is_chief: bool) -> Any:
+    """Returns what the hook for the last checkpoint needs of an estimator."""
+    return types.SimpleNamespace(
+        model_dir=str(model_dir), config=types.SimpleNamespace(is_chief=is_chief)
+    )
+
+
+def test_a_chief_stops_at_the_step(tmp_path: pathlib.Path) -> None:
+    """The hook of a chief is that for a step; without one it is refused."""
+    hook = experimental.make_stop_at_checkpoint_step_hook(job_of(tmp_path, is_chief=True), 3)
+
+    assert isinstance(hook, tf.train.StopAtStepHook)
+    for is_chief in (True, False):
+        with pytest.raises(errors.InvalidInput, match="`last_step` must be given"):
+            experimental.make_stop_at_checkpoint_step_hook(
+                job_of(tmp_path, is_chief=is_chief), None
+            )
+
+
+@pytest.mark.parametrize("saved, runs", [(None, 6), (3, 6), (4, 3)])
+def test_a_worker_stops_at_the_checkpoint(
+    saved: int | None, runs: int, tmp_path: pathlib.Path
+) -> None:
+    """A worker goes on until a checkpoint has the last step, whatever step it is at.
+
+    It sees a step that may be the one before its own, so the third run may have been the fourth.
+    """
+    with tf.Graph().as_default(), tf.Session() as session:
+        step = tf.train.get_or_create_global_step()
+        session.run(step.initializer)
+        if saved is not None:
+            session.run(tf.assign(step, saved))
+            tf.train.Saver().save(session, str(tmp_path / "model.ckpt"), step)
+    hook = experimental.make_stop_at_checkpoint_step_hook(
+        job_of(tmp_path, is_chief=False), 4, wait_after_file_check_secs=0
+    )
+    with tf.Graph().as_default():
+        add = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+        nothing = tf.no_op()
+        done = 0
+        with tf.train.SingularMonitoredSession(hooks=[hook]) as session:
+            while not session.should_stop() and done < 6:
+                session.raw_session().run(add)
+                session.run(nothing)
+                done += 1
+
+    assert done == runs

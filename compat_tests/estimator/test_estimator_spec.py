@@ -1,0 +1,179 @@
+"""`EstimatorSpec` and `TPUEstimatorSpec` take, refuse and fill in what stock's do.
+
+Oracle: stock's own classes, where TensorFlow has them.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from compat_tests.support import legacy_specs
+from compat_tests.support.legacy_specs import needs_stock
+from estimator_bridge import errors
+from estimator_bridge.legacy import estimator_spec
+
+OURS = types.SimpleNamespace(
+    EstimatorSpec=estimator_spec.EstimatorSpec,
+    TPUEstimatorSpec=estimator_spec.TPUEstimatorSpec,
+)
+
+
+@pytest.fixture
+def stock() -> Any:
+    """Stock's classes."""
+    from compat_tests.support import stock
+
+    return stock.CLASSES
+
+
+@needs_stock
+@pytest.mark.parametrize("name", ["EstimatorSpec", "TPUEstimatorSpec"])
+def test_arguments_and_fields_are_those_of_stock(name: str, stock: Any) -> None:
+    """Names, order and defaults of arguments are stock's, and so are the fields."""
+    ours, theirs = getattr(OURS, name), getattr(stock, name)
+    assert legacy_specs.arguments(ours) == legacy_specs.arguments(theirs)
+    assert ours._fields == theirs._fields
+
+
+def test_modes_are_the_words_of_stock() -> None:
+    """The three modes are the strings that legacy programs compare with."""
+    keys = estimator_spec.ModeKeys
+    assert (keys.TRAIN, keys.EVAL, keys.PREDICT) == ("train", "eval", "infer")
+
+
+def _model(c: Any, kind: str = "TPUEstimatorSpec", mode: str = "train", **settings: Any) -> Any:
+    given = {"loss": tf.constant([2.0]), "train_op": tf.no_op(), **settings}
+    return getattr(c, kind)(mode, **given)
+
+
+def _metric(values: Any) -> Any:
+    return {"mean": tf.compat.v1.metrics.mean(values)}
+
+
+BAD_MODELS: dict[str, tuple[type[Exception], Callable[[Any], Any], str]] = {
+    "no loss": (ValueError, lambda c: _model(c, loss=None), "`loss`"),
+    "no loss in evaluation": (
+        ValueError,
+        lambda c: _model(c, mode="eval", loss=None),
+        "`loss`",
+    ),
+    "no train_op": (ValueError, lambda c: _model(c, train_op=None), "`train_op`"),
+    "no predictions": (ValueError, lambda c: c.TPUEstimatorSpec("infer"), "`predictions`"),
+    "loss shape": (ValueError, lambda c: _model(c, loss=tf.zeros([2])), r"\(2,\)"),
+    "loss type": (TypeError, lambda c: _model(c, loss=1.0), "1.0"),
+    "train_op type": (TypeError, lambda c: _model(c, train_op="go"), "'go'"),
+    "predictions type": (TypeError, lambda c: _model(c, predictions={"p": 1}), r"\['p'\]"),
+    "hooks": (TypeError, lambda c: _model(c, training_hooks=["h"]), "'h'"),
+    "metrics no pair": (ValueError, lambda c: _model(c, eval_metrics=_metric), "eval_metrics"),
+    "metrics of three": (
+        ValueError,
+        lambda c: _model(c, eval_metrics=(_metric, [], [])),
+        "eval_metrics",
+    ),
+    "metrics no function": (
+        TypeError,
+        lambda c: _model(c, eval_metrics=("f", [])),
+        "eval_metrics.*'f'",
+    ),
+    "metrics no tensors": (
+        ValueError,
+        lambda c: _model(c, host_call=(_metric, tf.zeros([2]))),
+        "host_call",
+    ),
+    "metrics count": (
+        RuntimeError,
+        lambda c: _model(c, eval_metrics=(_metric, [tf.zeros([2])] * 2)),
+        "2 tensors.*1 arguments",
+    ),
+    "scaffold": (TypeError, lambda c: _model(c, "EstimatorSpec", scaffold="s"), "'s'"),
+    "metric ops type": (
+        TypeError,
+        lambda c: _model(c, "EstimatorSpec", eval_metric_ops=[1]),
+        r"\[1\]",
+    ),
+    "metric no pair": (
+        TypeError,
+        lambda c: _model(c, "EstimatorSpec", eval_metric_ops={"m": tf.zeros([])}),
+        r"eval_metric_ops\['m'\]",
+    ),
+    "other mode": (
+        ValueError,
+        lambda c: _model(c, "EstimatorSpec")._replace(mode="eval"),
+        "'eval'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_MODELS)
+def test_a_bad_model_is_refused_by_name(name: str) -> None:
+    """What a model_fn may not return is refused with stock's built-in type, and shown."""
+    kind, call, shown = BAD_MODELS[name]
+    with tf.Graph().as_default(), pytest.raises(kind, match=shown) as caught:
+        call(OURS)
+    assert isinstance(caught.value, errors.EngineError)
+
+
+@needs_stock
+@pytest.mark.parametrize("name", BAD_MODELS)
+def test_stock_refuses_the_same_models(name: str, stock: Any) -> None:
+    """Stock raises the same built-in type for the same model."""
+    from compat_tests.support.stock import raised
+
+    kind, call, _ = BAD_MODELS[name]
+    with tf.Graph().as_default():
+        assert raised(call, stock) is kind
+
+
+def test_a_tensor_of_another_graph_is_refused() -> None:
+    """A loss that was made outside the model's graph is a ValueError that says so."""
+    with tf.Graph().as_default():
+        loss = tf.constant(1.0)
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=r"`loss`.*another graph"):
+        _model(OURS, loss=loss)
+
+
+def test_a_loss_of_one_element_becomes_a_scalar() -> None:
+    """A loss [1] is reshaped to []; hooks and predictions are filled in."""
+    with tf.Graph().as_default():
+        spec = _model(OURS)
+    assert spec.loss.shape == []
+    assert (spec.training_hooks, spec.predictions) == ((), {})
+
+
+def test_predictions_are_exported() -> None:
+    """In prediction a default export output is made of the predictions."""
+    with tf.Graph().as_default():
+        spec = OURS.TPUEstimatorSpec("infer", predictions={"p": tf.zeros([3])})
+    (output,) = spec.export_outputs.values()
+    assert list(output.outputs) == ["p"]
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["dict", "list"])
+def test_metrics_are_made_on_the_host(named: bool) -> None:
+    """`as_estimator_spec` calls the metric function with the tensors, by name or position."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        values = tf.constant([1.0, 3.0])
+        tensors = {"values": values} if named else [values]
+        spec = _model(OURS, mode="eval", eval_metrics=(_metric, tensors)).as_estimator_spec()
+        value, update = spec.eval_metric_ops["mean"]
+        session.run(tf.compat.v1.local_variables_initializer())
+        session.run(update)
+        assert session.run(value) == 2.0
+
+
+def test_a_host_call_runs_every_step() -> None:
+    """`as_estimator_spec` runs what the host call returns once per training step."""
+    with tf.Graph().as_default():
+        tf.compat.v1.train.create_global_step()
+        seen = tf.compat.v1.get_variable("seen", [], initializer=tf.compat.v1.zeros_initializer())
+        spec = _model(OURS, host_call=(lambda value: [seen.assign_add(value[0])], [tf.ones([1])]))
+        hooks = spec.as_estimator_spec().training_hooks
+        with tf.compat.v1.train.MonitoredTrainingSession(hooks=hooks) as session:
+            for _ in range(3):
+                session.run(spec.train_op)
+            assert session.run_step_fn(lambda step_context: step_context.session.run(seen)) == 3.0

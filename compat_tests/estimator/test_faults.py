@@ -1,0 +1,184 @@
+"""What goes wrong with files of a training: an error names the file, and nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import re
+import resource
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from compat_tests.convert.test_checkpoint_files import contents, cut_off, entry, flip, write_index
+from compat_tests.programs import jobs, killed
+from estimator_bridge import errors
+from tf2_engine import tf_compat
+
+STATE = "checkpoint"
+DATA, INDEX = "model.ckpt-4.data-00000-of-00001", "model.ckpt-4.index"
+
+DAMAGE: dict[str, tuple[str, Callable[[pathlib.Path], Any], str]] = {
+    "data cut off": (DATA, cut_off, "model.ckpt-2"),
+    "data changed": (DATA, flip, "model.ckpt-2"),
+    "data missing": (DATA, os.remove, "model.ckpt-2"),
+    "index cut off": (INDEX, cut_off, "model.ckpt-2"),
+    "index changed": (INDEX, flip, "model.ckpt-2"),
+    "index missing": (INDEX, os.remove, "model.ckpt-2"),
+    "state empty": (STATE, lambda path: path.write_text(""), "model.ckpt-4"),
+    "state nonsense": (STATE, lambda path: path.write_bytes(b"\xff{"), "model.ckpt-4"),
+}
+"""By what happens: the file, how, and the last checkpoint that is whole then."""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Trains four steps; returns the model_dir."""
+    directory = tmp_path_factory.mktemp("trained") / "job"
+    killed.make(directory).train(killed.by_step, max_steps=4)
+    return directory
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_damage_is_told_with_the_last_good_checkpoint(
+    what: str, trained: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Training names the file, changes nothing, and says how to go on; that works as it is said."""
+    name, damage, good = DAMAGE[what]
+    directory = pathlib.Path(shutil.copytree(trained, tmp_path / "a job"))
+    damage(directory / name)
+    before = checkpoints_in(directory)
+
+    with pytest.raises(errors.UnreadableCheckpoint, match=re.escape(f"{directory}/{name}")) as told:
+        # What is in the tensors is read by sessions alone.
+        killed.make(directory).train(killed.by_step, max_steps=5 if what == "data changed" else 3)
+
+    # Events may go on in the file of a job that ended in the same second.
+    assert checkpoints_in(directory) == before
+    assert f"The last good checkpoint is {directory}/{good};" in str(told.value)
+    subprocess.run(str(told.value).partition("to go on from it: ")[2], shell=True, check=True)
+    assert killed.make(directory).latest_checkpoint() == f"{directory}/{good}"
+
+
+def test_so_do_evaluation_and_export(trained: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Whatever reads a damaged checkpoint names the file, and takes no initial values instead."""
+    directory = pathlib.Path(shutil.copytree(trained, tmp_path / "job"))
+    flip(directory / DATA)
+    job = killed.make(directory)
+
+    with pytest.raises(errors.UnreadableCheckpoint, match=DATA):
+        job.evaluate(killed.by_step, steps=1)
+    with pytest.raises(errors.UnreadableCheckpoint, match=DATA):
+        next(job.predict(killed.by_step))
+    os.remove(directory / INDEX)
+    with pytest.raises(errors.UnreadableCheckpoint, match=INDEX):
+        job.evaluate(killed.by_step, steps=1)
+
+
+def test_what_a_checkpoint_claims_is_not_allocated(tmp_path: pathlib.Path) -> None:
+    """A small file that claims a huge variable is refused before anything is made for it."""
+    (tmp_path / STATE).write_text('model_checkpoint_path: "model.ckpt-4"')
+    header = tf_compat.BundleHeader(num_shards=1)
+    write_index(str(tmp_path / "model.ckpt-4"), {b"": header, b"users": entry([1 << 40], 1 << 42)})
+    (tmp_path / DATA).write_bytes(bytes(100))
+
+    with pytest.raises(errors.UnreadableCheckpoint, match="'users' ends at byte"):
+        killed.make(tmp_path).train(killed.by_step, max_steps=5)
+
+
+def checkpoints_in(directory: pathlib.Path) -> dict[str, bytes]:
+    """Returns the files of a directory that belong to checkpoints."""
+    return {
+        name: data for name, data in contents(directory).items() if "ckpt" in name or name == STATE
+    }
+
+
+@contextlib.contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """While it is open no file of this process can be larger, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_told_and_costs_nothing(tmp_path: pathlib.Path) -> None:
+    """The checkpoint that cannot be written is named; with room again training goes on from before.
+
+    The error is not taken for the end of the input, as TensorFlow's own would be.
+    """
+    rows = {"users": 20_000, "items": 6}  # 1 MB in three tensors
+
+    def job(name: str) -> Any:
+        return killed.make(tmp_path / name, rows=rows)
+
+    job("whole").train(killed.by_step, max_steps=2)
+    shutil.copytree(tmp_path / "whole", tmp_path / "full")
+    before = checkpoints_in(tmp_path / "full")
+    with (
+        files_of_at_most(800_000),
+        pytest.raises(errors.CannotWrite, match=r"model\.ckpt-4: .*File too large"),
+    ):
+        job("full").train(killed.by_step, max_steps=6)
+    assert checkpoints_in(tmp_path / "full") == before
+
+    for name in ("whole", "full"):
+        job(name).train(killed.by_step, max_steps=5)
+    difference = jobs.largest_difference(jobs.saved(job("whole")), jobs.saved(job("full")))
+    assert difference[0] == 0.0
+
+
+@pytest.mark.full
+def test_events_that_cannot_be_written_are_named(
+    trained: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """An evaluation whose events find no room names their file, and touches no checkpoint."""
+    directory = pathlib.Path(shutil.copytree(trained, tmp_path / "job"))
+    before = checkpoints_in(directory)
+
+    with (
+        files_of_at_most(100),
+        pytest.raises(errors.CannotWrite, match=r"job/eval/events\.out.*File too large"),
+    ):
+        killed.make(directory).evaluate(killed.by_step, steps=1)
+
+    shutil.rmtree(directory / "eval")
+    assert checkpoints_in(directory) == before
+
+
+@contextlib.contextmanager
+def as_nobody() -> Iterator[None]:
+    """While it is open this process has no rights, if it has those of root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_directory_that_is_read_only_is_named(trained: pathlib.Path) -> None:
+    """Where nothing can be written training says where, and leaves all as it is."""
+    with tempfile.TemporaryDirectory() as name:  # nobody may enter pytest's own
+        directory = pathlib.Path(name)
+        directory.chmod(0o755)
+        shutil.copytree(trained, directory / "job")
+        (directory / "job").chmod(0o555)
+        before = contents(directory / "job")
+        job = killed.make(directory / "job")
+        with (
+            as_nobody(),
+            pytest.raises(Exception, match=rf"{directory}/job/.*Permission denied"),
+        ):
+            job.train(killed.by_step, max_steps=6)
+        assert contents(directory / "job") == before
+        (directory / "job").chmod(0o755)

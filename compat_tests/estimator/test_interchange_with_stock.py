@@ -1,0 +1,213 @@
+"""One model_dir passes between the bridge and stock; collected where stock is installed.
+
+Stock runs on the software TPU, or with use_tpu=False.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests.convert.test_stock_checkpoints import CPU_OPTIMIZERS, cpu_job
+from compat_tests.programs import clicks, dicts, jobs
+from compat_tests.references.tolerance import UNIT_ROUNDOFF
+from compat_tests.support import legacy_specs, stock
+from estimator_bridge import convert, estimator
+from estimator_bridge.run import software_tpu
+
+PARAMETERS = stock.CLASSES
+OPTIMIZERS: dict[str, Any] = {
+    "Adagrad": PARAMETERS.AdagradParameters(0.05),
+    "Adam": PARAMETERS.AdamParameters(0.01),
+    "RMSProp": PARAMETERS.RMSPropParameters(0.005, 0.9, 0.5, 1e-3),
+    "AdagradMomentum": PARAMETERS.AdagradMomentumParameters(0.02, momentum=0.5, epsilon=0.05),
+    "ProximalYogi": PARAMETERS.ProximalYogiParameters(0.02, epsilon=0.1),
+    "Momentum and others": PARAMETERS.MomentumParameters(0.02, 0.5),
+}
+OTHERS = {
+    "items": {"optimization_parameters": PARAMETERS.FtrlParameters(0.05)},
+    "words": {"optimization_parameters": PARAMETERS.ProximalAdagradParameters(0.05)},
+}
+"""Optimizers of tables of their own, in "Momentum and others"."""
+
+PROGRAMS = {"columns": clicks, "dicts": dicts}
+
+
+def make(side: str, form: str, model_dir: pathlib.Path, name: str, strategy: str = "div") -> Any:
+    """Returns a TPUEstimator with use_tpu=True, of the bridge or of stock.
+
+    Args:
+        form: "columns" or "dicts".
+        name: of the optimizer.
+    """
+    namespace, classes = estimator, legacy_specs.OURS
+    if side == "stock":
+        namespace, classes = stock.ESTIMATOR, stock.CLASSES
+    spec_options = {"partition_strategy": strategy}
+    if form == "dicts":
+        return dicts.make(
+            str(model_dir),
+            use_tpu=True,
+            optimizer=OPTIMIZERS[name],
+            tables=OTHERS if name == "Momentum and others" else None,
+            model_optimizer=lambda: tf.train.AdamOptimizer(0.01),
+            namespace=namespace,
+            classes=classes,
+            spec_options=spec_options,
+            params={},
+        )
+    columns = clicks.columns()
+    return namespace.tpu.TPUEstimator(
+        # Of the bias before a normalisation the gradient is nothing but rounding.
+        model_fn=clicks.make_model_fn(namespace, columns, cross_shard=True, batch_norm=False),
+        use_tpu=True,
+        config=clicks.run_config(namespace, str(model_dir)),
+        train_batch_size=jobs.BATCH,
+        eval_batch_size=jobs.BATCH,
+        params={},
+        embedding_config_spec=namespace.tpu.experimental.EmbeddingConfigSpec(
+            feature_columns=columns, optimization_parameters=OPTIMIZERS[name], **spec_options
+        ),
+    )
+
+
+def inputs(form: str, first: int) -> Any:
+    """Returns an input_fn whose first batch is that of a step."""
+    return lambda params: PROGRAMS[form].input_fn(params).skip(first)
+
+
+def assert_near(expected: Any, found: Any, steps: int) -> None:
+    """Compares what two checkpoints hold, one side of which rounded otherwise for some steps."""
+    difference, where = jobs.largest_difference(expected, found)
+    largest = max(float(np.max(np.abs(v))) for k, v in expected.items() if k != "global_step")
+    # Per step each side rounds an element once more, by half a unit of the largest magnitude;
+    # these models, of bounded activations and small rates, hand errors on without amplifying them.
+    assert difference <= 2 * steps * UNIT_ROUNDOFF * max(1.0, largest), where
+
+
+@pytest.mark.parametrize(
+    "form, name, strategy",
+    [
+        ("columns", "Adam", "div"),
+        pytest.param("columns", "RMSProp", "mod", marks=pytest.mark.full),
+        pytest.param("dicts", "Adam", "mod", marks=pytest.mark.full),
+        pytest.param("dicts", "AdagradMomentum", "div", marks=pytest.mark.full),
+        pytest.param("dicts", "ProximalYogi", "mod", marks=pytest.mark.full),
+        pytest.param("dicts", "Momentum and others", "div", marks=pytest.mark.full),
+    ],
+)
+def test_a_job_passes_to_stock_on_its_tpu_and_back(
+    form: str, name: str, strategy: str, tmp_path: pathlib.Path
+) -> None:
+    """Bridge, stock on its TPU and bridge in one model_dir end where the bridge alone ends.
+
+    Stock evaluates what the bridge trained as the bridge does.
+    """
+    first = make("bridge", form, tmp_path / "turns", name, strategy)
+    first.train(inputs(form, 0), steps=5)
+    evaluated = [first.evaluate(inputs(form, 0), steps=3)]
+    shutil.copytree(tmp_path / "turns", tmp_path / "alone")
+    before = jobs.saved(make("bridge", form, tmp_path / "alone", name, strategy))
+
+    with software_tpu.stock_on_software_tpu():
+        job = make("stock", form, tmp_path / "turns", name, strategy)
+        evaluated.append(job.evaluate(inputs(form, 0), steps=3))
+        job.train(inputs(form, 5), steps=5)
+    ends = []
+    for directory, step in (("turns", 10), ("alone", 5)):
+        job = make("bridge", form, tmp_path / directory, name, strategy)
+        assert jobs.saved(job)["global_step"] == step
+        job.train(inputs(form, step), max_steps=15)
+        ends.append(jobs.saved(job))
+
+    assert evaluated[0]["global_step"] == evaluated[1]["global_step"] == 5
+    # A mean of three losses of order 1, each of sums of less than a hundred terms.
+    assert abs(evaluated[0]["loss"] - evaluated[1]["loss"]) <= 100 * UNIT_ROUNDOFF
+    assert ends[0]["global_step"] == 15
+    assert_near(ends[1], ends[0], 10)
+    tables = dicts.ROWS if form == "dicts" else ["items"]
+    for key in before:
+        if key.split("/")[0] in tables:
+            assert np.any(ends[0][key] != before[key]), key
+
+
+def bridge_with(name: str, model_dir: pathlib.Path, *, use_tpu: bool) -> Any:
+    """Returns a TPUEstimator of the bridge whose model has TF1's optimizer of that name."""
+    return jobs.make(
+        str(model_dir),
+        OPTIMIZERS[name],
+        use_tpu=use_tpu,
+        model_options={"optimizer": CPU_OPTIMIZERS[name]},
+        params={},
+    )
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["Adagrad", "Adam"])
+def test_stock_without_a_tpu_goes_on_with_what_the_bridge_trained_as_on_one(
+    name: str, tmp_path: pathlib.Path
+) -> None:
+    """Stock with use_tpu=False ends where the bridge with use_tpu=False ends, to the bit.
+
+    Adagrad's slots have one name everywhere; Adam's are converted first.
+    """
+    job = bridge_with(name, tmp_path / "tpu", use_tpu=True)
+    job.train(clicks.input_fn, steps=3)
+    for side in ("stock", "bridge"):
+        if name == "Adagrad":
+            shutil.copytree(tmp_path / "tpu", tmp_path / side)
+        else:
+            convert.convert(
+                str(tmp_path / "tpu"),
+                str(tmp_path / side),
+                spec=job._embedding_config_spec,
+                to="names",
+                slots="cpu",
+            )
+    theirs, _ = cpu_job(tmp_path / "stock", name)
+    theirs.train(inputs("columns", 3), steps=3)
+    ours = bridge_with(name, tmp_path / "bridge", use_tpu=False)
+    ours.train(inputs("columns", 3), steps=3)
+
+    wanted, found = jobs.saved(theirs), jobs.saved(ours)
+    # The bridge keeps what the way back to a TPU needs; stock drops it.
+    kept = {key: found.pop(key) for key in set(found) - set(wanted)}
+    assert wanted["global_step"] == 6
+    assert jobs.largest_difference(wanted, found)[0] == 0.0
+    assert kept
+    assert all(key.startswith("tpu_embedding_dummy_table_variable_") for key in kept)
+
+
+@pytest.mark.full
+def test_from_stocks_cpu_to_its_tpu_the_way_is_over_the_bridge(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Converted and trained for a step, what stock made on a CPU is what stock takes on a TPU.
+
+    Without that step stock finds no slots of its stand-ins for tables.
+    """
+    job, spec = cpu_job(tmp_path / "cpu", "Adam", batch_norm=False)
+    job.train(clicks.input_fn, steps=3)
+    for name in ("alone", "turns"):
+        convert.convert(
+            str(tmp_path / "cpu"), str(tmp_path / name), spec=spec, to="names", slots="tpu"
+        )
+    with software_tpu.stock_on_software_tpu():
+        theirs = make("stock", "columns", tmp_path / "turns", "Adam")
+        with pytest.raises(Exception, match="tpu_embedding_dummy_table_variable_"):
+            theirs.train(inputs("columns", 3), steps=1)
+    for directory, last in (("turns", 4), ("alone", 7)):
+        ours = make("bridge", "columns", tmp_path / directory, "Adam")
+        ours.train(inputs("columns", 3), max_steps=last)
+    with software_tpu.stock_on_software_tpu():
+        theirs.train(inputs("columns", 4), max_steps=7)
+
+    assert_near(jobs.saved(ours), jobs.saved(theirs), 3)
+    told = [line for line in caplog.messages if "start anew" in line]
+    assert len(told) == 2
+    assert not any("'items/Adam" in line for line in told)

@@ -1,0 +1,312 @@
+"""`RunConfig` and `TPUConfig` take, refuse and show what stock's do.
+
+Oracle: stock's own classes, where TensorFlow has them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import pathlib
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from compat_tests.support import legacy_specs
+from compat_tests.support.legacy_specs import needs_stock
+from estimator_bridge import errors
+from estimator_bridge.legacy import base_run_config, run_config
+
+OURS = types.SimpleNamespace(
+    BaseRunConfig=base_run_config.RunConfig,
+    RunConfig=run_config.RunConfig,
+    TPUConfig=run_config.TPUConfig,
+    InputPipelineConfig=run_config.InputPipelineConfig,
+)
+
+
+@pytest.fixture
+def stock() -> Any:
+    """Stock's classes."""
+    from compat_tests.support import stock
+
+    return stock.CLASSES
+
+
+@pytest.fixture(autouse=True)
+def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+
+
+@needs_stock
+@pytest.mark.parametrize("name", ["BaseRunConfig", "RunConfig", "TPUConfig"])
+def test_arguments_are_those_of_stock(name: str, stock: Any) -> None:
+    """Names, order and defaults of arguments are stock's."""
+    assert legacy_specs.arguments(getattr(OURS, name)) == legacy_specs.arguments(
+        getattr(stock, name)
+    )
+
+
+@needs_stock
+def test_input_modes_are_those_of_stock(stock: Any) -> None:
+    """Names and values of input modes are stock's, and fields of `TPUConfig` too."""
+
+    def constants(kind: type) -> dict[str, Any]:
+        return {key: value for key, value in vars(kind).items() if key.isupper()}
+
+    assert constants(OURS.InputPipelineConfig) == constants(stock.InputPipelineConfig)
+    assert OURS.TPUConfig._fields == stock.TPUConfig._fields
+
+
+# --- RunConfig -----------------------------------------------------------------------------
+
+PROPERTIES = sorted(
+    name for name, value in inspect.getmembers(run_config.RunConfig) if isinstance(value, property)
+)
+
+# How configs are made, from the namespace of classes.
+CONFIGS: dict[str, Callable[[Any], Any]] = {
+    "defaults": lambda c: c.RunConfig(),
+    "base": lambda c: c.BaseRunConfig(model_dir="m", tf_random_seed=3),
+    "path": lambda c: c.RunConfig(model_dir=pathlib.Path("m")),
+    "steps": lambda c: c.RunConfig(save_checkpoints_steps=7),
+    "seconds": lambda c: c.RunConfig(save_checkpoints_secs=7),
+    "steps none": lambda c: c.RunConfig(save_checkpoints_steps=None),
+    "seconds none": lambda c: c.RunConfig(save_checkpoints_secs=None),
+    "never": lambda c: c.RunConfig(save_checkpoints_steps=None, save_checkpoints_secs=None),
+    "master": lambda c: c.RunConfig(master="grpc://a"),
+    "both masters": lambda c: c.RunConfig(master="grpc://a", evaluation_master=""),
+    "evaluation master": lambda c: c.RunConfig(evaluation_master="grpc://b"),
+    "tpu": lambda c: c.RunConfig(tpu_config=c.TPUConfig("2m", 8, per_host_input_for_training=3)),
+    "per shard": lambda c: c.RunConfig(tpu_config=c.TPUConfig(per_host_input_for_training=False)),
+    "replaced": lambda c: c.RunConfig(model_dir="m").replace(model_dir="n", tf_random_seed=1),
+    "replaced steps": lambda c: c.RunConfig().replace(save_checkpoints_steps=5),
+    "replaced seconds": lambda c: c.RunConfig(save_checkpoints_steps=5).replace(
+        save_checkpoints_secs=9
+    ),
+    "replaced steps by none": lambda c: c.RunConfig().replace(save_checkpoints_steps=None),
+    "replaced tpu": lambda c: c.RunConfig().replace(tpu_config=c.TPUConfig(9)),
+    "cluster": lambda c: c.RunConfig(cluster=_Resolver()),
+}
+
+
+class _Resolver:
+    """What a config asks a cluster resolver."""
+
+    def master(self) -> str:
+        return "grpc://resolved"
+
+    def cluster_spec(self) -> Any:
+        return tf.train.ClusterSpec({"worker": ["a:1"]})
+
+
+def _shown(config: Any) -> dict[str, Any]:
+    shown = {name: getattr(config, name) for name in PROPERTIES if hasattr(config, name)}
+    shown.pop("cluster", None)  # The base class has none.
+    shown.pop("experimental_distribute", None)  # Stock keeps it to itself.
+    shown["cluster_spec"] = config.cluster_spec.as_dict()
+    return shown
+
+
+@needs_stock
+@pytest.mark.parametrize("name", CONFIGS)
+def test_properties_are_those_of_stock(name: str, stock: Any) -> None:
+    """A config made in the same way has the same properties as stock's."""
+    assert _shown(CONFIGS[name](OURS)) == _shown(CONFIGS[name](stock))
+
+
+@needs_stock
+def test_no_property_is_missing(stock: Any) -> None:
+    """Every public property of stock's config is there."""
+    theirs = inspect.getmembers(stock.RunConfig, lambda value: isinstance(value, property))
+    assert {name for name, _ in theirs} <= set(PROPERTIES)
+
+
+def test_checkpoints_come_every_ten_minutes_by_default() -> None:
+    """Without intervals there are 600 seconds between checkpoints; None as both means never."""
+    assert CONFIGS["defaults"](OURS).save_checkpoints_secs == 600
+    assert CONFIGS["never"](OURS).save_checkpoints_secs is None
+
+
+def test_replace_leaves_the_config_as_it_is() -> None:
+    """`replace` answers with a new config of the same class."""
+    config = run_config.RunConfig(model_dir="m")
+    changed = config.replace(model_dir="n")
+    assert (config.model_dir, changed.model_dir) == ("m", "n")
+    assert type(changed) is run_config.RunConfig
+
+
+# Calls that fail, with the built-in type; the message must show the last word.
+REFUSED: dict[str, tuple[type[Exception], Callable[[Any], Any], str]] = {
+    "both intervals": (
+        ValueError,
+        lambda c: c.RunConfig(save_checkpoints_steps=1, save_checkpoints_secs=2),
+        "`save_checkpoints_steps` is 1",
+    ),
+    "both intervals replaced": (
+        ValueError,
+        lambda c: c.RunConfig().replace(save_checkpoints_steps=1, save_checkpoints_secs=2),
+        "`save_checkpoints_secs` is 2",
+    ),
+    "no such property": (ValueError, lambda c: c.RunConfig().replace(master="a"), "`master`"),
+    "model_dir": (ValueError, lambda c: c.RunConfig(model_dir=""), "`model_dir`"),
+    "seed": (ValueError, lambda c: c.RunConfig(tf_random_seed=1.5), "1.5"),
+    "summary steps": (ValueError, lambda c: c.RunConfig(save_summary_steps=-1), "-1"),
+    "log steps": (ValueError, lambda c: c.RunConfig(log_step_count_steps=0), "0"),
+    "keep": (ValueError, lambda c: c.RunConfig(keep_checkpoint_max=-2), "-2"),
+    "session": (ValueError, lambda c: c.RunConfig(session_config={}), "{}"),
+    "device_fn": (ValueError, lambda c: c.RunConfig(device_fn=lambda x: x), "`device_fn`"),
+    "protocol": (ValueError, lambda c: c.RunConfig(protocol="http"), "'http'"),
+    "timeout": (ValueError, lambda c: c.RunConfig(session_creation_timeout_secs=0), "0"),
+    "master and cluster": (
+        ValueError,
+        lambda c: c.RunConfig(master="a", cluster=_Resolver()),
+        "'a'",
+    ),
+    "cluster twice": (
+        ValueError,
+        lambda c: c.RunConfig(
+            cluster=_Resolver(),
+            session_config=tf.compat.v1.ConfigProto(
+                cluster_def=tf.train.ClusterSpec({"worker": ["a:1"]}).as_cluster_def()
+            ),
+        ),
+        "cluster_def",
+    ),
+    "unknown argument": (TypeError, lambda c: c.RunConfig(no_such=1), "no_such"),
+    "iterations": (ValueError, lambda c: c.TPUConfig("2d"), "'2d'"),
+    "iterations zero": (ValueError, lambda c: c.TPUConfig(0), "0"),
+    "shards": (ValueError, lambda c: c.TPUConfig(num_shards=0), "0"),
+    "shards float": (TypeError, lambda c: c.TPUConfig(num_shards=2.0), "2.0"),
+    "cores per replica": (ValueError, lambda c: c.TPUConfig(num_cores_per_replica=3), "3"),
+    "eval input": (
+        ValueError,
+        lambda c: c.TPUConfig(eval_training_input_configuration=4),
+        "4",
+    ),
+    "sleep": (TypeError, lambda c: c.TPUConfig(initial_infeed_sleep_secs=0.5), "0.5"),
+    "partition length": (
+        ValueError,
+        lambda c: c.TPUConfig(
+            input_partition_dims=[1, 2, 3],
+            num_cores_per_replica=2,
+            per_host_input_for_training=3,
+        ),
+        r"\[1, 2, 3\]",
+    ),
+    "partition mode": (
+        ValueError,
+        lambda c: c.TPUConfig(input_partition_dims=[[1]], num_cores_per_replica=2),
+        "PER_HOST_V2",
+    ),
+    "partition cores": (
+        ValueError,
+        lambda c: c.TPUConfig(input_partition_dims=[[1]], per_host_input_for_training=3),
+        "`num_cores_per_replica`",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_bad_config_is_refused_by_value(name: str) -> None:
+    """A setting out of range is refused with stock's built-in type; the message shows it."""
+    kind, call, shown = REFUSED[name]
+    with pytest.raises(kind, match=shown):
+        call(OURS)
+
+
+@needs_stock
+@pytest.mark.parametrize("name", REFUSED)
+def test_stock_refuses_the_same_configs(name: str, stock: Any) -> None:
+    """Stock raises the same built-in type for the same call."""
+    from compat_tests.support.stock import raised
+
+    kind, call, _ = REFUSED[name]
+    assert raised(call, stock) is kind
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(5, (5, "count")), ("5", (5, "count")), ("30s", (30, "seconds")), ("2m", (120, "seconds"))],
+)
+def test_iterations_per_loop_are_steps_or_a_time(value: Any, expected: tuple[int, str]) -> None:
+    """A number is steps; a number with s, m or h is a time in seconds."""
+    assert run_config.parse_iterations_per_loop(value) == expected
+
+
+# --- TF_CONFIG -----------------------------------------------------------------------------
+
+ALLOWED_CLUSTERS: dict[str, Any] = {
+    "nothing": {},
+    "worker": {"task": {"type": "worker", "index": 0}},
+    "model_dir": {"model_dir": "there"},
+    "masters": {"session_master": "grpc://a", "eval_session_master": "grpc://b"},
+    "service": {"service": {"tpu_worker_job_name": "tpus"}},
+    "chief": {"cluster": {"chief": ["a:1"]}, "task": {"type": "chief", "index": 0}},
+    "master": {"cluster": {"master": ["a:1"]}, "task": {"type": "master", "index": 0}},
+    "evaluator": {
+        "cluster": {"chief": ["a:1"]},
+        "task": {"type": "evaluator", "index": 0},
+        "eval_session_master": "grpc://b",
+    },
+}
+
+
+@needs_stock
+@pytest.mark.parametrize("name", ALLOWED_CLUSTERS)
+def test_tf_config_is_read_like_stock(
+    name: str, stock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one process in the cluster all properties are stock's."""
+    monkeypatch.setenv("TF_CONFIG", json.dumps(ALLOWED_CLUSTERS[name]))
+    assert _shown(run_config.RunConfig()) == _shown(stock.RunConfig())
+
+
+REFUSED_CLUSTERS: dict[str, tuple[Any, str]] = {
+    "parameter servers": (
+        {
+            "cluster": {"chief": ["a:1"], "ps": ["b:1"]},
+            "task": {"type": "chief", "index": 0},
+        },
+        "'ps': 1",
+    ),
+    "workers": (
+        {
+            "cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]},
+            "task": {"type": "worker", "index": 1},
+        },
+        "'worker': 2",
+    ),
+    "no chief": ({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}, "chief"),
+    "no task": ({"cluster": {"chief": ["a:1"]}}, "task"),
+    "alone but numbered": ({"task": {"type": "worker", "index": 2}}, "worker 2"),
+    "model_dir empty": ({"model_dir": ""}, "`model_dir`"),
+    "no object": ([1], r"\[1\]"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_CLUSTERS)
+def test_clusters_that_are_not_run_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parameter servers, several workers and contradictions are ValueErrors that show them."""
+    config, shown = REFUSED_CLUSTERS[name]
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    with pytest.raises(ValueError, match=shown) as caught:
+        run_config.RunConfig()
+    assert isinstance(caught.value, errors.EngineError)
+
+
+def test_two_model_dirs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `model_dir` that is not the one of TF_CONFIG is a ValueError with both."""
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"model_dir": "there"}))
+    with pytest.raises(ValueError, match=r"'here'.*'there'"):
+        run_config.RunConfig(model_dir="here")
+
+
+def test_a_tf_config_that_is_no_json_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken JSON in the environment is a ValueError that shows it."""
+    monkeypatch.setenv("TF_CONFIG", "{")
+    with pytest.raises(ValueError, match=r"TF_CONFIG.*no JSON"):
+        run_config.RunConfig()

@@ -1,0 +1,304 @@
+"""What stock's TPUEstimator refuses, and what the bridge does there: one case for each.
+
+Collected where stock is installed; stock is on the software TPU where a case asks for one. What the
+bridge refuses too raises a class that catches of stock's catch; what it takes is said so in a list.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests.programs import tiny
+from compat_tests.support import stock
+from estimator_bridge import estimator
+from estimator_bridge.run import software_tpu
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Something that stock refuses.
+
+    Attributes:
+        do: is given a namespace and a model_dir.
+        says: a part of the bridge's message; None is what the bridge takes.
+        tpu: whether stock needs one for it.
+    """
+
+    do: Callable[[Any, str], Any]
+    says: str | None
+    tpu: bool = True
+
+
+def make(namespace: Any, model_dir: str, *, use_tpu: bool = True, **options: Any) -> Any:
+    """Returns a job of the tiny program."""
+    return tiny.make(namespace, model_dir, [tiny.column()], use_tpu=use_tpu, **options)
+
+
+def train(namespace: Any, model_dir: str, input_fn: Any = tiny.input_fn, **options: Any) -> None:
+    """Trains one for two steps."""
+    make(namespace, model_dir, **options).train(input_fn, steps=2)
+
+
+def given(**arguments: Any) -> Callable[[Any, str], Any]:
+    """Returns what makes a TPUEstimator with these arguments, and nothing else of its own."""
+
+    def construct(namespace: Any, model_dir: str) -> None:
+        settings = {
+            "model_fn": lambda features, labels, mode, params: None,
+            "config": namespace.tpu.RunConfig(model_dir=model_dir),
+            "train_batch_size": 8,
+            **arguments,
+        }
+        namespace.tpu.TPUEstimator(**settings)
+
+    return construct
+
+
+def returns(mode: str = "train", **fields: Any) -> Callable[[Any, str], Any]:
+    """Returns what runs a model_fn whose spec has these fields, without embeddings."""
+
+    def run(namespace: Any, model_dir: str) -> None:
+        def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+            weight = tf.get_variable("weight", [1, 1])
+            output = tf.matmul(features["x"], weight)
+            made: dict[str, Any] = {"predictions": {"p": output}}
+            if mode != "infer":
+                made["loss"] = tf.reduce_mean(output)
+                made["train_op"] = tf.assign_add(tf.train.get_global_step(), 1)
+            for name, value in fields.items():
+                made[name] = value(output) if callable(value) else value
+            return namespace.tpu.TPUEstimatorSpec(mode, **made)
+
+        job = namespace.tpu.TPUEstimator(
+            model_fn,
+            config=namespace.tpu.RunConfig(
+                model_dir=model_dir, tpu_config=namespace.tpu.TPUConfig(iterations_per_loop=2)
+            ),
+            train_batch_size=8,
+            eval_batch_size=8,
+            predict_batch_size=8,
+        )
+        dense = tiny.inputs("x")
+        if mode == "train":
+            job.train(dense, steps=2)
+        elif mode == "eval":
+            job.evaluate(dense, steps=1)
+        else:
+            next(job.predict(lambda params: dense(params).map(lambda features, _: features)))
+
+    return run
+
+
+def spec_over(columns: Any = None, **options: Any) -> Callable[[Any, str], Any]:
+    """Returns what trains with a spec of these settings."""
+
+    def run(namespace: Any, model_dir: str) -> None:
+        chosen = columns() if columns else [tiny.column()]
+        spec = namespace.tpu.experimental.EmbeddingConfigSpec(
+            feature_columns=chosen,
+            optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1),
+            **options,
+        )
+        tiny.make(namespace, model_dir, chosen, use_tpu=True, spec=spec).train(
+            tiny.input_fn, steps=2
+        )
+
+    return run
+
+
+def job(method: str, *args: Any, **kwargs: Any) -> Callable[[Any, str], Any]:
+    """Returns what calls a method of a job of the tiny program."""
+
+    def call(namespace: Any, model_dir: str) -> None:
+        result = getattr(make(namespace, model_dir), method)(*args, **kwargs)
+        if method == "predict":
+            next(result)
+
+    return call
+
+
+def tensors(params: Any) -> Any:
+    """Gives tensors where a dataset is needed."""
+    return tiny.features_of(tf.constant(0, tf.int64)), tf.ones([tiny.BATCH, 1])
+
+
+def no_params() -> Any:
+    """Takes no params."""
+    return tiny.input_fn({})
+
+
+def strings(number: Any) -> tf.SparseTensor:
+    """Ids that are words."""
+    ids = tiny.features_of(number)["a"]
+    return tf.SparseTensor(ids.indices, tf.as_string(ids.values), ids.dense_shape)
+
+
+def receiver() -> Any:
+    """A serving receiver."""
+    ids = tf.sparse.placeholder(tf.int64, [None, None])
+    features = {"a": ids, "x": tf.placeholder(tf.float32, [None, 1])}
+    return estimator.export.ServingInputReceiver(features, features)
+
+
+PER_SHARD = {"per_host_input_for_training": False}
+
+CASES = {
+    # the constructor
+    "no config": Case(given(config=None), "RunConfig", tpu=False),
+    "a config that is not for TPUs": Case(
+        lambda n, d: given(config=n.RunConfig(model_dir=d))(n, d), "RunConfig", tpu=False
+    ),
+    "batch_size in params": Case(given(params={"batch_size": 3}), "batch_size", tpu=False),
+    "context in params": Case(given(params={"context": 3}), "context", tpu=False),
+    "no train_batch_size": Case(given(train_batch_size=None), "train_batch_size", tpu=False),
+    "a train_batch_size of 0": Case(given(train_batch_size=0), "train_batch_size", tpu=False),
+    "a negative eval_batch_size": Case(given(eval_batch_size=-8), "eval_batch_size", tpu=False),
+    "a predict_batch_size of 0": Case(given(predict_batch_size=0), "predict_batch_size", tpu=False),
+    "a model_fn without features": Case(
+        given(model_fn=lambda labels, mode, params: None), "features", tpu=False
+    ),
+    "a model_fn of more than there is": Case(
+        given(model_fn=lambda features, labels, mode, params, colour: None), "colour", tpu=False
+    ),
+    "params that model_fn does not take": Case(
+        given(model_fn=lambda features, labels, mode: None, params={"a": 1}), "params", tpu=False
+    ),
+    "two model_dirs": Case(given(model_dir="/elsewhere"), "model_dir", tpu=False),
+    "an api version of 3": Case(
+        given(export_saved_model_api_version=3), "export_saved_model_api_version", tpu=False
+    ),
+    "a call per core with embeddings": Case(
+        lambda n, d: make(n, d, tpu_options=PER_SHARD), "PER_HOST_V1 and PER_HOST_V2", tpu=False
+    ),
+    "mod without a TPU": Case(
+        lambda n, d: make(
+            n,
+            d,
+            use_tpu=False,
+            spec=n.tpu.experimental.EmbeddingConfigSpec(
+                feature_columns=[tiny.column()],
+                optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1),
+                partition_strategy="mod",
+            ),
+        ),
+        None,
+        tpu=False,
+    ),
+    # methods
+    "neither steps nor max_steps": Case(job("train", tiny.input_fn), "steps"),
+    "steps and max_steps": Case(job("train", tiny.input_fn, steps=1, max_steps=1), "steps"),
+    "steps of 0": Case(job("train", tiny.input_fn, steps=0), "steps"),
+    "negative max_steps": Case(job("train", tiny.input_fn, max_steps=-1), "max_steps"),
+    "hooks that are none": Case(
+        job("train", tiny.input_fn, hooks=["h"], steps=1), "SessionRunHook"
+    ),
+    "listeners that are none": Case(
+        job("train", tiny.input_fn, saving_listeners=["h"], steps=1), "CheckpointSaverListener"
+    ),
+    "an evaluation without end": Case(
+        lambda n, d: make(n, d).evaluate(lambda params: tiny.input_fn(params).take(2)), None
+    ),
+    "an evaluation of no steps": Case(job("evaluate", tiny.input_fn, steps=0), "steps"),
+    "an input_fn without params": Case(job("train", no_params, steps=1), "params"),
+    "an export before a training": Case(
+        job("export_saved_model", "/nowhere", receiver), "checkpoint"
+    ),
+    "a variable before a training": Case(job("get_variable_value", "x"), "checkpoint"),
+    "an export for nothing": Case(
+        lambda n, d: (
+            train(n, d),
+            make(n, d, export_to_tpu=False, export_to_cpu=False).export_saved_model(d, receiver),
+        ),
+        "export_to_cpu",
+    ),
+    # inputs
+    "tensors where a dataset is needed": Case(
+        lambda n, d: train(n, d, tensors),
+        None,
+    ),
+    "a feature that is not there": Case(lambda n, d: train(n, d, tiny.inputs("b")), "'a'"),
+    "ids that are words": Case(lambda n, d: train(n, d, tiny.inputs(a=strings)), "integers"),
+    "three things of an input_fn": Case(
+        lambda n, d: train(n, d, lambda params: (tf.ones([8]), tf.ones([8]), tf.ones([8]))),
+        "3 elements",
+    ),
+    # columns
+    "one feature in two columns": Case(
+        spec_over(lambda: [tiny.column(), *tiny.shared(("a", "b"))]), "'a'"
+    ),
+    "an ordinary column": Case(
+        spec_over(lambda: [tf.feature_column.embedding_column(tiny.identity(), 2)]),
+        "EmbeddingColumn",
+    ),
+    "a numeric column": Case(
+        spec_over(lambda: [tf.feature_column.numeric_column("x")]), "NumericColumn"
+    ),
+    "no columns": Case(spec_over(list), "feature_columns"),
+    # what model_fns return
+    "no loss": Case(returns(loss=None), "loss"),
+    "no train_op": Case(returns(train_op=None), "train_op"),
+    "no loss to evaluate": Case(returns("eval", loss=None), "loss"),
+    "no predictions": Case(returns("infer", predictions=None), "predictions"),
+    "metrics that are no pair": Case(
+        returns("eval", eval_metrics=lambda output: (len,)), "eval_metrics"
+    ),
+    "metrics without a function": Case(
+        returns("eval", eval_metrics=lambda output: ("len", [output])), "eval_metrics"
+    ),
+    "metrics of a tensor alone": Case(
+        returns("eval", eval_metrics=lambda output: (len, output)), "eval_metrics"
+    ),
+    "metrics of too many tensors": Case(
+        returns("eval", eval_metrics=lambda output: (lambda one: {}, [output, output])), "argument"
+    ),
+    "a host call that is no pair": Case(returns(host_call=lambda output: (len,)), "host_call"),
+    "a scalar among metrics": Case(
+        returns(
+            "eval",
+            eval_metrics=lambda output: (
+                lambda one: {"m": tf.metrics.mean(one)},
+                [tf.reduce_mean(output)],
+            ),
+        ),
+        None,
+    ),
+}
+
+
+def raised(case: Case, namespace: Any, model_dir: pathlib.Path) -> Exception | None:
+    """Returns what a side raises."""
+    on_tpu = case.tpu and namespace is stock.ESTIMATOR
+    with software_tpu.stock_on_software_tpu() if on_tpu else contextlib.nullcontext():
+        try:
+            case.do(namespace, str(model_dir))
+        except Exception as error:
+            return error
+    return None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.full if case.tpu else [])
+        for name, case in CASES.items()
+    ],
+)
+def test_what_stock_refuses(name: str, tmp_path: pathlib.Path) -> None:
+    """The bridge refuses it with a class that is stock's too and names it, or takes it."""
+    case = CASES[name]
+    theirs = raised(case, stock.ESTIMATOR, tmp_path / "stock")
+    ours = raised(case, estimator, tmp_path / "bridge")
+
+    assert theirs is not None
+    if case.says is None:
+        assert ours is None
+        return
+    assert isinstance(ours, type(theirs)), (type(ours), type(theirs), theirs)
+    assert case.says in str(ours)

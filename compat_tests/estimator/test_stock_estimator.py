@@ -1,0 +1,152 @@
+"""Side by side with stock's TPUEstimator; collected where stock is installed."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+from typing import Any
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests.programs import clicks, jobs
+from compat_tests.support import legacy_specs, stock
+from estimator_bridge import estimator
+from estimator_bridge.legacy import parameters
+
+
+def make(
+    namespace: Any,
+    model_dir: pathlib.Path,
+    dropout: float,
+    *,
+    columns: Any = None,
+    spec: Any = None,
+) -> Any:
+    """Returns a TPUEstimator of either side with use_tpu=False.
+
+    Stock has no CPU kernel for CrossReplicaSum, so the model does without CrossShardOptimizer.
+
+    Args:
+        spec: the embedding config over `columns`; None is one of the same side.
+    """
+    columns = columns or clicks.columns()
+    return namespace.tpu.TPUEstimator(
+        model_fn=clicks.make_model_fn(namespace, columns, cross_shard=False, dropout=dropout),
+        use_tpu=False,
+        config=clicks.run_config(namespace, str(model_dir)),
+        train_batch_size=jobs.BATCH,
+        eval_batch_size=jobs.BATCH,
+        predict_batch_size=jobs.BATCH,
+        params={},
+        embedding_config_spec=spec
+        or namespace.tpu.experimental.EmbeddingConfigSpec(
+            feature_columns=columns,
+            optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1),
+        ),
+    )
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_use_tpu_false_is_stock_to_the_bit(
+    dropout: float, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After 200 steps from one checkpoint no variable, metric or prediction differs from stock's.
+
+    With dropout too: the same ops in the same order draw the same numbers.
+    """
+    make(stock.ESTIMATOR, tmp_path / "start", dropout).train(clicks.input_fn, max_steps=1)
+    saved, evaluated, predicted = {}, {}, {}
+    for name, namespace in (
+        ("stock", stock.ESTIMATOR),
+        ("stock again", stock.ESTIMATOR),
+        ("bridge", estimator),
+    ):
+        shutil.copytree(tmp_path / "start", tmp_path / name)
+        job = make(namespace, tmp_path / name, dropout)
+        job.train(clicks.input_fn, steps=200)
+        saved[name] = jobs.saved(job)
+        evaluated[name] = job.evaluate(clicks.short_input_fn)
+        predicted[name] = [float(sample["p"][0]) for sample in job.predict(clicks.short_input_fn)]
+
+    again = jobs.largest_difference(saved["stock"], saved["stock again"])[0]
+    ours, where = jobs.largest_difference(saved["stock"], saved["bridge"])
+    with capsys.disabled():
+        print(  # noqa: T201 - the figures are to be seen, also where they are equal
+            f"\n  200 steps, {len(saved['stock'])} variables, dropout {dropout}: largest "
+            f"difference stock to stock {again}, stock to bridge {ours}"
+        )
+    assert ours == 0.0, where
+    assert evaluated["stock"] == evaluated["bridge"]
+    assert predicted["stock"] == predicted["bridge"]
+
+
+def test_a_job_passes_to_the_bridge_and_back(tmp_path: pathlib.Path) -> None:
+    """Stock, bridge, stock and bridge in one model_dir end where stock alone ends, to the bit."""
+    make(stock.ESTIMATOR, tmp_path / "turns", 0.0).train(clicks.input_fn, max_steps=1)
+    shutil.copytree(tmp_path / "turns", tmp_path / "alone")
+    for directory, namespace, last in (
+        ("turns", estimator, 4),
+        ("turns", stock.ESTIMATOR, 7),
+        ("turns", estimator, 10),
+        ("alone", stock.ESTIMATOR, 10),
+    ):
+        job = make(namespace, tmp_path / directory, 0.0)
+        first = int(jobs.saved(job)["global_step"])
+        job.train(lambda params, n=first: clicks.input_fn(params).skip(n), max_steps=last)
+
+    alone, turns = (
+        jobs.saved(make(estimator, tmp_path / name, 0.0)) for name in ("alone", "turns")
+    )
+    assert turns["global_step"] == 10
+    assert jobs.largest_difference(alone, turns)[0] == 0.0
+
+
+def test_stock_takes_our_spec(tmp_path: pathlib.Path) -> None:
+    """Our EmbeddingConfigSpec and optimizer in stock's TPUEstimator: stock's own, to the bit.
+
+    Without a TPU stock executes columns, so that is what can be compared here.
+    """
+    make(stock.ESTIMATOR, tmp_path / "start", 0.0).train(clicks.input_fn, max_steps=1)
+    came_to = {}
+    for name, namespace, kind in (
+        ("stock", stock.ESTIMATOR, stock.CLASSES.AdagradParameters),
+        ("ours", estimator, parameters.AdagradParameters),
+    ):
+        shutil.copytree(tmp_path / "start", tmp_path / name)
+        columns = clicks.columns()
+        spec = namespace.tpu.experimental.EmbeddingConfigSpec(
+            feature_columns=columns, optimization_parameters=kind(0.1)
+        )
+        job = make(stock.ESTIMATOR, tmp_path / name, 0.0, columns=columns, spec=spec)
+        job.train(clicks.input_fn, steps=5)
+        predicted = [float(sample["p"][0]) for sample in job.predict(clicks.short_input_fn)]
+        came_to[name] = jobs.saved(job), job.evaluate(clicks.short_input_fn), predicted
+
+    assert jobs.largest_difference(came_to["stock"][0], came_to["ours"][0])[0] == 0.0
+    assert came_to["stock"][1:] == came_to["ours"][1:]
+
+
+@pytest.mark.parametrize("form", ["mod", "dicts"])
+def test_stock_refuses_of_our_spec_what_it_refuses_of_its_own(
+    form: str, tmp_path: pathlib.Path
+) -> None:
+    """Without a TPU: "mod" is refused, and dicts are accepted, by stock, whosever spec it is."""
+    outcomes = []
+    for namespace, classes in ((stock.ESTIMATOR, stock.CLASSES), (estimator, legacy_specs.OURS)):
+        columns = clicks.columns()
+        settings: dict[str, Any] = {"feature_columns": columns, "partition_strategy": "mod"}
+        if form == "dicts":
+            settings = {
+                "table_to_config_dict": {"t": classes.TableConfig(10, 2)},
+                "feature_to_config_dict": {"f": classes.FeatureConfig("t")},
+            }
+        spec = namespace.tpu.experimental.EmbeddingConfigSpec(
+            optimization_parameters=classes.AdagradParameters(0.1), **settings
+        )
+        outcomes.append(
+            stock.raised(make, stock.ESTIMATOR, tmp_path, 0.0, columns=columns, spec=spec)
+        )
+
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0] is (ValueError if form == "mod" else None)

@@ -1,0 +1,291 @@
+"""TPUEstimator in its details: what functions are told, and how batches are filled up."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests.programs import clicks, jobs
+from estimator_bridge import errors, estimator
+from estimator_bridge.legacy import parameters
+from estimator_bridge.runtime.estimator.estimator import Estimator
+
+Modes = estimator.ModeKeys
+
+
+def wrapped(job: Any, around: Any) -> Any:
+    """Makes a job call `around(inner model_fn, features, labels, mode, params)`; returns it."""
+    inner = job._model_fn
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        return around(inner, features, labels, mode, params)
+
+    job._model_fn = model_fn
+    return job
+
+
+def test_a_tpu_estimator_is_an_estimator(tmp_path: pathlib.Path) -> None:
+    """Programs that ask for the base class get what they expect."""
+    assert issubclass(estimator.tpu.TPUEstimator, Estimator)
+    assert isinstance(jobs.make(str(tmp_path)), Estimator)
+
+
+# --- What functions are told --------------------------------------------------------------
+
+
+def told(tmp_path: pathlib.Path, input_mode: int, cores: int) -> dict[str, list[Any]]:
+    """Returns what input_fn and model_fn of a plain model are told, by mode and function."""
+    seen: dict[str, list[Any]] = {}
+
+    def input_fn(params: Any, mode: str) -> Any:
+        seen.setdefault(f"{mode} input", []).append(params)
+        data = tf.data.Dataset.from_tensors(tf.ones([params["batch_size"], 1]))
+        return data.repeat(4).map(lambda x: (x, x))
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        seen.setdefault(f"{mode} model", []).append((params, features.shape.as_list()))
+        value = features * tf.get_variable("weight", [])
+        train_op = tf.train.get_global_step().assign_add(1)
+        return estimator.tpu.TPUEstimatorSpec(
+            mode,
+            loss=None if labels is None else tf.reduce_mean(value - labels),
+            train_op=train_op,
+            predictions={"p": value},
+        )
+
+    config = estimator.tpu.RunConfig(
+        model_dir=str(tmp_path),
+        tpu_config=estimator.tpu.TPUConfig(
+            num_shards=cores, per_host_input_for_training=input_mode
+        ),
+    )
+    job = estimator.tpu.TPUEstimator(
+        model_fn,
+        config=config,
+        params={"own": 1},
+        train_batch_size=8,
+        eval_batch_size=8,
+        predict_batch_size=8,
+    )
+    job.train(input_fn, steps=1)
+    job.evaluate(input_fn, steps=1)
+    assert len(list(job.predict(input_fn))) > 0
+    assert job.params == {"own": 1}
+    return seen
+
+
+CONFIG = estimator.tpu.InputPipelineConfig
+
+
+@pytest.mark.parametrize(
+    ("input_mode", "train", "inference"),
+    [
+        # params["batch_size"] of input_fn and model_fn; calls of an input_fn; replicas of a call
+        (CONFIG.PER_HOST_V1, (8, 4, 1, 2), (8, 4, 1, 2)),
+        (CONFIG.PER_HOST_V2, (4, 4, 1, 2), (4, 4, 1, 2)),
+        (CONFIG.PER_SHARD_V1, (4, 4, 2, 1), (8, 4, 1, 2)),
+        (CONFIG.BROADCAST, (8, 8, 1, 2), (8, 8, 1, 2)),
+    ],
+)
+def test_functions_are_told_of_the_cores(
+    input_mode: int, train: Any, inference: Any, tmp_path: pathlib.Path
+) -> None:
+    """Batch sizes, use_tpu and a context that knows this call of two cores' input."""
+    seen = told(tmp_path, input_mode, 2)
+
+    for mode, (given, used, calls, replicas) in (
+        (Modes.TRAIN, train),
+        (Modes.EVAL, inference),
+        (Modes.PREDICT, inference),
+    ):
+        inputs, models = seen[f"{mode} input"], seen[f"{mode} model"]
+        assert [params["batch_size"] for params in inputs] == [given] * calls, mode
+        for index, params in enumerate(inputs):
+            context = params["context"]
+            host = "/replica:0/task:0/device:CPU:0"
+            assert context.current_input_fn_deployment() == (host, index, calls, replicas), mode
+            assert context.current_host == 0
+            assert (context.num_replicas, context.num_hosts) == (2, 1)
+            assert context.num_of_replicas_per_host == 2
+            assert context.device_for_replica(1) == (host, 1)
+            assert context.tpu_host_placement_function(host_id=0) == host
+            with pytest.raises(RuntimeError, match="model_fn"):
+                _ = context.device_assignment
+            with pytest.raises(errors.InvalidInput, match="replica 2"):
+                context.device_for_replica(2)
+            with pytest.raises(errors.InvalidInput, match="host 1"):
+                context.tpu_host_placement_function(1)
+        # One core makes the predictions, of all that an input_fn gives at once.
+        used = given if mode == Modes.PREDICT else used
+        assert len(models) == (1 if mode == Modes.PREDICT else 2), mode
+        for params, shape in models:
+            assert (params["batch_size"], shape) == (used, [used, 1]), mode
+            assert params["use_tpu"] is True
+            assert params["own"] == 1
+            assert params["context"].device_assignment is None
+            with pytest.raises(RuntimeError, match="input_fn"):
+                params["context"].current_input_fn_deployment()
+            with pytest.raises(RuntimeError, match="input_fn"):
+                _ = params["context"].current_host
+
+
+class HParams:
+    """As programs had them from `tf.contrib.training`: attributes that are added and set."""
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.__dict__
+
+    def add_hparam(self, name: str, value: Any) -> None:
+        assert name not in self
+        setattr(self, name, value)
+
+    def set_hparam(self, name: str, value: Any) -> None:
+        assert name in self
+        setattr(self, name, value)
+
+
+def test_a_rate_sees_the_step_before_it_is_counted(tmp_path: pathlib.Path) -> None:
+    """Where tables alone are trained, too: steps 0 to 7 move a row by 0 + 1 + ... + 7 = 28."""
+    column = tf.tpu.experimental.embedding_column(
+        tf.feature_column.categorical_column_with_identity("a", 3),
+        2,
+        initializer=tf.zeros_initializer(),
+        learning_rate_fn=lambda step: tf.cast(step, tf.float32),
+    )
+
+    def input_fn(params: Any) -> Any:
+        ids = tf.sparse.from_dense(tf.ones([params["batch_size"], 1], tf.int64))
+        return tf.data.Dataset.from_tensors({"a": ids}).repeat()
+
+    def model_fn(features: Any, mode: str) -> Any:
+        loss = -tf.reduce_sum(tf.keras.layers.DenseFeatures([column])(features))
+        optimizer = tf.train.GradientDescentOptimizer(1.0)
+        train_op = optimizer.minimize(loss, tf.train.get_global_step())
+        return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = estimator.tpu.RunConfig(
+        model_dir=str(tmp_path), tpu_config=estimator.tpu.TPUConfig(num_shards=1)
+    )
+    job = estimator.tpu.TPUEstimator(
+        model_fn,
+        config=config,
+        train_batch_size=1,
+        embedding_config_spec=estimator.tpu.experimental.EmbeddingConfigSpec(
+            [column], parameters.StochasticGradientDescentParameters(1.0)
+        ),
+    )
+    job.train(input_fn, max_steps=8)
+
+    (name,) = [name for name in job.get_variable_names() if "a_embedding" in name]
+    np.testing.assert_array_equal(job.get_variable_value(name), [[0, 0], [28, 28], [0, 0]])
+
+
+def test_params_may_be_hparams(tmp_path: pathlib.Path) -> None:
+    """Functions get a copy with the additions as attributes; the caller's object stays as it is."""
+    params = HParams(use_tpu="mine", rate=0.1)
+    seen: list[Any] = []
+
+    def input_fn(params: Any) -> Any:
+        return tf.data.Dataset.from_tensors(tf.ones([params.batch_size, 1])).repeat()
+
+    def model_fn(features: Any, mode: str, params: Any) -> Any:
+        seen.append((params.batch_size, params.use_tpu, params.rate))
+        loss = tf.reduce_mean(features * tf.get_variable("weight", []))
+        train_op = tf.train.get_global_step().assign_add(1)
+        return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    job = estimator.tpu.TPUEstimator(
+        model_fn,
+        config=estimator.tpu.RunConfig(model_dir=str(tmp_path)),
+        params=params,
+        train_batch_size=8,
+    )
+    job.train(input_fn, steps=1)
+
+    assert seen == [(8, True, 0.1)]
+    assert vars(params) == {"use_tpu": "mine", "rate": 0.1}
+
+
+# --- Predictions --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("last", [1, 7])
+def test_models_see_batches_of_one_size(last: int, tmp_path: pathlib.Path) -> None:
+    """The last batch is filled up for the model, static shapes and all, and cut for the caller.
+
+    Dense, sparse and ragged features alike, in nests of their own.
+    """
+    shapes: list[Any] = []
+
+    def input_fn(params: Any) -> Any:
+        size, rows = params["batch_size"], 2 * params["batch_size"] + last
+        numbers = tf.range(rows)
+        whole = {
+            "dense": tf.cast(numbers, tf.float32),
+            "nested": {"ragged": tf.RaggedTensor.from_row_lengths(numbers, tf.ones_like(numbers))},
+            "sparse": tf.sparse.from_dense(tf.reshape(numbers + 1, [-1, 1])),
+        }
+        return tf.data.Dataset.from_tensor_slices(whole).batch(size)
+
+    def model_fn(features: Any, mode: str, params: Any) -> Any:
+        ragged = tf.cast(features["nested"]["ragged"].to_tensor(shape=[None, 1]), tf.float32)
+        sparse = tf.cast(tf.sparse.to_dense(features["sparse"]), tf.float32)
+        shapes.extend([features["dense"].shape.as_list(), features["sparse"].shape.as_list()[0]])
+        size = params["batch_size"]
+        # As models on TPUs are written: of the size that they were told.
+        total = tf.reshape(features["dense"], [size, 1]) + tf.reshape(ragged, [size, 1])
+        predictions = {"total": total + tf.reshape(sparse, [size, 1]), "all": tf.reshape(size, [])}
+        return estimator.tpu.TPUEstimatorSpec(mode, predictions=predictions)
+
+    job = estimator.tpu.TPUEstimator(
+        model_fn,
+        config=estimator.tpu.RunConfig(model_dir=str(tmp_path)),
+        train_batch_size=8,
+        predict_batch_size=8,
+    )
+    found = list(job.predict(input_fn, predict_keys=["total"]))
+
+    assert shapes == [[8], 8]
+    assert [float(each["total"][0]) for each in found] == [3.0 * n + 1 for n in range(16 + last)]
+    assert [set(each) for each in found] == [{"total"}] * len(found)
+    batches = list(job.predict(input_fn, yield_single_examples=False))
+    assert [len(batch["total"]) for batch in batches] == [8, 8, last]
+    with pytest.raises(errors.InvalidInput, match="yield_single_examples=False"):
+        next(job.predict(input_fn))
+
+
+def test_a_batch_that_is_too_large_fails(tmp_path: pathlib.Path) -> None:
+    """An input_fn that takes no notice of its batch size is told so."""
+    job = jobs.make(str(tmp_path))
+    job.train(clicks.input_fn, steps=1)
+
+    too_large = {"batch_size": jobs.BATCH + 1}
+    with pytest.raises(errors.InvalidInput, match=f"`predict_batch_size`={jobs.BATCH}"):
+        next(job.predict(lambda params: clicks.short_input_fn(too_large)))
+
+    def of_any_size(params: Any) -> Any:
+        return clicks.short_input_fn(too_large).unbatch().batch(jobs.BATCH + 1)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"`predict_batch_size`={jobs.BATCH}"):
+        next(job.predict(of_any_size))
+
+
+def test_embeddings_of_the_last_batch(tmp_path: pathlib.Path) -> None:
+    """A sample is predicted the same whether its batch is full or not."""
+    job = jobs.make(str(tmp_path))
+    job.train(clicks.input_fn, steps=3)
+
+    def few(params: Any) -> Any:
+        return clicks.short_input_fn(params).take(2).unbatch().take(21).batch(jobs.BATCH)
+
+    some = [float(sample["p"][0]) for sample in job.predict(few)]
+    every = [float(sample["p"][0]) for sample in job.predict(clicks.short_input_fn)]
+    assert len(some) == 21
+    np.testing.assert_allclose(some, every[:21], rtol=1e-6)

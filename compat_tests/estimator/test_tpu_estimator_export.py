@@ -1,0 +1,229 @@
+"""SavedModels of TPUEstimators: what the exported model predicts is what `predict` does."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.programs import clicks, clicks_served, jobs
+from compat_tests.references import tolerance
+from compat_tests.support.base_jobs import run_signature, signatures
+from estimator_bridge import errors, estimator
+from estimator_bridge.legacy import parameters
+from estimator_bridge.legacy.table_config import FeatureConfig, TableConfig
+
+if HAS_STOCK:
+    from compat_tests.support import stock
+
+BATCHES = 2
+# A sigmoid of a small network: no activation above 4 in magnitude, and fewer than 64 terms to
+# add up anywhere, by other ops in another order.
+ALLOWED = tolerance.allowed(n_terms=64, steps=0, scale=4.0)
+
+
+def predicted(job: Any) -> np.ndarray:
+    """Returns the predictions of the first batches, [samples, 1]."""
+    samples = [sample["p"] for sample in job.predict(clicks.short_input_fn)]
+    return np.stack(samples[: BATCHES * jobs.BATCH])
+
+
+def served(path: bytes) -> np.ndarray:
+    """Returns what the exported model makes of the same samples."""
+    examples = clicks_served.examples(BATCHES, jobs.BATCH)
+    return run_signature(path, "serving_default", {"examples": examples})["p"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("no TPU", {"use_tpu": False}),
+        ("Adagrad", {}),
+        ("Adam", {"optimizer": parameters.AdamParameters(0.01)}),
+        ("mod", {"spec_options": {"partition_strategy": "mod"}}),
+        ("pipelined", {"spec_options": {"pipeline_execution_with_tensor_core": True}}),
+    ],
+)
+def test_the_exported_model_predicts_what_predict_does(
+    name: str, options: dict[str, Any], tmp_path: pathlib.Path
+) -> None:
+    """Ordinary columns look the trained tables up; sequences are cut as the engine cuts them."""
+    job = jobs.make(str(tmp_path / "job"), **options)
+    job.train(clicks.input_fn, steps=5)
+    path = job.export_saved_model(tmp_path / "exported", clicks_served.receiver)
+
+    if options.get("use_tpu", True):
+        longest = max(_lengths("clicked"))
+        assert longest > clicks.LENGTH, "no sequence is long enough to be cut"
+    np.testing.assert_allclose(served(path), predicted(job), rtol=0, atol=ALLOWED, err_msg=name)
+
+
+def _lengths(key: str) -> list[int]:
+    found = []
+    for serialized in clicks_served.examples(BATCHES, jobs.BATCH):
+        example = tf.train.Example.FromString(serialized)
+        found.append(len(example.features.feature[key].int64_list.value))
+    return found
+
+
+def test_a_fresh_process_serves_the_tables(tmp_path: pathlib.Path) -> None:
+    """With TensorFlow alone; the SavedModel has no op of the engine and holds no slot."""
+    job = jobs.make(str(tmp_path / "job"))
+    job.train(clicks.input_fn, steps=5)
+    path = os.fsdecode(job.export_saved_model(tmp_path / "exported", clicks_served.receiver))
+    np.save(tmp_path / "examples.npy", np.array(clicks_served.examples(1, jobs.BATCH), object))
+    program = (
+        "import sys, numpy, tensorflow as tf\n"
+        "examples = numpy.load(sys.argv[2], allow_pickle=True).tolist()\n"
+        "serve = tf.saved_model.load(sys.argv[1]).signatures['serving_default']\n"
+        "print(serve(examples=tf.constant(examples))['p'].numpy().ravel().tolist())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program, path, str(tmp_path / "examples.npy")],
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stderr
+    found = np.array([float(value) for value in done.stdout.strip("[]\n").split(",")])
+    np.testing.assert_allclose(found, predicted(job)[: jobs.BATCH, 0], rtol=0, atol=ALLOWED)
+    names = {n for n, _ in tf.train.list_variables(os.path.join(path, "variables/variables"))}
+    assert {
+        "items",
+        "dense_features/place_embedding/embedding_weights",
+        "global_step",
+    } <= names
+    assert not [name for name in names if "Ada" in name or "dummy" in name]
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        tf.saved_model.loader.load(session, ["serve"], path)
+        unknown = {op.type for op in graph.get_operations() if "TPU" in op.type}
+    assert unknown == set()
+
+
+def dict_job(model_dir: pathlib.Path, **spec_options: Any) -> Any:
+    """A job of config dicts: a shared table, a weighted feature and a sequence."""
+    start = tf.random_normal_initializer(stddev=0.1, seed=3)
+    spec = estimator.tpu.experimental.EmbeddingConfigSpec(
+        table_to_config_dict={
+            "items": TableConfig(clicks.ROWS, 4, start, "mean"),
+            "words": TableConfig(clicks.QUERY_ROWS, 3, start, "sqrtn"),
+        },
+        feature_to_config_dict={
+            "shown": FeatureConfig("items"),
+            "clicked": FeatureConfig("items", max_sequence_length=clicks.LENGTH),
+            "query": FeatureConfig("words", weight_key="query_weights"),
+        },
+        optimization_parameters=parameters.AdagradParameters(0.1),
+        **spec_options,
+    )
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        net = tf.concat(
+            [features["shown"], tf.reduce_sum(features["clicked"], 1), features["query"]], 1
+        )
+        logits = tf.reduce_sum(net * tf.get_variable("scale", [11]), 1, keepdims=True)
+        if mode == "infer":
+            return estimator.tpu.TPUEstimatorSpec(mode, predictions={"p": tf.sigmoid(logits)})
+        loss = tf.losses.sigmoid_cross_entropy(labels, logits)
+        optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.1))
+        train_op = optimizer.minimize(loss, tf.train.get_global_step())
+        return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    return estimator.tpu.TPUEstimator(
+        model_fn,
+        config=clicks.run_config(estimator, str(model_dir)),
+        train_batch_size=jobs.BATCH,
+        predict_batch_size=jobs.BATCH,
+        embedding_config_spec=spec,
+    )
+
+
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+def test_config_dicts_are_looked_up_in_the_exported_model(
+    strategy: str, tmp_path: pathlib.Path
+) -> None:
+    """The model has no columns that could look up; its tables are variables of their own names."""
+    job = dict_job(tmp_path / "job", partition_strategy=strategy)
+    job.train(clicks.input_fn, steps=5)
+    path = job.export_saved_model(tmp_path / "exported", clicks_served.receiver)
+
+    np.testing.assert_allclose(served(path), predicted(job), rtol=0, atol=ALLOWED)
+    saved = os.path.join(os.fsdecode(path), "variables/variables")
+    for table in ("items", "words"):
+        np.testing.assert_array_equal(
+            tf.train.load_variable(saved, table), job.get_variable_value(table)
+        )
+
+
+def test_the_model_is_called_as_without_a_tpu(tmp_path: pathlib.Path) -> None:
+    """In an export `params` says use_tpu=False and has neither a batch size nor a context."""
+    seen: list[Any] = []
+    job = jobs.make(str(tmp_path / "job"), params={"learning_rate": 0.01})
+    inner = job._model_fn
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        seen.append((mode, dict(params)))
+        return inner(features, labels, mode, params)
+
+    job._model_fn = model_fn
+    job.train(clicks.input_fn, steps=1)
+    job.export_savedmodel(str(tmp_path / "exported"), clicks_served.receiver)
+
+    assert seen[0][1]["use_tpu"] is True
+    assert seen[1] == ("infer", {"learning_rate": 0.01, "use_tpu": False})
+
+
+def test_what_of_an_export_is_not_for_tpus(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line says that there is no TPU graph, unless none is asked for; neither is refused."""
+    told: list[str] = []
+    monkeypatch.setattr(tf.logging, "warning", lambda line, *parts: told.append(line % parts))
+    for number, (to_tpu, to_cpu) in enumerate(((True, True), (False, True), (True, False))):
+        told.clear()
+        job = jobs.make(str(tmp_path / str(number)), export_to_tpu=to_tpu, export_to_cpu=to_cpu)
+        job.train(clicks.input_fn, steps=1)
+        for _ in range(2):
+            path = job.export_saved_model(tmp_path / f"e{number}", clicks_served.receiver)
+        lines = [line for line in told if "export_to_tpu" in line]
+        assert len(lines) == (1 if to_tpu else 0), (to_tpu, to_cpu)
+        assert set(signatures(path)) == {"serving_default"}
+    job = jobs.make(str(tmp_path / "2"), export_to_tpu=False, export_to_cpu=False)
+    with pytest.raises(errors.InvalidInput, match="export_to_cpu"):
+        job.export_saved_model(tmp_path / "none", clicks_served.receiver)
+    with pytest.raises(errors.InvalidInput, match="export_saved_model_api_version"):
+        jobs.make(str(tmp_path / "2"), export_saved_model_api_version=3)
+    assert jobs.make(str(tmp_path / "2"), export_saved_model_api_version=2) is not None
+
+
+@pytest.mark.stock
+def test_exports_without_a_tpu_are_stocks(tmp_path: pathlib.Path) -> None:
+    """With use_tpu=False signatures, variables and predictions are those of stock's CPU graph."""
+    found = []
+    for name, namespace in (("stock", stock.ESTIMATOR), ("bridge", estimator)):
+        columns = clicks.columns()
+        job = namespace.tpu.TPUEstimator(
+            model_fn=clicks.make_model_fn(namespace, columns, cross_shard=False),
+            use_tpu=False,
+            config=clicks.run_config(namespace, str(tmp_path / "job")),
+            train_batch_size=jobs.BATCH,
+            predict_batch_size=jobs.BATCH,
+            params={},
+            export_to_tpu=False,
+            embedding_config_spec=namespace.tpu.experimental.EmbeddingConfigSpec(
+                feature_columns=columns,
+                optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1),
+            ),
+        )
+        job.train(clicks.input_fn, max_steps=5)  # stock trains, the other finds the checkpoint
+        path = job.export_saved_model(str(tmp_path / f"{name} exported"), clicks_served.receiver)
+        variables = tf.train.list_variables(os.path.join(os.fsdecode(path), "variables/variables"))
+        found.append((signatures(path), variables, served(path).tolist()))
+    assert found[0] == found[1]

@@ -1,0 +1,350 @@
+"""`train_and_evaluate` and exporters, side by side with stock's where TensorFlow has them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests.programs import words
+from compat_tests.support.legacy_specs import needs_stock
+from estimator_bridge import errors, estimator
+from estimator_bridge.legacy import parameters
+from estimator_bridge.runtime.loop import train_and_evaluate as module
+
+# Nothing is exported in these tests: a recorder stands for `export_saved_model`.
+Recorded = list[tuple[Any, ...]]
+
+
+class RecordingEstimator:
+    """What exporters need of an estimator; each export is a directory named by its number."""
+
+    def __init__(self, model_dir: pathlib.Path) -> None:
+        self.model_dir = str(model_dir)
+        self.calls: Recorded = []
+
+    def export_saved_model(self, directory: str, receiver_fn: Any, **settings: Any) -> str:
+        """Records the call."""
+        path = os.path.join(directory, str(1_000_000_000 + len(self.calls)))
+        os.makedirs(path)
+        self.calls.append((receiver_fn, settings))
+        return path
+
+
+def receiver_fn() -> None:
+    """Stands for a serving_input_receiver_fn."""
+
+
+def make_job(namespace: Any, model_dir: pathlib.Path, *, use_tpu: bool, every: int) -> Any:
+    """Returns a TPUEstimator of either side that saves every so many steps."""
+    return words.make(
+        namespace,
+        model_dir,
+        parameters if namespace is estimator else tf.tpu.experimental,
+        use_tpu=use_tpu,
+        save_checkpoints_steps=every,
+        keep_checkpoint_max=None,
+    )
+
+
+class Recorder:
+    """An exporter that writes down what it is called with."""
+
+    def __init__(self, base: Any) -> None:
+        self.calls: Recorded = []
+        recorder = self
+
+        class RecordingExporter(base):  # type: ignore[misc]
+            name = "recorded"
+
+            def export(
+                self,
+                estimator: Any,
+                export_path: str,
+                checkpoint_path: str,
+                eval_result: Any,
+                is_the_final_export: bool,
+            ) -> str:
+                recorder.calls.append(
+                    (
+                        os.path.relpath(export_path, estimator.model_dir),
+                        os.path.basename(checkpoint_path),
+                        int(eval_result["global_step"]),
+                        sorted(eval_result),
+                        is_the_final_export,
+                    )
+                )
+                return f"export {len(recorder.calls)}"
+
+        self.exporter = RecordingExporter()
+
+
+def run(
+    namespace: Any,
+    model_dir: pathlib.Path,
+    *,
+    use_tpu: bool = False,
+    every: int = 2,
+    max_steps: int | None = 5,
+    throttle_secs: float = 0,
+    input_fn: Callable[..., Any] = words.input_fn,
+) -> tuple[Any, Recorded]:
+    """Returns what `train_and_evaluate` returns, and the calls of an exporter."""
+    recorder = Recorder(namespace.Exporter)
+    results = namespace.train_and_evaluate(
+        make_job(namespace, model_dir, use_tpu=use_tpu, every=every),
+        namespace.TrainSpec(input_fn, max_steps=max_steps),
+        namespace.EvalSpec(
+            words.short_input_fn,
+            steps=2,
+            exporters=recorder.exporter,
+            throttle_secs=throttle_secs,
+        ),
+    )
+    return results, recorder.calls
+
+
+METRICS = ["distance", "global_step", "loss"]
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_each_checkpoint_but_the_first_is_evaluated(use_tpu: bool, tmp_path: pathlib.Path) -> None:
+    """Checkpoints on the way and the last one are evaluated and exported, that of step 0 is not.
+
+    The exporters hear which one is the last; their results and its metrics are returned.
+    """
+    (metrics, exports), calls = run(estimator, tmp_path, use_tpu=use_tpu)
+
+    assert calls == [
+        ("export/recorded", f"model.ckpt-{step}", step, METRICS, step == 5) for step in (2, 4, 5)
+    ]
+    assert sorted(metrics) == METRICS
+    assert metrics["global_step"] == 5
+    assert exports == ["export 3"]
+    assert sorted(os.listdir(tmp_path / "eval"))
+
+
+def test_a_throttle_leaves_evaluations_out(tmp_path: pathlib.Path) -> None:
+    """Within throttle_secs of an evaluation none starts, but the last checkpoint is evaluated."""
+    _, calls = run(estimator, tmp_path, throttle_secs=3600)
+
+    assert [call[2] for call in calls] == [2, 5]
+
+
+def test_training_ends_with_its_input(tmp_path: pathlib.Path) -> None:
+    """Without max_steps no export is the final one."""
+    (metrics, _), calls = run(estimator, tmp_path, max_steps=None, input_fn=words.short_input_fn)
+
+    assert metrics["global_step"] == 5
+    assert [call[-1] for call in calls] == [False, False, False]
+
+
+def test_nothing_to_train_is_nothing_to_evaluate(tmp_path: pathlib.Path) -> None:
+    """If max_steps are reached already there are no metrics and no exports."""
+    run(estimator, tmp_path)
+
+    assert run(estimator, tmp_path) == ((None, None), [])
+
+
+@needs_stock
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"throttle_secs": 3600},
+        {"every": 3, "max_steps": 6},
+        {"max_steps": None, "input_fn": words.short_input_fn},
+    ],
+)
+def test_it_does_what_stock_does(options: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    """From one checkpoint: the same evaluations, exports, numbers and results; twice, too."""
+    from compat_tests.support import stock
+
+    make_job(stock.ESTIMATOR, tmp_path / "start", use_tpu=False, every=10).train(
+        words.input_fn, max_steps=1
+    )
+    came_to = []
+    for name, namespace in (("stock", stock.ESTIMATOR), ("bridge", estimator)):
+        shutil.copytree(tmp_path / "start", tmp_path / name)
+        first = run(namespace, tmp_path / name, **options)
+        came_to.append((first, run(namespace, tmp_path / name, **options)))
+
+    assert came_to[0] == came_to[1]
+
+
+def test_arguments_of_another_type_are_refused(tmp_path: pathlib.Path) -> None:
+    """Each is named, with what was given."""
+    job = make_job(estimator, tmp_path, use_tpu=False, every=2)
+    train, evaluate = estimator.TrainSpec(words.input_fn), estimator.EvalSpec(words.input_fn)
+
+    with pytest.raises(errors.WrongType, match=r"`eval_spec` must be an EvalSpec, got None"):
+        estimator.train_and_evaluate(job, train, None)
+    with pytest.raises(errors.WrongType, match=r"`train_spec` must be a TrainSpec, got EvalSpec"):
+        estimator.train_and_evaluate(job, evaluate, evaluate)
+    with pytest.raises(errors.WrongType, match=r"`estimator` must be an Estimator, got 3"):
+        estimator.train_and_evaluate(3, train, evaluate)
+
+
+@pytest.mark.parametrize("jobs_of_cluster", [{"ps": ["c:1"]}, {"worker": ["d:1", "e:1"]}])
+def test_clusters_are_refused(
+    jobs_of_cluster: dict[str, Any], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parameter servers and workers in TF_CONFIG are an error that says what to do."""
+    cluster = {"chief": ["b:1"], **jobs_of_cluster}
+    task = {"type": "chief", "index": 0}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+
+    with pytest.raises(errors.InvalidSpec, match="one process does all the work here"):
+        run(estimator, tmp_path)
+
+
+def set_task(monkeypatch: pytest.MonkeyPatch, task: str) -> None:
+    """Sets TF_CONFIG to a cluster of one chief."""
+    chief = "master" if task == "master" else "chief"
+    config = {"cluster": {chief: ["b:1"]}, "task": {"type": task, "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+
+
+def test_a_chief_trains_and_an_evaluator_evaluates(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a cluster each does its part and returns nothing; the evaluator stops at the last step."""
+    set_task(monkeypatch, "chief")
+    assert run(estimator, tmp_path) == (None, [])
+    assert not (tmp_path / "eval").exists()
+
+    set_task(monkeypatch, "evaluator")
+    waited: list[float] = []
+    monkeypatch.setattr(module, "_sleep", waited.append)
+    results, calls = run(estimator, tmp_path)
+    assert results is None
+    assert calls == [("export/recorded", "model.ckpt-5", 5, METRICS, True)]
+    assert waited == [120]
+
+
+def test_a_master_does_both(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It evaluates as it trains, and returns nothing, as a part of a cluster."""
+    set_task(monkeypatch, "master")
+    results, calls = run(estimator, tmp_path)
+
+    assert results is None
+    assert [call[2] for call in calls] == [2, 4, 5]
+
+
+def test_an_evaluator_waits_for_checkpoints(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until there is a new checkpoint it waits, a second at least; then it evaluates."""
+    set_task(monkeypatch, "evaluator")
+    waited: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            set_task(monkeypatch, "chief")
+            run(estimator, tmp_path, max_steps=5)
+
+    monkeypatch.setattr(module, "_sleep", sleep)
+    _, calls = run(estimator, tmp_path)
+    assert [call[2] for call in calls] == [5]
+    assert waited == [120, 1.0, 1.0]
+
+
+EXPORTERS: dict[str, tuple[Callable[[Any], Any], list[int]]] = {
+    # How it is made, and which of the evaluations below it exports.
+    "latest": (lambda e: e.LatestExporter("x", receiver_fn, {"a": "b"}, True), [0, 1, 2, 3, 4]),
+    "final": (lambda e: e.FinalExporter("x", receiver_fn), [4]),
+    "best": (lambda e: e.BestExporter("x", receiver_fn), [0, 2, 4]),
+    "best by another metric": (
+        lambda e: e.BestExporter(
+            "x",
+            receiver_fn,
+            compare_fn=lambda best_eval_result, current_eval_result: (
+                current_eval_result["auc"] > best_eval_result["auc"]
+            ),
+            as_text=True,
+        ),
+        [0, 1],
+    ),
+    "two are kept": (
+        lambda e: e.LatestExporter("x", receiver_fn, exports_to_keep=2),
+        [0, 1, 2, 3, 4],
+    ),
+    "all are kept": (
+        lambda e: e.LatestExporter("x", receiver_fn, exports_to_keep=None),
+        [0, 1, 2, 3, 4],
+    ),
+    "one best is kept": (lambda e: e.BestExporter("x", receiver_fn, exports_to_keep=1), [0, 2, 4]),
+}
+LOSSES = [0.5, 0.6, 0.4, 0.4, 0.3]
+AUCS = [0.7, 0.8, 0.8, 0.6, 0.5]
+
+
+def export_all(namespace: Any, name: str, model_dir: pathlib.Path) -> tuple[Any, ...]:
+    """Returns what an exporter made of five evaluations: calls, results, what it left."""
+    job = RecordingEstimator(model_dir)
+    exporter = EXPORTERS[name][0](namespace)
+    path = os.path.join(model_dir, "export", exporter.name)
+    results = [
+        exporter.export(job, path, f"model-{i}", {"loss": loss, "auc": auc}, i == 4)
+        for i, (loss, auc) in enumerate(zip(LOSSES, AUCS, strict=True))
+    ]
+    named = [None if result is None else os.path.basename(result) for result in results]
+    return job.calls, named, sorted(os.listdir(path)), exporter.name
+
+
+@pytest.mark.parametrize("name", EXPORTERS)
+def test_exporters_export_what_they_should(name: str, tmp_path: pathlib.Path) -> None:
+    """The checkpoints that are exported are the right ones, and so are the arguments."""
+    calls, results, left, _ = export_all(estimator, name, tmp_path)
+    wanted = EXPORTERS[name][1]
+    kept = {"two are kept": 2, "one best is kept": 1}.get(name, 5)
+
+    assert [i for i, result in enumerate(results) if result] == wanted
+    assert [settings["checkpoint_path"] for _, settings in calls] == [f"model-{i}" for i in wanted]
+    assert all(function is receiver_fn for function, _ in calls)
+    assert left == [str(1_000_000_000 + i) for i in range(len(wanted))][-kept:]
+
+
+@needs_stock
+@pytest.mark.parametrize("name", EXPORTERS)
+def test_exporters_do_what_stocks_do(name: str, tmp_path: pathlib.Path) -> None:
+    """Calls, results and what is left on the disk are stock's."""
+    from compat_tests.support import stock
+
+    assert export_all(estimator, name, tmp_path / "a") == export_all(
+        stock.ESTIMATOR, name, tmp_path / "b"
+    )
+
+
+def write_events(directory: pathlib.Path, losses: list[float]) -> None:
+    """Writes evaluations of an earlier job."""
+    with tf.Graph().as_default(), tf.summary.FileWriter(str(directory)) as writer:
+        for step, loss in enumerate(losses):
+            value = tf.Summary.Value(tag="loss", simple_value=loss)
+            writer.add_summary(tf.Summary(value=[value]), step)
+
+
+def test_the_best_of_earlier_jobs_counts(tmp_path: pathlib.Path) -> None:
+    """The first evaluation of a job is exported; it is then what later ones must beat."""
+    write_events(tmp_path / "eval", [0.9, 0.45, 0.8])
+    _, results, _, _ = export_all(estimator, "best", tmp_path)
+
+    assert [i for i, result in enumerate(results) if result] == [0, 2, 4]
+
+
+def test_a_result_without_a_loss_is_named(tmp_path: pathlib.Path) -> None:
+    """The default comparison says which result lacks the loss."""
+    exporter = estimator.BestExporter("x", receiver_fn)
+    job = RecordingEstimator(tmp_path)
+    path = str(tmp_path / "x")
+    exporter.export(job, path, "model-0", {"loss": 1.0}, False)
+
+    with pytest.raises(errors.InvalidInput, match=r"`current_eval_result` has no 'loss'"):
+        exporter.export(job, path, "model-1", {"auc": 1.0}, False)

@@ -1,0 +1,222 @@
+"""What columns and model_fns of TPU programs may use, held to what stock did on the software TPU.
+
+The goldens are of stock 2.15.1 (goldens/record_variants.py); the bridge is held to them on every
+version, and without a TPU to stock itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.goldens.record_variants import PATH, STEPS, run
+from compat_tests.programs import tiny
+from compat_tests.programs.variants import VARIANTS, Variant
+from estimator_bridge import estimator
+from estimator_bridge.run import software_tpu
+
+if HAS_STOCK:
+    from compat_tests.support import stock
+
+GOLDENS = json.loads(PATH.read_text())
+QUICK = {
+    "sequence with gaps",
+    "multivalent sequence",
+    "tensor core beside embedding core",
+    "shared on the tensor core",
+    "bfloat16_scope",
+    "outside_compilation",
+    "cross_replica_sum",
+}
+
+
+def close(expected: dict[str, Any], found: dict[str, Any], rounding: float) -> None:
+    """Compares what two runs saved and reported.
+
+    Each step each side rounds a few sums of fewer than twenty terms, of a magnitude of at most 4.
+    """
+    allowed = STEPS * 20 * 4.0 * rounding
+    for kind, values in expected.items():
+        assert set(values) == set(found[kind]), kind
+        for name, value in values.items():
+            np.testing.assert_allclose(
+                found[kind][name], value, rtol=0, atol=allowed, err_msg=f"{kind}: {name}"
+            )
+
+
+def test_every_variant_has_a_golden() -> None:
+    """And every golden a variant, under names that differ."""
+    assert {variant.name for variant in VARIANTS} == set(GOLDENS)
+    assert len(GOLDENS) == len(VARIANTS)
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param(v, marks=[] if v.name in QUICK else pytest.mark.full, id=v.name)
+        for v in VARIANTS
+    ],
+)
+def test_the_bridge_does_what_stock_did_on_a_tpu(variant: Variant, tmp_path: pathlib.Path) -> None:
+    """Keys and values of the checkpoint, metrics and reported activations."""
+    found = run(variant, estimator, tmp_path, use_tpu=True)
+    close(GOLDENS[variant.name], found, variant.rounding)
+
+
+@pytest.mark.full
+@pytest.mark.stock
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_goldens_of_variants_are_fresh(variant: Variant, tmp_path: pathlib.Path) -> None:
+    """Stock still does it, on the software TPU."""
+    with software_tpu.stock_on_software_tpu():
+        found = run(variant, stock.ESTIMATOR, tmp_path, use_tpu=True)
+    close(GOLDENS[variant.name], found, variant.rounding)
+
+
+@pytest.mark.full
+@pytest.mark.stock
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_without_a_tpu_the_bridge_does_what_stock_does(
+    variant: Variant, tmp_path: pathlib.Path
+) -> None:
+    """To the bit."""
+    theirs, ours = (
+        run(variant, namespace, tmp_path / name, use_tpu=False)
+        for name, namespace in (("stock", stock.ESTIMATOR), ("bridge", estimator))
+    )
+    assert theirs == ours
+
+
+# --- Activations, worked by hand ----------------------------------------------------------
+
+
+def row(number: int) -> np.ndarray:
+    """Returns a row of the table that tiny programs start with."""
+    return np.array([number + 1.0, number + 1.5]) / 10.0
+
+
+NONE = np.zeros(2)
+# By variant and sample what is looked up at each position: the first batch of the inputs, whose
+# ids count from 1 in the order in which they are written there.
+BY_HAND = {
+    "sequence with gaps": {
+        0: [row(1), NONE, row(2), NONE, NONE],
+        1: [NONE] * 5,
+        2: [NONE, row(3), NONE, NONE, NONE],
+        3: [row(4), row(5), row(6), row(7), NONE],
+        7: [row(9), NONE, NONE, NONE, row(0)],
+    },
+    "sequence cut": {0: [row(1), NONE], 3: [row(4), row(5)], 5: [NONE, NONE]},
+    "sequence padded": {7: [row(9), NONE, NONE, NONE, row(0), NONE, NONE]},
+    # Means of the ids of a position.
+    "multivalent sequence": {
+        0: [row(1), NONE, (row(2) + row(3)) / 2, NONE],
+        2: [NONE, row(4), NONE, NONE],
+        3: [(row(5) + row(6)) / 2, row(7), row(8), NONE],
+        5: [NONE, NONE, row(9), NONE],
+        7: [row(0), NONE, NONE, row(1)],
+    },
+    "multivalent sequence cut": {
+        0: [row(1), NONE],
+        3: [(row(5) + row(6)) / np.sqrt(2.0), row(7)],
+    },
+}
+LENGTHS = {
+    "sequence with gaps": [3, 0, 2, 4, 0, 3, 0, 5],
+    "sequence cut": [2, 0, 2, 2, 0, 2, 0, 2],
+    "sequence padded": [3, 0, 2, 4, 0, 3, 0, 5],
+    "multivalent sequence": [3, 0, 2, 3, 0, 3, 0, 4],
+    "multivalent sequence cut": [2, 0, 2, 2, 0, 2, 0, 2],
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+@pytest.mark.parametrize(
+    "whose", [pytest.param("stock", marks=[pytest.mark.stock, pytest.mark.full]), "bridge"]
+)
+def test_activations_of_sequences(whose: str, name: str, tmp_path: pathlib.Path) -> None:
+    """A gap is zeros, a long sequence is cut, a short one padded; lengths count to the last id."""
+    (variant,) = (variant for variant in VARIANTS if variant.name == name)
+    of_stock = software_tpu.stock_on_software_tpu
+    with of_stock() if whose == "stock" else contextlib.nullcontext():
+        namespace = stock.ESTIMATOR if whose == "stock" else estimator
+        job = variant.make(namespace, tmp_path, use_tpu=True)
+        found = job.evaluate(variant.input_fn, steps=1)
+
+    for sample, expected in BY_HAND[name].items():
+        # Sums of two float32 terms below 1.
+        np.testing.assert_allclose(
+            found["activations"][sample], expected, atol=2.0**-23, err_msg=f"sample {sample}"
+        )
+    assert found["lengths"].tolist() == LENGTHS[name]
+
+
+# --- What is refused, on both sides -------------------------------------------------------
+
+
+def outcomes(tmp_path: pathlib.Path, variant: Variant, *, use_tpu: bool) -> list[Any]:
+    """Returns what two steps of training raise: with the bridge, and with stock if it is there."""
+    found = []
+    for name, namespace in (
+        ("bridge", estimator),
+        *([("stock", stock.ESTIMATOR)] if HAS_STOCK else []),
+    ):
+        on_tpu = name == "stock" and use_tpu
+        with software_tpu.stock_on_software_tpu() if on_tpu else contextlib.nullcontext():
+            job = variant.make(namespace, tmp_path / name, use_tpu=use_tpu)
+            with pytest.raises(Exception) as caught:  # noqa: PT011 - compared by the tests
+                job.train(variant.input_fn, steps=2)
+            found.append(caught)
+    return found
+
+
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_a_loss_that_is_nan_ends_a_training(use_tpu: bool, tmp_path: pathlib.Path) -> None:
+    """With NanLossDuringTrainingError, in loops and without, and as with stock nothing is saved.
+
+    (On a software TPU the optimizer of stock's tables fails on the gradient before that.)
+    """
+    variant = Variant("NaN", body=_nan)
+    for caught in outcomes(tmp_path, variant, use_tpu=use_tpu)[: 1 if use_tpu else None]:
+        assert caught.type is tf.train.NanLossDuringTrainingError
+    found = sorted(path.name for path in (tmp_path / "bridge").glob("*.index"))
+    assert found == ["model.ckpt-0.index"]
+
+
+def _nan(columns: Any) -> tiny.Body:
+    inner = tiny.plain(columns)
+    return lambda features: inner(features) * np.nan
+
+
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_columns_of_the_cpu_are_for_inference(use_tpu: bool, tmp_path: pathlib.Path) -> None:
+    """`embedding_lookup_device="cpu"` in training is the column's own ValueError, as with stock."""
+    variant = Variant("cpu", lambda: [tiny.column(embedding_lookup_device="cpu")])
+    for caught in outcomes(tmp_path, variant, use_tpu=use_tpu):
+        assert caught.type is ValueError
+        assert 'embedding_lookup_device="cpu"' in str(caught.value)
+
+
+@pytest.mark.parametrize("what", ["host_call", "eval_metrics"])
+def test_functions_on_the_host_have_no_v1_summaries(what: str, tmp_path: pathlib.Path) -> None:
+    """`tf.compat.v1.summary` in a host call is refused by name: nothing would write it."""
+
+    def function(output: Any) -> Any:
+        tf.summary.scalar("mine", tf.reduce_mean(output))
+        return {"mean": tf.metrics.mean(output)} if what == "eval_metrics" else output
+
+    variant = Variant(what, model_options=lambda output, loss: {what: (function, [output])})
+    if what == "host_call":
+        caught, *_ = found = outcomes(tmp_path, variant, use_tpu=True)
+        assert all(issubclass(each.type, ValueError) for each in found)
+    else:
+        with pytest.raises(ValueError, match="eval_metrics") as caught:
+            variant.make(estimator, tmp_path, use_tpu=True).evaluate(variant.input_fn, steps=1)
+    assert f"{what}: tf.compat.v1.summary" in str(caught.value)

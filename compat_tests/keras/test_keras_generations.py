@@ -1,0 +1,251 @@
+"""The Keras layer under every Keras and strategy: training, checkpoints and exports.
+
+Oracles: the engine itself, and the same model in float64.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.programs import keras_models as program
+from compat_tests.references.tolerance import allowed
+from compat_tests.support.paths import ROOT
+
+HERE = str(ROOT)
+OLD = tf.__version__.startswith("2.15")
+KERAS_3 = "tf.keras of 2.21"
+GENERATIONS = [
+    "tf.keras of 2.15" if OLD else KERAS_3,
+    # Half a minute each; the other tests of the layer are in Keras 2 anyway.
+    pytest.param("tf_keras", marks=pytest.mark.full),
+]
+
+ROUNDING = allowed(n_terms=40, steps=program.STEPS, scale=1.0)
+"""At most 40 terms are summed: ids of a row in a batch and inputs of the dense layer; values and
+Adagrad's steps stay below 1."""
+
+
+@pytest.fixture(scope="module", params=GENERATIONS)
+def generation(request: pytest.FixtureRequest) -> str:
+    """A Keras that comes with this TensorFlow."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def ran(
+    generation: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Any], pathlib.Path]:
+    """What the program came to, and the folder with its exports."""
+    folder = tmp_path_factory.mktemp("keras")
+    name = "tf_keras" if generation == "tf_keras" else "tf.keras"
+    environment = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"}
+    subprocess.run(
+        [sys.executable, "-m", "compat_tests.programs.keras_models", name, str(folder)],
+        check=True,
+        cwd=HERE,
+        env=environment,
+    )
+    with np.load(folder / "results.npz") as stored:
+        return dict(stored), folder
+
+
+def runs(generation: str) -> list[str]:
+    """Returns the names of the runs of a Keras."""
+    return [
+        "/".join(run)
+        for run in program.RUNS
+        if generation != KERAS_3 or (run[0], run[2]) != ("mirrored", "fit")
+    ]
+
+
+def reference(epsilon: float) -> dict[str, Any]:
+    """Trains in float64; `epsilon` is that of the tables' Adagrad.
+
+    Returns tables and kernel, and under "output" what the trained model predicts.
+    """
+    values = {name: value.astype("f8") for name, value in program.start().items()}
+    squares = {name: np.full_like(value, program.START) for name, value in values.items()}
+    samples = program.data()
+    size = program.GLOBAL_BATCH
+    for first in range(0, size * program.STEPS, size):
+        rows = {key: value[first : first + size] for key, value in samples.items()}
+        inputs = concatenated(values, rows)
+        error = 2.0 * (inputs @ values["kernel"] - rows["labels"]) / size
+        back = error @ values["kernel"].T
+        gradients = {name: np.zeros_like(value) for name, value in values.items()}
+        gradients["kernel"] = inputs.T @ error
+        for sample in range(size):
+            of_bag, of_pair, of_single = np.split(
+                back[sample], [program.OTHER_DIM, program.OTHER_DIM + program.DIM]
+            )
+            gradients["users"][rows["single"][sample]] += of_single
+            pair = [one for one in rows["pair"][sample] if one >= 0]
+            for one in pair:
+                gradients["users"][one] += of_pair / len(pair)
+            for one in rows["bag"][sample]:
+                if one >= 0:
+                    gradients["items"][one] += of_bag
+        for name, gradient in gradients.items():
+            squares[name] += gradient**2
+            inside = 1e-7 if name == "kernel" else epsilon
+            values[name] -= program.RATE * gradient / np.sqrt(squares[name] + inside)
+    return {**values, "output": concatenated(values, samples) @ values["kernel"]}
+
+
+def concatenated(values: dict[str, Any], rows: dict[str, Any]) -> Any:
+    """Returns the activations side by side: sums of bags, means of pairs, and singles."""
+    users = np.vstack([values["users"], np.zeros(program.DIM)])  # an id of -1 finds zeros
+    items = np.vstack([values["items"], np.zeros(program.OTHER_DIM)])
+    count = np.maximum((rows["pair"] >= 0).sum(1), 1)[:, None]
+    return np.hstack(
+        [items[rows["bag"]].sum(1), users[rows["pair"]].sum(1) / count, users[rows["single"]]]
+    )
+
+
+@pytest.mark.parametrize("arithmetic, epsilon", [("tpu", 0.0), ("keras", 1e-7)])
+def test_training_is_that_of_the_float64_model(
+    ran: Any, generation: str, arithmetic: str, epsilon: float
+) -> None:
+    """Loops and `fit`, models of both forms, under all strategies end at the reference.
+
+    Predictions and the loss of `evaluate` in batches of another size are the reference's, too.
+    """
+    results, _ = ran
+    expected = reference(epsilon)
+    for name in ("users", "items", "kernel"):
+        assert np.abs(expected[name] - program.start()[name]).max() > 0.01
+    for run in runs(generation):
+        found = {key: results[f"{arithmetic}/{run}/{key}"] for key in ("users", "items", "kernel")}
+        for key, value in found.items():
+            np.testing.assert_allclose(
+                value, expected[key], rtol=0, atol=ROUNDING, err_msg=f"{run}, {key}"
+            )
+        if run.endswith("fit"):
+            # Sums of ten products of values below 2, each with twice the error of a variable.
+            output = results[f"{arithmetic}/{run}/predict"]
+            np.testing.assert_allclose(output, expected["output"], rtol=0, atol=80 * ROUNDING)
+            off = expected["output"] - program.data()["labels"]
+            # The mean of squares moves by twice the mean distance for what an output is off.
+            np.testing.assert_allclose(
+                results[f"{arithmetic}/{run}/evaluate"],
+                np.mean(off**2),
+                rtol=0,
+                atol=2 * np.abs(off).mean() * 80 * ROUNDING,
+            )
+
+
+def test_the_layer_has_the_numbers_of_the_engine(ran: Any) -> None:
+    """Tables of "tpu" arithmetic are, to the bit, those of an engine that is called step by step.
+
+    Both in a tf.function; eagerly the dense layer may round otherwise.
+    """
+    results, _ = ran
+    for key in ("users", "items", "kernel"):
+        expected = results[f"engine/{key}"]
+        np.testing.assert_array_equal(results[f"tpu/default/subclass/loop/{key}"], expected)
+        np.testing.assert_allclose(
+            results[f"tpu/default/subclass/eager/{key}"], expected, rtol=0, atol=ROUNDING
+        )
+
+
+def test_what_is_trainable(ran: Any, generation: str) -> None:
+    """It is one virtual scalar in "tpu" arithmetic, and the tables in "keras" arithmetic."""
+    results, _ = ran
+    kernel = [2 * program.DIM + program.OTHER_DIM, 1]
+    tables = [[program.ITEMS, program.OTHER_DIM], [program.USERS, program.DIM]]
+    for arithmetic, own in (("tpu", [[]]), ("keras", tables)):
+        for run in runs(generation):
+            of_layer = json.loads(str(results[f"{arithmetic}/{run}/of the layer"]))
+            of_model = json.loads(str(results[f"{arithmetic}/{run}/of the model"]))
+            assert sorted(of_layer) == own, run
+            assert sorted(of_model) == sorted([*own, kernel]), run
+
+
+def test_a_separate_optimizer_works_in_both_arithmetics(ran: Any) -> None:
+    """The listing that partitions variables by `id` ends at the same tables in both."""
+    results, _ = ran
+    # Adagrad's epsilon of 1e-7 beside 0.1 changes a step of at most 0.1 by 5e-8 of itself each.
+    for key in ("users", "items", "kernel"):
+        of_tpu, of_keras = (results[f"{name}/separate/{key}"] for name in ("tpu", "keras"))
+        assert np.abs(of_tpu - program.start()[key]).max() > 0.1
+        # Adam divides by the root of few squares, which multiplies what is left of rounding.
+        np.testing.assert_allclose(of_tpu, of_keras, rtol=0, atol=10 * ROUNDING)
+
+
+@pytest.mark.parametrize("saved", ["tpu", "keras"])
+@pytest.mark.parametrize("restored", ["tpu", "keras"])
+@pytest.mark.parametrize("built", [0, 1])
+def test_checkpoints_fit_everything(ran: Any, saved: str, restored: str, built: int) -> None:
+    """What one arithmetic saves, both restore, before and after variables exist; so do engines."""
+    results, _ = ran
+    name = f"checkpoints/{saved}/{restored}/{built}"
+
+    np.testing.assert_array_equal(results[f"{name}/restored"], results[f"{name}/saved"])
+    np.testing.assert_array_equal(results[f"{name}/engine"], results[f"{name}/saved"])
+    output = results[f"{name}/output"]
+    np.testing.assert_allclose(
+        results[f"{name}/output restored"], output, rtol=0, atol=allowed(20, 0, 10.0)
+    )
+    own = "model/embedding_layer/_tpu_embedding"
+    slots = [f"{own}/items.Saccumulators", f"{own}/users.Saccumulators"] if saved == "tpu" else []
+    assert list(results[f"{name}/keys"]) == sorted([f"{own}/items", f"{own}/users", *slots])
+
+
+LOADER = """
+import json, sys
+import numpy as np, tensorflow as tf
+folder, names, examples = sys.argv[1], json.loads(sys.argv[2]), np.load(sys.argv[3])["examples"]
+examples = [bytes.fromhex(str(each)) for each in examples]
+answers = {}
+for name in names:
+    serve = tf.saved_model.load(f"{folder}/{name}").signatures["serving_default"]
+    answers[name] = serve(examples=tf.constant(examples))["scores"].numpy()
+ours = [name for name in sys.modules if name.split(".")[0] in ("tf2_engine", "estimator_bridge")]
+np.savez(sys.argv[4], ours=np.array(ours, dtype=str), **answers)
+"""
+
+
+def test_exports_answer_serialized_examples_without_us(ran: Any, tmp_path: pathlib.Path) -> None:
+    """A process that imports TensorFlow alone answers as the model that was exported did.
+
+    From training and from a restore, of both arithmetics and both forms of models.
+    """
+    results, folder = ran
+    names = [
+        f"{form}_{arithmetic}_{source}"
+        for form in ("functional", "subclass")
+        for arithmetic in ("tpu", "keras")
+        for source in ("trained", "restored")
+    ]
+    answers = served(folder, names, tmp_path)
+    for name in names:
+        wanted = results[f"exports/{name}"]
+        np.testing.assert_array_equal(answers[name], wanted, err_msg=name)
+        np.testing.assert_allclose(
+            results[f"exports/{name}/model"], wanted, rtol=0, atol=allowed(20, 0, 10.0)
+        )
+
+
+def served(folder: pathlib.Path, names: list[str], work: pathlib.Path) -> dict[str, Any]:
+    """Returns what exports answer to the samples in a process that has nothing of this project."""
+    given = [each.hex() for each in program.examples(program.data())]
+    np.savez(work / "given.npz", examples=np.array(given))
+    arguments = [str(folder), json.dumps(names), str(work / "given.npz")]
+    subprocess.run(
+        [sys.executable, "-c", LOADER, *arguments, str(work / "answers.npz")],
+        check=True,
+        cwd=work,
+        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+    )
+    with np.load(work / "answers.npz") as answers:
+        assert answers["ours"].size == 0
+        return dict(answers)

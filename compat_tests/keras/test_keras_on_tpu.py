@@ -1,0 +1,143 @@
+"""The Keras layer on a software TPU: training, checkpoints to and from a CPU, exports.
+
+Oracles: the float64 model, and the same models on a CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.keras import test_keras_generations as generations
+from compat_tests.programs import keras_models as models
+from compat_tests.programs import keras_on_tpu as program
+from compat_tests.references.tolerance import allowed
+from tf2_engine import soft_tpu
+
+ROUNDING = generations.ROUNDING
+
+
+@pytest.fixture(scope="module", params=["tf.keras", "tf_keras"])
+def ran(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Any], pathlib.Path]:
+    """What the program came to with a Keras, and the folder with its exports."""
+    folder = tmp_path_factory.mktemp("keras_on_tpu")
+    environment = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"}
+    subprocess.run(
+        [sys.executable, "-m", "compat_tests.programs.keras_on_tpu", request.param, str(folder)],
+        check=True,
+        cwd=generations.HERE,
+        env=environment,
+        timeout=300,  # a lookup without its batch would wait for ever
+    )
+    with np.load(folder / "results.npz") as stored:
+        return dict(stored), folder
+
+
+def assert_near(found: Any, expected: Any, times: float, where: str) -> None:
+    """Checks that values differ by rounding, of which there is so many times as in a table."""
+    np.testing.assert_allclose(found, expected, rtol=0, atol=times * ROUNDING, err_msg=where)
+
+
+def test_two_cores_train_as_one() -> None:
+    """A loop on one core and on two ends at the tables of the float64 model."""
+    expected = generations.reference(0.0)
+    for cores in (1, 2):
+        strategy = soft_tpu.SoftTPUStrategy(cores)
+        with strategy.scope():
+            optimizer = tf.keras.optimizers.Adagrad(
+                models.RATE, initial_accumulator_value=models.START
+            )
+            model = models.make_model(tf.keras, "subclass", optimizer)
+        models.train(strategy, model, optimizer, "loop")
+        for name, found in models.state_of(model).items():
+            assert_near(found, expected[name], 1, f"{cores} cores, {name}")
+
+
+@pytest.mark.full
+def test_training_on_a_tpu_is_that_of_the_float64_model(ran: Any) -> None:
+    """Loops and `fit`, models of both forms, on one core and on two end at the reference.
+
+    So do `predict` and the loss of `evaluate`. One virtual variable is trainable, and no table.
+    """
+    results, _ = ran
+    expected = generations.reference(0.0)
+    labels = models.data()["labels"]
+    for cores, form, how in program.RUNS:
+        run = f"{cores}/{form}/{how}"
+        for name in ("users", "items", "kernel"):
+            assert_near(results[f"{run}/{name}"], expected[name], 1, f"{run}, {name}")
+        assert json.loads(str(results[f"{run}/of the layer"])) == [[]], run
+        assert sorted(json.loads(str(results[f"{run}/of the model"]))) == [[], [10, 1]], run
+        if how == "fit":
+            # As in test_keras_generations: sums of ten products, and the mean of squares of them.
+            off = expected["output"] - labels
+            assert_near(results[f"{run}/predict"], expected["output"], 80, run)
+            loss = results[f"{run}/evaluate"]
+            assert_near(loss, np.mean(off**2), 160 * np.abs(off).mean(), run)
+
+
+@pytest.mark.full
+def test_a_separate_optimizer_works_on_a_tpu_and_on_a_cpu(ran: Any) -> None:
+    """The listing that partitions variables by `id` ends where it ends on a CPU.
+
+    With Keras 2 the first step makes the variables, as it is written; or they are made before.
+    """
+    results, _ = ran
+    runs = {key.rsplit("/", 1)[0] for key in results if key.startswith("separate/")}
+    assert {"separate/1/1", "separate/2/1", "separate/cpu"} <= runs
+    for run in runs:
+        for name in ("users", "items", "kernel"):
+            expected = results[f"separate/cpu/{name}"]
+            assert np.abs(expected - models.start()[name]).max() > 0.1
+            # As on a CPU: Adam divides by the root of few squares.
+            assert_near(results[f"{run}/{name}"], expected, 10, f"{run}, {name}")
+
+
+@pytest.mark.full
+def test_tables_of_a_tpu_are_stand_ins(ran: Any) -> None:
+    """They are sharded, and stale until a checkpoint is written."""
+    results, _ = ran
+    assert results["checkpoints/stand-in/shards"] == 1
+    np.testing.assert_array_equal(results["checkpoints/stand-in/before"], models.start()["items"])
+    after = results["checkpoints/stand-in/after"]
+    np.testing.assert_array_equal(after, results["checkpoints/of_tpu/tpu/items"])
+    assert np.abs(after - models.start()["items"]).max() > 0.01
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("arithmetic", ["tpu", "keras"])
+def test_checkpoints_pass_between_a_tpu_and_a_cpu(ran: Any, arithmetic: str) -> None:
+    """What a TPU saves is restored on a CPU, in both arithmetics, and back on another TPU."""
+    results, _ = ran
+    for name in ("users", "items"):
+        saved = results[f"checkpoints/of_tpu/tpu/{name}"]
+        np.testing.assert_array_equal(results[f"checkpoints/of_tpu/{arithmetic}/{name}"], saved)
+        np.testing.assert_array_equal(results[f"checkpoints/back/{arithmetic}/{name}"], saved)
+    back = f"checkpoints/back/{arithmetic}"
+    np.testing.assert_allclose(
+        results[f"{back}/predict"], results[f"{back}/model"], rtol=0, atol=allowed(20, 0, 10.0)
+    )
+
+
+@pytest.mark.full
+def test_exports_from_a_tpu_answer_without_us(ran: Any, tmp_path: pathlib.Path) -> None:
+    """A process that imports TensorFlow alone answers serialized Examples.
+
+    The model was exported straight from training on a TPU, and from a restore on a CPU.
+    """
+    results, folder = ran
+    answers = generations.served(folder, ["trained", "restored"], tmp_path)
+    for name in ("trained", "restored"):
+        np.testing.assert_allclose(
+            answers[name], results[f"exports/{name}"], rtol=0, atol=allowed(20, 0, 10.0)
+        )

@@ -1,0 +1,227 @@
+"""`estimator-bridge migrate`: imports are rewritten, and the rest of a program stays as it is."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pathlib
+import textwrap
+from typing import Any
+
+import pytest
+
+from estimator_bridge import errors
+from estimator_bridge.cli import main
+from estimator_bridge.migrate import adopt
+from estimator_bridge.migrate.names import place_of
+from estimator_bridge.run import install, stock_names
+
+HEAD = """\
+from estimator_bridge import install
+install.use_legacy_keras()  # Keras 2, before TensorFlow is asked for any.
+"""
+
+
+def rewritten(source: str) -> str:
+    """Returns the first form of a source."""
+    return adopt(textwrap.dedent(source)).source
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        (
+            "from tensorflow.compat.v1 import estimator as e",
+            "from estimator_bridge import estimator as e",
+        ),
+        ("from tensorflow import estimator", "from estimator_bridge import estimator"),
+        ("import tensorflow.estimator as e", "from estimator_bridge import estimator as e"),
+        ("from tensorflow.estimator import tpu", "from estimator_bridge import tpu"),
+        (
+            "from tensorflow.estimator.tpu import RunConfig as R, TPUConfig",
+            "from estimator_bridge.estimator.tpu import RunConfig as R, TPUConfig",
+        ),
+        (
+            "from tensorflow.estimator.tpu.experimental import *",
+            "from estimator_bridge.estimator.tpu.experimental import *",
+        ),
+        (
+            "from tensorflow.python.tpu.tpu_embedding import AdamParameters, TableConfig",
+            "from estimator_bridge.legacy.parameters import AdamParameters\n"
+            "from estimator_bridge.legacy.table_config import TableConfig",
+        ),
+        (
+            "from tensorflow.compat.v1 import estimator, train  # Both.",
+            "from tensorflow.compat.v1 import train  # Both.\n"
+            "from estimator_bridge import estimator",
+        ),
+    ],
+)
+def test_imports_lead_to_the_bridge(old: str, new: str) -> None:
+    """Whatever way a program imports stock, the same names are imported from the bridge."""
+    assert rewritten(f"{old}\n") == f"{HEAD}\n{new}\n"
+
+
+def test_names_are_replaced_where_they_are_used() -> None:
+    """Names below TensorFlow, or below a private module, are replaced; comments stay."""
+    source = '''\
+        """A program."""
+        from __future__ import print_function
+
+        # Ours.
+        import os
+        # TensorFlow's.
+        import tensorflow.compat.v1 as tf  # The old one.
+        # Its private modules.
+        from tensorflow_estimator.python.estimator.tpu import tpu_config
+        import tensorflow_estimator.python.estimator.tpu.tpu_estimator as te
+
+        parameters = os.environ  # Takes the name.
+
+
+        def make( a ):   # As it was formatted.
+            mode = tf.estimator.ModeKeys.TRAIN
+            config = tpu_config.RunConfig(  # One
+                tpu_config=tpu_config.TPUConfig())
+            return te.TPUEstimator(a, config), tf.tpu.experimental.AdamParameters( .1 )
+        '''
+    assert rewritten(source) == textwrap.dedent(
+        '''\
+        """A program."""
+        from __future__ import print_function
+
+        # Ours.
+        import os
+        # TensorFlow's.
+        from estimator_bridge import install
+        install.use_legacy_keras()  # Keras 2, before TensorFlow is asked for any.
+
+        import tensorflow.compat.v1 as tf  # The old one.
+        from estimator_bridge import estimator as tf_estimator
+        from estimator_bridge.legacy import parameters as bridge_parameters
+        # Its private modules.
+
+        parameters = os.environ  # Takes the name.
+
+
+        def make( a ):   # As it was formatted.
+            mode = tf_estimator.ModeKeys.TRAIN
+            config = tf_estimator.tpu.RunConfig(  # One
+                tpu_config=tf_estimator.tpu.TPUConfig())
+            return tf_estimator.tpu.TPUEstimator(a, config), bridge_parameters.AdamParameters( .1 )
+        '''
+    )
+
+
+def test_what_is_left_out_is_under_a_comment() -> None:
+    """A name that the bridge does not have stays, below a comment with the reason."""
+    found = adopt(
+        "import tensorflow as tf\n\n\ndef f():\n  return tf.estimator.DNNClassifier([3])\n"
+    )
+
+    assert "  # estimator-bridge: tf.estimator.DNNClassifier is left out: canned" in found.source
+    assert "\n  return tf_estimator.DNNClassifier([3])\n" in found.source
+    assert [line.line for line in found.lines if line.kind == "by hand"] == [5, 0]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from tensorflow_estimator.python.estimator.tpu import tpu_config\nprint(tpu_config)\n",
+        "from tensorflow_estimator.python.estimator import util\nutil.fn_args(print)\n",
+        "from tensorflow_estimator.python.estimator.tpu.tpu_config import *\n",
+    ],
+)
+def test_what_the_source_does_not_tell_is_installed(source: str) -> None:
+    """A module that is handed around, or unknown, stays; then all names are installed at start."""
+    found = adopt(source)
+
+    assert found.source.startswith("from estimator_bridge import install\ninstall.install(replace=")
+    assert found.source.endswith(source)
+    assert found.lines[0].kind == "by hand"
+
+
+def test_a_program_without_estimators_is_not_changed() -> None:
+    """Where nothing leads to stock's estimator, nothing is rewritten."""
+    source = "import tensorflow as tf\r\nprint( tf.nest )\r\n"
+
+    assert adopt(source).source == source
+
+
+def test_imports_in_functions_are_rewritten_there() -> None:
+    """An import inside a function stays there, and names elsewhere do not depend on it."""
+    source = """\
+        def f():
+            from tensorflow.compat.v1 import estimator as e
+            return e.ModeKeys
+
+
+        import tensorflow as tf
+        x = tf.estimator.ModeKeys
+        """
+    assert rewritten(source) == (
+        "def f():\n    from estimator_bridge import estimator as e\n    return e.ModeKeys\n"
+        f"\n\n{HEAD}\nimport tensorflow as tf\n"
+        "from estimator_bridge import estimator as tf_estimator\n"
+        "x = tf_estimator.ModeKeys\n"
+    )
+
+
+def test_every_name_of_stock_has_a_place() -> None:
+    """What `install` puts under a name of stock is what `migrate` writes for it."""
+    names = [f"{module}.{name}" for module, names in stock_names.MODULES.items() for name in names]
+    names += [f"tensorflow.compat.v1.tpu.experimental.{name}" for name in stock_names.PARAMETERS]
+    for name in names:
+        place = place_of(name)
+        assert place is not None, name
+        module, _, attribute = name.rpartition(".")
+        target = stock_names.MODULES.get(module, {}).get(attribute)
+        if target is not None:
+            assert _found(*place) is install.load(target), name
+            assert _found(*place.importable()) is install.load(target), name
+
+
+def _found(module: str, attributes: str) -> Any:
+    found: Any = importlib.import_module(module)
+    for attribute in filter(None, attributes.split(".")):
+        found = getattr(found, attribute)
+    return found
+
+
+def test_the_command_writes_beside_and_never_over(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The new program is NAME_bridge.py; what is there is kept unless one asks otherwise."""
+    path = tmp_path / "train.py"
+    path.write_bytes(b"from tensorflow import estimator\r\nx = 1\r\n")
+    new = tmp_path / "train_bridge.py"
+
+    assert main.main(["migrate", str(path)]) == 0
+    assert b"from estimator_bridge import estimator" in new.read_bytes()
+    assert b"x = 1\r\n" in new.read_bytes()
+    assert "[import] line 1: from tensorflow import estimator -> " in capsys.readouterr().out
+    assert main.main(["migrate", str(path)]) == 1
+    assert "exists. Give another --output, or --force" in capsys.readouterr().err
+    assert main.main(["migrate", "--json", "--force", str(path)]) == 0
+    assert json.loads(capsys.readouterr().out)["lines"][0]["line"] == 1
+    assert main.main(["migrate", "--diff", str(path)]) == 0
+    assert "-from tensorflow import estimator" in capsys.readouterr().out
+    assert main.main(["migrate", "--in_place", str(path)]) == 0
+    assert path.read_bytes() == new.read_bytes()
+
+
+@pytest.mark.parametrize("name, words", [("nowhere.py", "no program"), ("old.py", "no Python 3")])
+def test_what_cannot_be_rewritten_is_an_error(
+    name: str, words: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that is not there, or that is no Python 3, is named."""
+    (tmp_path / "old.py").write_text("print 'Python 2'\n")
+
+    assert main.main(["migrate", str(tmp_path / name)]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_broken_sources_are_named() -> None:
+    """The error of a source says which program it is of."""
+    with pytest.raises(errors.InvalidInput, match=r"job\.py is no Python 3"):
+        adopt("def\n", "job.py")

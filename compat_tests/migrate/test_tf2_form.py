@@ -1,0 +1,394 @@
+"""`estimator-bridge migrate --form tf2`: what is carried, what stays as a comment, what is refused.
+
+That what comes out trains as the old program did is in `test_second_form_runs.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import pathlib
+import re
+import textwrap
+import tokenize
+
+import pytest
+
+from compat_tests.support.paths import EXAMPLES as PROGRAMS
+from estimator_bridge import errors
+from estimator_bridge.cli import main
+from estimator_bridge.migrate import migrate
+
+EXAMPLES = sorted(PROGRAMS.glob("*/train.py"))
+
+PROGRAM = '''\
+"""A program."""
+
+from __future__ import print_function
+
+import os
+
+import tensorflow.compat.v1 as tf  # The old one.
+from tensorflow.compat.v1 import estimator as tf_estimator
+
+
+def model_fn(features, labels, mode):  # Ours.
+  logits = tf.layers.dense( features['x'], 1 )
+  if mode == tf_estimator.ModeKeys.PREDICT:
+    outputs = tf_estimator.export.PredictOutput(logits)
+    return tf_estimator.tpu.TPUEstimatorSpec(
+        mode, predictions=logits,  # What it says.
+        export_outputs={'serving_default': outputs})
+  loss = tf.losses.mean_squared_error(labels, logits)
+  optimizer = tf.train.AdamOptimizer(.1)
+  if os.environ.get('TPU'):
+    optimizer = tf.tpu.CrossShardOptimizer(optimizer)
+  return tf_estimator.tpu.TPUEstimatorSpec(
+      mode, loss=loss, train_op=optimizer.minimize(loss))
+
+
+def receiver_fn():
+  return tf_estimator.export.ServingInputReceiver({}, {})
+
+
+def main(columns):
+  estimator = tf_estimator.tpu.TPUEstimator(
+      model_fn, use_tpu=True,
+      config=tf_estimator.tpu.RunConfig(model_dir='model', log_step_count_steps=4),
+      embedding_config_spec=tf_estimator.tpu.experimental.EmbeddingConfigSpec(
+          feature_columns=columns,
+          optimization_parameters=tf.tpu.experimental.AdagradParameters(.1)))
+  with open('log') as log:
+    exported = estimator.experimental_export_all_saved_models('served', {})
+  print(exported,
+        2)
+  print(estimator.export_savedmodel('served', receiver_fn, as_text=True))
+  return estimator
+
+
+if __name__ == '__main__':
+  tf.disable_v2_behavior()
+  main([])
+'''
+
+MIGRATED = '''\
+"""A program."""
+
+from __future__ import print_function
+
+import os
+
+from estimator_bridge import install
+install.use_legacy_keras()  # Keras 2, before TensorFlow is asked for any.
+
+import tensorflow.compat.v1 as tf  # The old one.
+...
+
+
+def model_fn(features, labels, mode):  # Ours.
+  logits = tf.layers.dense( features['x'], 1 )
+  if mode == ModeKeys.PREDICT:
+    outputs = PredictOutput(logits)
+    return ModelSpec(
+        mode, predictions=logits,  # What it says.
+        export_outputs={'serving_default': outputs})
+  loss = tf.losses.mean_squared_error(labels, logits)
+  optimizer = tf.train.AdamOptimizer(.1)
+  # estimator-bridge: CrossShardOptimizer is left out: SUM.
+  # if os.environ.get('TPU'):
+  #   optimizer = tf.tpu.CrossShardOptimizer(optimizer)
+  return ModelSpec(
+      mode, loss=loss, train_op=minimize(optimizer, loss))
+
+
+def receiver_fn():
+  return ServingInputReceiver({}, {})
+
+
+def main(columns):
+  # estimator-bridge: TPUEstimator(use_tpu) is left out: TPU.
+  # use_tpu=True
+  # estimator-bridge: RunConfig(log_step_count_steps) is left out: LOG.
+  # log_step_count_steps=4
+  estimator = Trainer(
+      model_fn, config=RunConfig(model_dir='model'),
+      embedding_config_spec=EmbeddingConfigSpec(
+          feature_columns=columns,
+          optimization_parameters=AdagradParameters(.1)))
+  with open('log') as log:
+    # estimator-bridge: estimator.experimental_export_all_saved_models is left out: EXPORT.
+    # exported = estimator.experimental_export_all_saved_models('served', {})
+    pass
+  # estimator-bridge: exported is left out, which it uses.
+  # print(exported,
+  #       2)
+  # estimator-bridge: export_saved_model(as_text) is left out: TEXT.
+  # as_text=True
+  print(estimator.export_saved_model('served', receiver_fn))
+  return estimator
+
+
+...
+
+
+if __name__ == '__main__':
+  # estimator-bridge: tf.disable_v2_behavior is left out: TF2.
+  # tf.disable_v2_behavior()
+  main([])
+'''
+
+
+def without_what_is_added(source: str) -> str:
+    """Returns a migrated program with dots where imports and the training stand."""
+    source = re.sub(r"(?s)(# The old one\.\n).*?\n\n\ndef", r"\1...\n\n\ndef", source, count=1)
+    return re.sub(r"(?s)\nv1 = tf2.*?\n\n\n(?=if __name__)", "\n...\n\n\n", source)
+
+
+def test_what_is_kept_is_as_it_was() -> None:
+    """Names change and what is left out becomes comments, with its reason; nothing else does."""
+    reasons = {
+        "EXPORT": "Trainer.export_saved_model exports the model for predictions, for CPUs, when it "
+        "is called",
+        "TEXT": "SavedModels are binary",
+        "SUM": "the strategy adds the gradients of its replicas",
+        "TPU": "a strategy is of a TPU or not, and tables are trained as on a TPU everywhere",
+        "LOG": "Trainer.train logs nothing; it is yours to change",
+        "TF2": "it is TensorFlow 2 now",
+    }
+    expected = MIGRATED
+    for word, reason in reasons.items():
+        expected = expected.replace(f": {word}.\n", f": {reason}.\n")
+    assert without_what_is_added(migrate(PROGRAM).source) == expected
+
+
+def test_what_is_left_out_is_in_the_report() -> None:
+    """Each argument and each statement that becomes a comment has a line with the reason."""
+    lines = [str(line) for line in migrate(PROGRAM).lines if line.kind == "left out"]
+
+    assert [line.split(".")[0] for line in lines] == [
+        "[left out] line 20: if os",
+        "[left out] line 32: use_tpu=True",
+        "[left out] line 33: log_step_count_steps=4",
+        "[left out] line 38: exported = estimator",
+        "[left out] line 39: print(exported,",
+        "[left out] line 41: as_text=True",
+        "[left out] line 46: tf",
+    ]
+
+
+def test_line_ends_are_kept() -> None:
+    """A program with the line ends of Windows keeps them, also in what is added."""
+    found = migrate(PROGRAM.replace("\n", "\r\n")).source
+
+    assert "\n" not in found.replace("\r\n", "")
+
+
+def test_names_of_the_program_are_not_taken() -> None:
+    """What the program calls by a name that would be added keeps it; what is added has another."""
+    found = migrate(
+        PROGRAM.replace("def receiver_fn", "Trainer = minimize = 1\n\n\ndef receiver_fn")
+    )
+
+    assert "Trainer = minimize = 1\n" in found.source
+    assert "class tf2_Trainer(ExportableModel):" in found.source
+    assert "estimator = tf2_Trainer(" in found.source
+    assert "train_op=tf2_minimize(optimizer, loss))" in found.source
+
+
+def test_what_is_needed_on_import_stands_before() -> None:
+    """Where a name is used when the module is imported, what is added stands above it."""
+    found = migrate(PROGRAM.replace("mode):", "mode=tf_estimator.ModeKeys.TRAIN):")).source
+
+    assert found.index("class ModeKeys") < found.index("def model_fn(")
+
+
+def test_exports_for_other_modes_are_left_out() -> None:
+    """What is exported to be trained or evaluated is no export for predictions."""
+    mode = "experimental_mode=tf_estimator.ModeKeys.EVAL"
+    found = migrate(PROGRAM.replace("as_text=True", mode))
+
+    assert (
+        f"\n  # print(estimator.export_savedmodel('served', receiver_fn, {mode}))\n" in found.source
+    )
+    assert [line.line for line in found.lines if line.old.startswith("print(estimator")] == [41]
+    kept = migrate(PROGRAM.replace("as_text=True", mode.replace("EVAL", "PREDICT"))).source
+    assert "\n  print(estimator.export_saved_model('served', receiver_fn))\n" in kept
+
+
+@pytest.mark.parametrize(
+    "name, arguments",
+    [
+        ("build_parsing_serving_input_receiver_fn", "spec, default_batch_size=8"),
+        ("build_raw_serving_input_receiver_fn", "spec"),
+        ("TensorServingInputReceiver", "x, x, {'other': x}"),
+        ("ClassificationOutput", "scores=x, classes=x"),
+        ("RegressionOutput", "x"),
+    ],
+)
+def test_what_exports_are_made_of_is_carried(name: str, arguments: str) -> None:
+    """Receivers and outputs keep their names and arguments; the program has them itself."""
+    call = "tf_estimator.export.ServingInputReceiver({}, {})"
+    found = migrate(PROGRAM.replace(call, f"tf_estimator.export.{name}({arguments})")).source
+
+    assert f"  return {name}({arguments})\n" in found
+    assert re.search(rf"^(class|def) {name}\(", found, re.MULTILINE)
+
+
+QUIET = (
+    PROGRAM.replace("tf_estimator.export.PredictOutput(logits)", "logits")
+    .replace("tf_estimator.export.ServingInputReceiver({}, {})", "{}")
+    .replace("estimator.export_savedmodel('served', receiver_fn, as_text=True)", "1")
+)
+"""The program without exports, but for one that is left out."""
+
+ONLY_EXPORTING = (
+    *("export_saved_model", "ExportableModel", "_export_graph", "ServingInputReceiver"),
+    *("PredictOutput", "_signatures", "_new_directories", "import time"),
+)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "tf_estimator.export.PredictOutput(logits)",
+        "tf_estimator.export.RegressionOutput(logits)",
+        "tf_estimator.export.build_raw_serving_input_receiver_fn({})",
+        "e.export_saved_model('served', receiver_fn)",
+        "e.export_savedmodel",
+    ],
+)
+def test_only_programs_that_export_get_what_exports(kept: str) -> None:
+    """A call or a name of exports is enough; what is left out, with what uses it, is none."""
+    quiet = migrate(QUIET).source
+    code = "".join(line for line in quiet.splitlines() if not line.lstrip().startswith("#"))
+    assert "# exported = estimator.experimental_export_all_saved_models" in quiet
+    assert not [name for name in ONLY_EXPORTING if name in code]
+    assert "\n@bridge.verifiable\nclass Trainer(EmbeddingModel):\n" in quiet
+
+    found = migrate(QUIET.replace("return {}", f"return {kept}")).source
+    assert not [name for name in ONLY_EXPORTING if name not in found]
+    assert "\n@bridge.verifiable\nclass Trainer(ExportableModel):\n" in found
+    for source in (quiet, found):
+        # Each text once, and what one imports of another is not imported but there.
+        defined = re.findall(r"(?m)^(?:class|def) (\w+)|^(v1) = ", source)
+        assert len(defined) == len(set(defined))
+        assert "estimator_bridge.migrate" not in source
+
+
+def test_names_of_all_texts_make_room() -> None:
+    """What another text is told of a name that the program has taken is the new name."""
+    taken = "EmbeddingModel = _named = _key = pre = 1\n\n\ndef receiver_fn"
+    found = migrate(PROGRAM.replace("def receiver_fn", taken)).source
+
+    assert "class tf2_EmbeddingModel:" in found
+    assert "class ExportableModel(tf2_EmbeddingModel):" in found
+    assert found.count("def tf2__key(") == 1
+    assert "from tf2_engine import preprocessing as tf2_pre\n" in found
+    assert not re.search(r"(?<![\w.])(_named|_key|pre)[(.]", found)
+
+
+@pytest.mark.parametrize(
+    "module, name",
+    [
+        ("tensorflow as tf2", "tf2.keras.layers.BatchNormalization"),
+        ("tensorflow as tf2", "tf2.compat.v1.keras.layers.BatchNormalization"),
+        (None, "tf.keras.layers.BatchNormalization"),
+    ],
+)
+def test_layers_that_change_are_in_the_report(module: str | None, name: str) -> None:
+    """Keras's batch normalization stays, and a line says what it does then; others have none."""
+    source = PROGRAM.replace("tf.layers.dense( features['x'], 1 )", f"{name}()(features['x'])")
+    if module:
+        source = source.replace("import os\n", f"import os\n\nimport {module}\n")
+    found = migrate(source)
+
+    (line,) = [each for each in found.lines if each.kind == "changes"]
+    assert line.line == source[: source.index(name)].count("\n") + 1
+    assert line.old == name
+    assert "in TensorFlow 2 the layer updates them" in line.why
+    assert f"  logits = {name}()(features['x'])\n" in found.source
+    other = migrate(source.replace("BatchNormalization", "LayerNormalization"))
+    assert not [each for each in other.lines if each.kind == "changes"]
+
+
+def test_an_optimizer_in_one_line_is_carried() -> None:
+    """It may be made, wrapped and used at once; another module's `minimize` is left alone."""
+    source = PROGRAM.replace(
+        "optimizer.minimize(loss)",
+        "tf.tpu.CrossShardOptimizer(tf.train.AdamOptimizer(.1), 'sum').minimize(loss)",
+    ).replace("import os\n", "import os\nfrom scipy import optimize\noptimize.minimize(1)\n")
+    found = migrate(source).source
+
+    assert "optimize.minimize(1)" in found
+    assert "train_op=minimize(tf.train.AdamOptimizer(.1), loss)" in found
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
+def test_comments_of_the_examples_survive(path: pathlib.Path) -> None:
+    """The migrated example has every comment of the old one, compiles, and names no estimator."""
+    old = path.read_text()
+    new = migrate(old).source
+
+    kept = {token.string for token in tokens(new)}
+    assert all(token.string in kept or token.string in new for token in tokens(old))
+    for node in ast.walk(ast.parse(new)):
+        if isinstance(node, ast.ImportFrom):
+            assert "tensorflow_estimator" not in str(node.module)
+            assert "estimator" not in {alias.name for alias in node.names}
+        if isinstance(node, ast.Attribute):
+            assert ast.unparse(node) not in ("tf.estimator", "tf_estimator")
+
+
+def tokens(source: str) -> list[tokenize.TokenInfo]:
+    """Returns the comments of a source."""
+    found = tokenize.generate_tokens(io.StringIO(source).readline)
+    return [token for token in found if token.type == tokenize.COMMENT]
+
+
+@pytest.mark.parametrize(
+    "old, new, words",
+    [
+        ("tpu.TPUEstimator(", "DNNClassifier(", "makes no TPUEstimator .* canned"),
+        (
+            "model_fn, use_tpu",
+            "model_fn, 'model', None, {}, True, use_tpu",
+            "line 31: .* 5 arguments",
+        ),
+        ("as_text=True", "None, True", "line 41: export_saved_model has 4 arguments"),
+        (
+            "optimizer.minimize(loss)",
+            "step(optimizer.compute_gradients(loss))",
+            "line 23: optimizer",
+        ),
+        (
+            "tf.losses.mean_squared_error(labels, logits)",
+            "tf.losses.get_total_loss()",
+            "line 18: tf.losses.get_total_loss cannot be carried",
+        ),
+        (
+            "def main",
+            "def early():\n  from tensorflow.compat.v1 import estimator\n\n\ndef main",
+            "what would be written is no Python",
+        ),
+        ("def main", "def main main", "no Python 3"),
+    ],
+)
+def test_what_would_be_wrong_is_refused(old: str, new: str, words: str) -> None:
+    """Where nothing would be trained, or something else, the program is refused by name."""
+    with pytest.raises(errors.EngineError, match=rf"job\.py.*{words}"):
+        migrate(PROGRAM.replace(old, new), "job.py")
+
+
+def test_the_command_writes_the_second_form(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The new program is NAME_tf2.py; what cannot be written is an error, and nothing is there."""
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(PROGRAM))
+
+    assert main.main(["migrate", "--form", "tf2", str(path)]) == 0
+    assert "class Trainer(ExportableModel):" in (tmp_path / "train_tf2.py").read_text()
+    assert "[left out] line 32: use_tpu=True" in capsys.readouterr().out
+    path.write_text("import tensorflow as tf\n")
+    assert main.main(["migrate", "--form", "tf2", "--force", str(path)]) == 1
+    assert "makes no TPUEstimator" in capsys.readouterr().err

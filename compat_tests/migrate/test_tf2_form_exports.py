@@ -1,0 +1,301 @@
+"""What a program in the second form of `migrate` exports answers as what the old one exports.
+
+The examples' own exports are in `test_second_form_runs.py`; here are requests at the edges.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.migrate.test_tf2_form_runs import (
+    EXAMPLES,
+    answers,
+    check_exports,
+    commands,
+    run,
+    train,
+    write_programs,
+)
+from estimator_bridge import migrate
+
+Change = tuple[str, str]
+Lists = dict[str, Sequence[Any]]
+
+
+def example_of(lists: Lists) -> bytes:
+    """Returns a serialized tf.train.Example of lists of ints and floats."""
+    features = {}
+    for key, values in lists.items():
+        floats = key in ("word_weights", "genre_weights", "history_rating")
+        features[key] = (
+            tf.train.Feature(float_list=tf.train.FloatList(value=values))
+            if floats
+            else tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+        )
+    return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+def exports(
+    folder: pathlib.Path, name: str, changes: Iterable[Change], requests: dict[str, Any]
+) -> dict[str, np.ndarray]:
+    """Returns what a changed example's exports answer, legacy and migrated: the same."""
+    example = EXAMPLES[name]._replace(first=3)
+    write_programs(folder, name, changes)
+    train(folder, ["old.npz"], "train.py", "old", example.first, example)
+    commands(folder, example)
+    shutil.copytree(folder / "converted", folder / "new")
+    train(folder, ["new.npz"], "train_tf2.py", "new", example.first, example)
+    np.savez(folder / "requests.npz", **requests)
+    return dict(check_exports(folder, name, "requests.npz"))
+
+
+def serialized(samples: Iterable[Lists]) -> np.ndarray:
+    """Returns requests of serialized tf.train.Examples."""
+    return np.array([example_of(sample) for sample in samples], object)
+
+
+MOVIELENS = [
+    (
+        "def bias_baseline(",
+        """\
+def serving_input_receiver_fn():
+  examples = tf.placeholder(tf.string, [None], name='examples')
+  spec = {key: tf.io.VarLenFeature(tf.int64) for key in SINGLE_IDS + ('genres', 'history')}
+  spec.update(
+    {key: tf.io.VarLenFeature(tf.float32) for key in ('genre_weights', 'history_rating')}
+  )
+  features = tf.io.parse_example(examples, spec)
+  shape = [tf.shape(examples, out_type=tf.int64)[0], HISTORY]
+  rating = tf.sparse.slice(features['history_rating'], [0, 0], shape)
+  features['history_rating'] = tf.ensure_shape(
+      tf.sparse.to_dense(tf.sparse.reset_shape(rating, shape)), [None, HISTORY])
+  return tf_estimator.export.ServingInputReceiver(features, {'examples': examples})
+
+
+def bias_baseline(""",
+    ),
+    (
+        "  for i, prediction in zip(",
+        "  estimator.export_saved_model(os.path.join(FLAGS.model_dir, 'export'),\n"
+        "                               serving_input_receiver_fn)\n"
+        "  for i, prediction in zip(",
+    ),
+]
+
+
+@pytest.mark.full
+def test_movielens_is_asked_at_its_edges(tmp_path: pathlib.Path) -> None:
+    """Id 0, nothing at all, weights of 0 and below, a sequence that is cut: shared and weighted."""
+    one = {key: [0] for key in ("user_id", "item_id", "age", "occupation", "gender")}
+    genres = {"genres": [0, 3, 5], "genre_weights": [0.5, 1.0, 2.0]}
+    history = {"history": [0, 2, 0, 1], "history_rating": [1.0, -1.0, 0.5, 0.25]}
+    long = {"history": [*range(10)] * 3, "history_rating": [0.1] * 30}
+    samples: list[Lists] = [
+        {**one, **genres, **history},
+        {**one, **genres, **long},
+        {**one, "genres": [4, 0], "genre_weights": [0.0, -1.0], **history},
+        {**one, **genres},
+        {**one, **history, "user_id": [], "age": []},
+        {},
+    ]
+    found = exports(tmp_path, "movielens", MOVIELENS, {"examples": serialized(samples)})
+
+    ratings = found["objects/serving_default/rating"]
+    assert ratings.shape == (6,)
+    np.testing.assert_array_equal(ratings, found["session/serving_default/rating"])
+    assert len(set(ratings.tolist())) == 6
+
+
+TWO_TOWER = [
+    (
+        "return tf.estimator.export.ServingInputReceiver(to_sparse(samples), samples)",
+        """\
+return tf.estimator.export.build_parsing_serving_input_receiver_fn(
+      {key: tf.io.VarLenFeature(TYPES[key]) for key in TYPES}, default_batch_size=5)()""",
+    ),
+]
+
+
+@pytest.mark.full
+def test_parsed_examples_have_the_weights_of_columns(tmp_path: pathlib.Path) -> None:
+    """Unless they add up, columns leave out what has no positive weight; a TPU would not."""
+    one = {key: [0] for key in ("user", "item", "category")}
+    words = {"words": [0, 5, 9], "word_weights": [0.5, 1.0, 2.0]}
+    pruned = {"words": [0, 5, 9], "word_weights": [0.0, -1.0, 2.0]}
+    clicked = {"clicked": [0, 7, 0]}
+    samples: list[Lists] = [
+        {**one, **words, **clicked},
+        {**one, **pruned, **clicked},
+        {**one, "words": [9], "word_weights": [2.0], **clicked},
+        {**one, **words, "clicked": [*range(20)]},
+        {**words, **clicked},
+    ]
+    found = exports(tmp_path, "two_tower", TWO_TOWER, {"examples": serialized(samples)})
+
+    scores = found["objects/serving_default/score"]
+    assert len(set(scores.tolist())) == 4
+    assert scores[1] == scores[2]
+
+
+DICTS = [
+    (
+        "  padded = {key: tf.placeholder(TYPES[key], [None] + SHAPES[key], name=key) "
+        "for key in TYPES}",
+        """\
+  examples = tf.placeholder(tf.string, [None], name='examples')
+  padded = tf.io.parse_example(
+      examples, {key: tf.io.FixedLenFeature(SHAPES[key], TYPES[key]) for key in TYPES})
+  padded = {key: tf.identity(padded[key], name=key) for key in padded}
+  features = to_sparse(padded)
+  features['taster'], features['grapes'] = padded['taster'], padded['grapes']""",
+    ),
+    (
+        "  return tf.estimator.export.ServingInputReceiver(to_sparse(padded), padded)",
+        """\
+  return tf.estimator.export.ServingInputReceiver(
+      features, {'examples': examples}, {'fields': padded})""",
+    ),
+    (
+        "'regression': tf.estimator.export.RegressionOutput(rating),",
+        """\
+'regression': tf.estimator.export.RegressionOutput(rating),
+            'classes': tf.estimator.export.ClassificationOutput(
+                scores=tf.stack([rating, -rating], 1),
+                classes=tf.as_string(tf.stack([rating > 0, rating <= 0], 1))),""",
+    ),
+]
+
+
+@pytest.mark.full
+def test_dicts_have_dense_ids_and_all_signatures(tmp_path: pathlib.Path) -> None:
+    """Of dense ids 0 is left out in rows and kept where there is one a sample, as on a TPU."""
+    said = {"words": [0, 5, -1, -1, -1], "word_weights": [0.5, -1.0, 1.0, 1.0, 1.0]}
+    samples: list[Lists] = [
+        {"taster": [0], "grapes": [1, 2, 3], **said},
+        {"taster": [0], "grapes": [1, 0, 0], **said},
+        {"taster": [7], "grapes": [0, 1, 0], **said},
+        {"taster": [7], "grapes": [0, 0, 0], **said},
+    ]
+    fields = {f"fields:serving_default/{key}": [s[key] for s in samples] for key in samples[0]}
+    fields["fields:serving_default/taster"] = [0, 0, 7, 7]
+    requests = {"examples": serialized(samples), "inputs": serialized(samples), **fields}
+    found = exports(tmp_path, "dict_config", DICTS, requests)
+
+    ratings = found["objects/serving_default/rating"]
+    np.testing.assert_array_equal(found["objects/fields:serving_default/rating"], ratings)
+    np.testing.assert_array_equal(found["objects/regression/outputs"], ratings)
+    assert found["objects/classes/scores"].shape == (4, 2)
+    assert {key.split("/")[1] for key in found} == {
+        *("serving_default", "fields:serving_default", "regression", "classes")
+    }
+    assert len(set(ratings.tolist())) == 4
+
+
+REFUSED = """\
+import os
+import sys
+
+import tensorflow.compat.v1 as tf
+from tensorflow.compat.v1 import estimator as tf_estimator
+
+column = tf.tpu.experimental.embedding_column(
+    tf.feature_column.categorical_column_with_identity('x', 9), 2)
+more = set()
+
+
+def model_fn(features, labels, mode, params):
+  logits = tf.layers.dense(tf.keras.layers.DenseFeatures([column])(features), 1)
+  if mode == tf_estimator.ModeKeys.PREDICT:
+    assert 'batch_size' not in params
+    logits += tf.get_local_variable('local', [], initializer=tf.zeros_initializer())
+    if 'variable' in more:
+      logits += tf.get_variable('only_here', [])
+    outputs = None
+    if 'outputs' in more:
+      outputs = {key: tf_estimator.export.PredictOutput(logits) for key in 'ab'}
+    return tf_estimator.tpu.TPUEstimatorSpec(
+        mode, predictions=logits, export_outputs=outputs)
+  loss = tf.losses.mean_squared_error(labels, logits)
+  optimizer = tf.train.AdamOptimizer(.1)
+  return tf_estimator.tpu.TPUEstimatorSpec(
+      mode, loss=loss, train_op=optimizer.minimize(loss, tf.train.get_global_step()))
+
+
+def input_fn(params):
+  x = tf.SparseTensor([[0, 0], [1, 0]], tf.constant([3, 4], tf.int64), [2, 1])
+  return tf.data.Dataset.from_tensors(({'x': x}, tf.ones([2, 1])))
+
+
+def receiver_fn():
+  x = tf.placeholder(tf.int64, [None, None])
+  return tf_estimator.export.ServingInputReceiver({'x': x}, x)
+
+
+def main():
+  estimator = tf_estimator.tpu.TPUEstimator(
+      model_fn, config=tf_estimator.tpu.RunConfig(model_dir='model'), params={},
+      train_batch_size=2, predict_batch_size=2,
+      embedding_config_spec=tf_estimator.tpu.experimental.EmbeddingConfigSpec(
+          feature_columns=[column],
+          optimization_parameters=tf.tpu.experimental.AdagradParameters(.1)))
+
+  def refused(receiver_fn):
+    try:
+      estimator.export_saved_model('export', receiver_fn)
+    except ValueError as error:
+      print('refused:', error)
+
+  refused(receiver_fn)
+  estimator.train(input_fn, max_steps=1)
+  refused(lambda: {'x': tf.placeholder(tf.int64, [None, None])})
+  for each in ('variable', 'outputs'):
+    more.add(each)
+    refused(receiver_fn)
+    more.clear()
+  assert not os.path.exists('export') or not os.listdir('export')
+  one = estimator.export_saved_model('export', receiver_fn)
+  two = estimator.export_savedmodel('export', receiver_fn)
+  assert sorted(os.listdir(b'export')) == [os.path.basename(one), os.path.basename(two)]
+  estimator.train(input_fn, max_steps=5)
+  estimator.export_saved_model('later', receiver_fn)
+
+
+if __name__ == '__main__':
+  main()
+"""
+
+
+@pytest.mark.full
+def test_what_cannot_be_exported_is_refused(tmp_path: pathlib.Path) -> None:
+    """It says what is missing, and leaves nothing behind; exports never overwrite each other."""
+    (tmp_path / "job.py").write_text(migrate.migrate(REFUSED, "job.py").source)
+    ran = run(tmp_path, "job.py")
+
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    said = [line for line in ran.stdout.splitlines() if line.startswith("refused:")]
+    expected = (
+        "no checkpoint in model to export; train first",
+        "serving_input_receiver_fn must return a ServingInputReceiver, .* returned {'x'",
+        "model.ckpt-1 lacks 'only_here', a variable that the model_fn makes for predictions",
+        r"Of the export_outputs \['a', 'b'\] one must be 'serving_default'",
+    )
+    assert len(said) == len(expected), said
+    for line, words in zip(said, expected, strict=True):
+        assert re.search(words, line), line
+    np.savez(tmp_path / "requests.npz", input=np.array([[3, -1], [4, 0]], np.int64))
+    first, second = sorted((tmp_path / "export").iterdir())
+    (later,) = (tmp_path / "later").iterdir()
+    one, two, three = answers(tmp_path, "requests.npz", first, second, later)
+    assert set(one) == {"objects/serving_default/output", "session/serving_default/output"}
+    for key, value in one.items():
+        assert value.shape == (2, 1)
+        np.testing.assert_array_equal(value, two[key])
+        assert np.all(value != three[key])  # of a later checkpoint

@@ -1,0 +1,353 @@
+"""Programs in the second form of `migrate` go on where the legacy ones stopped, and do the same."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.project.test_docs import write_data
+from compat_tests.support.paths import ROOT
+from estimator_bridge import migrate
+
+Arrays = Mapping[str, np.ndarray]
+
+
+# A prediction is a sum of some tens of float32 products, of order 1, that ops may order otherwise.
+PREDICTIONS = 1e-5
+# Of what training moves. Both programs run the same ops of the same engine: measured is 0; beside
+# stock on its TPU 6e-7 after 200 steps. An update that is missing or made twice is 1e-2 and more.
+STATES = 1e-4
+
+LEFT = ("dummy_table", "signal_early_stopping")
+"""In names of variables: what stands for tables in a graph, and a hook's."""
+
+
+class Example(NamedTuple):
+    """How an example is run.
+
+    Attributes:
+        arguments: of every run.
+        steps: the flags of its steps, of which "{}" is the number.
+        models: folders of its models in its model_dir.
+        exports: whether it ends with an export, and writes requests beside it.
+        first, last: the step that the legacy program trains to, and the one both go on to.
+    """
+
+    arguments: tuple[str, ...] = ()
+    steps: str = "--train_steps={}"
+    models: tuple[str, ...] = ("",)
+    exports: bool = True
+    first: int = 6
+    last: int = 26
+
+    def on_to(self, step: int) -> list[str]:
+        """Returns the arguments that make a run end at a step."""
+        return self.steps.format(step).split()
+
+
+EXAMPLES = {
+    "movielens": Example(
+        (
+            *("--data_dir=data", "--save_checkpoints_steps=500", "--iterations_per_loop=1"),
+            *("--train_batch_size=32", "--eval_batch_size=60", "--predict_batch_size=60"),
+            # What is dropped out would be drawn anew in each program.
+            *("--dropout=0", "--resume"),
+        ),
+        exports=False,
+        last=206,
+    ),
+    "two_tower": Example(("--batch_size=32", "--eval_steps=2")),
+    "wide_and_deep": Example(("--data_dir=data", "--batch_size=32", "--eval_steps=2")),
+    "sequence": Example(("--batch_size=16", "--eval_steps=2")),
+    "dict_config": Example(("--batch_size=16", "--eval_steps=2")),
+    "warm_start": Example(
+        ("--batch_size=16", "--num_shards=1"),
+        "--pretrain_steps={0} --train_steps={0}",
+        ("together", "orders"),
+    ),
+}
+
+
+def run(folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Returns a run of Python in a folder."""
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", *arguments], cwd=folder, capture_output=True, text=True
+    )
+
+
+def trained(
+    folder: pathlib.Path, program: str, model_dir: str, steps: int, example: Example, *how: str
+) -> Arrays:
+    """Trains up to a step; returns what the program predicts then."""
+    path = folder / f"{program}_{model_dir}_{steps}.npz"
+    train(folder, [*how, str(path)], program, model_dir, steps, example)
+    return dict(np.load(path))
+
+
+def train(
+    folder: pathlib.Path,
+    how: list[str],
+    program: str,
+    model_dir: str,
+    steps: int,
+    example: Example,
+) -> None:
+    """Runs a program with `compat_tests.programs.predicting`, up to a step."""
+    arguments = [*example.arguments, f"--model_dir={model_dir}", *example.on_to(steps)]
+    if program == "train.py":
+        arguments.append("--use_tpu")
+    ran = run(folder, "-m", "compat_tests.programs.predicting", *how, program, *arguments)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+
+
+def write_programs(
+    folder: pathlib.Path, name: str, changes: Iterable[tuple[str, str]] = ()
+) -> None:
+    """Writes an example, with another text in some places, and what it is migrated to."""
+    source = (ROOT / "examples" / name / "train.py").read_text()
+    for old, new in changes:
+        assert old in source, old
+        source = source.replace(old, new)
+    (folder / "train.py").write_text(source)
+    (folder / "train_tf2.py").write_text(migrate.migrate(source, name).source)
+    if name == "movielens":
+        write_data(folder / "data")
+
+
+def commands(folder: pathlib.Path, example: Example) -> list[list[str]]:
+    """Returns how each model of "old" is converted, as the migrated program says."""
+    found = []
+    shutil.copytree(folder / "old", folder / "tried")
+    arguments = [*example.arguments, "--model_dir=tried", *example.on_to(example.first)]
+    for model in example.models:
+        ran = run(folder, "train_tf2.py", *arguments)
+        assert ran.returncode != 0
+        (command,) = re.findall(r"estimator-bridge (convert .*)", ran.stderr)
+        found.append(shlex.split(command))
+        convert(folder, found[-1], f"old/{model}", f"converted/{model}")
+        # So that the next run comes to the next model.
+        shutil.rmtree(folder / "tried" / model)
+        shutil.copytree(folder / "converted" / model, folder / "tried" / model)
+    return found
+
+
+def convert(folder: pathlib.Path, command: list[str], old: str, new: str) -> None:
+    """Converts a checkpoint with a command that the migrated program said, but for the places."""
+    (folder / new).parent.mkdir(exist_ok=True)
+    ran = run(folder, "-m", "estimator_bridge", "convert", old, new, *command[3:])
+    assert ran.returncode == 0, ran.stderr[-4000:]
+
+
+def answers(folder: pathlib.Path, requests: str, *models: pathlib.Path) -> list[Arrays]:
+    """Returns what SavedModels answer in a process with TensorFlow alone, by loader and output."""
+    program, out = ROOT / "compat_tests" / "programs" / "answering.py", folder / "answers.npz"
+    paths = [*map(str, models)]
+    ran = run(folder, "-I", str(program), requests, str(out), *paths)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    found = np.load(out)
+    return [
+        {key.partition("/")[2]: found[key] for key in found if key.startswith(f"{number}/")}
+        for number in range(len(models))
+    ]
+
+
+def check_exports(folder: pathlib.Path, name: str, requests: str = "") -> Arrays:
+    """Holds the exports of "old" and "new" to the same answers; returns them.
+
+    Args:
+        requests: a file; the sample beside the export of "old" if there is none.
+    """
+    (old,), (new,) = ((folder / place / "export").iterdir() for place in ("old", "new"))
+    assert new.name.isdigit()
+    legacy, migrated = answers(folder, requests or str(old / "sample.npz"), old, new)
+    numbers = {key for key, value in legacy.items() if value.dtype.kind != "S"}
+    for key in legacy.keys() - numbers:
+        np.testing.assert_array_equal(legacy[key], migrated[key])
+    assert legacy.keys() == migrated.keys()
+    apart = difference(*({key: each[key] for key in numbers} for each in (legacy, migrated)))
+    print(f"\n  {name}: exports {apart:.1e}, of {', '.join(legacy)}")  # noqa: T201
+    assert apart <= PREDICTIONS
+    return legacy
+
+
+def contents(path: pathlib.Path) -> Arrays:
+    """Returns what the latest checkpoint of a folder holds, but for what belongs to its form."""
+    reader = tf.train.load_checkpoint(str(path))
+    return {
+        key: reader.get_tensor(key)
+        for key in reader.get_variable_to_shape_map()
+        if key.startswith(("embedding", "variables")) and not any(word in key for word in LEFT)
+    }
+
+
+def difference(one: Arrays, other: Arrays) -> float:
+    """Returns the largest difference of two sets of arrays, which have the same names."""
+    assert one.keys() == other.keys()
+    return max(float(np.max(np.abs(one[key] - other[key]), initial=0.0)) for key in one)
+
+
+def judge(what: str, predictions: float, there: Arrays, here: Arrays, start: Arrays) -> None:
+    """Prints how far two programs are from each other, and holds them to the bounds."""
+    states, moved = difference(there, here), difference(there, start)
+    print(f"\n  {what}: predictions {predictions:.1e}, states {states:.1e} of {moved:.1e}")  # noqa: T201
+    assert predictions <= PREDICTIONS
+    assert moved > 0.01
+    assert states <= STATES * moved
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_migrated_example_goes_on_as_the_old_one(name: str, tmp_path: pathlib.Path) -> None:
+    """From the converted checkpoint it predicts, exports and trains what the old one does."""
+    check_goes_on(tmp_path, name)
+
+
+KERAS = [
+    (
+        "wine = tf.layers.dense(tf.concat([features['grapes'], features['words']], 1), DIMENSION)",
+        """\
+net = tf.concat([features['grapes'], features['words']], 1)
+  with tf.variable_scope('tower'):
+    net = tf.keras.layers.Dense(16, activation='tanh')(net)
+    net = tf.layers.dense(net, 12)
+    net = tf.keras.layers.Dense(12, name='named')(net)
+  net = tf.keras.layers.Dense(12)(tf.keras.layers.Dense(12)(net))
+  wine = tf.layers.dense(net, DIMENSION)
+  wine *= tf.Variable(1.5, name='scale')
+  wine += tf.get_variable('shift', [], initializer=tf.zeros_initializer())""",
+    ),
+]
+
+
+@pytest.mark.full
+def test_layers_of_keras_have_their_legacy_names(tmp_path: pathlib.Path) -> None:
+    """Within variable scopes and beside other variables, so that all are in the checkpoint."""
+    check_goes_on(tmp_path, "dict_config", KERAS)
+    names = {
+        key.split("/")[1].replace(".S", "/")
+        for key in contents(tmp_path / "new")
+        if key.startswith("variables/") and ".SAdam" not in key
+    }
+    # Keras numbers the layers of the program, tf.layers those of a scope: two are tower/dense.
+    layers = ("tower/dense", "tower/named", "dense", "dense_2", "dense_3")
+    assert names == {
+        *(f"{layer}/{part}" for layer in layers for part in ("kernel", "bias")),
+        *("tower/dense/kernel_1", "tower/dense/bias_1"),
+        *("scale", "shift", "beta1_power", "beta2_power"),
+    }
+
+
+NESTED = [
+    (
+        KERAS[0][0],
+        """\
+net = tf.concat([features['grapes'], features['words']], 1)
+  layers = [tf.keras.layers.Dense(5, name='inner'), tf.keras.layers.Dense(9)]
+  wine = tf.layers.dense(tf.keras.Sequential(layers)(net), DIMENSION)""",
+    ),
+]
+
+
+@pytest.mark.full
+def test_what_a_checkpoint_lacks_is_said_by_name(tmp_path: pathlib.Path) -> None:
+    """Also where a variable has the name, and not the shape, of another one in the checkpoint.
+
+    `dense/kernel` is the only layer's at first, and then the one's that is nested in a model.
+    """
+    example = EXAMPLES["dict_config"]
+    write_programs(tmp_path, "dict_config")
+    train(tmp_path, ["first.npz"], "train_tf2.py", "model", 1, example)
+    write_programs(tmp_path, "dict_config", NESTED)
+    ran = run(tmp_path, "train_tf2.py", *example.arguments, "--model_dir=model", *example.on_to(2))
+
+    assert ran.returncode != 0
+    words = "ckpt-1 lacks inner/kernel, inner/bias, dense/kernel_1, dense/bias_1, .*--rename"
+    assert re.search(words, ran.stderr), ran.stderr[-4000:]
+
+
+def check_goes_on(folder: pathlib.Path, name: str, changes: Iterable[tuple[str, str]] = ()) -> None:
+    """Holds a changed example, migrated, to what the legacy one predicts, exports and trains."""
+    example = EXAMPLES[name]
+    write_programs(folder, name, changes)
+    legacy = trained(folder, "train.py", "old", example.first, example)
+    said = commands(folder, example)
+    shutil.copytree(folder / "converted", folder / "new")
+    migrated = trained(folder, "train_tf2.py", "new", example.first, example)
+    if example.exports:
+        check_exports(folder, name)
+
+    trained(folder, "train.py", "old", example.last, example)
+    trained(folder, "train_tf2.py", "new", example.last, example)
+    for model, command in zip(example.models, said, strict=True):
+        convert(folder, command, f"old/{model}", f"last/{model}")
+        states = (contents(folder / place / model) for place in ("last", "new", "converted"))
+        judge(f"{name} {model}", difference(legacy, migrated), *states)
+
+
+@pytest.mark.full
+@pytest.mark.stock
+def test_movielens_goes_up_the_ladder(tmp_path: pathlib.Path) -> None:
+    """Stock on its TPU, the bridge and the migrated program predict and train the same.
+
+    The bridge and the migrated program predict from stock's checkpoint, converted for the latter;
+    then stock and the migrated program make 200 steps more.
+    """
+    example = EXAMPLES["movielens"]
+    write_programs(tmp_path, "movielens")
+    train(tmp_path, ["stock"], "train.py", "old", example.first, example)
+    shutil.copytree(tmp_path / "old", tmp_path / "bridge")
+    (command,) = commands(tmp_path, example)
+    shutil.copytree(tmp_path / "converted", tmp_path / "new")
+    bridge = trained(tmp_path, "train.py", "bridge", example.first, example)
+    migrated = trained(tmp_path, "train_tf2.py", "new", example.first, example)
+    errors = [
+        json.loads((tmp_path / place / "metrics.json").read_text())["test_rmse"]
+        for place in ("old", "bridge", "new")
+    ]
+    assert max(errors) - min(errors) <= PREDICTIONS
+
+    train(tmp_path, ["stock"], "train.py", "old", example.last, example)
+    trained(tmp_path, "train_tf2.py", "new", example.last, example)
+    convert(tmp_path, command, "old", "last")
+    states = (contents(tmp_path / place) for place in ("last", "new", "converted"))
+    judge("from stock to TensorFlow 2", difference(bridge, migrated), *states)
+
+
+@pytest.mark.full
+def test_a_migrated_program_outlives_the_checkpoint_it_began_with(tmp_path: pathlib.Path) -> None:
+    """It evaluates after more checkpoints than are kept: the one it went on from is gone then."""
+    write_programs(tmp_path, "movielens")
+    arguments = [*EXAMPLES["movielens"].arguments, "--model_dir=new", "--train_steps"]
+    for steps, more in (("2", []), ("10", ["--save_checkpoints_steps=1"])):
+        ran = run(tmp_path, "train_tf2.py", *arguments, steps, *more)
+        assert ran.returncode == 0, ran.stderr[-4000:]
+    assert not list((tmp_path / "new").glob("model.ckpt-2.*"))
+    assert list((tmp_path / "new").glob("model.ckpt-10.*"))
+
+
+@pytest.mark.full
+def test_a_migrated_program_trains_on_the_cores_of_a_tpu(tmp_path: pathlib.Path) -> None:
+    """Under a TPUStrategy of two cores, in software, it comes to what it comes to on a host."""
+    example = EXAMPLES["movielens"]
+    # A TPU takes batches of one size.
+    example = example._replace(arguments=(*example.arguments, "--train_batch_size=60"))
+    write_programs(tmp_path, "movielens")
+    trained(tmp_path, "train_tf2.py", "host", 2, example)
+    shutil.copytree(tmp_path / "host", tmp_path / "cores")
+    host = trained(tmp_path, "train_tf2.py", "host", 12, example)
+    cores = trained(tmp_path, "train_tf2.py", "cores", 12, example, "--cores=2")
+
+    predictions = difference(host, cores)
+    print(f"\n  two cores: predictions {predictions:.1e}")  # noqa: T201
+    assert predictions <= PREDICTIONS

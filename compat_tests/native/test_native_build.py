@@ -1,0 +1,332 @@
+"""The libraries of native ops: compiled once, by one process, and done without where need be."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pathlib
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+import tensorflow as tf
+
+from compat_tests.support.paths import ROOT
+from estimator_bridge.cli import main as cli
+from tf2_engine import errors, soft_tpu
+from tf2_engine.native import build, loading
+
+HERE = str(ROOT)
+
+COMPILER = """#!{shell}
+# Notes each compilation, slowly, and does it.
+for argument in "$@"; do
+  if [ "$argument" = -shared ]; then echo compiled >> {log}; {sleep} 1; fi
+done
+exec {compiler} "$@"
+"""
+
+
+@pytest.fixture
+def log(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """A file with a line per compilation; cache and compiler are a test's own."""
+    path = tmp_path / "log"
+    monkeypatch.setenv(build.CACHE, str(tmp_path / "cache"))
+    text = COMPILER.format(
+        shell=shutil.which("sh"),
+        sleep=shutil.which("sleep"),
+        log=path,
+        compiler=shutil.which("g++"),
+    )
+    monkeypatch.setenv("CXX", str(script(tmp_path / "noting", text)))
+    return path
+
+
+@pytest.fixture
+def sources(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """A folder of sources with one that compiles quickly, `tiny.cc`."""
+    folder = tmp_path / "sources"
+    folder.mkdir()
+    (folder / "tiny.cc").write_text('#include "tiny.h"\nint tiny() { return kTiny; }\n')
+    (folder / "tiny.h").write_text("constexpr int kTiny = 1;\n")
+    monkeypatch.setattr(build, "SOURCES", folder)
+    return folder
+
+
+def script(path: pathlib.Path, text: str) -> pathlib.Path:
+    """Writes a program."""
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def test_a_library_is_compiled_once(log: pathlib.Path, sources: pathlib.Path) -> None:
+    """What is in the cache is taken from there; `again` makes it anew, in the same place."""
+    first = build.library("tiny.cc")
+    assert first == build.library("tiny.cc")
+    assert log.read_text().split() == ["compiled"]
+    assert os.access(first, os.X_OK)
+    assert build.library("tiny.cc", again=True) == first
+    assert log.read_text().split() == ["compiled"] * 2
+    assert sorted(path.suffix for path in first.parent.iterdir()) == [".lock", ".so"]
+
+
+def test_a_change_makes_another_library(
+    log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another header, compiler, flag, processor or TensorFlow leads to another file."""
+    paths = {build.library_path("tiny.cc")}
+    (sources / "tiny.h").write_text("constexpr int kTiny = 2;\n")
+    paths.add(build.library_path("tiny.cc"))
+    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-g"))
+    paths.add(build.library_path("tiny.cc"))
+    other = script(log.parent / "other", f"#!{shutil.which('sh')}\necho another compiler\n")
+    monkeypatch.setenv("CXX", str(other))
+    paths.add(build.library_path("tiny.cc"))
+    monkeypatch.setattr(build, "_processor", lambda: "another processor")
+    paths.add(build.library_path("tiny.cc"))
+    monkeypatch.setattr(build.tf.version, "VERSION", "9.9.9")
+    paths.add(build.library_path("tiny.cc"))
+
+    assert len(paths) == 6
+
+
+TWO = """
+import pathlib, sys
+from tf2_engine.native import build
+build.SOURCES = pathlib.Path(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+print(build.library("tiny.cc"))
+"""
+
+
+def test_processes_that_start_together_compile_once(
+    log: pathlib.Path, sources: pathlib.Path
+) -> None:
+    """Of two processes that find nothing one compiles, for a second; the other waits for it."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", TWO, str(sources)],
+            cwd=HERE,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for process in started:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    found = [process.communicate()[0].strip() for process in started]
+
+    assert found[0] == found[1]
+    assert pathlib.Path(found[0]).exists()
+    assert log.read_text().split() == ["compiled"]
+
+
+@pytest.mark.full
+def test_a_process_that_is_killed_keeps_nobody_waiting(
+    log: pathlib.Path, sources: pathlib.Path
+) -> None:
+    """Killed while it compiles, it leaves the lock open and no half of a library."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", TWO, str(sources)],
+        cwd=HERE,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    deadline = time.monotonic() + 120
+    while not log.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    path = build.library_path("tiny.cc")
+    assert not path.exists()
+
+    assert build.library("tiny.cc") == path
+    assert path.stat().st_size > 0
+
+
+def test_what_does_not_compile_is_said(log: pathlib.Path, sources: pathlib.Path) -> None:
+    """The complaint of the compiler is in the message, and nothing is left in the cache."""
+    (sources / "tiny.cc").write_text("no code\n")
+
+    with pytest.raises(build.CannotBuild, match=r"cannot compile tiny.cc: .*error"):
+        build.library("tiny.cc")
+    assert [path.suffix for path in build.cache_dir().iterdir()] == [".lock"]
+
+
+def test_a_cache_that_cannot_be_written_is_said(
+    log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file where the folder should be is named."""
+    log.write_text("a file\n")
+    monkeypatch.setenv(build.CACHE, str(log / "cache"))
+
+    with pytest.raises(build.CannotBuild, match=r"the cache cannot be written: .*cache"):
+        build.library("tiny.cc")
+
+
+def test_the_cache_belongs_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is where the variable says, else in XDG_CACHE_HOME, else in ~/.cache."""
+    monkeypatch.setenv(build.CACHE, "~/mine")
+    assert build.cache_dir() == pathlib.Path.home() / "mine"
+    monkeypatch.delenv(build.CACHE)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert build.cache_dir() == pathlib.Path("/somewhere/estimator-bridge")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert build.cache_dir() == pathlib.Path.home() / ".cache" / "estimator-bridge"
+
+
+@pytest.mark.full
+def test_the_program_for_the_thread_sanitizer_fits_the_sources(tmp_path: pathlib.Path) -> None:
+    """What `make sanitize-threads` compiles with the sanitizer runs without one, too."""
+    threads, program = pathlib.Path(HERE, "compat_tests", "threads"), tmp_path / "threads"
+    command = [
+        *(build.compiler(), "-O1", "-w", f"-I{threads}", f"-I{build.SOURCES}"),
+        str(threads / "threads.cc"),
+        *tf.sysconfig.get_compile_flags(),
+        *tf.sysconfig.get_link_flags(),
+        *(f"-Wl,-rpath,{tf.sysconfig.get_lib()}", "-pthread", "-o", str(program)),
+    ]
+    subprocess.run(command, check=True)
+    ran = subprocess.run([program], capture_output=True, text=True, check=True)
+
+    assert ran.stdout.strip() == "threads: nothing found"
+
+
+WITHOUT = """
+import logging
+import sys
+import tensorflow as tf
+from tf2_engine import Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
+
+logging.basicConfig(level=logging.INFO, format="LOG %(name)s %(message)s", stream=sys.stdout)
+for _ in range(2):
+    table = TableSpec("table", 4, 2, "sum", Adagrad(0.5), tf.ones_initializer())
+    embedding = TPUEmbedding(EngineSpec((table,), (FeatureSpec("ids", "table"),)))
+    embedding.enqueue({"ids": tf.constant([1, 1])})
+    embedding.dequeue()
+    embedding.apply_gradients({"ids": tf.ones([2, 2])})
+    print(repr(embedding), embedding.tables["table"].variables["parameters"][0][1, 0].numpy())
+"""
+
+
+@pytest.mark.parametrize(
+    "changes, reason",
+    [
+        ({"PATH": ""}, "there is no C\\+\\+ compiler 'g\\+\\+' in the PATH"),
+        ({build.CACHE: "/proc/cache"}, "the cache cannot be written"),
+    ],
+    ids=["no compiler", "no cache"],
+)
+def test_without_native_ops_one_line_says_so(changes: dict[str, str], reason: str) -> None:
+    """Two engines run on TensorFlow's ops, and the log says why, once."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("CXX", loading.SETTING)}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT],
+        cwd=HERE,
+        env={**environment, **changes},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    said = [line for line in lines if line.startswith("LOG tf2_engine")]
+
+    assert len(said) == 1, done.stdout
+    assert "run on TensorFlow's ops" in said[0]
+    assert re.search(reason, said[0]), said[0]
+    expected = 1 - 0.5 * 2 / (0.1 + 4) ** 0.5  # the initial value, and six operations: 7 roundings
+    results = [line for line in lines if line.startswith("<TPUEmbedding")]
+    assert len(results) == 2
+    assert all("TensorFlow's ops" in line for line in results)
+    assert all(abs(float(line.split()[-1]) - expected) <= 7 * 2**-24 for line in results)
+
+
+def test_a_software_tpu_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to fall back to, and the message says what is missing."""
+    monkeypatch.setattr(soft_tpu, "_library", None)
+    monkeypatch.setattr(soft_tpu, "ops_with_kernels", list)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    message = "A software TPU cannot be made: there is no C\\+\\+ compiler 'no-such-compiler'"
+    with pytest.raises(build.CannotBuild, match=message):
+        soft_tpu.start()
+
+
+def test_the_setting_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """0 uses TensorFlow's ops, 1 insists on native ones, an argument goes before both."""
+    monkeypatch.setattr(loading, "load", lambda: loading.Loaded(None, "the moon is full"))
+    monkeypatch.setenv(loading.SETTING, "0")
+    assert loading.host_ops() is None
+    with pytest.raises(errors.InvalidSpec, match="the moon is full"):
+        loading.host_ops(True)
+    monkeypatch.setenv(loading.SETTING, "1")
+    with pytest.raises(errors.InvalidSpec, match=f"{loading.SETTING}=1.*the moon is full"):
+        loading.host_ops()
+    assert loading.host_ops(False) is None
+    monkeypatch.setenv(loading.SETTING, "perhaps")
+    with pytest.raises(errors.InvalidSpec, match="must be auto, 0 or 1, got 'perhaps'"):
+        loading.host_ops()
+
+
+def test_a_gpu_leaves_tables_to_tensorflow(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where tables may be on a GPU the ops are not used, unless they are asked for."""
+    monkeypatch.delenv(loading.SETTING, raising=False)
+    monkeypatch.setattr(loading, "has_gpu", lambda: True)
+    with caplog.at_level(logging.WARNING):
+        assert loading.host_ops() is None
+    assert "there is a GPU" in caplog.text
+    assert loading.host_ops(True) is loading.load().ops
+
+
+def test_the_doctor_says_what_is_used(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`estimator-bridge doctor` names TensorFlow, cache, compiler, and where the ops are from."""
+    monkeypatch.delenv(loading.SETTING, raising=False)
+    reason = loading.load().reason
+    soft_tpu.start()
+
+    assert cli.main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    for words in ("TensorFlow:", str(build.cache_dir()), build.compiler(), f"loaded from {reason}"):
+        assert words in said
+    assert f"software TPU: loaded on request from {build.library_path(soft_tpu.SOURCE)}" in said
+    monkeypatch.setattr(soft_tpu, "is_loaded", lambda: False)
+    assert cli.main(["doctor"]) == 0
+    assert "not possible, because this TensorFlow has TPU kernels" in capsys.readouterr().out
+    monkeypatch.setenv(loading.SETTING, "0")
+    assert cli.main(["doctor"]) == 0
+    assert "not used, because the setting says so" in capsys.readouterr().out
+    monkeypatch.delenv(loading.SETTING)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert cli.main(["doctor"]) == 0
+    assert "not used, because there is no C++ compiler" in capsys.readouterr().out
+
+
+def test_the_ops_are_built_on_request(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`estimator-bridge build-native` prints the library; it fails without a compiler."""
+    assert cli.main(["build-native"]) == 0
+    assert capsys.readouterr().out.strip() == loading.load().reason
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert cli.main(["build-native"]) == 1
+    assert "no C++ compiler 'no-such-compiler'" in capsys.readouterr().err

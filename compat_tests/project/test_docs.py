@@ -1,0 +1,346 @@
+"""What the documents show is executed: blocks of Python, and of commands what they are given."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2_engine
+from compat_tests import known_differences
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.programs import clicks, jobs, tiny
+from compat_tests.support import commands
+from compat_tests.support.paths import ROOT
+from estimator_bridge import estimator
+from estimator_bridge.audit.rules import RULES
+from estimator_bridge.cli import main as cli
+from estimator_bridge.legacy import parameters
+from estimator_bridge.run import software_tpu
+
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "docs/*.md", "examples/*.md", "examples/*/*.md")
+    for path in ROOT.glob(pattern)
+)
+OF_ESTIMATORS = (*known_differences.IGNORED_BY_STOCK, *known_differences.REMAINING)
+
+FEW = (
+    *("--train_steps=6", "--save_checkpoints_steps=6", "--iterations_per_loop=3"),
+    *("--train_batch_size=32", "--eval_batch_size=60", "--predict_batch_size=4"),
+)
+"""What is added to the legacy program's arguments: that it runs, not what it learns."""
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Returns (language, text) of the code blocks of a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def execute(page: str, number: int, names: dict[str, Any]) -> None:
+    """Executes one of the blocks of Python of a page; `names` is where its names come from."""
+    block = [text for language, text in blocks(page) if language == "python"][number]
+    exec(compile(block, f"{page}, block {number}", "exec"), names)
+
+
+def python(*arguments: str, cwd: pathlib.Path) -> str:
+    """Runs Python in a folder; returns what it prints."""
+    ran = subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, f"{arguments}\n{ran.stderr[-4000:]}"
+    return ran.stdout
+
+
+def write_data(folder: pathlib.Path) -> None:
+    """Writes a small MovieLens: 30 users, 40 films, 600 ratings."""
+    rng = np.random.default_rng(1)
+    folder.mkdir()
+    users = [f"{i}\t{20 + i}\tF\tartist\t0" for i in range(30)]
+    items = [f"{i}\tfilm {i}\t1990\tDrama War" for i in range(40)]
+    chosen = rng.permutation(30 * 40)[:600]
+    ratings = [f"{n // 40}\t{n % 40}\t{rng.integers(1, 6)}\t{t}" for t, n in enumerate(chosen)]
+    for kind, head, rows in (
+        ("user", "user_id:token age:token gender:token occupation:token zip_code:token", users),
+        ("item", "item_id:token movie_title:token_seq release_year:token class:token_seq", items),
+        ("inter", "user_id:token item_id:token rating:float timestamp:float", ratings),
+    ):
+        lines = [head.replace(" ", "\t"), *rows]
+        (folder / f"ml-100k.{kind}").write_text("".join(f"{line}\n" for line in lines))
+
+
+def test_every_rule_of_the_audit_is_in_its_guide() -> None:
+    """The guide has each rule of the audit, word for word."""
+    text = (DOCS / "what_stock_did.md").read_text(encoding="utf-8")
+    for name, rule in RULES.items():
+        assert f"| `{name}` | {rule.cpu} | {rule.tpu} | {rule.tf2} | {rule.way_out} |" in text
+
+
+def test_the_guide_to_what_stock_did_runs() -> None:
+    """Its Python is executed."""
+    execute("docs/what_stock_did.md", 0, {})
+
+
+def test_the_engine_of_the_readme_runs() -> None:
+    """The engine by itself trains a step, as shown."""
+    names: dict[str, Any] = {}
+    execute("README.md", -1, names)
+
+    assert names["activations"]["query"].shape == (2, 8)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "imports", [pytest.param(0, marks=pytest.mark.stock, id="before"), pytest.param(1, id="after")]
+)
+def test_the_program_of_the_readme_runs(
+    imports: int, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    """The program trains, as shown, with either imports; before, on a TPU in software."""
+    monkeypatch.chdir(tmp_path)
+    column = tf.feature_column.categorical_column_with_identity
+
+    def input_fn(params: Any) -> Any:
+        ids = tf.sparse.from_dense(tf.ones([params["batch_size"], 2], tf.int64))
+        batch = {"item": ids, "history": ids}, tf.ones([params["batch_size"], 1])
+        return tf.data.Dataset.from_tensors(batch).repeat()
+
+    names: dict[str, Any] = {
+        **{"item": column("item", 10), "history": column("history", 10), "input_fn": input_fn}
+    }
+    execute("README.md", imports, names)
+    program = [text for language, text in blocks("README.md") if language == "python"][2]
+    on_tpu = software_tpu.stock_on_software_tpu() if imports == 0 else contextlib.nullcontext()
+    with on_tpu:
+        exec(program.replace("steps=10000", "steps=2"), names)
+
+    assert names["estimator"].latest_checkpoint().endswith("model/model.ckpt-2")
+
+
+@pytest.mark.full
+def test_the_page_on_the_software_tpu_runs() -> None:
+    """Stock's class trains on two cores."""
+    names: dict[str, Any] = {}
+    execute("docs/software_tpu.md", 0, names)
+
+    assert names["strategy"].num_replicas_in_sync == 2
+
+
+@pytest.mark.full
+def test_the_page_on_the_keras_layer_runs(tmp_path: pathlib.Path) -> None:
+    """The models are built, trained and exported, under the default strategy."""
+
+    def parse(examples: Any) -> dict[str, Any]:
+        user = tf.strings.to_number(examples, tf.int64)
+        return {"watched": tf.RaggedTensor.from_tensor(user[:, tf.newaxis]), "user": user}
+
+    def dataset_of_context(context: Any) -> Any:
+        assert context.num_input_pipelines == 1
+        ids = {"watched": tf.ragged.constant([[3, 5], [7]], tf.int64), "user": tf.constant([1, 2])}
+        return tf.data.Dataset.from_tensors((ids, tf.zeros([2, 1]))).repeat()
+
+    names: dict[str, Any] = {
+        **{"tf": tf, "strategy": tf.distribute.get_strategy()},
+        **{"parse": parse, "folder": str(tmp_path)},
+        **{"dataset_of_context": dataset_of_context, "STEPS": 2},
+    }
+    execute("docs/keras.md", 0, names)
+    names["model"].compile(names["optimizer"], "mse")
+    before = names["model"](next(iter(dataset_of_context(tf.distribute.InputContext())))[0])
+    execute("docs/keras.md", 1, names)
+    after = names["model"](next(iter(dataset_of_context(tf.distribute.InputContext())))[0])
+    assert not np.array_equal(before, after)
+
+    execute("docs/keras.md", 3, names)
+    served = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+    assert served(examples=tf.constant(["3", "4"]))["scores"].shape == (2, 1)
+
+    words = names["EMB"].TableConfig(vocabulary_size=1000, dim=4, name="words")
+    names["feature_config"] = {key: names["EMB"].FeatureConfig(words) for key in ("city", "tags")}
+    execute("docs/keras.md", 2, names)
+    assert {key: value.shape[-1] for key, value in names["found"].items()} == {"city": 4, "tags": 4}
+
+
+@pytest.mark.full
+def test_the_page_on_verify_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    """A class is declared; a model is compared in this process, and a page is written."""
+    monkeypatch.chdir(tmp_path)
+    columns = clicks.columns()
+    namespace = tf.compat.v1.estimator if HAS_STOCK else estimator
+    names: dict[str, Any] = {
+        "model_fn": clicks.make_model_fn(namespace, columns, cross_shard=True),
+        "input_fn": clicks.input_fn,
+        "spec": namespace.tpu.experimental.EmbeddingConfigSpec(
+            feature_columns=columns, optimization_parameters=tiny.sgd(0.1)
+        ),
+    }
+    few = f"batch_size={jobs.BATCH}, steps=2"
+    sides = "" if HAS_STOCK else ', a="bridge-native", b="bridge-ops"'
+    mine, block = (text for language, text in blocks("docs/verify.md") if language == "python")
+    exec(mine, {})
+    exec(block.replace("batch_size=1024", few + sides), names)
+
+    assert (tmp_path / "report.html").is_file()
+
+
+@pytest.mark.full
+def test_the_page_on_checkpoints_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    """Inputs that start at a step or keep their state, a conversion and what restores it."""
+    monkeypatch.chdir(tmp_path)
+    columns = [tiny.column()]
+    spec = estimator.tpu.experimental.EmbeddingConfigSpec(
+        feature_columns=columns, optimization_parameters=parameters.AdagradParameters(0.1)
+    )
+    names: dict[str, Any] = {"tf": tf, "SPEC": spec, "N": 2, "NUM_STEPS": 2}
+    names["batch_of_step"] = lambda step: tiny.features_of(step)["x"]
+    execute("docs/checkpoints.md", 1, names)
+    with tf.Graph().as_default():
+        tf.compat.v1.train.get_or_create_global_step()
+        assert names["input_fn"]({}).element_spec.shape == [tiny.BATCH, 1]
+
+    names["input_fn"] = tiny.input_fn
+    names["job"] = tiny.make(
+        estimator, "model_dir", columns, dense_over(columns), use_tpu=True, spec=spec
+    )
+    execute("docs/checkpoints.md", 2, names)
+    assert list((tmp_path / "model_dir").glob("input.ckpt-2*"))
+    execute("docs/checkpoints.md", 3, names)
+    names["checkpoints"].convert("model_dir", "converted", spec=spec)
+
+    names["engine"] = tf2_engine.TPUEmbedding(spec.to_tf2().engine_spec)
+    names["engine"].build_for([(tiny.BATCH,)])
+    names["kernel"], names["bias"] = tf.Variable(tf.zeros([3, 1])), tf.Variable([2.0])
+    execute("docs/checkpoints.md", 0, names)
+    wanted = names["job"].get_variable_value("dense/kernel")
+    np.testing.assert_array_equal(wanted, names["kernel"])
+    assert float(names["bias"][0]) != 2.0
+
+
+def dense_over(columns: Any) -> tiny.Body:
+    """Returns a body that is a dense layer, whose variables are those that the page names."""
+
+    def body(features: Any) -> Any:
+        net = tf.compat.v1.keras.layers.DenseFeatures(columns)(features)
+        return tf.compat.v1.layers.dense(tf.concat([net, features["x"]], 1), 1)
+
+    return body
+
+
+@pytest.mark.full
+def test_the_guide_to_migration_runs(tmp_path: pathlib.Path) -> None:
+    """Each command and each block of Python is executed, in order; its own asserts hold."""
+    shutil.copy(ROOT / "examples" / "movielens" / "train.py", tmp_path)
+    write_data(tmp_path / "data")
+    source = ""
+    for language, text in blocks("docs/migrate.md"):
+        if language == "python":
+            source += text
+            continue
+        for line in text.replace("\\\n", " ").strip().splitlines():
+            command, *arguments = shlex.split(line)
+            if "--data_dir" in arguments:
+                arguments += FEW
+            module = ["-m", "estimator_bridge"] if command == "estimator-bridge" else []
+            python(*module, *arguments, cwd=tmp_path)
+    (tmp_path / "guide.py").write_text(source)
+    said = python("guide.py", cwd=tmp_path)
+
+    assert "after 20 more steps" in said
+
+
+EXECUTED_BY = {
+    "README.md": test_the_engine_of_the_readme_runs,
+    "docs/checkpoints.md": test_the_page_on_checkpoints_runs,
+    "docs/keras.md": test_the_page_on_the_keras_layer_runs,
+    "docs/migrate.md": test_the_guide_to_migration_runs,
+    "docs/software_tpu.md": test_the_page_on_the_software_tpu_runs,
+    "docs/verify.md": test_the_page_on_verify_runs,
+    "docs/what_stock_did.md": test_the_guide_to_what_stock_did_runs,
+}
+
+
+def test_every_page_with_python_is_executed() -> None:
+    """No page has a block of Python, and no test, that the table does not know."""
+    with_code = {page for page in PAGES if "python" in dict(blocks(page))}
+
+    assert with_code == set(EXECUTED_BY)
+
+
+COMMAND = re.compile(r"(?:^ {4}|^\| [^|]*\| `)(estimator-bridge .*?)(?:`.*|\s+#.*)?$", re.MULTILINE)
+
+
+def shown_commands() -> list[str]:
+    """Returns the command lines of all pages, in code blocks and tables."""
+    shown = []
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+        shell = [block for language, block in blocks(page) if language == "bash"]
+        shown += COMMAND.findall(text)
+        shown += [line for block in shell for line in block.replace("\\\n", " ").splitlines()]
+    return [line for line in shown if line.startswith("estimator-bridge ")]
+
+
+def test_commands_are_shown_with_arguments_that_they_take() -> None:
+    """Each `estimator-bridge` line of a page is parsed; an option that is gone is an error."""
+    shown = shown_commands()
+    for line in shown:
+        cli.parsers()[0].parse_args(shlex.split(line)[1:])
+
+    assert {line.split()[1] for line in shown} == set(cli.COMMANDS)
+
+
+def test_the_page_on_commands_has_every_argument() -> None:
+    """The page has a section for each command, with the arguments and help that it has now."""
+    text = commands.PAGE.read_text(encoding="utf-8")
+
+    assert set(commands.sections(text)) == set(commands.parsers())
+    assert text == commands.with_tables(text), "python -m compat_tests.support.commands writes them"
+    for name, parser in commands.parsers().items():
+        section = commands.sections(text)[name]
+        assert set(re.findall(r"^  (-[-\w]+)", parser.format_help(), re.MULTILINE)) <= {
+            "-h",
+            *re.findall(r"`(-[-\w]+)", section),
+        }
+
+
+def test_targets_of_make_that_are_shown_are_there() -> None:
+    """A page names no target that the Makefile does not have."""
+    made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for target in re.findall(r"(?:`|^ {4})make ([a-z-]+)", text, re.MULTILINE):
+            assert target in made, f"{page}: make {target}"
+
+
+def test_the_readme_states_the_known_differences() -> None:
+    """Its two tables are those of the list, row by row."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for rows in (known_differences.IGNORED_BY_STOCK, known_differences.REMAINING):
+        wanted = known_differences.table_of(rows)
+        assert wanted in text, wanted
+    assert text.count("| case | stock | bridge |") == 2
+
+
+@pytest.mark.parametrize("row", OF_ESTIMATORS, ids=lambda row: row.case)
+def test_known_differences_name_tests_that_are_there(row: known_differences.OfEstimators) -> None:
+    """Each names tests of the bridge's side and, unless that cannot be told, of stock's."""
+    assert row.pinned
+    assert row.why
+    assert row.pinned_of_stock or "no public document" in row.why or "race" in row.why
+    for name in (*row.pinned, *row.pinned_of_stock):
+        file, _, test = name.partition("::")
+        text = (ROOT / "compat_tests" / file).read_text(encoding="utf-8")
+        assert f"\ndef {test}(" in text, name

@@ -1,0 +1,1 @@
+"""Tests of `estimator-bridge run`, `install`, and the names that programs find."""

@@ -1,0 +1,324 @@
+"""`estimator-bridge audit`: what is found in scripts, specs and model_dirs, and what is told."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from compat_tests.cases.legacy import Case, Column, Feature, Optimizer, Table
+from compat_tests.support import legacy_checkpoints, legacy_specs, translating
+from compat_tests.support.conversions import OTHERS, spec_of, tables_of
+from estimator_bridge import audit, errors
+from estimator_bridge.audit.rules import KINDS, RULES
+from estimator_bridge.audit.sizes import TableSize
+from estimator_bridge.cli import main
+
+MOMENTUM = Optimizer("Momentum", {"learning_rate": 0.1, "momentum": 0.9})
+
+
+def rules_of(found: Any) -> set[tuple[str, str]]:
+    """Returns (rule, where) of an audit."""
+    return {(finding.rule, finding.where) for finding in found.findings}
+
+
+def of_spec(**settings: Any) -> set[tuple[str, str]]:
+    """Returns what is found in a spec with one table and one feature."""
+    return rules_of(audit.audit_spec(legacy_specs.build(translating.case(**settings))))
+
+
+ALWAYS = {("ids_out_of_range", "all features"), ("predict", "TPUEstimator.predict")}
+PLAIN = ALWAYS | {("optimization_parameters", "EmbeddingConfigSpec")}
+DICTS = PLAIN | {("config_dicts", "EmbeddingConfigSpec"), ("dense_ids", "feature 'f'")}
+SPEC, TABLE = "EmbeddingConfigSpec", "table 't'"
+
+
+def optimizer(kind: str, **settings: Any) -> dict[str, Any]:
+    """Returns an optimizer as a setting of the case."""
+    return {"optimizer": Optimizer(kind, {"learning_rate": 0.1, **settings})}
+
+
+@pytest.mark.parametrize(
+    "settings, found",
+    [
+        ({}, set()),
+        ({"options": {"clipping_limit": 0.0}}, {("clipping_limit", SPEC)}),
+        (
+            {"options": {"experimental_gradient_multiplier_fn": "warming"}},
+            {("gradient_multiplier", SPEC)},
+        ),
+        ({"options": {"pipeline_execution_with_tensor_core": True}}, {("pipelining", SPEC)}),
+        ({"options": {"partition_strategy": "mod"}}, {("mod_partitioning", SPEC)}),
+        ({"options": {"profile_data_directory": "here"}}, {("profile_data_directory", SPEC)}),
+        ({"tables": {"t": Table(learning_rate=0.0)}}, {("learning_rate_zero", TABLE)}),
+        ({"tables": {"t": Table(learning_rate=0.5)}}, set()),
+        ({"tables": {"t": Table(learning_rate_fn="warming")}}, {("learning_rate_fn", TABLE)}),
+        ({"tables": {"t": Table(hot_id_replication=True)}}, {("hot_id_replication", TABLE)}),
+        (
+            {"tables": {"t": Table(optimizer=MOMENTUM)}},
+            {("optimizer_lost", TABLE)},
+        ),
+        (
+            {"features": {"f": Feature("t", weight_key="w")}},
+            {("weighted_feature", "feature 'f'")},
+        ),
+        (optimizer("Adam"), {("adam_without_correction", SPEC)}),
+        (optimizer("Ftrl"), set()),
+        (
+            optimizer("Ftrl", initial_accumulator_value=0.0),
+            {("ftrl_zero_accumulator", SPEC)},
+        ),
+        (
+            optimizer("Adagrad", use_gradient_accumulation=False),
+            {("no_gradient_accumulation", SPEC), ("sparse_core", SPEC)},
+        ),
+        (optimizer("Adagrad", weight_decay_factor=0.0), {("weight_decay_zero", SPEC)}),
+        (optimizer("Adagrad", weight_decay_factor=0.5), {("sparse_core", SPEC)}),
+        (
+            optimizer("Adagrad", multiply_weight_decay_factor_by_learning_rate=True),
+            {("weight_decay_zero", SPEC)},
+        ),
+        (optimizer("Adagrad", clip_gradient_min=-1.0), {("sparse_core", SPEC)}),
+    ],
+)
+def test_each_setting_of_a_spec_is_found(
+    settings: dict[str, Any], found: set[tuple[str, str]]
+) -> None:
+    """A setting that stock ignores or treats surprisingly is found where it is, and no other."""
+    assert of_spec(**settings) == DICTS | found
+
+
+def test_without_a_combiner_dense_ids_are_as_they_are() -> None:
+    """combiner=None is found, and dense ids are no matter then; nor are they in sequences."""
+    of_none = of_spec(tables={"t": Table(combiner=None)})
+    of_sequence = of_spec(features={"f": Feature("t", max_sequence_length=3)})
+
+    dense = {("dense_ids", "feature 'f'")}
+    assert of_none == DICTS - dense | {("combiner_none", TABLE)}
+    assert of_sequence == DICTS - dense | {
+        ("sequence", "feature 'f'"),
+        ("sparse_core", "feature 'f'"),
+    }
+
+
+def test_columns_that_transform_are_found() -> None:
+    """A column that hashes on a CPU does not on a TPU; one of identities is the same on both."""
+    column = tf.compat.v1.tpu.experimental.embedding_column(
+        tf.feature_column.categorical_column_with_hash_bucket("name", 9), 4
+    )
+    spec = legacy_specs.build(
+        Case("here", Optimizer("Adagrad", {"learning_rate": 0.1}), columns=(Column(("a",)),))
+    )
+
+    assert rules_of(audit.audit_spec(spec)) == PLAIN | {("dense_ids", "feature 'a'")}
+    assert ("column_transforms_on_cpu_only", "feature 'name'") in rules_of(
+        audit.audit_spec(spec._replace(feature_columns=[column]))
+    )
+
+
+def test_sizes_are_those_of_each_host() -> None:
+    """Rows, bytes and ids per host follow div and mod; hosts without a row hold none."""
+    table = TableSize("t", 5, 2, "Adagrad", ("accumulators",), ("f",), "mod")
+
+    assert table.bytes == 5 * 2 * 4 * 2
+    assert [(h["rows"], h["bytes"], h["div"], h["mod"]) for h in table.hosts(2)] == [
+        (3, 48, "0..2", "0, 2, .., 4"),
+        (2, 32, "3, 4", "1, 3"),
+    ]
+    assert [h["rows"] for h in table.hosts(7)] == [1, 1, 1, 1, 1, 0, 0]
+    assert [h["mod"] for h in table.hosts(7)][-1] == "none"
+
+
+PROGRAM = textwrap.dedent(
+    """
+    import tensorflow.compat.v1 as tf
+    from tensorflow.compat.v1 import estimator as e
+    words = tf.feature_column.categorical_column_with_hash_bucket('w', 9)
+    columns = [
+        tf.tpu.experimental.embedding_column(words, 4, combiner=None),
+        tf.feature_column.embedding_column(words, 4, combiner=None),
+        tf.tpu.experimental.embedding_column(
+            tf.feature_column.categorical_column_with_identity('w', 9), 4, combiner=COMBINER),
+    ]
+    parameters = tf.tpu.experimental.AdamParameters(
+        0.1, use_gradient_accumulation=False, clip_weight_max=1.)
+    spec = e.tpu.experimental.EmbeddingConfigSpec(
+        feature_columns=columns, optimization_parameters=parameters, clipping_limit=LIMIT,
+        partition_strategy='mod', pipeline_execution_with_tensor_core=False, **MORE)
+    job = e.tpu.TPUEstimator(tpu_config=e.tpu.TPUConfig(num_shards=1, per_host_input_for_training=
+        e.tpu.InputPipelineConfig.BROADCAST))
+    job.predict()
+    e.DNNClassifier()
+    """
+).strip()
+
+
+def test_a_script_is_read_not_run(tmp_path: pathlib.Path) -> None:
+    """What a program writes down is found with its line; what it computes is named as such."""
+    path = tmp_path / "job.py"
+    path.write_text(PROGRAM)
+    found = audit.audit_script(str(path))
+
+    assert rules_of(found) == {
+        ("combiner_none", "job.py:5"),
+        ("column_transforms_on_cpu_only", "job.py:5"),
+        ("adam_without_correction", "job.py:10"),
+        ("no_gradient_accumulation", "job.py:10"),
+        ("sparse_core", "job.py:10"),
+        ("optimization_parameters", "job.py:12"),
+        ("clipping_limit", "job.py:12"),
+        ("mod_partitioning", "job.py:12"),
+        ("one_core", "job.py:15"),
+        ("input_per_host", "job.py:15"),
+        ("predict", "job.py:17"),
+        ("canned_estimator", "job.py:18"),
+        ("ids_out_of_range", "all features"),
+    }
+    assert found.remarks == (
+        "job.py:7: `combiner=COMBINER` is computed; --run tells its value",
+        "job.py:12: `**MORE` is computed; --run tells its value",
+    )
+
+
+def test_a_model_dir_tells_tables_and_parts(tmp_path: pathlib.Path) -> None:
+    """Of a checkpoint alone tables, slots and parts are told; the order of parts is not known."""
+    values, _ = tables_of("Adagrad", "dict")
+    legacy_checkpoints.write(str(tmp_path / "model.ckpt-7"), values, OTHERS, hosts=5)
+    found = audit.audit_model_dir(str(tmp_path))
+    with_spec = audit.audit_model_dir(str(tmp_path), spec_of("Adagrad", "dict"))
+
+    assert {table.optimizer for table in found.tables} == {"Adagrad"}
+    assert {table.slots for table in found.tables} == {("accumulators",)}
+    assert {finding.rule for finding in found.findings} == {"parts_of_unknown_order"}
+    assert not with_spec.findings
+
+
+def test_every_rule_says_what_each_side_does() -> None:
+    """A rule is of a known kind, and says a thing for CPU, TPU, TensorFlow 2 and the user."""
+    for name, rule in RULES.items():
+        assert rule.kind in KINDS, name
+        for text in (rule.cpu, rule.tpu, rule.tf2, rule.way_out):
+            assert text.rstrip(".") == text != "", name
+
+
+def test_text_and_json_tell_the_same(tmp_path: pathlib.Path, capsys: Any) -> None:
+    """The command prints a heading and three sides per rule, and with --json the same as data."""
+    path = tmp_path / "job.py"
+    path.write_text(PROGRAM)
+
+    assert main.main(["audit", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert main.main(["audit", "--json", str(path)]) == 0
+    (data,) = json.loads(capsys.readouterr().out)
+
+    assert "mod_partitioning: stock raises an error\n  job.py:12: partition_strategy='mod'" in text
+    assert [f["rule"] for f in data["findings"] if f["where"] == "job.py:12"] == [
+        "clipping_limit",
+        "optimization_parameters",
+        "mod_partitioning",
+    ]
+    assert all(f["cpu"] and f["tpu"] and f["tf2"] for f in data["findings"])
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ([], "give a script, --spec or --model_dir"),
+        (["nowhere.py"], "no program 'nowhere.py'"),
+        (["--run", "--model_dir", "here"], "--run needs a script"),
+        (["broken.py"], "is no Python 3"),
+    ],
+)
+def test_what_cannot_be_audited_is_an_error(
+    arguments: list[str],
+    words: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+) -> None:
+    """Without a subject, or with a broken one, the command says so and returns 1."""
+    (tmp_path / "broken.py").write_text("print 'Python 2'\n")
+    monkeypatch.chdir(tmp_path)
+
+    assert main.main(["audit", *arguments]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_help_does_not_import_tensorflow() -> None:
+    """`audit --help` and an audit of a source are quick: no TensorFlow is loaded."""
+    code = (
+        "import sys; from estimator_bridge.cli import main\n"
+        f"main.main(['audit', {str(pathlib.Path(__file__))!r}])\n"
+        "assert 'tensorflow' not in sys.modules\n"
+        "main.main(['audit', '--help'])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert ran.returncode == 0, ran.stderr
+    assert "A script is read, not run" in ran.stdout
+
+
+@pytest.mark.full
+def test_a_run_ends_at_the_estimator(tmp_path: pathlib.Path) -> None:
+    """With --run the program goes as far as its estimator; what it prints is not the report."""
+    path = tmp_path / "job.py"
+    path.write_text(
+        textwrap.dedent(
+            """
+            import sys
+            import tensorflow.compat.v1 as tf
+            from tensorflow.compat.v1 import estimator as e
+            print('this is not JSON')
+            column = tf.tpu.experimental.embedding_column(
+                tf.feature_column.categorical_column_with_identity('w', int(sys.argv[1])), 4)
+            try:
+              e.tpu.TPUEstimator(
+                  lambda features: None,
+                  config=e.tpu.RunConfig(tpu_config=e.tpu.TPUConfig(num_shards=1)),
+                  train_batch_size=8,
+                  embedding_config_spec=e.tpu.experimental.EmbeddingConfigSpec(
+                      [column], tf.tpu.experimental.AdagradParameters(0.1)))
+            except Exception:
+              pass
+            raise SystemExit('it went on')
+            """
+        )
+    )
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "estimator_bridge",
+            "audit",
+            "--json",
+            "--hosts=2",
+            "--run",
+            path,
+            "21",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    _, found = json.loads(ran.stdout)
+
+    (table,) = found["tables"]
+    assert (table["name"], table["rows"], table["slots"]) == ("tbl_w", 21, ["accumulators"])
+    assert [host["rows"] for host in table["hosts"]["2"]] == [11, 10]
+    assert "one_core" in {finding["rule"] for finding in found["findings"]}
+    assert found["remarks"][1].startswith("train_batch_size=8")
+
+
+def test_a_program_without_an_estimator_is_an_error(tmp_path: pathlib.Path) -> None:
+    """A run that ends before there is an estimator says so."""
+    path = tmp_path / "job.py"
+    path.write_text("x = 1\n")
+
+    with pytest.raises(errors.EngineError, match="ends without making a TPUEstimator"):
+        audit.audit_run(str(path))

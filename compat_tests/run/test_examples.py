@@ -1,0 +1,116 @@
+"""The example programs run unedited through the command line, with the tables on the engine."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.support.paths import EXAMPLES
+
+# Few steps: that a program runs, not what it learns.
+QUICK = {
+    "two_tower": ("--train_steps=3", "--eval_steps=1", "--tpu=not-there", "--num_shards=2"),
+    "wide_and_deep": (
+        *("--train_steps=4", "--save_checkpoints_steps=2", "--eval_steps=1"),
+        *("--data_dir={}/data", "--tpu=not-there"),
+    ),
+    "sequence": ("--train_steps=2", "--eval_steps=1", "--batch_size=8", "--num_shards=2"),
+    "dict_config": (
+        *("--train_steps=2", "--eval_steps=1", "--batch_size=8", "--tpu_name=not-there"),
+        "--iterations_per_loop=1m",
+    ),
+    "warm_start": ("--pretrain_steps=2", "--train_steps=2", "--batch_size=8", "--num_shards=2"),
+}
+
+# The output that `sample.npz` holds beside the requests.
+SERVED = {
+    "two_tower": "score",
+    "wide_and_deep": "probability",
+    "sequence": "probabilities",
+    "dict_config": "rating",
+    "warm_start": "probability",
+}
+
+
+def run(name: str, model_dir: pathlib.Path, *arguments: str) -> tuple[dict[str, float], str]:
+    """Returns the metrics that a program wrote, and what it printed and logged."""
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "estimator_bridge", "run", str(EXAMPLES / name / "train.py")),
+            *(f"--model_dir={model_dir}", "--use_tpu"),
+            *(argument.format(model_dir) for argument in arguments),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return json.loads((model_dir / "metrics.json").read_text()), ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(
+    "name, evaluated",
+    [
+        pytest.param("two_tower", [3], marks=pytest.mark.full),
+        # `train_and_evaluate`: each checkpoint but the one before the first step.
+        ("wide_and_deep", [2, 4]),
+    ],
+)
+def test_an_example_runs(name: str, evaluated: list[int], tmp_path: pathlib.Path) -> None:
+    """It trains and evaluates, and says that the engine takes the place of a TPU."""
+    metrics, said = run(name, tmp_path, *QUICK[name])
+
+    steps = [step for step in range(10) if f"Saving dict for global step {step}:" in said]
+    assert steps == evaluated
+    assert metrics["global_step"] == evaluated[-1]
+    assert metrics["loss"] > 0
+    assert said.count("the host engine takes its place") == 1
+    assert said.count("use_tpu=True: the TF2 embedding engine holds the tables") == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dict_config",
+        *(pytest.param(name, marks=pytest.mark.full) for name in SERVED if name != "dict_config"),
+    ],
+)
+def test_what_an_example_exports_predicts_the_same(name: str, tmp_path: pathlib.Path) -> None:
+    """The SavedModel answers the sample of requests that lies in it as `predict` did."""
+    run(name, tmp_path, *QUICK[name])
+
+    (exported,) = (tmp_path / "export").iterdir()
+    sample = np.load(exported / "sample.npz")
+    requests = {key: tf.constant(sample[key]) for key in sample.files if key != SERVED[name]}
+    serve = tf.saved_model.load(str(exported)).signatures["serving_default"]
+    # The ops differ: activations come from a gather or a fused op; a network of four layers.
+    np.testing.assert_allclose(
+        serve(**requests)[SERVED[name]], sample[SERVED[name]], rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "name, options, metric, at_least",
+    [
+        # By chance it would be 5 in 128.
+        ("two_tower", (), "recall_at_5", 0.5),
+        ("wide_and_deep", ("--data_dir={}/data",), "auc", 0.7),
+        # By chance one in eight.
+        ("sequence", (), "accuracy", 0.5),
+        # By chance a half.
+        ("warm_start", (), "auc", 0.7),
+    ],
+)
+def test_an_example_learns(
+    name: str, options: tuple[str, ...], metric: str, at_least: float, tmp_path: pathlib.Path
+) -> None:
+    """With its default settings a program finds what its data hides."""
+    metrics, _ = run(name, tmp_path, *options)
+
+    assert metrics[metric] > at_least

@@ -1,0 +1,256 @@
+"""Names that `install` puts where stock's were, and that it puts back what was there."""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.support.legacy_specs import needs_stock
+from estimator_bridge import errors, estimator
+from estimator_bridge.run import install, stock_names
+from estimator_bridge.run.alias_module import AliasModule
+
+IMPORTS = """
+import tensorflow as tf
+import tensorflow.compat.v1 as tf1
+from tensorflow import estimator
+from tensorflow.compat.v1 import estimator as estimator_v1
+from tensorflow.compat.v1.estimator import tpu
+from tensorflow.compat.v1.estimator.tpu.experimental import EmbeddingConfigSpec
+from tensorflow.compat.v1.tpu.experimental import AdagradParameters
+from tensorflow.distribute.cluster_resolver import TPUClusterResolver
+import tensorflow.compat.v1.estimator.export as export
+import tensorflow_estimator
+import tensorflow_estimator as tfe
+import tensorflow_estimator.python.estimator.estimator_lib as lib
+from tensorflow_estimator.python.estimator import estimator_lib, model_fn, run_config
+from tensorflow_estimator.python.estimator.export import export as export_lib
+from tensorflow_estimator.python.estimator.export.export import ServingInputReceiver
+from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator, util
+from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding
+from tensorflow_estimator.python.estimator.tpu.tpu_estimator import TPUEstimator
+from tensorflow.python.estimator import estimator_lib as old_lib
+from tensorflow.python.tpu import tpu_embedding
+from tensorflow.python.tpu.tpu_embedding import AdamParameters, FeatureConfig, TableConfig
+import tensorflow.python.tpu.tpu_config as python_config
+import tensorflow.python.tpu.tpu_estimator as python_estimator
+
+assert tf.estimator is estimator is estimator_v1 is tf1.estimator is tf.compat.v2.estimator
+assert estimator.__name__ == "estimator_bridge.estimator"
+assert tfe.estimator is tensorflow_estimator.estimator is estimator
+assert tpu is estimator.tpu
+assert EmbeddingConfigSpec is tpu.experimental.EmbeddingConfigSpec
+assert EmbeddingConfigSpec is _tpu_estimator_embedding.EmbeddingConfigSpec
+assert export.ServingInputReceiver is ServingInputReceiver is export_lib.ServingInputReceiver
+assert lib is estimator_lib
+assert lib.ModeKeys is model_fn.ModeKeys is estimator.ModeKeys is old_lib.ModeKeys
+assert run_config.RunConfig is estimator.RunConfig
+assert TPUEstimator is tpu_estimator.TPUEstimator is tpu.TPUEstimator
+assert TPUEstimator is python_estimator.TPUEstimator
+assert tpu_config.RunConfig is python_config.RunConfig is tpu.RunConfig
+assert util.parse_iterations_per_loop("2m").value == 120
+assert tpu_embedding.AdamParameters is AdamParameters
+assert AdamParameters is tf1.tpu.experimental.AdamParameters
+assert AdagradParameters is tf1.tpu.experimental.AdagradParameters
+assert TPUClusterResolver is tf.distribute.cluster_resolver.TPUClusterResolver
+assert TPUClusterResolver().master() == ""
+assert AdamParameters.__module__ == TableConfig.__module__.replace("table_config", "parameters")
+print("all imports lead to the bridge")
+"""
+
+
+@pytest.fixture
+def clean() -> Iterator[None]:
+    """Whatever a test installs is undone."""
+    yield
+    install.uninstall()
+
+
+def test_programs_import_the_bridge_by_every_path(tmp_path: pathlib.Path) -> None:
+    """`import x.y as z`, `import x.y` and `from x.y import z` of stock's paths work under `run`."""
+    script = tmp_path / "imports.py"
+    script.write_text(IMPORTS)
+    ran = subprocess.run(
+        [sys.executable, "-m", "estimator_bridge", "run", "--show-names", script],
+        capture_output=True,
+        text=True,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "all imports lead to the bridge"
+    [line] = [line for line in ran.stderr.splitlines() if " running " in line]
+    assert ("in the place of stock's" in line) == HAS_STOCK
+    shown = [line for line in ran.stderr.splitlines() if " -> " in line]
+    assert any("tensorflow.compat.v1.estimator -> estimator_bridge.estimator" in s for s in shown)
+    assert all("is replaced" in s for s in shown if "Resolver" in s)
+    assert all(("is replaced" in s) == HAS_STOCK for s in shown if "Resolver" not in s)
+
+
+def test_stock_runs_as_it_is(tmp_path: pathlib.Path) -> None:
+    """With --stock nothing is replaced; without a stock estimator that is an error that says so."""
+    script = tmp_path / "which.py"
+    script.write_text(
+        "import tensorflow as tf\nprint(tf.compat.v1.estimator.tpu.TPUEstimator.__module__)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-m", "estimator_bridge", "run", "--stock", script],
+        capture_output=True,
+        text=True,
+    )
+
+    if HAS_STOCK:
+        assert ran.returncode == 0, ran.stderr
+        assert "stock's estimator; the bridge replaces nothing" in ran.stderr
+        assert ran.stdout.split() == ["tensorflow_estimator.python.estimator.tpu.tpu_estimator"]
+    else:
+        assert ran.returncode == 2
+        assert "has no stock estimator" in ran.stderr
+
+
+def state() -> dict[str, Any]:
+    """Returns everything that `install` may touch: modules, their names, their `__all__`."""
+    modules = [
+        *(install._public(path) for path in stock_names.PUBLIC_NAMESPACES),
+        *(install._public(path) for path in stock_names.RESOLVERS),
+        tf.compat.v1.tpu.experimental,
+        *(importlib.import_module(path) for path in ("tensorflow.python", "tensorflow.python.tpu")),
+    ]
+    found: dict[str, Any] = {
+        f"sys.modules {name}": module
+        for name, module in sys.modules.items()
+        if "estimator" in name or name.startswith("tensorflow.python.tpu")
+    }
+    for module in modules:
+        for name, value in vars(module).items():
+            # What TensorFlow counts and caches is not ours.
+            if not name.startswith(("_tfmw", "_fastdict")):
+                found[f"{module.__name__}.{name}"] = list(value) if name == "__all__" else id(value)
+    return found
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_uninstall_undoes_everything(replace: bool, clean: None) -> None:
+    """After `uninstall` every module, attribute and `__all__` is what it was, also of stock's."""
+    # What is imported on the way is not undone; it is there beforehand.
+    install.install(replace=replace)
+    install.uninstall()
+    before = state()
+    told = install.install(replace=replace)
+    during = state()
+    install.uninstall()
+
+    assert state() == before
+    assert (during == before) == (told == [])
+
+
+@needs_stock
+def test_nothing_of_stock_is_replaced_unless_asked(clean: None) -> None:
+    """On TF 2.15 `install` changes nothing; with `replace`, and only then, all names."""
+    assert install.install() == []
+    assert install.installed() == []
+    assert tf.compat.v1.estimator.__name__ != estimator.__name__
+
+    install.install(replace=True)
+    assert all(installed.replaced for installed in install.installed())
+    assert tf.compat.v1.estimator is estimator
+
+
+@needs_stock
+def test_every_path_is_one_of_stock() -> None:
+    """Each name is one that stock has, at the path where `install` puts ours."""
+    program = """
+        import importlib, sys
+        from estimator_bridge import stock_names
+        for path, names in stock_names.MODULES.items():
+            module = importlib.import_module(path)
+            for name in names:
+                if not hasattr(module, name):
+                    print(path, name)
+        print("done")
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
+    )
+
+    assert ran.stdout.split("\n")[:-1] == ["done"]
+
+
+def test_installing_twice_is_installing_once(clean: None) -> None:
+    """A second `install` lists the same names, and one `uninstall` undoes both.
+
+    Without `replace` it takes nothing back: a program may install by itself, and be run by `run`.
+    """
+    before = vars(tf.compat.v1).get("estimator")
+    told = install.install(replace=True)
+
+    assert install.install(replace=True) == told
+    assert install.install() == told
+    assert [name.name for name in install.installed()] == told
+    assert len(set(told)) == len(told)
+    install.uninstall()
+    assert vars(tf.compat.v1).get("estimator") is before
+    assert install.installed() == []
+
+
+def test_every_name_leads_somewhere(clean: None) -> None:
+    """Each name of each module can be used."""
+    install.install(replace=True)
+    missing = [
+        (path, name)
+        for path, names in stock_names.MODULES.items()
+        for name in names
+        if not hasattr(importlib.import_module(path), name)
+    ]
+
+    assert missing == []
+
+
+def test_other_names_of_a_module_are_refused(clean: None) -> None:
+    """A private name that is not offered is an AttributeError that lists what is."""
+    install.install(replace=True)
+    module = sys.modules["tensorflow.python.tpu.tpu_embedding"]
+    assert isinstance(module, AliasModule)
+
+    with pytest.raises(errors.LeftOut, match=r"tpu_embedding\.TPUEmbedding` is left out.*AdamPar"):
+        module.TPUEmbedding  # noqa: B018 - it is the access that raises
+    assert not hasattr(module, "TPUEmbedding")
+    with pytest.raises(ModuleNotFoundError, match="canned"):
+        importlib.import_module("tensorflow_estimator.python.estimator.canned.dnn")
+
+
+@pytest.mark.parametrize("path", stock_names.RESOLVERS)
+def test_a_cluster_resolver_without_a_tpu_is_this_process(
+    path: str, clean: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stand-in takes stock's arguments, gives a RunConfig of this process, and says so."""
+    install.install(replace=True)
+    resolver = install._public(path).TPUClusterResolver(
+        "grpc://10.0.0.2:8470", zone="a", project="b", job_name="tpu_worker"
+    )
+
+    assert isinstance(resolver, tf.distribute.cluster_resolver.ClusterResolver)
+    assert [r.message for r in caplog.records if "host engine takes its place" in r.message]
+    config = estimator.tpu.RunConfig(cluster=resolver, model_dir="here")
+    assert (config.master, config.evaluation_master) == ("", "")
+    assert config.replace(model_dir="there").cluster.get_master() == ""
+    assert resolver.num_accelerators() == {"TPU": 0}
+    assert resolver.get_job_name() == "tpu_worker"
+    # What programs do before they make an estimator: nothing to connect to.
+    tf.config.experimental_connect_to_cluster(resolver)
+
+
+def test_without_replace_the_resolver_stays(clean: None) -> None:
+    """`install` alone leaves `TPUClusterResolver` to TensorFlow."""
+    before = tf.distribute.cluster_resolver.TPUClusterResolver
+    install.install()
+
+    assert tf.distribute.cluster_resolver.TPUClusterResolver is before

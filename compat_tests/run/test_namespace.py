@@ -1,0 +1,425 @@
+"""`estimator_bridge.estimator` has the names of `tf.compat.v1.estimator`, and what they check.
+
+Oracle: stock's own names and classes, where TensorFlow has them.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from compat_tests.support import legacy_specs
+from compat_tests.support.legacy_specs import needs_stock
+from estimator_bridge import errors, estimator
+
+tf1 = tf.compat.v1
+
+SUBMODULES = ("", "experimental", "export", "inputs", "tpu", "tpu.experimental")
+OF_TF_DATA = {"CheckpointInputPipelineHook", "make_saveable_from_iterator"}
+"""What of `tf.data.experimental` is for estimators; newer versions have not all of it."""
+
+
+@pytest.fixture
+def stock() -> Any:
+    """Stock's namespace."""
+    from compat_tests.support import stock
+
+    return stock.ESTIMATOR
+
+
+def inside(namespace: Any, path: str) -> Any:
+    """Returns a namespace inside a namespace."""
+    for name in path.split("."):
+        namespace = getattr(namespace, name) if name else namespace
+    return namespace
+
+
+@needs_stock
+@pytest.mark.parametrize("path", SUBMODULES)
+def test_every_name_of_stock_is_here_or_left_out_by_name(path: str, stock: Any) -> None:
+    """A name that stock exports is in the namespace, or refused with a reason and a way out."""
+    ours, theirs = inside(estimator, path), inside(stock, path)
+    names = {name for name in dir(theirs) if not name.startswith("_")}
+    here = {name for name in names if hasattr(ours, name)}
+    for name in names - here:
+        with pytest.raises(errors.LeftOut, match=rf"\.{name}` is left out: .*\. .*\."):
+            getattr(ours, name)
+
+    if path == "experimental":
+        theirs_too = {name for name in OF_TF_DATA if hasattr(tf.data.experimental, name)}
+        assert theirs_too == OF_TF_DATA
+        names |= OF_TF_DATA
+    assert names >= set(ours.__all__), "a name that stock does not have"
+    assert all(hasattr(ours, name) for name in ours.__all__)
+
+
+@pytest.mark.parametrize(
+    "path, name, way_out",
+    [
+        ("", "DNNClassifier", "Write the model as a model_fn"),
+        ("", "BoostedTreesRegressor", "canned estimators"),
+        ("", "MultiClassHead", "Write loss, metrics and predictions in the model_fn"),
+        ("", "add_metrics", "Return the metrics from the model_fn"),
+        ("experimental", "RNNClassifier", "canned estimators"),
+        ("inputs", "numpy_input_fn", r"tf\.data\.Dataset\.from_tensor_slices"),
+    ],
+)
+def test_what_is_left_out_says_so(path: str, name: str, way_out: str) -> None:
+    """It is an AttributeError, so `hasattr` and `getattr` with a default work."""
+    namespace = inside(estimator, path)
+
+    with pytest.raises(AttributeError, match=way_out):
+        getattr(namespace, name)
+    assert not hasattr(namespace, name)
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        namespace.nonsense  # noqa: B018 - it is the access that raises
+
+
+def test_hooks_are_those_of_tensorflow() -> None:
+    """Each hook is the class that `tf.compat.v1.train` has, which sessions know."""
+    hooks = {name for name in estimator.__all__ if name.endswith(("Hook", "Listener", "Timer"))}
+    hooks |= {name for name in estimator.__all__ if name.startswith("SessionRun")}
+
+    assert len(hooks) == 16
+    for name in hooks:
+        assert getattr(estimator, name) is getattr(tf1.train, name)
+
+
+@needs_stock
+def test_hooks_are_those_of_stock(stock: Any) -> None:
+    """Stock exports no hook that is not here, and it is the same class."""
+    for name in dir(stock):
+        if name.endswith(("Hook", "Listener", "Timer", "Error")) or name.startswith("SessionRun"):
+            assert getattr(estimator, name) is getattr(stock, name), name
+
+
+FUNCTIONS = [
+    "BestExporter",
+    "EvalSpec",
+    "FinalExporter",
+    "LatestExporter",
+    "TrainSpec",
+    "VocabInfo",
+    "WarmStartSettings",
+    "classifier_parse_example_spec",
+    "experimental.InMemoryEvaluatorHook",
+    "experimental.build_raw_supervised_input_receiver_fn",
+    "experimental.make_early_stopping_hook",
+    "experimental.make_stop_at_checkpoint_step_hook",
+    "experimental.stop_if_higher_hook",
+    "experimental.stop_if_lower_hook",
+    "experimental.stop_if_no_decrease_hook",
+    "experimental.stop_if_no_increase_hook",
+    "export.ServingInputReceiver",
+    "export.TensorServingInputReceiver",
+    "export.build_parsing_serving_input_receiver_fn",
+    "export.build_raw_serving_input_receiver_fn",
+    "regressor_parse_example_spec",
+    "train_and_evaluate",
+]
+
+
+@needs_stock
+@pytest.mark.parametrize("path", FUNCTIONS)
+def test_arguments_are_those_of_stock(path: str, stock: Any) -> None:
+    """Names, order and defaults are stock's, and so are the fields of tuples."""
+    ours, theirs = inside(estimator, path), inside(stock, path)
+
+    # BestExporter's default function is one of each side.
+    assert [(n, "f" if callable(d) else d) for n, d in legacy_specs.arguments(ours)] == [
+        (n, "f" if callable(d) else d) for n, d in legacy_specs.arguments(theirs)
+    ]
+    assert getattr(ours, "_fields", None) == getattr(theirs, "_fields", None)
+
+
+def input_fn() -> None:
+    """Stands for an input_fn."""
+
+
+class AnExporter(estimator.Exporter):
+    """Stands for a program's own."""
+
+    def __init__(self, name: Any) -> None:
+        self._name = name
+
+    @property
+    def name(self) -> Any:
+        return self._name
+
+    def export(self, *args: Any, **settings: Any) -> None:
+        """Exports nothing."""
+
+
+def columns() -> list[Any]:
+    """Two columns."""
+    words = tf.feature_column.categorical_column_with_identity("words", 5)
+    return [tf.feature_column.numeric_column("age"), tf.feature_column.embedding_column(words, 2)]
+
+
+def placeholder() -> Any:
+    """A tensor of the default graph."""
+    return tf1.placeholder(tf.float32, [None, 2], "x")
+
+
+Call = Callable[[Any], Any]
+
+# What is refused: how it is called with a namespace, and what our message says.
+REFUSED: dict[str, tuple[Call, str]] = {
+    "train: no function": (lambda e: e.TrainSpec(3), "`TrainSpec`: `input_fn`"),
+    "train: max_steps": (lambda e: e.TrainSpec(input_fn, 0), "`max_steps` must be positive"),
+    "train: hooks": (lambda e: e.TrainSpec(input_fn, hooks=[3]), "Hooks must be"),
+    "train: listeners": (
+        lambda e: e.TrainSpec(input_fn, saving_listeners=[3]),
+        "`saving_listeners`",
+    ),
+    "eval: no function": (lambda e: e.EvalSpec(None), "`EvalSpec`: `input_fn`"),
+    "eval: steps": (lambda e: e.EvalSpec(input_fn, steps=-1), "`steps` must be positive"),
+    "eval: name": (lambda e: e.EvalSpec(input_fn, name=3), "`name` must be a str"),
+    "eval: hooks": (lambda e: e.EvalSpec(input_fn, hooks=[3]), "Hooks must be"),
+    "eval: delay": (lambda e: e.EvalSpec(input_fn, start_delay_secs=-1), "`start_delay_secs`"),
+    "eval: throttle": (lambda e: e.EvalSpec(input_fn, throttle_secs=-1), "`throttle_secs`"),
+    "eval: exporters": (lambda e: e.EvalSpec(input_fn, exporters=[3]), "must be an Exporter"),
+    "eval: one exporter": (lambda e: e.EvalSpec(input_fn, exporters=3), "must be an Exporter"),
+    "warm start: none": (lambda e: e.WarmStartSettings(""), "`ckpt_to_initialize_from`"),
+    "best: no function": (lambda e: e.BestExporter(compare_fn=None), "`compare_fn`"),
+    "best: arguments": (lambda e: e.BestExporter(compare_fn=lambda a, b: True), "`compare_fn`"),
+    "best: too many": (
+        lambda e: e.BestExporter(
+            compare_fn=lambda best_eval_result, current_eval_result, third: True
+        ),
+        "`compare_fn`",
+    ),
+    "best: to keep": (lambda e: e.BestExporter(exports_to_keep=0), "`exports_to_keep`"),
+    "latest: to keep": (
+        lambda e: e.LatestExporter("a", input_fn, exports_to_keep=-1),
+        "`exports_to_keep`",
+    ),
+    "class: label is a feature": (
+        lambda e: e.classifier_parse_example_spec(columns(), "age"),
+        "label 'age' must be none of the features",
+    ),
+    "number: weight is a feature": (
+        lambda e: e.regressor_parse_example_spec(columns(), "y", weight_column="age"),
+        "weight 'age' must be none",
+    ),
+    "number: weight is no column": (
+        lambda e: e.regressor_parse_example_spec(columns(), "y", weight_column=3),
+        "`weight_column` must be",
+    ),
+    "receiver: no features": (
+        lambda e: e.export.ServingInputReceiver(None, placeholder()),
+        "`features` must be given",
+    ),
+    "receiver: no tensors": (
+        lambda e: e.export.ServingInputReceiver(placeholder(), None),
+        "`receiver_tensors` must be given",
+    ),
+    "receiver: keys of features": (
+        lambda e: e.export.ServingInputReceiver({1.5: placeholder()}, placeholder()),
+        "keys must be str or int, got 1.5",
+    ),
+    "receiver: keys of tensors": (
+        lambda e: e.export.ServingInputReceiver(placeholder(), {1: placeholder()}),
+        "keys must be str, got 1",
+    ),
+    "receiver: no tensor": (
+        lambda e: e.export.ServingInputReceiver({"a": [1]}, placeholder()),
+        r"`features\['a'\]` must be a Tensor",
+    ),
+    "receiver: alternatives": (
+        lambda e: e.export.ServingInputReceiver(placeholder(), placeholder(), placeholder()),
+        "`receiver_tensors_alternatives` must be a dict",
+    ),
+    "tensor receiver: none": (
+        lambda e: e.export.TensorServingInputReceiver(None, placeholder()),
+        "`features` must be given",
+    ),
+    "tensor receiver: a dict": (
+        lambda e: e.export.TensorServingInputReceiver({"a": placeholder()}, placeholder()),
+        "`features` must be a Tensor",
+    ),
+    "supervised: shared keys": (
+        lambda e: e.experimental.build_raw_supervised_input_receiver_fn(
+            {"a": placeholder()}, {"a": placeholder()}
+        ),
+        "share 'a'",
+    ),
+}
+"""Names of exporters have a test of their own: an exporter is of one side."""
+
+
+def raises_ours(call: Call, message: str) -> type[Exception]:
+    """Returns which of our errors our side raises."""
+    with tf.Graph().as_default(), pytest.raises(errors.EngineError, match=message) as caught:
+        call(estimator)
+    return caught.type
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_names_the_setting(case: str) -> None:
+    """The message names class, setting and value; the error is a ValueError or a TypeError."""
+    assert issubclass(raises_ours(*REFUSED[case]), (ValueError, TypeError))
+
+
+@needs_stock
+@pytest.mark.parametrize("case", REFUSED)
+def test_stock_refuses_the_same(case: str, stock: Any) -> None:
+    """Our error is of the built-in type that stock raises."""
+    call, message = REFUSED[case]
+    with tf.Graph().as_default(), pytest.raises((ValueError, TypeError)) as caught:
+        call(stock)
+
+    assert issubclass(raises_ours(call, message), caught.type)
+
+
+def test_exporters_need_names_of_their_own() -> None:
+    """A name that is empty, no str or shared is refused; one exporter need not be in a list."""
+    for names in ([""], [None], [3], ["a", "a"]):
+        with pytest.raises(errors.InvalidSpec, match="name"):
+            estimator.EvalSpec(input_fn, exporters=[AnExporter(name) for name in names])
+    one = AnExporter("a")
+
+    assert estimator.EvalSpec(input_fn, exporters=one).exporters == (one,)
+    assert estimator.EvalSpec(input_fn, exporters=iter([one])).exporters == (one,)
+    assert estimator.EvalSpec(input_fn).exporters == ()
+
+
+def parsing(namespace: Any) -> dict[str, Any]:
+    """Parsing specs of both kinds."""
+    weight = tf.feature_column.numeric_column("weight")
+    return {
+        "class": namespace.classifier_parse_example_spec(columns(), "y"),
+        "string": namespace.classifier_parse_example_spec(columns(), "y", tf.string, "none"),
+        "number": namespace.regressor_parse_example_spec(columns(), "y", label_dimension=3),
+        "weighted": namespace.regressor_parse_example_spec(columns(), "y", weight_column="weight"),
+        "column": namespace.classifier_parse_example_spec(columns(), "y", weight_column=weight),
+    }
+
+
+def test_parsing_specs_add_label_and_weight() -> None:
+    """Features of the columns, a label of the right shape and type, and the weight."""
+    made = parsing(estimator)
+
+    assert set(made["class"]) == {"age", "words", "y"}
+    assert made["class"]["y"] == tf.io.FixedLenFeature((1,), tf.int64)
+    assert made["string"]["y"] == tf.io.FixedLenFeature((1,), tf.string, "none")
+    assert made["number"]["y"] == tf.io.FixedLenFeature((3,), tf.float32)
+    assert made["weighted"]["weight"].shape == (1,)
+    assert made["weighted"].keys() == made["column"].keys()
+
+
+@needs_stock
+def test_parsing_specs_are_those_of_stock(stock: Any) -> None:
+    """They are equal to stock's."""
+    assert parsing(estimator) == parsing(stock)
+
+
+def described(receiver: Any) -> dict[str, Any]:
+    """Returns names, types and shapes of a receiver's tensors."""
+
+    def tensors(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: tensors(each) for key, each in value.items()}
+        if value is None:
+            return None
+        name = value.op.name if isinstance(value, tf.Tensor) else type(value).__name__
+        return name, value.dtype, value.shape.as_list()
+
+    return {field: tensors(value) for field, value in receiver._asdict().items()}
+
+
+def receivers(namespace: Any) -> dict[str, Any]:
+    """Receivers of all kinds, each in a graph of its own."""
+    export, made = namespace.export, {}
+    spec = {"a": tf.io.FixedLenFeature([2], tf.float32), "ids": tf.io.VarLenFeature(tf.int64)}
+
+    def features() -> dict[str, Any]:
+        return {"a": tf1.placeholder(tf.float32, [7, 2], "first"), "b": tf.zeros([7])}
+
+    supervised = namespace.experimental.build_raw_supervised_input_receiver_fn
+    makers: dict[str, Callable[[], Any]] = {
+        "parsing": lambda: export.build_parsing_serving_input_receiver_fn(spec)(),
+        "parsing, batch": lambda: export.build_parsing_serving_input_receiver_fn(spec, 4)(),
+        "raw": lambda: export.build_raw_serving_input_receiver_fn(features())(),
+        "raw, batch": lambda: export.build_raw_serving_input_receiver_fn(features(), 3)(),
+        "single": lambda: export.ServingInputReceiver(placeholder(), placeholder()),
+        "alternatives": lambda: export.ServingInputReceiver(
+            {1: placeholder()}, {"x": placeholder()}, {"other": placeholder()}
+        ),
+        "tensor": lambda: export.TensorServingInputReceiver(placeholder(), placeholder()),
+        "supervised": lambda: supervised(features(), tf.zeros([7, 1]))(),
+        "supervised, labels": lambda: supervised(tf.ones([7, 2]), {"y": tf.zeros([7])}, 5)(),
+    }
+    for name, make in makers.items():
+        with tf.Graph().as_default():
+            made[name] = described(make())
+    return made
+
+
+def test_receivers_feed_what_they_say() -> None:
+    """Placeholders have the features' types and shapes, but for the batch size."""
+    made = receivers(estimator)
+
+    assert made["parsing"]["receiver_tensors"] == {
+        "examples": ("input_example_tensor", tf.string, [None])
+    }
+    assert made["parsing, batch"]["features"]["a"][1:] == (tf.float32, [4, 2])
+    assert made["raw"]["features"]["a"][1:] == (tf.float32, [None, 2])
+    assert made["raw, batch"]["features"]["b"][1:] == (tf.float32, [3])
+    assert set(made["single"]["features"]) == {"feature"}
+    assert set(made["single"]["receiver_tensors"]) == {"input"}
+    assert set(made["alternatives"]["receiver_tensors_alternatives"]["other"]) == {"input"}
+    assert made["tensor"]["features"][1:] == (tf.float32, [None, 2])
+    assert set(made["supervised"]["receiver_tensors"]) == {"a", "b", "label"}
+    assert made["supervised, labels"]["features"][1:] == (tf.float32, [5, 2])
+
+
+@needs_stock
+def test_receivers_are_those_of_stock(stock: Any) -> None:
+    """Keys, names, types and shapes of all tensors are stock's."""
+    assert receivers(estimator) == receivers(stock)
+
+
+def test_export_outputs_are_tensorflows() -> None:
+    """A spec for prediction takes them, and they make signatures."""
+    with tf.Graph().as_default():
+        scores = tf.zeros([3, 2])
+        outputs = {
+            "classes": estimator.export.ClassificationOutput(scores=scores),
+            "numbers": estimator.export.RegressionOutput(scores),
+            "serving_default": estimator.export.PredictOutput({"scores": scores}),
+        }
+        spec = estimator.EstimatorSpec("infer", predictions=scores, export_outputs=outputs)
+        examples = {"examples": tf1.placeholder(tf.string, [None])}
+        signatures = {
+            name: output.as_signature_def(examples).method_name
+            for name, output in spec.export_outputs.items()
+        }
+
+    assert all(isinstance(out, estimator.export.ExportOutput) for out in outputs.values())
+    assert signatures == {
+        "classes": "tensorflow/serving/classify",
+        "numbers": "tensorflow/serving/regress",
+        "serving_default": "tensorflow/serving/predict",
+    }
+
+
+@needs_stock
+def test_export_outputs_are_stocks(stock: Any) -> None:
+    """They are the same classes."""
+    for name in dir(stock.export):
+        if name.endswith("Output"):
+            assert getattr(estimator.export, name) is getattr(stock.export, name)
+
+
+def test_a_model_of_an_exporter_is_abstract() -> None:
+    """A program's own exporter has a name, as property or attribute, and `export`."""
+    named = types.new_class("Named", (estimator.Exporter,), {}, lambda ns: ns.update(name="a"))
+
+    with pytest.raises(TypeError, match="abstract"):
+        named()
+    assert AnExporter("b").name == "b"

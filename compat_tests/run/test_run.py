@@ -1,0 +1,121 @@
+"""`estimator-bridge run`, and what it puts where stock's names were."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from compat_tests.conftest import HAS_STOCK
+from estimator_bridge import estimator
+from estimator_bridge.run import install
+
+PROGRAM = """
+import sys
+import tensorflow.compat.v1 as tf
+from tensorflow.compat.v1 import estimator as tf_estimator
+import beside
+
+tf.disable_v2_behavior()
+column = tf.tpu.experimental.embedding_column(
+    tf.feature_column.categorical_column_with_identity("word", 10), 2, combiner="sum")
+
+
+def input_fn(params):
+    rows = tf.range(params["batch_size"], dtype=tf.int64)
+    ids = tf.SparseTensor(tf.stack([rows, tf.zeros_like(rows)], 1), rows, [params["batch_size"], 1])
+    return tf.data.Dataset.from_tensors(({"word": ids}, tf.ones([4, 1]))).repeat()
+
+
+def model_fn(features, labels, mode, params):
+    logits = tf.layers.dense(tf.keras.layers.DenseFeatures([column])(features), 1)
+    loss = tf.losses.mean_squared_error(labels, logits)
+    optimizer = tf.train.AdamOptimizer(0.1)
+    if params["use_tpu"]:
+        optimizer = tf.tpu.CrossShardOptimizer(optimizer)
+    train_op = optimizer.minimize(loss, tf.train.get_global_step())
+    return tf_estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+job = tf_estimator.tpu.TPUEstimator(
+    model_fn,
+    use_tpu=sys.argv[2] == "tpu",
+    config=tf_estimator.tpu.RunConfig(model_dir=sys.argv[1]),
+    train_batch_size=4,
+    embedding_config_spec=tf_estimator.tpu.experimental.EmbeddingConfigSpec(
+        feature_columns=[column],
+        clipping_limit=0.5,
+        optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1)))
+job.train(input_fn, steps=2)
+print(beside.NAME, __name__, job.get_variable_value("global_step"))
+"""
+
+
+@pytest.mark.parametrize("use_tpu", ["tpu", "host"])
+def test_a_program_runs_unedited(use_tpu: str, tmp_path: pathlib.Path) -> None:
+    """A legacy script runs as it is, with its arguments and its folder; two lines say how."""
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM)
+    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "estimator_bridge", "run", script, str(tmp_path / "job"), use_tpu],
+        capture_output=True,
+        text=True,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "beside __main__ 2"
+    assert f"running {script} on TensorFlow {tf.__version__.rsplit('.', 1)[0]}" in ran.stderr
+    if use_tpu == "tpu":
+        assert ran.stderr.count("WARNING:tensorflow:use_tpu=True: the TF2 embedding engine") == 1
+        assert "`clipping_limit`=0.5 is ignored, as stock ignores it." in ran.stderr
+    else:
+        assert ran.stderr.count("WARNING:tensorflow:use_tpu=False: no embedding engine") == 1
+
+
+def test_a_script_that_is_not_there_is_named() -> None:
+    """A wrong path is one line that names it, and status 2."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "estimator_bridge", "run", "no/such.py"],
+        capture_output=True,
+        text=True,
+    )
+
+    assert ran.returncode == 2
+    assert "there is no program 'no/such.py'" in ran.stderr
+
+
+def test_help_imports_no_tensorflow() -> None:
+    """Neither the package nor `--help` loads TensorFlow."""
+    program = (
+        "import sys, estimator_bridge\n"
+        "from estimator_bridge.cli.main import main\n"
+        "try: main(['run', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print('tensorflow' in sys.modules)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+
+    assert ran.stdout.splitlines()[-1] == "False"
+
+
+def test_install_replaces_stock_only_when_asked() -> None:
+    """`install` fills what is missing; with `replace` stock's estimator too; `uninstall` undoes."""
+    before = vars(tf.compat.v1).get("estimator")
+    try:
+        told = install.install()
+        assert ("tensorflow.compat.v1.estimator" in told) == (not HAS_STOCK)
+        install.uninstall()
+        install.install(replace=True)
+        assert tf.compat.v1.estimator is estimator
+        assert tf.compat.v1.tpu.experimental.AdagradParameters(0.1).initial_accumulator == 0.1
+    finally:
+        install.uninstall()
+
+    assert vars(tf.compat.v1).get("estimator") is before
+    assert HAS_STOCK or not hasattr(tf.compat.v1.tpu.experimental, "AdagradParameters")

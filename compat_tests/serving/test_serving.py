@@ -1,0 +1,334 @@
+"""Lookups for serving: stock's numbers and the formulas', of any tables and nests; refusals."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.references.inputs import Occurrence, ragged, sparse
+from compat_tests.references.lookup import combine
+from compat_tests.references.tolerance import allowed, assert_close, lookup_scale
+from compat_tests.support import serving_inputs
+from compat_tests.support.serving_inputs import (
+    COMBINERS,
+    DIM,
+    IDS,
+    KINDS,
+    PLACES,
+    RAGGED,
+    ROWS,
+    SPARSE,
+    TABLE,
+    WEIGHTS,
+    Kind,
+    config,
+    in_shards,
+    outcome,
+    spec,
+    stock,
+)
+from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, errors
+from tf2_engine.serving import cpu_embedding_lookup, serving_embedding_lookup
+
+# --- Stock ----------------------------------------------------------------------------------
+
+DIFFERENCES = {
+    ("sparse, last sample empty", "unvalidated"): (
+        "stock cuts the samples behind the last id off, which is of no use to a model"
+    ),
+    ("sparse, nothing", "unvalidated"): "the same: stock returns no sample at all",
+    ("ragged, open output_shape", "validated"): "stock fails where it needs the first dimension",
+}
+"""Where we intend another result than stock, whatever combiner and weights, and why."""
+
+
+def agree(wanted: Any, found: Any) -> bool:
+    """Whether two outcomes are the same: numbers, or a refusal of the same type."""
+    if isinstance(wanted, Exception) or isinstance(found, Exception):
+        common = ValueError if isinstance(wanted, ValueError) else tf.errors.InvalidArgumentError
+        return isinstance(wanted, Exception) and isinstance(found, common)
+    # Both are off by what sums of at most 6 float32 terms of at most 4 may be off.
+    bound = 2 * allowed(6, 0, 6 * 4)
+    return wanted.shape == found.shape and bool(np.all(np.abs(wanted - found) <= bound))
+
+
+@pytest.mark.filterwarnings("ignore:.*max_sequence_length.*is ignored")
+@pytest.mark.parametrize(
+    "name, validation",
+    [(name, "validated") for name in KINDS]
+    # `validate_weights_and_indices` is of sparse features.
+    + [(name, "unvalidated") for name in KINDS if name.startswith("sparse")],
+)
+def test_lookups_are_those_of_stock(name: str, validation: str) -> None:
+    """Numbers, shapes and refusals are stock's for every combiner and weight.
+
+    Where a difference is intended, there is one.
+    """
+    kind = KINDS[name]
+    intended = (name, validation) in DIFFERENCES
+    for combiner, (label, values) in itertools.product(COMBINERS, WEIGHTS.items()):
+        if values is not None and not kind.weighted:
+            continue
+        of = config(kind, combiner, validate_weights_and_indices=validation == "validated")
+        both = [
+            outcome(lookup, kind.features(), kind.weights(values), of)
+            for lookup in (stock.serving_embedding_lookup, cpu_embedding_lookup)
+        ]
+        where = f"{name}, {combiner}, {label}: stock {both[0]!r}, ours {both[1]!r}"
+        assert agree(*both) is not intended, where
+
+
+def test_the_intended_differences_are_of_kinds_that_exist() -> None:
+    """Every intended difference names a kind of batch that is compared."""
+    assert {name for name, _ in DIFFERENCES} <= set(KINDS)
+
+
+def test_stock_has_the_same_two_names() -> None:
+    """The lookup also has the name under which TensorFlow exports it."""
+    assert serving_embedding_lookup is cpu_embedding_lookup
+
+
+@pytest.mark.parametrize("ignored", ["rank of the ids is 3", "`output_shape` is set"])
+def test_a_sequence_length_is_not_ignored_in_silence(ignored: str) -> None:
+    """Where stock ignores `max_sequence_length`, so do we; a warning tells the caller why."""
+    kind = KINDS[f"sparse, sequence, {'rank 3' if 'rank' in ignored else 'output_shape'}"]
+
+    with pytest.warns(UserWarning, match=f"'n/x' .*{ignored}") as caught:
+        outcome(cpu_embedding_lookup, kind.features(), None, config(kind))
+    assert caught[0].filename == serving_inputs.__file__, "`outcome` is the caller"
+
+
+# --- The formulas -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("combiner", COMBINERS)
+@pytest.mark.parametrize("make", [SPARSE, RAGGED], ids=["sparse", "ragged"])
+def test_combiners_follow_their_formulas(make: Any, combiner: str) -> None:
+    """Weighted rows are combined as the float64 reference does it, "sqrtn" with a division."""
+    kind, weights = Kind(make), WEIGHTS["weighted"]
+    assert weights is not None
+    found = (
+        sparse(PLACES, IDS, weights)
+        if make is SPARSE
+        else ragged([0, 2, 2, 5, 6], IDS, weights, num_cells=4)
+    )
+    wanted, gains = combine(TABLE, found, 4, combiner)
+
+    result = outcome(
+        cpu_embedding_lookup, kind.features(), kind.weights(weights), config(kind, combiner)
+    )
+
+    scale = lookup_scale(TABLE, found, gains)
+    assert_close(wanted, result, n_terms=3, steps=0, scale=scale, where=combiner)
+
+
+def test_a_sequence_is_cut_and_padded() -> None:
+    """Position t of a sequence holds the row of its id; what is beyond the length is cut."""
+    kind = KINDS["sparse, sequence"]
+    found = [Occurrence(cell, id_, 1.0) for cell, id_ in [(0, 4), (4, 7), (5, 7), (6, 11)]]
+    wanted, _ = combine(TABLE, found, 8, "sum")
+
+    for name in ("sparse, sequence", "ragged, sequence"):
+        kind = KINDS[name]
+        result = outcome(cpu_embedding_lookup, kind.features(), None, config(kind))
+        moved = wanted.reshape(4, 2, DIM).astype(np.float32)
+        if name.startswith("ragged"):  # there is no gap in a ragged row
+            moved[0, 1] = TABLE[1]
+        np.testing.assert_array_equal(moved, result, err_msg=name)
+
+
+# --- Tables and nests -------------------------------------------------------------------
+
+FORMS: dict[str, Callable[[], Any]] = {
+    "array": lambda: TABLE,
+    "tensor": lambda: tf.constant(TABLE),
+    "variable": lambda: tf.Variable(TABLE),
+    "one shard": lambda: (tf.Variable(TABLE),),
+    "tuple of variables": lambda: tuple(map(tf.Variable, in_shards(2))),
+    "list of variables": lambda: list(map(tf.Variable, in_shards(5))),
+    "list of arrays": lambda: in_shards(5),
+    "sharded variable": lambda: tf.__internal__.distribute.ShardedVariable(
+        list(map(tf.Variable, in_shards(5)))
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tables_may_have_any_form(form: str) -> None:
+    """Rows are the same from an array, a variable and shards, under a name or a TableConfig."""
+    kind = KINDS["dense"]
+    of = config(kind)
+    other = stock.TableConfig(1, 1, name="others")
+
+    for key in ("users", of["n"]["x"].table):
+        tables = {other: np.zeros([1, 1]), key: FORMS[form]()}
+        found = cpu_embedding_lookup({"n": {"x": kind.features()}}, None, tables, of)["n"]["x"]
+
+        np.testing.assert_array_equal(TABLE[[3, 0, 3, 11]], found, err_msg=f"{form}, {key}")
+
+
+def test_more_hosts_than_rows_are_no_matter() -> None:
+    """Shards of a table that is padded to one row per host are read as such."""
+    of = EngineSpec((TableSpec("few", 2, DIM, optimizer=SGD(0.5)),), (FeatureSpec("x", "few"),))
+    shards = [TABLE[[0]], TABLE[[1]], TABLE[[2]]]
+
+    found = cpu_embedding_lookup({"x": tf.constant([1, 0])}, None, {"few": shards}, of)["x"]
+
+    np.testing.assert_array_equal(TABLE[[1, 0]], found)
+
+
+def test_any_nest_and_any_part_of_it_is_looked_up() -> None:
+    """Features are found by their path in the config; absent ones need no table."""
+    users, items = stock.TableConfig(ROWS, DIM), stock.TableConfig(2, 1)
+    user, item = stock.FeatureConfig(users), stock.FeatureConfig(items)
+    of = {"a": [user, item], "b": (user, {"c": item})}
+    ids, zero = tf.constant([1, 2]), tf.constant([0])
+    tables = {"table_0": TABLE, "table_1": np.array([[5.0], [6.0]], np.float32)}
+
+    whole = cpu_embedding_lookup({"a": [ids, zero], "b": (zero, {"c": zero})}, None, tables, of)
+    part = cpu_embedding_lookup({"a": [ids]}, None, {"table_0": TABLE}, of)
+    single = cpu_embedding_lookup(ids, None, {users: TABLE}, user)
+
+    np.testing.assert_array_equal(TABLE[[1, 2]], whole["a"][0])
+    np.testing.assert_array_equal([[5.0]], whole["b"][1]["c"])
+    assert isinstance(whole["b"], tuple)
+    np.testing.assert_array_equal(TABLE[[1, 2]], part["a"][0])
+    np.testing.assert_array_equal(TABLE[[1, 2]], single)
+
+
+def test_nothing_that_is_passed_in_is_changed() -> None:
+    """An unnamed TableConfig stays unnamed."""
+    table = stock.TableConfig(ROWS, DIM)
+
+    cpu_embedding_lookup(tf.constant([1]), None, {table: TABLE}, stock.FeatureConfig(table))
+
+    assert table.name is None
+    assert table.optimizer is None
+
+
+def test_arrays_are_welcome() -> None:
+    """A numpy array of ids is looked up like a tensor."""
+    found = cpu_embedding_lookup(
+        {"n": {"x": np.array([3, 1])}}, None, {"users": TABLE}, config(KINDS["dense"])
+    )
+
+    np.testing.assert_array_equal(TABLE[[3, 1]], found["n"]["x"])
+
+
+# --- Refusals -----------------------------------------------------------------------------------
+
+DENSE, SEQUENCE = KINDS["dense"], KINDS["sparse, sequence"]
+
+REFUSALS: dict[str, tuple[Any, Any, Any, str]] = {
+    "weights of dense ids": (
+        DENSE, DENSE.features, lambda: tf.ones([4]), "'n/x'.*weights are given.*ids are dense"
+    ),
+    "weights of another kind": (
+        KINDS["sparse"],
+        KINDS["sparse"].features,
+        lambda: RAGGED([1.0] * 6, tf.float32),
+        "'n/x'.*SparseTensor, got RaggedTensor",
+    ),
+    "weights of a sequence": (
+        SEQUENCE,
+        SEQUENCE.features,
+        lambda: SPARSE([1.0] * 6, tf.float32),
+        "'n/x'.*sequence feature .max_sequence_length=2.*Drop the weights",
+    ),
+    "a dense sequence": (
+        SEQUENCE, DENSE.features, lambda: None, "'n/x'.*ids are dense.*max_sequence_length=2"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_stock_refuses_is_refused_by_name(case: str) -> None:
+    """Stock's four errors are ValueErrors here too, and name the feature's path."""
+    kind, features, weights, message = REFUSALS[case]
+    weight = weights()
+    assert isinstance(
+        outcome(stock.serving_embedding_lookup, features(), weight, config(kind)), ValueError
+    )
+    inputs = {"n": {"x": features()}}
+
+    with pytest.raises(errors.InvalidInput, match=message):
+        cpu_embedding_lookup(
+            inputs,
+            None if weight is None else {"n": {"x": weight}},
+            {"users": TABLE},
+            config(kind),
+        )
+
+
+def test_an_engine_weighs_sequences() -> None:
+    """With an EngineSpec a sparse sequence may have weights: each row comes times its weight."""
+    of = spec(SEQUENCE, "sum")
+    weights = SPARSE([2.0] * 6, tf.float32)
+    plain = cpu_embedding_lookup({"x": SEQUENCE.features()}, None, {"users": TABLE}, of)["x"]
+
+    found = cpu_embedding_lookup({"x": SEQUENCE.features()}, {"x": weights}, {"users": TABLE}, of)[
+        "x"
+    ]
+
+    np.testing.assert_array_equal(2 * plain, found)
+
+
+def refused(inputs: Any, weights: Any = None, tables: Any = None) -> Any:
+    """Looks up in the config of two features, n/x and n/y."""
+    of = config(KINDS["dense"])
+    of["n"]["y"] = of["n"]["x"]
+    return cpu_embedding_lookup(inputs, weights, tables or {"users": TABLE}, of)
+
+
+IDS_2 = tf.constant([1, 2])
+
+
+@pytest.mark.parametrize(
+    "call, kind, message",
+    [
+        (lambda: refused({"n": {"z": IDS_2}}), ValueError, r"'n/z'.*\['n/x', 'n/y'\]"),
+        (lambda: refused({"n": {"x": [1, 2]}}), ValueError, "'n/x/0'"),
+        (lambda: refused({"n": {"x": "word"}}), TypeError, "'n/x'.*got str"),
+        (lambda: refused({"n": {"x": tf.constant(["a"])}}), TypeError, "'n/x'.*got string"),
+        (lambda: refused({"n": {"x": tf.constant([0.5])}}), TypeError, "'n/x'.*got float32"),
+        (lambda: refused({"n": {"x": IDS_2}}, {"n": {}}), ValueError, "`weights`.*structure"),
+        (
+            lambda: refused({"n": {"x": IDS_2}}, None, {"items": TABLE}),
+            ValueError,
+            r"'n/x' \(table 'users'\).*\['items'\]",
+        ),
+        (
+            lambda: refused({"n": {"x": IDS_2}}, None, {"users": TABLE[:5]}),
+            ValueError,
+            r"'n/x'.*\(5, 3\).*expected.*\(12, 3\)",
+        ),
+        (
+            lambda: refused({"n": {"x": IDS_2}}, None, {"users": TABLE[:, :2]}),
+            ValueError,
+            r"'users'.*\(12, 2\).*expected.*\(12, 3\)",
+        ),
+        (
+            lambda: refused({"n": {"x": IDS_2}}, None, {"users": [TABLE[:2], TABLE[2:]]}),
+            ValueError,
+            r"\(2, 3\), \(10, 3\).*expected.*\(6, 3\), \(6, 3\)",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(call: Any, kind: Any, message: str) -> None:
+    """Inputs, weights and tables that do not fit are refused with what is wrong and where."""
+    with pytest.raises(kind, match=message) as caught:
+        call()
+    assert isinstance(caught.value, errors.EngineError)
+
+
+@pytest.mark.parametrize("name", ["dense, out of range", "sparse, out of range"])
+def test_an_id_outside_of_the_table_fails_by_name(name: str) -> None:
+    """An id of 12 in a table of 12 rows fails with the names of feature and table, and the id."""
+    kind = KINDS[name]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)'n/x' \(table 'users'\).*12$"):
+        cpu_embedding_lookup({"n": {"x": kind.features()}}, None, {"users": TABLE}, config(kind))

@@ -1,0 +1,359 @@
+"""Traced lookups and SavedModels of them hold TensorFlow's own ops alone."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import itertools
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2_engine
+from compat_tests.support.serving_inputs import (
+    DIM,
+    IDS,
+    KINDS,
+    ROWS,
+    SPARSE,
+    TABLE,
+    WEIGHTS,
+    config,
+    in_shards,
+    outcome,
+    stock,
+)
+from tf2_engine import Adagrad, EngineSpec, FeatureSpec, TableSpec
+from tf2_engine.serving import cpu_embedding_lookup
+
+# --- Functions ----------------------------------------------------------------------------------
+
+UNKNOWN = {
+    tf.Tensor: lambda value: tf.TensorSpec([None] * value.shape.rank, value.dtype),
+    tf.SparseTensor: lambda value: tf.SparseTensorSpec([None] * value.shape.rank, value.dtype),
+    tf.RaggedTensor: lambda value: tf.RaggedTensorSpec(
+        [None, None], value.dtype, row_splits_dtype=value.row_splits.dtype
+    ),
+}
+
+
+def spec_of(value: Any) -> Any:
+    """Returns the spec of a tensor, with every size unknown."""
+    return next(make(value) for kind, make in UNKNOWN.items() if isinstance(value, kind))
+
+
+TRACED = [
+    name
+    for name in KINDS
+    if not any(word in name for word in ("range", "below 0", "not fit", "ragged, rank 3"))
+]
+
+
+@functools.cache
+def traced(name: str) -> tuple[Any, list[Any]]:
+    """Returns a function of ids and weights, for any sizes, and a batch for it."""
+    kind, weighted = KINDS[name], may_be_weighted(name)
+    of = config(kind, "sqrtn")
+    arguments = [kind.features()]
+    if weighted:
+        arguments.append(kind.weights(WEIGHTS["weighted"]))
+    shards = tuple(map(tf.Variable, in_shards(2)))
+
+    def lookup(ids: Any, weight: Any = None) -> Any:
+        weights = None if weight is None else {"n": {"x": weight}}
+        return cpu_embedding_lookup({"n": {"x": ids}}, weights, {"users": shards}, of)["n"]["x"]
+
+    function = tf.function(lookup, input_signature=[spec_of(value) for value in arguments])
+    return function, arguments
+
+
+def may_be_weighted(name: str) -> bool:
+    """Whether a kind of batch is looked up with weights."""
+    return KINDS[name].weighted and "max_sequence_length" not in KINDS[name].setting
+
+
+@pytest.mark.filterwarnings("ignore:.*max_sequence_length.*is ignored")
+@pytest.mark.parametrize("name", TRACED)
+def test_a_traced_lookup_is_the_eager_one(name: str) -> None:
+    """A function that knows no size returns what the eager call returns, from two shards.
+
+    Where an `output_shape` folds samples, it takes each row for a sample: nothing tells otherwise.
+    """
+    kind = KINDS[name]
+    values = WEIGHTS["weighted"] if may_be_weighted(name) else None
+    of = config(kind, "sqrtn")
+    eager = outcome(cpu_embedding_lookup, kind.features(), kind.weights(values), of)
+    function, arguments = traced(name)
+
+    found = function(*arguments)
+
+    if name in ("ragged, folded", "ragged, flat sequence by output_shape"):
+        assert found.shape != eager.shape
+        return
+    np.testing.assert_array_equal(eager, found)
+    assert function.get_concrete_function().structured_outputs.shape[-1] == DIM
+
+
+_PLAIN = """
+    AddV2 Assert Cast ConcatV2 Const DivNoNan DynamicPartition EnsureShape Equal Fill FloorDiv
+    FloorMod GatherV2 Greater GreaterEqual Identity If Less LogicalAnd LogicalNot LogicalOr Max
+    Maximum Min Mul NoOp Pack ParallelDynamicStitch Placeholder Prod RaggedTensorToSparse Range
+    Reshape ResourceGather Select SelectV2 Shape Size SparseReshape Sqrt Square Squeeze StridedSlice
+    Sub UnsortedSegmentSum UpperBound Where
+"""
+PLAIN = frozenset(_PLAIN.split())
+"""Ops that any TensorFlow runtime has, TensorFlow Serving among them."""
+
+
+def op_types(function: Any) -> set[str]:
+    """Returns the types of all ops of a traced function, those of its branches included."""
+    graph = function.get_concrete_function().graph.as_graph_def()
+    nodes = itertools.chain(graph.node, *(inner.node_def for inner in graph.library.function))
+    names = {inner.signature.name for inner in graph.library.function}
+    return {node.op for node in nodes} - names
+
+
+@pytest.mark.filterwarnings("ignore:.*max_sequence_length.*is ignored")
+def test_a_traced_lookup_holds_plain_ops() -> None:
+    """The ops of all kinds of lookups are those on the list: none is of a TPU, none our own."""
+    found: set[str] = set()
+    for name in TRACED:
+        found |= op_types(traced(name)[0])
+
+    assert found == PLAIN, (sorted(found - PLAIN), sorted(PLAIN - found))
+
+
+# --- Export -------------------------------------------------------------------------------------
+
+LOADER = """
+import base64, json, sys
+import numpy as np, tensorflow as tf
+report = {}
+for name in sys.argv[2:]:
+    path = f"{sys.argv[1]}/{name}"
+    model = tf.saved_model.load(path)
+    given = dict(np.load(path + ".npz", allow_pickle=False))
+    wanted = given.pop("wanted")
+    if "examples" in given:  # numpy would cut zeros off the end of bytes
+        given["examples"] = [base64.b64decode(text) for text in given["examples"]]
+    found = model.signatures["serving_default"](
+        **{key: tf.constant(value) for key, value in given.items()}
+    )["activations"]
+    report[name] = bool(np.array_equal(wanted, found.numpy()))
+ours = [name for name in sys.modules if name.split(".")[0] in ("tf2_engine", "estimator_bridge")]
+print("REPORT", json.dumps([report, ours]))
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """A model to export, what its signature is called with, and what it must return."""
+
+    model: tf.Module
+    signature: Any
+    given: dict[str, Any]
+    wanted: Any
+
+
+def pull(step: int, activation: Any) -> Any:
+    """Returns the gradient of an activation that is drawn to another place at every step."""
+    return activation - 0.5 * step
+
+
+def trained(of: Any, features: Any, steps: int = 3, **options: Any) -> Any:
+    """Returns an engine after some steps of Adagrad on one batch per core."""
+    optimizer = None if isinstance(of, EngineSpec) else Adagrad(0.3)
+    engine = tf2_engine.TPUEmbedding(of, optimizer, **options)
+    cores = options.get("num_cores", 1)
+    for step in range(steps):
+        engine.enqueue([features] * cores if cores > 1 else features)
+        activations = engine.dequeue()
+        engine.apply_gradients(tf.nest.map_structure(functools.partial(pull, step), activations))
+    return engine
+
+
+def rows_of(engine: Any, table: str) -> Any:
+    """Returns the rows of a table by id."""
+    engine.retrieve()
+    held = engine.tables[table]
+    shards = [shard.numpy() for shard in held.variables["parameters"]]
+    if held.strategy == "mod":
+        whole = np.empty([sum(map(len, shards)), shards[0].shape[1]], np.float32)
+        for number, shard in enumerate(shards):
+            whole[number :: len(shards)] = shard
+        return whole
+    return np.concatenate(shards)
+
+
+def pipelined_model() -> Export:
+    """Returns a model whose engine has an update pending when it is exported."""
+    of = {"x": stock.FeatureConfig(stock.TableConfig(ROWS, DIM, name="users"))}
+    engine = trained(of, {"x": tf.constant([1, 2])}, pipeline_execution_with_tensor_core=True)
+    before = engine.tables["users"].variables["parameters"][0].numpy()
+    model = tf.Module()
+    model.embedding = engine
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, name="ids")])
+    def serve(ids: Any) -> Any:
+        found = cpu_embedding_lookup({"x": ids}, None, engine.embedding_tables, of)
+        return {"activations": found["x"]}
+
+    return Export(model, serve, {"ids": np.arange(ROWS)}, (engine, before))
+
+
+def model_of_examples() -> Export:
+    """Returns a model of a mod-partitioned job on three hosts, which reads serialized Examples."""
+    tables = (TableSpec("users", ROWS, DIM, combiner="mean"), TableSpec("items", 2, 2))
+    of = EngineSpec(
+        tuple(dataclasses.replace(table, optimizer=Adagrad(0.3)) for table in tables),
+        (
+            FeatureSpec("bag", "users"),
+            FeatureSpec("history", "users", max_sequence_length=2),
+            FeatureSpec("item", "items"),
+        ),
+        partition_strategy="mod",
+    )
+    batch = {
+        "bag": SPARSE(IDS, tf.int64),
+        "history": SPARSE(IDS, tf.int64),
+        "item": tf.constant([1, 0, 1, 1]),
+    }
+    engine = trained(of, batch, num_hosts=3, num_cores=3)
+    model = tf.Module()
+    model.embedding = engine
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def serve(examples: Any) -> Any:
+        features = tf.io.parse_example(
+            examples,
+            {
+                "bag": tf.io.VarLenFeature(tf.int64),
+                "history": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
+                "item": tf.io.FixedLenFeature([], tf.int64),
+            },
+        )
+        found = cpu_embedding_lookup(features, None, engine.embedding_tables, of)
+        flat = tf.reshape(found["history"], [-1, 2 * DIM])
+        return {"activations": tf.concat([found["bag"], flat, found["item"]], 1)}
+
+    bags, items = [[4, 1], [], [7, 7, 0]], [1, 0, 1]
+    examples = [
+        tf.train.Example(
+            features=tf.train.Features(
+                feature={
+                    "bag": int_list(bag),
+                    "history": int_list(bag),
+                    "item": int_list([item]),
+                }
+            )
+        ).SerializeToString()
+        for bag, item in zip(bags, items, strict=True)
+    ]
+    users, held = rows_of(engine, "users"), rows_of(engine, "items")
+    none = np.zeros(DIM, np.float32)
+    third = np.float32(1) / np.float32(3)
+    bag_rows = [
+        np.float32(0.5) * users[4] + np.float32(0.5) * users[1],
+        none,
+        third * users[7] + third * users[7] + third * users[0],
+    ]
+    sequences = [[users[4], users[1]], [none, none], [users[7], users[7]]]
+    wanted = np.concatenate([bag_rows, np.reshape(sequences, [3, -1]), held[items]], 1)
+    return Export(
+        model, serve, {"examples": np.array(list(map(base64.b64encode, examples)))}, wanted
+    )
+
+
+def int_list(values: list[int]) -> Any:
+    """Returns a feature of an Example."""
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def model_of_arrays() -> Export:
+    """Returns a model whose table is part of the graph."""
+    of = config(KINDS["dense"])
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, name="ids")])
+    def serve(ids: Any) -> Any:
+        found = cpu_embedding_lookup({"n": {"x": ids}}, None, {"users": TABLE}, of)
+        return {"activations": found["n"]["x"]}
+
+    return Export(tf.Module(), serve, {"ids": np.arange(ROWS)}, TABLE)
+
+
+def test_an_export_needs_nothing_but_tensorflow(tmp_path: pathlib.Path) -> None:
+    """A process that imports TensorFlow alone loads the exports and computes the same to the bit.
+
+    One was made with an update pending, which it holds; one is of a mod-partitioned job.
+    """
+    exports = {
+        "pipelined": pipelined_model(),
+        "examples": model_of_examples(),
+        "arrays": model_of_arrays(),
+    }
+    for name, export in exports.items():
+        tf.saved_model.save(export.model, str(tmp_path / name), signatures=export.signature)
+        wanted = export.wanted
+        if name == "pipelined":
+            engine, before = wanted
+            wanted = engine.tables["users"].variables["parameters"][0].numpy()
+            assert np.abs(wanted - before).max() > 0.01
+            np.testing.assert_array_equal(wanted, rows_of(engine, "users"))
+        np.savez(tmp_path / f"{name}.npz", wanted=wanted, **export.given)
+
+    done = subprocess.run(
+        [sys.executable, "-c", LOADER, str(tmp_path), *exports],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    lines = [line for line in done.stdout.splitlines() if line.startswith("REPORT")]
+    assert lines, done.stderr[-2000:]
+    same, ours = json.loads(lines[0].removeprefix("REPORT"))
+    assert same == dict.fromkeys(exports, True)
+    assert ours == []
+
+
+def small_model() -> tuple[Any, Any]:
+    """Returns an engine, and a function that looks up in it."""
+    of = {"x": stock.FeatureConfig(stock.TableConfig(ROWS, DIM, name="users"))}
+    engine = trained(of, {"x": tf.constant([1, 2])})
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, name="ids")])
+    def serve(ids: Any) -> Any:
+        return cpu_embedding_lookup({"x": ids}, None, engine.embedding_tables, of)
+
+    return engine, serve
+
+
+def test_an_export_holds_the_parameters_alone(tmp_path: pathlib.Path) -> None:
+    """The variables of an export are the tables' parameters; slots, which no lookup reads, are not.
+
+    They have the keys of a checkpoint.
+    """
+    model = tf.Module()
+    model.embedding, serve = small_model()
+
+    tf.saved_model.save(model, str(tmp_path), signatures=serve)
+
+    saved = dict(tf.train.list_variables(str(tmp_path / "variables" / "variables")))
+    saved.pop("_CHECKPOINTABLE_OBJECT_GRAPH")
+    assert saved == {"embedding/users/.ATTRIBUTES/VARIABLE_VALUE": [ROWS, DIM]}
+
+
+def test_an_engine_that_is_not_part_of_the_model_is_refused(tmp_path: pathlib.Path) -> None:
+    """TensorFlow names the table and says that it must be an attribute of what is exported."""
+    engine, serve = small_model()
+
+    with pytest.raises(AssertionError, match=r"attribute of a tracked object(.|\n)*users_0"):
+        tf.saved_model.save(tf.Module(), str(tmp_path), signatures=serve)
+    assert engine.embedding_tables

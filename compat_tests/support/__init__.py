@@ -1,0 +1,1 @@
+"""What tests share: inputs, programs' surroundings, stock's side of a comparison."""

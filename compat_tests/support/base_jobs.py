@@ -1,0 +1,107 @@
+"""Jobs of an Estimator without embeddings, and what their exports and events say."""
+
+from __future__ import annotations
+
+import glob
+import os
+import pathlib
+import signal
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.programs import houses, jobs
+from estimator_bridge import estimator
+from estimator_bridge.runtime.estimator.estimator import Estimator
+from tf2_engine import tf_compat
+
+OUTPUTS = tf_compat.export_output_classes()
+STEPS = 5
+
+if HAS_STOCK:
+    from compat_tests.support import stock
+
+
+def make(tmp_path: pathlib.Path, kind: Any = Estimator, name: str = "job", **options: Any) -> Any:
+    """Returns an Estimator, ours unless `kind` is stock's, over the house program."""
+    namespace = estimator if kind is Estimator else stock.ESTIMATOR
+    vocabulary = houses.write_vocabulary(tmp_path / "streets.txt")
+    outputs = options.pop("outputs", None)
+    prefix = options.pop("prefix", "")
+    config = houses.run_config(namespace, tmp_path / name, **options.pop("config", {}))
+    model_fn = houses.make_model_fn(namespace, vocabulary, outputs, prefix)
+    return kind(model_fn, config=config, **options)
+
+
+def several_outputs(predictions: dict[str, Any]) -> dict[str, Any]:
+    """Returns an output of each kind."""
+    price = predictions["price"]
+    return {
+        "serving_default": OUTPUTS["PredictOutput"](predictions),
+        "value": OUTPUTS["RegressionOutput"](price),
+        "classes": OUTPUTS["ClassificationOutput"](
+            scores=price, classes=tf.as_string(tf.cast(price, tf.int32))
+        ),
+    }
+
+
+def run_signature(path: bytes, name: str, feeds: dict[str, Any]) -> dict[str, Any]:
+    """Runs a signature of a SavedModel in a graph of its own."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        signatures = tf.saved_model.loader.load(session, ["serve"], os.fsdecode(path)).signature_def
+        inputs, outputs = signatures[name].inputs, signatures[name].outputs
+        return session.run(
+            {key: info.name for key, info in outputs.items()},
+            {inputs[key].name: value for key, value in feeds.items()},
+        )
+
+
+class Terminate(tf.train.SessionRunHook):
+    """Sends SIGTERM to this process in a step."""
+
+    def __init__(self, step: int) -> None:
+        self._left = step
+
+    def before_run(self, run_context: Any) -> None:
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def started(job: Any) -> dict[str, np.ndarray]:
+    """Returns what a job's variables start with."""
+    job.train(houses.data, steps=1)
+    return jobs.saved(job, jobs.first_checkpoint(job))
+
+
+def signatures(path: bytes, tag: str = "serve") -> dict[str, Any]:
+    """Returns method, inputs and outputs (tensor name, type, shape) of each signature."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        loaded = tf.saved_model.loader.load(session, [tag], os.fsdecode(path)).signature_def
+
+    def read(infos: Any) -> dict[str, Any]:
+        return {
+            key: (info.name, info.dtype, [dim.size for dim in info.tensor_shape.dim])
+            for key, info in infos.items()
+        }
+
+    return {
+        name: (each.method_name, read(each.inputs), read(each.outputs))
+        for name, each in loaded.items()
+        if not name.startswith("__")
+    }
+
+
+def events(folder: str) -> list[tuple[int, str, Any]]:
+    """Returns step, tag and number or text of every value in the events of a folder."""
+    found = []
+    for path in sorted(glob.glob(os.path.join(folder, "events.out.tfevents.*"))):
+        for event in tf.train.summary_iterator(path):
+            for value in event.summary.value:
+                if value.HasField("simple_value"):
+                    found.append((event.step, value.tag, value.simple_value))
+                else:
+                    found.append((event.step, value.tag, value.WhichOneof("value")))
+    return found

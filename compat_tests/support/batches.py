@@ -1,0 +1,87 @@
+"""Helpers of the tests of inputs: a spec, a batch for it, and what is in a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from compat_tests.cases.legacy import Case, Feature, Optimizer, Table
+from compat_tests.support import legacy_specs
+from estimator_bridge.translation.legacy_spec import LegacySpec
+from estimator_bridge.translation.read_spec import read_spec
+
+CASE = Case(
+    name="inputs",
+    optimizer=Optimizer("Adagrad", {"learning_rate": 0.1}),
+    tables={"combined": Table(combiner="mean"), "single": Table(combiner=None)},
+    features={
+        "bag": Feature("combined"),
+        "weighted": Feature("combined", weight_key="weight"),
+        "sequence": Feature("combined", max_sequence_length=3),
+        "one": Feature("single"),
+    },
+)
+
+
+def sparse(rows: list[list[int]], dtype: Any = np.int64) -> tf.SparseTensor:
+    """Returns [len(rows), longest row]; the ids of a row come first."""
+    return tf.RaggedTensor.from_row_splits(
+        np.array([i for row in rows for i in row], dtype),
+        np.cumsum([0, *map(len, rows)]),
+    ).to_sparse()
+
+
+def batch() -> dict[str, Any]:
+    """Returns four samples: empty rows, repeated ids, id 0, a sequence that is too long."""
+    return {
+        "bag": sparse([[1, 0, 1], [], [4], []]),
+        "weighted": sparse([[3], [3, 4], [], [5, 0]]),
+        "weight": sparse([[2], [1, 1], [], [-1, 3]], np.float64),
+        "sequence": sparse([[], [1, 2, 3, 4, 5], [6], []], np.int32),
+        "one": tf.constant([7, 0, 2, 0]),
+        "dense": tf.reshape(tf.range(8.0), [4, 2]),
+    }
+
+
+def legacy(quirks: str = "documented", **features: Feature) -> LegacySpec:
+    """Returns the case's spec, read; given features take the place of its own."""
+    case = CASE if not features else Case(**{**vars(CASE), **only(features)})
+    return read_spec(legacy_specs.build(case), quirks)
+
+
+def only(features: Mapping[str, Feature]) -> dict[str, Any]:
+    """Returns these features and their tables, as arguments of a `Case`."""
+    used = {feature.table for feature in features.values()}
+    tables = {name: table for name, table in CASE.tables.items() if name in used}
+    return {"features": features, "tables": tables}
+
+
+BAG = {"bag": Feature("combined")}
+ONE = {"one": Feature("single")}
+
+
+def plain(value: Any) -> Any:
+    """Returns a tensor as lists, for comparisons that tell types apart."""
+    if isinstance(value, tf.SparseTensor):
+        parts = (value.indices, value.values, value.dense_shape)
+        return [plain(part) for part in parts]
+    return None if value is None else (value.dtype.name, value.numpy().tolist())
+
+
+def in_graph(batch: Mapping[str, Any], make: Callable[[dict[str, Any]], Any]) -> Any:
+    """Returns what a function makes of a batch, in a graph that knows no size beforehand."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        holders, feeds = {}, {}
+        for key, value in batch.items():
+            open_shape = [None] * value.shape.rank
+            if isinstance(value, tf.SparseTensor):
+                holders[key] = tf.compat.v1.sparse_placeholder(value.dtype, open_shape)
+                parts = (value.indices, value.values, value.dense_shape)
+                feeds[holders[key]] = tf.compat.v1.SparseTensorValue(*(p.numpy() for p in parts))
+            else:
+                holders[key] = tf.compat.v1.placeholder(value.dtype, open_shape)
+                feeds[holders[key]] = value.numpy()
+        return session.run(make(holders), feeds)

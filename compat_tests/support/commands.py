@@ -1,0 +1,71 @@
+"""The arguments of every command as a table of docs/commands.md, and where they stand there.
+
+`python -m compat_tests.support.commands` writes the tables anew from the commands themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from compat_tests.support.paths import ROOT
+from estimator_bridge.cli import main as cli
+
+PAGE = ROOT / "docs" / "commands.md"
+HEAD = "| argument | |\n|---|---|\n"
+
+
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    """Returns the parser of every command, by the heading of its section."""
+    from compat_tests import __main__ as suite
+
+    return {**cli.parsers()[1], "python -m compat_tests": suite.parser()}
+
+
+def table(parser: argparse.ArgumentParser) -> str:
+    """Returns the arguments of a command but for `--help`, a row each; empty if there are none."""
+    rows = [
+        f"| `{_name(action)}` | {action.help} |\n"
+        for action in parser._actions
+        if not isinstance(action, argparse._HelpAction)
+    ]
+    return HEAD + "".join(rows) if rows else ""
+
+
+def _name(action: argparse.Action) -> str:
+    if not action.option_strings:
+        given = str(action.metavar or action.dest).upper()
+        return f"{given} ..." if action.nargs == argparse.REMAINDER else given
+    if action.nargs == 0:
+        return ", ".join(action.option_strings)
+    if action.choices is not None:
+        value = f"{{{','.join(str(choice) for choice in action.choices)}}}"
+    else:
+        value = str(action.metavar or action.dest.upper())
+    return ", ".join(f"{option} {value}" for option in action.option_strings)
+
+
+def sections(text: str) -> dict[str, str]:
+    """Returns the sections of the page by their headings."""
+    parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def table_in(section: str) -> str:
+    """Returns the table of arguments that a section has; empty if it has none."""
+    found = re.search(re.escape(HEAD) + r"(\|.*\n)*", section)
+    return found.group() if found else ""
+
+
+def with_tables(text: str) -> str:
+    """Returns the page with the tables that the commands have now, at the ends of sections."""
+    for name, section in sections(text).items():
+        bare = section.replace(table_in(section), "").rstrip("\n")
+        wanted = table(parsers()[name])
+        new = f"{bare}\n\n{wanted}\n" if wanted else f"{bare}\n\n"
+        text = text.replace(f"## {name}\n{section}", f"## {name}\n{new}")
+    return text.rstrip("\n") + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

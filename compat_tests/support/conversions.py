@@ -1,0 +1,154 @@
+"""Legacy checkpoints that tests convert: specs, tables and other variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import tf2_engine
+from compat_tests.support.legacy_specs import OURS
+from estimator_bridge.translation.read_spec import read_spec
+from estimator_bridge.translation.translate import translate
+
+END = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+OPTIMIZERS: Mapping[str, Any] = {
+    "StochasticGradientDescent": OURS.StochasticGradientDescentParameters(0.1),
+    "Adagrad": OURS.AdagradParameters(0.1, initial_accumulator=0.25),
+    "Adam": OURS.AdamParameters(0.1),
+    "Ftrl": OURS.FtrlParameters(0.1),
+    "Momentum": OURS.MomentumParameters(0.1, 0.9),
+    "RMSProp": OURS.RMSPropParameters(0.1, 0.9, 0.5, 1e-3),
+    "ProximalAdagrad": OURS.ProximalAdagradParameters(0.1),
+    "AdagradMomentum": OURS.AdagradMomentumParameters(0.1, 0.9),
+    "ProximalYogi": OURS.ProximalYogiParameters(0.1),
+    "FrequencyEstimator": OURS.FrequencyEstimatorParameters(0.1, 10.0, 5.0, 0.5),
+}
+
+TPU_SLOTS: Mapping[str, Mapping[str, str]] = {
+    "StochasticGradientDescent": {},
+    "Adagrad": {"accumulators": "Adagrad"},
+    "Adam": {"momenta": "Adam/m", "velocities": "Adam/v"},
+    "Ftrl": {"accumulators": "Ftrl", "linears": "Ftrl_1"},
+    "Momentum": {"momenta": "Momentum"},
+    "RMSProp": {"ms": "RMSProp/ms", "mom": "RMSProp/mom"},
+    "ProximalAdagrad": {"accumulators": "ProximalAdagrad"},
+    "AdagradMomentum": {
+        "accumulators": "AdagradMomentum/Accumulator",
+        "momenta": "AdagradMomentum/Momentum",
+    },
+    "ProximalYogi": {"v": "ProximalYogi", "m": "ProximalYogi_1"},
+    "FrequencyEstimator": {"last_hit_step": "FrequencyEstimator"},
+}
+"""What stock's TPU programs call a slot of the engine, behind the table's name and a slash."""
+
+CPU_SLOTS: Mapping[str, Mapping[str, str]] = {
+    **TPU_SLOTS,
+    "Adam": {"momenta": "Adam", "velocities": "Adam_1"},
+    "RMSProp": {"ms": "RMSProp", "mom": "RMSProp_1"},
+}
+"""The same for programs that TF1's optimizers trained."""
+
+DICT_ONLY = ("AdagradMomentum", "ProximalYogi", "FrequencyEstimator")
+
+# Table, its variable, rows: with five hosts "few" has fewer rows than hosts.
+TABLES = {
+    "dict": {"users": ("users", 13), "few": ("few", 3)},
+    "columns": {
+        "tbl_users": ("dense_features/users_embedding/embedding_weights", 13),
+        "tbl_both": ("both", 3),
+    },
+}
+
+
+def dim_of(optimizer: str) -> int:
+    """Returns the dim of the tables."""
+    return 1 if optimizer == "FrequencyEstimator" else 4
+
+
+def spec_of(
+    optimizer: str, form: str, strategy: str = "div", classes: Any = OURS, parameters: Any = None
+) -> Any:
+    """Returns a spec of two tables.
+
+    Args:
+        classes: a namespace with the legacy classes.
+        parameters: the optimizer, as an object of these.
+    """
+    options = {
+        "optimization_parameters": parameters or OPTIMIZERS[optimizer],
+        "partition_strategy": strategy,
+    }
+    if form == "dict":
+        rate = {}
+        if optimizer == "FrequencyEstimator":  # its rate is the step
+            rate = {"learning_rate_fn": lambda step: tf.cast(step, tf.float32)}
+        configs = {
+            name: classes.TableConfig(rows, dim_of(optimizer), **rate)
+            for name, (_, rows) in TABLES[form].items()
+        }
+        features = {name: classes.FeatureConfig(table_id=name) for name in configs}
+        return classes.EmbeddingConfigSpec(
+            feature_to_config_dict=features, table_to_config_dict=configs, **options
+        )
+    identity = tf.feature_column.categorical_column_with_identity
+    columns = tf.compat.v1.tpu.experimental
+    return classes.EmbeddingConfigSpec(
+        feature_columns=[
+            columns.embedding_column(identity("users", 13), dimension=4),
+            *columns.shared_embedding_columns(
+                [identity("a", 3), identity("b", 3)],
+                dimension=4,
+                shared_embedding_collection_name="both",
+            ),
+        ],
+        **options,
+    )
+
+
+def tables_of(
+    optimizer: str, form: str, slots: Mapping[str, Mapping[str, str]] = TPU_SLOTS
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns values of all parts of the tables by legacy name, and the engine's key of each."""
+    values, keys = {}, {}
+    for number, (table, (variable, rows)) in enumerate(TABLES[form].items()):
+        parts = {"": "", **{f".S{slot}": f"/{name}" for slot, name in slots[optimizer].items()}}
+        for part, (slot, suffix) in enumerate(parts.items()):
+            first = 1000.0 * number + 200.0 * part + 0.125
+            count = rows * dim_of(optimizer)
+            values[variable + suffix] = np.arange(first, first + count, dtype=np.float32).reshape(
+                rows, -1
+            )
+            keys[variable + suffix] = f"embedding/{table}{slot}{END}"
+    return values, keys
+
+
+OTHERS = {
+    "global_step": np.int64(77),
+    "dense/kernel": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "dense/kernel/Adam": np.ones([2, 3], np.float32),
+    "beta1_power": np.float32(0.9),
+    "counts": np.arange(3, dtype=np.int32),
+}
+"""Variables of the model."""
+
+
+def engine_of(spec: Any) -> Any:
+    """Returns an engine of a spec, built."""
+    translated = translate(
+        read_spec(spec), training=True, batch_size=2, num_cores=1, step=lambda: tf.constant(0)
+    )
+    engine = tf2_engine.TPUEmbedding(translated.engine_spec)
+    engine.build_for(translated.output_shapes)
+    return engine
+
+
+def assert_same(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Checks that two sets of tensors have the same names, types and bytes."""
+    assert set(wanted) == set(found)
+    for name, value in wanted.items():
+        assert np.asarray(value).dtype == np.asarray(found[name]).dtype, name
+        assert np.array_equal(value, found[name]), name

@@ -1,0 +1,53 @@
+"""Helpers of the tests of translation: a small spec, read and translated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compat_tests.cases.legacy import Case, Column, Feature, Optimizer, Table
+from compat_tests.support import legacy_specs
+from estimator_bridge.translation.legacy_spec import LegacySpec
+from estimator_bridge.translation.read_spec import read_spec
+from estimator_bridge.translation.translate import Translation, translate
+
+ADAGRAD = Optimizer("Adagrad", {"learning_rate": 0.2})
+
+
+def case(**settings: Any) -> Case:
+    """Returns one table with one feature, but for what the settings of a `Case` say."""
+    given = {
+        "optimizer": ADAGRAD,
+        "tables": {"t": Table()},
+        "features": {"f": Feature("t")},
+        **settings,
+    }
+    return Case(name="here", **given)
+
+
+def column() -> Any:
+    """Returns a TPU embedding column of feature 'a'."""
+    return legacy_specs.build_columns((Column(("a",)),))[0]
+
+
+def read(quirks: str | None = None, **settings: Any) -> LegacySpec:
+    """Returns that spec, read."""
+    return read_spec(legacy_specs.build(case(**settings)), quirks)
+
+
+def translate_read(
+    legacy: LegacySpec,
+    *,
+    training: bool = True,
+    batch_size: int | None = 8,
+    num_cores: int = 2,
+    step: Any = lambda: 3,
+) -> Translation:
+    """Returns a translation for eight samples on two cores."""
+    return translate(
+        legacy, training=training, batch_size=batch_size, num_cores=num_cores, step=step
+    )
+
+
+def translated(quirks: str | None = None, **settings: Any) -> Translation:
+    """Returns that spec, read and translated."""
+    return translate_read(read(quirks, **settings))

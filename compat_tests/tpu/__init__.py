@@ -1,0 +1,1 @@
+"""Tests of the TPU driver and the software TPU."""

@@ -1,0 +1,346 @@
+"""The engine under a TPUStrategy: what it builds by itself, and what it refuses there.
+
+That its graphs are stock's is shown by test_tpu_graphs.py, through the same calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import pytest
+import tensorflow as tf
+
+import tf2_engine
+from compat_tests.support import fake_tpu
+from tf2_engine import errors
+
+CONFIG = tf.tpu.experimental.embedding
+BATCH = 8
+ENQUEUE = "EnqueueTPUEmbeddingArbitraryTensorBatch"
+NO_DYNAMIC_BATCH = tf.distribute.RunOptions(experimental_enable_dynamic_batch_size=False)
+
+
+def config() -> dict[str, Any]:
+    """Returns a table with a dense feature and a sequence."""
+    videos = CONFIG.TableConfig(10, 4, name="videos", combiner="mean")
+    return {
+        "dense": CONFIG.FeatureConfig(videos, name="dense"),
+        "sequence": CONFIG.FeatureConfig(videos, name="sequence", max_sequence_length=3),
+    }
+
+
+def engine(strategy: Any, **options: Any) -> Any:
+    """Returns an engine under a strategy."""
+    with strategy.scope():
+        return tf2_engine.TPUEmbedding(config(), tf2_engine.Adagrad(0.1), **options)
+
+
+def ids(samples: int = BATCH) -> dict[str, Any]:
+    """Returns a core's ids."""
+    return {
+        "dense": tf.zeros([samples], tf.int64),
+        "sequence": tf.SparseTensor(
+            tf.constant([[0, 0], [samples - 1, 2]], tf.int64), tf.constant([1, 2]), [samples, 3]
+        ),
+    }
+
+
+def shapes(embedding: Any) -> list[Any]:
+    """Returns the shapes of the activations that an engine is built for, in feature order."""
+    return [feature.output_shape for feature in embedding.plan.features]
+
+
+def ops(made: list[tuple[str, dict[str, Any]]], name: str) -> list[dict[str, Any]]:
+    """Returns the arguments of the ops of a name."""
+    return [arguments for kind, arguments in made if kind == name]
+
+
+def test_the_engine_takes_its_size_from_the_tpu() -> None:
+    """Cores and hosts are the TPU's; the tables have a shard per host."""
+    embedding = engine(fake_tpu.strategy(1, 4, job="localhost"))
+
+    with fake_tpu.recorded():
+        embedding.build({"dense": [BATCH, 1], "sequence": [BATCH, 3]})
+
+    assert (embedding.plan.num_cores, embedding.plan.num_hosts) == (4, 1)
+    assert [variable.shape for variable in embedding.tables["videos"].variables["parameters"]] == [
+        [10, 4]
+    ]
+    assert repr(embedding) == (
+        "<TPUEmbedding 1 tables, <TpuDriver 1 tables, 4 cores on 1 hosts>, built>"
+    )
+
+
+def test_the_first_batch_builds_the_engine() -> None:
+    """Without `build`, shapes come from a replica's part of the first batch."""
+    strategy = fake_tpu.strategy(1, 2, job="localhost")
+    embedding = engine(strategy)
+    parts = [ids(), ids()]
+
+    with fake_tpu.recorded() as made:
+        embedding.enqueue(
+            {key: fake_tpu.distribute(strategy, [part[key] for part in parts]) for key in ids()}
+        )
+
+    assert shapes(embedding) == [(BATCH,), (BATCH, 3)]
+    assert [op["device_ordinal"] for op in ops(made, ENQUEUE)] == [0, 1]
+    assert [name for name, _ in made][:3] == [
+        "IsTPUEmbeddingInitialized",
+        "ConfigureTPUEmbedding",
+        "LoadTPUEmbeddingAdagradParameters",
+    ]
+
+
+def test_the_first_batch_inside_run_builds_the_engine() -> None:
+    """A function that enqueues inside `strategy.run` builds the engine outside of itself."""
+    strategy = fake_tpu.strategy(1, 2, job="localhost")
+    embedding = engine(strategy)
+
+    def replica(features: Any) -> Any:
+        embedding.enqueue(features)
+        activations = embedding.dequeue()
+        embedding.apply_gradients(tf.nest.map_structure(tf.ones_like, activations))
+        return activations["sequence"]
+
+    @tf.function(autograph=False)
+    def step(features: Any) -> None:
+        distributed = {key: fake_tpu.distribute(strategy, [features[key]] * 2) for key in features}
+        strategy.run(replica, args=(distributed,), options=NO_DYNAMIC_BATCH)
+
+    with fake_tpu.recorded() as made:
+        step.get_concrete_function(ids())
+
+    assert shapes(embedding) == [(BATCH,), (BATCH, 3)]
+    assert [op["device_ordinal"] for op in ops(made, ENQUEUE)] == [-1]
+    assert len(ops(made, "ConfigureTPUEmbedding")) == 1
+
+
+def test_a_core_is_fed_by_its_device() -> None:
+    """With a device the part of that core alone is handed over, whichever way it is written."""
+    strategy = fake_tpu.strategy(1, 4, job="localhost")
+    embedding = engine(strategy)
+
+    with fake_tpu.recorded() as made:
+        for device in (strategy.extended.worker_devices[2], "/task:0/device:TPU:3"):
+            embedding.enqueue(ids(), device=device)
+
+    assert [op["device_ordinal"] for op in ops(made, ENQUEUE)] == [2, 3]
+
+
+def test_a_replica_of_several_cores_is_split() -> None:
+    """With model parallelism a replica's batch is spread over its cores, gradients are not."""
+    strategy = fake_tpu.strategy(1, 4, job="localhost", cores_per_replica=2)
+    embedding = engine(strategy)
+    replicas = [ids(2 * BATCH), ids(2 * BATCH)]
+
+    with fake_tpu.recorded() as made:
+        embedding.enqueue(
+            {key: fake_tpu.distribute(strategy, [part[key] for part in replicas]) for key in ids()}
+        )
+
+    assert shapes(embedding) == [(BATCH,), (BATCH, 3)]
+    assert [op["device_ordinal"] for op in ops(made, ENQUEUE)] == [0, 1, 2, 3]
+    found = {}
+
+    def replica() -> None:
+        found.update(embedding.dequeue())
+        embedding.apply_gradients({"dense": None, "sequence": found["sequence"]})
+
+    def of_one_core() -> None:
+        embedding.apply_gradients(
+            {"dense": tf.zeros([BATCH, 4]), "sequence": tf.zeros([2 * BATCH, 3, 4])}
+        )
+
+    with pytest.warns(UserWarning, match="the gradient is None"):
+        traced(strategy, replica)
+    assert {key: value.shape for key, value in found.items()} == {
+        "dense": [2 * BATCH, 4],
+        "sequence": [2 * BATCH, 3, 4],
+    }
+    with pytest.raises(errors.InvalidInput, match=re.escape("expected [16, 4]")):
+        traced(strategy, of_one_core)
+
+
+def traced(strategy: Any, replica: Callable[[], None]) -> None:
+    """Traces what each replica does."""
+
+    @tf.function(autograph=False)
+    def step() -> None:
+        strategy.run(replica)
+
+    step.get_concrete_function()
+
+
+def test_samples_that_the_cores_of_a_replica_cannot_share_are_refused() -> None:
+    """The message names the feature and both numbers."""
+    strategy = fake_tpu.strategy(1, 2, job="localhost", cores_per_replica=2)
+
+    with pytest.raises(errors.InvalidInput, match="'dense': 7 samples cannot be split over the 2"):
+        engine(strategy).enqueue(ids(7))
+
+
+@pytest.mark.parametrize("call", ["dequeue", "apply_gradients"])
+def test_replicas_call_inside_run(call: str) -> None:
+    """What only a core can do is refused outside of `strategy.run`, by name."""
+    embedding = engine(fake_tpu.strategy(1, 1, job="localhost"))
+    with fake_tpu.recorded():
+        embedding.build({"dense": [BATCH, 1], "sequence": [BATCH, 3]})
+    arguments = [{"dense": None, "sequence": None}] if call == "apply_gradients" else []
+
+    with pytest.raises(RuntimeError, match=f"`{call}` is called outside of `strategy.run`"):
+        getattr(embedding, call)(*arguments)
+
+
+def test_tables_are_on_the_tpu() -> None:
+    """`embedding_tables` is refused, with the way to the rows; while exporting it is not."""
+    embedding = engine(fake_tpu.strategy(1, 1, job="localhost"))
+    with fake_tpu.recorded():
+        embedding.build({"dense": [BATCH, 1], "sequence": [BATCH, 3]})
+
+    with pytest.raises(RuntimeError, match="Save one and restore it into an engine"):
+        _ = embedding.embedding_tables
+    with mock.patch.object(tf2_engine.tf_compat, "in_saved_model_export", return_value=True):
+        (table,) = embedding.embedding_tables.values()
+    assert table is embedding.tables["videos"].variables["parameters"][0]
+
+
+def test_a_second_engine_needs_a_new_tpu_system() -> None:
+    """While the TPU is initialised for one engine, another is refused; after a reset it is not."""
+    strategy = fake_tpu.strategy(1, 1, job="localhost")
+    arguments = {"dense": [BATCH, 1], "sequence": [BATCH, 3]}
+
+    with (
+        fake_tpu.recorded(initialized=True),
+        pytest.raises(RuntimeError, match=r"already initialized for embeddings.*several engines"),
+    ):
+        engine(strategy).build(arguments)
+    with fake_tpu.recorded(initialized=False):
+        engine(strategy).build(arguments)
+
+
+@pytest.mark.parametrize("initialized", [False, True])
+def test_an_engine_can_use_what_another_initialised(initialized: bool) -> None:
+    """With initialize_tpu_embedding=False the TPU must be initialised, and is left as it is."""
+    strategy = fake_tpu.strategy(1, 1, job="localhost")
+
+    with fake_tpu.recorded(initialized) as made:
+        if not initialized:
+            with pytest.raises(RuntimeError, match="no other engine has initialised"):
+                engine(strategy, initialize_tpu_embedding=False)
+            return
+        embedding = engine(strategy, initialize_tpu_embedding=False)
+        embedding.build({"dense": [BATCH, 1], "sequence": [BATCH, 3]})
+
+    assert not ops(made, "ConfigureTPUEmbedding")
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"num_cores": 3}, "`num_cores`=3, but the TPU has 2. Leave `num_cores` out."),
+        ({"num_hosts": 2}, "`num_hosts`=2, but the TPU has 1. Leave `num_hosts` out."),
+        ({"batch_size": 3}, "`batch_size`=3 must be a positive multiple of the 2 cores."),
+    ],
+)
+def test_settings_that_contradict_the_tpu_are_refused(options: Any, message: str) -> None:
+    """The message names the setting, the value, and what the TPU has."""
+    with pytest.raises(errors.InvalidSpec, match=re.escape(message)):
+        engine(fake_tpu.strategy(1, 2, job="localhost"), **options)
+
+
+def test_lookups_that_are_computed_from_rows_are_refused() -> None:
+    """A TPU returns the rows of a FrequencyEstimator; its weighted form is refused by name."""
+    estimator = tf2_engine.FrequencyEstimator(
+        lambda: 1.0, tau=0.5, max_delta=4.0, outlier_threshold=2.0, weight_exponent=2, weighted=True
+    )
+    table = tf2_engine.TableSpec("hits", 10, 1, "sum", estimator)
+    spec = tf2_engine.EngineSpec((table,), (tf2_engine.FeatureSpec("ids", "hits"),))
+
+    with fake_tpu.strategy(1, 1, job="localhost").scope():
+        embedding = tf2_engine.TPUEmbedding(spec)
+    with pytest.raises(errors.InvalidSpec, match=r"'hits'.*weighted=True.*looks rows up as they"):
+        embedding.build_for([(BATCH,)])
+
+
+@pytest.mark.parametrize("feature", ["V2", "UNSUPPORTED"])
+def test_other_embedding_hardware_is_refused(feature: str) -> None:
+    """A TPU without the hardware that the ops drive is refused; the message names what it has."""
+    strategy = fake_tpu.strategy(1, 1, job="localhost")
+
+    with (
+        mock.patch.object(tf2_engine.tf_compat, "embedding_hardware", return_value=feature),
+        pytest.raises(errors.InvalidSpec, match=f"embedding hardware is {feature} .*driver='host'"),
+    ):
+        engine(strategy)
+
+
+@pytest.mark.parametrize("number, feature", [(0, "UNSUPPORTED"), (1, "V1"), (2, "V2")])
+def test_the_hardware_is_what_the_strategy_says(number: int, feature: str) -> None:
+    """The name is that of `EmbeddingFeature`; a strategy that cannot tell says None."""
+    strategy = fake_tpu.strategy(1, 1, job="localhost")
+    assert tf2_engine.tf_compat.embedding_hardware(strategy) is None
+    hardware = mock.Mock(embedding_feature=number)
+    resolver = type(strategy.extended._tpu_cluster_resolver)
+
+    with mock.patch.object(resolver, "tpu_hardware_feature", hardware):
+        assert tf2_engine.tf_compat.embedding_hardware(strategy) == feature
+
+
+def test_the_driver_needs_a_tpu() -> None:
+    """driver="tpu" without a TPUStrategy is refused, with the way out."""
+    with pytest.raises(RuntimeError, match=r"driver='tpu' needs a tf\.distribute\.TPUStrategy"):
+        tf2_engine.TPUEmbedding(config(), tf2_engine.SGD(0.1), driver="tpu")
+
+
+def inside(call: Callable[[Any, Any], Any], strategy: Any, embedding: Any) -> None:
+    """Traces a call inside `strategy.run`."""
+
+    @tf.function(autograph=False)
+    def step(features: Any) -> None:
+        distributed = {key: fake_tpu.distribute(strategy, [features[key]]) for key in features}
+        strategy.run(
+            lambda given: call(embedding, given), args=(distributed,), options=NO_DYNAMIC_BATCH
+        )
+
+    with fake_tpu.recorded():
+        step.get_concrete_function(ids())
+
+
+@pytest.mark.parametrize(
+    "call, kind, message",
+    [
+        (
+            lambda embedding, given: embedding.enqueue(given, device="/device:TPU:0"),
+            ValueError,
+            "inside `strategy.run` each replica enqueues for itself",
+        ),
+        (
+            lambda embedding, given: tf.cond(
+                tf.constant(True),
+                lambda: [embedding.enqueue(given), tf.constant(0)][1],
+                lambda: tf.constant(1),
+            ),
+            RuntimeError,
+            "`enqueue` is called inside control flow",
+        ),
+        (
+            lambda embedding, given: embedding.enqueue({**given, "dense": given["dense"] + 1}),
+            ValueError,
+            "'dense'.*must be an argument.*experimental_enable_dynamic_batch_size=False",
+        ),
+    ],
+)
+def test_what_a_tpu_cannot_take_leaves_the_engine_unbuilt(
+    call: Any, kind: type[Exception], message: str
+) -> None:
+    """A call that is refused inside `strategy.run` does not build the engine."""
+    strategy = fake_tpu.strategy(1, 1, job="localhost")
+    embedding = engine(strategy)
+
+    with pytest.raises(kind, match=message):
+        inside(call, strategy, embedding)
+
+    assert "not built" in repr(embedding)

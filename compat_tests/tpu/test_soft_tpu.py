@@ -1,0 +1,567 @@
+"""SoftTPUStrategy: TensorFlow's own TPUEmbedding runs under it and computes what it should.
+
+Oracle: stock's code on the one side, the float64 references on the other.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.conftest import Array
+from compat_tests.engine import test_optimizers as optimizers
+from compat_tests.references import inputs as reference_inputs
+from compat_tests.references.inputs import Occurrence
+from compat_tests.references.lookup import combine
+from compat_tests.references.tolerance import assert_close, lookup_scale
+from compat_tests.references.training import ReferenceTable, contributions
+from compat_tests.support import fake_tpu
+from compat_tests.support.paths import SUITE
+from tf2_engine import errors, soft_tpu, tf_compat
+
+CONFIG = tf.tpu.experimental.embedding
+NO_DYNAMIC_BATCH = tf.distribute.RunOptions(experimental_enable_dynamic_batch_size=False)
+BATCH, LENGTH, MOST = 4, 2, 3
+RATE = 0.25
+STEPS = 5
+
+TABLES = {"videos": (12, 3, "mean"), "words": (9, 2, "sqrtn"), "users": (7, 4, "sum")}
+FEATURES = {
+    "dense": "users",
+    "ragged": "videos",
+    "sequence": "words",
+    "sparse": "videos",
+    "weighted": "words",
+}
+
+OPTIMIZERS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "SGD": ({}, {}, {}),
+    "Adagrad": (
+        {"initial_accumulator_value": 0.2, "use_gradient_accumulation": False},
+        {"initial_accumulator_value": 0.2},
+        {"use_gradient_accumulation": False},
+    ),
+    "AdagradMomentum": (
+        {"momentum": 0.5, "epsilon": 0.05, "clip_weight_max": 0.7},
+        {"momentum": 0.5, "use_nesterov": False, "exponent": 2.0, "beta_2": 1.0, "epsilon": 0.05},
+        {"clip_weight_max": 0.7},
+    ),
+    "Adam": (
+        {"epsilon": 0.05, "weight_decay_factor": 0.04},
+        {
+            "beta_1": 0.9,
+            "beta_2": 0.999,
+            "epsilon": 0.05,
+            "lazy_adam": True,
+            "sum_inside_sqrt": True,
+        },
+        {"weight_decay_factor": 0.04},
+    ),
+    "FTRL": (
+        {"l1_regularization_strength": 0.1, "clipvalue": (-0.5, 0.75)},
+        {
+            "learning_rate_power": -0.5,
+            "l1_regularization_strength": 0.1,
+            "l2_regularization_strength": 0.0,
+            "beta": 0.0,
+            "multiply_linear_by_learning_rate": False,
+            "initial_accumulator_value": 0.1,
+        },
+        {"clip_gradient_min": -0.5, "clip_gradient_max": 0.75},
+    ),
+}
+"""Stock's optimizers: their own settings, and those of the reference."""
+
+
+@pytest.fixture(autouse=True)
+def _stock_runs() -> Iterator[None]:
+    with fake_tpu.stock_runs():
+        yield
+
+
+def first(table: str) -> Array:
+    """Returns what a table starts with."""
+    rows, dim, _ = TABLES[table]
+    return np.random.default_rng(len(table)).uniform(-1, 1, (rows, dim)).astype(np.float32)
+
+
+def stock_embedding(strategy: Any, optimizer: str = "SGD", **settings: Any) -> Any:
+    """Returns stock's TPUEmbedding over all tables and features."""
+    tables = {
+        name: CONFIG.TableConfig(
+            rows, dim, tf.constant_initializer(first(name)), combiner=combiner, name=name
+        )
+        for name, (rows, dim, combiner) in TABLES.items()
+    }
+    config = {
+        name: CONFIG.FeatureConfig(
+            tables[table], name=name, max_sequence_length=LENGTH if name == "sequence" else 0
+        )
+        for name, table in FEATURES.items()
+    }
+    with strategy.scope():
+        return CONFIG.TPUEmbedding(
+            config, fake_tpu.stock_optimizer(optimizer, learning_rate=RATE, **settings)
+        )
+
+
+class Batch:
+    """The ids of one core, as tensors and as the reference takes them."""
+
+    def __init__(self, step: int, core: int) -> None:
+        chance = np.random.default_rng([step, core])
+        lengths = chance.integers(0, MOST + 1, BATCH)
+        at = np.array([(b, i) for b, n in enumerate(lengths) for i in range(n)], np.int64)
+        at = at.reshape(-1, 2)
+        self.weights = chance.uniform(0.5, 2.0, len(at)).astype(np.float32)
+
+        def ids(feature: str) -> Any:
+            rows = TABLES[FEATURES[feature]][0]
+            return (chance.uniform(0, 1, len(at)) ** 2 * rows).astype(np.int64)
+
+        self.tensors: dict[str, Any] = {}
+        self.occurrences: dict[str, list[Occurrence]] = {}
+        for name in ("sequence", "sparse", "weighted"):
+            values = ids(name)
+            self.tensors[name] = tf.SparseTensor(at, values, [BATCH, MOST])
+            self.occurrences[name] = reference_inputs.sparse(
+                at,
+                values,
+                self.weights if name == "weighted" else None,
+                max_sequence_length=LENGTH if name == "sequence" else 0,
+            )
+        values, splits = ids("ragged"), np.cumsum([0, *lengths])
+        self.tensors["ragged"] = tf.RaggedTensor.from_row_splits(values, splits)
+        self.occurrences["ragged"] = reference_inputs.ragged(splits, values, num_cells=BATCH)
+        values = chance.integers(0, TABLES["users"][0], BATCH)
+        self.tensors["dense"] = tf.constant(values)
+        self.occurrences["dense"] = reference_inputs.dense(values)
+        self.weight_tensors = dict.fromkeys(FEATURES)
+        self.weight_tensors["weighted"] = tf.SparseTensor(at, self.weights, [BATCH, MOST])
+        # Of one sign: what a rule makes of a sum that cancels is no question of conformance.
+        self.gradients = {
+            name: chance.uniform(0.25, 1.0, (cells(name), TABLES[table][1])).astype(np.float32)
+            for name, table in FEATURES.items()
+        }
+
+
+def cells(feature: str) -> int:
+    """Returns how many cells the activation of a feature has."""
+    return BATCH * (LENGTH if feature == "sequence" else 1)
+
+
+class Job:
+    """Stock's TPUEmbedding that trains on given gradients.
+
+    Attributes:
+        traces: how often the step was traced.
+    """
+
+    def __init__(self, num_cores: int, where: str, optimizer: str, **settings: Any) -> None:
+        self.strategy = soft_tpu.SoftTPUStrategy(num_cores)
+        self.embedding = stock_embedding(self.strategy, optimizer, **settings)
+        self.embedding.build(BATCH)
+        self.traces = 0
+        self._where = where
+        self._step = tf.function(self._in_step, autograph=False)
+
+    def train(self, batches: list[Batch]) -> list[dict[str, Array]]:
+        """Runs one step; returns the activations of each core."""
+        given = fake_tpu.distribute(self.strategy, [batch.tensors for batch in batches])
+        gradients = fake_tpu.distribute(
+            self.strategy, [self.shaped(batch.gradients) for batch in batches]
+        )
+        weights = fake_tpu.distribute(
+            self.strategy, [batch.weight_tensors["weighted"] for batch in batches]
+        )
+        found = self._step(given, weights, gradients)
+        per_feature = {
+            name: self.strategy.experimental_local_results(value) for name, value in found.items()
+        }
+        return [
+            {name: values[core].numpy() for name, values in per_feature.items()}
+            for core in range(len(batches))
+        ]
+
+    @staticmethod
+    def shaped(gradients: dict[str, Array]) -> dict[str, Any]:
+        """Returns gradients of cells in the shapes of their activations."""
+        return {
+            name: tf.reshape(value, [BATCH, LENGTH, -1] if name == "sequence" else value.shape)
+            for name, value in gradients.items()
+        }
+
+    def table(self, name: str) -> dict[str, Array]:
+        """Returns parameters and slots of a table."""
+        self.embedding._retrieve_variables()
+        return {
+            kind: sharded.variables[0].numpy()
+            for kind, sharded in self.embedding._variables[name].items()
+        }
+
+    def _in_step(self, features: Any, weights: Any, gradients: Any) -> Any:
+        self.traces += 1
+        none = dict.fromkeys(FEATURES)
+        if self._where == "outside":
+            self.embedding.enqueue(features, {**none, "weighted": weights})
+        if self._where == "by device":
+            for core, device in enumerate(self.strategy.extended.worker_devices):
+                self.embedding.enqueue(
+                    tf_compat.select_replica(core, features),
+                    {**none, "weighted": tf_compat.select_replica(core, weights)},
+                    device=device,
+                )
+
+        def core(own: Any, own_weights: Any, own_gradients: Any) -> Any:
+            if self._where == "inside":
+                self.embedding.enqueue(own, {**none, "weighted": own_weights})
+            activations = self.embedding.dequeue()
+            self.embedding.apply_gradients(own_gradients)
+            return activations
+
+        return self.strategy.run(
+            core, args=(features, weights, gradients), options=NO_DYNAMIC_BATCH
+        )
+
+
+@pytest.mark.parametrize("where", ["outside", "inside", "by device"])
+@pytest.mark.parametrize("num_cores", [1, 2, 4])
+def test_stock_trains_as_the_reference(num_cores: int, where: str) -> None:
+    """Stock's TPUEmbedding looks up and trains as the reference, wherever it enqueues.
+
+    The step is traced once.
+    """
+    optimizer = {1: "SGD", 2: "Adam", 4: "FTRL"}[num_cores]
+    check(num_cores, where, optimizer)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_optimizer_of_stock_follows_the_reference(optimizer: str) -> None:
+    """So it does with each of its optimizers, on two cores."""
+    check(2, "outside", optimizer)
+
+
+def check(num_cores: int, where: str, optimizer: str) -> None:
+    """Compares the activations, rows and slots of every step with the reference."""
+    own, settings, common = OPTIMIZERS[optimizer]
+    job = Job(num_cores, where, optimizer, **own)
+    references = {name: ReferenceTable(first(name), optimizer, settings, common) for name in TABLES}
+    for step in range(STEPS):
+        batches = [Batch(step, core) for core in range(num_cores)]
+        before = {name: job.table(name)["parameters"] for name in TABLES}
+        found = job.train(batches)
+        for table, reference in references.items():
+            terms = []
+            for core, batch in enumerate(batches):
+                for place, feature in enumerate(FEATURES):
+                    if FEATURES[feature] != table:
+                        continue
+                    occurrences = batch.occurrences[feature]
+                    expected, gains = combine(
+                        before[table], occurrences, cells(feature), TABLES[table][2]
+                    )
+                    assert_close(
+                        expected,
+                        found[core][feature].reshape(expected.shape),
+                        n_terms=MOST,
+                        steps=0,
+                        scale=lookup_scale(before[table], occurrences, gains),
+                        where=f"step {step}, core {core}, {feature}",
+                    )
+                    terms += contributions(core, place, occurrences, gains)
+            gradients = {
+                (core, place): batch.gradients[feature]
+                for core, batch in enumerate(batches)
+                for place, feature in enumerate(FEATURES)
+                if FEATURES[feature] == table
+            }
+            reference.apply(terms, gradients, RATE, num_cores=num_cores)
+            optimizers.assert_same_table(reference, job.table(table), f"step {step}, {table}")
+    assert job.traces == 1
+
+
+def test_stock_checkpoints_hold_what_is_on_the_tpu(tmp_path: pathlib.Path) -> None:
+    """A checkpoint has the trained rows and slots, and restoring brings them back to the TPU."""
+    job = Job(2, "outside", "Adam")
+    for step in range(2):
+        job.train([Batch(step, core) for core in range(2)])
+    path = tf.train.Checkpoint(embedding=job.embedding).save(str(tmp_path / "ckpt"))
+    saved = {name: job.table(name) for name in TABLES}
+    trained = job.train([Batch(9, core) for core in range(2)])
+
+    again = Job(2, "outside", "Adam")
+    tf.train.Checkpoint(embedding=again.embedding).restore(path).assert_consumed()
+
+    for name, arrays in saved.items():
+        for kind, values in again.table(name).items():
+            np.testing.assert_array_equal(values, arrays[kind])
+    found = again.train([Batch(9, core) for core in range(2)])
+    for core in range(2):
+        for name in FEATURES:
+            np.testing.assert_array_equal(found[core][name], trained[core][name])
+
+
+def test_stock_infers_between_steps() -> None:
+    """`enqueue(training=False)` leaves no gradient due: training goes on after it."""
+    job = Job(2, "outside", "SGD")
+    batches = [Batch(0, core) for core in range(2)]
+    given = fake_tpu.distribute(job.strategy, [batch.tensors for batch in batches])
+
+    @tf.function(autograph=False)
+    def infer(features: Any) -> Any:
+        job.embedding.enqueue(features, training=False)
+        return job.strategy.run(job.embedding.dequeue)
+
+    state = first("users")
+    for step in range(3):
+        found = job.strategy.experimental_local_results(infer(given)["dense"])
+        for core in range(2):
+            ids = batches[core].tensors["dense"].numpy()
+            np.testing.assert_array_equal(found[core].numpy(), state[ids])
+        job.train([Batch(step, core) for core in range(2)])
+        state = job.table("users")["parameters"]
+
+
+def test_batches_are_told_apart_by_name() -> None:
+    """A batch that was enqueued under a name is dequeued, and updated, under that name alone."""
+    job = Job(1, "outside", "SGD")
+    batches = {name: Batch(step, 0) for step, name in enumerate(("first", "second"))}
+    gradients = {name: job.shaped(batch.gradients) for name, batch in batches.items()}
+
+    @tf.function(autograph=False)
+    def step(ids: Any) -> Any:
+        for name in batches:
+            job.embedding.enqueue(ids[name], name=name)
+
+        def core() -> Any:
+            found = {}
+            for name in ("second", "first"):
+                found[name] = job.embedding.dequeue(name=name)["dense"]
+                job.embedding.apply_gradients(gradients[name], name=name)
+            return found
+
+        return job.strategy.run(core)
+
+    found = step({name: batch.tensors for name, batch in batches.items()})
+
+    rows = first("users")
+    for name in ("second", "first"):
+        ids = batches[name].tensors["dense"].numpy()
+        np.testing.assert_array_equal(found[name].numpy(), rows[ids], name)
+        np.subtract.at(rows, ids, np.float32(RATE) * batches[name].gradients["dense"])
+    largest = float(np.abs(rows).max())
+    assert_close(
+        rows, job.table("users")["parameters"], n_terms=BATCH, steps=2, scale=largest, where="users"
+    )
+
+
+def test_a_program_sees_a_tpu() -> None:
+    """Devices, hosts and hardware are named as a TPU's, and `run` is a TPU computation."""
+    strategy = soft_tpu.SoftTPUStrategy(3)
+    inside = []
+
+    def core() -> Any:
+        inside.append(tf_compat.tpu_computation_graph() is not None)
+        context = tf.distribute.get_replica_context()
+        return tf.cast(context.replica_id_in_sync_group, tf.int64)
+
+    results = strategy.experimental_local_results(tf.function(lambda: strategy.run(core))())
+
+    assert isinstance(strategy, tf.distribute.TPUStrategy)
+    assert repr(strategy) == "<SoftTPUStrategy 3 cores>"
+    assert strategy.extended.worker_devices == tuple(
+        f"/job:localhost/replica:0/task:0/device:TPU:{core}" for core in range(3)
+    )
+    assert strategy.extended.num_hosts == 1
+    hardware = strategy.extended.tpu_hardware_feature.embedding_feature
+    assert hardware == tf.tpu.experimental.HardwareFeature.EmbeddingFeature.V1
+    assert inside == [True] * 3
+    assert tf_compat.tpu_computation_graph() is None
+    assert [int(result) for result in results] == [0, 1, 2]
+
+
+def test_cores_have_their_own_variables_and_sum_over_all() -> None:
+    """Mirrored variables, sums over cores, datasets, and loops and branches that sum in them."""
+    strategy = soft_tpu.SoftTPUStrategy(2)
+    with strategy.scope():
+        total = tf.Variable(0.0)
+        own = tf.Variable(
+            0.0,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.SUM,
+        )
+    dataset = tf.data.Dataset.range(8).map(lambda x: tf.cast(x, tf.float32)).batch(4)
+
+    @tf.function
+    def step(values: Any) -> Any:
+        def core(mine: Any) -> Any:
+            context = tf.distribute.get_replica_context()
+            summed = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.reduce_sum(mine))
+            mean = context.all_reduce(tf.distribute.ReduceOp.MEAN, tf.reduce_sum(mine))
+            if summed > 0.0:
+                summed += 0.0 * context.all_reduce(tf.distribute.ReduceOp.SUM, 1.0)
+            for _ in tf.range(3):
+                total.assign_add(context.all_reduce(tf.distribute.ReduceOp.SUM, 1.0))
+            own.assign_add(tf.reduce_sum(mine))
+            return summed, mean
+
+        return strategy.run(core, args=(values,))
+
+    for values, expected in zip(
+        strategy.experimental_distribute_dataset(dataset), (6.0, 22.0), strict=True
+    ):
+        summed, mean = step(values)
+        assert [float(x) for x in strategy.experimental_local_results(summed)] == [expected] * 2
+        assert [float(x) for x in strategy.experimental_local_results(mean)] == [expected / 2] * 2
+    assert [float(copy) for copy in total.values] == [12.0, 12.0]
+    assert float(own.read_value()) == 28.0
+    assert float(strategy.reduce(tf.distribute.ReduceOp.SUM, summed, None)) == 44.0
+
+
+def test_the_tpu_can_be_initialized_again() -> None:
+    """Stock's initialization empties the TPU, so that another engine can be built; so does its end.
+
+    It returns the topology.
+    """
+    strategy = soft_tpu.SoftTPUStrategy(2)
+    stock_embedding(strategy).build(BATCH)
+    with pytest.raises(RuntimeError, match="already initialized"):
+        stock_embedding(strategy).build(BATCH)
+
+    topology = tf.tpu.experimental.initialize_tpu_system(strategy.cluster_resolver)
+    stock_embedding(strategy).build(BATCH)
+    assert tf.raw_ops.IsTPUEmbeddingInitialized()
+    tf.tpu.experimental.shutdown_tpu_system(strategy.cluster_resolver)
+
+    assert not tf.raw_ops.IsTPUEmbeddingInitialized()
+    assert topology.num_tpus_per_task == 2
+    assert topology.device_coordinates.tolist() == [[[0, 0, 0, 0], [1, 0, 0, 0]]]
+
+
+def test_feeds_bring_tuples_to_their_core_in_order() -> None:
+    """Infeed and outfeed are queues of tuples, one for each core and direction."""
+    strategy = soft_tpu.SoftTPUStrategy(2)
+    kinds = {"dtypes": [tf.float32, tf.int32], "shapes": [[2], []]}
+    for number in range(2):
+        for core in (1, 0):
+            tf.raw_ops.InfeedEnqueueTuple(
+                inputs=[tf.fill([2], 10.0 * core + number), tf.constant(number)],
+                shapes=kinds["shapes"],
+                device_ordinal=core,
+            )
+
+    @tf.function(autograph=False)
+    def step() -> None:
+        def core() -> None:
+            floats, integer = tf.raw_ops.InfeedDequeueTuple(**kinds)
+            tf.raw_ops.OutfeedEnqueueTuple(inputs=[floats + 1.0, integer])
+
+        strategy.run(core)
+
+    for number in range(2):
+        step()
+        for core in range(2):
+            floats, integer = tf.raw_ops.OutfeedDequeueTuple(**kinds, device_ordinal=core)
+            assert floats.numpy().tolist() == [10.0 * core + number + 1.0] * 2
+            assert int(integer) == number
+
+    tf.raw_ops.InfeedEnqueueTuple(inputs=[tf.zeros([3])], shapes=[[3]], device_ordinal=0)
+    tf.raw_ops.InfeedEnqueueTuple(inputs=[tf.zeros([3])], shapes=[[3]], device_ordinal=1)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="the infeed holds a tuple of 1"):
+        step()
+
+
+def test_two_threads_are_enough() -> None:
+    """No kernel blocks a thread: eight cores of one process run on two, and on one."""
+    program = SUITE / "programs" / "soft_cores.py"
+    for threads in ("1", "2"):
+        ran = subprocess.run(
+            [sys.executable, str(program), threads, "8"],
+            capture_output=True,
+            text=True,
+            timeout=150,
+            env={**os.environ, "PYTHONPATH": str(program.parents[2])},
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout.splitlines()[-1] == "20 steps"
+
+
+def test_the_software_tpu_has_the_kernels_that_are_listed() -> None:
+    """Every listed op has one kernel; an op that the sources name is listed."""
+    soft_tpu.start()
+    sources = pathlib.Path(soft_tpu.__file__).parent.glob("native/software_tpu/tpu_*_kernels.h")
+    text = "".join(source.read_text() for source in sources)
+    named = set(re.findall(r'(?:Name|ENQUEUE)\("(\w+)"\)', text))
+    named -= {"LoadTPUEmbedding", "RetrieveTPUEmbedding"}
+
+    assert {name: tf_compat.num_kernels(name) for name in soft_tpu.KERNELS} == dict.fromkeys(
+        soft_tpu.KERNELS, 1
+    )
+    transfers = {name for name in soft_tpu.KERNELS if name.endswith("Parameters")}
+    assert named == set(soft_tpu.KERNELS) - transfers
+    registered = {
+        name
+        for name in dir(tf.raw_ops)
+        if re.fullmatch(r"(Load|Retrieve)TPUEmbedding\w+Parameters", name)
+    }
+    assert transfers == registered
+
+
+def test_without_soft_placement_it_is_refused() -> None:
+    """The setting is named where a strategy is made, and where a function is run."""
+    strategy = soft_tpu.SoftTPUStrategy(1)
+    tf.config.set_soft_device_placement(False)
+    try:
+        with pytest.raises(errors.InvalidSpec, match=r"set_soft_device_placement\(False\)"):
+            soft_tpu.SoftTPUStrategy(1)
+        with pytest.raises(errors.InvalidSpec, match=r"set_soft_device_placement\(False\)"):
+            tf.function(lambda: strategy.run(lambda: 1.0))()
+    finally:
+        tf.config.set_soft_device_placement(True)
+
+
+def test_it_runs_after_a_graph() -> None:
+    """A process in which TensorFlow began its work for a graph has a software TPU all the same."""
+    program = (
+        "import tensorflow as tf\n"
+        "from tf2_engine import soft_tpu\n"
+        "with tf.Graph().as_default(): tf.config.list_logical_devices()\n"
+        "with soft_tpu.SoftTPUStrategy(2).scope(): total = tf.Variable(3.0)\n"
+        "print([float(copy) for copy in total.values])"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+
+    assert ran.stdout.splitlines()[-1] == "[3.0, 3.0]"
+
+
+@pytest.mark.parametrize("num_cores", [0, -1])
+def test_a_tpu_without_cores_is_refused(num_cores: int) -> None:
+    """The message has the number."""
+    with pytest.raises(errors.InvalidSpec, match=f"`num_cores`={num_cores}"):
+        soft_tpu.SoftTPUStrategy(num_cores)
+
+
+def test_ops_that_have_kernels_are_left_alone() -> None:
+    """Where some op has a kernel already, as with a real TPU, nothing is loaded."""
+    program = (
+        "from tf2_engine import errors, soft_tpu, tf_compat\n"
+        "tf_compat.num_kernels = lambda name: name == 'CrossReplicaSum'\n"
+        "try: soft_tpu.start()\n"
+        "except errors.InvalidSpec as error: print(error, soft_tpu.num_waiting())"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+
+    assert "has kernels of its own for CrossReplicaSum" in ran.stdout.splitlines()[-1]

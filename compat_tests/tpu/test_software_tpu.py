@@ -1,0 +1,559 @@
+"""The software TPU computes what the references do: rules, inputs, cores, shards, order.
+
+Oracle: the float64 references, which share nothing with it. No engine is in between, stock's or
+ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.cases import optimizers as cases
+from compat_tests.cases.optimizers import Combination
+from compat_tests.conftest import Array
+from compat_tests.engine import test_optimizers as optimizers
+from compat_tests.references import inputs as reference_inputs
+from compat_tests.references.inputs import Occurrence
+from compat_tests.references.lookup import COMBINERS, combine
+from compat_tests.references.tolerance import assert_close, lookup_scale
+from compat_tests.references.training import ReferenceTable, contributions
+from compat_tests.support import software_tpu as soft
+from tf2_engine import (
+    SGD,
+    Adagrad,
+    EngineSpec,
+    FeatureSpec,
+    MDLAdagradLight,
+    TableSpec,
+    tf_compat,
+)
+
+# Rules
+
+
+def on_device() -> list[tuple[Combination, ...]]:
+    """Returns the quick tier's combinations, of those that share a number of cores.
+
+    The device is not told that rows are looked up as a power; modes are a matter of engines.
+    """
+    combinations = [row for row in cases.quick() if row.case.power_of is None]
+    return [
+        tuple(row for row in combinations if (row.cores, row.kind) == key)
+        for key in sorted({(row.cores, row.kind) for row in combinations})
+    ]
+
+
+@pytest.mark.parametrize(
+    "group", [pytest.param(group, id=f"{group[0].kind}-{group[0].cores}") for group in on_device()]
+)
+def test_rows_follow_the_reference(group: tuple[Combination, ...]) -> None:
+    """After each of thirty sparse steps every row and slot is where the reference has it."""
+    num_cores = group[0].cores
+    step = tf.Variable(0.0)
+    spec = optimizers.spec_of(group, step)
+    device = soft.Device(spec, [(cases.BATCH,)] * len(spec.features), num_cores=num_cores)
+    references = []
+    for place, combination in enumerate(group):
+        weights = cases.initial_weights(combination.case, place)
+        device.load_parameters(optimizers.table_name(place), weights)
+        references.append(optimizers.reference(combination, weights, None))
+    of_tables = [
+        cases.steps(combination.case, place, num_cores) for place, combination in enumerate(group)
+    ]
+
+    for number in range(cases.NUM_STEPS):
+        step.assign(float(number))
+        now = [steps[number] for steps in of_tables]
+        before = [device.read(optimizers.table_name(place)) for place in range(len(group))]
+        device.enqueue_all(
+            [
+                [
+                    soft.sparse(given.indices, given.ids, given.weights)
+                    for table in now
+                    for given in table.inputs[core].values()
+                ]
+                for core in range(num_cores)
+            ]
+        )
+        activations = device.step(
+            [
+                [gradient for table in now for gradient in table.gradients[core].values()]
+                for core in range(num_cores)
+            ],
+            [float(rate()) for rate in device.plan.dynamic_rates],
+        )
+
+        names = [feature.name for feature in device.plan.features]
+        by_name = [dict(zip(names, core, strict=True)) for core in activations]
+        for place, combination in enumerate(group):
+            name = optimizers.table_name(place)
+            where = f"{combination}, step {number}"
+            batch = optimizers.expected_lookups(
+                combination, name, now[place], before[place]["parameters"], by_name, where
+            )
+            gradients = {
+                (core, position): gradient
+                for core, of_features in enumerate(now[place].gradients)
+                for position, gradient in enumerate(of_features.values())
+            }
+            slots = {kind: rows for kind, rows in before[place].items() if kind != "parameters"}
+            single = optimizers.reference(combination, before[place]["parameters"], slots)
+            for table, what in ((single, "this step"), (references[place], "all steps")):
+                table.apply(
+                    batch, gradients, combination.rate_at(place, number), num_cores=num_cores
+                )
+                optimizers.assert_same_table(table, device.read(name), f"{where}, {what}")
+
+
+def test_colliding_ids_are_applied_core_by_core() -> None:
+    """Without accumulation two cores give the numbers of TensorFlow's own two-core test.
+
+    The case is that of the test of the same name in test_optimizers.py, which tells it.
+    """
+    optimizer = Adagrad(0.12, use_gradient_accumulation=False, initial_accumulator_value=0.1)
+    spec = EngineSpec(
+        (TableSpec("table", 8, 3, "mean", optimizer),), (FeatureSpec("ids", "table"),)
+    )
+    device = soft.Device(spec, [(2,)], num_cores=2)
+    indices = [[0, 0], [0, 1], [1, 0], [1, 1]]
+    device.enqueue_all([[soft.sparse(indices, ids)] for ids in ([0, 1, 1, 2], [1, 2, 2, 3])])
+
+    device.step([[[[3.0] * 3, [2.0] * 3]], [[[1.0] * 3, [0.0] * 3]]])
+
+    expected = {
+        "parameters": [-0.1174190, -0.2181933, -0.1660553, 0, 0, 0, 0, 0],
+        "accumulators": [2.35, 6.6, 1.35, 0.1, 0.1, 0.1, 0.1, 0.1],
+    }
+    for kind, values in device.read("table").items():
+        column = np.repeat(np.array(expected[kind])[:, None], 3, 1)
+        assert_close(column, values, n_terms=3, steps=2, where=kind)
+
+
+def test_accumulation_makes_one_update_of_colliding_ids() -> None:
+    """The same batches with accumulation are one update of a row, as the reference has it."""
+    optimizer = Adagrad(0.12, initial_accumulator_value=0.1)
+    spec = EngineSpec(
+        (TableSpec("table", 8, 3, "mean", optimizer),), (FeatureSpec("ids", "table"),)
+    )
+    device = soft.Device(spec, [(2,)], num_cores=2)
+    indices = [[0, 0], [0, 1], [1, 0], [1, 1]]
+    device.enqueue_all([[soft.sparse(indices, ids)] for ids in ([0, 1, 1, 2], [1, 2, 2, 3])])
+    device.step([[[[3.0] * 3, [2.0] * 3]], [[[1.0] * 3, [0.0] * 3]]])
+
+    # Id 1 has a half of 3, 2 and 1; id 2 a half of 2, 1 and 0, that of 0 counted once.
+    accumulators = [0.1 + 1.5**2, 0.1 + 3.0**2, 0.1 + 1.5**2, 0.1]
+    found = device.read("table")["accumulators"][:4]
+    assert_close(
+        np.repeat(np.array(accumulators)[:, None], 3, 1),
+        found,
+        n_terms=3,
+        steps=1,
+        where="accumulators",
+    )
+
+
+def test_an_optimizer_without_a_public_rule_is_looked_up_only() -> None:
+    """MDLAdagradLight loads and retrieves its slots; its gradients are refused by its table."""
+    spec = EngineSpec(
+        (TableSpec("table", 3, 2, "sum", MDLAdagradLight(0.1)),), (FeatureSpec("ids", "table"),)
+    )
+    device = soft.Device(spec, [(2,)])
+    arrays = {
+        kind: np.full((3, 2), number, np.float32)
+        for number, kind in enumerate(device.read("table"), 1)
+    }
+    device.load("table", arrays)
+    for kind, values in device.read("table").items():
+        np.testing.assert_array_equal(values, arrays[kind])
+
+    device.enqueue(0, [soft.dense([0, 2])])
+    with pytest.raises(tf.errors.UnimplementedError, match="table 'table' has an optimizer whose"):
+        device.step([[np.zeros((2, 2))]])
+
+
+# Inputs
+
+ROWS, DIM = 9, 2
+TABLE = np.random.default_rng(0).normal(size=(ROWS, DIM)).astype(np.float32)
+BATCH, LENGTH = 4, 3
+COORDINATES = [[0, 0], [0, 2], [0, 3], [2, 0], [2, 1], [3, 1], [3, 1]]
+BACKWARDS = [[0, 3], [0, 2], [0, 0], [2, 1], [2, 0], [3, 1], [3, 1]]
+VALUES = [1, 1, 5, 0, 8, 3, 3]
+WEIGHTS = [0.5, 2.0, -1.0, 0.0, 0.0, 1.5, 0.25]
+SPLITS = [0, 3, 3, 5, 7]
+
+KINDS: dict[str, tuple[Any, list[int], list[Occurrence]]] = {
+    "dense": (soft.dense([3, 0, 8, 3]), [BATCH], reference_inputs.dense([3, 0, 8, 3])),
+    "dense cube": (
+        soft.dense([[1, 2], [3, 4]] * 2),
+        [BATCH, 2],
+        reference_inputs.dense([[1, 2], [3, 4]] * 2),
+    ),
+    "sparse": (
+        soft.sparse(COORDINATES, VALUES),
+        [BATCH],
+        reference_inputs.sparse(COORDINATES, VALUES),
+    ),
+    "unsorted in cells": (
+        soft.sparse(BACKWARDS, VALUES),
+        [BATCH],
+        reference_inputs.sparse(BACKWARDS, VALUES),
+    ),
+    "weighted": (
+        soft.sparse(COORDINATES, VALUES, WEIGHTS),
+        [BATCH],
+        reference_inputs.sparse(COORDINATES, VALUES, WEIGHTS),
+    ),
+    "nothing": (soft.sparse(np.zeros([0, 2]), []), [BATCH], []),
+    "sequence": (
+        soft.sparse([[*at, 0] for at in COORDINATES], VALUES),
+        [BATCH, LENGTH],
+        reference_inputs.sparse(COORDINATES, VALUES, max_sequence_length=LENGTH),
+    ),
+    "ragged": (
+        soft.ragged(SPLITS, VALUES),
+        [BATCH],
+        reference_inputs.ragged(SPLITS, VALUES, num_cells=BATCH),
+    ),
+    "weighted ragged": (
+        soft.ragged(SPLITS, VALUES, WEIGHTS),
+        [BATCH],
+        reference_inputs.ragged(SPLITS, VALUES, WEIGHTS, num_cells=BATCH),
+    ),
+    "ragged sequence": (
+        soft.ragged(SPLITS, VALUES),
+        [BATCH, 2],
+        reference_inputs.ragged(SPLITS, VALUES, num_cells=2 * BATCH),
+    ),
+}
+"""What is enqueued, the shape of the activation, and what the reference looks up."""
+
+
+def one_table(combiner: str = "sum", rate: float = 0.5, **options: Any) -> EngineSpec:
+    """Returns a spec of one table and one feature."""
+    table = TableSpec("words", ROWS, DIM, combiner, SGD(rate))
+    return EngineSpec((table,), (FeatureSpec("title", "words"),), **options)
+
+
+@pytest.mark.parametrize("combiner", COMBINERS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_inputs_are_read_and_combined(kind: str, combiner: str) -> None:
+    """Every kind of input, under every combiner, gives the reference's activations and update."""
+    given, shape, occurrences = KINDS[kind]
+    num_cells = int(np.prod(shape))
+    expected, gains = combine(TABLE, occurrences, num_cells, combiner)
+    device = soft.Device(one_table(combiner), [shape])
+    device.load("words", {"parameters": TABLE})
+    gradient = np.random.default_rng(1).normal(size=(*shape, DIM)).astype(np.float32)
+
+    device.enqueue(0, [given])
+    ((found,),) = device.step([[gradient]])
+
+    assert_close(
+        expected,
+        found.reshape(num_cells, DIM),
+        n_terms=3,
+        steps=0,
+        scale=lookup_scale(TABLE, occurrences, gains),
+        where=f"{kind}, {combiner}, activations",
+    )
+    table = ReferenceTable(TABLE, "SGD", {})
+    table.apply(contributions(0, 0, occurrences, gains), {(0, 0): gradient}, 0.5)
+    optimizers.assert_same_table(table, device.read("words"), f"{kind}, {combiner}")
+
+
+OLDER: dict[str, Any] = {
+    "Integer": lambda device: tf.raw_ops.EnqueueTPUEmbeddingIntegerBatch(
+        batch=[np.array([1, 0, 5, 1], np.int32)], mode_override="train", device_ordinal=0
+    ),
+    "Sparse": lambda device: tf.raw_ops.EnqueueTPUEmbeddingSparseBatch(
+        sample_indices=[np.array([0, 0, 2], np.int64)],
+        embedding_indices=[np.array([1, 1, 5], np.int64)],
+        aggregation_weights=[np.array([1.0, 2.0, 0.5], np.float32)],
+        mode_override="train",
+        device_ordinal=0,
+        combiners=["sum"],
+    ),
+    "SparseTensor": lambda device: tf.raw_ops.EnqueueTPUEmbeddingSparseTensorBatch(
+        sample_indices=[np.array([[0, 0], [0, 1], [2, 0]], np.int64)],
+        embedding_indices=[np.array([1, 1, 5], np.int64)],
+        aggregation_weights=[np.array([1.0, 2.0, 0.5], np.float32)],
+        mode_override="train",
+        table_ids=[0],
+        device_ordinal=0,
+        combiners=["sum"],
+    ),
+    "RaggedTensor": lambda device: tf.raw_ops.EnqueueTPUEmbeddingRaggedTensorBatch(
+        sample_splits=[np.array([0, 2, 2, 3, 3], np.int64)],
+        embedding_indices=[np.array([1, 1, 5], np.int64)],
+        aggregation_weights=[np.array([1.0, 2.0, 0.5], np.float64)],
+        mode_override="train",
+        table_ids=[0],
+        device_ordinal=0,
+        combiners=["sum"],
+    ),
+    "dynamic": lambda device: tf.raw_ops.DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(
+        sample_indices_or_row_splits=[np.array([[0, 0], [0, 1], [2, 0]], np.int32)],
+        embedding_indices=[np.array([1, 1, 5], np.int64)],
+        aggregation_weights=[np.array([1.0, 2.0, 0.5], np.float32)],
+        mode_override="train",
+        device_ordinal=0,
+        combiners=["sum"],
+    ),
+    "dynamic ragged": lambda device: tf.raw_ops.DynamicEnqueueTPUEmbeddingRaggedTensorBatch(
+        sample_splits=[np.array([0, 2, 2, 3, 3], np.int64)],
+        embedding_indices=[np.array([1, 1, 5], np.int64)],
+        aggregation_weights=[np.array([1.0, 2.0, 0.5], np.float32)],
+        mode_override="train",
+        device_ordinal=0,
+        table_ids=[0],
+        combiners=["sum"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_the_other_enqueue_ops_say_the_same(name: str) -> None:
+    """Every op that enqueues gives the activations of what it says."""
+    device = soft.Device(one_table(), [[4]])
+    device.load("words", {"parameters": TABLE})
+
+    OLDER[name](device)
+    ((found,),) = device.look_up()
+
+    if name == "Integer":
+        expected = TABLE[[1, 0, 5, 1]]
+    else:
+        expected = np.stack([3 * TABLE[1], 0 * TABLE[0], 0.5 * TABLE[5], 0 * TABLE[0]])
+    assert_close(expected, found, n_terms=2, steps=0, scale=10.0, where=name)
+
+
+@pytest.mark.parametrize("per", ["feature", "table"])
+def test_combiners_are_given_per_feature_or_per_table(per: str) -> None:
+    """As many combiners as features are theirs; as many as tables are the tables'."""
+    tables = tuple(TableSpec(name, ROWS, DIM, "sum", SGD(1.0)) for name in ("a", "b"))
+    features = tuple(FeatureSpec(f"{table}{i}", table) for table in "ab" for i in (0, 1))
+    device = soft.Device(EngineSpec(tables, features), [[1]] * 4)
+    for table in "ab":
+        device.load(table, {"parameters": np.ones((ROWS, DIM))})
+    combiners = ["sum", "mean", "mean", "sum"] if per == "feature" else ["mean", "sum"]
+    two_ids = np.array([[0, 0], [0, 1]], np.int32)
+
+    tf.raw_ops.EnqueueTPUEmbeddingArbitraryTensorBatch(
+        sample_indices_or_row_splits=[two_ids] * 4,
+        embedding_indices=[np.array([0, 1], np.int64)] * 4,
+        aggregation_weights=[soft.NO_WEIGHTS] * 4,
+        mode_override="train",
+        device_ordinal=0,
+        combiners=combiners,
+    )
+    found = [float(activation[0, 0]) for activation in device.look_up()[0]]
+
+    assert found == ([2, 1, 1, 2] if per == "feature" else [1, 1, 2, 2])
+
+
+def test_lookups_are_quantized() -> None:
+    """A quantized table is looked up as the nearest buckets, and updated as if it were not."""
+    device = soft.Device(one_table(rate=1.0), [[ROWS]])
+    config = tf_compat.TPUEmbeddingConfiguration.FromString(device.config)
+    quantization = config.table_descriptor[0].optimization_parameters.simulated_quantization
+    quantization.enabled = True
+    quantization.clipping_limits.lower.value = -1.0
+    quantization.clipping_limits.upper.value = 0.5
+    quantization.num_buckets = 4  # -1, -0.5, 0, 0.5
+    tf.raw_ops.ConfigureTPUEmbedding(config=config.SerializeToString())
+    device.load("words", {"parameters": TABLE})
+
+    device.enqueue(0, [soft.dense(np.arange(ROWS))])
+    ((found,),) = device.step([[np.ones((ROWS, DIM))]])
+
+    np.testing.assert_array_equal(found, np.floor(np.clip(TABLE, -1, 0.5) * 2 + 0.5) / 2)
+    np.testing.assert_array_equal(device.read("words")["parameters"], TABLE - 1)
+
+
+# Hosts
+
+
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+@pytest.mark.parametrize("rows", [9, 10, 11])
+def test_hosts_hold_the_rows_that_the_strategy_gives_them(strategy: str, rows: int) -> None:
+    """Loaded by shards, an id is looked up in the row that div or mod gives it, and updated there.
+
+    Without accumulation, so that the core that owns a row matters too.
+    """
+    optimizer = Adagrad(0.5, use_gradient_accumulation=False)
+    spec = EngineSpec(
+        (TableSpec("words", rows, DIM, "sum", optimizer),),
+        (FeatureSpec("title", "words"),),
+        partition_strategy=strategy,
+    )
+    first = np.random.default_rng(2).normal(size=(rows, DIM)).astype(np.float32)
+    device = soft.Device(spec, [[rows]], num_cores=4, num_hosts=2)
+    device.load_parameters("words", first)
+    chance = np.random.default_rng(3)
+    gradients = chance.uniform(0.5, 1.0, (4, rows, DIM)).astype(np.float32)
+
+    device.enqueue_all([[soft.dense(np.arange(rows))]] * 4)
+    activations = device.step([[gradient] for gradient in gradients])
+
+    for core in range(4):
+        np.testing.assert_array_equal(activations[core][0], first)
+    table = ReferenceTable(
+        first,
+        "Adagrad",
+        {"initial_accumulator_value": optimizer.initial_accumulator_value},
+        {"use_gradient_accumulation": False},
+    )
+    occurrences = reference_inputs.dense(np.arange(rows))
+    table.apply(
+        [one for core in range(4) for one in contributions(core, 0, occurrences, [1.0] * rows)],
+        {(core, 0): gradients[core] for core in range(4)},
+        0.5,
+        num_cores=4,
+        cores_per_host=2,
+        sharding=strategy,
+    )
+    optimizers.assert_same_table(table, device.read("words"), strategy)
+
+
+# Order
+
+WHOLE = np.arange(ROWS * DIM, dtype=np.float32).reshape(ROWS, DIM)
+"""Whole numbers: every comparison is exact."""
+
+
+def ids_of(step: int, core: int) -> Array:
+    """Returns the ids of a step, of which every step has some."""
+    return np.random.default_rng([step, core]).integers(0, 4, BATCH)
+
+
+def gradient_of(step: int, core: int) -> Array:
+    """Returns small whole numbers."""
+    return np.random.default_rng([step, core, 1]).integers(1, 4, (BATCH, DIM)).astype(np.float32)
+
+
+def updated(rows: Array, step: int, num_cores: int) -> Array:
+    """Returns the table after a step at rate 1."""
+    rows = rows.copy()
+    for core in range(num_cores):
+        np.subtract.at(rows, ids_of(step, core), gradient_of(step, core))
+    return rows
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize("num_cores", [1, 2, 4])
+def test_lookups_see_the_updates_that_they_should(num_cores: int, pipelined: bool) -> None:
+    """A lookup sees every update before it; with pipelining, not the one just before it.
+
+    Lookups for inference, and who retrieves, see them all.
+    """
+    spec = one_table(rate=1.0, pipeline_execution_with_tensor_core=pipelined)
+    device = soft.Device(spec, [[BATCH]], num_cores=num_cores)
+    device.load("words", {"parameters": WHOLE})
+    all_cores = range(num_cores)
+    states = [WHOLE]  # after each training step
+
+    def check(found: list[list[Array]], step: int, state: Array, what: str) -> None:
+        for core in all_cores:
+            np.testing.assert_array_equal(found[core][0], state[ids_of(step, core)], what)
+
+    for step in range(6):
+        device.enqueue_all([[soft.dense(ids_of(step, core))] for core in all_cores])
+        found = device.step([[gradient_of(step, core)] for core in all_cores])
+        # After step 3 somebody looks: everything is applied then.
+        seen = states[-1] if not pipelined or step in (0, 4) else states[-2]
+        check(found, step, seen, f"step {step}")
+        states.append(updated(states[-1], step, num_cores))
+        if step == 3:
+            device.enqueue_all([[soft.dense(ids_of(9, core))] for core in all_cores], "inference")
+            check(device.look_up(), 9, states[-1], "inference")
+    np.testing.assert_array_equal(device.read("words")["parameters"], states[-1])
+
+
+@pytest.mark.parametrize("num_cores", [2, 4])
+def test_no_core_looks_up_before_all_cores_have_sent(num_cores: int) -> None:
+    """The barrier: the next lookup of any core waits until every core's gradients are there.
+
+    Every core enqueues two batches and looks up the first; cores send one after the other.
+    """
+    device = soft.Device(one_table(rate=1.0), [[BATCH]], num_cores=num_cores)
+    device.load("words", {"parameters": WHOLE})
+    for step in (0, 1):
+        device.enqueue_all([[soft.dense(ids_of(step, core))] for core in range(num_cores)])
+    device.look_up()
+    sends = [
+        tf.function(lambda core=core: send_on(device, core), autograph=False)
+        for core in range(num_cores)
+    ]
+
+    second = soft.Waiting(device.look_up)
+    for send in sends:
+        assert second.waits
+        send()
+    second.end()
+
+    state = updated(WHOLE, 0, num_cores)
+    for core in range(num_cores):
+        np.testing.assert_array_equal(second.result[core][0], state[ids_of(1, core)])
+
+
+def send_on(device: soft.Device, chosen: int) -> None:
+    """Sends the first step's gradients on one core alone."""
+
+    def run() -> None:
+        core = tf.distribute.get_replica_context().replica_id_in_sync_group
+        if tf.get_static_value(core) == chosen:
+            device.send([gradient_of(0, chosen)])
+
+    device.strategy.run(run)
+
+
+def test_pipelining_waits_for_the_lookups_of_all_cores() -> None:
+    """With pipelining an update waits until all cores have looked up the batch after it."""
+    spec = one_table(rate=1.0, pipeline_execution_with_tensor_core=True)
+    device = soft.Device(spec, [[BATCH]], num_cores=2)
+    device.load("words", {"parameters": WHOLE})
+    for step in range(3):
+        device.enqueue_all([[soft.dense(ids_of(step, core))] for core in range(2)])
+    gradients = [[[gradient_of(step, core)] for core in range(2)] for step in range(3)]
+    found = [device.step(gradients[step]) for step in range(3)]
+
+    after = updated(WHOLE, 0, 2)
+    for step, state in ((0, WHOLE), (1, WHOLE), (2, after)):
+        for core in range(2):
+            np.testing.assert_array_equal(found[step][core][0], state[ids_of(step, core)])
+
+
+def test_a_batch_for_inference_leaves_no_gradient_due() -> None:
+    """After lookups for inference a training step goes on; gradients for inference are refused."""
+    device = soft.Device(one_table(rate=1.0), [[BATCH]])
+    device.load("words", {"parameters": WHOLE})
+    for _ in range(3):
+        device.enqueue(0, [soft.dense(ids_of(0, 0))], "inference")
+        np.testing.assert_array_equal(device.look_up()[0][0], WHOLE[ids_of(0, 0)])
+    with pytest.raises(tf.errors.FailedPreconditionError, match="no training batch of it was"):
+        device.send([gradient_of(0, 0)])
+
+    device.enqueue(0, [soft.dense(ids_of(0, 0))])
+    device.step([[gradient_of(0, 0)]])
+
+    np.testing.assert_array_equal(device.read("words")["parameters"], updated(WHOLE, 0, 1))
+
+
+def test_batches_queue_up_per_core() -> None:
+    """Each core takes its own batches in the order in which they were enqueued."""
+    device = soft.Device(one_table(), [[BATCH]], num_cores=2)
+    device.load("words", {"parameters": WHOLE})
+    for step in range(3):
+        device.enqueue(1, [soft.dense(ids_of(step, 1))], "inference")
+    for step in range(3):
+        device.enqueue(0, [soft.dense(ids_of(step, 0))], "inference")
+
+    for step in range(3):
+        found = device.look_up()
+        for core in range(2):
+            np.testing.assert_array_equal(found[core][0], WHOLE[ids_of(step, core)])

@@ -1,0 +1,303 @@
+"""What the TPU driver does beside building stock's graphs: shards, eager verbs, topologies."""
+
+from __future__ import annotations
+
+import collections
+import inspect
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import tf2_engine
+from compat_tests.support import fake_tpu
+from compat_tests.support.tpu_graphs import ENQUEUE, counted
+from compat_tests.support.tpu_programs import (
+    BATCH,
+    Case,
+    Ours,
+    built,
+    core_shapes,
+    host,
+    inputs,
+    plan_of,
+    sparse,
+    topology,
+)
+from tf2_engine import errors, tf_compat
+from tf2_engine.backends import DRIVERS
+from tf2_engine.backends.tpu import cores as tpu_cores
+from tf2_engine.backends.tpu import topology as tpu_topology
+from tf2_engine.backends.tpu.driver import TpuDriver
+from tf2_engine.backends.tpu.topology import Core, Topology
+from tf2_engine.plan import make_plan
+from tf2_engine.tables import create_tables
+
+
+def test_shards_are_variables_on_their_hosts() -> None:
+    """Shards and slots have stock's names and places; a host without rows has none."""
+    case = Case(2, 1, kinds=("sparse", "column"))
+    with tf.Graph().as_default():
+        tables = built(case, case.strategy()).tables
+        held = {
+            variable.name: (variable.shape.as_list(), variable.device, variable.trainable)
+            for table in tables.values()
+            for shards in table.variables.values()
+            for variable in shards
+        }
+
+    assert held == {
+        "only_0:0": ([1, 8], host(0), False),
+        "only/accumulators_0:0": ([1, 8], host(0), False),
+        "table_1_0:0": ([4, 2], host(0), False),
+        "table_1_1:0": ([3, 2], host(1), False),
+    }
+
+
+def test_without_sizes_every_host_has_a_shard() -> None:
+    """A factory that is not told the vocabularies makes the rows that the plan has."""
+    plan = plan_of(
+        tf2_engine.TableSpec("videos", 1, 4, optimizer=tf2_engine.SGD(1.0)),
+        num_hosts=2,
+        num_cores=2,
+    )
+    with tf.Graph().as_default():
+        tables = create_tables(plan, tpu_cores.host_factory([host(0), host(1)]))
+
+    shards = tables["videos"].variables["parameters"]
+    assert [(shard.shape.as_list(), shard.device) for shard in shards] == [
+        ([1, 4], host(0)),
+        ([1, 4], host(1)),
+    ]
+
+
+def test_a_variable_is_not_mirrored_over_cores() -> None:
+    """Under a TPUStrategy with four cores a shard is one variable."""
+    with tf.Graph().as_default() as graph:
+        built(Case(cores_per_host=4, kinds=("sparse",)), fake_tpu.strategy(1, 4))
+        handles = [op for op in graph.get_operations() if op.type == "VarHandleOp"]
+
+    assert len(handles) == 1
+
+
+def test_eagerly_the_device_is_asked_configured_and_loaded() -> None:
+    """Eagerly verbs take effect at once, in stock's order; the same tables are traced once."""
+    strategy = fake_tpu.strategy(1, 2, job="localhost")
+    with tf.Graph().as_default():
+        shapes = core_shapes(inputs(("dense", "sparse"), 2), None)
+    with fake_tpu.recorded() as made:
+        ours = Ours(Case(kinds=("dense", "sparse")), strategy, shapes)
+        built_by = [name for name, _ in made]
+        later = []
+        for tables in (ours.tables, ours.tables, dict(ours.tables)):
+            made.clear()
+            ours.driver.load(tables)
+            later.append([name for name, _ in made])
+
+    loads = [
+        "LoadTPUEmbeddingAdagradParameters",
+        "LoadTPUEmbeddingStochasticGradientDescentParameters",
+    ]
+    assert built_by == ["IsTPUEmbeddingInitialized", "ConfigureTPUEmbedding", *loads]
+    # The first of these is traced since it is no longer in the scope of the strategy.
+    assert later == [loads, [], loads]
+
+
+def test_eagerly_retrieved_values_are_assigned() -> None:
+    """What the device holds is in the variables after a retrieve: parameters and slots."""
+    strategy = fake_tpu.strategy(1, 2, job="localhost")
+    rows = collections.namedtuple("rows", ["parameters", "accumulators"])
+
+    def retrieved(table: str, shard: int) -> Any:
+        assert (table, shard) == ("videos", 0)
+        return rows(tf.fill([10, 4], 3.0), tf.fill([10, 4], 5.0))
+
+    with tf.Graph().as_default():
+        shapes = core_shapes(inputs(("dense",), 2), None)
+    with fake_tpu.recorded(retrieved=retrieved):
+        ours = Ours(Case(kinds=("dense",)), strategy, shapes)
+        ours.retrieve()
+
+    variables = ours.tables["videos"].variables
+    assert (variables["parameters"][0].numpy() == 3.0).all()
+    assert (variables["accumulators"][0].numpy() == 5.0).all()
+
+
+def test_verbs_return_ops_in_a_graph_alone() -> None:
+    """In a graph every verb but dequeue returns something to run; in a function, nothing."""
+    returned: dict[str, list[Any]] = {}
+
+    def all_verbs(where: str) -> None:
+        driver = TpuDriver(topology())
+        plan = plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
+        tables = create_tables(plan) if where == "graph" else held
+        ids = tf.zeros([BATCH], tf.int64)
+        returned[where] = [
+            driver.configure(plan),
+            driver.load(tables),
+            driver.enqueue(tpu_cores.readers(plan, [[ids]]), True),
+            driver.send_gradients(driver.dequeue(), []),
+            driver.retrieve(tables),
+        ]
+
+    with tf.Graph().as_default():
+        all_verbs("graph")
+    held = create_tables(
+        plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
+    )
+    tf.function(lambda: all_verbs("function"), autograph=False).get_concrete_function()
+
+    assert all(isinstance(op, tf.Operation) for op in returned["graph"])
+    assert returned["function"] == [None] * 5
+
+
+def test_a_tensor_chooses_the_mode_when_the_step_runs() -> None:
+    """Whether gradients come back may be known only then; the op takes either of two strings."""
+    with tf.Graph().as_default() as graph:
+        ours = built(Case(kinds=("dense",)), fake_tpu.strategy(1, 2, job="localhost"))
+        training = tf.compat.v1.placeholder(tf.bool, [])
+        ids = tf.zeros([BATCH], tf.int64)
+        with fake_tpu.recorded() as made:
+            ours.driver.enqueue(tpu_cores.readers(ours.plan, [[ids], [ids]]), training)
+        modes = [arguments["mode_override"] for _, arguments in made]
+        with tf.compat.v1.Session(graph=graph) as session:
+            found = [session.run(modes, {training: value}) for value in (True, False)]
+
+    assert found == [[b"train"] * 2, [b"inference"] * 2]
+
+
+def test_ids_may_be_read_already() -> None:
+    """Enqueue takes ids that were read before it, too."""
+    with tf.Graph().as_default() as graph:
+        ours = built(Case(cores_per_host=1, kinds=("dense",)), fake_tpu.strategy(1, 1))
+        [read] = tpu_cores.readers(ours.plan, [[tf.range(BATCH)]])
+        ours.driver.enqueue([read()], True)
+
+    assert counted(graph)[ENQUEUE] == 1
+
+
+@pytest.mark.parametrize("kind", tf2_engine.OPTIMIZERS)
+def test_every_optimizer_of_the_engine_has_its_ops(kind: str) -> None:
+    """The ops that load and retrieve know exactly the parameters and slots, in their order."""
+    optimizer = tf2_engine.OPTIMIZERS[kind]
+    names = ["parameters", *optimizer.slot_names]
+    load = getattr(tf.raw_ops, f"LoadTPUEmbedding{optimizer.op_name}Parameters")
+    retrieve = getattr(tf.raw_ops, f"RetrieveTPUEmbedding{optimizer.op_name}Parameters")
+    with tf.Graph().as_default():
+        values = retrieve(num_shards=1, shard_id=0, table_name="videos")
+
+    assert list(inspect.signature(load).parameters)[: len(names) + 1] == [*names, "num_shards"]
+    assert (list(values._fields) if len(names) > 1 else names) == names
+
+
+def test_a_plan_for_lookups_loads_initial_slots_and_retrieves_nothing() -> None:
+    """Without training there are no slot variables; the device gets what slots start with."""
+    optimizer = tf2_engine.Adagrad(1.0, initial_accumulator_value=0.75)
+    table = tf2_engine.TableSpec("videos", 9, 4, optimizer=optimizer)
+    feature = tf2_engine.FeatureSpec("watched", "videos")
+    spec = tf2_engine.EngineSpec((table,), (feature,))
+    plan = make_plan(spec, [(BATCH,)], training=False)
+    with tf.Graph().as_default() as graph, fake_tpu.recorded() as made:
+        driver = TpuDriver(topology(job="localhost"))
+        driver.configure(plan)
+        tables = create_tables(plan)
+        driver.load(tables)
+        driver.retrieve(tables)
+        with tf.compat.v1.Session(graph=graph) as session:
+            slots = session.run(made[-1][1]["accumulators"])
+
+    assert [name for name, _ in made][2:] == ["LoadTPUEmbeddingAdagradParameters"]
+    assert slots.shape == (9, 4)
+    assert (slots == 0.75).all()
+
+
+def test_gradients_of_a_replica_have_the_samples_of_its_cores() -> None:
+    """With two cores per replica the first dimension is doubled and no other, as dequeue does."""
+    strategy = fake_tpu.strategy(1, 2, cores_per_replica=2)
+    table = tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0))
+    feature = tf2_engine.FeatureSpec("watched", "videos", 3)
+    spec = tf2_engine.EngineSpec((table,), (feature,))
+    plan = make_plan(spec, [(BATCH, 3)], num_cores=2)
+    with tf.Graph().as_default() as graph, strategy.scope():
+        driver = TpuDriver()
+        driver.configure(plan)
+        [[activation]] = driver.dequeue()
+        driver.send_gradients([[activation]], [])
+        [sent] = [op for op in graph.get_operations() if op.type == "SendTPUEmbeddingGradients"]
+
+    assert activation.shape.as_list() == [2 * BATCH, 3, 4]
+    assert sent.inputs[0].shape.as_list() == [2 * BATCH, 3, 4]
+
+
+# The topology.
+
+
+def test_hosts_and_cores_are_those_of_the_strategy() -> None:
+    """Cores come in the order of the replicas, hosts in that of their tasks."""
+    found = tpu_topology.read_topology(Case(2, 2, reverse=True).strategy())
+    device = "/job:worker/replica:0/task:{}/device:TPU:{}"
+    order = [(1, 1), (1, 0), (0, 1), (0, 0)]
+
+    assert found == Topology(
+        (host(0), host(1)),
+        tuple(Core(device.format(task, core), host(task), core) for task, core in order),
+    )
+
+
+def test_a_device_assignment_has_cores_per_replica() -> None:
+    """Model parallelism shows in the topology, also with one core per replica."""
+    for per_replica in (1, 2):
+        found = tpu_topology.read_topology(fake_tpu.strategy(2, 2, cores_per_replica=per_replica))
+        assert len(found.cores) == 4
+        assert found.cores_per_replica == per_replica
+
+
+def test_a_strategy_that_stands_in_for_a_tpu_has_a_core_per_worker() -> None:
+    """Devices that a strategy does not group by replica are one core each."""
+
+    class Extended:
+        worker_devices = ("/device:CPU:0", "/device:CPU:1")
+
+    class StandIn:
+        extended = Extended()
+
+    devices, cores_per_replica = tf_compat.tpu_devices(StandIn())
+    assert devices == [["/device:CPU:0"], ["/device:CPU:1"]]
+    assert cores_per_replica is None
+
+
+def test_what_is_not_distributed_is_the_same_for_every_replica() -> None:
+    """A nest comes apart into one per replica, whatever its leaves are."""
+    strategy = fake_tpu.strategy(1, 2)
+    with tf.Graph().as_default():
+        values = [sparse(tf.int64, "first"), sparse(tf.int64, "second")]
+        nest = {"own": fake_tpu.distribute(strategy, values), "same": values[0], "none": None}
+        found = tpu_topology.per_replica(strategy, nest)
+
+    assert [replica["own"] for replica in found] == values
+    assert [replica["same"] for replica in found] == [values[0]] * 2
+    assert [replica["none"] for replica in found] == [None] * 2
+    assert tpu_topology.per_replica(strategy, nest["own"]) == values
+
+
+def test_a_device_names_its_core() -> None:
+    """A core is named in full or in part, as long as it is one."""
+    cores = topology(2, 4)
+    assert cores.core_of("/job:worker/replica:0/task:1/device:TPU:2") == 6
+    assert cores.core_of("/task:1/device:TPU:2") == 6
+    assert topology(1, 4).core_of("TPU:3") == 3
+    with pytest.raises(errors.InvalidInput, match=r"'TPU:3' is several of the TPU's cores"):
+        cores.core_of("TPU:3")
+    with pytest.raises(errors.InvalidInput, match=r"task:2.*is none of the TPU's cores"):
+        cores.core_of("/task:2/device:TPU:0")
+
+
+def test_the_driver_has_a_row_and_a_name() -> None:
+    """The table of drivers names it, and its repr says what it drives."""
+    assert DRIVERS["tpu"] is TpuDriver
+    driver = TpuDriver(topology(2, 4))
+    assert repr(driver) == "<TpuDriver 0 tables, 8 cores on 2 hosts>"
+    with tf.Graph().as_default():
+        assert repr(built(Case(kinds=("dense", "sparse")), fake_tpu.strategy(1, 2)).driver) == (
+            "<TpuDriver 2 tables, 2 cores on 1 hosts>"
+        )

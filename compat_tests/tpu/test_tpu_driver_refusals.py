@@ -1,0 +1,292 @@
+"""What the TPU driver refuses; where stock refuses it too, both are asked."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import tf2_engine
+from compat_tests.support import fake_tpu
+from compat_tests.support.tpu_programs import (
+    BATCH,
+    NO_DYNAMIC_BATCH,
+    Case,
+    Ours,
+    Stock,
+    built,
+    core_shapes,
+    ids_of,
+    inputs,
+    placeholder,
+    plan_of,
+    ragged,
+    sparse,
+    topology,
+)
+from tf2_engine import errors
+from tf2_engine.backends.tpu import cores as tpu_cores
+from tf2_engine.backends.tpu import topology as tpu_topology
+from tf2_engine.backends.tpu.driver import TpuDriver
+from tf2_engine.plan import make_plan
+
+# What is refused. Where stock refuses too, it does so with the same type of exception.
+
+EITHER = pytest.mark.parametrize("kind", [Stock, Ours])
+
+
+def fails_inside(kind: type[Stock] | type[Ours], call: Callable[..., Any], **run: Any) -> None:
+    """Runs `call`, which is given the engine, ids and weights, within `strategy.run`."""
+    with tf.Graph().as_default(), fake_tpu.stock_builds():
+        case = Case(kinds=("dense", "sparse"))
+        strategy = case.strategy()
+        given = inputs(case.kinds or (), 2)
+        engine = kind(case, strategy, core_shapes(given, None))
+        strategy.run(
+            tf.autograph.experimental.do_not_convert(functools.partial(call, engine)),
+            args=given.distributed(strategy),
+            **run,
+        )
+
+
+@EITHER
+def test_enqueue_in_control_flow_is_refused(kind: Any) -> None:
+    """Inside `strategy.run` a call in tf.cond cannot be moved to the host."""
+
+    def step(engine: Any, ids: Any, weights: Any) -> None:
+        def enqueue() -> Any:
+            engine.enqueue(ids, weights)
+            return tf.constant(0)
+
+        tf.cond(tf.constant(True), enqueue, lambda: tf.constant(0))
+
+    with pytest.raises(RuntimeError, match=r"inside control flow"):
+        fails_inside(kind, step, options=NO_DYNAMIC_BATCH)
+
+
+@EITHER
+def test_enqueue_in_a_function_inside_run_is_refused(kind: Any) -> None:
+    """A tf.function inside `strategy.run` is too deep as well."""
+
+    def step(engine: Any, ids: Any, weights: Any) -> None:
+        tf.config.run_functions_eagerly(False)
+        tf.function(lambda: engine.enqueue(ids, weights), autograph=False)()
+
+    with pytest.raises(RuntimeError, match=r"tf.function"):
+        fails_inside(kind, step, options=NO_DYNAMIC_BATCH)
+
+
+@pytest.mark.parametrize("verb", ["enqueue", "check_inputs"])
+def test_each_of_two_checks_is_enough(verb: str) -> None:
+    """Control flow is refused before anything is built, and again by enqueue itself."""
+
+    def step(engine: Any, ids: Any, weights: Any) -> None:
+        readers = tpu_cores.readers(engine.plan, [[ids["dense"], ids["sparse"]]])
+        calls = {
+            "enqueue": lambda: engine.driver.enqueue(readers, True),
+            "check_inputs": lambda: engine.driver.check_inputs([]),
+        }
+
+        def call() -> Any:
+            calls[verb]()
+            return tf.constant(0)
+
+        tf.cond(tf.constant(True), call, lambda: tf.constant(0))
+
+    with pytest.raises(errors.ControlFlow, match=r"Enqueue at the top of the function"):
+        fails_inside(Ours, step, options=NO_DYNAMIC_BATCH)
+
+
+@EITHER
+def test_computed_inputs_inside_run_are_refused(kind: Any) -> None:
+    """Inside `strategy.run` ids must be its arguments, not what is computed from them."""
+
+    def step(engine: Any, ids: Any, weights: Any) -> None:
+        engine.enqueue({**ids, "dense": ids["dense"] + 1}, weights)
+
+    with pytest.raises(ValueError, match=r"(?s)AddV2.*dynamic batch size") as raised:
+        fails_inside(kind, step, options=NO_DYNAMIC_BATCH)
+    if kind is Ours:
+        assert "Feature 'dense' (table 'videos')" in str(raised.value)
+
+
+@EITHER
+def test_dynamic_batches_inside_run_are_refused_with_the_cause(kind: Any) -> None:
+    """Support for dynamic batch sizes, on by default, hides that an input is an argument."""
+    with tf.Graph().as_default(), fake_tpu.stock_builds():
+        case = Case(kinds=("dense",))
+        strategy = case.strategy()
+        engine = kind(case, strategy, {"dense": tf.TensorShape([BATCH])})
+        values = [placeholder(tf.int32, [None], f"dense_{core}") for core in range(2)]
+        ids = {"dense": fake_tpu.distribute(strategy, values)}
+
+        with pytest.raises(ValueError, match=r"experimental_enable_dynamic_batch_size=False"):
+            strategy.run(engine.enqueue, args=(ids, {"dense": None}))
+
+
+@EITHER
+@pytest.mark.parametrize("inside", [False, True])
+def test_inputs_on_a_tpu_are_refused(kind: Any, inside: bool) -> None:
+    """Ids that a dataset has brought to a core already must stay on the host."""
+    with tf.Graph().as_default(), fake_tpu.stock_builds():
+        case = Case(kinds=("dense",))
+        strategy = case.strategy()
+        engine = kind(case, strategy, {"dense": tf.TensorShape([BATCH])})
+        values = []
+        for core, kind_of_device in enumerate(("CPU", "TPU")):
+            with tf.device(f"/job:worker/replica:0/task:0/device:{kind_of_device}:{core}"):
+                values.append(ids_of("dense", core))
+        ids = {"dense": fake_tpu.distribute(strategy, values)}
+        weights = {"dense": None}
+
+        def enqueue() -> None:
+            if inside:
+                strategy.run(engine.enqueue, args=(ids, weights), options=NO_DYNAMIC_BATCH)
+            else:
+                engine.enqueue(ids, weights)
+
+        with pytest.raises(ValueError, match=r"(?s)TPU:1.*experimental_fetch_to_device"):
+            enqueue()
+
+
+def test_eager_inputs_are_on_the_host() -> None:
+    """Tensors that are values already have a device too, and are not taken for a TPU's."""
+    driver = TpuDriver(topology())
+    ids = tf.RaggedTensor.from_row_lengths(tf.range(3), [1, 2])
+    driver.check_inputs([("dense", tf.range(3)), ("ragged", ids), ("none", None)])
+
+
+@EITHER
+def test_a_device_that_is_no_core_is_refused(kind: Any) -> None:
+    """The device to feed is a TPU core, not its host."""
+    with tf.Graph().as_default(), fake_tpu.stock_builds():
+        case = Case(kinds=("dense",))
+        engine = kind(case, case.strategy(), {"dense": tf.TensorShape([BATCH])})
+        ids = {"dense": ids_of("dense", 0)}
+
+        with pytest.raises(ValueError, match=r"TPU.*/device:CPU:0|/device:CPU:0.*"):
+            engine.enqueue(ids, {"dense": None}, device="/task:0/device:CPU:0")
+
+
+def test_a_second_engine_is_refused() -> None:
+    """A TPU that is configured for embeddings already is not configured again."""
+    plan = plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
+    driver = TpuDriver(topology())
+    with (
+        fake_tpu.recorded(initialized=True) as made,
+        pytest.raises(RuntimeError, match="TPU is already initialized for embeddings"),
+    ):
+        driver.configure(plan)
+
+    assert [name for name, _ in made] == ["IsTPUEmbeddingInitialized"]
+    with pytest.raises(errors.OutOfOrder, match="`configure` comes first"):
+        driver.dequeue()
+
+
+def test_a_second_engine_is_refused_when_a_graph_runs() -> None:
+    """In a graph the same is found out by the op, before it configures anything."""
+    plan = plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
+    for initialized in (False, True):
+        with tf.Graph().as_default(), fake_tpu.recorded(initialized):
+            op = TpuDriver(topology()).configure(plan)
+            refused = pytest.raises(
+                tf.errors.InvalidArgumentError, match="TPU is already initialized for embeddings"
+            )
+            with refused if initialized else contextlib.nullcontext():
+                tf.compat.v1.Session().run(op)
+
+
+@pytest.mark.parametrize("initialized", [False, True])
+def test_a_tpu_that_another_engine_configured_can_be_left_as_it_is(initialized: bool) -> None:
+    """The driver tells whether a TPU is configured, and does not configure it when told so."""
+    plan = plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
+    driver = TpuDriver(topology(), initialize=False)
+    with fake_tpu.recorded(initialized) as made:
+        assert driver.initialized() is initialized
+        driver.configure(plan)
+    with tf.Graph().as_default():
+        assert driver.initialized() is None
+
+    assert [name for name, _ in made] == ["IsTPUEmbeddingInitialized"]
+
+
+def test_without_a_tpu_strategy_there_is_no_driver() -> None:
+    """The message says where the engine must be made, and what works without a TPU."""
+    with pytest.raises(RuntimeError, match=r"TPUStrategy.*strategy.scope.*driver='host'"):
+        TpuDriver()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda driver: driver.load({}),
+        lambda driver: driver.retrieve({}),
+        lambda driver: driver.enqueue([[]], True),
+        lambda driver: driver.dequeue(),
+        lambda driver: driver.send_gradients([[]], []),
+    ],
+    ids=["load", "retrieve", "enqueue", "dequeue", "send_gradients"],
+)
+def test_a_driver_must_be_configured(call: Callable[[TpuDriver], Any]) -> None:
+    """No verb works before `configure`, and the message says so."""
+    with pytest.raises(errors.OutOfOrder, match="`configure` comes first"):
+        call(TpuDriver(topology()))
+
+
+def test_there_must_be_an_entry_for_every_core() -> None:
+    """A batch for one core of two is refused, and so are the gradients of two."""
+    with tf.Graph().as_default():
+        driver = built(Case(kinds=("dense",)), fake_tpu.strategy(1, 2)).driver
+        with pytest.raises(errors.InvalidInput, match=r"one entry per core, 2 here, got 1"):
+            driver.enqueue([[]], True)
+        with pytest.raises(errors.InvalidInput, match=r"one entry per core, 1 here, got 2"):
+            driver.send_gradients([[], []], [])
+
+
+def test_a_plan_for_another_topology_is_refused() -> None:
+    """A plan and a TPU must agree on cores and hosts."""
+    plan = plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
+    with pytest.raises(errors.InvalidSpec, match=r"1 cores on 1 hosts.*has 8 on 2"):
+        TpuDriver(topology(2, 4)).configure(plan)
+
+
+def test_dropping_ids_is_refused() -> None:
+    """The device takes ids as they are, so none can be dropped on the way."""
+    table = tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0))
+    with pytest.raises(errors.InvalidSpec, match=r"out_of_range_ids='drop'.*driver='host'"):
+        TpuDriver(topology()).configure(plan_of(table, out_of_range_ids="drop"))
+
+
+def test_an_optimizer_without_ops_is_refused() -> None:
+    """The message names the table and the optimizer that TensorFlow cannot load."""
+
+    class Unknown(tf2_engine.SGD):
+        op_name = "Unknown"
+
+    table = tf2_engine.TableSpec("videos", 9, 4, optimizer=Unknown(1.0))
+    with pytest.raises(errors.InvalidSpec, match=r"'videos'.*`Unknown`"):
+        TpuDriver(topology()).configure(plan_of(table))
+
+
+def test_ragged_ids_cannot_be_split() -> None:
+    """With model parallelism a ragged feature is refused by name, as stock refuses it."""
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=r"watched.*ragged.*4 cores"):
+        tpu_topology.part("Feature 'watched'", ragged(tf.int64, "watched"), 0, 4)
+
+
+@pytest.mark.parametrize("shape", [(BATCH, 5), (BATCH, 3, 2, 5)])
+def test_sparse_ids_of_another_rank_are_refused(shape: tuple[int, ...]) -> None:
+    """Coordinates must have one column more than the activation has axes."""
+    table = tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0))
+    feature = tf2_engine.FeatureSpec("watched", "videos", output_shape=(BATCH, 3))
+    plan = make_plan(tf2_engine.EngineSpec((table,), (feature,)), [(BATCH, 3)])
+    with tf.Graph().as_default():
+        driver = TpuDriver(topology())
+        driver.configure(plan)
+        readers = tpu_cores.readers(plan, [[sparse(tf.int64, "watched", shape)]])
+        with pytest.raises(errors.InvalidInput, match=rf"'watched'.*rank {len(shape)}"):
+            driver.enqueue(readers, True)

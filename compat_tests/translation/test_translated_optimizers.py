@@ -1,0 +1,194 @@
+"""Every setting of a legacy optimizer, and every learning rate, is carried over explicitly.
+
+Oracle: stock's own code where it says so; else stock's rules, as its code states them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from compat_tests.cases.legacy import Feature, Optimizer, Table
+from compat_tests.support import legacy_specs, translating
+from compat_tests.support.legacy_specs import OURS
+from estimator_bridge import errors
+from estimator_bridge.translation.optimizer_rows import OPTIMIZERS, SHARED_SETTINGS
+from estimator_bridge.translation.read_spec import read_spec
+from tf2_engine.optimizers import SGD, Adagrad, Adam
+from tf2_engine.optimizers.optimizer import KEEPING
+
+# --- Optimizers ----------------------------------------------------------------------------
+
+
+def test_every_legacy_optimizer_has_a_row() -> None:
+    """The table of rows has the ten legacy optimizers, no more."""
+    ours = {name for name in vars(OURS) if name.endswith("Parameters")}
+    assert set(OPTIMIZERS) == ours - {"OptimizationParameters"}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_every_setting_of_the_engine_is_carried_explicitly(kind: str) -> None:
+    """A row names each setting of the engine's class once: none is left to a default."""
+    row = OPTIMIZERS[kind]
+    carried = [*SHARED_SETTINGS.values(), *row.renamed.values()]
+    fields = {field.name for field in dataclasses.fields(row.engine)}
+    assert sorted(carried) == sorted(fields - KEEPING)
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_every_slot_has_a_legacy_name(kind: str) -> None:
+    """A row names each slot of the engine's class for checkpoints."""
+    row = OPTIMIZERS[kind]
+    assert tuple(row.slots) == row.engine.slot_names
+
+
+@legacy_specs.needs_stock
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_slot_names_are_those_of_stock(kind: str) -> None:
+    """The names of slots in a checkpoint are the ones stock gives them, in its order."""
+    from compat_tests.support import stock
+
+    made = getattr(stock.CLASSES, kind)
+    required = [
+        name
+        for name, parameter in inspect.signature(made).parameters.items()
+        if parameter.default is inspect.Parameter.empty
+    ]
+    names = stock.slot_names(made(**dict.fromkeys(required, 0.1)), "scope/table")
+    assert tuple(f"scope/table/{suffix}" for suffix in OPTIMIZERS[kind].slots.values()) == names
+
+
+def test_settings_reach_the_engine_under_its_names() -> None:
+    """Legacy settings arrive renamed; Adam's epsilon of 1e-8 stays although the engine has 1e-7."""
+    (adam,) = _optimizers(Optimizer("Adam", {"learning_rate": 0.5, "beta1": 0.25}))
+    assert isinstance(adam, Adam)
+    assert (adam.learning_rate, adam.beta_1, adam.beta_2, adam.epsilon) == (0.5, 0.25, 0.999, 1e-8)
+    (adagrad,) = _optimizers(Optimizer("Adagrad", {"learning_rate": 1, "initial_accumulator": 3}))
+    assert isinstance(adagrad, Adagrad)
+    assert adagrad.slot_initial_values() == {"accumulators": 3}
+
+
+def _optimizers(optimizer: Optimizer, **settings: Any) -> list[Any]:
+    spec = translating.translated(optimizer=optimizer, **settings).engine_spec
+    return [table.optimizer for table in spec.tables]
+
+
+def test_unset_flags_are_false() -> None:
+    """Stock's unset flag, None, becomes False."""
+    (optimizer,) = _optimizers(translating.ADAGRAD)
+    assert optimizer.multiply_weight_decay_factor_by_learning_rate is False
+
+
+def test_a_setting_without_counterpart_is_refused_by_name() -> None:
+    """A setting that no row knows is Untranslatable, with its name and value."""
+
+    class AdagradParameters(OURS.AdagradParameters):  # type: ignore[misc,name-defined]
+        pass
+
+    parameters = AdagradParameters(0.1)
+    parameters.warm_up = 7
+    spec = OURS.EmbeddingConfigSpec([translating.column()], parameters)
+    with pytest.raises(
+        errors.Untranslatable, match=r"`AdagradParameters`.*'warm_up': 7.*`Adagrad`"
+    ):
+        translating.translate_read(read_spec(spec))
+
+
+def test_an_unknown_optimizer_of_the_dicts_is_refused() -> None:
+    """An optimizer of another library is a ValueError that shows it."""
+    spec = OURS.EmbeddingConfigSpec(
+        feature_to_config_dict={"f": OURS.FeatureConfig("t")},
+        table_to_config_dict={"t": OURS.TableConfig(9, 3)},
+        optimization_parameters=tf.compat.v1.train.AdamOptimizer(0.1),
+    )
+    with pytest.raises(ValueError, match="AdamOptimizer"):
+        read_spec(spec)
+
+
+def test_a_table_without_any_optimizer_is_refused_in_training() -> None:
+    """Training needs an optimizer for every table; the message names the one without."""
+    legacy = translating.read(
+        optimizer=None,
+        tables={"a": Table(optimizer=translating.ADAGRAD), "b": Table()},
+        features={"x": Feature("a"), "y": Feature("b")},
+    )
+    with pytest.raises(ValueError, match=r"Table 'b'.*`optimization_parameters`"):
+        translating.translate_read(legacy)
+    assert translating.translate_read(legacy, training=False).engine_spec.tables[1].name == "b"
+
+
+def test_inference_uses_stocks_optimizer() -> None:
+    """Without training a table gets descent of rate 1, unless it has its own optimizer."""
+    legacy = translating.read(
+        tables={
+            "a": Table(optimizer=translating.ADAGRAD),
+            "b": Table(),
+            "c": Table(learning_rate=0.5),
+        },
+        features={"x": Feature("a"), "y": Feature("b"), "z": Feature("c")},
+    )
+    a, b, c = (
+        table.optimizer
+        for table in translating.translate_read(legacy, training=False).engine_spec.tables
+    )
+    assert isinstance(a, Adagrad)
+    assert b == SGD(1.0)
+    assert c == SGD(0.5)
+
+
+# --- Learning rates ------------------------------------------------------------------------
+
+
+def test_tables_with_one_function_share_one_closure() -> None:
+    """Each distinct legacy function becomes one callable, so the device gets one tag for it."""
+    rates = [
+        table.optimizer.learning_rate
+        for table in translating.translated(
+            tables={
+                "a": Table(learning_rate_fn="decaying"),
+                "b": Table(learning_rate_fn="constant"),
+                "c": Table(learning_rate_fn="decaying"),
+            },
+            features={"x": Feature("a"), "y": Feature("b"), "z": Feature("c")},
+        ).engine_spec.tables
+        if table.optimizer is not None
+    ]
+    assert rates[0] is rates[2]
+    assert rates[0] is not rates[1]
+
+
+def test_a_dynamic_rate_is_called_with_the_step() -> None:
+    """The function is called with what `step` gives, at the time of the call."""
+    steps = iter([1, 3])
+    legacy = translating.read(tables={"t": Table(learning_rate_fn="decaying")})
+    optimizer = (
+        translating.translate_read(legacy, step=lambda: next(steps)).engine_spec.tables[0].optimizer
+    )
+    assert optimizer is not None
+    assert callable(optimizer.learning_rate)
+    assert [float(optimizer.learning_rate()) for _ in range(2)] == pytest.approx([0.05, 0.025])
+
+
+@pytest.mark.parametrize("rate", [float("nan"), float("inf")])
+@pytest.mark.parametrize("of_table", [True, False], ids=["table", "optimizer"])
+def test_a_rate_that_is_no_finite_number_is_refused(rate: float, of_table: bool) -> None:
+    """NaN and infinity are ValueErrors that name the table and the value."""
+    settings: Mapping[str, Any] = (
+        {"tables": {"t": Table(learning_rate=rate)}}
+        if of_table
+        else {"optimizer": Optimizer("Adagrad", {"learning_rate": rate})}
+    )
+    with pytest.raises(ValueError, match=f"Table 't': `Adagrad`: `learning_rate`.*{rate}"):
+        translating.translated(**settings)
+
+
+@pytest.mark.parametrize("rate", ["0.1", None, abs])
+def test_a_rate_of_another_type_is_refused(rate: Any) -> None:
+    """A rate that is no number is a TypeError that names table, optimizer and value."""
+    with pytest.raises(TypeError, match=r"Table 't': `AdagradParameters.learning_rate`.*number"):
+        translating.translated(optimizer=Optimizer("Adagrad", {"learning_rate": rate}))

@@ -1,0 +1,315 @@
+"""A legacy spec is read whole, and what has no effect is noted or refused by name.
+
+Oracle: stock's rules, as its code states them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from compat_tests.cases.config_protos import CASES
+from compat_tests.cases.legacy import Case, Column, Feature, Optimizer, Table
+from compat_tests.support import legacy_specs, translating
+from compat_tests.support.legacy_specs import OURS
+from estimator_bridge.translation.read_spec import read_spec
+
+# --- Reading -------------------------------------------------------------------------------
+
+
+def test_columns_are_read_into_sorted_tables_and_features() -> None:
+    """Tables come sorted by name, features sorted inside each, as the device numbers them."""
+    columns = (Column(("z",), 7, 3), Column(("y", "b"), 9, 2, "sum"), Column(("a",), 5))
+    legacy = translating.read(columns=columns)
+    assert legacy.form == "columns"
+    assert [(t.name, t.embedding_name, t.vocabulary_size, t.dimension) for t in legacy.tables] == [
+        ("tbl_a", "a", 5, 4),
+        ("tbl_b_y_shared_embedding", "b_y_shared_embedding", 9, 2),
+        ("tbl_z", "z", 7, 3),
+    ]
+    assert [feature.key for feature in legacy.features] == ["a", "b", "y", "z"]
+    assert legacy.table("tbl_b_y_shared_embedding").combiner == "sum"
+
+
+def test_dicts_are_read_under_their_keys() -> None:
+    """In the form with dicts a table, and its variable, is named by its key."""
+    legacy = translating.read(features={"f": Feature("t", 5, "w")})
+    assert legacy.form == "dict"
+    assert (legacy.tables[0].name, legacy.tables[0].embedding_name) == ("t", "t")
+    assert dataclasses.astuple(legacy.features[0]) == ("f", "t", 5, "w")
+
+
+def test_weights_and_sequences_of_columns_are_read() -> None:
+    """A weighted column gives its weight key, a sequence column its length."""
+    columns = (Column(("f",), weight_key="w"), Column(("s",), max_sequence_length=6))
+    features = {feature.key: feature for feature in translating.read(columns=columns).features}
+    assert (features["f"].weight_key, features["f"].max_sequence_length) == ("w", 0)
+    assert (features["s"].weight_key, features["s"].max_sequence_length) == (None, 6)
+
+
+def test_the_last_of_shared_columns_describes_their_table() -> None:
+    """Where columns of one table disagree the last one wins, as in stock."""
+
+    class Told:
+        """A column that says what it is told to."""
+
+        def __init__(self, key: str, combiner: str) -> None:
+            self._key, self._combiner = key, combiner
+
+        def __getattr__(self, name: str) -> Any:
+            said = {
+                "get_feature_key_name": self.__dict__["_key"],
+                "get_embedding_var_name": "shared",
+                "get_embedding_table_size": (9, 3),
+                "get_combiner": self.__dict__["_combiner"],
+                "get_max_sequence_length": 0,
+            }
+            if not name.startswith("get_"):
+                raise AttributeError(name)
+            return lambda: said.get(name)
+
+    spec = OURS.EmbeddingConfigSpec(
+        [Told("a", "mean"), Told("b", "sqrtn")], OURS.AdagradParameters(0.1)
+    )
+    (table,) = read_spec(spec).tables
+    assert table.combiner == "sqrtn"
+
+
+def test_a_feature_of_two_tables_is_refused() -> None:
+    """One feature with two embeddings is a ValueError that names it and both tables."""
+    categorical = tf.feature_column.categorical_column_with_identity("a", 9)
+    weighted = tf.feature_column.weighted_categorical_column(categorical, "w")
+    columns = [
+        tf.compat.v1.tpu.experimental.embedding_column(column, 4)
+        for column in (categorical, weighted)
+    ]
+    spec = OURS.EmbeddingConfigSpec(columns, OURS.AdagradParameters(0.1))
+    with pytest.raises(ValueError, match=r"Feature 'a' .* 'tbl_a' and 'tbl_a_weighted_by_w'"):
+        read_spec(spec)
+
+
+def test_an_ordinary_column_is_refused_when_a_tpu_is_used() -> None:
+    """A column without a TPU table passes the constructor and is a TypeError here."""
+    column = tf.feature_column.numeric_column("x")
+    spec = OURS.EmbeddingConfigSpec([column], OURS.AdagradParameters(0.1))
+    with pytest.raises(TypeError, match=r"NumericColumn.*use_tpu=False"):
+        read_spec(spec)
+
+
+def test_tensor_core_columns_are_read_apart() -> None:
+    """A tensor-core column gives a key and a length, and no table."""
+    column = tf.compat.v1.tpu.experimental.embedding_column(
+        tf.feature_column.categorical_column_with_identity("a", 9),
+        4,
+        embedding_lookup_device="tpu_tensor_core",
+        tensor_core_shape=[None, 3],
+    )
+    legacy = read_spec(OURS.EmbeddingConfigSpec([column], OURS.AdagradParameters(0.1)))
+    assert legacy.tables == ()
+    assert dataclasses.astuple(legacy.tensor_core_columns[0]) == ("a", 3)
+
+
+@pytest.mark.parametrize("case", CASES[::5], ids=lambda case: case.name)
+def test_reading_leaves_the_spec_as_it_is(case: Case) -> None:
+    """The user's spec, its dicts and its optimizers are the same before and after."""
+    spec = legacy_specs.build(case)
+    before = (repr(spec), repr(vars(spec.optimization_parameters or object)))
+    translating.translate_read(
+        read_spec(spec),
+        training=case.training,
+        batch_size=case.batch_size,
+        num_cores=case.num_cores,
+    )
+    assert (repr(spec), repr(vars(spec.optimization_parameters or object))) == before
+
+
+# --- Tables, features, shapes --------------------------------------------------------------
+
+
+def test_tables_arrive_with_all_they_have() -> None:
+    """Size, combiner, initializer and hot ids of a table reach the engine."""
+    legacy = translating.read(tables={"t": Table(7, 3, "sqrtn", hot_id_replication=True)})
+    (table,) = translating.translate_read(legacy).engine_spec.tables
+    assert (table.name, table.vocabulary_size, table.dim) == ("t", 7, 3)
+    assert (table.combiner, table.hot_id_replication) == ("sqrtn", True)
+    assert table.initializer is legacy.tables[0].initializer
+
+
+@legacy_specs.needs_stock
+@pytest.mark.parametrize("case", CASES[-40:], ids=lambda case: case.name)
+def test_features_and_combiners_are_in_the_order_of_stock(case: Case) -> None:
+    """Features come as stock enqueues them, each combined as stock combines it."""
+    from compat_tests.support import stock
+
+    legacy = read_spec(legacy_specs.build(case))
+    spec = translating.translate_read(legacy, training=False).engine_spec
+    combiners = {table.name: table.combiner for table in spec.tables}
+    ours = [(feature.name, combiners[feature.table]) for feature in spec.features]
+    assert ours == stock.lookups(legacy_specs.build(case, stock.CLASSES))
+
+
+def test_no_combiner_is_a_sum() -> None:
+    """A table with combiner=None adds embeddings, as stock does on a TPU."""
+    (table,) = translating.translated(tables={"t": Table(combiner=None)}).engine_spec.tables
+    assert table.combiner == "sum"
+
+
+def test_the_structure_is_a_dict_by_feature_key() -> None:
+    """The engine's batches are dicts by feature key, in the device's order."""
+    translation = translating.translated(
+        tables={"a": Table(), "b": Table()},
+        features={"x": Feature("b"), "y": Feature("a", 5), "z": Feature("a")},
+    )
+    assert translation.engine_spec.structure == {"y": 0, "z": 1, "x": 2}
+    assert translation.output_shapes == ((4, 5), (4,), (4,))
+    assert not any(feature.send_name for feature in translation.engine_spec.features)
+
+
+def test_an_open_batch_size_leaves_the_first_dimension_open() -> None:
+    """Without a batch size shapes start with None."""
+    legacy = translating.read(features={"f": Feature("t"), "s": Feature("t", 5)})
+    assert translating.translate_read(legacy, batch_size=None).output_shapes == ((None,), (None, 5))
+
+
+def test_cores_that_do_not_divide_the_batch_are_refused() -> None:
+    """A batch that the cores do not divide is a ValueError with both numbers."""
+    with pytest.raises(ValueError, match=r"batch size 10 .* cores 4"):
+        translating.translate_read(translating.read(), batch_size=10, num_cores=4)
+
+
+def test_a_table_without_features_is_refused() -> None:
+    """A table that no feature uses is a ValueError that names it, as in stock."""
+    with pytest.raises(ValueError, match="Table 'idle'"):
+        translating.translated(tables={"t": Table(), "idle": Table()})
+
+
+def test_a_bad_partition_strategy_is_refused() -> None:
+    """A partition strategy that `_replace` smuggled in is a ValueError with its value."""
+    spec = legacy_specs.build(translating.case())._replace(partition_strategy="range")
+    with pytest.raises(ValueError, match="'range'"):
+        translating.translate_read(read_spec(spec))
+
+
+def test_a_bad_combiner_is_refused() -> None:
+    """A combiner that `_replace` smuggled in is a ValueError with table and value."""
+    spec = legacy_specs.build(translating.case())
+    spec.table_to_config_dict["t"] = spec.table_to_config_dict["t"]._replace(combiner="max")
+    with pytest.raises(ValueError, match=r"Table 't'.*'max'"):
+        translating.translate_read(read_spec(spec))
+
+
+# --- Notes and quirks ----------------------------------------------------------------------
+
+# Specs, and what their one note must say.
+NOTED: Mapping[str, tuple[Mapping[str, Any], str]] = {
+    "combiner none": ({"tables": {"t": Table(combiner=None)}}, "'t'.*combiner=None"),
+    "table rate zero": ({"tables": {"t": Table(learning_rate=0.0)}}, "'t'.*`learning_rate`=0.0"),
+    "decay zero": (
+        {"optimizer": Optimizer("Adam", {"learning_rate": 0.1, "weight_decay_factor": 0.0})},
+        "`AdamParameters`: `weight_decay_factor`=0.0",
+    ),
+    "no decay to multiply": (
+        {
+            "optimizer": Optimizer(
+                "Adam",
+                {"learning_rate": 0.1, "multiply_weight_decay_factor_by_learning_rate": True},
+            )
+        },
+        "`AdamParameters`: `multiply_weight_decay_factor_by_learning_rate`",
+    ),
+    "clipping limit": ({"options": {"clipping_limit": 0.5}}, "`clipping_limit`=0.5.*documented"),
+}
+
+
+@pytest.mark.parametrize("name", NOTED)
+def test_a_setting_that_surprises_is_noted_once(name: str) -> None:
+    """A setting without, or with another, effect leads to exactly one line that names it."""
+    settings, said = NOTED[name]
+    notes = translating.translated(**settings).notes
+    assert len(notes) == 1, notes
+    assert re.search(said, notes[0])
+
+
+def test_an_optimizer_of_several_tables_is_noted_once() -> None:
+    """A setting of the spec's optimizer is one line, however many tables have the optimizer."""
+    notes = translating.translated(
+        optimizer=Optimizer("Adam", {"learning_rate": 0.1, "weight_decay_factor": 0.0}),
+        tables={"a": Table(), "b": Table()},
+        features={"x": Feature("a"), "y": Feature("b")},
+    ).notes
+    assert len(notes) == 1, notes
+
+
+def test_an_ordinary_spec_has_no_notes() -> None:
+    """A spec whose settings all do what they say leads to no line."""
+    assert translating.translated(columns=(Column(("a",)), Column(("b", "c"), 5))).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ({"default_value": 0}, "'a'.*`default_value`"),
+        ({"vocabulary_list": ["x", "y"]}, "'a'.*vocabulary"),
+    ],
+    ids=["default", "vocabulary"],
+)
+def test_what_a_tpu_does_not_do_to_ids_is_noted(column: Mapping[str, Any], said: str) -> None:
+    """A column that transforms its input on a CPU leads to a line: a TPU takes ids as they are."""
+    factory = tf.feature_column
+    make = (
+        factory.categorical_column_with_vocabulary_list
+        if "vocabulary_list" in column
+        else lambda key, **settings: factory.categorical_column_with_identity(key, 9, **settings)
+    )
+    made = tf.compat.v1.tpu.experimental.embedding_column(make("a", **column), 4)
+    spec = OURS.EmbeddingConfigSpec([made], OURS.AdagradParameters(0.1))
+    (note,) = translating.translate_read(read_spec(spec)).notes
+    assert re.search(said, note)
+
+
+def test_inference_says_nothing_about_updates() -> None:
+    """Without training only what changes lookups is noted."""
+    legacy = translating.read(
+        tables={"t": Table(combiner=None, learning_rate=0.0)}, options={"clipping_limit": 0.5}
+    )
+    (note,) = translating.translate_read(legacy, training=False).notes
+    assert "combiner=None" in note
+
+
+def test_a_documented_clipping_limit_limits_weights() -> None:
+    """With quirks="documented" weights stay in ±limit, except where the optimizer has limits."""
+    own = Optimizer("Adagrad", {"learning_rate": 0.1, "clip_weight_max": 9.0})
+    translation = translating.translated(
+        tables={"own": Table(optimizer=own), "none": Table()},
+        features={"x": Feature("own"), "y": Feature("none")},
+        options={"clipping_limit": 2},
+    )
+    limits = {
+        table.name: (table.optimizer.clip_weight_min, table.optimizer.clip_weight_max)
+        for table in translation.engine_spec.tables
+        if table.optimizer is not None
+    }
+    assert limits == {"none": (-2.0, 2.0), "own": (None, 9.0)}
+
+
+def test_a_stock_clipping_limit_is_ignored_with_a_note() -> None:
+    """With quirks="stock" the limit does nothing, and one line says so."""
+    translation = translating.translated("stock", options={"clipping_limit": 0.5})
+    optimizer = translation.engine_spec.tables[0].optimizer
+    assert optimizer is not None
+    assert not optimizer.clips_weights
+    (note,) = translation.notes
+    assert "ignored" in note
+
+
+@pytest.mark.parametrize("limit", [0, -1.0, float("nan"), "1"])
+def test_a_bad_clipping_limit_is_refused_where_it_counts(limit: Any) -> None:
+    """A limit that is no positive number is a ValueError, but ignored where stock ignores it."""
+    with pytest.raises(ValueError, match="`clipping_limit` must be a positive number"):
+        translating.translated(options={"clipping_limit": limit})
+    assert len(translating.translated("stock", options={"clipping_limit": limit}).notes) == 1

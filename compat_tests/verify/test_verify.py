@@ -1,0 +1,326 @@
+"""`verify` finds, locates and names ten faults, and calls equal what is equal."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests.programs import clicks, jobs
+from estimator_bridge import errors, estimator
+from estimator_bridge.convert import bundle, convert
+from estimator_bridge.legacy import parameters
+from estimator_bridge.runtime.step import engine_step, variables
+from estimator_bridge.verify import causes, compare, saved
+from estimator_bridge.verify.recorder import Recorder
+from estimator_bridge.verify.recording import Recording, write_arrays
+from estimator_bridge.verify.result import Result
+from estimator_bridge.verify.sides import SIDES, opened
+
+ITEMS, QUERY = "tbl_items", "tbl_query_weighted_by_query_weights"
+
+
+def slow(step: Any) -> Any:
+    """A learning rate."""
+    return 0.01 + 0.0 * tf.cast(step, tf.float32)
+
+
+def fast(step: Any) -> Any:
+    """Another one."""
+    return 0.02 + 0.0 * tf.cast(step, tf.float32)
+
+
+OPTIMIZER: dict[str, Any] = {
+    "learning_rate": 0.01,
+    "clip_weight_min": -0.15,
+    "clip_weight_max": 0.15,
+}
+
+
+def record(
+    directory: pathlib.Path,
+    *,
+    steps: int = 3,
+    side: dict[str, Any] | None = None,
+    tpu_options: dict[str, Any] | None = None,
+    input_fn: Any = clicks.input_fn,
+    optimizer: dict[str, Any] | None = None,
+    rates: tuple[Any, Any, Any] = (slow, fast, None),
+    spec_options: dict[str, Any] | None = None,
+    fault: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    **options: Any,
+) -> Recording:
+    """Trains the click program on the bridge, with TensorFlow's ops, and returns the recording.
+
+    Args:
+        side: what is other than with the side "bridge-ops".
+    """
+    chosen = dataclasses.replace(SIDES["bridge-ops"], context=fault, **(side or {}))
+    recorder = Recorder(directory, chosen, steps=steps, **options)
+    columns = clicks.columns(rates)
+    with opened(chosen) as kind, recorder.attached(kind):
+        job = kind(
+            model_fn=clicks.make_model_fn(
+                estimator, columns, cross_shard=chosen.use_tpu is not False
+            ),
+            config=clicks.run_config(estimator, str(directory / "unused"), **(tpu_options or {})),
+            train_batch_size=jobs.BATCH,
+            embedding_config_spec=estimator.tpu.experimental.EmbeddingConfigSpec(
+                feature_columns=columns,
+                optimization_parameters=parameters.AdamParameters(
+                    **{**OPTIMIZER, **(optimizer or {})}
+                ),
+                **(spec_options or {}),
+            ),
+        )
+        job.train(input_fn, steps=steps)
+    return Recording(directory)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """The recording of a sound side A."""
+    return record(tmp_path_factory.mktemp("verify") / "a")
+
+
+def against(sound: Recording, tmp_path: pathlib.Path, **changes: Any) -> Result:
+    """Records a side B that begins where the sound side did, and compares."""
+    options = {"begin_from": str(sound.directory / "start"), "replayed": sound, **changes}
+    result = compare.compare(sound, record(tmp_path / "b", **options))
+    result.causes = causes.explain(result)
+    return result
+
+
+@contextlib.contextmanager
+def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Replaces an attribute for a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, value)
+        yield
+
+
+def with_ids(change: Callable[[Any], Any]) -> Callable[[], Any]:
+    """Returns a fault that changes what is split of a batch for the engine."""
+    stock = engine_step.split_features
+
+    def split(*args: Any, **kwargs: Any) -> Any:
+        return [change(part) for part in stock(*args, **kwargs)]
+
+    return lambda: patched(engine_step, "split_features", split)
+
+
+def lost_weights(part: Any) -> Any:
+    """No id has a weight."""
+    return dataclasses.replace(part, weights=dict.fromkeys(part.weights))
+
+
+def cut_sequences(part: Any) -> Any:
+    """Of a sequence the last position is lost."""
+    ids = part.ids["clicked"]
+    kept = tf.sparse.retain(ids, ids.indices[:, 1] < clicks.LENGTH - 1)
+    return dataclasses.replace(part, ids={**part.ids, "clicked": kept})
+
+
+def dropped_duplicates(part: Any) -> Any:
+    """Of an id that is twice in a sample one is lost."""
+    ids = part.ids["shown"]
+
+    def first(indices: Any, values: Any) -> Any:
+        pairs = np.stack([indices[:, 0], values], 1)
+        kept = np.zeros(len(values), bool)
+        kept[np.unique(pairs, axis=0, return_index=True)[1]] = True
+        return kept
+
+    kept = tf.numpy_function(first, [ids.indices, ids.values], tf.bool)
+    kept.set_shape([None])
+    return dataclasses.replace(part, ids={**part.ids, "shown": tf.sparse.retain(ids, kept)})
+
+
+def swapped_slots() -> Any:
+    """Each slot has the name of the other."""
+    stock = variables.slot_suffix
+    other = {"momenta": "velocities", "velocities": "momenta"}
+    return patched(variables, "slot_suffix", lambda optimizer, slot: stock(optimizer, other[slot]))
+
+
+def doubled_gradients() -> Any:
+    """What is sent is twice what the model computes."""
+    stock = engine_step._Embedding._sent
+    return patched(
+        engine_step._Embedding,
+        "_sent",
+        lambda self, *args: {key: 2 * value for key, value in stock(self, *args).items()},
+    )
+
+
+def in_order_of_two_hosts(sound: Recording, tmp_path: pathlib.Path) -> str:
+    """Returns the start with the rows of a table as "mod" stores them for two hosts."""
+    reader = tf.train.load_checkpoint(str(sound.directory / "start"))
+    writer = bundle.Writer(str(tmp_path / "permuted"))
+    for name in sorted(reader.get_variable_to_shape_map()):
+        value = reader.get_tensor(name)
+        if name == "items":
+            value = np.concatenate([value[0::2], value[1::2]])
+        writer.value(name, value)
+    writer.finish()
+    return str(tmp_path / "permuted")
+
+
+# For each fault: what is other on side B, the step and the table in which it is to be found, and
+# how it is to be called.
+FAULTS: dict[str, tuple[dict[str, Any], int, str | None, set[str]]] = {
+    "epsilon": ({"optimizer": {"epsilon": 1e-3}}, 1, None, {"setting epsilon", "update rule"}),
+    "missing clip": (
+        {"optimizer": {"clip_weight_min": None, "clip_weight_max": None}},
+        1,
+        None,
+        {"setting clip_weight_max", "clipping"},
+    ),
+    "swapped slots": ({"fault": swapped_slots}, 1, None, {"swapped slots"}),
+    "mod read as div": ({}, 0, ITEMS, {"row order"}),
+    "lost weight": (
+        {"fault": with_ids(lost_weights)},
+        1,
+        QUERY,
+        {"lost weight"},
+    ),
+    "off-by-one truncation": ({"fault": with_ids(cut_sequences)}, 1, ITEMS, {"truncation"}),
+    "rate tag swapped": (
+        {"rates": (fast, slow, None)},
+        1,
+        None,
+        {"setting learning_rate_fn", "rate tag"},
+    ),
+    "gradient scaled twice": ({"fault": doubled_gradients}, 1, None, {"gradient scale"}),
+    "stale activation": (
+        {"spec_options": {"pipeline_execution_with_tensor_core": True}},
+        2,
+        None,
+        {"setting pipeline_execution_with_tensor_core", "stale activation"},
+    ),
+    "dropped duplicate": ({"fault": with_ids(dropped_duplicates)}, 1, ITEMS, {"dropped duplicate"}),
+}
+QUICK = ("epsilon", "swapped slots", "lost weight")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.full) for n in FAULTS]
+)
+def test_a_fault_is_found_located_and_named(
+    name: str, sound: Recording, tmp_path: pathlib.Path
+) -> None:
+    """Each fault of side B is found in its step and table, and called by its name."""
+    changes, step, table, expected = FAULTS[name]
+    if name == "mod read as div":
+        changes = {"begin_from": in_order_of_two_hosts(sound, tmp_path)}
+    result = against(sound, tmp_path, **changes)
+
+    assert not result.equal
+    assert result.first is not None
+    assert result.first.first is not None
+    assert result.first.first.step == step, str(result)
+    assert result.first.table == table if table else result.first.table is not None, str(result)
+    assert expected <= {cause.name for cause in result.causes}, str(result)
+
+
+def backwards(params: dict[str, Any]) -> Any:
+    """The first batches of the program, in the opposite order."""
+    size = params["batch_size"]
+    numbers = tf.data.Dataset.range(3).map(lambda number: 2 - number)
+    return numbers.map(lambda step: clicks.batch_of(step, size))
+
+
+def three(params: dict[str, Any]) -> Any:
+    """The first batches of the program."""
+    size = params["batch_size"]
+    return tf.data.Dataset.range(3).map(lambda step: clicks.batch_of(step, size))
+
+
+LIMIT = {
+    "spec_options": {"clipping_limit": 0.05},
+    "optimizer": {"clip_weight_min": None, "clip_weight_max": None},
+}
+# For each: what both sides have, what side B alone has, and how it is to be called.
+DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
+    "quirks": (LIMIT, {"side": {"quirks": "documented"}}, {"quirks"}),
+    "cores": ({}, {"tpu_options": {"num_shards": 2}, "replayed": None}, {"core count"}),
+    "order": ({"input_fn": three}, {"input_fn": backwards, "replayed": None}, {"data order"}),
+    "data": (
+        {"input_fn": three},
+        {"input_fn": lambda params: three(params).skip(1).repeat(), "replayed": None},
+        {"data"},
+    ),
+    # Keras gives initializers seeds by chance.
+    "start": ({}, {"begin_from": None}, {"initializers"}),
+    "mode": ({}, {"side": {"use_tpu": False}}, {"optimizer substitution", "sequence length"}),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_what_the_sides_are_told_differently_is_named(name: str, tmp_path: pathlib.Path) -> None:
+    """Another way to run the same program is found by what it does, and called by its name."""
+    both, alone, expected = DIFFERENT[name]
+    result = against(record(tmp_path / "a", **both), tmp_path, **{**both, **alone})
+
+    assert not result.equal
+    assert expected <= {cause.name for cause in result.causes}, str(result)
+
+
+def test_a_sound_side_is_equal(sound: Recording, tmp_path: pathlib.Path) -> None:
+    """The same program again is equal to the bit: nothing that was recorded moves by itself."""
+    result = against(sound, tmp_path)
+
+    assert result.equal, str(result)
+    assert max(point.difference for one in result.series for point in one.points) == 0
+    assert {one.role for one in result.series} >= {"activation", "gradient", "loss", "table"}
+    assert not result.causes
+    assert str(result).splitlines()[2].startswith("EQUAL to the bit")
+
+
+def changed(checkpoint: str, changed: str, row: int) -> str:
+    """Writes a checkpoint with one row of the items moved; returns it."""
+    reader = tf.train.load_checkpoint(checkpoint)
+    writer = bundle.Writer(changed)
+    for name in sorted(reader.get_variable_to_shape_map()):
+        value = reader.get_tensor(name)
+        if name == "items":
+            value[row] += np.float32(1e-3)
+        writer.value(name, value)
+    writer.finish()
+    return changed
+
+
+def test_a_checkpoint_of_a_tf2_program_is_a_side(sound: Recording, tmp_path: pathlib.Path) -> None:
+    """Tables, slots and variables that are saved as objects are compared with the last step.
+
+    What else the program came to has no counterpart, which is said and is no difference.
+    """
+    shutil.copytree(sound.directory, tmp_path / "a")
+    a = Recording(tmp_path / "a")
+    write_arrays(a.directory / "evaluation-0.npz", {"loss": np.float32(1.0)})
+    legacy = str(sound.directory / "model-0" / "model.ckpt-3")
+    names = {table["name"]: table["variable"] for table in sound.settings["tables"]}
+    for name, source in (("same", legacy), ("other", changed(legacy, str(tmp_path / "c"), 5))):
+        objects = str(tmp_path / name / "ckpt-1")
+        convert(source, objects, to="object", tables=names, optimizer="Adam")
+        saved.record(tmp_path / f"b-{name}", objects, a)
+        result = compare.compare(a, Recording(tmp_path / f"b-{name}"))
+        result.causes = causes.explain(result)
+        assert result.equal == (name == "same"), str(result)
+        assert {"slot momenta", "slot velocities", "dense"} <= {one.role for one in result.series}
+        assert (result.outcomes, len(result.notes)) == ([], 1)
+        assert "evaluation of side A cannot be compared" in result.notes[0]
+    assert result.first is not None
+    assert (result.first.table, str(result.first.first)[:17]) == (ITEMS, "step 3, row 5 (id")
+
+    early = str(sound.directory / "start")
+    with pytest.raises(errors.InvalidInput, match="is of step 0, and side A ended with step 3"):
+        saved.record(tmp_path / "early", early, sound)

@@ -1,0 +1,176 @@
+"""`estimator-bridge verify` and `estimator_bridge.verify`, from a program to a verdict."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+import estimator_bridge
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.programs import clicks, jobs
+from compat_tests.run.test_run import PROGRAM
+from estimator_bridge import estimator
+from estimator_bridge.cli import main
+from estimator_bridge.legacy import parameters
+
+TRAIN = PROGRAM.replace("job.train(input_fn, steps=2)", "job.train(input_fn, steps=3)")
+
+
+def verify(
+    tmp_path: pathlib.Path, program: str, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs the command on a program."""
+    (tmp_path / "train.py").write_text(program)
+    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
+    command = [sys.executable, "-m", "estimator_bridge", "verify", *arguments]
+    return subprocess.run(
+        [*command, str(tmp_path / "train.py"), str(tmp_path / "job"), "tpu"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_help_is_quick_and_loads_no_tensorflow() -> None:
+    """`estimator-bridge --help` answers in half a second, and names the command."""
+    took = []
+    for _ in range(3):  # The best of three: the machine may be busy.
+        begin = time.monotonic()
+        ran = subprocess.run(
+            [sys.executable, "-m", "estimator_bridge", "--help"],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        took.append(time.monotonic() - begin)
+    assert "verify" in ran.stdout
+    assert min(took) < 0.5
+
+
+def test_the_package_loads_no_tensorflow_until_it_is_used() -> None:
+    """`import estimator_bridge` is lazy, and so is what compares recordings and writes reports."""
+    program = (
+        "import sys, estimator_bridge\n"
+        "from estimator_bridge.verify import compare, causes, page, procedure, processes\n"
+        "print('tensorflow' in sys.modules, hasattr(estimator_bridge, 'nothing'))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert ran.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.full
+def test_a_program_is_verified_from_the_command_line(tmp_path: pathlib.Path) -> None:
+    """Two equal sides give status 0, a table, JSON and a page; the program's model_dir is bare."""
+    a = "stock" if HAS_STOCK else "bridge-native"
+    files = {kind: str(tmp_path / f"report.{kind}") for kind in ("json", "html")}
+    options = ("--json", files["json"], "--html", files["html"])
+    # Dropout without a seed is the same on both sides.
+    columns = "tf.keras.layers.DenseFeatures([column])(features)"
+    program = TRAIN.replace(columns, f"tf.layers.dropout({columns}, 0.5, training=True)")
+    assert program != TRAIN
+    ran = verify(tmp_path, program, "--a", a, "--b", "bridge-ops", "--steps", "3", *options)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "EQUAL" in ran.stdout.splitlines()[2]
+    assert f"side A ({a}): step 3 of 3." in ran.stderr
+    assert "comparing: step 4 of 4." in ran.stderr  # The start is one of them.
+    found = json.loads(pathlib.Path(files["json"]).read_text())
+    assert found["equal"] is True
+    assert found["steps"] == [0, 1, 2, 3]
+    assert found["sides"]["a"]["engine"] == ("stock" if HAS_STOCK else "bridge")
+    # Both configure a device, and alike.
+    assert found["config"] == []
+    roles = {series["role"] for series in found["series"]}
+    assert roles == {"activation", "loss", "gradient", "table", "slot accumulators", "dense"}
+    assert pathlib.Path(files["html"]).read_text().startswith("<!doctype html>")
+    assert not list((tmp_path / "job").iterdir())
+
+
+@pytest.mark.full
+def test_sides_that_differ_give_status_1(tmp_path: pathlib.Path) -> None:
+    """With use_tpu on one side alone the model's optimizer trains the tables, and that is said."""
+    sides = ("--a", "stock-cpu" if HAS_STOCK else "bridge-cpu", "--b", "bridge-tpu")
+    ran = verify(tmp_path, TRAIN, *sides, "--steps", "2")
+
+    assert ran.returncode == 1, ran.stderr
+    assert "NOT EQUAL" in ran.stdout
+    assert "optimizer substitution: Side A runs with use_tpu=False" in ran.stdout
+    # What is known is not measured.
+    assert "nudged" not in ran.stderr
+
+
+@pytest.mark.full
+def test_what_cannot_be_found_out_gives_status_2(tmp_path: pathlib.Path) -> None:
+    """A program that fails, or trains nothing, is named with what it said last."""
+    failing = verify(tmp_path, "raise ValueError('on purpose')", "--a", "bridge", "--steps", "2")
+    assert failing.returncode == 2
+    assert "ValueError: on purpose" in failing.stderr
+    nothing = verify(tmp_path, "print('no training')", "--a", "bridge", "--steps", "2")
+    assert nothing.returncode == 2
+    assert "trained no TPUEstimator" in nothing.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["no/such.py"], "there is no program 'no/such.py'."),
+        (["--against", "no/such.py", __file__], "there is no program 'no/such.py'."),
+        ([__file__, "--against", __file__], "--against comes before the program"),
+        (["--keep", "/", __file__], "--keep /: it exists already."),
+        (["--steps", "0", __file__], "--steps 0 and --every None must be positive."),
+        (["--against", __file__, "--against-checkpoint", "c", __file__], "side B is either"),
+    ],
+)
+def test_what_cannot_be_verified_is_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wrong path, or options that do not go together, are one line, and status 2."""
+    assert main.main(["verify", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def receiver() -> estimator.export.ServingInputReceiver:
+    """What a served click model is fed."""
+    features = {
+        key: tf.sparse_placeholder(tf.int64, [None, None], key)
+        for key in ("shown", "clicked", "query", "place")
+    }
+    features["query_weights"] = tf.sparse_placeholder(tf.float32, [None, None], "query_weights")
+    features["age"] = tf.placeholder(tf.float32, [None, 1], "age")
+    return estimator.export.ServingInputReceiver(features, features)
+
+
+@pytest.mark.full
+def test_a_model_is_verified_in_this_process(tmp_path: pathlib.Path) -> None:
+    """`estimator_bridge.verify` also compares an evaluation, predictions and an export."""
+    columns = clicks.columns()
+    result = estimator_bridge.verify(
+        clicks.make_model_fn(estimator, columns, cross_shard=True),
+        clicks.input_fn,
+        estimator.tpu.experimental.EmbeddingConfigSpec(
+            feature_columns=columns, optimization_parameters=parameters.FtrlParameters(0.1)
+        ),
+        batch_size=jobs.BATCH,
+        config=clicks.run_config(estimator, str(tmp_path / "unused")),
+        a="bridge-native",
+        b="bridge-ops",
+        steps=4,
+        eval_input_fn=clicks.short_input_fn,
+        predict_input_fn=clicks.short_input_fn,
+        serving_input_receiver_fn=receiver,
+        html=tmp_path / "page.html",
+    )
+
+    assert result.equal, str(result)
+    kinds = {outcome.kind for outcome in result.outcomes}
+    assert kinds == {"evaluation-0", "prediction-0", "export-0", "served-0"}
+    assert {"accuracy", "p", "items"} <= {outcome.name for outcome in result.outcomes}
+    assert "EQUAL" in (tmp_path / "page.html").read_text()

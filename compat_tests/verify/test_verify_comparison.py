@@ -1,0 +1,278 @@
+"""What `verify` makes of two recordings, on recordings made by hand."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compat_tests.references import tolerance as reference
+from compat_tests.support import recordings
+from compat_tests.support.recordings import batch, rows, state, step
+from estimator_bridge.verify import causes, compare, page, text, tolerance
+from estimator_bridge.verify.recording import VARIABLES, Recording, Writer
+from estimator_bridge.verify.result import Result
+
+
+def judged(tmp_path: pathlib.Path, a: dict[str, Any], b: dict[str, Any]) -> Result:
+    """Records two sides, compares and explains."""
+    sides = [recordings.record(tmp_path / name, **side) for name, side in (("a", a), ("b", b))]
+    result = compare.compare(*sides)
+    result.causes = causes.explain(result)
+    return result
+
+
+def named(result: Result) -> set[str]:
+    """Returns the names of the causes."""
+    return {cause.name for cause in result.causes}
+
+
+def changed(row: int, by: float) -> Any:
+    """Returns the table with one row changed."""
+    table = rows()
+    table[row] += np.float32(by)
+    return table
+
+
+def test_large_tables_are_stored_by_changed_rows(tmp_path: pathlib.Path) -> None:
+    """A step's file holds the rows that changed, and reading gives back every table in full."""
+    writer = Writer(tmp_path / "a")
+    table = np.zeros([5000, 4], np.float32)
+    written = []
+    for number in range(3):
+        table = table.copy()
+        table[[number, 7]] += 1
+        written.append(table)
+        writer.step(number, {VARIABLES: {"t": table}})
+
+    found = [one.values[VARIABLES]["t"] for one in Recording(tmp_path / "a").steps()]
+    for expected, actual in zip(written, found, strict=True):
+        np.testing.assert_array_equal(expected, actual)
+    sizes = [path.stat().st_size for path in sorted((tmp_path / "a").glob("step-*.npz"))]
+    assert max(sizes[1:]) < sizes[0] / 20
+
+
+def test_a_difference_is_located_and_measured(tmp_path: pathlib.Path) -> None:
+    """The first divergence has its step, row and element; sizes are absolute, relative, in ULPs."""
+    off = rows()
+    off[4, 1] = np.float32(1.25) + np.float32(2**-10)  # 1.25 lies among floats 2^-23 apart.
+    same, other = step(rows()), step(off)
+    result = judged(tmp_path, {"steps": (same, same)}, {"steps": (same, other)})
+
+    assert not result.equal
+    assert result.first is not None
+    assert (result.first.table, result.first.role) == (recordings.TABLE, "table")
+    assert result.first.first is not None
+    assert result.first.first[:3] == (2, 4, [1])
+    point = result.first.points[-1]
+    assert (point.difference, point.ulps) == (2**-10, 2**13)
+    assert point.relative == 2**-10 / 1.5  # The largest magnitude of the table is 12 / 8.
+
+
+def test_ids_of_what_diverged_are_told(tmp_path: pathlib.Path) -> None:
+    """A row of a table is its id; of an activation the ids of the sample are told."""
+    found = rows()[[4, 5, 1]]
+    off = found.copy()
+    off[1] += 1
+    sides = [
+        {"steps": (step(rows(), activation=one),), "batches": (batch(4, 5, 1),)}
+        for one in (found, off)
+    ]
+    result = judged(tmp_path / "1", *sides)
+    assert result.first is not None
+    assert str(result.first.first).startswith("step 1, row 1 (id 5), element [0]: ")
+    result = judged(tmp_path / "2", {"steps": (step(rows()),)}, {"steps": (step(changed(3, 1.0)),)})
+    assert result.first is not None
+    assert str(result.first.first).startswith("step 1, row 3 (id 3), element [0]: ")
+
+
+def test_rounding_is_allowed_and_no_more(tmp_path: pathlib.Path) -> None:
+    """What the model of docs/numerics.md allows is equal; what is twice that is not."""
+    allowed = tolerance.allowed(1, 1, 1.5)
+    for share, equal in ((0.9, True), (2.0, False)):
+        off = rows().astype(np.float64)
+        off[5, 1] -= share * allowed
+        sides = {"steps": (step(rows()),)}, {"steps": (step(off.astype(np.float32)),)}
+        result = judged(tmp_path / str(share), *sides)
+        assert result.equal == equal, str(result)
+
+
+@pytest.mark.parametrize("num_terms, steps", [(1, 0), (6, 1), (40, 20)])
+def test_the_tolerance_is_that_of_the_references(num_terms: int, steps: int) -> None:
+    """Two sides may be apart by twice what one may be off from the float64 reference."""
+    expected = 2 * reference.allowed(num_terms, steps, 3.0)
+    assert tolerance.allowed(num_terms, steps, 3.0) == pytest.approx(expected, rel=1e-12)
+
+
+def test_terms_are_counted_in_the_batches() -> None:
+    """The longest sum is that of a row's occurrences, or of a sample's ids."""
+    assert tolerance.terms(batch(3, 3, 3, 1), {"word": None}) == 3
+    sample = {**batch(0, 1, 2, 3, 4), "features/word.indices": np.zeros([5, 2], np.int64)}
+    assert tolerance.terms(sample, {"word": None}) == 5
+
+
+def test_what_a_nudged_start_moves_is_allowed(tmp_path: pathlib.Path) -> None:
+    """A model that amplifies rounding is measured by itself, and only as far as it does."""
+    good, off, moved = rows(), changed(2, 1e-3), changed(2, 2e-4)
+    a, b, nudged, far = (
+        recordings.record(tmp_path / name, steps=(step(table),))
+        for name, table in (("a", good), ("b", off), ("n", moved), ("f", changed(2, 1e-2)))
+    )
+    measured = compare.sensitivity_of(a, nudged)
+
+    assert not compare.compare(a, b).equal
+    assert compare.compare(a, b, measured).equal
+    assert not compare.compare(a, far, measured).equal
+
+
+SETTINGS: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "use_tpu": ({"use_tpu": False}, {"optimizer substitution"}),
+    "cores": ({"cores": 4}, {"core count"}),
+    "quirks": ({"quirks": "documented"}, {"quirks"}),
+    "value": (
+        {"settings": [["spec", "optimization_parameters", "AdamParameters", ""]]},
+        {"setting optimization_parameters", "setting clipping_limit"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_difference_of_settings_is_named(name: str, tmp_path: pathlib.Path) -> None:
+    """What two sides are told differently is a cause, if their numbers differ."""
+    settings, expected = SETTINGS[name]
+    steps = {"steps": (step(rows()),)}, {"steps": (step(changed(1, 0.1)),), "settings": settings}
+    assert expected <= named(judged(tmp_path, *steps))
+
+
+def test_combiner_none_and_sequences_are_named_between_modes(tmp_path: pathlib.Path) -> None:
+    """With use_tpu on one side alone, None means two things, and sequences are cut once."""
+    table = {
+        **recordings.SETTINGS["tables"][0],
+        "combiner": None,
+        "features": {"word": [3, None]},
+    }
+    on_cpu = {
+        "settings": {"tables": [table], "use_tpu": False},
+        "steps": (step(changed(0, 1.0)),),
+    }
+    found = named(
+        judged(tmp_path, {"settings": {"tables": [table]}, "steps": (step(rows()),)}, on_cpu)
+    )
+    assert found >= {"optimizer substitution", "combiner None", "sequence length"}
+
+
+def test_data_in_another_order_is_told_from_other_data(tmp_path: pathlib.Path) -> None:
+    """The same batches in another order are called so; others are called other data."""
+    batches = (batch(1), batch(2), batch(3))
+    cases = {"data order": batches[::-1], "data": (batch(1), batch(5), batch(3))}
+    for name, others in cases.items():
+        result = judged(tmp_path / name, {"batches": batches}, {"batches": others})
+        assert not result.equal
+        assert named(result) == {name}
+    assert judged(tmp_path / "same", {"batches": batches}, {"batches": batches}).equal
+
+
+def test_another_start_is_called_initializers(tmp_path: pathlib.Path) -> None:
+    """Sides that differ before the first step were initialised differently."""
+    result = judged(tmp_path, {}, {"start": state(rows() * np.float32(1.5))})
+
+    assert result.first is not None
+    assert result.first.first is not None
+    assert result.first.first.step == 0
+    assert named(result) == {"initializers"}
+
+
+def test_a_loss_that_differs_alone_is_the_models(tmp_path: pathlib.Path) -> None:
+    """Where all activations agree and the loss does not, the model computes something else."""
+    found = rows()[[1, 2]]
+    a, b = (step(rows(), activation=found, loss=loss) for loss in (0.5, 0.6))
+    result = judged(tmp_path, {"steps": (a,)}, {"steps": (b,)})
+
+    assert named(result) == {"model"}
+
+
+def test_arrays_on_one_side_and_missing_steps_are_findings(tmp_path: pathlib.Path) -> None:
+    """A variable that one side lacks, or a step that it did not make, is not equal."""
+    less = {name: value for name, value in state(rows()).items() if name != "dense/kernel"}
+    assert judged(tmp_path / "1", {}, {"start": less}).only == (["variables dense/kernel"], [])
+    result = judged(tmp_path / "2", {"steps": (step(rows()),)}, {})
+    assert not result.equal
+    assert result.remarks == ["side A made more steps"]
+
+
+def test_a_configuration_is_compared_field_by_field(tmp_path: pathlib.Path) -> None:
+    """What devices are configured with differs by path; without a device there is nothing."""
+    other = {"settings": {"config": {"table_descriptor.tbl_words.dimension": "3"}}}
+    result = judged(tmp_path / "1", {}, other)
+    assert not result.equal
+    assert [tuple(one) for one in result.config or ()] == [
+        ("table_descriptor.tbl_words.dimension", "2", "3")
+    ]
+    assert judged(tmp_path / "2", {}, {"settings": {"config": {}}}).config is None
+
+
+class _Reader(html.parser.HTMLParser):
+    """Checks that tags close in order, and keeps attributes and text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attributes: Any) -> None:
+        self.attributes |= {name for name, _ in attributes}
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: Any) -> None:
+        self.attributes |= {name for name, _ in attributes}
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_the_page_needs_nothing_else(equal: bool, tmp_path: pathlib.Path) -> None:
+    """The page is well-formed, asks no network for anything, runs no script, and says it all."""
+    table = rows() if equal else changed(3, 0.5)
+    sides = {"steps": (step(rows()),) * 30}, {"steps": (step(table),) * 30}
+    result = judged(tmp_path, *sides)
+    written = page.page(result, "train.py <b> & more")
+    reader = _Reader()
+    reader.feed(written)
+
+    assert not reader.open
+    assert not reader.attributes & {"src", "href", "onload", "data", "srcset"}
+    assert not re.search(r"https?:|url\(|@import|<script", written)
+    assert "train.py <b> & more" in reader.text
+    assert ("NOT EQUAL" in reader.text) == (not equal)
+    assert "stock reads it nowhere" in reader.text
+    assert "did not evaluate, did not predict and exported no model" in reader.text
+    assert reader.text.count("NOT EQUAL") == (0 if equal else 2)  # The verdict, and the table's.
+    assert reader.text.count("allowed") > 3
+    if not equal:
+        assert "step 1, row 3" in reader.text
+    json.dumps(result.as_dict())
+    assert text.verdict(result) in str(result)
+
+
+def test_a_result_says_all_of_itself(tmp_path: pathlib.Path) -> None:
+    """The dict has every array with every step, the verdict, the causes and both sides."""
+    result = judged(tmp_path, {"steps": (step(rows()),)}, {"steps": (step(changed(1, 0.5)),)})
+    found = json.loads(json.dumps(result.as_dict()))
+
+    assert found["equal"] is False
+    assert found["first"]["table"] == recordings.TABLE
+    assert found["series"][0]["name"] == "words"
+    assert {len(s["points"]) for s in found["series"] if s["group"] == "variables"} == {2}
+    assert found["sides"]["a"]["where"] == "host driver"
+    assert found["causes"]

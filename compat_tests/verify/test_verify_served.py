@@ -1,0 +1,134 @@
+"""What exported models are asked by `verify`, and what becomes of models that cannot be asked."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests.support import recordings
+from estimator_bridge import errors
+from estimator_bridge.verify import asking, compare, page, served
+from estimator_bridge.verify.recording import SERVED, Recording, read_arrays
+
+BATCH: dict[str, Any] = {
+    "features/word.indices": np.array([[0, 0], [0, 1], [2, 0]]),
+    "features/word.values": np.array([4, 5, 6]),
+    "features/word.shape": np.array([3, 2]),
+    "features/age": np.array([[0.5], [0.25], [0.125]], np.float32),
+    "features/city": np.array([b"a", b"b", b"a"]),
+    "labels": np.array([1, 0, 1]),
+}
+SUMS = [9.5, 0.25, 6.125]
+"""Of each sample, the ids of its words and its age."""
+
+
+def export(directory: pathlib.Path) -> str:
+    """Exports a model that sums words and ages, with a signature for each way to ask."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        word = tf.sparse_placeholder(tf.int64, [None, None])
+        age = tf.placeholder(tf.float32, [None, 1])
+        serialized = tf.placeholder(tf.string, [None])
+        kinds = {"word": tf.io.VarLenFeature(tf.int64), "age": tf.io.FixedLenFeature([1], "float")}
+        parsed = tf.io.parse_example(serialized, kinds)
+
+        def signature(inputs: dict[str, Any], words: Any, ages: Any) -> Any:
+            total = tf.sparse.reduce_sum(tf.cast(words, tf.float32), 1) + ages[:, 0]
+            outputs = {"sum": tf.saved_model.build_tensor_info(total)}
+            given = {key: tf.saved_model.build_tensor_info(one) for key, one in inputs.items()}
+            return tf.saved_model.build_signature_def(given, outputs, "predict")
+
+        signatures = {
+            "by name": signature({"word": word, "age": age}, word, age),
+            "by examples": signature({"examples": serialized}, parsed["word"], parsed["age"]),
+            "by others": signature({"word": word, "height": age}, word, age),
+        }
+        builder = tf.saved_model.Builder(str(directory))
+        builder.add_meta_graph_and_variables(session, [tf.saved_model.SERVING], signatures)
+        builder.save()
+    return str(directory)
+
+
+def answers(tmp_path: pathlib.Path, **changes: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """Asks the model with the batch; returns its answers, and what could not be asked."""
+    side = recordings.record(tmp_path / "a", batches=(BATCH, BATCH))
+    told = {
+        "model": export(tmp_path / "model"),
+        "batches": [str(batch) for batch in side.batches()],
+        "examples": None,
+        "answers": str(tmp_path / "answers.npz"),
+        "found": str(tmp_path / "found.json"),
+        **changes,
+    }
+    (tmp_path / "told.json").write_text(json.dumps(told))
+    assert served.main(str(tmp_path / "told.json")) == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    return read_arrays(tmp_path / "answers.npz"), found["unasked"]
+
+
+def test_a_model_is_asked_with_the_batches_of_the_training(tmp_path: pathlib.Path) -> None:
+    """By names of features, sparse ones too, or by Examples of them; else with made-up numbers."""
+    found, unasked = answers(tmp_path)
+
+    assert found.keys() == {"by name: sum", "by examples: sum", "by others: sum"}
+    for way in ("by name", "by examples"):
+        np.testing.assert_array_equal(found[f"{way}: sum"], [*SUMS, *SUMS])
+    # Two samples of the ids 0 and 1, and a quarter and a half.
+    np.testing.assert_array_equal(found["by others: sum"], [1.25, 1.5])
+    assert not unasked
+
+
+@pytest.mark.parametrize(
+    "signatures, said",
+    [
+        ({"more": {"takes x": "int64"}}, "a signature on side B alone"),
+        ({"p": {"takes x": "int32", "gives y": "float32"}}, "takes x: int64 on A, int32 on B"),
+        ({"p": {"gives y": "float32"}}, "takes x: int64 on A, not set on B"),
+    ],
+)
+def test_signatures_are_compared(
+    signatures: dict[str, Any], said: str, tmp_path: pathlib.Path
+) -> None:
+    """A signature that one side lacks, or that takes something else, makes the sides unequal."""
+    sides = [recordings.record(tmp_path / name) for name in "ab"]
+    own = {"p": {"takes x": "int64", "gives y": "float32"}}
+    for side, found in zip(sides, (own, {**own, **signatures}), strict=True):
+        (side.directory / "exported-0").mkdir()
+        told = {"unasked": {}, "signatures": {"q": {"takes y": "string"}, **found}}
+        (side.directory / "found-0.json").write_text(json.dumps(told))
+
+    (outcome,) = compare.compare(*sides).outcomes
+    assert not outcome.equal
+    assert said in outcome.note
+
+
+def test_a_model_is_asked_with_examples_of_a_file(tmp_path: pathlib.Path) -> None:
+    """Serialised Examples of a file go to the signature that takes such."""
+    records = str(tmp_path / "examples.tfrecord")
+    with tf.python_io.TFRecordWriter(records) as writer:
+        for example in served.examples(BATCH)[:2]:
+            writer.write(example)
+    found, _ = answers(tmp_path, examples=records)
+
+    np.testing.assert_array_equal(found["by examples: sum"], SUMS[:2])
+    with pytest.raises(errors.InvalidInput, match="There is no file of Examples 'no/such'"):
+        asking.ask(Recording(tmp_path / "a"), Recording(tmp_path / "a"), "", "no/such")
+
+
+def test_what_cannot_be_asked_is_a_note_on_the_page(tmp_path: pathlib.Path) -> None:
+    """Without any answer nothing is compared, and it says so; with one side's they differ."""
+    sides = [recordings.record(tmp_path / name) for name in "ab"]
+    for side in sides:
+        (side.directory / "exported-0").mkdir()
+        found = {"unasked": {"predict": "no such key"}, "signatures": {"predict": {}}}
+        (side.directory / "found-0.json").write_text(json.dumps(found))
+    result = compare.compare(*sides)
+    assert result.equal
+    assert "signature predict of export 0 could not be asked" in page.page(result)
+
+    np.savez(sides[0].directory / f"{SERVED}-0.npz", **{"=predict: p": np.ones(3, np.float32)})
+    assert not compare.compare(*sides).equal

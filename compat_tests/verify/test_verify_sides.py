@@ -1,0 +1,192 @@
+"""What `verify` compares besides stock and the bridge: drivers, programs, exported models."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import estimator_bridge
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.programs import clicks, clicks_served, jobs
+from compat_tests.verify.test_verify_command import TRAIN, verify
+from estimator_bridge import errors, estimator
+from estimator_bridge.convert import convert
+from estimator_bridge.legacy import parameters
+from estimator_bridge.migrate import adopt
+from estimator_bridge.run.script import imports_bridge
+from estimator_bridge.verify.result import Result
+
+
+def compared(tmp_path: pathlib.Path, **changes: Any) -> Result:
+    """Compares the click program on two sides, with all that follows a training."""
+    columns = clicks.columns()
+    tpu_options = changes.pop("tpu_options", {})
+    options: dict[str, Any] = {
+        "a": "bridge-native",
+        "b": "bridge-ops",
+        "steps": 3,
+        "eval_input_fn": clicks.short_input_fn,
+        "predict_input_fn": clicks.short_input_fn,
+        "serving_input_receiver_fn": clicks_served.receiver,
+        **changes,
+    }
+    return estimator_bridge.verify(
+        clicks.make_model_fn(estimator, columns, cross_shard=True),
+        clicks.input_fn,
+        estimator.tpu.experimental.EmbeddingConfigSpec(
+            feature_columns=columns,
+            optimization_parameters=parameters.AdagradParameters(0.1),
+        ),
+        batch_size=jobs.BATCH,
+        config=clicks.run_config(estimator, str(tmp_path / "unused"), **tpu_options),
+        **options,
+    )
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("cores", [1, 2])
+def test_the_host_driver_is_compared_with_the_tpu_driver(
+    cores: int, tmp_path: pathlib.Path
+) -> None:
+    """On the software TPU all numbers are those of the host, and the devices are configured alike.
+
+    To the bit: the rules of the software TPU are those of the native ops.
+    """
+    predicts = {} if cores == 1 else {"predict_input_fn": None}
+    result = compared(
+        tmp_path,
+        b="bridge-software-tpu",
+        tpu_options={"num_shards": cores},
+        **predicts,
+    )
+
+    assert result.equal, str(result)
+    assert result.settings[1]["where"] == "tpu driver, on the software TPU"
+    assert result.config == []
+    assert max(point.difference for one in result.series for point in one.points) == 0
+    roles = {series.role for series in result.series}
+    assert roles == {"activation", "loss", "gradient", "table", "slot accumulators", "dense"}
+    assert "served-0" in {outcome.kind for outcome in result.outcomes}
+
+
+@pytest.mark.full
+def test_exported_models_are_compared_by_their_answers(tmp_path: pathlib.Path) -> None:
+    """Variables that agree do not make exports equal: what they answer is compared too."""
+    columns = clicks.columns()
+    right = clicks.make_model_fn(estimator, columns, cross_shard=True)
+
+    def wrong(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = right(features, labels, mode, params)
+        if mode == "infer":
+            predictions = {"p": spec.predictions["p"] * 1.01}
+            return estimator.tpu.TPUEstimatorSpec(mode, predictions=predictions)
+        return spec
+
+    page = tmp_path / "page.html"
+    result = compared(tmp_path, model_fn_b=wrong, predict_input_fn=None, html=page)
+
+    assert result.first is None, str(result)
+    differ = {(one.kind, one.name) for one in result.outcomes if not one.equal}
+    assert differ == {("served-0", "serving_default: p")}
+    assert not result.notes
+    assert "did not predict, so that is not compared" in page.read_text()
+
+
+TF2_PROGRAM = """
+import tensorflow as tf
+import tf2_engine
+
+spec = tf2_engine.EngineSpec(
+    (tf2_engine.TableSpec("words", 10, 2, "sum", tf2_engine.SGD(learning_rate=0.1)),),
+    (tf2_engine.FeatureSpec("word", "words"),))
+tf2_engine.TPUEmbedding(spec)
+"""
+
+
+@pytest.mark.full
+def test_a_program_is_compared_with_what_it_is_migrated_to(tmp_path: pathlib.Path) -> None:
+    """The first form of a program is equal to it, unless it honours what stock ignores."""
+    after, report = tmp_path / "train_bridge.py", str(tmp_path / "report.json")
+    options = ["--a", "stock" if HAS_STOCK else "bridge", "--steps", "2"]
+    options += ["--against", str(after), "--json", report]
+    limited = TRAIN.replace("clipping_limit=0.5", "clipping_limit=0.001")
+    after.write_text(adopt(limited).source)
+    ran = verify(tmp_path, limited, *options)
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "quirks: A runs with quirks=stock, B with quirks=documented" in ran.stdout
+
+    without = TRAIN.replace("clipping_limit=0.5,", "")
+    after.write_text(adopt(without).source)
+    ran = verify(tmp_path, without, *options)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    found = json.loads(pathlib.Path(report).read_text())
+    assert found["sides"]["a"]["program"].startswith("train.py, SHA-256 ")
+    assert found["sides"]["b"]["program"].startswith("train_bridge.py, SHA-256 ")
+    assert "side B (train_bridge.py, bridge): step 2 of 2." in ran.stderr
+
+
+@pytest.mark.full
+def test_a_program_is_compared_with_a_checkpoint(tmp_path: pathlib.Path) -> None:
+    """What a training left as objects is what the program comes to from the same start."""
+    job, objects = tmp_path / "job", str(tmp_path / "tf2" / "ckpt-1")
+    options = ["--a", "bridge", "--steps", "3", "--begin-from", str(job / "model.ckpt-0")]
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
+    command = [sys.executable, "-m", "estimator_bridge", "run", str(tmp_path / "train.py")]
+    subprocess.run([*command, str(job), "tpu"], check=True, capture_output=True)
+    words = {"tbl_word": "dense_features/word_embedding/embedding_weights"}
+    convert(str(job / "model.ckpt-3"), objects, to="object", tables=words, optimizer="Adagrad")
+    ran = verify(tmp_path, TRAIN, *options, "--against-checkpoint", objects)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert f"B: a checkpoint, {objects}" in ran.stdout
+
+
+@pytest.mark.full
+def test_a_program_of_tf2_is_refused_by_name(tmp_path: pathlib.Path) -> None:
+    """What trains an engine by itself has no model_fn to compare; the error says so, status 2."""
+    after = tmp_path / "train_tf2.py"
+    after.write_text(TF2_PROGRAM)
+    ran = verify(tmp_path, TRAIN, "--a", "bridge", "--steps", "1", "--against", str(after))
+
+    assert ran.returncode == 2, ran.stdout + ran.stderr
+    assert "builds a tf2_engine.TPUEmbedding by itself" in ran.stderr
+
+
+def test_a_program_says_itself_that_it_is_migrated(tmp_path: pathlib.Path) -> None:
+    """What imports the bridge is run as it is: nothing is put in the place of stock's names."""
+    script = tmp_path / "train.py"
+    for source, own in (
+        (TRAIN, False),
+        (adopt(TRAIN).source, True),
+        ("import estimator_bridge_of_others", False),
+        ("not python", False),
+    ):
+        script.write_text(source)
+        assert imports_bridge(str(script)) == own
+
+
+if HAS_STOCK:
+
+    def test_what_stock_cannot_take_is_refused_by_name(tmp_path: pathlib.Path) -> None:
+        """A model_fn that both sides run names specs as stock does."""
+        columns = clicks.columns()
+
+        with pytest.raises(errors.InvalidInput, match=r"tf\.compat\.v1\.estimator\.tpu\.TPUEst"):
+            estimator_bridge.verify(
+                clicks.make_model_fn(estimator, columns, cross_shard=True),
+                clicks.input_fn,
+                estimator.tpu.experimental.EmbeddingConfigSpec(
+                    feature_columns=columns,
+                    optimization_parameters=parameters.AdagradParameters(0.1),
+                ),
+                a="stock-cpu",
+                b="bridge-cpu",
+                batch_size=jobs.BATCH,
+                steps=1,
+            )

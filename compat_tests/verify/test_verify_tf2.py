@@ -1,0 +1,353 @@
+"""`verify` runs programs of TensorFlow 2: what `migrate --form tf2` writes, and classes like it."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import estimator_bridge
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.programs import trained_by_hand
+from compat_tests.run.test_run import PROGRAM
+from compat_tests.support import recordings
+from compat_tests.verify.test_verify_command import verify
+from estimator_bridge import declared, errors, migrate
+from estimator_bridge.verify import compare, text
+from estimator_bridge.verify.recorder import Recorder
+from estimator_bridge.verify.recording import Recording
+from estimator_bridge.verify.sides import SIDES
+from estimator_bridge.verify.trainings import Trainings
+
+LEGACY = (
+    PROGRAM.replace(
+        "logits = tf.layers.dense(tf.keras.layers.DenseFeatures([column])(features), 1)",
+        """\
+net = tf.keras.layers.DenseFeatures([column])(features)
+    with tf.variable_scope("tower"):
+        net = tf.keras.layers.Dense(4, activation="tanh")(net)
+        net = tf.layers.dropout(net, 0.5, training=mode == tf_estimator.ModeKeys.TRAIN)
+    logits = tf.layers.dense(net, 1) * tf.Variable(2.0, name="scale")
+    if mode == tf_estimator.ModeKeys.PREDICT:
+        return tf_estimator.tpu.TPUEstimatorSpec(mode, predictions={"logits": logits})""",
+    )
+    .replace(
+        "    optimizer = tf.train",
+        """\
+    if mode == tf_estimator.ModeKeys.EVAL:
+        metrics = lambda error: {"error": tf.metrics.mean(error)}
+        return tf_estimator.tpu.TPUEstimatorSpec(
+            mode, loss=loss, eval_metrics=(metrics, [tf.abs(labels - logits)]))
+    optimizer = tf.train""",
+    )
+    # Stock ignores it, and what is migrated does not.
+    .replace("clipping_limit=0.5,", "")
+    .replace("train_batch_size=4,", "train_batch_size=4, eval_batch_size=4, predict_batch_size=4,")
+)
+BEGIN = LEGACY.index("job.train(")
+# Two inputs of a training, and everything that follows one.
+TRAIN = (
+    LEGACY[:BEGIN].replace('use_tpu=sys.argv[2] == "tpu"', "use_tpu=False")
+    + """
+def numbered(number):
+    def fed(params):
+        taken = tf.data.Dataset.range(number, number + 8).map(lambda id: tf.stack([id] * 4) % 10)
+        def features(ids):
+            where = tf.constant([[0, 0], [1, 0], [2, 0], [3, 0]], tf.int64)
+            return {"word": tf.SparseTensor(where, ids, [4, 1])}, tf.ones([4, 1])
+        return taken.map(features)
+    return fed
+
+
+def receiver():
+    serialized = tf.placeholder(tf.string, [None], "examples")
+    word = tf.io.parse_example(serialized, {"word": tf.io.VarLenFeature(tf.int64)})["word"]
+    return tf_estimator.export.ServingInputReceiver({"word": word}, {"examples": serialized})
+
+
+job.train(numbered(0), steps=2)
+job.train(numbered(5), max_steps=4)
+job.evaluate(numbered(0), steps=2)
+list(job.predict(numbered(3)))
+job.export_saved_model(sys.argv[1] + "/exported", receiver)
+"""
+)
+
+
+def migrated(program: str = TRAIN) -> str:
+    """Returns what the second form of `migrate` makes of a program."""
+    return migrate.migrate(program, "train.py").source
+
+
+def compared(
+    tmp_path: pathlib.Path, after: str, *options: str, a: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Compares the legacy program with one of TensorFlow 2."""
+    path = tmp_path / "train_tf2.py"
+    path.write_text(after)
+    side = a or ("stock-tpu" if HAS_STOCK else "bridge-tpu")
+    named = ("--a", side, "--steps", "4", "--against", str(path))
+    return verify(tmp_path, TRAIN, *named, *options)
+
+
+@pytest.mark.full
+def test_a_program_is_what_it_is_migrated_to(tmp_path: pathlib.Path) -> None:
+    """Everything is compared, from the configuration of the device to what exports answer.
+
+    To the bit: both sides run the same engine and the same ops of the model, with the same dropout.
+    """
+    report = tmp_path / "report.json"
+    ran = compared(tmp_path, migrated(), "--json", str(report), a="bridge-tpu")
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "B: a program of TensorFlow 2, TensorFlow 2." in ran.stdout
+    assert "EQUAL to the bit" in ran.stdout
+    found = json.loads(report.read_text())
+    assert found["sides"]["b"]["engine"] == "tf2"
+    assert found["steps"] == [0, 1, 2, 3, 4]
+    assert found["config"] == []
+    assert found["only"] == {"a": [], "b": []}
+    names = {series["name"] for series in found["series"]}
+    assert {"tower/dense/kernel", "tower/dense/kernel/Adam", "scale", "word"} <= names
+    roles = {series["role"] for series in found["series"]}
+    assert roles == {"activation", "loss", "gradient", "table", "slot accumulators", "dense"}
+    kinds = {outcome["kind"] for outcome in found["outcomes"]}
+    assert kinds == {"evaluation-0", "prediction-0", "export-0", "served-0"}
+
+
+@pytest.mark.full
+@pytest.mark.stock
+def test_stock_is_what_its_program_is_migrated_to(tmp_path: pathlib.Path) -> None:
+    """Stock's estimator on the software TPU trains and evaluates what the migrated program does."""
+    ran = compared(tmp_path, migrated(), "--no-measure")
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "A: stock's TPUEstimator" in ran.stdout
+    assert "in 4 steps, and evaluation" in ran.stdout
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "right, wrong, said",
+    [
+        pytest.param(
+            "share = _minimized[0] / self",
+            "share = 2 * _minimized[0] / self",
+            ["first in table tbl_word, gradient word, step 1", "gradient scale"],
+            id="gradients of tables",
+        ),
+        pytest.param(
+            "optimizer.minimize(share",
+            "optimizer.minimize(1.5 * share",
+            ["first in gradient", "step 1"],
+            id="gradients of the model",
+        ),
+        pytest.param(
+            "metrics.update(values)",
+            "metrics.update([value[:1] * 2 for value in values])",
+            ["evaluation-0 error differs by"],
+            id="metrics",
+        ),
+        pytest.param(
+            "yield {name: values[number] for name",
+            "yield {name: values[number] * 1.01 for name",
+            ["prediction-0 logits differs by"],
+            id="predictions",
+        ),
+        pytest.param(
+            "session.run(variable.initializer, {variable.initial_value: value})",
+            "session.run(variable.initializer, {variable.initial_value: value * 2})",
+            ["export-0", "served-0 serving_default: logits differs by"],
+            id="exports",
+        ),
+    ],
+)
+def test_a_fault_of_a_migration_is_found(
+    right: str, wrong: str, said: list[str], tmp_path: pathlib.Path
+) -> None:
+    """A mistake in a migrated program makes it unequal; the first array that shows it is named."""
+    after = migrated()
+    assert after.count(right) == 1
+    ran = compared(tmp_path, after.replace(right, wrong), a="bridge-tpu")
+
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    for part in said:
+        assert part in ran.stdout
+
+
+@pytest.mark.full
+def test_programs_of_tensorflow_2_are_both_sides(tmp_path: pathlib.Path) -> None:
+    """One is compared with itself, on other ops, from the start that side A has written."""
+    path = tmp_path / "train_tf2.py"
+    path.write_text(migrated())
+    command = [sys.executable, "-m", "estimator_bridge", "verify", "--a", "bridge-native"]
+    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
+    ran = subprocess.run(
+        [*command, "--b", "bridge-ops", "--steps", "3", str(path), str(tmp_path / "job"), "tpu"],
+        capture_output=True,
+        text=True,
+    )
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "tf2_engine, host driver, native ops" in ran.stdout
+    assert "tf2_engine, host driver, TensorFlow's ops" in ran.stdout
+
+
+@pytest.mark.full
+def test_a_legacy_program_cannot_begin_with_objects(tmp_path: pathlib.Path) -> None:
+    """A TF2 program is no side A for a legacy one, and the message says which is to be it."""
+    (tmp_path / "train_tf2.py").write_text(migrated())
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
+    programs = ("--against", str(tmp_path / "train.py"), str(tmp_path / "train_tf2.py"))
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "estimator_bridge", "verify", "--a", "bridge"),
+            *("--b", "bridge-tpu", "--steps", "1", *programs, str(tmp_path / "job"), "tpu"),
+        ],
+        capture_output=True,
+        text=True,
+    )
+
+    assert ran.returncode == 2, ran.stdout + ran.stderr
+    assert "Let the legacy program be side A" in ran.stderr
+
+
+@pytest.mark.full
+def test_a_training_by_hand_is_a_side(tmp_path: pathlib.Path) -> None:
+    """A class that is written after the decorator's documentation, an eager loop, is recorded."""
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "estimator_bridge", "verify", "--json", str(report)]
+    sides = ("--a", "bridge-native", "--b", "bridge-ops", "--steps", "4")
+    program = (trained_by_hand.__file__, str(tmp_path / "job"))
+    ran = subprocess.run([*command, *sides, *program], capture_output=True, text=True)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    found = json.loads(report.read_text())
+    assert found["steps"] == [0, 1, 2, 3, 4]
+    names = {(series["group"], series["name"]) for series in found["series"]}
+    assert names == {
+        *(("activations", "user"), ("gradients", "user"), ("loss", "loss")),
+        *(("variables", "embedding/users"), ("variables", "embedding/users/accumulators")),
+        *(("variables", "global_step"), ("variables", "weights")),
+    }
+    kinds = {outcome["kind"] for outcome in found["outcomes"]}
+    assert kinds == {"evaluation-0", "prediction-0"}
+
+
+def test_outside_of_verify_a_declared_class_is_as_it_is() -> None:
+    """The decorator returns the class, and changes nothing in it."""
+
+    class Mine:
+        def train(self) -> int:
+            return 1
+
+    before = dict(vars(Mine))
+    assert estimator_bridge.verifiable(Mine) is Mine
+    assert dict(vars(Mine)) == before
+
+
+def test_what_is_declared_is_told_while_a_recorder_listens() -> None:
+    """Each class is told once to whom listens, and to nobody afterwards."""
+    told: list[type] = []
+    with declared.recorded(told.append):
+        estimator_bridge.verifiable(int)
+    estimator_bridge.verifiable(str)
+    assert told == [int]
+
+
+def recorder(tmp_path: pathlib.Path, side: str = "bridge") -> Trainings:
+    """Returns what records programs of TensorFlow 2."""
+    return Trainings(Recorder(tmp_path / "recording", SIDES[side], steps=1))
+
+
+class Trains:
+    """What a class that is declared must have."""
+
+    def __init__(
+        self, model_fn: Any = None, model_dir: Any = None, embedding_config_spec: Any = None
+    ) -> None:
+        self.model_dir = model_dir
+
+    def train(self, input_fn: Any, callbacks: Any = ()) -> None:
+        """Trains."""
+
+    def restore(self, checkpoint: str) -> None:
+        """Restores."""
+
+    def evaluate(self, input_fn: Any) -> dict[str, Any]:
+        """Evaluates."""
+        return {}
+
+    def predict(self, input_fn: Any) -> Any:
+        """Predicts."""
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    "side, given, said",
+    [
+        ("bridge-cpu", {}, "which side 'bridge-cpu' cannot run: let the side be bridge"),
+        ("stock", {}, "which side 'stock' cannot run"),
+        ("bridge-software-tpu", {}, "side 'bridge-software-tpu' runs TPUEstimators"),
+        ("bridge", {"model_fn": print}, "is made without `embedding_config_spec` or `model_fn`"),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused(
+    side: str, given: dict[str, Any], said: str, tmp_path: pathlib.Path
+) -> None:
+    """A side, or an instance, that cannot be compared is named with the way out."""
+    kind = type("Mine", (Trains,), {})
+    with recorder(tmp_path, side).attached():
+        estimator_bridge.verifiable(kind)
+        with pytest.raises(errors.InvalidInput, match=said):
+            kind(**given)
+
+
+def test_a_class_that_lacks_a_method_is_refused(tmp_path: pathlib.Path) -> None:
+    """What a declared class has not is named where it is declared."""
+    kind = type("Mine", (), {"train": Trains.train, "evaluate": Trains.evaluate})
+    with (
+        recorder(tmp_path).attached(),
+        pytest.raises(errors.InvalidInput, match="and has no restore, predict"),
+    ):
+        estimator_bridge.verifiable(kind)
+
+
+def test_each_input_of_a_training_is_given_again(tmp_path: pathlib.Path) -> None:
+    """What a call of `train` reads ahead is no part of the next call's input."""
+    side = recordings.Writer(tmp_path / "a")
+    for step, ids in ((0, (1, 2, 3)), (2, (4, 5))):
+        of = side.input(step)
+        for number in ids:
+            side.batch({"id": np.array(number)}, of)
+
+    found = Recording(tmp_path / "a")
+    assert [len(found.batches(of)) for of in (0, 1, 2)] == [3, 2, 0]
+    trained = [found.batch(number) for number in range(5)]
+    assert [batch and int(batch["id"]) for batch in trained] == [1, 2, 4, 5, None]
+
+
+def unsure(tmp_path: pathlib.Path, moved: float) -> Any:
+    """Compares two equal sides of which a nudge moves the loss, 0.5, by so much."""
+    rows = recordings.rows()
+    side = {"steps": (recordings.step(rows, activation=rows[:2]),)}
+    sides = [recordings.record(tmp_path / name, **side) for name in ("a", "b")]
+    return compare.compare(*sides, {("loss", "loss"): {1: moved}})
+
+
+def test_what_a_nudge_moves_too_far_cannot_be_compared(tmp_path: pathlib.Path) -> None:
+    """Where rounding alone makes another loss, nothing that is allowed tells faults from it."""
+    result = unsure(tmp_path, 0.02)
+    assert not result.equal
+    assert "moves the loss loss by 4% by step 1" in text.verdict(result)
+
+
+def test_what_a_nudge_moves_a_little_is_compared(tmp_path: pathlib.Path) -> None:
+    """Below the limit two equal sides are equal."""
+    assert unsure(tmp_path, 0.004).equal

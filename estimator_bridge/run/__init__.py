@@ -1,0 +1,1 @@
+"""What a legacy program finds where stock's names were, and how it is started."""

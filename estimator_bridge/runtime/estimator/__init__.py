@@ -1,0 +1,1 @@
+"""The estimators, and where they run."""

@@ -1,0 +1,428 @@
+"""`Estimator`: train, evaluate, predict and export with a legacy model_fn."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.legacy.cluster import TaskType
+from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.runtime.estimator.strategies import check_replicates, read_strategies
+from estimator_bridge.runtime.input import arguments
+from estimator_bridge.runtime.input.calls import call_input_fn, call_model_fn, check_model_fn
+from estimator_bridge.runtime.loop import graph_loop
+from estimator_bridge.runtime.loop.termination import stop_on_sigterm
+from estimator_bridge.runtime.saving import checkpoint_state, warm_starting
+from estimator_bridge.runtime.saving.export import export_saved_model
+from estimator_bridge.runtime.saving.job_saver import TableVariables
+from estimator_bridge.runtime.step.plain_step import build_plain_step
+from estimator_bridge.runtime.step.replicated_step import build_replicated_step
+from estimator_bridge.runtime.step.step import Step
+
+_Self = TypeVar("_Self", bound="Estimator")
+
+
+class Estimator:
+    """Runs a model_fn and input_fns as `tf.compat.v1.estimator.Estimator` does.
+
+    Args:
+        model_fn: takes features and any of labels, mode, config and params; returns an
+            EstimatorSpec or TPUEstimatorSpec.
+        model_dir: where checkpoints and events go; None takes the config's, or a new temporary
+            directory.
+        config: a RunConfig; None is the default one.
+        params: handed to model_fn and input_fn.
+        warm_start_from: where variables start when the model_dir has no checkpoint: the path of a
+            checkpoint or SavedModel, or a WarmStartSettings.
+
+    Raises:
+        InvalidInput: the model_fn does not fit; the config is none, or names another model_dir.
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable[..., Any] | None,
+        model_dir: str | os.PathLike[str] | None = None,
+        config: Any = None,
+        params: Any = None,
+        warm_start_from: Any = None,
+    ) -> None:
+        check_model_fn(model_fn, params)
+        self._model_fn: Any = model_fn
+        self._config = arguments.with_model_dir(arguments.checked_config(config), model_dir)
+        self._params = copy.deepcopy({} if params is None else params)
+        self._strategies = read_strategies(self._config)
+        self._warm_start = warm_starting.read_settings(warm_start_from)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.model_dir!r}>"
+
+    @property
+    def model_dir(self) -> str:
+        """Where checkpoints and events go."""
+        return str(self._config.model_dir)
+
+    @property
+    def config(self) -> Any:
+        """A copy of the RunConfig."""
+        return copy.deepcopy(self._config)
+
+    @property
+    def params(self) -> Any:
+        """A copy of the params."""
+        return copy.deepcopy(self._params)
+
+    @property
+    def model_fn(self) -> Callable[..., Any]:
+        """The model_fn, bound to this estimator's params: takes features, labels, mode, config."""
+
+        def public(features: Any, labels: Any, mode: str, config: Any) -> Any:
+            return call_model_fn(self._model_fn, features, labels, mode, config, self.params)
+
+        return public
+
+    def train(
+        self: _Self,
+        input_fn: Callable[..., Any],
+        hooks: Sequence[Any] | None = None,
+        steps: int | None = None,
+        max_steps: int | None = None,
+        saving_listeners: Sequence[Any] | None = None,
+    ) -> _Self:
+        """Trains; continues from the latest checkpoint of the model_dir.
+
+        A SIGTERM ends it after the step that runs, with a checkpoint, and then does what it would
+        have done.
+
+        Args:
+            input_fn: takes any of params, config and mode.
+            hooks: SessionRunHooks.
+            steps: steps to add; None is until the input ends.
+            max_steps: the global step to stop at; not together with `steps`.
+            saving_listeners: CheckpointSaverListeners.
+
+        Returns:
+            This estimator.
+
+        Raises:
+            InvalidInput: `steps` or `max_steps` is not possible, or this process is an evaluator.
+            WrongType: a hook or listener is none.
+        """
+        if self._config.task_type == TaskType.EVALUATOR:
+            raise errors.InvalidInput(
+                "This process is an evaluator, as TF_CONFIG says, and does not train. Use "
+                "train_and_evaluate, which does what the process is for."
+            )
+        if steps is not None and max_steps is not None:
+            raise errors.InvalidInput("Give `steps` or `max_steps`, not both.")
+        arguments.check_positive("steps", steps)
+        arguments.check_positive("max_steps", max_steps)
+        if max_steps is not None and max_steps <= self._saved_step():
+            tf.logging.info("Nothing to train: max_steps=%d is reached already.", max_steps)
+            return self
+        checkpoint = self.latest_checkpoint()
+        with stop_on_sigterm() as stopping:
+            loss = self._train(
+                lambda: self._started(self._build(ModeKeys.TRAIN, input_fn), checkpoint),
+                [*arguments.all_of(hooks, tf.train.SessionRunHook), *stopping],
+                arguments.all_of(saving_listeners, tf.train.CheckpointSaverListener),
+                steps,
+                max_steps,
+            )
+        # In stock's words, which scripts look for.
+        tf.logging.info("Loss for final step: %s.", loss)
+        return self
+
+    def evaluate(
+        self,
+        input_fn: Callable[..., Any],
+        steps: int | None = None,
+        hooks: Sequence[Any] | None = None,
+        checkpoint_path: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Evaluates a checkpoint.
+
+        Args:
+            input_fn: as for `train`.
+            steps: batches; None is until the input ends.
+            hooks: SessionRunHooks.
+            checkpoint_path: the latest one unless given; without any, initial values are used.
+            name: keeps the events of several evaluations apart.
+
+        Returns:
+            The value of each metric, the mean loss under "loss" and the step under "global_step".
+
+        Raises:
+            InvalidInput: `steps` is not possible, or a metric has a name that is taken.
+        """
+        arguments.check_positive("steps", steps)
+        checkpoint = self._checkpoint(checkpoint_path, "evaluate")
+        return graph_loop.evaluate(
+            lambda: self._started(self._build(ModeKeys.EVAL, input_fn), checkpoint),
+            self._config,
+            steps,
+            arguments.all_of(hooks, tf.train.SessionRunHook),
+            checkpoint,
+            self.eval_dir(name),
+            self._scope_of(ModeKeys.EVAL),
+            in_one_call=self._evaluates_in_one_call,
+        )
+
+    def predict(
+        self,
+        input_fn: Callable[..., Any],
+        predict_keys: Sequence[str] | None = None,
+        hooks: Sequence[Any] | None = None,
+        checkpoint_path: str | None = None,
+        yield_single_examples: bool = True,
+    ) -> Iterator[Any]:
+        """Yields predictions in the order of the input; its last batch may be smaller.
+
+        Args:
+            input_fn: as for `train`.
+            predict_keys: which of the predictions; None is all.
+            hooks: SessionRunHooks.
+            checkpoint_path: as for `evaluate`.
+            yield_single_examples: False yields whole batches.
+
+        Raises:
+            InvalidInput: `predict_keys` fits no prediction, or the predictions of a batch differ in
+                length.
+        """
+        checkpoint = self._checkpoint(checkpoint_path, "predict")
+        yield from graph_loop.predict(
+            lambda: self._started(self._build(ModeKeys.PREDICT, input_fn), checkpoint),
+            self._config,
+            predict_keys,
+            arguments.all_of(hooks, tf.train.SessionRunHook),
+            checkpoint,
+            yield_single_examples,
+        )
+
+    def export_saved_model(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        experimental_mode: str = ModeKeys.PREDICT,
+    ) -> bytes:
+        """Writes a SavedModel of TensorFlow's own ops.
+
+        Args:
+            export_dir_base: the SavedModel goes into a new directory below it, named by the time.
+            serving_input_receiver_fn: returns a receiver: the tensors that are fed, and the
+                features that the model_fn gets of them.
+            assets_extra: files to add, by their path below `assets.extra`.
+            as_text: writes the graph as text.
+            checkpoint_path: the latest one unless given.
+            experimental_mode: the mode in which the model_fn is called.
+
+        Returns:
+            The new directory, as bytes.
+
+        Raises:
+            InvalidInput: there is no receiver function, or the checkpoint does not fit the model.
+            NotTrained: there is no checkpoint.
+        """
+        return self._export(
+            export_dir_base,
+            {experimental_mode: arguments.receiver_fn(serving_input_receiver_fn)},
+            assets_extra,
+            as_text,
+            checkpoint_path,
+        )
+
+    def export_savedmodel(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        strip_default_attrs: bool = False,
+    ) -> bytes:
+        """The old name of `export_saved_model`; by default it keeps attributes of default value."""
+        return self._export(
+            export_dir_base,
+            {ModeKeys.PREDICT: arguments.receiver_fn(serving_input_receiver_fn)},
+            assets_extra,
+            as_text,
+            checkpoint_path,
+            strip_default_attrs,
+        )
+
+    def experimental_export_all_saved_models(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        input_receiver_fn_map: Mapping[str, Callable[[], Any]],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+    ) -> bytes:
+        """Writes one SavedModel with a graph for each mode of `input_receiver_fn_map`.
+
+        The variables are those of the training graph, or else of evaluation, or prediction.
+        """
+        return self._export(
+            export_dir_base, input_receiver_fn_map, assets_extra, as_text, checkpoint_path
+        )
+
+    def eval_dir(self, name: str | None = None) -> str:
+        """Returns where the events of an evaluation go."""
+        return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
+
+    def latest_checkpoint(self) -> str | None:
+        """Returns the path of the latest checkpoint, or None.
+
+        Raises:
+            UnreadableCheckpoint: there is one, but which it is cannot be read, or it is gone.
+        """
+        return checkpoint_state.latest_checkpoint(self.model_dir)
+
+    def get_variable_names(self) -> list[str]:
+        """Returns the names in the latest checkpoint.
+
+        Raises:
+            NotTrained: there is none.
+        """
+        return [name for name, _ in tf.train.list_variables(self._trained())]
+
+    def get_variable_value(self, name: str) -> Any:
+        """Returns a value of the latest checkpoint as a numpy array.
+
+        Raises:
+            NotTrained: there is none.
+        """
+        return tf.train.load_variable(self._trained(), name)
+
+    @property
+    def _evaluates_in_one_call(self) -> bool:
+        """Whether hooks see the steps of an evaluation as one."""
+        return False
+
+    def _build(self, mode: str, input_fn: Callable[..., Any]) -> Step:
+        """Builds the step of a mode in the default graph."""
+        return self._build_without_engine(
+            mode,
+            lambda: call_input_fn(input_fn, mode, self._config, self.params),
+            lambda features, labels: call_model_fn(
+                self._model_fn, features, labels, mode, self._config, self.params
+            ),
+        )
+
+    def _build_without_engine(
+        self,
+        mode: str,
+        read: Callable[[], Any],
+        model: Callable[[Any, Any], Any],
+        look_up: Callable[[Any], Any] | None = None,
+    ) -> Step:
+        """Builds a step whose model is all there is, under the strategy of the mode."""
+        strategy = self._strategies[mode]
+        if strategy is None:
+            return build_plain_step(mode, read, model, look_up)
+        check_replicates(strategy)
+        return build_replicated_step(strategy, mode, read, model, look_up)
+
+    def _scope_of(self, mode: str) -> Any:
+        """Returns the strategy in whose scope the step of a mode is built; None is none."""
+        return self._strategies[mode]
+
+    def _train(
+        self,
+        build: Callable[[], Step],
+        hooks: Sequence[Any],
+        saving_listeners: Sequence[Any],
+        steps: int | None,
+        max_steps: int | None,
+        batch_size: int | None = None,
+        reports: Mapping[str, int] | None = None,
+    ) -> Any:
+        """Trains; returns the last loss."""
+        end = []
+        if steps is not None or max_steps is not None:
+            end = [tf.train.StopAtStepHook(num_steps=steps, last_step=max_steps)]
+        return graph_loop.train(
+            build,
+            self._config,
+            [*hooks, *end],
+            saving_listeners,
+            batch_size,
+            reports=reports,
+            strategy=self._scope_of(ModeKeys.TRAIN),
+        )
+
+    def _call_for_export(self, features: Any, labels: Any, mode: str) -> Any:
+        """Calls the model_fn on the features of a receiver."""
+        return call_model_fn(self._model_fn, features, labels, mode, self._config, self.params)
+
+    def _table_shards(self) -> list[tf.Variable]:
+        """Returns the variables of the default graph that hold tables and are not trainable."""
+        return []
+
+    def _tables(self) -> TableVariables:
+        """Returns which variables are the tables of an embedding spec."""
+        return TableVariables()
+
+    def _started(self, step: Step, checkpoint: str | None) -> Step:
+        """Warm-starts the step's variables where no checkpoint gives them their values."""
+        if checkpoint is None and self._warm_start is not None:
+            warm_starting.check_hosts(warm_starting.checkpoint_of(self._warm_start), self._tables())
+            warm_starting.warm_start(self._warm_start, self._table_shards())
+        return dataclasses.replace(step, tables=self._tables())
+
+    def _export(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        receiver_fns: Mapping[str, Callable[[], Any]],
+        assets_extra: Mapping[str, str] | None,
+        as_text: bool,
+        checkpoint_path: str | None,
+        strip_default_attrs: bool = True,
+    ) -> bytes:
+        checkpoint = checkpoint_path or self.latest_checkpoint()
+        if checkpoint is None and self._warm_start is not None:
+            checkpoint = warm_starting.checkpoint_of(self._warm_start)
+        return export_saved_model(
+            export_dir_base,
+            receiver_fns,
+            self._call_for_export,
+            self._config,
+            checkpoint or self._trained(),
+            tables=self._tables(),
+            assets_extra=assets_extra,
+            as_text=as_text,
+            strip_default_attrs=strip_default_attrs,
+        )
+
+    def _checkpoint(self, path: str | None, what: str) -> str | None:
+        path = path or self.latest_checkpoint()
+        if path is None:
+            tf.logging.info(
+                "There is no checkpoint in the model_dir %s: %s starts from initial values.",
+                *(self.model_dir, what),
+            )
+        return path
+
+    def _trained(self) -> str:
+        path = self.latest_checkpoint()
+        if path is None:
+            raise errors.NotTrained(
+                f"There is no checkpoint in the model_dir {self.model_dir!r}; `train` comes first."
+            )
+        return path
+
+    def _saved_step(self) -> int:
+        path = self.latest_checkpoint()
+        if path is None:
+            return 0
+        return checkpoint_state.step_of(path)

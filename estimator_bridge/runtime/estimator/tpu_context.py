@@ -1,0 +1,119 @@
+"""`params["context"]`: what functions of a program may ask about the cores they run for."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from estimator_bridge import errors
+from estimator_bridge.legacy.run_config import InputPipelineConfig
+from estimator_bridge.runtime.input.feeding import Cores
+
+HOST = "/replica:0/task:0/device:CPU:0"
+"""The one host: the process itself."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Invocation:
+    """One call of an input_fn.
+
+    Attributes:
+        index: how many calls came before it.
+        host: the position of the host that calls.
+    """
+
+    index: int
+    host: int = 0
+
+
+class TPUContext:
+    """The cores of a job, which this process emulates as those of one host.
+
+    Attributes:
+        num_replicas, num_hosts, num_of_replicas_per_host: counts.
+
+    Args:
+        cores: how batches are spread.
+        invocation: the call that it is made for; None is a call of the model_fn.
+    """
+
+    def __init__(self, cores: Cores, invocation: Invocation | None = None) -> None:
+        self._cores = cores
+        self._invocation = invocation
+        self.num_replicas = cores.count
+        self.num_hosts = 1
+        self.num_of_replicas_per_host = cores.count
+
+    def __repr__(self) -> str:
+        where = (
+            "model_fn" if self._invocation is None else f"input_fn, call {self._invocation.index}"
+        )
+        return f"<TPUContext {self.num_replicas} replicas, {where}>"
+
+    def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
+        """Returns how the input_fn is called.
+
+        Returns:
+            The device of the host; the number of this call, from 0; how many calls there are; how
+            many replicas what it returns is for.
+
+        Raises:
+            WrongCaller: this is the context of a model_fn.
+        """
+        index = self._called("current_input_fn_deployment").index
+        calls = (
+            self._cores.count if self._cores.input_mode == InputPipelineConfig.PER_SHARD_V1 else 1
+        )
+        return HOST, index, calls, self._cores.count // calls
+
+    @property
+    def current_host(self) -> int:
+        """The position of the host that calls the input_fn: 0.
+
+        Raises:
+            WrongCaller: this is the context of a model_fn.
+        """
+        return self._called("current_host").host
+
+    @property
+    def device_assignment(self) -> None:
+        """Which cores make up each replica: None, as for every model on one core.
+
+        Raises:
+            WrongCaller: this is the context of an input_fn.
+        """
+        if self._invocation is not None:
+            raise errors.WrongCaller(
+                "`device_assignment` is for the model_fn; the context of an input_fn has none."
+            )
+        return None
+
+    def device_for_replica(self, replica_id: int) -> tuple[str, int]:
+        """Returns the device of a replica's host, and the replica's position on the host.
+
+        Raises:
+            InvalidInput: there is no such replica.
+        """
+        if not 0 <= replica_id < self.num_replicas:
+            raise errors.InvalidInput(
+                f"There is no device for replica {replica_id}; the job has {self.num_replicas} "
+                "replica(s), TPUConfig.num_shards."
+            )
+        return HOST, replica_id
+
+    def tpu_host_placement_function(self, host_id: Any = 0) -> str:
+        """Returns the device of a host.
+
+        Raises:
+            InvalidInput: there is no such host.
+        """
+        if host_id != 0:
+            raise errors.InvalidInput(f"There is no host {host_id!r}; the one host is 0.")
+        return HOST
+
+    def _called(self, what: str) -> Invocation:
+        if self._invocation is None:
+            raise errors.WrongCaller(
+                f"`{what}` is for the input_fn; the context of a model_fn has none."
+            )
+        return self._invocation

@@ -1,0 +1,1 @@
+"""What an `input_fn` returns, split and fed to the cores."""

@@ -1,0 +1,1 @@
+"""Sessions and the loops in them: training, evaluation, prediction."""

@@ -1,0 +1,139 @@
+"""The latest checkpoint of a model_dir, and the last good one where that is damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.convert.bundle import Reader
+
+STATE = "checkpoint"
+"""The file that names the latest checkpoint."""
+
+_INDEX = re.compile(r"(.*-(\d+))\.index$")
+
+
+def latest_checkpoint(model_dir: str) -> str | None:
+    """Returns the path of the latest checkpoint; None where training starts.
+
+    Unlike `tf.train.latest_checkpoint` it is no new start where the state file is damaged, or
+    names a checkpoint that is gone: training would write over what is there.
+
+    Raises:
+        UnreadableCheckpoint: that is so; the message names the file and the last good checkpoint.
+    """
+    state, before = os.path.join(model_dir, STATE), None
+    while tf.io.gfile.exists(state):
+        try:
+            found = tf.train.get_checkpoint_state(model_dir)
+        except ValueError:  # it is empty, or no text
+            found = None
+        if found is None:
+            raise errors.UnreadableCheckpoint(
+                f"{state}: it does not say which checkpoint is the latest. {_offer(model_dir)}"
+            )
+        path = str(found.model_checkpoint_path)
+        if tf.io.gfile.exists(f"{path}.index") or tf.io.gfile.exists(path):  # of V1: one file
+            return path
+        # A job that trains at the same time may have replaced it since the state was read.
+        if path == before:
+            raise errors.UnreadableCheckpoint(
+                f"{path}.index: there is no such file, but {state} says that it is the latest "
+                f"checkpoint. {_offer(model_dir)}"
+            )
+        before = path
+    return None
+
+
+@contextlib.contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Names the file, and the last good checkpoint, where a checkpoint cannot be read.
+
+    Raises:
+        UnreadableCheckpoint: so it is.
+    """
+    try:
+        yield
+    except errors.UnreadableCheckpoint as error:
+        raise errors.UnreadableCheckpoint(f"{error} {_offer(os.path.dirname(path))}") from error
+    except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+        if has_index(path):
+            with reading(path):
+                check(path)  # It names the file and the tensor.
+        raise errors.UnreadableCheckpoint(f"{path}: {reason(error)}") from error
+
+
+def step_of(path: str) -> int:
+    """Returns the global step of a checkpoint.
+
+    Raises:
+        UnreadableCheckpoint: it is damaged, or has none; the message names the file.
+    """
+    with reading(path):
+        if not has_index(path):
+            return int(tf.train.load_variable(path, tf.GraphKeys.GLOBAL_STEP))
+        with Reader(path) as reader:
+            step = reader.tensors.get(tf.GraphKeys.GLOBAL_STEP)
+            if step is None or step.shape or step.sliced or not step.dtype.is_integer:
+                raise errors.UnreadableCheckpoint(
+                    f"{path}.index: it has no {tf.GraphKeys.GLOBAL_STEP!r} that is one integer."
+                )
+            return int(reader.value(step.name))
+
+
+def has_index(path: str) -> bool:
+    """Returns whether a checkpoint can be read here: it is of this machine, and not of V1."""
+    return is_local(path) and os.path.exists(f"{path}.index")
+
+
+def reason(error: Any) -> str:
+    """Returns what an error of a session says, without the stack of the op."""
+    message = str(getattr(error, "message", error))
+    return message.partition("\n\t [[")[0].rpartition("\n")[2]
+
+
+def is_local(path: str) -> bool:
+    """Returns whether a path is of this machine's file system, and not of a remote one."""
+    return "://" not in path
+
+
+def check(path: str) -> None:
+    """Reads a whole checkpoint.
+
+    Raises:
+        UnreadableCheckpoint: a file is missing or damaged; the message names it.
+    """
+    with Reader(path) as reader:
+        for tensor in reader.tensors.values():
+            reader.verify(tensor)
+
+
+def _offer(model_dir: str) -> str:
+    """Returns a sentence on the last checkpoint that is whole."""
+    good = _last_good(model_dir) if is_local(model_dir) else None
+    if good is None:
+        return "There is no other checkpoint that is whole."
+    line = shlex.quote(f'model_checkpoint_path: "{os.path.basename(good)}"')
+    state = shlex.quote(os.path.join(model_dir, STATE))
+    return f"The last good checkpoint is {good}; to go on from it: echo {line} > {state}"
+
+
+def _last_good(model_dir: str) -> str | None:
+    found = filter(None, map(_INDEX.match, os.listdir(model_dir or ".")))
+    for match in sorted(found, key=lambda match: int(match[2]), reverse=True):
+        path = os.path.join(model_dir, match[1])
+        try:
+            check(path)
+            with Reader(path) as reader:
+                if tf.GraphKeys.GLOBAL_STEP in reader.tensors:  # else it is of an input pipeline
+                    return path
+        except errors.UnreadableCheckpoint as error:
+            tf.logging.warning("%s", error)
+    return None

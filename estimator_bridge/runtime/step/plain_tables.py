@@ -1,0 +1,103 @@
+"""Config dicts with use_tpu=False: their tables as trainable variables, looked up for the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.runtime.input.inputs import Notify, split_features
+from estimator_bridge.translation.legacy_spec import LegacySpec
+from estimator_bridge.translation.translate import translate
+from tf2_engine import tf_compat
+from tf2_engine.serving import cpu_embedding_lookup
+
+
+def look_up_dicts(mode: str, features: Any, legacy: LegacySpec, notify: Notify) -> dict[str, Any]:
+    """Returns the features of a batch with activations in the place of ids.
+
+    Activations have the shapes and numbers of use_tpu=True. Each table is one variable
+    [vocabulary_size, dimension] float32 of its own name, which is also its key in the checkpoints
+    of use_tpu=True: either job goes on with the tables of the other.
+
+    Args:
+        features: what the input_fn gives.
+        notify: called with the lines that deserve a warning.
+
+    Raises:
+        InvalidSpec: a table is trained, whose values only an optimizer of the engine can make.
+        MissingFeature, InvalidInput, WrongType: as `split_features`.
+    """
+    if mode == ModeKeys.TRAIN:
+        _check_trainable(legacy)
+        notify(_differences(legacy))
+    (part,) = split_features(features, legacy, 1, notify=notify)
+    spec = translate(
+        legacy, training=False, batch_size=None, num_cores=1, step=tf.train.get_global_step
+    ).engine_spec
+    # The caller is in no variable scope, nor may it be: the names are those of checkpoints.
+    tables = {
+        table.name: tf.get_variable(
+            table.name,
+            shape=[table.vocabulary_size, table.dim],
+            dtype=tf.float32,
+            initializer=table.initializer,
+            use_resource=True,
+        )
+        for table in spec.tables
+    }
+    for name, table in tables.items():
+        if table.op.name != name:  # A receiver's placeholder has it.
+            tf_compat.save_as(table, str(name))
+    return {**part.features, **cpu_embedding_lookup(part.ids, part.weights, tables, spec)}
+
+
+# Their rows are no weights: they are computed from what is looked up, not from a gradient.
+_COMPUTING = ("FrequencyEstimatorParameters",)
+
+
+def _check_trainable(legacy: LegacySpec) -> None:
+    for table in legacy.tables:
+        optimizer = table.optimizer or legacy.optimizer
+        if optimizer is not None and optimizer.kind in _COMPUTING:
+            raise errors.InvalidSpec(
+                f"Table {table.name!r}: `{optimizer.kind}` computes the rows of its table from "
+                "what is looked up, but with use_tpu=False the model's own optimizer trains the "
+                "tables. Train with use_tpu=True, which needs no TPU here."
+            )
+
+
+def _differences(legacy: LegacySpec) -> str:
+    """Returns the line that says what differs from use_tpu=True."""
+    return (
+        "use_tpu=False with config dicts: the tables "
+        f"{[table.name for table in legacy.tables]} are trainable variables, which the model's own "
+        "optimizer trains. Unlike with use_tpu=True these settings have no effect: "
+        f"{', '.join(_idle(legacy))}."
+    )
+
+
+def _idle(legacy: LegacySpec) -> Iterator[str]:
+    """Yields what a spec sets to no effect."""
+    own = [table.name for table in legacy.tables if table.optimizer]
+    yield "`optimization_parameters`" + (f" (those of the tables {own} too)" if own else "")
+    for setting in ("learning_rate", "learning_rate_fn", "hot_id_replication"):
+        names = [table.name for table in legacy.tables if getattr(table, setting)]
+        if names:
+            yield f"`{setting}` of {names}"
+    if legacy.clipping_limit is not None:
+        yield f"`clipping_limit`={legacy.clipping_limit}"
+    if legacy.gradient_multiplier_fn is not None:
+        yield "`experimental_gradient_multiplier_fn`"
+    if legacy.pipeline_execution_with_tensor_core:
+        yield "`pipeline_execution_with_tensor_core`"
+    if legacy.profile_data_directory is not None:
+        yield f"`profile_data_directory`={legacy.profile_data_directory!r}"
+    if legacy.partition_strategy == "mod":
+        yield (
+            "partition_strategy='mod', which is a layout of checkpoints alone (rows are in their "
+            "own order here, as in those of a single host)"
+        )

@@ -1,0 +1,84 @@
+"""The sides of a comparison: which engine runs the program, and how."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from estimator_bridge import errors
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """One side.
+
+    Attributes:
+        name: what reports call it.
+        stock: whether stock's TPUEstimator runs the program; else the bridge's does.
+        use_tpu: overrides the program's; None leaves it. With stock it means the software TPU.
+        native: the host driver's ops: True for C++, False for TensorFlow's, None for its choice.
+        software_tpu: whether the bridge's tables are on the software TPU, not on the host driver.
+        quirks: "stock" or "documented", of the bridge; None is what the program says.
+        context: opened around everything that the side does.
+    """
+
+    name: str
+    stock: bool = False
+    use_tpu: bool | None = None
+    native: bool | None = None
+    software_tpu: bool = False
+    quirks: str | None = "stock"
+    context: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+
+
+SIDES = {
+    "stock": Side("stock", stock=True),
+    "stock-cpu": Side("stock-cpu", stock=True, use_tpu=False),
+    "stock-tpu": Side("stock-tpu", stock=True, use_tpu=True),
+    "bridge": Side("bridge"),
+    "bridge-cpu": Side("bridge-cpu", use_tpu=False),
+    "bridge-tpu": Side("bridge-tpu", use_tpu=True),
+    "bridge-native": Side("bridge-native", use_tpu=True, native=True),
+    "bridge-ops": Side("bridge-ops", use_tpu=True, native=False),
+    "bridge-software-tpu": Side("bridge-software-tpu", use_tpu=True, software_tpu=True),
+}
+"""By the names that the command takes."""
+
+
+def side_of(given: str | Side) -> Side:
+    """Returns a side by its name.
+
+    Raises:
+        InvalidInput: there is none of that name.
+    """
+    if isinstance(given, Side):
+        return given
+    if given not in SIDES:
+        raise errors.InvalidInput(f"There is no side {given!r}; the sides are {', '.join(SIDES)}.")
+    return SIDES[given]
+
+
+@contextlib.contextmanager
+def opened(side: Side) -> Iterator[type]:
+    """Opens what a side runs in; yields its TPUEstimator.
+
+    Raises:
+        MissingStock: stock is asked for, and this TensorFlow has none.
+        InvalidSpec, CannotBuild: a software TPU is asked for, and there can be none.
+    """
+    from estimator_bridge.run import software_tpu
+
+    with side.context():
+        if not side.stock:
+            from estimator_bridge.runtime.estimator.tpu_estimator import TPUEstimator
+
+            on_tpu = side.software_tpu
+            with software_tpu.bridge_on_software_tpu() if on_tpu else contextlib.nullcontext():
+                yield TPUEstimator
+            return
+        # Unless it is kept from it, a program may ask for a TPU.
+        on_tpu = side.use_tpu is not False
+        with software_tpu.stock_on_software_tpu() if on_tpu else contextlib.nullcontext():
+            yield software_tpu.stock_estimator().tpu.TPUEstimator

@@ -1,0 +1,7 @@
+"""The host driver: TPU semantics on `tf.Variable`s, on any device."""
+
+from __future__ import annotations
+
+from tf2_engine.backends.host.driver import HostDriver
+
+__all__ = ["HostDriver"]

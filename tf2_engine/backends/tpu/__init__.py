@@ -1,0 +1,1 @@
+"""The TPU driver: first-generation embedding hardware, by TensorFlow's TPU ops."""

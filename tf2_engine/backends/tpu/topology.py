@@ -1,0 +1,154 @@
+"""The hosts and cores of a TPU, read from its strategy."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tf2_engine import errors, tf_compat
+from tf2_engine.backends.tpu import checks
+
+
+@dataclasses.dataclass(frozen=True)
+class Core:
+    """One core.
+
+    Attributes:
+        device: the core, as in "/job:worker/replica:0/task:1/device:TPU:3".
+        host: the CPU that feeds it.
+        ordinal: its number among the cores of its host.
+    """
+
+    device: str
+    host: str
+    ordinal: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """What a plan is spread over.
+
+    Attributes:
+        hosts: the CPU of each host; shard i of every table is on `hosts[i]`.
+        cores: in the order of the replicas, and for each replica in that of its cores.
+        cores_per_replica: for model parallelism, None without it. One is not the same as None:
+            the device is told about it.
+    """
+
+    hosts: tuple[str, ...]
+    cores: tuple[Core, ...]
+    cores_per_replica: int | None = None
+
+    def core_of(self, device: str) -> int:
+        """Returns the position of the core that a device string names, in full or in part.
+
+        Raises:
+            InvalidInput: it names none, or several; or it is no TPU core at all.
+        """
+        checks.check_device(device)
+        given = tf.DeviceSpec.from_string(device)
+        found = [
+            position
+            for position, core in enumerate(self.cores)
+            if all(
+                getattr(given, field) in (None, getattr(_spec(core.device), field))
+                for field in ("job", "replica", "task", "device_index")
+            )
+        ]
+        if len(found) != 1:
+            raise errors.InvalidInput(
+                f"`device`={device!r} is {'several' if found else 'none'} of the TPU's cores "
+                f"{[core.device for core in self.cores]}."
+            )
+        return found[0]
+
+
+def is_tpu(strategy: Any) -> bool:
+    """Whether a strategy runs on a TPU, or on something that stands in for one."""
+    return isinstance(strategy, (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy))
+
+
+def read_topology(strategy: Any) -> Topology:
+    """Returns the hosts and cores of a TPUStrategy.
+
+    Raises:
+        OutOfOrder: it is no TPUStrategy; the message says where the engine must be made.
+    """
+    if not is_tpu(strategy):
+        raise errors.OutOfOrder(
+            f"driver='tpu' needs a tf.distribute.TPUStrategy, but the current strategy is "
+            f"{type(strategy).__name__}. Make the engine under `strategy.scope()`, or use "
+            "driver='host', which computes the same without a TPU."
+        )
+    devices, cores_per_replica = tf_compat.tpu_devices(strategy)
+    cores = tuple(_core(device) for replica in devices for device in replica)
+    # Stock numbers hosts in this order, whatever the order of the cores, and so do checkpoints.
+    by_task = sorted(cores, key=lambda core: _position(core.device))
+    hosts = tuple(dict.fromkeys(core.host for core in by_task))
+    return Topology(hosts, cores, cores_per_replica)
+
+
+def check_hardware(strategy: Any) -> None:
+    """Refuses a TPU whose embedding hardware is of another generation.
+
+    A TPU that does not say what it has is taken for one of the first generation (TPU v2 to v4).
+
+    Raises:
+        InvalidSpec: the message names what the TPU has.
+    """
+    found = tf_compat.embedding_hardware(strategy)
+    if found not in (None, "V1"):
+        raise errors.InvalidSpec(
+            f"The TPU's embedding hardware is {found} (`strategy.extended.tpu_hardware_feature."
+            "embedding_feature`), but driver='tpu' drives V1. Make the engine outside of the "
+            "strategy's scope: there driver='host' computes the same on the host."
+        )
+
+
+def per_replica(strategy: Any, value: Any) -> list[Any]:
+    """Returns the value of each replica, for a nest whose leaves may be distributed.
+
+    A leaf that is not distributed is the same for all replicas.
+    """
+    return [one[0] for one in strategy.experimental_local_results([value])]
+
+
+def part(where: str, value: Any, number: int, count: int | None) -> Any:
+    """Returns one core's part of a replica's value, split along the first dimension.
+
+    Args:
+        where: how messages name the value.
+        value: a Tensor or SparseTensor, or None, which stays None.
+        number: which of the `count` parts.
+        count: cores per replica; None is no model parallelism, and no split.
+
+    Raises:
+        InvalidInput: a ragged tensor, which cannot be split.
+    """
+    if count is None or value is None:
+        return value
+    if isinstance(value, tf.SparseTensor):
+        return tf.sparse.split(value, num_split=count, axis=0)[number]
+    if isinstance(value, tf.RaggedTensor):
+        raise errors.InvalidInput(
+            f"{where}: a ragged tensor cannot be split over the {count} cores of a replica. Pass "
+            "a sparse tensor, or make the strategy without a device assignment."
+        )
+    return tf.split(value, count, axis=0)[number]
+
+
+def _core(device: str) -> Core:
+    spec = _spec(device)
+    host = spec.replace(device_type="CPU", device_index=0)
+    return Core(device, host.to_string(), spec.device_index or 0)
+
+
+def _position(device: str) -> tuple[int, int, int]:
+    spec = _spec(device)
+    return (spec.replica or 0, spec.task or 0, spec.device_index or 0)
+
+
+def _spec(device: str) -> Any:
+    return tf.DeviceSpec.from_string(device)

@@ -1,7 +1,0 @@
-"""The host driver: TPU semantics on `tf.Variable`s, on any device."""
-
-from __future__ import annotations
-
-from tf2_engine.drivers.host.driver import HostDriver
-
-__all__ = ["HostDriver"]

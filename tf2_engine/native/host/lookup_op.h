@@ -1,0 +1,236 @@
+// From ids, cells and gains to activations: the kernel of drivers/host/lookup.py.
+
+#ifndef TF2_ENGINE_NATIVE_LOOKUP_OP_H_
+#define TF2_ENGINE_NATIVE_LOOKUP_OP_H_
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "rules/rows.h"
+#include "rules/sums.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "rules/variables.h"
+
+namespace estimator_bridge {
+
+constexpr int64_t kLookupAhead = 16;  // ids between the row that is read and the one asked for
+constexpr int64_t kLookupChunk = 8192;  // a smaller task is not worth to be handed out
+
+// The rows of some ids, for `SumRows`.
+template <bool kHasGains, bool kOneShard>
+struct TableRows {
+  static constexpr bool kGains = kHasGains;
+
+  const float* Row(int64_t k) const { return Find(ids[k]); }
+  __attribute__((always_inline)) inline void Ask(int64_t k) const {
+    if (k + kLookupAhead < count) Prefetch<false>(Find(ids[k + kLookupAhead]), dim);
+  }
+  float Gain(int64_t k) const { return gain[k]; }
+  const float* Find(int64_t id) const {
+    if (kOneShard) return first + id * dim;
+    int64_t shard, row;
+    placement->Find(id, &shard, &row);
+    return shards[shard] + row * dim;
+  }
+
+  const int64_t* ids;
+  const float* gain;
+  int64_t count;
+  float* const* shards;
+  const float* first;  // of the first shard
+  const Placement* placement;
+  int64_t dim;
+};
+
+class LookupOp : public tensorflow::OpKernel {
+ public:
+  explicit LookupOp(OpKernelConstruction* context) : OpKernel(context) {
+    std::string strategy;
+    std::vector<int64_t> rows;
+    int num_pieces;
+    OP_REQUIRES_OK(context, context->GetAttr("num_pieces", &num_pieces));
+    OP_REQUIRES_OK(context, context->GetAttr("num_variables", &num_variables_));
+    OP_REQUIRES_OK(context, context->GetAttr("num_shards", &num_shards_));
+    OP_REQUIRES_OK(context, context->GetAttr("strategy", &strategy));
+    OP_REQUIRES_OK(context, context->GetAttr("rows", &rows));
+    OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
+    OP_REQUIRES_OK(context, context->GetAttr("table_of", &table_of_));
+    OP_REQUIRES_OK(context, context->GetAttr("sizes", &sizes_));
+    OP_REQUIRES_OK(context, context->GetAttr("where", &where_));
+    const size_t tables = rows.size(), pieces = static_cast<size_t>(num_pieces);
+    OP_REQUIRES(context,
+                num_shards_ >= 1 && static_cast<size_t>(num_variables_) == tables * num_shards_ &&
+                    dims_.size() == tables,
+                errors::InvalidArgument("There must be one variable per table and shard."));
+    OP_REQUIRES(context,
+                table_of_.size() == pieces && sizes_.size() == pieces && where_.size() == pieces,
+                errors::InvalidArgument("table_of, sizes and where must have one entry per piece."));
+    for (const int64_t table : table_of_) {
+      OP_REQUIRES(context, table >= 0 && static_cast<size_t>(table) < tables,
+                  errors::InvalidArgument("There is no table ", table, "."));
+    }
+    for (size_t i = 0; i < tables; ++i) {
+      OP_REQUIRES(context, rows[i] >= 1 && dims_[i] >= 1,
+                  errors::InvalidArgument("rows and dims must be positive."));
+      placements_.emplace_back(rows[i], num_shards_, strategy == "mod");
+      rows_.push_back(rows[i]);
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    tensorflow::OpInputList ids, cells, gains, num_cells;
+    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
+    OP_REQUIRES_OK(context, context->input_list("cells", &cells));
+    OP_REQUIRES_OK(context, context->input_list("gains", &gains));
+    OP_REQUIRES_OK(context, context->input_list("num_cells", &num_cells));
+    LockedVariables variables(LockedVariables::Access::kRead);
+    OP_REQUIRES_OK(context, variables.Lock(context, 0, num_variables_));
+    std::vector<float*> shards(num_variables_);
+    std::vector<int64_t> elements(num_variables_);
+    for (int i = 0; i < num_variables_; ++i) {
+      const int64_t table = i / num_shards_;
+      int64_t dim = dims_[table];
+      OP_REQUIRES_OK(context,
+                     variables.Rows(context, i, placements_[table].RowsOf(i % num_shards_), &dim,
+                                    &shards[i]));
+      elements[i] = placements_[table].RowsOf(i % num_shards_) * dim;
+    }
+    huge_.See(context, shards, elements);
+    const int count = static_cast<int>(table_of_.size());
+    std::vector<Job> jobs(count);
+    int64_t total = 0;
+    for (int i = 0; i < count; ++i) {
+      Job& job = jobs[i];
+      OP_REQUIRES_OK(context, job.piece.Read(ids[i], cells[i], gains[i], where_[i]));
+      OP_REQUIRES(context, num_cells[i].NumElements() == 1,
+                  errors::InvalidArgument(where_[i], ": num_cells must be one number."));
+      job.cells = num_cells[i].flat<int64_t>()(0);
+      job.dim = dims_[table_of_[i]];
+      tensorflow::TensorShape shape;
+      OP_REQUIRES_OK(context, ShapeOf(i, job.cells, &shape));
+      Tensor output;
+      OP_REQUIRES_OK(context, kept_.Get(context, i, tensorflow::DT_FLOAT, shape, &output));
+      job.out = output.flat<float>().data();
+      context->set_output(i, output);
+      total += job.piece.count;
+    }
+    const int64_t chunk = std::max(kLookupChunk, total / (4 * NumThreads(context)));
+    std::vector<Task> tasks;
+    for (int i = 0; i < count; ++i) AddTasks(i, jobs[i], chunk, &tasks);
+    std::vector<absl::Status> results(tasks.size(), absl::OkStatus());
+    InParallel(context, static_cast<int64_t>(tasks.size()), total, [&](int64_t t) {
+      const Task& task = tasks[t];
+      const Job& job = jobs[task.job];
+      const int64_t table = table_of_[task.job];
+      results[t] = job.piece.Check(task.begin, task.end, rows_[table], task.first, task.last,
+                                   where_[task.job]);
+      if (!results[t].ok()) return;
+      float* const* own = shards.data() + table * num_shards_;
+      const bool gains = job.piece.gain != nullptr;
+      if (num_shards_ == 1) {
+        gains ? Run<true, true>(job, task, own, placements_[table])
+              : Run<false, true>(job, task, own, placements_[table]);
+      } else {
+        gains ? Run<true, false>(job, task, own, placements_[table])
+              : Run<false, false>(job, task, own, placements_[table]);
+      }
+    });
+    OP_REQUIRES_OK(context, FirstError(results));
+  }
+
+ private:
+  struct Job {
+    Piece piece;
+    int64_t cells = 0, dim = 0;
+    float* out = nullptr;
+  };
+  // Occurrences begin..end of a job, which are all that belong to the cells first..last.
+  struct Task {
+    int job;
+    int64_t begin, end, first, last;
+  };
+
+  absl::Status ShapeOf(int i, int64_t cells, tensorflow::TensorShape* shape) const {
+    int64_t rest = 1;
+    for (int axis = 1; axis < sizes_[i].dims(); ++axis) rest *= sizes_[i].dim_size(axis);
+    const int64_t samples = sizes_[i].dims() > 0 && rest > 0 ? cells / rest : -1;
+    if (cells < 0 || samples < 0 || samples * rest != cells ||
+        (sizes_[i].dim_size(0) >= 0 && sizes_[i].dim_size(0) != samples)) {
+      return errors::InvalidArgument(where_[i], ": ", cells, " cells do not fill an activation of ",
+                                     sizes_[i].DebugString(), ".");
+    }
+    TF_RETURN_IF_ERROR(shape->AddDimWithStatus(samples));
+    for (int axis = 1; axis < sizes_[i].dims(); ++axis) {
+      TF_RETURN_IF_ERROR(shape->AddDimWithStatus(sizes_[i].dim_size(axis)));
+    }
+    return shape->AddDimWithStatus(dims_[table_of_[i]]);
+  }
+
+  // Cells are never split, so the sum of one is the same however many tasks there are. Nothing is
+  // checked yet: whatever the cells are, a task's are among those that there are.
+  static void AddTasks(int number, const Job& job, int64_t chunk, std::vector<Task>* tasks) {
+    const Piece& piece = job.piece;
+    if (piece.count < 2 * chunk ||
+        (piece.cell != nullptr && !std::is_sorted(piece.cell, piece.cell + piece.count))) {
+      tasks->push_back({number, 0, piece.count, 0, job.cells});
+      return;
+    }
+    int64_t begin = 0, first = 0;
+    while (begin < piece.count) {
+      int64_t end = std::min(begin + chunk, piece.count);
+      while (piece.cell != nullptr && end < piece.count &&
+             piece.cell[end] == piece.cell[end - 1]) {
+        ++end;
+      }
+      int64_t last = job.cells;
+      if (end < piece.count) last = std::min(last, piece.cell == nullptr ? end : piece.cell[end]);
+      tasks->push_back({number, begin, end, first, last});
+      begin = end;
+      first = last;
+    }
+  }
+
+  template <bool kGains, bool kOneShard>
+  static void Run(const Job& job, const Task& task, float* const* shards,
+                  const Placement& placement) {
+    const Piece& piece = job.piece;
+    const int64_t dim = job.dim;
+    const TableRows<kGains, kOneShard> rows{piece.ids, piece.gain, task.end, shards,
+                                            shards[0], &placement, dim};
+    int64_t next = task.first;  // cells before it have a value
+    for (int64_t begin = task.begin; begin < task.end;) {
+      int64_t end = begin + 1;
+      int64_t cell = begin;
+      if (piece.cell != nullptr) {
+        cell = piece.cell[begin];
+        while (end < task.end && piece.cell[end] == cell) ++end;
+      }
+      const bool fresh = cell >= next;
+      if (fresh) {
+        Clear(job.out + next * dim, (cell - next) * dim);
+        next = cell + 1;
+      }
+      SumRows(rows, begin, end, dim, fresh, job.out + cell * dim);
+      begin = end;
+    }
+    Clear(job.out + next * dim, (task.last - next) * dim);
+  }
+
+  static void Clear(float* from, int64_t count) {
+    if (count > 0) std::memset(from, 0, static_cast<size_t>(count) * sizeof(float));
+  }
+
+  int num_variables_ = 0;
+  int64_t num_shards_ = 1;
+  std::vector<Placement> placements_;
+  std::vector<int64_t> rows_, dims_, table_of_;
+  std::vector<tensorflow::PartialTensorShape> sizes_;
+  std::vector<std::string> where_;
+  KeptTensors kept_;
+  HugeTables huge_;
+};
+
+}  // namespace estimator_bridge
+
+#endif  // TF2_ENGINE_NATIVE_LOOKUP_OP_H_

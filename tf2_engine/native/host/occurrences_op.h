@@ -1,0 +1,344 @@
+// From what is enqueued to ids, cells and gains: the kernel of batch.occurrences.
+
+#ifndef TF2_ENGINE_NATIVE_OCCURRENCES_OP_H_
+#define TF2_ENGINE_NATIVE_OCCURRENCES_OP_H_
+
+#include <string>
+#include <vector>
+
+#include "rules/rows.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "rules/variables.h"
+
+namespace estimator_bridge {
+
+// Reads the features of one core; what each attribute is for is said where the op is registered.
+class OccurrencesOp : public tensorflow::OpKernel {
+ public:
+  explicit OccurrencesOp(OpKernelConstruction* context) : OpKernel(context) {
+    std::vector<std::string> kinds, combiners, where;
+    std::vector<bool> weighted, sequence, check_samples;
+    std::vector<tensorflow::PartialTensorShape> sizes;
+    std::vector<int64_t> rows, per_row;
+    int count;
+    OP_REQUIRES_OK(context, context->GetAttr("num_features", &count));
+    OP_REQUIRES_OK(context, context->GetAttr("kinds", &kinds));
+    OP_REQUIRES_OK(context, context->GetAttr("combiners", &combiners));
+    OP_REQUIRES_OK(context, context->GetAttr("weighted", &weighted));
+    OP_REQUIRES_OK(context, context->GetAttr("sequence", &sequence));
+    OP_REQUIRES_OK(context, context->GetAttr("check_samples", &check_samples));
+    OP_REQUIRES_OK(context, context->GetAttr("sizes", &sizes));
+    OP_REQUIRES_OK(context, context->GetAttr("rows", &rows));
+    OP_REQUIRES_OK(context, context->GetAttr("per_row", &per_row));
+    OP_REQUIRES_OK(context, context->GetAttr("where", &where));
+    OP_REQUIRES_OK(context, context->GetAttr("drop", &drop_));
+    const size_t wanted = static_cast<size_t>(count);
+    for (const size_t size :
+         {kinds.size(), combiners.size(), weighted.size(), sequence.size(), check_samples.size(),
+          sizes.size(), rows.size(), per_row.size(), where.size()}) {
+      OP_REQUIRES(context, size == wanted,
+                  errors::InvalidArgument("An attribute has ", size, " entries for ", count,
+                                          " features."));
+    }
+    features_.resize(wanted);
+    for (size_t i = 0; i < wanted; ++i) {
+      Feature& feature = features_[i];
+      OP_REQUIRES(context, kinds[i] == "dense" || kinds[i] == "sparse" || kinds[i] == "ragged",
+                  errors::InvalidArgument(where[i], ": there is no kind '", kinds[i], "'."));
+      OP_REQUIRES(
+          context, combiners[i] == "sum" || combiners[i] == "mean" || combiners[i] == "sqrtn",
+          errors::InvalidArgument(where[i], ": there is no combiner '", combiners[i], "'."));
+      OP_REQUIRES(context, sizes[i].dims() >= 1 && per_row[i] >= 1 && rows[i] >= 1,
+                  errors::InvalidArgument(where[i], ": sizes, rows and per_row must be positive."));
+      feature.kind = kinds[i] == "dense" ? kDense : kinds[i] == "sparse" ? kSparse : kRagged;
+      feature.combiner = combiners[i] == "sum"    ? Combiner::kSum
+                         : combiners[i] == "mean" ? Combiner::kMean
+                                                  : Combiner::kSqrtn;
+      feature.weighted = weighted[i];
+      feature.sequence = sequence[i];
+      feature.check_samples = check_samples[i];
+      for (int axis = 0; axis < sizes[i].dims(); ++axis) {
+        const int64_t size = sizes[i].dim_size(axis);
+        feature.sizes.push_back(size);
+        OP_REQUIRES(context, axis == 0 || size > 0,
+                    errors::InvalidArgument(where[i], ": only the first size may be open."));
+        if (axis > 0) feature.per_sample *= size;
+        OP_REQUIRES(context, feature.per_sample <= kMost,
+                    errors::InvalidArgument(where[i], ": an activation is too large."));
+      }
+      feature.rows = rows[i];
+      feature.per_row = per_row[i];
+      feature.where = where[i];
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    tensorflow::OpInputList index, ids, weights, samples;
+    OP_REQUIRES_OK(context, context->input_list("index", &index));
+    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
+    OP_REQUIRES_OK(context, context->input_list("weights", &weights));
+    OP_REQUIRES_OK(context, context->input_list("num_samples", &samples));
+    const int count = static_cast<int>(features_.size());
+    std::vector<Work> work(count);
+    // Tensors are made here, on one thread, as large as they can become.
+    for (int i = 0; i < count; ++i) {
+      OP_REQUIRES_OK(context, Prepare(context, i, features_[i], index[i], ids[i], weights[i],
+                                      samples[i], &work[i]));
+    }
+    std::vector<absl::Status> results(count, absl::OkStatus());
+    int64_t total = 0;
+    for (const Work& w : work) total += w.count;
+    InParallel(context, count, total,
+               [&](int64_t i) { results[i] = Run(features_[i], &work[i]); });
+    OP_REQUIRES_OK(context, FirstError(results));
+    for (int i = 0; i < count; ++i) {
+      Work& w = work[i];
+      const bool shorter = w.kept < w.count;
+      context->set_output(i, shorter ? w.ids.Slice(0, w.kept) : ids[i]);
+      context->set_output(count + i, shorter && w.has_cell ? w.cell.Slice(0, w.kept) : w.cell);
+      context->set_output(2 * count + i,
+                          shorter && w.has_gain ? w.gain.Slice(0, w.kept) : w.gain);
+      Tensor* cells;
+      OP_REQUIRES_OK(context, context->allocate_output(3 * count + i, {}, &cells));
+      cells->scalar<int64_t>()() = w.num_cells;
+    }
+  }
+
+ private:
+  enum FeatureKind { kDense, kSparse, kRagged };
+  static constexpr int64_t kMost = int64_t{1} << 31;
+
+  struct Feature {
+    FeatureKind kind;
+    Combiner combiner;
+    bool weighted, sequence, check_samples;
+    std::vector<int64_t> sizes;  // -1 is open
+    int64_t per_sample = 1;
+    int64_t rows, per_row;
+    std::string where;
+
+    int64_t cells() const { return sizes[0] < 0 ? -1 : sizes[0] * per_sample; }
+    // Whether occurrences may be left out, by the kind of input alone.
+    bool cuts() const {
+      return (kind == kSparse && sequence && sizes.size() > 1) || (kind == kRagged && per_row != 1);
+    }
+    // A ragged sequence has one id per position: nothing to weigh or combine.
+    bool has_gains() const {
+      if (kind == kRagged && per_row != 1) return false;
+      return weighted || (combiner != Combiner::kSum && kind != kDense);
+    }
+  };
+
+  struct Work {
+    const int64_t* index = nullptr;
+    int64_t rank = 0, splits = 0;
+    const int64_t* from = nullptr;
+    const float* weight = nullptr;
+    int64_t count = 0, kept = 0, num_cells = 0, samples = 0;
+    bool has_cell = false, has_gain = false;
+    Tensor ids, cell, gain, sums;
+  };
+
+  absl::Status Prepare(OpKernelContext* context, size_t i, const Feature& feature,
+                       const Tensor& index, const Tensor& ids, const Tensor& weights, const Tensor& samples, Work* w) {
+    const std::string& where = feature.where;
+    w->count = w->kept = ids.NumElements();
+    w->from = ids.flat<int64_t>().data();
+    if (ids.dims() != 1) return errors::InvalidArgument(where, ": ids must have rank 1.");
+    if (w->count > kMost) return errors::InvalidArgument(where, ": there are too many ids.");
+    if (feature.weighted) {
+      if (weights.NumElements() != w->count) {
+        return errors::InvalidArgument(where, ": there must be one weight per id.");
+      }
+      w->weight = weights.flat<float>().data();
+    }
+    if (samples.NumElements() != 1) {
+      return errors::InvalidArgument(where, ": num_samples must be one number.");
+    }
+    w->samples = samples.flat<int64_t>()(0);
+    w->index = index.flat<int64_t>().data();
+    const int64_t cells = feature.cells();
+    if (feature.kind == kSparse) {
+      if (index.dims() != 2 || index.dim_size(0) != w->count ||
+          index.dim_size(1) < static_cast<int64_t>(feature.sizes.size())) {
+        return errors::InvalidArgument(where, ": coordinates ", index.shape().DebugString(),
+                                       " do not fit ", w->count, " ids.");
+      }
+      w->rank = index.dim_size(1);
+    } else if (feature.kind == kRagged) {
+      if (index.dims() != 1 || index.NumElements() < 1) {
+        return errors::InvalidArgument(where, ": row splits must have rank 1 and not be empty.");
+      }
+      w->splits = index.NumElements();
+    }
+    // Dense ids fill their cells one by one, so that there must never be more or fewer.
+    if ((feature.check_samples || feature.kind == kDense) && cells >= 0) {
+      const int64_t planned = feature.kind == kDense ? cells : feature.sizes[0];
+      const int64_t found = feature.kind == kDense ? w->count : w->samples;
+      if (found != planned) {
+        return errors::InvalidArgument(where, ": the engine is built for ", planned,
+                                       " samples, but this batch has ", found);
+      }
+    }
+    if (cells >= 0) {
+      w->num_cells = cells;
+    } else if (feature.kind == kDense) {
+      w->num_cells = w->count;
+    } else {
+      if (w->samples < 0 || w->samples > kMost / feature.per_sample) {
+        return errors::InvalidArgument(where, ": a batch cannot have ", w->samples, " samples.");
+      }
+      w->num_cells = w->samples * feature.per_sample;
+    }
+    w->has_cell = feature.kind != kDense || drop_;
+    w->has_gain = feature.has_gains();
+    using tensorflow::DT_FLOAT;
+    using tensorflow::DT_INT64;
+    const int64_t n = w->count, cell_size = w->has_cell ? n : 0, gain_size = w->has_gain ? n : 0;
+    TF_RETURN_IF_ERROR(kept_.Get(context, 3 * i, DT_INT64, {cell_size}, &w->cell));
+    TF_RETURN_IF_ERROR(kept_.Get(context, 3 * i + 1, DT_FLOAT, {gain_size}, &w->gain));
+    if (feature.cuts() || drop_) {
+      TF_RETURN_IF_ERROR(kept_.Get(context, 3 * i + 2, DT_INT64, {n}, &w->ids));
+    }
+    if (w->has_gain && feature.combiner != Combiner::kSum) {
+      TF_RETURN_IF_ERROR(context->allocate_temp(DT_FLOAT, {w->num_cells}, &w->sums));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Run(const Feature& feature, Work* w) const {
+    if (feature.kind == kSparse) TF_RETURN_IF_ERROR(SparseCells(feature, w));
+    if (feature.kind == kRagged) TF_RETURN_IF_ERROR(RaggedCells(feature, w));
+    if (feature.kind == kDense && w->has_cell) {
+      int64_t* cell = w->cell.flat<int64_t>().data();
+      for (int64_t i = 0; i < w->count; ++i) cell[i] = i;
+    }
+    const int64_t* ids = w->from;
+    const float* weight = w->weight;
+    if (feature.cuts() || (drop_ && !AllBelow(ids, w->count, feature.rows))) {
+      Keep(feature, w);
+      ids = w->ids.flat<int64_t>().data();
+      if (w->has_gain && weight != nullptr) weight = w->gain.flat<float>().data();
+    }
+    if (!drop_ && !AllBelow(ids, w->kept, feature.rows)) {
+      return errors::InvalidArgument(
+          feature.where, ": an id lies outside the table, which has rows 0 to ", feature.rows - 1,
+          ". Fix the ids, or set out_of_range_ids='drop' to treat such ids as absent. The id: ",
+          FirstOutside(ids, w->kept, feature.rows));
+    }
+    if (w->has_gain) Gains(feature, weight, w);
+    return absl::OkStatus();
+  }
+
+  // Sets the cell of every occurrence, -1 for one that is cut.
+  static absl::Status SparseCells(const Feature& feature, Work* w) {
+    int64_t* cells = w->cell.flat<int64_t>().data();
+    const int64_t axes = static_cast<int64_t>(feature.sizes.size());
+    for (int64_t i = 0; i < w->count; ++i) {
+      const int64_t* at = w->index + i * w->rank;
+      int64_t cell = 0;
+      bool cut = false;
+      for (int64_t axis = 0; axis < axes; ++axis) {
+        const bool open = feature.sizes[axis] < 0;
+        const int64_t size = open ? w->samples : feature.sizes[axis];
+        if (at[axis] < 0 || at[axis] >= size) {
+          if (axis == 1 && feature.sequence && at[axis] >= 0) {
+            cut = true;
+            continue;
+          }
+          return errors::InvalidArgument(feature.where, ": a coordinate lies outside ",
+                                         Shown(feature.sizes), ", axis ", axis, ". It is ",
+                                         at[axis]);
+        }
+        cell = cell * size + at[axis];
+      }
+      cells[i] = cut ? -1 : cell;
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status RaggedCells(const Feature& feature, Work* w) {
+    int64_t* cells = w->cell.flat<int64_t>().data();
+    const int64_t rows = w->splits - 1, per_row = feature.per_row;
+    if (rows > w->num_cells / per_row) {
+      return errors::InvalidArgument(feature.where, ": ", rows, " ragged rows do not fit ",
+                                     w->num_cells, " activations.");
+    }
+    int64_t before = 0;
+    for (int64_t row = 0; row <= rows; ++row) {
+      const int64_t next = w->index[row];
+      if (row == 0 ? next != 0 : next < before || next > w->count) {
+        return errors::InvalidArgument(feature.where, ": row split ", row, " is ", next, " after ",
+                                       before, "; splits must rise from 0 to the ", w->count,
+                                       " ids.");
+      }
+      if (row > 0) {
+        for (int64_t i = before; i < next; ++i) {
+          const int64_t at = i - before;
+          cells[i] = per_row == 1 ? row - 1 : at < per_row ? (row - 1) * per_row + at : -1;
+        }
+      }
+      before = next;
+    }
+    if (before != w->count) {
+      return errors::InvalidArgument(feature.where, ": the last row split is ", before,
+                                     ", but there are ", w->count, " ids.");
+    }
+    return absl::OkStatus();
+  }
+
+  // Moves what is kept to the front; weights go to the gains, if there are any.
+  void Keep(const Feature& feature, Work* w) const {
+    int64_t* cell = w->cell.flat<int64_t>().data();
+    int64_t* ids = w->ids.flat<int64_t>().data();
+    float* gain = w->has_gain ? w->gain.flat<float>().data() : nullptr;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < w->count; ++i) {
+      if (cell[i] < 0 || (drop_ && static_cast<uint64_t>(w->from[i]) >=
+                                       static_cast<uint64_t>(feature.rows))) {
+        continue;
+      }
+      ids[kept] = w->from[i];
+      cell[kept] = cell[i];
+      if (gain != nullptr && w->weight != nullptr) gain[kept] = w->weight[i];
+      ++kept;
+    }
+    w->kept = kept;
+  }
+
+  static void Gains(const Feature& feature, const float* weight, Work* w) {
+    float* gain = w->gain.flat<float>().data();
+    const int64_t* cell = w->has_cell ? w->cell.flat<int64_t>().data() : nullptr;
+    if (feature.combiner == Combiner::kSum || cell == nullptr) {
+      if (gain != weight) std::copy(weight, weight + w->kept, gain);
+      return;
+    }
+    float* sums = w->sums.flat<float>().data();
+    std::fill(sums, sums + w->num_cells, 0.0f);
+    for (int64_t i = 0; i < w->kept; ++i) {
+      sums[cell[i]] += GainTerm(feature.combiner, weight == nullptr ? 1.0f : weight[i]);
+    }
+    for (int64_t i = 0; i < w->num_cells; ++i) sums[i] = GainScale(feature.combiner, sums[i]);
+    for (int64_t i = 0; i < w->kept; ++i) {
+      gain[i] = (weight == nullptr ? 1.0f : weight[i]) * sums[cell[i]];
+    }
+  }
+
+  // Writes sizes as Python writes a tuple.
+  static std::string Shown(const std::vector<int64_t>& sizes) {
+    std::string shown = "(";
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      if (i > 0) shown += ", ";
+      shown += sizes[i] < 0 ? "None" : std::to_string(sizes[i]);
+    }
+    return shown + (sizes.size() == 1 ? ",)" : ")");
+  }
+
+  std::vector<Feature> features_;
+  bool drop_ = false;
+  KeptTensors kept_;
+};
+
+}  // namespace estimator_bridge
+
+#endif  // TF2_ENGINE_NATIVE_OCCURRENCES_OP_H_

@@ -1,0 +1,358 @@
+// From gradients to new rows and slots, in place: the kernel of drivers/host/update.py.
+//
+// Occurrences are sorted by row, stably, and each distinct row is summed and updated by one thread
+// in order of occurrence: the result is the same for any number of threads.
+
+#ifndef TF2_ENGINE_NATIVE_UPDATE_OP_H_
+#define TF2_ENGINE_NATIVE_UPDATE_OP_H_
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rules/proto.h"
+#include "rules/rows.h"
+#include "rules/rules.h"
+#include "rules/sums.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "rules/variables.h"
+
+namespace estimator_bridge {
+
+constexpr int64_t kUpdateAhead = 8;
+constexpr int64_t kUpdateChunk = 4096;
+// Rows that are summed first and updated then: what the optimizer wants is looked up once for them.
+constexpr int64_t kUpdateTogether = 8;
+
+class UpdateOp : public tensorflow::OpKernel {
+ public:
+  explicit UpdateOp(OpKernelConstruction* context) : OpKernel(context) {
+    std::string strategy;
+    std::vector<tensorflow::tstring> optimizers;
+    std::vector<int64_t> rows, dims, table_of;
+    int num_pieces, num_tables;
+    OP_REQUIRES_OK(context, context->GetAttr("num_pieces", &num_pieces));
+    OP_REQUIRES_OK(context, context->GetAttr("num_tables", &num_tables));
+    OP_REQUIRES_OK(context, context->GetAttr("num_variables", &num_variables_));
+    OP_REQUIRES_OK(context, context->GetAttr("num_shards", &num_shards_));
+    OP_REQUIRES_OK(context, context->GetAttr("num_cores", &num_cores_));
+    OP_REQUIRES_OK(context, context->GetAttr("strategy", &strategy));
+    OP_REQUIRES_OK(context, context->GetAttr("rows", &rows));
+    OP_REQUIRES_OK(context, context->GetAttr("dims", &dims));
+    OP_REQUIRES_OK(context, context->GetAttr("optimizers", &optimizers));
+    OP_REQUIRES_OK(context, context->GetAttr("table_of", &table_of));
+    OP_REQUIRES_OK(context, context->GetAttr("core_of", &core_of_));
+    OP_REQUIRES_OK(context, context->GetAttr("where", &where_));
+    const size_t tables = static_cast<size_t>(num_tables);
+    const size_t pieces = static_cast<size_t>(num_pieces);
+    OP_REQUIRES(context,
+                rows.size() == tables && dims.size() == tables && optimizers.size() == tables,
+                errors::InvalidArgument("rows, dims and optimizers must have one entry per table."));
+    OP_REQUIRES(context,
+                table_of.size() == pieces && core_of_.size() == pieces && where_.size() == pieces,
+                errors::InvalidArgument(
+                    "table_of, core_of and where must have one entry per piece."));
+    OP_REQUIRES(context, num_shards_ >= 1 && num_cores_ >= 1 && num_cores_ % num_shards_ == 0,
+                errors::InvalidArgument(num_cores_, " cores cannot be spread over ", num_shards_,
+                                        " shards."));
+    int64_t first = 0;
+    for (size_t i = 0; i < tables; ++i) {
+      TableOf table;
+      OP_REQUIRES(context, rows[i] >= 1 && dims[i] >= 1,
+                  errors::InvalidArgument("rows and dims must be positive."));
+      OP_REQUIRES(context,
+                  ReadOptimizer(optimizers[i].data(), optimizers[i].size(), &table.optimizer),
+                  errors::InvalidArgument("Table ", i,
+                                          ": its optimizer is no OptimizationParameters proto."));
+      OP_REQUIRES(context, HasRule(table.optimizer.kind) && !table.optimizer.non_lazy,
+                  errors::InvalidArgument("Table ", i, ": there is no native rule for its "
+                                                       "optimizer."));
+      table.rows = rows[i];
+      table.dim = dims[i];
+      table.first = first;
+      table.num_slots = NumSlots(table.optimizer.kind);
+      table.placement = Placement(rows[i], num_shards_, strategy == "mod");
+      table.by_core = num_cores_ > 1 &&
+                      table.optimizer.accumulation == Optimizer::Accumulation::kDisabled;
+      first += (1 + table.num_slots) * num_shards_;
+      tables_.push_back(table);
+    }
+    OP_REQUIRES(context, first == num_variables_,
+                errors::InvalidArgument("The optimizers need ", first, " variables, there are ",
+                                        num_variables_, "."));
+    int64_t core = 0;
+    for (size_t i = 0; i < pieces; ++i) {
+      OP_REQUIRES(context, table_of[i] >= 0 && static_cast<size_t>(table_of[i]) < tables,
+                  errors::InvalidArgument("There is no table ", table_of[i], "."));
+      OP_REQUIRES(context, core_of_[i] >= core && core_of_[i] < num_cores_,
+                  errors::InvalidArgument("Pieces must be in order of their cores."));
+      core = core_of_[i];
+      tables_[table_of[i]].pieces.push_back(static_cast<int>(i));
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    tensorflow::OpInputList ids, cells, gains, gradients, rates;
+    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
+    OP_REQUIRES_OK(context, context->input_list("cells", &cells));
+    OP_REQUIRES_OK(context, context->input_list("gains", &gains));
+    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
+    OP_REQUIRES_OK(context, context->input_list("rates", &rates));
+    const int64_t num_tables = static_cast<int64_t>(tables_.size());
+    std::vector<Grouping> orders = TakeOrders();
+    std::vector<Job> jobs(tables_.size());
+    int64_t total = 0;
+    for (int64_t t = 0; t < num_tables; ++t) {
+      OP_REQUIRES(context, rates[t].NumElements() == 1,
+                  errors::InvalidArgument("A learning rate must be one number."));
+      jobs[t].order = &orders[t];
+      jobs[t].rate = rates[t].flat<float>()(0);
+      for (const int i : tables_[t].pieces) {
+        Sent sent;
+        OP_REQUIRES_OK(context, sent.piece.Read(ids[i], cells[i], gains[i], where_[i]));
+        sent.gradient = gradients[i].flat<float>().data();
+        const int64_t size = gradients[i].NumElements();
+        OP_REQUIRES(context, size % tables_[t].dim == 0,
+                    errors::InvalidArgument(where_[i], ": a gradient of shape ",
+                                            gradients[i].shape().DebugString(),
+                                            " has no rows of ", tables_[t].dim, "."));
+        sent.num_cells = size / tables_[t].dim;
+        sent.first = jobs[t].count;
+        sent.first_cell = jobs[t].num_cells;
+        sent.core = core_of_[i];
+        jobs[t].count += sent.piece.count;
+        jobs[t].num_cells += sent.num_cells;
+        jobs[t].gains |= sent.piece.gain != nullptr;
+        jobs[t].sent.push_back(sent);
+      }
+      total += jobs[t].count;
+    }
+    // All is checked before anything is written.
+    std::vector<absl::Status> results(tables_.size(), absl::OkStatus());
+    InParallel(context, num_tables, total,
+               [&](int64_t t) { results[t] = Sort(tables_[t], &jobs[t]); });
+    OP_REQUIRES_OK(context, FirstError(results));
+    LockedVariables variables(LockedVariables::Access::kUpdate);
+    OP_REQUIRES_OK(context, variables.Lock(context, 0, num_variables_));
+    std::vector<float*> data(num_variables_);
+    std::vector<int64_t> elements(num_variables_);
+    for (const TableOf& table : tables_) {
+      for (int64_t i = 0; i < (1 + table.num_slots) * num_shards_; ++i) {
+        const int number = static_cast<int>(table.first + i);
+        const int64_t rows = table.placement.RowsOf(i % num_shards_);
+        int64_t dim = table.dim;
+        OP_REQUIRES_OK(context, variables.Rows(context, number, rows, &dim, &data[number]));
+        elements[number] = rows * dim;
+      }
+    }
+    huge_.See(context, data, elements);
+    const int64_t chunk = std::max(kUpdateChunk, total / (4 * NumThreads(context)));
+    std::vector<Task> tasks;
+    for (int64_t t = 0; t < num_tables; ++t) AddTasks(t, jobs[t], chunk, &tasks);
+    InParallel(context, static_cast<int64_t>(tasks.size()), total, [&](int64_t i) {
+      const Task& task = tasks[i];
+      const Job& job = jobs[task.table];
+      if (job.gains) {
+        Run<true>(tables_[task.table], job, task, data.data());
+      } else {
+        Run<false>(tables_[task.table], job, task, data.data());
+      }
+    });
+    tensorflow::mutex_lock lock(mutex_);
+    orders_ = std::move(orders);
+  }
+
+ private:
+  struct TableOf {
+    Optimizer optimizer;
+    int64_t rows, dim;
+    int64_t first;  // its first variable: shards of the parameters, then of each slot
+    int num_slots;
+    Placement placement;
+    bool by_core;  // whether each core's sum is applied by itself
+    std::vector<int> pieces;
+  };
+  // What one feature on one core sent back.
+  struct Sent {
+    Piece piece;
+    const float* gradient;
+    int64_t num_cells;
+    int64_t first;       // the number of its first occurrence in the table's
+    int64_t first_cell;  // of its first cell in the table's
+    int64_t core;
+  };
+  struct Job {
+    std::vector<Sent> sent;
+    int64_t count = 0, num_cells = 0;
+    bool gains = false;
+    float rate = 0.0f;
+    Grouping* order;
+  };
+  // A part of the sorted occurrences; all of a row are in one.
+  struct Task {
+    int64_t table, begin, end;
+  };
+
+  // The gradients of sorted occurrences, for `SumRows`. What comes with an id is the number of its
+  // occurrence if there are gains, else that of its cell, which spares looking the cell up.
+  template <bool kHasGains>
+  struct Gradients {
+    static constexpr bool kGains = kHasGains;
+
+    const float* Row(int64_t k) const {
+      int64_t at;
+      const Sent& from = Find(k, &at);
+      if (kHasGains && from.piece.cell != nullptr) at = from.piece.cell[at];
+      return from.gradient + at * dim;
+    }
+    __attribute__((always_inline)) inline void Ask(int64_t k) const {
+      if (k + kUpdateAhead < last) Prefetch<false>(Row(k + kUpdateAhead), dim);
+    }
+    float Gain(int64_t k) const {
+      int64_t at;
+      const Sent& from = Find(k, &at);
+      return from.piece.gain == nullptr ? 1.0f : from.piece.gain[at];
+    }
+    int64_t Core(int64_t k) const {
+      int64_t at;
+      return Find(k, &at).core;
+    }
+    const Sent& Find(int64_t k, int64_t* at) const {
+      *at = order->with(k);
+      if (count == 1) return *sent;
+      const Sent& from = *(std::upper_bound(sent, sent + count, *at, Before) - 1);
+      *at -= First(from);
+      return from;
+    }
+    static int64_t First(const Sent& from) { return kHasGains ? from.first : from.first_cell; }
+    static bool Before(int64_t number, const Sent& from) { return number < First(from); }
+
+    const Grouping* order;
+    const Sent* sent;
+    size_t count;
+    int64_t dim, last;
+  };
+
+  // Returns the memory of the step before, which spares asking the system for it every step; steps
+  // that run at the same time have their own.
+  std::vector<Grouping> TakeOrders() {
+    std::vector<Grouping> orders;
+    {
+      tensorflow::mutex_lock lock(mutex_);
+      orders.swap(orders_);
+    }
+    orders.resize(tables_.size());
+    return orders;
+  }
+
+  absl::Status Sort(const TableOf& table, Job* job) const {
+    for (size_t i = 0; i < job->sent.size(); ++i) {
+      const Sent& sent = job->sent[i];
+      TF_RETURN_IF_ERROR(sent.piece.Check(0, sent.piece.count, table.rows, 0, sent.num_cells,
+                                          where_[table.pieces[i]]));
+    }
+    job->order->Reset(table.rows, job->count, job->gains ? job->count : job->num_cells);
+    if (!job->order->ok()) {
+      return errors::Unimplemented("A table of ", table.rows, " rows with ", job->count,
+                                   " ids in a batch is too large.");
+    }
+    for (const Sent& sent : job->sent) {
+      const Piece& piece = sent.piece;
+      for (int64_t i = 0; i < piece.count; ++i) {
+        const int64_t cell = sent.first_cell + (piece.cell == nullptr ? i : piece.cell[i]);
+        job->order->Set(sent.first + i, piece.ids[i], job->gains ? sent.first + i : cell);
+      }
+    }
+    job->order->Sort();
+    return absl::OkStatus();
+  }
+
+  static void AddTasks(int64_t table, const Job& job, int64_t chunk, std::vector<Task>* tasks) {
+    const Grouping& order = *job.order;
+    for (int64_t begin = 0; begin < job.count;) {
+      int64_t end = std::min(begin + chunk, job.count);
+      while (end < job.count && order.id(end) == order.id(end - 1)) ++end;
+      tasks->push_back({table, begin, end});
+      begin = end;
+    }
+  }
+
+  template <bool kGains>
+  void Run(const TableOf& table, const Job& job, const Task& task, float* const* data) const {
+    const Grouping& order = *job.order;
+    const int64_t dim = table.dim;
+    const Gradients<kGains> gradients{&order, job.sent.data(), job.sent.size(), dim, task.end};
+    std::vector<float> sums(static_cast<size_t>(kUpdateTogether * dim));
+    RowAt held[kUpdateTogether];
+    int64_t count = 0;
+    const auto apply_held = [&] {
+      UpdateRows(table.optimizer, job.rate, {held, count, dim});
+      count = 0;
+    };
+    // Sums gradients, and holds the row until there are several.
+    const auto hold = [&](RowAt at, int64_t from, int64_t to) {
+      float* sum = sums.data() + count * dim;
+      SumRows(gradients, from, to, dim, true, sum);
+      at.g = sum;
+      held[count++] = at;
+      if (count == kUpdateTogether) apply_held();
+    };
+    int64_t asked = task.begin;
+    for (int64_t begin = task.begin; begin < task.end;) {
+      const int64_t id = order.id(begin);
+      int64_t end = begin + 1;
+      while (end < task.end && order.id(end) == id) ++end;
+      for (asked = std::max(asked, begin + 1); asked < end + kUpdateAhead && asked < task.end;
+           ++asked) {
+        const int64_t other = order.id(asked);
+        if (other != order.id(asked - 1)) Ask(table, other, data);
+      }
+      int64_t shard, row;
+      table.placement.Find(id, &shard, &row);
+      float* const* own = data + table.first + shard;
+      RowAt at{own[0] + row * dim};
+      for (int s = 0; s < table.num_slots; ++s) at.slots[s] = own[(s + 1) * num_shards_] + row * dim;
+      if (!table.by_core) {
+        hold(at, begin, end);
+      } else {
+        // The core that owns the row comes first, then the others in order.
+        const int64_t per_shard = num_cores_ / num_shards_;
+        const int64_t owner = shard * per_shard + row % per_shard;
+        for (const bool owners : {true, false}) {
+          for (int64_t from = begin; from < end;) {
+            const int64_t core = gradients.Core(from);
+            int64_t to = from + 1;
+            while (to < end && gradients.Core(to) == core) ++to;
+            if ((core == owner) == owners) hold(at, from, to);
+            from = to;
+          }
+        }
+      }
+      begin = end;
+    }
+    apply_held();
+  }
+
+  __attribute__((always_inline)) inline void Ask(const TableOf& table, int64_t id,
+                                                 float* const* data) const {
+    int64_t shard, row;
+    table.placement.Find(id, &shard, &row);
+    for (int s = 0; s <= table.num_slots; ++s) {
+      Prefetch<true>(data[table.first + s * num_shards_ + shard] + row * table.dim, table.dim);
+    }
+  }
+
+  int num_variables_ = 0;
+  int64_t num_shards_ = 1, num_cores_ = 1;
+  std::vector<TableOf> tables_;
+  std::vector<int64_t> core_of_;
+  std::vector<std::string> where_;
+  tensorflow::mutex mutex_;
+  std::vector<Grouping> orders_;
+  HugeTables huge_;
+};
+
+}  // namespace estimator_bridge
+
+#endif  // TF2_ENGINE_NATIVE_UPDATE_OP_H_

@@ -1,0 +1,306 @@
+// The tables' variables as kernels see them: found, locked, checked.
+//
+// Locks: shared to look up, exclusive to update, always in the order of the mutexes' addresses, so
+// that no two kernels wait for each other. A lookup leaves a variable as it is. An update turns it
+// to TensorFlow's mode of sparse access, in which whoever reads the variable whole gets a copy:
+// that takes one copy of the table if somebody holds its buffer just then, and none ever after.
+
+#ifndef TF2_ENGINE_NATIVE_VARIABLES_H_
+#define TF2_ENGINE_NATIVE_VARIABLES_H_
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rules/huge_pages.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+#include "rules/turns.h"
+
+namespace estimator_bridge {
+
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+namespace errors = ::tensorflow::errors;
+
+// Which shard holds which row; see sharding.py.
+class Placement {
+ public:
+  Placement() = default;
+  Placement(int64_t rows, int64_t num_shards, bool mod)
+      : num_shards_(num_shards), mod_(mod), quotient_(rows / num_shards), extra_(rows % num_shards) {}
+
+  int64_t num_shards() const { return num_shards_; }
+  int64_t RowsOf(int64_t shard) const { return quotient_ + (shard < extra_ ? 1 : 0); }
+
+  // Sets the shard of an id, and the row within it.
+  void Find(int64_t id, int64_t* shard, int64_t* row) const {
+    if (num_shards_ == 1) {
+      *shard = 0;
+      *row = id;
+    } else if (mod_) {
+      *shard = id % num_shards_;
+      *row = id / num_shards_;
+    } else if (id < extra_ * (quotient_ + 1)) {
+      *shard = id / (quotient_ + 1);
+      *row = id % (quotient_ + 1);
+    } else {
+      const int64_t beyond = id - extra_ * (quotient_ + 1);
+      *shard = extra_ + beyond / quotient_;  // there are rows beyond: quotient_ is not 0
+      *row = beyond % quotient_;
+    }
+  }
+
+ private:
+  int64_t num_shards_ = 1;
+  bool mod_ = false;
+  int64_t quotient_ = 0;
+  int64_t extra_ = 0;
+};
+
+// Holds the locks of variables; gives them back when it goes.
+class LockedVariables {
+ public:
+  enum class Access { kRead, kUpdate };
+
+  explicit LockedVariables(Access access) : access_(access) {}
+  LockedVariables(const LockedVariables&) = delete;
+  LockedVariables& operator=(const LockedVariables&) = delete;
+  ~LockedVariables() {
+    for (auto lock = locked_.rbegin(); lock != locked_.rend(); ++lock) {
+      access_ == Access::kRead ? (*lock)->unlock_shared() : (*lock)->unlock();
+    }
+  }
+
+  // Locks the variables of the inputs from `first` on.
+  absl::Status Lock(OpKernelContext* context, int first, int count) TF_NO_THREAD_SAFETY_ANALYSIS {
+    variables_.resize(count);
+    std::vector<tensorflow::mutex*> mutexes;
+    for (int i = 0; i < count; ++i) {
+      TF_RETURN_IF_ERROR(tensorflow::LookupResource(
+          context, tensorflow::HandleFromInput(context, first + i), &variables_[i]));
+      mutexes.push_back(variables_[i]->mu());
+    }
+    std::sort(mutexes.begin(), mutexes.end());
+    const auto last = std::unique(mutexes.begin(), mutexes.end());
+    if (access_ == Access::kUpdate && last != mutexes.end()) {
+      return errors::InvalidArgument("A variable is given twice; an update needs distinct ones.");
+    }
+    for (auto mutex = mutexes.begin(); mutex != last; ++mutex) {
+      access_ == Access::kRead ? (*mutex)->lock_shared() : (*mutex)->lock();
+      locked_.push_back(*mutex);
+    }
+    return absl::OkStatus();
+  }
+
+  // Returns the elements of a variable in `*data`, checked to be [rows, dim] float32. A `*dim` of
+  // 0 is open, and set.
+  absl::Status Rows(OpKernelContext* context, int number, int64_t rows, int64_t* dim,
+                    float** data) {
+    tensorflow::Var* variable = variables_[number].get();
+    const Tensor* tensor = variable->tensor();
+    if (!variable->is_initialized || !tensor->IsInitialized()) {
+      return errors::FailedPrecondition("A table's variable is not initialized.");
+    }
+    if (tensor->dtype() != tensorflow::DT_FLOAT || tensor->dims() != 2 ||
+        tensor->dim_size(0) != rows || (*dim != 0 && tensor->dim_size(1) != *dim)) {
+      return errors::InvalidArgument("A table's variable is ",
+                                     tensorflow::DataTypeString(tensor->dtype()), " ",
+                                     tensor->shape().DebugString(), " instead of float [", rows,
+                                     ",", *dim == 0 ? "dim" : std::to_string(*dim), "].");
+    }
+    *dim = tensor->dim_size(1);
+    if (access_ == Access::kUpdate) TF_RETURN_IF_ERROR(OwnBuffer(context, variable));
+    *data = const_cast<float*>(variable->tensor()->flat<float>().data());
+    return absl::OkStatus();
+  }
+
+ private:
+  static absl::Status OwnBuffer(OpKernelContext* context, tensorflow::Var* variable) {
+    if (variable->copy_on_read_mode.load()) return absl::OkStatus();
+    Tensor* held = variable->tensor();
+    if (!held->RefCountIsOne()) {
+      tensorflow::AllocatorAttributes attributes;
+      attributes.set_gpu_compatible(true);
+      Tensor copy;
+      TF_RETURN_IF_ERROR(context->allocate_temp(held->dtype(), held->shape(), &copy, attributes));
+      if (held->NumElements() > 0) {
+        std::memcpy(copy.flat<float>().data(), held->flat<float>().data(), held->TotalBytes());
+      }
+      *held = copy;
+    }
+    variable->copy_on_read_mode.store(true);
+    return absl::OkStatus();
+  }
+
+  const Access access_;
+  std::vector<tensorflow::core::RefCountPtr<tensorflow::Var>> variables_;
+  std::vector<tensorflow::mutex*> locked_;
+};
+
+// Tensors that a kernel makes anew every step, in the memory of the step before where nobody holds
+// that any more. To ask the system for it costs as much as to fill it.
+class KeptTensors {
+ public:
+  // Sets `*tensor`, the `number`-th of the kernel, to one of a type and shape, of any content.
+  absl::Status Get(OpKernelContext* context, size_t number, tensorflow::DataType type,
+                   const tensorflow::TensorShape& shape, Tensor* tensor) {
+    tensorflow::mutex_lock lock(mutex_);
+    if (number >= kept_.size()) kept_.resize(number + 1);
+    Tensor* kept = &kept_[number];
+    const int64_t size = shape.num_elements();
+    // One reference is that which is kept here; nobody else can add any.
+    if (!kept->IsInitialized() || kept->dtype() != type || !kept->RefCountIsOne() ||
+        kept->NumElements() < size || kept->NumElements() / 2 > size + kSpare) {
+      *kept = Tensor();
+      TF_RETURN_IF_ERROR(context->allocate_temp(type, {size + size / 8 + 1}, kept));
+    }
+    *tensor = Tensor();
+    if (!tensor->CopyFrom(kept->Slice(0, size), shape)) {
+      return errors::Internal("A tensor cannot be given the shape ", shape.DebugString(), ".");
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr int64_t kSpare = 1024;
+  tensorflow::mutex mutex_;
+  std::vector<Tensor> kept_;
+};
+
+inline int NumThreads(OpKernelContext* context) {
+  return std::max(1, context->device()->tensorflow_cpu_worker_threads()->num_threads);
+}
+
+// Ids for which to wake threads takes longer than the work.
+constexpr int64_t kFewIds = 2048;
+
+// Runs `task(i)` for every i below `count`, in any order, on this thread and the device's own. One
+// that comes late, or never because all are busy, finds nothing to do and is not waited for.
+// Args: num_ids, of all tasks together.
+template <class Task>
+void InParallel(OpKernelContext* context, int64_t count, int64_t num_ids, const Task& task) {
+  auto* workers = context->device()->tensorflow_cpu_worker_threads()->workers;
+  const bool alone = workers == nullptr || num_ids <= kFewIds;
+  const int64_t threads = alone ? 1 : std::min<int64_t>(count, NumThreads(context));
+  if (threads <= 1) {
+    for (int64_t i = 0; i < count; ++i) task(i);
+    return;
+  }
+  const auto turns = std::make_shared<Turns>(count);
+  for (int64_t i = 1; i < threads; ++i) {
+    workers->Schedule([turns, &task] { turns->Take(task); });  // `task` lives while there are turns
+  }
+  turns->Take(task);
+  turns->Wait();
+}
+
+// Tables that a kernel has seen to be in huge pages.
+class HugeTables {
+ public:
+  // Sees to it for tables that are new, or in other memory than the step before.
+  void See(OpKernelContext* context, const std::vector<float*>& data,
+           const std::vector<int64_t>& sizes) {
+    if (!HasHugePages()) return;
+    std::vector<HugeRange> fresh;
+    {
+      tensorflow::mutex_lock lock(mutex_);
+      if (seen_ == data) return;
+      seen_.resize(data.size());
+      for (size_t i = 0; i < data.size(); ++i) {
+        if (seen_[i] != data[i]) fresh.emplace_back(data[i], sizes[i] * sizeof(float));
+      }
+      seen_ = data;
+    }
+    std::vector<std::pair<size_t, int64_t>> parts;
+    for (size_t i = 0; i < fresh.size(); ++i) {
+      for (int64_t first = 0; first < fresh[i].count(); first += kPages) parts.emplace_back(i, first);
+    }
+    constexpr int64_t kMuch = kFewIds + 1;  // to move a page takes longer than many ids
+    InParallel(context, static_cast<int64_t>(parts.size()), kMuch, [&](int64_t i) {
+      const HugeRange& range = fresh[parts[i].first];
+      const int64_t first = parts[i].second;
+      MakeHuge(range, first, std::min(kPages, range.count() - first));
+    });
+  }
+
+ private:
+  static constexpr int64_t kPages = 32;  // of a task
+  tensorflow::mutex mutex_;
+  std::vector<float*> seen_;
+};
+
+// Returns the first error of a list in which every task has put its own.
+inline absl::Status FirstError(const std::vector<absl::Status>& results) {
+  for (const absl::Status& result : results) {
+    if (!result.ok()) return result;
+  }
+  return absl::OkStatus();
+}
+
+// Returns whether all numbers are in [first, last).
+inline bool AllWithin(const int64_t* numbers, int64_t count, int64_t first, int64_t last) {
+  bool outside = false;
+  for (int64_t i = 0; i < count; ++i) outside |= (numbers[i] < first) | (numbers[i] >= last);
+  return !outside;
+}
+
+// Returns whether all numbers are in [0, limit).
+inline bool AllBelow(const int64_t* numbers, int64_t count, int64_t limit) {
+  return AllWithin(numbers, count, 0, limit);
+}
+
+// Returns the first number of a list that is not in [0, limit), which there is.
+inline int64_t FirstOutside(const int64_t* numbers, int64_t count, int64_t limit) {
+  return *std::find_if(numbers, numbers + count, [limit](int64_t number) {
+    return static_cast<uint64_t>(number) >= static_cast<uint64_t>(limit);
+  });
+}
+
+// What one feature on one core looks up, as the Occurrences op makes it: see batch.py. `cell` and
+// `gain` are null where the tensor is empty: occurrence i belongs to cell i, and gains are ones.
+struct Piece {
+  const int64_t* ids = nullptr;
+  const int64_t* cell = nullptr;
+  const float* gain = nullptr;
+  int64_t count = 0;
+
+  absl::Status Read(const Tensor& ids_tensor, const Tensor& cell_tensor,
+                    const Tensor& gain_tensor, const std::string& where) {
+    count = ids_tensor.NumElements();
+    const int64_t cells = cell_tensor.NumElements(), gains = gain_tensor.NumElements();
+    if ((cells != 0 && cells != count) || (gains != 0 && gains != count)) {
+      return errors::InvalidArgument(where, ": ", count, " ids come with ", cells, " cells and ",
+                                     gains, " gains; there must be one per id, or none.");
+    }
+    ids = ids_tensor.flat<int64_t>().data();
+    cell = cells == 0 ? nullptr : cell_tensor.flat<int64_t>().data();
+    gain = gains == 0 ? nullptr : gain_tensor.flat<float>().data();
+    return absl::OkStatus();
+  }
+
+  // Checks that the ids from `begin` to `end` are rows, and that these occurrences belong to cells
+  // from `first` to `last`.
+  absl::Status Check(int64_t begin, int64_t end, int64_t rows, int64_t first, int64_t last,
+                     const std::string& where) const {
+    if (!AllBelow(ids + begin, end - begin, rows)) {
+      return errors::InvalidArgument(where, ": an id lies outside the table, which has rows 0 to ",
+                                     rows - 1, ". The id: ",
+                                     FirstOutside(ids + begin, end - begin, rows));
+    }
+    if (cell == nullptr ? begin < first || end > last
+                        : !AllWithin(cell + begin, end - begin, first, last)) {
+      return errors::InvalidArgument(where, ": an id belongs to a cell beyond the ", last,
+                                     " that there are.");
+    }
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace estimator_bridge
+
+#endif  // TF2_ENGINE_NATIVE_VARIABLES_H_

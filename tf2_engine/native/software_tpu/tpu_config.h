@@ -1,0 +1,367 @@
+// Reads a TPUEmbeddingConfiguration, and refuses what a TPU would refuse.
+//
+// Reference: tpu_embedding_configuration.proto, from which the field numbers are.
+
+#ifndef TF2_ENGINE_NATIVE_TPU_CONFIG_H_
+#define TF2_ENGINE_NATIVE_TPU_CONFIG_H_
+
+#include <cmath>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "rules/proto.h"
+#include "rules/rules.h"
+
+namespace software_tpu {
+
+// What lookups make of the numbers of a table: the nearest of `buckets` between two limits.
+struct Quantization {
+  bool enabled = false;
+  float low = -estimator_bridge::kNoLimit;
+  float high = estimator_bridge::kNoLimit;
+  int64_t buckets = 0;
+
+  float operator()(float x) const {
+    const float quantum = (high - low) / static_cast<float>(buckets - 1);
+    const float clipped = x < low ? low : (x > high ? high : x);
+    return std::floor((clipped - low) / quantum + 0.5f) * quantum + low;
+  }
+};
+
+struct TableConfig {
+  std::string name;
+  int64_t rows = 0;
+  int64_t dim = 0;
+  int64_t num_features = 0;  // of the old form, without feature descriptors
+  estimator_bridge::Optimizer optimizer;
+  Quantization quantization;
+
+  bool accumulates() const {
+    return optimizer.accumulation != estimator_bridge::Optimizer::Accumulation::kDisabled;
+  }
+};
+
+struct FeatureConfig {
+  std::string name;
+  int64_t table = 0;
+  std::vector<int64_t> shape;  // of the activation, without the embedding dimension
+  int64_t cells = 1;           // product of the shape
+};
+
+enum class Mode { kInference = 1, kTraining = 2, kBackwardPassOnly = 3 };
+
+struct TpuConfig {
+  std::vector<TableConfig> tables;
+  std::vector<FeatureConfig> features;
+  Mode mode = Mode::kTraining;
+  int64_t batch_size = 0;  // of the old form
+  int64_t num_hosts = 0;
+  int64_t num_cores = 0;
+  bool mod = false;
+  bool pipelined = false;
+  bool spmd = false;
+  int64_t cores_per_replica = 0;
+  int num_rates = 0;  // dynamic learning rates
+};
+
+// Whether bytes are text in UTF-8, as the strings of protos are. Others cannot be in messages.
+inline bool IsText(const std::string& bytes) {
+  for (size_t i = 0; i < bytes.size();) {
+    const unsigned char first = static_cast<unsigned char>(bytes[i++]);
+    // How many bytes follow, and the least character that is written with so many.
+    const int more = first < 0x80 ? 0 : first >> 5 == 6 ? 1 : first >> 4 == 14 ? 2
+                     : first >> 3 == 30                  ? 3
+                                                         : -1;
+    if (more < 0) return false;
+    const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
+    uint32_t character = more == 0 ? first : first & (0x3f >> more);
+    for (int j = 0; j < more; ++j) {
+      if (i == bytes.size() || (static_cast<unsigned char>(bytes[i]) & 0xc0) != 0x80) return false;
+      character = character << 6 | (static_cast<unsigned char>(bytes[i++]) & 0x3f);
+    }
+    if (character < least[more] || character > 0x10ffff ||
+        (character >= 0xd800 && character <= 0xdfff)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+inline std::string AsText(const std::string& bytes) { return IsText(bytes) ? bytes : "?"; }
+
+// How messages name a feature, and the table it looks up.
+inline std::string Where(const TpuConfig& config, int64_t feature) {
+  const FeatureConfig& found = config.features[feature];
+  return absl::StrCat("feature ", feature, found.name.empty() ? "" : " '", found.name,
+                      found.name.empty() ? "" : "'", " of table '",
+                      config.tables[found.table].name, "'");
+}
+
+namespace config_reader {
+
+using estimator_bridge::Field;
+using estimator_bridge::WireReader;
+
+// Sizes beyond these are a mistake, and their products would overflow.
+constexpr int64_t kMostRows = int64_t{1} << 40;
+constexpr int64_t kMostColumns = int64_t{1} << 20;
+constexpr int64_t kMostCells = int64_t{1} << 31;
+constexpr int64_t kMostCores = 1 << 16;
+
+template <typename... Parts>
+absl::Status Wrong(const Parts&... parts) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("Software TPU: in TPUEmbeddingConfiguration ", parts..., "."));
+}
+
+// Of OptimizationParameters, in which the optimizer's settings are read elsewhere.
+inline bool ReadQuantization(const Field& parameters, Quantization* quantization) {
+  WireReader reader(parameters);
+  Field message;
+  while (reader.Next(&message)) {
+    if (message.wire != Field::kBytes || message.number != 27) continue;
+    WireReader inner(message);
+    Field field;
+    while (inner.Next(&field)) {
+      if (field.wire == Field::kVarint && field.number == 1) {
+        quantization->enabled = field.AsBool();
+      } else if (field.wire == Field::kBytes && field.number == 2) {
+        if (!estimator_bridge::proto::ReadLimits(field, &quantization->low,
+                                                 &quantization->high)) {
+          return false;
+        }
+      } else if (field.wire == Field::kVarint && field.number == 3) {
+        quantization->buckets = field.AsInt();
+      }
+    }
+    if (!inner.ok()) return false;
+  }
+  return reader.ok();
+}
+
+inline bool ReadTable(const Field& message, TableConfig* table) {
+  WireReader reader(message);
+  Field field;
+  while (reader.Next(&field)) {
+    if (field.wire == Field::kBytes && field.number == 1) {
+      table->name = field.AsString();
+      if (!IsText(table->name)) return false;
+    } else if (field.wire == Field::kVarint && field.number == 2) {
+      table->rows = field.AsInt();
+    } else if (field.wire == Field::kVarint && field.number == 3) {
+      table->dim = field.AsInt();
+    } else if (field.wire == Field::kVarint && field.number == 4) {
+      table->num_features = field.AsInt();
+    } else if (field.wire == Field::kBytes && field.number == 5) {
+      if (!estimator_bridge::ReadOptimizer(field.data, field.size, &table->optimizer) ||
+          !ReadQuantization(field, &table->quantization)) {
+        return false;
+      }
+    }
+  }
+  return reader.ok();
+}
+
+inline bool ReadFeature(const Field& message, FeatureConfig* feature) {
+  WireReader reader(message);
+  Field field;
+  while (reader.Next(&field)) {
+    if (field.wire == Field::kBytes && field.number == 1) {
+      feature->name = field.AsString();
+      if (!IsText(feature->name)) return false;
+    } else if (field.wire == Field::kVarint && field.number == 2) {
+      feature->table = field.AsInt();
+    } else if (field.wire == Field::kVarint && field.number == 3) {
+      feature->shape.push_back(field.AsInt());
+    } else if (field.wire == Field::kBytes && field.number == 3) {
+      WireReader packed(field);
+      uint64_t size;
+      while (packed.NextPacked(&size)) feature->shape.push_back(static_cast<int64_t>(size));
+      if (!packed.ok()) return false;
+    }
+  }
+  return reader.ok();
+}
+
+inline bool ReadSharding(const Field& message, TpuConfig* config) {
+  WireReader reader(message);
+  Field field;
+  while (reader.Next(&field)) {
+    if (field.wire != Field::kVarint) continue;
+    if (field.number == 1) config->spmd = field.AsBool();
+    if (field.number == 2) config->cores_per_replica = field.AsInt();
+  }
+  return reader.ok();
+}
+
+// `mode` and `sharding` stay as they are if the message leaves them out.
+inline bool Read(const std::string& bytes, TpuConfig* config, int64_t* mode, int64_t* sharding) {
+  WireReader reader(bytes);
+  Field field;
+  while (reader.Next(&field)) {
+    bool good = true;
+    if (field.wire == Field::kBytes && field.number == 1) {
+      config->tables.emplace_back();
+      good = ReadTable(field, &config->tables.back());
+    } else if (field.wire == Field::kBytes && field.number == 10) {
+      config->features.emplace_back();
+      good = ReadFeature(field, &config->features.back());
+    } else if (field.wire == Field::kBytes && field.number == 11) {
+      good = ReadSharding(field, config);
+    } else if (field.wire == Field::kVarint) {
+      switch (field.number) {
+        case 2:
+          *mode = field.AsInt();
+          break;
+        case 3:
+          config->batch_size = field.AsInt();
+          break;
+        case 4:
+          config->num_hosts = field.AsInt();
+          break;
+        case 5:
+          config->num_cores = field.AsInt();
+          break;
+        case 6:
+          *sharding = field.AsInt();
+          break;
+        case 7:
+          config->pipelined = field.AsBool();
+          break;
+        default:
+          break;
+      }
+    }
+    if (!good) return false;
+  }
+  return reader.ok();
+}
+
+// The old form has no features: each table has one of all the rows that its samples look up.
+inline absl::Status AddFeatures(TpuConfig* config) {
+  if (!config->features.empty()) {
+    if (config->batch_size != 0) {
+      return Wrong("batch_size_per_tensor_core is ", config->batch_size,
+                   " and there are feature descriptors; only one of them may say the sizes");
+    }
+    return absl::OkStatus();
+  }
+  for (size_t i = 0; i < config->tables.size(); ++i) {
+    const TableConfig& table = config->tables[i];
+    if (table.num_features < 1 || config->batch_size < 1 || table.num_features > kMostCells ||
+        config->batch_size > kMostCells) {
+      return Wrong("there are no feature descriptors, table '", table.name, "' has num_features ",
+                   table.num_features, ", and batch_size_per_tensor_core is ",
+                   config->batch_size, "; both must be positive");
+    }
+    FeatureConfig feature;
+    feature.table = static_cast<int64_t>(i);
+    feature.shape = {config->batch_size * table.num_features};
+    config->features.push_back(feature);
+  }
+  return absl::OkStatus();
+}
+
+inline absl::Status CheckTables(TpuConfig* config) {
+  if (config->tables.empty()) return Wrong("there is no table");
+  std::set<std::string> names;
+  std::set<int> tags;
+  for (const TableConfig& table : config->tables) {
+    if (!names.insert(table.name).second) return Wrong("two tables are named '", table.name, "'");
+    if (table.rows < 1 || table.rows > kMostRows) {
+      return Wrong("table '", table.name, "' has vocabulary_size ", table.rows);
+    }
+    if (table.dim < 1 || table.dim > kMostColumns) {
+      return Wrong("table '", table.name, "' has dimension ", table.dim);
+    }
+    if (table.rows < config->num_hosts) {
+      return Wrong("table '", table.name, "' has vocabulary_size ", table.rows, " on ",
+                   config->num_hosts, " hosts; every host must have a row");
+    }
+    if (table.optimizer.kind == estimator_bridge::Kind::kNone ||
+        table.optimizer.kind == estimator_bridge::Kind::kUnknown) {
+      return Wrong("table '", table.name, "' has no optimizer that is known here");
+    }
+    const Quantization& quantization = table.quantization;
+    if (quantization.enabled &&
+        (quantization.buckets < 2 || !std::isfinite(quantization.low) ||
+         !std::isfinite(quantization.high) || quantization.low >= quantization.high)) {
+      return Wrong("table '", table.name, "' is quantized to ", quantization.buckets,
+                   " buckets between ", quantization.low, " and ", quantization.high,
+                   "; it takes two buckets and two limits");
+    }
+    if (table.optimizer.rate_tag >= 0) tags.insert(table.optimizer.rate_tag);
+  }
+  config->num_rates = static_cast<int>(tags.size());
+  if (!tags.empty() && *tags.rbegin() != config->num_rates - 1) {
+    return Wrong("the tags of the dynamic learning rates go up to ", *tags.rbegin(), ", but are ",
+                 config->num_rates, "; they must count from 0");
+  }
+  return absl::OkStatus();
+}
+
+inline absl::Status CheckFeatures(TpuConfig* config) {
+  std::vector<bool> used(config->tables.size());
+  for (size_t i = 0; i < config->features.size(); ++i) {
+    FeatureConfig& feature = config->features[i];
+    if (feature.table < 0 || feature.table >= static_cast<int64_t>(config->tables.size())) {
+      return Wrong("feature ", i, " '", feature.name, "' has table_id ", feature.table,
+                   ", but there are ", config->tables.size(), " tables");
+    }
+    used[feature.table] = true;
+    if (feature.shape.empty()) return Wrong(Where(*config, i), " has no input_shape");
+    for (const int64_t size : feature.shape) {
+      if (size < 1 || size > kMostCells || feature.cells > kMostCells / size) {
+        return Wrong(Where(*config, i), " has the size ", size, " in its input_shape");
+      }
+      feature.cells *= size;
+    }
+  }
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (!used[i]) return Wrong("table '", config->tables[i].name, "' has no feature");
+  }
+  return absl::OkStatus();
+}
+
+inline absl::Status CheckCores(const TpuConfig& config) {
+  if (config.num_hosts < 1 || config.num_cores < config.num_hosts ||
+      config.num_cores > kMostCores || config.num_cores % config.num_hosts != 0) {
+    return Wrong("num_hosts is ", config.num_hosts, " and num_tensor_cores ", config.num_cores);
+  }
+  if (config.spmd && config.cores_per_replica != 1) {
+    return absl::UnimplementedError(absl::StrCat(
+        "Software TPU: model parallelism (num_cores_per_replica ", config.cores_per_replica,
+        ") is not supported; make the strategy without a device assignment."));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace config_reader
+
+// Reads and checks a configuration.
+inline absl::Status ParseConfig(const std::string& bytes, TpuConfig* config) {
+  namespace reader = config_reader;
+  int64_t mode = 0, sharding = 0;
+  if (!reader::Read(bytes, config, &mode, &sharding)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("Software TPU: the configuration of ", bytes.size(),
+                     " bytes is no serialized TPUEmbeddingConfiguration."));
+  }
+  if (mode < 1 || mode > 3) return reader::Wrong("mode is ", mode, "; it must be set");
+  if (sharding < 0 || sharding > 1) return reader::Wrong("sharding_strategy is ", sharding);
+  config->mode = static_cast<Mode>(mode);
+  config->mod = sharding == 1;
+  absl::Status status = reader::CheckCores(*config);
+  if (status.ok()) status = reader::CheckTables(config);
+  if (status.ok()) status = reader::AddFeatures(config);
+  if (status.ok()) status = reader::CheckFeatures(config);
+  return status;
+}
+
+}  // namespace software_tpu
+
+#endif  // TF2_ENGINE_NATIVE_TPU_CONFIG_H_

@@ -1,0 +1,233 @@
+// The order of the batches: which one is looked up, which one is updated, and what waits.
+//
+// Every core has its own queue. The batches that the cores enqueue as their n-th belong together:
+// they are one step. Batches of different names do not wait for each other.
+
+#ifndef TF2_ENGINE_NATIVE_TPU_FLIGHT_H_
+#define TF2_ENGINE_NATIVE_TPU_FLIGHT_H_
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "software_tpu/tpu_config.h"
+#include "software_tpu/tpu_inputs.h"
+#include "software_tpu/tpu_tables.h"
+
+namespace software_tpu {
+
+// What the gradients of one core are, and the dynamic learning rates by tag.
+struct Sent {
+  std::vector<tensorflow::Tensor> gradients;
+  std::vector<float> rates;
+};
+
+// A TPU that is configured for embeddings. Its user holds a lock.
+class Flight {
+ public:
+  // Makes room for a part of an activation, [cells, dim], and returns where it is.
+  using Output = std::function<absl::Status(int feature, float** values)>;
+
+  static absl::Status Make(TpuConfig config, std::unique_ptr<Flight>* flight) {
+    auto made = std::unique_ptr<Flight>(new Flight(std::move(config)));
+    made->tables_.resize(made->config_.tables.size());
+    for (size_t i = 0; i < made->tables_.size(); ++i) {
+      absl::Status status = made->tables_[i].Allocate(made->config_.tables[i]);
+      if (!status.ok()) return status;
+    }
+    *flight = std::move(made);
+    return absl::OkStatus();
+  }
+
+  const TpuConfig& config() const { return config_; }
+  Table& table(int number) { return tables_[number]; }
+
+  // Hands over the batch of one core.
+  absl::Status Enqueue(int core, const std::string& name, bool training,
+                       std::vector<Lookups> lookups) {
+    if (config_.mode == Mode::kInference) training = false;
+    std::deque<Step>& lane = lanes_[name];
+    auto step = lane.begin();
+    while (step != lane.end() && step->cores[core].enqueued) ++step;
+    if (step == lane.end()) {
+      lane.emplace_back();
+      step = lane.end() - 1;
+      step->training = training;
+      step->cores.resize(config_.num_cores);
+    }
+    if (step->training != training) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "Software TPU: core ", core, " enqueued a batch for ", ModeName(training),
+          ", but other cores enqueued theirs of the same step for ", ModeName(step->training),
+          "; the cores of a TPU run the same program."));
+    }
+    step->cores[core].enqueued = true;
+    step->cores[core].lookups = std::move(lookups);
+    return absl::OkStatus();
+  }
+
+  // Looks up the oldest batch of a core that was not looked up; nothing, if it cannot be yet.
+  std::optional<absl::Status> LookUp(int core, const std::string& name, const Output& output) {
+    std::deque<Step>& lane = lanes_[name];
+    size_t at = 0;
+    while (at < lane.size() && lane[at].cores[core].looked_up) ++at;
+    if (at == lane.size() || !lane[at].cores[core].enqueued || !MayLookUp(lane, at)) {
+      return std::nullopt;
+    }
+    CoreBatch& batch = lane[at].cores[core];
+    for (size_t i = 0; i < config_.features.size(); ++i) {
+      float* values;
+      absl::Status status = output(static_cast<int>(i), &values);
+      if (!status.ok()) return status;
+      const FeatureConfig& feature = config_.features[i];
+      tables_[feature.table].LookUp(batch.lookups[i], feature.cells, values);
+    }
+    batch.looked_up = true;
+    Advance(lane);
+    return absl::OkStatus();
+  }
+
+  // Takes the gradients of a core's oldest training batch that was looked up; nothing, if one is
+  // still to be looked up first.
+  std::optional<absl::Status> Send(int core, const std::string& name, Sent sent) {
+    std::deque<Step>& lane = lanes_[name];
+    for (Step& step : lane) {
+      CoreBatch& batch = step.cores[core];
+      if (!step.training || batch.sent) continue;
+      if (!batch.looked_up && batch.enqueued) return std::nullopt;
+      if (!batch.looked_up) break;
+      batch.sent = true;
+      batch.gradients = std::move(sent);
+      Advance(lane);
+      return absl::OkStatus();
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        "Software TPU: core ", core, " sent gradients, but no training batch of it",
+        name.empty() ? "" : absl::StrCat(" by the name '", name, "'"),
+        " was looked up; enqueue one for training, and receive its activations first."));
+  }
+
+  // Applies the updates that wait for a later lookup.
+  void Flush() {
+    for (auto& [name, lane] : lanes_) {
+      for (Step& step : lane) {
+        if (step.training && !step.applied && step.All(&CoreBatch::sent)) Apply(step);
+      }
+      DropFinished(lane);
+    }
+  }
+
+  // Forgets the updates that wait: they belong to tables that are about to be replaced.
+  void Drop() {
+    for (auto& [name, lane] : lanes_) {
+      for (Step& step : lane) {
+        if (step.training && step.All(&CoreBatch::sent)) step.applied = true;
+      }
+      DropFinished(lane);
+    }
+  }
+
+ private:
+  struct CoreBatch {
+    bool enqueued = false, looked_up = false, sent = false;
+    std::vector<Lookups> lookups;  // by feature
+    Sent gradients;
+  };
+  struct Step {
+    bool training = false, applied = false;
+    std::vector<CoreBatch> cores;
+    bool All(bool CoreBatch::*done) const {
+      for (const CoreBatch& core : cores) {
+        if (!(core.*done)) return false;
+      }
+      return true;
+    }
+  };
+
+  explicit Flight(TpuConfig config) : config_(std::move(config)) {}
+
+  static const char* ModeName(bool training) { return training ? "training" : "inference"; }
+
+  // Without pipelining a lookup sees every update before it. With pipelining a lookup for
+  // training does not see the update of the training step just before it, whether that is still
+  // to come or waits; a lookup for inference sees everything.
+  bool MayLookUp(std::deque<Step>& lane, size_t at) {
+    bool hidden = config_.pipelined && lane[at].training;
+    for (size_t i = at; i-- > 0;) {
+      if (!lane[i].training) continue;
+      if (hidden) {
+        hidden = false;
+      } else if (!lane[i].applied) {
+        const bool waits = config_.pipelined && lane[i].All(&CoreBatch::sent);
+        if (lane[at].training || !waits) return false;
+        Apply(lane[i]);
+      }
+    }
+    return true;
+  }
+
+  // Applies what may be applied: a step for which all cores have sent their gradients. With
+  // pipelining it waits until all cores have looked up the training batch after it.
+  void Advance(std::deque<Step>& lane) {
+    for (size_t i = 0; i < lane.size(); ++i) {
+      Step& step = lane[i];
+      if (!step.training || step.applied || !step.All(&CoreBatch::sent)) continue;
+      if (config_.pipelined) {
+        size_t next = i + 1;
+        while (next < lane.size() && !lane[next].training) ++next;
+        if (next == lane.size() || !lane[next].All(&CoreBatch::looked_up)) continue;
+      }
+      Apply(step);
+    }
+    DropFinished(lane);
+  }
+
+  void DropFinished(std::deque<Step>& lane) {
+    while (!lane.empty() &&
+           (lane.front().training ? lane.front().applied
+                                  : lane.front().All(&CoreBatch::looked_up))) {
+      lane.pop_front();
+    }
+  }
+
+  void Apply(Step& step) {
+    for (size_t number = 0; number < tables_.size(); ++number) {
+      std::vector<Contribution> contributions;
+      std::vector<float> rates;
+      for (int core = 0; core < config_.num_cores; ++core) {
+        const CoreBatch& batch = step.cores[core];
+        const TableConfig& table = config_.tables[number];
+        rates.push_back(table.optimizer.rate_tag < 0
+                            ? table.optimizer.constant_rate
+                            : batch.gradients.rates[table.optimizer.rate_tag]);
+        for (size_t i = 0; i < config_.features.size(); ++i) {
+          if (config_.features[i].table != static_cast<int64_t>(number)) continue;
+          contributions.push_back({core, &batch.lookups[i],
+                                   batch.gradients.gradients[i].flat<float>().data()});
+        }
+      }
+      tables_[number].Update(config_, contributions, rates);
+    }
+    step.applied = true;
+    for (CoreBatch& batch : step.cores) {
+      batch.lookups.clear();
+      batch.gradients = Sent();
+    }
+  }
+
+  const TpuConfig config_;
+  std::vector<Table> tables_;
+  std::map<std::string, std::deque<Step>> lanes_;
+};
+
+}  // namespace software_tpu
+
+#endif  // TF2_ENGINE_NATIVE_TPU_FLIGHT_H_

@@ -1,0 +1,164 @@
+// Kernels of the ops that copy the shard of a table, slots included, to the TPU and back.
+
+#ifndef TF2_ENGINE_NATIVE_TPU_LOAD_KERNELS_H_
+#define TF2_ENGINE_NATIVE_TPU_LOAD_KERNELS_H_
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "software_tpu/tpu_machine.h"
+
+namespace software_tpu {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+// Returns how the ops of an optimizer are called: "Load" or "Retrieve", "TPUEmbedding", this, and
+// "Parameters".
+inline const char* OpName(estimator_bridge::Kind kind) {
+  using estimator_bridge::Kind;
+  switch (kind) {
+    case Kind::kSgd:
+      return "StochasticGradientDescent";
+    case Kind::kAdagrad:
+      return "Adagrad";
+    case Kind::kAdagradMomentum:
+      return "AdagradMomentum";
+    case Kind::kAdam:
+      return "ADAM";
+    case Kind::kFtrl:
+      return "FTRL";
+    case Kind::kMomentum:
+      return "Momentum";
+    case Kind::kRmsProp:
+      return "RMSProp";
+    case Kind::kCenteredRmsProp:
+      return "CenteredRMSProp";
+    case Kind::kProximalAdagrad:
+      return "ProximalAdagrad";
+    case Kind::kProximalYogi:
+      return "ProximalYogi";
+    case Kind::kAdadelta:
+      return "Adadelta";
+    case Kind::kFrequencyEstimator:
+      return "FrequencyEstimator";
+    case Kind::kMdlAdagradLight:
+      return "MDLAdagradLight";
+    default:
+      return "";
+  }
+}
+
+template <bool kLoad>
+class TransferKernel : public OpKernel {
+ public:
+  explicit TransferKernel(OpKernelConstruction* construction)
+      : OpKernel(construction), op_(construction->def().op()) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("table_id", &table_id_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("table_name", &table_name_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("num_shards", &num_shards_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("shard_id", &shard_id_));
+    OP_REQUIRES(construction, (table_id_ >= 0) != !table_name_.empty(),
+                absl::InvalidArgumentError(absl::StrCat(
+                    "Software TPU: ", op_, " has table_id ", table_id_, " and table_name '",
+                    table_name_, "'; exactly one of them must say the table.")));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    Machine& machine = Machine::Get();
+    OP_REQUIRES_OK(context, machine.parking.Change([&]() -> absl::Status {
+      if (machine.flight == nullptr) return NotConfigured();
+      return Transfer(context, machine.flight.get());
+    }));
+  }
+
+ private:
+  absl::Status Transfer(OpKernelContext* context, Flight* flight) const {
+    const TpuConfig& config = flight->config();
+    int64_t number = table_id_;
+    for (size_t i = 0; i < config.tables.size() && !table_name_.empty(); ++i) {
+      if (config.tables[i].name == table_name_) number = static_cast<int64_t>(i);
+    }
+    if (number < 0 || number >= static_cast<int64_t>(config.tables.size())) {
+      return absl::NotFoundError(
+          absl::StrCat("Software TPU: ", op_, " is for table '", table_name_, "' (table_id ",
+                       table_id_, "), which the configuration does not have."));
+    }
+    const TableConfig& table = config.tables[number];
+    const std::string expected =
+        absl::StrCat(kLoad ? "Load" : "Retrieve", "TPUEmbedding", OpName(table.optimizer.kind),
+                     "Parameters");
+    if (op_ != expected) {
+      return Refuse(table, absl::StrCat(op_, " does not fit its optimizer; ", expected, " does"));
+    }
+    if (num_shards_ != config.num_hosts || shard_id_ < 0 || shard_id_ >= num_shards_) {
+      return Refuse(table, absl::StrCat("shard ", shard_id_, " of ", num_shards_, " on ",
+                                        config.num_hosts, " hosts"));
+    }
+    const Shard shard(table.rows, num_shards_, shard_id_, config.mod);
+    const TensorShape shape({shard.count(), table.dim});
+    Table& held = flight->table(static_cast<int>(number));
+    if (kLoad) {
+      for (int i = 0; i < held.num_arrays(); ++i) {
+        if (context->input(i).shape() != shape) {
+          return Refuse(table, absl::StrCat("input ", i, " of ", op_, " has the shape ",
+                                            context->input(i).shape().DebugString(),
+                                            " instead of ", shape.DebugString()));
+        }
+      }
+      // An update that waits belongs to the table as it was.
+      flight->Drop();
+      for (int i = 0; i < held.num_arrays(); ++i) {
+        held.Load(i, shard, context->input(i).flat<float>().data());
+      }
+      return absl::OkStatus();
+    }
+    flight->Flush();
+    for (int i = 0; i < held.num_arrays(); ++i) {
+      Tensor* values;
+      absl::Status status = context->allocate_output(i, shape, &values);
+      if (!status.ok()) return status;
+      held.Retrieve(i, shard, values->flat<float>().data());
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status Refuse(const TableConfig& table, const std::string& why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("Software TPU: table '", table.name, "': ", why, "."));
+  }
+
+  const std::string op_;
+  int64_t table_id_, num_shards_, shard_id_;
+  std::string table_name_;
+};
+
+#define SOFTWARE_TPU_TRANSFER(NAME)                                                   \
+  REGISTER_KERNEL_BUILDER(                                                            \
+      Name("LoadTPUEmbedding" NAME "Parameters").Device(tensorflow::DEVICE_CPU),      \
+      TransferKernel<true>);                                                          \
+  REGISTER_KERNEL_BUILDER(                                                            \
+      Name("RetrieveTPUEmbedding" NAME "Parameters").Device(tensorflow::DEVICE_CPU),  \
+      TransferKernel<false>)
+SOFTWARE_TPU_TRANSFER("ADAM");
+SOFTWARE_TPU_TRANSFER("Adadelta");
+SOFTWARE_TPU_TRANSFER("Adagrad");
+SOFTWARE_TPU_TRANSFER("AdagradMomentum");
+SOFTWARE_TPU_TRANSFER("CenteredRMSProp");
+SOFTWARE_TPU_TRANSFER("FTRL");
+SOFTWARE_TPU_TRANSFER("FrequencyEstimator");
+SOFTWARE_TPU_TRANSFER("MDLAdagradLight");
+SOFTWARE_TPU_TRANSFER("Momentum");
+SOFTWARE_TPU_TRANSFER("ProximalAdagrad");
+SOFTWARE_TPU_TRANSFER("ProximalYogi");
+SOFTWARE_TPU_TRANSFER("RMSProp");
+SOFTWARE_TPU_TRANSFER("StochasticGradientDescent");
+#undef SOFTWARE_TPU_TRANSFER
+
+}  // namespace software_tpu
+
+#endif  // TF2_ENGINE_NATIVE_TPU_LOAD_KERNELS_H_

@@ -1,0 +1,87 @@
+// The one software TPU of a process, and how an op finds out which of its cores it runs on.
+
+#ifndef TF2_ENGINE_NATIVE_TPU_MACHINE_H_
+#define TF2_ENGINE_NATIVE_TPU_MACHINE_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "software_tpu/tpu_feeds.h"
+#include "software_tpu/tpu_flight.h"
+#include "software_tpu/tpu_parking.h"
+
+namespace software_tpu {
+
+// All of it is guarded by the lock of `parking`.
+struct Machine {
+  Parking parking;
+  int num_cores = 1;
+  std::unique_ptr<Flight> flight;  // null while not configured for embeddings
+  Feed infeed, outfeed;
+  ReplicaSums sums;
+
+  // Forgets tables, batches and feeds.
+  void Clear() {
+    flight.reset();
+    infeed.Clear();
+    outfeed.Clear();
+    sums.Clear();
+  }
+
+  static Machine& Get() {
+    // Never deleted: ops may still wait when a process exits.
+    static Machine* machine = new Machine;
+    return *machine;
+  }
+};
+
+inline absl::Status NotConfigured() {
+  return absl::FailedPreconditionError(
+      "Software TPU: it is not configured for embeddings; ConfigureTPUEmbedding comes first.");
+}
+
+// The core of an op. SoftTPUStrategy marks the ops of each core's computation with an attribute,
+// because devices do not tell: a software core is no device, and its ops are on the CPU. Ops that
+// feed a core from outside have its ordinal.
+class CoreOfOp {
+ public:
+  explicit CoreOfOp(tensorflow::OpKernelConstruction* construction)
+      : op_(construction->def().op()) {
+    int64_t number;
+    for (const char* attribute : {"_software_tpu_core", "device_ordinal"}) {
+      if (construction->HasAttr(attribute) &&
+          construction->GetAttr(attribute, &number).ok() && number >= 0) {
+        number_ = number;
+        return;
+      }
+    }
+  }
+
+  absl::Status Find(int num_cores, int* core) const { return Find(number_, num_cores, core); }
+
+  // For ops whose ordinal is an input.
+  absl::Status Find(int64_t number, int num_cores, int* core) const {
+    if (number < 0 && num_cores > 1) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "Software TPU: ", op_, " belongs to none of the ", num_cores,
+          " cores; call it inside `strategy.run` of a SoftTPUStrategy, or give it an ordinal."));
+    }
+    if (number >= num_cores) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "Software TPU: ", op_, " is for core ", number, ", but there are ", num_cores, "."));
+    }
+    *core = number < 0 ? 0 : static_cast<int>(number);
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::string op_;
+  int64_t number_ = -1;
+};
+
+}  // namespace software_tpu
+
+#endif  // TF2_ENGINE_NATIVE_TPU_MACHINE_H_

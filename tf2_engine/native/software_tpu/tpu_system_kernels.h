@@ -1,0 +1,395 @@
+// Kernels of the ops that start and end a TPU, mark what runs on it, and feed it.
+
+#ifndef TF2_ENGINE_NATIVE_TPU_SYSTEM_KERNELS_H_
+#define TF2_ENGINE_NATIVE_TPU_SYSTEM_KERNELS_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/partial_tensor_shape.h"
+#include "software_tpu/tpu_config.h"
+#include "software_tpu/tpu_machine.h"
+
+namespace software_tpu {
+
+using tensorflow::AsyncOpKernel;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+
+// Configures the machine for embeddings; what was there before is gone, and what waits for it
+// ends with an error. A configuration that is refused changes nothing.
+inline absl::Status ConfigureEmbedding(const std::string& serialized) {
+  TpuConfig config;
+  absl::Status status = ParseConfig(serialized, &config);
+  if (!status.ok()) return status;
+  std::unique_ptr<Flight> flight;
+  status = Flight::Make(std::move(config), &flight);
+  if (!status.ok()) return status;
+  Machine& machine = Machine::Get();
+  return machine.parking.FailAll(absl::StatusCode::kAborted, "it was configured anew", [&] {
+    machine.Clear();
+    machine.flight = std::move(flight);
+    return absl::OkStatus();
+  });
+}
+
+inline absl::Status Reset(const std::string& why) {
+  Machine& machine = Machine::Get();
+  return machine.parking.FailAll(absl::StatusCode::kAborted, why, [&] {
+    machine.Clear();
+    return absl::OkStatus();
+  });
+}
+
+class ConfigureEmbeddingKernel : public OpKernel {
+ public:
+  explicit ConfigureEmbeddingKernel(OpKernelConstruction* construction) : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("config", &config_));
+  }
+  void Compute(OpKernelContext* context) override {
+    OP_REQUIRES_OK(context, ConfigureEmbedding(config_));
+  }
+
+ private:
+  std::string config_;
+};
+REGISTER_KERNEL_BUILDER(Name("ConfigureTPUEmbedding").Device(tensorflow::DEVICE_CPU),
+                        ConfigureEmbeddingKernel);
+
+class ConfigureSystemKernel : public OpKernel {
+ public:
+  explicit ConfigureSystemKernel(OpKernelConstruction* construction) : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("embedding_config", &embedding_config_));
+    if (embedding_config_.empty()) {
+      OP_REQUIRES_OK(construction,
+                     construction->GetAttr("tpu_embedding_config", &embedding_config_));
+    }
+  }
+  void Compute(OpKernelContext* context) override {
+    OP_REQUIRES_OK(context, Reset("it was initialized"));
+    if (!embedding_config_.empty()) {
+      OP_REQUIRES_OK(context, ConfigureEmbedding(embedding_config_));
+    }
+    Tensor* topology;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {}, &topology));
+    topology->scalar<tensorflow::tstring>()() = Topology();
+  }
+
+ private:
+  // A TopologyProto: one host, a row of chips with one core each.
+  static std::string Topology() {
+    const int cores = Machine::Get().num_cores;
+    std::string mesh, coordinates;
+    for (int axis = 0; axis < 4; ++axis) AppendVarint(axis == 0 ? cores : 1, &mesh);
+    for (int core = 0; core < cores; ++core) {
+      for (int axis = 0; axis < 4; ++axis) AppendVarint(axis == 0 ? core : 0, &coordinates);
+    }
+    std::string proto;
+    AppendBytes(/*field=*/1, mesh, &proto);  // mesh_shape
+    AppendNumber(/*field=*/2, 1, &proto);    // num_tasks
+    AppendNumber(/*field=*/3, cores, &proto);  // num_tpu_devices_per_task
+    AppendBytes(/*field=*/4, coordinates, &proto);  // device_coordinates
+    std::string hardware;
+    AppendNumber(/*field=*/1, 1, &hardware);     // embedding_feature: V1
+    AppendBytes(/*field=*/5, hardware, &proto);  // tpu_hardware_feature
+    return proto;
+  }
+  static void AppendVarint(uint64_t value, std::string* to) {
+    for (; value > 127; value >>= 7) to->push_back(static_cast<char>(value | 128));
+    to->push_back(static_cast<char>(value));
+  }
+  static void AppendNumber(int field, uint64_t value, std::string* to) {
+    AppendVarint(field << 3, to);
+    AppendVarint(value, to);
+  }
+  static void AppendBytes(int field, const std::string& value, std::string* to) {
+    AppendVarint(field << 3 | 2, to);
+    AppendVarint(value.size(), to);
+    *to += value;
+  }
+
+  std::string embedding_config_;
+};
+REGISTER_KERNEL_BUILDER(Name("ConfigureDistributedTPU").Device(tensorflow::DEVICE_CPU),
+                        ConfigureSystemKernel);
+
+class ShutdownKernel : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* context) override {
+    OP_REQUIRES_OK(context, Reset("it was shut down"));
+  }
+};
+REGISTER_KERNEL_BUILDER(Name("ShutdownDistributedTPU").Device(tensorflow::DEVICE_CPU),
+                        ShutdownKernel);
+
+class IsInitializedKernel : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* context) override {
+    Tensor* initialized;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {}, &initialized));
+    Machine& machine = Machine::Get();
+    OP_REQUIRES_OK(context, machine.parking.Change([&] {
+      initialized->scalar<bool>()() = machine.flight != nullptr;
+      return absl::OkStatus();
+    }));
+  }
+};
+REGISTER_KERNEL_BUILDER(Name("IsTPUEmbeddingInitialized").Device(tensorflow::DEVICE_CPU),
+                        IsInitializedKernel);
+
+// Where a compiler would replicate a computation, this one runs in place.
+class MetadataKernel : public OpKernel {
+ public:
+  explicit MetadataKernel(OpKernelConstruction* construction) : OpKernel(construction) {
+    int replicas;
+    OP_REQUIRES_OK(construction, construction->GetAttr("num_replicas", &replicas));
+    OP_REQUIRES(construction, replicas == 1,
+                absl::UnimplementedError(absl::StrCat(
+                    "Software TPU: tpu.replicate with ", replicas,
+                    " replicas needs a TPU's compiler; use one replica, or a SoftTPUStrategy.")));
+  }
+  void Compute(OpKernelContext*) override {}
+};
+REGISTER_KERNEL_BUILDER(Name("TPUReplicateMetadata").Device(tensorflow::DEVICE_CPU),
+                        MetadataKernel);
+
+class IdentityKernel : public OpKernel {
+ public:
+  explicit IdentityKernel(OpKernelConstruction* construction) : OpKernel(construction) {
+    const std::string& op = construction->def().op();
+    if (op == "TPUEmbeddingActivations") {
+      input_ = 1;
+      return;
+    }
+    int replicas;
+    OP_REQUIRES_OK(construction,
+                   construction->GetAttr(op == "TPUReplicatedInput" ? "N" : "num_replicas",
+                                         &replicas));
+    OP_REQUIRES(construction, replicas == 1,
+                absl::UnimplementedError(absl::StrCat("Software TPU: ", op, " of ", replicas,
+                                                      " replicas; only one can run in place.")));
+  }
+  void Compute(OpKernelContext* context) override {
+    context->set_output(0, context->input(input_));
+  }
+
+ private:
+  int input_ = 0;
+};
+REGISTER_KERNEL_BUILDER(Name("TPUReplicatedInput").Device(tensorflow::DEVICE_CPU),
+                        IdentityKernel);
+REGISTER_KERNEL_BUILDER(Name("TPUReplicatedOutput").Device(tensorflow::DEVICE_CPU),
+                        IdentityKernel);
+REGISTER_KERNEL_BUILDER(Name("TPUEmbeddingActivations").Device(tensorflow::DEVICE_CPU),
+                        IdentityKernel);
+
+// Nothing was compiled, which is what the empty proto says.
+class CompilationResultKernel : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* context) override {
+    Tensor* result;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {}, &result));
+    result->scalar<tensorflow::tstring>()() = "";
+  }
+};
+REGISTER_KERNEL_BUILDER(Name("TPUCompilationResult").Device(tensorflow::DEVICE_CPU),
+                        CompilationResultKernel);
+
+class CrossReplicaSumKernel : public AsyncOpKernel {
+ public:
+  explicit CrossReplicaSumKernel(OpKernelConstruction* construction)
+      : AsyncOpKernel(construction), core_(construction) {
+    if (construction->HasAttr("_software_tpu_sum")) {
+      OP_REQUIRES_OK(construction, construction->GetAttr("_software_tpu_sum", &key_));
+    }
+    if (construction->HasAttr("_software_tpu_cores")) {
+      OP_REQUIRES_OK(construction, construction->GetAttr("_software_tpu_cores", &num_cores_));
+    }
+  }
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    Machine& machine = Machine::Get();
+    const int num_cores = num_cores_ > 0 ? num_cores_ : machine.num_cores;
+    int core;
+    OP_REQUIRES_OK_ASYNC(context, core_.Find(num_cores, &core), done);
+    auto part = std::make_shared<ReplicaSums::Part>();
+    OP_REQUIRES_OK_ASYNC(context, Group(context->input(1), core, num_cores, &part->group), done);
+    part->value = context->input(0);
+    auto arrived = std::make_shared<bool>(false);
+    machine.parking.Wait(
+        context, std::move(done),
+        absl::StrCat("the other cores, in CrossReplicaSum on core ", core),
+        [=, &machine]() -> std::optional<absl::Status> {
+          if (!*arrived) {
+            *arrived = true;
+            machine.sums.Bring(key_, core, num_cores, part);
+          }
+          if (!part->ready) return std::nullopt;
+          if (part->status.ok()) context->set_output(0, part->value);
+          return part->status;
+        },
+        [=, &machine] { machine.sums.TakeBack(key_, core, part); });
+  }
+
+ private:
+  // Returns the cores that this one sums with; no groups are one group of all.
+  static absl::Status Group(const Tensor& groups, int core, int num_cores,
+                            std::vector<int>* group) {
+    if (groups.NumElements() == 0) {
+      for (int other = 0; other < num_cores; ++other) group->push_back(other);
+      return absl::OkStatus();
+    }
+    if (groups.dims() != 2) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "Software TPU: the group assignment of CrossReplicaSum has rank ", groups.dims(),
+          " instead of 2."));
+    }
+    const auto cores = groups.matrix<int32_t>();
+    for (int64_t row = 0; row < groups.dim_size(0); ++row) {
+      bool mine = false;
+      group->clear();
+      for (int64_t i = 0; i < groups.dim_size(1); ++i) {
+        const int32_t other = cores(row, i);
+        if (other < 0 || other >= num_cores) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("Software TPU: the group assignment of CrossReplicaSum names core ",
+                           other, ", but there are ", num_cores, "."));
+        }
+        mine = mine || other == core;
+        group->push_back(other);
+      }
+      if (mine) return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Software TPU: core ", core, " is in no group of its CrossReplicaSum."));
+  }
+
+  const CoreOfOp core_;
+  std::string key_;
+  int num_cores_ = 0;
+};
+REGISTER_KERNEL_BUILDER(Name("CrossReplicaSum").Device(tensorflow::DEVICE_CPU),
+                        CrossReplicaSumKernel);
+
+// Infeed and outfeed. `kIn` is which of the two.
+template <bool kIn>
+class FeedKernel : public AsyncOpKernel {
+ public:
+  explicit FeedKernel(OpKernelConstruction* construction)
+      : AsyncOpKernel(construction), core_(construction) {}
+
+ protected:
+  Feed& feed() const { return kIn ? Machine::Get().infeed : Machine::Get().outfeed; }
+  const char* FeedName() const { return kIn ? "infeed" : "outfeed"; }
+
+  const CoreOfOp core_;
+};
+
+template <bool kIn>
+class FeedEnqueueKernel : public FeedKernel<kIn> {
+ public:
+  using FeedKernel<kIn>::FeedKernel;
+  void ComputeAsync(OpKernelContext* context, AsyncOpKernel::DoneCallback done) override {
+    Machine& machine = Machine::Get();
+    int core;
+    OP_REQUIRES_OK_ASYNC(context, this->core_.Find(machine.num_cores, &core), done);
+    Feed::Tuple tuple;
+    for (int i = 0; i < context->num_inputs(); ++i) tuple.push_back(context->input(i));
+    OP_REQUIRES_OK_ASYNC(context, machine.parking.Change([&] {
+      this->feed().Put(core, std::move(tuple));
+      return absl::OkStatus();
+    }),
+                         done);
+    done();
+  }
+};
+REGISTER_KERNEL_BUILDER(Name("InfeedEnqueue").Device(tensorflow::DEVICE_CPU),
+                        FeedEnqueueKernel<true>);
+REGISTER_KERNEL_BUILDER(Name("InfeedEnqueueTuple").Device(tensorflow::DEVICE_CPU),
+                        FeedEnqueueKernel<true>);
+REGISTER_KERNEL_BUILDER(Name("OutfeedEnqueue").Device(tensorflow::DEVICE_CPU),
+                        FeedEnqueueKernel<false>);
+REGISTER_KERNEL_BUILDER(Name("OutfeedEnqueueTuple").Device(tensorflow::DEVICE_CPU),
+                        FeedEnqueueKernel<false>);
+
+template <bool kIn>
+class FeedDequeueKernel : public FeedKernel<kIn> {
+ public:
+  explicit FeedDequeueKernel(OpKernelConstruction* construction) : FeedKernel<kIn>(construction) {
+    if (construction->HasAttr("shapes")) {
+      OP_REQUIRES_OK(construction, construction->GetAttr("shapes", &shapes_));
+    } else {
+      shapes_.resize(1);
+      OP_REQUIRES_OK(construction, construction->GetAttr("shape", &shapes_[0]));
+    }
+  }
+
+  void ComputeAsync(OpKernelContext* context, AsyncOpKernel::DoneCallback done) override {
+    Machine& machine = Machine::Get();
+    int core;
+    if (context->num_inputs() == 0) {
+      OP_REQUIRES_OK_ASYNC(context, this->core_.Find(machine.num_cores, &core), done);
+    } else {
+      OP_REQUIRES_ASYNC(context, context->input(0).NumElements() == 1,
+                        absl::InvalidArgumentError("Software TPU: device_ordinal is no scalar."),
+                        done);
+      const int number = context->input(0).template flat<int32_t>()(0);
+      OP_REQUIRES_OK_ASYNC(context, this->core_.Find(number, machine.num_cores, &core), done);
+    }
+    machine.parking.Wait(context, std::move(done),
+                         absl::StrCat("the ", this->FeedName(), " of core ", core),
+                         [=, this]() -> std::optional<absl::Status> {
+                           Feed::Tuple tuple;
+                           if (!this->feed().Take(core, &tuple)) return std::nullopt;
+                           return Give(context, tuple);
+                         });
+  }
+
+ private:
+  absl::Status Give(OpKernelContext* context, const Feed::Tuple& tuple) const {
+    if (static_cast<int>(tuple.size()) != context->num_outputs()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "Software TPU: the ", this->FeedName(), " holds a tuple of ", tuple.size(),
+          ", but is read as one of ", context->num_outputs(), "."));
+    }
+    for (size_t i = 0; i < tuple.size(); ++i) {
+      if (tuple[i].dtype() != context->expected_output_dtype(i) ||
+          (i < shapes_.size() && !shapes_[i].IsCompatibleWith(tuple[i].shape()))) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "Software TPU: element ", i, " of the ", this->FeedName(), " is ",
+            tensorflow::DataTypeString(tuple[i].dtype()), tuple[i].shape().DebugString(),
+            ", but is read as ", tensorflow::DataTypeString(context->expected_output_dtype(i)),
+            i < shapes_.size() ? shapes_[i].DebugString() : "", "."));
+      }
+    }
+    for (size_t i = 0; i < tuple.size(); ++i) context->set_output(i, tuple[i]);
+    return absl::OkStatus();
+  }
+
+  std::vector<tensorflow::PartialTensorShape> shapes_;
+};
+REGISTER_KERNEL_BUILDER(Name("InfeedDequeue").Device(tensorflow::DEVICE_CPU),
+                        FeedDequeueKernel<true>);
+REGISTER_KERNEL_BUILDER(Name("InfeedDequeueTuple").Device(tensorflow::DEVICE_CPU),
+                        FeedDequeueKernel<true>);
+REGISTER_KERNEL_BUILDER(Name("OutfeedDequeue").Device(tensorflow::DEVICE_CPU),
+                        FeedDequeueKernel<false>);
+REGISTER_KERNEL_BUILDER(Name("OutfeedDequeueTuple").Device(tensorflow::DEVICE_CPU),
+                        FeedDequeueKernel<false>);
+REGISTER_KERNEL_BUILDER(Name("OutfeedDequeueV2").Device(tensorflow::DEVICE_CPU),
+                        FeedDequeueKernel<false>);
+REGISTER_KERNEL_BUILDER(Name("OutfeedDequeueTupleV2").Device(tensorflow::DEVICE_CPU),
+                        FeedDequeueKernel<false>);
+
+}  // namespace software_tpu
+
+#endif  // TF2_ENGINE_NATIVE_TPU_SYSTEM_KERNELS_H_

@@ -5,10 +5,9 @@ Names are imported when they are first used: importing the package loads no Tens
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tf2_engine import moved
+from tf2_engine import lazy, moved
 
 if TYPE_CHECKING:
     from tf2_engine.embedding import TPUEmbedding
@@ -32,31 +31,6 @@ if TYPE_CHECKING:
     from tf2_engine.quantization import Quantization
     from tf2_engine.serving import cpu_embedding_lookup, serving_embedding_lookup
     from tf2_engine.specs import EngineSpec, FeatureSpec, TableSpec
-
-_HOME = {
-    "TPUEmbedding": "embedding",
-    "cpu_embedding_lookup": "serving",
-    "serving_embedding_lookup": "serving",
-    "OPTIMIZERS": "optimizers",
-    "FTRL": "optimizers",
-    "SGD": "optimizers",
-    "Adadelta": "optimizers",
-    "Adagrad": "optimizers",
-    "AdagradMomentum": "optimizers",
-    "Adam": "optimizers",
-    "CenteredRMSProp": "optimizers",
-    "FrequencyEstimator": "optimizers",
-    "MDLAdagradLight": "optimizers",
-    "Momentum": "optimizers",
-    "Optimizer": "optimizers",
-    "ProximalAdagrad": "optimizers",
-    "ProximalYogi": "optimizers",
-    "RMSProp": "optimizers",
-    "Quantization": "quantization",
-    "EngineSpec": "specs",
-    "FeatureSpec": "specs",
-    "TableSpec": "specs",
-}
 
 __all__ = [
     "FTRL",
@@ -92,8 +66,29 @@ moved.keep_importable(
     }
 )
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__, __dir__ = lazy.exports(
+    __name__,
+    {
+        "embedding": ["TPUEmbedding"],
+        "optimizers": [
+            "FTRL",
+            "OPTIMIZERS",
+            "SGD",
+            "Adadelta",
+            "Adagrad",
+            "AdagradMomentum",
+            "Adam",
+            "CenteredRMSProp",
+            "FrequencyEstimator",
+            "MDLAdagradLight",
+            "Momentum",
+            "Optimizer",
+            "ProximalAdagrad",
+            "ProximalYogi",
+            "RMSProp",
+        ],
+        "quantization": ["Quantization"],
+        "serving": ["cpu_embedding_lookup", "serving_embedding_lookup"],
+        "specs": ["EngineSpec", "FeatureSpec", "TableSpec"],
+    },
+)

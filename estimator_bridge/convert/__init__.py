@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tf2_engine import lazy
 
 if TYPE_CHECKING:
     from estimator_bridge.convert.conversion import convert
@@ -11,10 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = ["convert", "inspect"]
 
-_HOME = {"convert": "conversion", "inspect": "inspection"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__, __dir__ = lazy.exports(
+    __name__, {"conversion": ["convert"], "inspection": ["inspect"]}
+)

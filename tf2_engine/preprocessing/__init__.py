@@ -8,8 +8,9 @@ Names are imported when they are first used: importing the package loads no Tens
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tf2_engine import lazy
 
 if TYPE_CHECKING:
     from tf2_engine.preprocessing.columns import (
@@ -24,19 +25,6 @@ if TYPE_CHECKING:
     from tf2_engine.preprocessing.module import Prepared, Preprocessing
     from tf2_engine.preprocessing.vocabularies import VocabularyFile, VocabularyList
 
-_HOME = {
-    "Bucketized": "columns",
-    "Column": "columns",
-    "Crossed": "columns",
-    "Hashed": "columns",
-    "Identity": "columns",
-    "Prepared": "module",
-    "Preprocessing": "module",
-    "Sequence": "columns",
-    "VocabularyFile": "vocabularies",
-    "VocabularyList": "vocabularies",
-    "Weighted": "columns",
-}
 
 __all__ = [
     "Bucketized",
@@ -52,8 +40,19 @@ __all__ = [
     "Weighted",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__, __dir__ = lazy.exports(
+    __name__,
+    {
+        "columns": [
+            "Bucketized",
+            "Column",
+            "Crossed",
+            "Hashed",
+            "Identity",
+            "Sequence",
+            "Weighted",
+        ],
+        "module": ["Prepared", "Preprocessing"],
+        "vocabularies": ["VocabularyFile", "VocabularyList"],
+    },
+)

@@ -1,0 +1,125 @@
+"""Names for the types in signatures: TensorFlow's own, for a type checker without TensorFlow.
+
+To a type checker they are classes that tensors are, and lists or strings are not; what TensorFlow's
+functions return passes for any of them. At run time they are plain names, and importing this module
+loads no TensorFlow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+"""A numpy array of any dtype."""
+
+Nest: TypeAlias = Any
+"""Tensors, or other leaves, in dicts, lists, tuples and dataclasses, as `tf.nest` knows them."""
+
+Op: TypeAlias = Any
+"""What has to run in a graph: a `tf.Operation` or a tensor; None where it has happened already."""
+
+Object: TypeAlias = Any
+"""An object of a class that is not ours and may be one of several: it is read by its attributes."""
+
+if TYPE_CHECKING:
+
+    class _OfTensorFlow:
+        """Operators and attributes that are not checked further."""
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    class DType(_OfTensorFlow):
+        """A `tf.DType`."""
+
+    class TensorShape(_OfTensorFlow):
+        """A `tf.TensorShape`."""
+
+    class Graph(_OfTensorFlow):
+        """A `tf.Graph`."""
+
+    class Session(_OfTensorFlow):
+        """A `tf.compat.v1.Session`, or a monitored one."""
+
+    class Dataset(_OfTensorFlow):
+        """A `tf.data.Dataset`."""
+
+    class Strategy(_OfTensorFlow):
+        """A `tf.distribute.Strategy`."""
+
+    class Message(_OfTensorFlow):
+        """A protocol buffer."""
+
+    class Tensor(_OfTensorFlow):
+        """A `tf.Tensor`, eager or of a graph."""
+
+        dtype: DType
+        shape: TensorShape
+
+        def __add__(self, other: TensorLike) -> Tensor: ...
+        def __radd__(self, other: TensorLike) -> Tensor: ...
+        def __sub__(self, other: TensorLike) -> Tensor: ...
+        def __rsub__(self, other: TensorLike) -> Tensor: ...
+        def __mul__(self, other: TensorLike) -> Tensor: ...
+        def __rmul__(self, other: TensorLike) -> Tensor: ...
+        def __truediv__(self, other: TensorLike) -> Tensor: ...
+        def __rtruediv__(self, other: TensorLike) -> Tensor: ...
+        def __floordiv__(self, other: TensorLike) -> Tensor: ...
+        def __mod__(self, other: TensorLike) -> Tensor: ...
+        def __pow__(self, other: TensorLike) -> Tensor: ...
+        def __neg__(self) -> Tensor: ...
+        def __invert__(self) -> Tensor: ...
+        def __and__(self, other: TensorLike) -> Tensor: ...
+        def __or__(self, other: TensorLike) -> Tensor: ...
+        def __lt__(self, other: TensorLike) -> Tensor: ...
+        def __le__(self, other: TensorLike) -> Tensor: ...
+        def __gt__(self, other: TensorLike) -> Tensor: ...
+        def __ge__(self, other: TensorLike) -> Tensor: ...
+        def __getitem__(self, key: Any) -> Tensor: ...
+        def __len__(self) -> int: ...
+        def __bool__(self) -> bool: ...
+        def __int__(self) -> int: ...
+        def __float__(self) -> float: ...
+
+    class SparseTensor(_OfTensorFlow):
+        """A `tf.SparseTensor`."""
+
+        dtype: DType
+        shape: TensorShape
+        indices: Tensor
+        values: Tensor
+        dense_shape: Tensor
+
+    class RaggedTensor(_OfTensorFlow):
+        """A `tf.RaggedTensor`."""
+
+        dtype: DType
+        shape: TensorShape
+        values: Tensor
+
+    class Variable(Tensor):
+        """A `tf.Variable`."""
+
+        name: str
+
+else:
+    DType = Dataset = Graph = Message = Session = Strategy = TensorShape = Any
+    Tensor = SparseTensor = RaggedTensor = Variable = Any
+
+TensorLike: TypeAlias = Union["Tensor", Array, np.generic, float, int, bool]
+"""What `tf.convert_to_tensor` takes as a number or an array of numbers."""
+
+Ids: TypeAlias = Union["Tensor", "SparseTensor", "RaggedTensor"]
+"""The ids, or the weights, of a feature, as users pass them."""
+
+Initializer: TypeAlias = Callable[..., "Tensor"]
+"""Returns the first values of a table: called with a shape and a dtype."""
+
+Rate: TypeAlias = float | Callable[[], "TensorLike"]
+"""A learning rate: constant, or a function that is called once a step."""
+
+Features: TypeAlias = Mapping[str, "Ids"] | Sequence["Ids"]
+"""What an `input_fn` returns for the features, by name."""

@@ -46,9 +46,9 @@ define new_env
 	@$(PYTHON) -m venv $(@D)
 endef
 
-$(TF_ENVS): $(ENVS)/tf%/.ready: constraints/tf%.txt setup.cfg setup.py
+$(TF_ENVS): $(ENVS)/tf%/.ready: constraints/tf%.txt setup.cfg setup.py compat_tests/setup.cfg compat_tests/setup.py
 	$(new_env)
-	@$(PIP) install -qq -c $< -e '.[$(EXTRAS)]'
+	@$(PIP) install -qq -c $< -e '.[$(EXTRAS)]' -e ./compat_tests
 	@touch $@
 
 $(LINT_ENV): constraints/lint.txt

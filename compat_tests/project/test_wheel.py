@@ -1,0 +1,174 @@
+"""What is built for a package index: the wheel runs, and its page leads somewhere."""
+
+from __future__ import annotations
+
+import configparser
+import email
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+import pytest
+
+from compat_tests.support.paths import ROOT
+
+pytestmark = pytest.mark.full
+
+PROGRAM = """
+import pathlib, sys
+import tensorflow as tf
+import estimator_bridge, tf2_engine
+from tf2_engine.native import loading
+
+site = pathlib.Path(sys.argv[1]).resolve()
+for package in (estimator_bridge, tf2_engine):
+    assert site in pathlib.Path(package.__file__).resolve().parents, package.__file__
+
+emb = tf.tpu.experimental.embedding
+table = emb.TableConfig(
+    vocabulary_size=10, dim=4, combiner="mean", name="words", initializer=tf.zeros_initializer()
+)
+engine = tf2_engine.TPUEmbedding({"query": emb.FeatureConfig(table)}, tf2_engine.SGD(0.5))
+engine.enqueue({"query": tf.sparse.from_dense(tf.constant([[3, 5], [7, 0]], tf.int64))})
+activations = engine.dequeue()
+engine.apply_gradients({"query": tf.ones_like(activations["query"])})
+print(engine.embedding_tables[table].numpy()[:, 0].tolist())
+"""
+
+
+def copied_project(folder: pathlib.Path) -> pathlib.Path:
+    """Copies what git tracks, as a build writes into the folder that it builds."""
+    names = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split("\0")
+    for name in filter(None, names):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
+    """Builds the wheels of both distributions and the source distribution of the first."""
+    project = copied_project(tmp_path_factory.mktemp("project"))
+    wheels = tmp_path_factory.mktemp("wheels")
+    for source in (project, project / "compat_tests"):
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"),
+                *("--no-build-isolation", "--wheel-dir", str(wheels), str(source)),
+            ],
+            check=True,
+        )
+    subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(wheels)],
+        cwd=project,
+        check=True,
+        capture_output=True,
+    )
+    [product] = wheels.glob("estimator_bridge-*.whl")
+    [suite] = wheels.glob("estimator_bridge_compat_tests-*.whl")
+    [sources] = wheels.glob("estimator*bridge-*.tar.gz")
+    return {"product": product, "suite": suite, "sources": sources}
+
+
+def test_the_wheel_holds_what_a_user_runs(built: dict[str, pathlib.Path]) -> None:
+    """Both packages with the native sources, and no tests; the suite has a wheel of its own."""
+    product = set(zipfile.ZipFile(built["product"]).namelist())
+    suite = set(zipfile.ZipFile(built["suite"]).namelist())
+
+    folders = {name.split("/")[0] for name in product if ".dist-info/" not in name}
+    assert folders == {"estimator_bridge", "tf2_engine"}
+    for folder in folders:
+        tracked = {
+            path.relative_to(ROOT).as_posix()
+            for path in (ROOT / folder).rglob("*")
+            if path.suffix in (".py", ".cc", ".h", ".typed")
+        }
+        assert tracked <= product, tracked - product
+    assert {name.split("/")[0] for name in suite if ".dist-info/" not in name} == {"compat_tests"}
+    assert "compat_tests/goldens/column_models/crossed.audit.txt" in suite
+    assert "compat_tests/known_differences.py" in suite
+
+
+def test_the_source_distribution_holds_the_documents(built: dict[str, pathlib.Path]) -> None:
+    """Documents, examples and the changelog are in it, and what tools leave behind is not."""
+    with tarfile.open(built["sources"]) as archive:
+        names = {name.split("/", 1)[-1] for name in archive.getnames()}
+
+    for folder in ("docs", "examples", "compat_tests", "benchmarks"):
+        tracked = {
+            path.relative_to(ROOT).as_posix()
+            for path in (ROOT / folder).rglob("*")
+            if path.suffix in (".md", ".py") and not {"data", "build"} & set(path.parts)
+        }
+        assert tracked <= names, tracked - names
+    assert {"CHANGELOG.md", "README.md", "LICENSE", "Makefile", "setup.cfg"} <= names
+    assert not [name for name in names if name.endswith((".pyc", ".so"))]
+
+
+def test_the_page_of_an_index_leads_to_the_repository(built: dict[str, pathlib.Path]) -> None:
+    """Each link of README to a file is one to that file of this version, and the file is there."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg", encoding="utf-8")
+    version = config["metadata"]["version"]
+    with zipfile.ZipFile(built["product"]) as wheel:
+        [name] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_string(wheel.read(name).decode())
+    urls = dict(line.split(", ", 1) for line in metadata.get_all("Project-URL", []))
+    page = metadata.get_payload()
+
+    assert {"Source", "Documentation", "Changelog", "Issues"} <= set(urls)
+    assert metadata["Version"] == version
+    assert metadata["Description-Content-Type"].startswith("text/markdown")
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", str(page))
+    assert links, "README links to its guides"
+    for link in links:
+        prefix = f"{urls['Source']}/blob/v{version}/"
+        assert link.startswith(prefix), link
+        assert (ROOT / link.removeprefix(prefix)).exists(), link
+    for url in urls.values():
+        assert "/blob/" not in url or f"/blob/v{version}/" in url, url
+
+
+def test_the_wheel_runs_where_it_is_installed(
+    built: dict[str, pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    """Installed apart from the sources, the engine trains and both commands run."""
+    site = tmp_path / "site"
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"),
+            *("--target", str(site), str(built["product"]), str(built["suite"])),
+        ],
+        check=True,
+    )
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    (tmp_path / "elsewhere").mkdir()
+
+    def output_of(*arguments: str) -> str:
+        ran = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=tmp_path / "elsewhere",
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    moved = output_of("-c", PROGRAM, str(site)).splitlines()[-1]
+    # From 0 by the rate times the gain: 1 for row 7, which is alone in its sample, else a half.
+    assert moved == "[0.0, 0.0, 0.0, -0.25, 0.0, -0.25, 0.0, -0.5, 0.0, 0.0]"
+    assert output_of("-m", "estimator_bridge", "--version").strip()
+    assert "--driver" in output_of("-m", "compat_tests", "--help")

@@ -351,11 +351,11 @@ def _varint(value: int) -> bytes:
 IN_A_PROCESS = """
 import os, resource, signal, sys
 import tensorflow as tf
-from estimator_bridge import checkpoints, errors
+from estimator_bridge import convert, errors
 {before}
 try:
-    conversions.convert(sys.argv[1], sys.argv[2], tables={{"items": "items"}},
-                        from_partition="div", progress=progress)
+    convert.convert(sys.argv[1], sys.argv[2], tables={{"items": "items"}},
+                    from_partition="div", progress=progress)
 except errors.CannotWrite as error:
     print(error)
     sys.exit(7)

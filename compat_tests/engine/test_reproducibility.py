@@ -183,7 +183,9 @@ def digest(mode: str) -> str:
 @pytest.mark.parametrize("mode", MODES)
 def test_processes_agree_to_the_bit(mode: str) -> None:
     """Another process, whose sets and dicts hash otherwise, gives the same bits."""
-    program = f"from compat_tests import test_reproducibility as t; print(t.digest({mode!r}))"
+    program = (
+        f"from compat_tests.engine import test_reproducibility as t; print(t.digest({mode!r}))"
+    )
     run = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONHASHSEED": "17"},

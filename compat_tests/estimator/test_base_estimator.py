@@ -202,7 +202,7 @@ def test_sigterm_ends_the_process_after_the_checkpoint(tmp_path: pathlib.Path) -
     """A process without a handler of its own dies of the signal, but with its steps saved."""
     program = (
         "import sys, pathlib\n"
-        "from compat_tests import base_jobs\n"
+        "from compat_tests.support import base_jobs\n"
         "from compat_tests.programs import houses\n"
         "job = base_jobs.make(pathlib.Path(sys.argv[1]))\n"
         "job.train(houses.data, steps=100, hooks=[base_jobs.Terminate(4)])\n"

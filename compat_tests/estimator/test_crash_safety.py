@@ -147,6 +147,7 @@ def test_settings_of_the_input_hook_are_checked(tmp_path: pathlib.Path) -> None:
 
 def test_programs_find_the_hook_where_it_was() -> None:
     """With `install` it is in tf.data, where newer versions of TensorFlow have it no more."""
+    install.uninstall()  # what commands of earlier tests in this process have installed
     before = getattr(tf.data.experimental, "CheckpointInputPipelineHook", None)
     install.install(replace=True)
     try:

@@ -196,7 +196,7 @@ def test_inputs_are_split_after_v2_behavior_is_disabled() -> None:
     script = """
 import tensorflow.compat.v1 as tf
 tf.disable_v2_behavior()
-from compat_tests import batches
+from compat_tests.support import batches
 from compat_tests.cases.legacy import Feature
 from estimator_bridge.runtime.input.inputs import split_features
 f = {'sequence': tf.constant([[1, 2, 0], [3, 4, 5]]), 'dense': tf.zeros([2, 3])}

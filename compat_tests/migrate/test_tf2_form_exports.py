@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from compat_tests.migrate.test_tf2_form_runs import (
     EXAMPLES,
+    PREDICTIONS,
     answers,
     check_exports,
     commands,
@@ -110,7 +111,9 @@ def test_movielens_is_asked_at_its_edges(tmp_path: pathlib.Path) -> None:
 
     ratings = found["objects/serving_default/rating"]
     assert ratings.shape == (6,)
-    np.testing.assert_array_equal(ratings, found["session/serving_default/rating"])
+    # Each loader has its own optimizer of graphs, which may take other kernels.
+    of_session = found["session/serving_default/rating"]
+    np.testing.assert_allclose(ratings, of_session, rtol=0, atol=PREDICTIONS)
     assert len(set(ratings.tolist())) == 6
 
 
@@ -190,8 +193,9 @@ def test_dicts_have_dense_ids_and_all_signatures(tmp_path: pathlib.Path) -> None
     found = exports(tmp_path, "dict_config", DICTS, requests)
 
     ratings = found["objects/serving_default/rating"]
-    np.testing.assert_array_equal(found["objects/fields:serving_default/rating"], ratings)
-    np.testing.assert_array_equal(found["objects/regression/outputs"], ratings)
+    for signature in ("fields:serving_default/rating", "regression/outputs"):
+        # Signatures are graphs of their own.
+        np.testing.assert_allclose(found[f"objects/{signature}"], ratings, rtol=0, atol=PREDICTIONS)
     assert found["objects/classes/scores"].shape == (4, 2)
     assert {key.split("/")[1] for key in found} == {
         *("serving_default", "fields:serving_default", "regression", "classes")

@@ -169,7 +169,7 @@ def test_every_path_is_one_of_stock() -> None:
     """Each name is one that stock has, at the path where `install` puts ours."""
     program = """
         import importlib, sys
-        from estimator_bridge import stock_names
+        from estimator_bridge.run import stock_names
         for path, names in stock_names.MODULES.items():
             module = importlib.import_module(path)
             for name in names:

@@ -30,4 +30,4 @@ def imports_bridge(script: str) -> bool:
             names.extend(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             names.append(node.module or "")
-    return any(name.partition(".")[0] == __package__ for name in names)
+    return any(name.partition(".")[0] == "estimator_bridge" for name in names)

@@ -31,12 +31,15 @@ if TYPE_CHECKING:
         """Operators and attributes that are not checked further."""
 
         def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
     class DType(_OfTensorFlow):
         """A `tf.DType`."""
 
     class TensorShape(_OfTensorFlow):
         """A `tf.TensorShape`."""
+
+        def __getitem__(self, key: Any) -> Any: ...
 
     class Graph(_OfTensorFlow):
         """A `tf.Graph`."""

@@ -63,6 +63,8 @@ moved.keep_importable(
         "tf2_engine.drivers.base": "tf2_engine.backends.interface",
         "tf2_engine.drivers.tpu": "tf2_engine.backends.tpu.driver",
         "tf2_engine.optimizers.base": "tf2_engine.optimizers.optimizer",
+        "tf2_engine.preprocessing.columns": "tf2_engine.preprocessing.categorical",
+        "tf2_engine.preprocessing.inputs": "tf2_engine.preprocessing.raw_features",
     }
 )
 

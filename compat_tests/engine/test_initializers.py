@@ -1,4 +1,4 @@
-"""What tables start with: shard by shard, with `shard_info`, and what is off the rule."""
+"""Initial values of tables: shard by shard, with `shard_info`, and unsuitable initializers."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ def test_the_tpu_driver_makes_the_same_shards() -> None:
     assert ids.tolist() == list(range(13))
 
 
-def test_slots_start_as_ever() -> None:
-    """What the initializer of a table takes does not concern its slots."""
+def test_slots_are_initialized_as_usual() -> None:
+    """Slots start at their own value, also if the table's initializer takes `shard_info`."""
     table = TableSpec("table", 4, DIM, "sum", Adagrad(1.0), Recorded())
     engine = Engine(Runner("eager"), EngineSpec((table,), (FeatureSpec("ids", "table"),)))
     engine.build_for([(1,)])
@@ -125,7 +125,7 @@ def test_slots_start_as_ever() -> None:
 
 
 def test_keyword_only_shard_info_is_given() -> None:
-    """It does not matter how a function takes `shard_info`."""
+    """An initializer may take `shard_info` as a keyword-only argument."""
 
     def initializer(shape: Any, dtype: Any, *, shard_info: Any) -> Any:
         return Recorded()(shape, dtype, shard_info)
@@ -164,7 +164,7 @@ OFF_THE_RULE: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("initializer, message", OFF_THE_RULE.values(), ids=OFF_THE_RULE)
 def test_what_cannot_be_called_is_refused(initializer: Any, message: str) -> None:
-    """An initializer off the rule is a ValueError with table, value and way out, in both APIs."""
+    """An unsuitable initializer is a ValueError with table, value and way out, in both APIs."""
     message = f"Table 'table': `initializer` {message}.*function of a shape and a dtype"
     with pytest.raises(errors.InvalidSpec, match=message) as caught:
         spec(initializer, 4, "div")

@@ -96,7 +96,7 @@ COLUMNS: dict[str, Callable[[], Any]] = {
         FC.sequence_categorical_column_with_hash_bucket("word", 5), "weight"
     ),
 }
-"""By what they show; made anew for each test, since files are written."""
+"""Feature columns, named for what they test; made anew for each test, since files are written."""
 
 RAW = {
     "word": (st.sampled_from(["", "-1", "dog", *WORDS]), tf.string),
@@ -261,7 +261,7 @@ def test_an_engine_takes_what_it_makes() -> None:
         (pre.Bucketized("f", (1.0,)), tf.sparse.from_dense([[1.0]]), "must be a dense Tensor"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(column: Any, value: Any, words: str) -> None:
+def test_features_that_do_not_fit_are_refused_by_name(column: Any, value: Any, words: str) -> None:
     """A feature that is missing, or of another kind than its column's, is named."""
     prepare = pre.Preprocessing({"f": column})
 
@@ -270,7 +270,7 @@ def test_what_does_not_fit_is_refused_by_name(column: Any, value: Any, words: st
 
 
 def test_columns_print_as_the_code_that_makes_them() -> None:
-    """What a column prints, evaluated, is the column."""
+    """The `repr` of a column, evaluated, is the column."""
     column = pre.Sequence(pre.VocabularyList("f", ("a", "b"), num_oov_buckets=2))
 
     assert eval(repr(column), vars(pre) | {k: getattr(pre, k) for k in pre.__all__}) == column

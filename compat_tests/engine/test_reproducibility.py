@@ -23,14 +23,14 @@ MODES = ("eager", "function", "two functions", "graph")
 
 
 class Setup(NamedTuple):
-    """What is run.
+    """The run of an engine.
 
     Attributes:
         mode: "two functions" enqueues in one tf.function and goes on in another.
-        cores: how many.
-        driver: what executes.
+        cores: the number of cores.
+        driver: the name of the driver.
         kinds: the optimizers whose cases have a table each.
-        attempt: tells runs apart that do the same.
+        attempt: distinguishes runs with the same settings.
     """
 
     mode: str

@@ -44,7 +44,7 @@ def generation(request: pytest.FixtureRequest) -> str:
 def ran(
     generation: str, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[dict[str, Any], pathlib.Path]:
-    """What the program came to, and the folder with its exports."""
+    """The results of the program, and the folder with its exports."""
     folder = tmp_path_factory.mktemp("keras")
     name = "tf_keras" if generation == "tf_keras" else "tf.keras"
     environment = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"}
@@ -157,8 +157,8 @@ def test_the_layer_has_the_numbers_of_the_engine(ran: Any) -> None:
             )
 
 
-def test_what_is_trainable(ran: Any, generation: str) -> None:
-    """It is one virtual scalar in "tpu" arithmetic, and the tables in "keras" arithmetic."""
+def test_trainable_variables(ran: Any, generation: str) -> None:
+    """They are one virtual scalar in "tpu" arithmetic, and the tables in "keras" arithmetic."""
     results, _ = ran
     kernel = [2 * program.DIM + program.OTHER_DIM, 1]
     tables = [[program.ITEMS, program.OTHER_DIM], [program.USERS, program.DIM]]
@@ -171,7 +171,7 @@ def test_what_is_trainable(ran: Any, generation: str) -> None:
 
 
 def test_a_separate_optimizer_works_in_both_arithmetics(ran: Any) -> None:
-    """The listing that partitions variables by `id` ends at the same tables in both."""
+    """A program that partitions variables by `id` trains the same tables in both."""
     results, _ = ran
     # Adagrad's epsilon of 1e-7 beside 0.1 changes a step of at most 0.1 by 5e-8 of itself each.
     for key in ("users", "items", "kernel"):
@@ -185,7 +185,7 @@ def test_a_separate_optimizer_works_in_both_arithmetics(ran: Any) -> None:
 @pytest.mark.parametrize("restored", ["tpu", "keras"])
 @pytest.mark.parametrize("built", [0, 1])
 def test_checkpoints_fit_everything(ran: Any, saved: str, restored: str, built: int) -> None:
-    """What one arithmetic saves, both restore, before and after variables exist; so do engines."""
+    """Both arithmetics, and engines, restore what either saved, before and after they are built."""
     results, _ = ran
     name = f"checkpoints/{saved}/{restored}/{built}"
 
@@ -236,7 +236,7 @@ def test_exports_answer_serialized_examples_without_us(ran: Any, tmp_path: pathl
 
 
 def served(folder: pathlib.Path, names: list[str], work: pathlib.Path) -> dict[str, Any]:
-    """Returns what exports answer to the samples in a process that has nothing of this project."""
+    """Returns the answers of exports in a process that has nothing of this project."""
     given = [each.hex() for each in program.examples(program.data())]
     np.savez(work / "given.npz", examples=np.array(given))
     arguments = [str(folder), json.dumps(names), str(work / "given.npz")]

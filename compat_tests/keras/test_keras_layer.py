@@ -1,4 +1,4 @@
-"""The Keras layer: arithmetics, arguments, refusals, and what it does on a TPU."""
+"""The Keras layer: arithmetics, arguments, refusals, and its ops on a TPU."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def ids_of(step: int) -> Any:
 
 
 def loss_of(activations: Any, step: int) -> Any:
-    """Returns a loss that pulls every sample to another place at every step."""
+    """Returns a loss with another target for every sample at every step."""
     goal = np.random.default_rng(100 + step).normal(size=(BATCH, DIM)).astype("f4")
     return tf.reduce_sum((activations - goal) ** 2) / BATCH
 
@@ -87,7 +87,7 @@ class Halved(KERAS.schedules.LearningRateSchedule):  # type: ignore[misc]
 @pytest.mark.parametrize("of", [KERAS, KERAS.legacy], ids=["new", "legacy"])
 @pytest.mark.parametrize("name", MAKERS)
 def test_both_arithmetics_train_to_the_same(name: str, of: Any, rate: Any) -> None:
-    """An optimizer in "tpu" arithmetic trains a table to where Keras itself does, nearly.
+    """An optimizer in "tpu" arithmetic trains a table nearly to the values of Keras itself.
 
     In Keras 2.11 and later Ftrl sets rows that a batch does not touch to another value than in
     legacy Keras and on a TPU, so it is compared on rows of every batch.
@@ -169,7 +169,7 @@ def test_an_embedding_optimizer_reads_a_step_of_ones_own() -> None:
 
 @pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])
 def test_a_name_is_the_default_of_keras(name: str) -> None:
-    """The layer has TPU numbers then, and counts the steps of the optimizer itself."""
+    """With a name the layer has TPU numbers, and counts the steps of the optimizer itself."""
     layer = TPUEmbedding(one_table(), name)
     optimizer = KERAS.get(name)
 
@@ -192,7 +192,7 @@ def test_the_arithmetic_is_chosen_by_the_optimizer() -> None:
 
 
 def test_a_table_has_its_own_optimizer() -> None:
-    """It takes the place of the global one, and no config is changed."""
+    """It is used in place of the layer's, and no config is changed."""
     quiet = one_table(optimizer=KERAS.SGD(0.0))
     loud = EMB.FeatureConfig(
         EMB.TableConfig(ROWS, DIM, tf.constant_initializer(START), combiner="sum")
@@ -211,7 +211,7 @@ def test_a_table_has_its_own_optimizer() -> None:
 
 
 def test_without_an_optimizer_nothing_trains() -> None:
-    """There are no slots and nothing to train."""
+    """There are no slots and no trainable variables."""
     layer = TPUEmbedding(one_table())
 
     np.testing.assert_array_equal(train(layer), START)
@@ -239,7 +239,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("make, message", REFUSED, ids=[row[1][:25] for row in REFUSED])
-def test_what_cannot_be_carried_is_refused(make: Any, message: str) -> None:
+def test_settings_that_cannot_be_carried_are_refused(make: Any, message: str) -> None:
     """The message names the setting, its value, and a way out if there is one."""
     with pytest.raises((ValueError, TypeError), match=message):
         TPUEmbedding(one_table(), make(), arithmetic="tpu")
@@ -254,7 +254,7 @@ def test_what_cannot_be_carried_is_refused(make: Any, message: str) -> None:
     ],
 )
 def test_settings_that_contradict_are_refused(options: Any, message: str) -> None:
-    """Of the layer's own, too."""
+    """So are the layer's own settings; the message names one of them."""
     with pytest.raises(errors.InvalidSpec, match=message):
         TPUEmbedding(**{"feature_config": one_table(), "optimizer": KERAS.SGD(0.1), **options})
 
@@ -302,7 +302,7 @@ def test_weights_and_a_config_for_serving(arithmetic: str) -> None:
 
 
 def test_a_batch_size_is_fixed_by_the_user_alone() -> None:
-    """Batches of any size are welcome without one; with it, others are refused."""
+    """Without one, batches may have any size; with one, other sizes are refused."""
     free = TPUEmbedding(one_table(), EMB.SGD(0.1))
     assert [free(tf.constant(ids)).shape[0] for ids in ([1, 2], [3])] == [2, 1]
     fixed = TPUEmbedding(one_table(), EMB.SGD(0.1), batch_size=2)

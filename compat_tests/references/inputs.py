@@ -1,4 +1,4 @@
-"""Turns what a user enqueues into a list of looked-up ids.
+"""Reads the ids that a user enqueues as a list of occurrences.
 
 A *cell* is one position of the feature's output, counted in row-major order over the output
 shape without the embedding dimension: sample `b` of a plain feature is cell `b`, position `t`
@@ -53,8 +53,8 @@ def sparse(
     """Reads a sparse feature, plain or as a sequence.
 
     Plain, every entry belongs to the sample named in its first column; the second column is
-    not looked at. As a sequence, entry `(b, t)` belongs to cell `b * T + t`; entries with
-    `t >= T` are cut off, and positions without an entry simply have no occurrence.
+    ignored. As a sequence, entry `(b, t)` belongs to cell `b * T + t`; entries with
+    `t >= T` are cut off, and positions without an entry have no occurrence.
 
     Args:
         indices: [num_entries, 2] integers, (sample, position).
@@ -88,7 +88,7 @@ def ragged(
     *,
     num_cells: int,
 ) -> list[Occurrence]:
-    """Reads a ragged feature, combined or as a sequence, whichever the cell count says.
+    """Reads a ragged feature, combined or as a sequence, depending on the number of cells.
 
     With as many rows as cells every row is combined into its cell. With `T` times as many
     cells as rows each row is a sequence: the id at position `t` is cell `row * T + t` with

@@ -44,7 +44,7 @@ DIFFERENCES = {
     ("sparse, nothing", "unvalidated"): "the same: stock returns no sample at all",
     ("ragged, open output_shape", "validated"): "stock fails where it needs the first dimension",
 }
-"""Where we intend another result than stock, whatever combiner and weights, and why."""
+"""Batches whose result differs from stock's on purpose, for every combiner and weight, and why."""
 
 
 def agree(wanted: Any, found: Any) -> bool:
@@ -128,7 +128,7 @@ def test_combiners_follow_their_formulas(make: Any, combiner: str) -> None:
 
 
 def test_a_sequence_is_cut_and_padded() -> None:
-    """Position t of a sequence holds the row of its id; what is beyond the length is cut."""
+    """Position t of a sequence holds the row of its id; positions beyond the length are cut."""
     kind = KINDS["sparse, sequence"]
     found = [Occurrence(cell, id_, 1.0) for cell, id_ in [(0, 4), (4, 7), (5, 7), (6, 11)]]
     wanted, _ = combine(TABLE, found, 8, "sum")
@@ -266,7 +266,7 @@ def test_what_stock_refuses_is_refused_by_name(case: str) -> None:
 
 
 def test_an_engine_weighs_sequences() -> None:
-    """With an EngineSpec a sparse sequence may have weights: each row comes times its weight."""
+    """With an EngineSpec a sparse sequence may have weights, by which its rows are multiplied."""
     of = spec(SEQUENCE, "sum")
     weights = SPARSE([2.0] * 6, tf.float32)
     plain = cpu_embedding_lookup({"x": SEQUENCE.features()}, None, {"users": TABLE}, of)["x"]
@@ -320,7 +320,7 @@ IDS_2 = tf.constant([1, 2])
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(call: Any, kind: Any, message: str) -> None:
-    """Inputs, weights and tables that do not fit are refused with what is wrong and where."""
+    """Inputs, weights and tables that do not fit are refused; the message says what and where."""
     with pytest.raises(kind, match=message) as caught:
         call()
     assert isinstance(caught.value, errors.EngineError)

@@ -28,7 +28,7 @@ from tf2_engine.serving import cpu_embedding_lookup
 
 
 def built(of: EngineSpec, hosts: int, features: Any, weights: Any) -> tuple[Any, Any]:
-    """Returns an engine that holds TABLE, and what it looks up."""
+    """Returns an engine that holds TABLE, and the activations that it looks up."""
     engine = tf2_engine.TPUEmbedding(of, num_hosts=hosts, num_cores=hosts)
     batch = [{"x": features}] * hosts if hosts > 1 else {"x": features}
     weight = [{"x": weights}] * hosts if hosts > 1 else {"x": weights}
@@ -104,7 +104,7 @@ def test_with_a_spec_shards_lie_as_it_says(strategy: str, hosts: int) -> None:
 
 
 def test_with_a_spec_an_absent_id_is_absent() -> None:
-    """With `out_of_range_ids="drop"` ids outside the table count for nothing; they fail else."""
+    """With `out_of_range_ids="drop"` ids outside the table are absent; with "error" they fail."""
     kind = Kind(SPARSE, [4, -1, 7, 12, 0, 99])
     of = spec(kind, "mean", out_of_range_ids="drop")
     _, wanted = built(of, 1, kind.features(), None)

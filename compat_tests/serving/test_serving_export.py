@@ -82,7 +82,7 @@ def may_be_weighted(name: str) -> bool:
 @pytest.mark.filterwarnings("ignore:.*max_sequence_length.*is ignored")
 @pytest.mark.parametrize("name", TRACED)
 def test_a_traced_lookup_is_the_eager_one(name: str) -> None:
-    """A function that knows no size returns what the eager call returns, from two shards.
+    """A function traced without sizes returns what the eager call returns, from two shards.
 
     Where an `output_shape` folds samples, it takes each row for a sample: nothing tells otherwise.
     """
@@ -154,7 +154,7 @@ print("REPORT", json.dumps([report, ours]))
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """A model to export, what its signature is called with, and what it must return."""
+    """A model to export, the arguments of its signature, and the expected outputs."""
 
     model: tf.Module
     signature: Any
@@ -163,7 +163,7 @@ class Export:
 
 
 def pull(step: int, activation: Any) -> Any:
-    """Returns the gradient of an activation that is drawn to another place at every step."""
+    """Returns the gradient of a loss with another target for the activation at every step."""
     return activation - 0.5 * step
 
 

@@ -43,7 +43,7 @@ TPU_SLOTS: Mapping[str, Mapping[str, str]] = {
     "ProximalYogi": {"v": "ProximalYogi", "m": "ProximalYogi_1"},
     "FrequencyEstimator": {"last_hit_step": "FrequencyEstimator"},
 }
-"""What stock's TPU programs call a slot of the engine, behind the table's name and a slash."""
+"""The names of the engine's slots in stock's TPU programs, after the table's name and a slash."""
 
 CPU_SLOTS: Mapping[str, Mapping[str, str]] = {
     **TPU_SLOTS,

@@ -1,4 +1,4 @@
-"""Engines of ours and of stock's with numbers in their tables, and what their checkpoints hold."""
+"""Engines of ours and of stock's with numbers in their tables, and the contents of checkpoints."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ stock = tf.tpu.experimental.embedding
 VOCABULARY = {"us/ers.x": 10, "items": 3}
 DIM = {"us/ers.x": 4, "items": 2}
 OPTIMIZERS = ("SGD", "Adagrad", "AdagradMomentum", "FTRL", "Adam")
-"""Those that stock has."""
+"""The optimizers that stock has."""
 
 Values = Mapping[str, Mapping[str, Any]]
 """By table, by "parameters" and slot: rows by id."""
 
 
 class Placement(NamedTuple):
-    """Which host holds which row."""
+    """A number of hosts and a partition strategy."""
 
     hosts: int
     strategy: str
@@ -108,7 +108,7 @@ def theirs(optimizer: str | None = "Adagrad", *, build: bool = True) -> Any:
 
 
 def numbers(table: str, kind: str) -> Any:
-    """Returns values of which no two rows, tables or slots share one."""
+    """Returns values that differ in all rows, tables and slots."""
     first = 1000 * list(VOCABULARY).index(table) + 100 * len(kind)
     count = VOCABULARY[table] * DIM[table]
     return np.arange(first, first + count, dtype=np.float32).reshape(-1, DIM[table])
@@ -137,7 +137,7 @@ def fill_theirs(engine: Any) -> Values:
 
 
 def read(engine: Any) -> Values:
-    """Returns what the variables of an engine of ours hold, without the rows of the padding."""
+    """Returns the values of the variables of an engine of ours, without the rows of the padding."""
     held: dict[str, dict[str, Any]] = {}
     for name, table in engine.tables.items():
         held[name] = {}
@@ -151,7 +151,7 @@ def read(engine: Any) -> Values:
 
 
 def read_theirs(engine: Any) -> Values:
-    """Returns what the variables of an engine of stock's hold."""
+    """Returns the values of the variables of an engine of stock's."""
     return {
         name: {kind: variable.numpy() for kind, variable in kinds.items()}
         for name, kinds in engine._variables.items()
@@ -159,7 +159,7 @@ def read_theirs(engine: Any) -> Values:
 
 
 def read_file(path: str) -> Values:
-    """Returns what a checkpoint holds for the object `embedding`."""
+    """Returns the values that a checkpoint holds for the object `embedding`."""
     held: dict[str, dict[str, Any]] = {}
     for name in VOCABULARY:
         root = f"embedding/{name.replace('.', '..').replace('/', '.S')}"
@@ -195,7 +195,7 @@ def restore(engine: Any, path: str) -> Any:
 
 
 class Recorder(HostDriver):
-    """A driver that writes down when tables are loaded and retrieved."""
+    """A driver that records when tables are loaded and retrieved."""
 
     def __init__(self) -> None:
         super().__init__()

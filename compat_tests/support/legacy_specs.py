@@ -29,7 +29,7 @@ RATES = {
 
 
 def arguments(kind: type) -> list[tuple[str, Any]]:
-    """Returns names and defaults of a constructor's arguments, but for `quirks` and **kwargs."""
+    """Returns names and defaults of a constructor's arguments, without `quirks` and **kwargs."""
     return [
         # The default that means "not given" is an object of its own on either side.
         (p.name, p.default if isinstance(p.default, _PLAIN) else "not given")

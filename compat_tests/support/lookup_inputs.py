@@ -1,4 +1,4 @@
-"""Batches of every kind to look up, each with what it means, occurrence by occurrence."""
+"""Batches of every kind to look up, each with its occurrences."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from compat_tests.references.inputs import Occurrence, dense, ragged, sparse
 
 ROWS, DIM = 12, 3
 FIRST = np.random.default_rng(3).uniform(-1, 1, (ROWS, DIM)).astype(np.float32)
-"""What every table starts with, unless a test writes to it."""
+"""The initial value of every table, unless a test writes to it."""
 
 
 class Input(NamedTuple):
-    """What is enqueued for one feature, and what that means.
+    """The tensors that are enqueued for one feature, and their occurrences.
 
     Attributes:
         value: makes the tensor of ids.

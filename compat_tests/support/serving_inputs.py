@@ -19,7 +19,7 @@ COMBINERS = ("sum", "mean", "sqrtn")
 
 
 def a_sparse(indices: Any, shape: Sequence[int]) -> Callable[[Any, Any], Any]:
-    """Returns what makes a SparseTensor of values and a dtype."""
+    """Returns a function that makes a SparseTensor of values and a dtype."""
     where = np.array(indices, np.int64).reshape(-1, len(shape))
     return lambda values, dtype: tf.SparseTensor(
         where, tf.constant(values, dtype, [len(where)]), shape
@@ -27,7 +27,7 @@ def a_sparse(indices: Any, shape: Sequence[int]) -> Callable[[Any, Any], Any]:
 
 
 def a_ragged(splits: Sequence[int], dtype: Any = tf.int64) -> Callable[[Any, Any], Any]:
-    """Returns what makes a RaggedTensor of values and a dtype."""
+    """Returns a function that makes a RaggedTensor of values and a dtype."""
     return lambda values, kind: tf.RaggedTensor.from_row_splits(
         tf.constant(values, kind), tf.constant(splits, dtype)
     )

@@ -61,7 +61,7 @@ class Device:
         num_hosts: int = 1,
         training: bool = True,
     ) -> None:
-        """Starts and configures it; the tables are zeros, the slots what they start with.
+        """Starts and configures it; the tables are zeros, the slots have their initial values.
 
         Args:
             output_shapes: for each feature the shape of its activation on one core.
@@ -201,7 +201,7 @@ class Waiting:
 
     @property
     def waits(self) -> bool:
-        """Whether the call has not ended."""
+        """Returns whether the call has not ended."""
         return self._thread.is_alive()
 
     def end(self, again: Callable[[], Any] | None = None) -> None:

@@ -20,7 +20,7 @@ from tensorflow_estimator.python.estimator.tpu import (
 )
 
 ESTIMATOR = _estimator
-"""The namespace of `tf.compat.v1.estimator`, whoever has replaced it there."""
+"""The namespace of `tf.compat.v1.estimator`, also after the bridge has replaced it there."""
 
 CLASSES = types.SimpleNamespace(
     **{name: kind for name, kind in vars(tpu_embedding).items() if name.endswith("Parameters")},
@@ -89,7 +89,7 @@ def lookups(spec: Any) -> list[tuple[str, str]]:
 def split_inputs(
     spec: Any, features: Mapping[str, Any], *, num_cores: int, batch_size: int
 ) -> tuple[dict[str, Any], list[Mapping[str, Any]]]:
-    """Returns what stock leaves of a batch's features, and each core's enqueued data by feature.
+    """Returns the features that stock passes on, and each core's enqueued data by feature.
 
     Args:
         batch_size: samples in `features`, for all the cores together.

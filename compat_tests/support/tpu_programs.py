@@ -141,7 +141,7 @@ class Case:
 
 
 class Inputs(NamedTuple):
-    """What a step is given: by feature, per replica."""
+    """The inputs of a step: by feature, per replica."""
 
     ids: dict[str, list[Any]]
     weights: dict[str, list[Any]]
@@ -262,7 +262,7 @@ def core_shapes(given: Inputs, cores_per_replica: int | None) -> dict[str, Any]:
 
 
 def built(case: Case, strategy: Any) -> Ours:
-    """Returns a driver that is ready to run; what only a TPU can run is left out."""
+    """Returns a driver that is ready to run, without the ops that only a TPU can run."""
     with tf.Graph().as_default():
         given = inputs(case.kinds or (), strategy.num_replicas_in_sync)
         shapes = core_shapes(given, None)

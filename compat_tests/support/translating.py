@@ -14,7 +14,7 @@ ADAGRAD = Optimizer("Adagrad", {"learning_rate": 0.2})
 
 
 def case(**settings: Any) -> Case:
-    """Returns one table with one feature, but for what the settings of a `Case` say."""
+    """Returns a spec of one table with one feature, with the settings of a `Case`."""
     given = {
         "optimizer": ADAGRAD,
         "tables": {"t": Table()},

@@ -37,15 +37,15 @@ class TablePlan:
     dim: int
     combiner: str
     optimizer: Optimizer
-    initializer: Initializer | None
-    rate_tag: int | None
-    hot_id_replication: bool
-    quantization: Quantization | None
+    initializer: Initializer | None = None
+    rate_tag: int | None = None
+    hot_id_replication: bool = False
+    quantization: Quantization | None = None
 
     def activation(self, rows: Tensor) -> Tensor:
-        """Returns the rows that a lookup combines, for rows of the table: [num_ids, dim] float32.
+        """Returns rows of the table, [num_ids, dim] float32, as a lookup combines them.
 
-        They are quantized first, and then what the optimizer makes of them.
+        They are quantized first, and then read as the optimizer defines.
         """
         if self.quantization is not None:
             rows = self.quantization(rows)

@@ -367,9 +367,6 @@ def _feature(
         dim=table.dim,
         combiner=table.combiner,
         optimizer=table.optimizer if isinstance(table.optimizer, Optimizer) else SGD(),
-        initializer=None,
-        rate_tag=None,
-        hot_id_replication=False,
         # Stock's serving leaves it to the user to quantize the variable.
         quantization=table.quantization if spec else None,
     )
@@ -399,14 +396,16 @@ def _rows(where: str, shards: Sequence[Variable], vocabulary_size: int, dim: int
     """Returns how many rows the shards hold; refuses shards that are not of such a table."""
     shapes = [tuple(tf.TensorShape(shard.shape).as_list()) for shard in shards]
     total = sum(shape[0] for shape in shapes)
-    wanted = sharding.shard_rows(total, len(shards))
-    if total < vocabulary_size or shapes != [(rows, dim) for rows in wanted]:
-        expected = sharding.shard_rows(max(vocabulary_size, len(shards)), len(shards))
-        raise errors.InvalidInput(
-            f"{where}: its parameters have the shapes {shapes}, expected "
-            f"{[(rows, dim) for rows in expected]}."
-        )
-    return total
+    if total >= vocabulary_size and shapes == _shard_shapes(total, dim, len(shards)):
+        return total
+    raise errors.InvalidInput(
+        f"{where}: its parameters have the shapes {shapes}, expected "
+        f"{_shard_shapes(max(vocabulary_size, len(shards)), dim, len(shards))}."
+    )
+
+
+def _shard_shapes(rows: int, dim: int, num_shards: int) -> list[tuple[int, int]]:
+    return [(shard_rows, dim) for shard_rows in sharding.shard_rows(rows, num_shards)]
 
 
 def _joined(path: Path) -> str:

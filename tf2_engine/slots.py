@@ -101,10 +101,8 @@ def _by_shard(
 
 def _shards(table: TablePlan, name: str, slot: Object, parameters: Shards) -> Shards:
     shards = tuple(slot.variables) if isinstance(slot, tf_compat.ShardedTable) else (slot,)
-    wanted = [shard.shape.as_list() for shard in parameters]
-    if not all(isinstance(shard, tf.Variable) for shard in shards) or wanted != [
-        shard.shape.as_list() for shard in shards
-    ]:
+    shapes, expected = ([one.shape.as_list() for one in each] for each in (shards, parameters))
+    if shapes != expected or not all(isinstance(shard, tf.Variable) for shard in shards):
         raise errors.InvalidSpec(
             f"Table {table.name!r}: `slot_variable_creation_fn` must return variables that are "
             f"made while it runs, of the shape of the table, but slot {name!r} is {slot!r}."

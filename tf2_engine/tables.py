@@ -26,7 +26,7 @@ class Table:
     """The variables of one table.
 
     Attributes:
-        plan: what the table is.
+        plan: the plan of the table.
         strategy: "div" or "mod": which shard holds which row.
         variables: for "parameters" and every slot the shards, each [rows of the shard, dim]
             float32.

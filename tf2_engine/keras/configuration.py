@@ -73,14 +73,14 @@ def configure(
     else:
         translated = [specs.NO_UPDATES] * len(tables)
     copies = {
-        id(table): _with(table, optimizer=own)
-        for table, own in zip(tables, translated, strict=True)
+        id(table): _with(table, optimizer=engine_optimizer)
+        for table, engine_optimizer in zip(tables, translated, strict=True)
     }
-    own_config = tf.nest.map_structure(
+    engine_config = tf.nest.map_structure(
         lambda feature: _with(feature, table=copies[id(feature.table)]), feature_config
     )
-    spec = specs.from_feature_config(own_config, pipeline_execution_with_tensor_core=pipelined)
-    return Configuration(own_config, spec, tables, arithmetic, trains)
+    spec = specs.from_feature_config(engine_config, pipeline_execution_with_tensor_core=pipelined)
+    return Configuration(engine_config, spec, tables, arithmetic, trains)
 
 
 def _arithmetic(choice: str | None, on_tpu: bool, by_keras: bool) -> str:

@@ -97,12 +97,12 @@ def test_new_lengths_cause_no_new_trace() -> None:
 def test_five_thousand_steps() -> None:
     """Over 5,000 steps of changing lengths there is one trace, and memory does not grow."""
     chance, model = np.random.default_rng(0), Model()
-    held = []
+    readings = []
     for number in range(STEPS):
         total = model.step(a_batch(chance, int(chance.integers(0, LONGEST))))
         assert np.isfinite(total), f"step {number}"
         if number + 1 >= WARM_UP and (number + 1) % 500 == 0:
-            held.append(memory())
+            readings.append(memory())
     assert model.traces == 1
-    growth = held[-1] - held[0]
-    assert growth < MEMORY, f"{growth / 2**20:.1f} MiB more after step {WARM_UP}: {held}"
+    growth = readings[-1] - readings[0]
+    assert growth < MEMORY, f"{growth / 2**20:.1f} MiB more after step {WARM_UP}: {readings}"

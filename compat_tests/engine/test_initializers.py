@@ -99,8 +99,8 @@ def test_shards_are_those_of_stock(make: Callable[[], Any], rows: int) -> None:
     wanted = fake_tpu.stock_shards(make(), (rows, DIM), 3)
     engine = engine_with(make(), rows, 3, "div")
 
-    found = engine.embedding.tables["table"].variables["parameters"][: len(wanted)]
-    for shard, (one, other) in enumerate(zip(wanted, found, strict=True)):
+    actual = engine.embedding.tables["table"].variables["parameters"][: len(wanted)]
+    for shard, (one, other) in enumerate(zip(wanted, actual, strict=True)):
         np.testing.assert_array_equal(one, other.numpy(), f"shard {shard}")
 
 
@@ -120,8 +120,8 @@ def test_slots_are_initialized_as_usual() -> None:
     engine.build_for([(1,)])
 
     expected = np.full((4, DIM), 0.1)
-    found = engine.read()["table"]["accumulators"]
-    assert_close(expected, found, n_terms=1, steps=0, where="accumulators")
+    actual = engine.read()["table"]["accumulators"]
+    assert_close(expected, actual, n_terms=1, steps=0, where="accumulators")
 
 
 def test_keyword_only_shard_info_is_given() -> None:

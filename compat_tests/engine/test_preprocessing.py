@@ -164,13 +164,15 @@ def cells_of(sparse: Any, keep: Any = None) -> list[tuple[Any, ...]]:
 def test_ids_are_those_of_the_feature_column(name: str, examples: int) -> None:
     """Ids and weights are the column's, in the same cells, without its -1; lengths count all."""
     column = COLUMNS[name]()
-    own = read_input(column)
-    prepare = pre.Preprocessing({"f": own})
+    engine_column = read_input(column)
+    prepare = pre.Preprocessing({"f": engine_column})
 
     @settings(max_examples=examples, deadline=None, derandomize=True)
     @given(features=batches())
     def check(features: dict[str, Any]) -> None:
-        if isinstance(own, pre.Weighted) and not isinstance(features["word"], tf.SparseTensor):
+        if isinstance(engine_column, pre.Weighted) and not isinstance(
+            features["word"], tf.SparseTensor
+        ):
             # Dense ids lose '' and -1 on their way, and their weights must then lack them, too.
             features = {key: _filled(value) for key, value in features.items()}
         if name == "buckets":
@@ -178,17 +180,17 @@ def test_ids_are_those_of_the_feature_column(name: str, examples: int) -> None:
         ids, weights = of_columns(column, features)
         keep = ids.values.numpy() >= 0
 
-        made = prepare(features)
+        prepared = prepare(features)
 
-        assert cells_of(made.ids["f"]) == cells_of(ids, keep)
+        assert cells_of(prepared.ids["f"]) == cells_of(ids, keep)
         if weights is not None:
-            assert made.weights is not None
-            assert cells_of(made.weights["f"]) == cells_of(weights, keep)
-        if own.is_sequence:
+            assert prepared.weights is not None
+            assert cells_of(prepared.weights["f"]) == cells_of(weights, keep)
+        if engine_column.is_sequence:
             cells = cells_of(ids)
             samples = ids.dense_shape.numpy()[0]
             ends = [[0, *(p + 1 for s, p, _ in cells if s == sample)] for sample in range(samples)]
-            assert made.lengths["f"].numpy().tolist() == [max(each) for each in ends]
+            assert prepared.lengths["f"].numpy().tolist() == [max(each) for each in ends]
 
     check()
 

@@ -145,8 +145,10 @@ def test_training_on_several_hosts(
         for place, (table, (optimizer, _)) in enumerate(zip(expected, OPTIMIZERS, strict=True)):
             batch = []
             for core, row in enumerate(ids):
-                found = dense(row)
-                batch += contributions(core, 0, found, combine(table.weights, found, 4, "sum")[1])
+                occurrences = dense(row)
+                batch += contributions(
+                    core, 0, occurrences, combine(table.weights, occurrences, 4, "sum")[1]
+                )
             table.apply(
                 batch,
                 {(core, 0): rows for core, rows in enumerate(gradients)},

@@ -43,9 +43,9 @@ def ran(
         return dict(stored), folder
 
 
-def assert_near(found: Any, expected: Any, times: float, where: str) -> None:
+def assert_near(actual: Any, expected: Any, times: float, where: str) -> None:
     """Checks that values differ by at most `times` the rounding of a table."""
-    np.testing.assert_allclose(found, expected, rtol=0, atol=times * ROUNDING, err_msg=where)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=times * ROUNDING, err_msg=where)
 
 
 def test_two_cores_train_as_one() -> None:
@@ -59,8 +59,8 @@ def test_two_cores_train_as_one() -> None:
             )
             model = models.make_model(tf.keras, "subclass", optimizer)
         models.train(strategy, model, optimizer, "loop")
-        for name, found in models.state_of(model).items():
-            assert_near(found, expected[name], 1, f"{cores} cores, {name}")
+        for name, actual in models.state_of(model).items():
+            assert_near(actual, expected[name], 1, f"{cores} cores, {name}")
 
 
 @pytest.mark.full

@@ -68,10 +68,10 @@ def _without_weight(read_ids: Any) -> Any:
 
 def _cut_too_early(cells: Any) -> Any:
     def cut(feature: Any, raw: Any) -> Any:
-        found, num_cells, keep, weight = cells(feature, raw)
+        cell, num_cells, keep, weight = cells(feature, raw)
         if keep is not None:
             keep = raw.index[:, 1] < feature.max_sequence_length - 1
-        return found, num_cells, keep, weight
+        return cell, num_cells, keep, weight
 
     return cut
 
@@ -84,9 +84,9 @@ def _other_rate(rate: Any) -> Any:
 
 
 def _scaled_twice(row_gradients: Any) -> Any:
-    def scaled(feature: Any, found: Any, gradient: Any) -> Any:
-        rows = row_gradients(feature, found, gradient)
-        return rows if found.gain is None else found.gain[:, None] * rows
+    def scaled(feature: Any, occurrences: Any, gradient: Any) -> Any:
+        rows = row_gradients(feature, occurrences, gradient)
+        return rows if occurrences.gain is None else occurrences.gain[:, None] * rows
 
     return scaled
 

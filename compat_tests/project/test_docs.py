@@ -169,7 +169,10 @@ def test_the_page_on_the_keras_layer_runs(tmp_path: pathlib.Path) -> None:
     words = names["EMB"].TableConfig(vocabulary_size=1000, dim=4, name="words")
     names["feature_config"] = {key: names["EMB"].FeatureConfig(words) for key in ("city", "tags")}
     execute("docs/keras.md", 2, names)
-    assert {key: value.shape[-1] for key, value in names["activations"].items()} == {"city": 4, "tags": 4}
+    assert {key: value.shape[-1] for key, value in names["activations"].items()} == {
+        "city": 4,
+        "tags": 4,
+    }
 
 
 @pytest.mark.full

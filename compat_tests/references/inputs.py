@@ -69,16 +69,16 @@ def sparse(
     where = np.asarray(indices).reshape(-1, 2)
     if len(where) != len(ids):
         raise ValueError(f"`indices` has {len(where)} entries and `values` has {len(ids)}.")
-    found = []
+    occurrences = []
     for (sample, position), id_, weight in zip(
         where, ids, _weights(weights, len(ids)), strict=True
     ):
         if not max_sequence_length:
-            found.append(Occurrence(int(sample), int(id_), weight))
+            occurrences.append(Occurrence(int(sample), int(id_), weight))
         elif position < max_sequence_length:
             cell = int(sample) * max_sequence_length + int(position)
-            found.append(Occurrence(cell, int(id_), weight))
-    return found
+            occurrences.append(Occurrence(cell, int(id_), weight))
+    return occurrences
 
 
 def ragged(
@@ -117,19 +117,19 @@ def ragged(
             "the cells must be a multiple of the rows."
         )
     length = num_cells // num_rows
-    found = []
+    occurrences = []
     for row in range(num_rows):
         for position, entry in enumerate(range(splits[row], splits[row + 1])):
             if num_rows == num_cells:
-                found.append(Occurrence(row, int(ids[entry]), weight[entry]))
+                occurrences.append(Occurrence(row, int(ids[entry]), weight[entry]))
             elif position < length:
-                found.append(Occurrence(row * length + position, int(ids[entry]), 1.0))
-    return found
+                occurrences.append(Occurrence(row * length + position, int(ids[entry]), 1.0))
+    return occurrences
 
 
 def _weights(weights: npt.ArrayLike | None, count: int) -> list[float]:
     """Returns `count` weights; None and an empty tensor both mean ones."""
-    given = [] if weights is None else [float(weight) for weight in np.asarray(weights).ravel()]
-    if given and len(given) != count:
-        raise ValueError(f"{len(given)} weights were given for {count} ids.")
-    return given or [1.0] * count
+    floats = [] if weights is None else [float(weight) for weight in np.asarray(weights).ravel()]
+    if floats and len(floats) != count:
+        raise ValueError(f"{len(floats)} weights were given for {count} ids.")
+    return floats or [1.0] * count

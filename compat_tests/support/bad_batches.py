@@ -71,9 +71,9 @@ def features(**changed: Any) -> dict[str, Any]:
     }
 
 
-def weights(**given: Any) -> dict[str, Any]:
+def weights(**by_feature: Any) -> dict[str, Any]:
     """Returns weights for the features named."""
-    return {**dict.fromkeys(features()), **given}
+    return {**dict.fromkeys(features()), **by_feature}
 
 
 def without(batch: dict[str, Any], name: str) -> dict[str, Any]:
@@ -210,9 +210,9 @@ def enqueue_bad(fixture: Fixture, bad: Bad) -> None:
     """Enqueues a bad batch; in a graph, runs the ops that fail only when they run."""
 
     def enqueue() -> Any:
-        given = None if bad.weights is None else bad.weights()
+        batch_weights = None if bad.weights is None else bad.weights()
         in_graph = fixture.mode == "graph"
-        fixture.embedding.enqueue(bad.features(), given, training=not in_graph)
+        fixture.embedding.enqueue(bad.features(), batch_weights, training=not in_graph)
         return fixture.embedding.dequeue() if in_graph else None
 
     fixture.call(enqueue)

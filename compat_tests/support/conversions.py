@@ -146,9 +146,9 @@ def engine_of(spec: Any) -> Any:
     return engine
 
 
-def assert_same(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+def assert_same(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> None:
     """Checks that two sets of tensors have the same names, types and bytes."""
-    assert set(wanted) == set(found)
+    assert set(wanted) == set(actual)
     for name, value in wanted.items():
-        assert np.asarray(value).dtype == np.asarray(found[name]).dtype, name
-        assert np.array_equal(value, found[name]), name
+        assert np.asarray(value).dtype == np.asarray(actual[name]).dtype, name
+        assert np.array_equal(value, actual[name]), name

@@ -105,11 +105,11 @@ def recorded(
     Returns:
         The names and arguments of the ops that were made.
     """
-    made: list[tuple[str, dict[str, Any]]] = []
+    ops: list[tuple[str, dict[str, Any]]] = []
 
     def stand_in(name: str) -> Callable[..., Any]:
         def op(**arguments: Any) -> Any:
-            made.append((name, arguments))
+            ops.append((name, arguments))
             if name == "IsTPUEmbeddingInitialized":
                 return tf.constant(initialized)
             if name.startswith("Retrieve") and retrieved is not None:
@@ -127,7 +127,7 @@ def recorded(
                 "IsTPUEmbeddingInitialized",
             ):
                 stack.enter_context(mock.patch.object(tf.raw_ops, name, stand_in(name)))
-        yield made
+        yield ops
 
 
 def stock_optimizer(name: str, **settings: Any) -> Any:
@@ -142,10 +142,10 @@ def stock_shards(initializer: Any, shape: tuple[int, int], num_hosts: int) -> li
     """Returns the initial values of a table's shards in stock; hosts without rows have none."""
     creator = tpu_embedding_v2.make_sharded_variable_creator(["/CPU:0"] * num_hosts)
     with tf.variable_creator_scope(creator):
-        made = tf.Variable(
+        variable = tf.Variable(
             functools.partial(initializer, shape, dtype=tf.float32), trainable=False, name="table"
         )
-    return [shard.numpy() for shard in made.variables]
+    return [shard.numpy() for shard in variable.variables]
 
 
 @contextlib.contextmanager

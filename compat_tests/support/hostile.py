@@ -137,12 +137,14 @@ class Hostile:
         columns = axes + 1 if self._chance.random() < 0.9 else int(self._chance.integers(4))
         shape = {0: [], 1: [int(self._chance.integers(0, 6))], 2: [num_ids, columns], 3: [1, 1, 1]}
         largest = BATCH if self._chance.random() < 0.8 else BATCH + 1
-        found = self._numbers(int(np.prod(shape[int(rank)])), largest).reshape(shape[int(rank)])
+        coordinates = self._numbers(int(np.prod(shape[int(rank)])), largest).reshape(
+            shape[int(rank)]
+        )
         if rank == 1 and self._chance.random() < 0.7:
             inner = np.sort(self._chance.integers(0, num_ids + 1, BATCH - 1))
             return np.array([0, *inner, num_ids])
         sort = rank == 2 and columns and self._chance.random() < 0.9
-        return found[np.lexsort(found.T[::-1])] if sort else found
+        return coordinates[np.lexsort(coordinates.T[::-1])] if sort else coordinates
 
     def _feature(self, axes: int) -> tuple[Any, Any, Any]:
         ids = self._numbers(int(self._chance.integers(0, 6)), ROWS)

@@ -285,5 +285,5 @@ def _mean(driver: str, ids: list[int], weights: list[float] | None = None) -> An
     engine = _engine(driver, SGD(1.0), 1, combiner="mean")
     places, shape = [[0, at] for at in range(len(ids))], [1, len(ids)]
     value = tf.SparseTensor(places, tf.constant(ids, tf.int64), shape)
-    given = None if weights is None else [{"ids0": tf.SparseTensor(places, weights, shape)}]
-    return engine.look_up([{"ids0": value}], given)[0]["ids0"][0, 0]
+    weight_batch = None if weights is None else [{"ids0": tf.SparseTensor(places, weights, shape)}]
+    return engine.look_up([{"ids0": value}], weight_batch)[0]["ids0"][0, 0]

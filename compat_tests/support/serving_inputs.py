@@ -134,12 +134,12 @@ def config(kind: Kind, combiner: str = "mean", **settings: Any) -> Any:
     return {"n": {"x": stock.FeatureConfig(table, **{**kind.setting, **settings})}}
 
 
-def outcome(lookup: Any, features: Any, weights: Any, of: Any) -> Any:
+def outcome(lookup: Any, features: Any, weights: Any, feature_config: Any) -> Any:
     """Returns the activation of the feature, or the error."""
-    tables = {of["n"]["x"].table: tf.Variable(TABLE)}
+    tables = {feature_config["n"]["x"].table: tf.Variable(TABLE)}
     weights = None if weights is None else {"n": {"x": weights}}
     try:
-        return lookup({"n": {"x": features}}, weights, tables, of)["n"]["x"].numpy()
+        return lookup({"n": {"x": features}}, weights, tables, feature_config)["n"]["x"].numpy()
     except (ValueError, tf.errors.InvalidArgumentError) as error:
         return error
 

@@ -69,21 +69,21 @@ def config_proto(
     spec: Any, *, training: bool, batch_size: int, num_hosts: int, num_cores: int
 ) -> Any:
     """Returns stock's TPUEmbeddingConfiguration of a spec."""
-    made = embedding(
+    legacy = embedding(
         spec,
         training=training,
         batch_size=batch_size,
         num_hosts=num_hosts,
         num_cores=num_cores,
     )
-    return made.config_proto
+    return legacy.config_proto
 
 
 def lookups(spec: Any) -> list[tuple[str, str]]:
     """Returns stock's features in the order of the device, and how each is combined."""
-    made = embedding(spec, training=False, batch_size=1, num_hosts=1, num_cores=1)
-    features = [key for keys in made.table_to_features_dict.values() for key in keys]
-    return list(zip(features, made._combiners, strict=True))
+    legacy = embedding(spec, training=False, batch_size=1, num_hosts=1, num_cores=1)
+    features = [key for keys in legacy.table_to_features_dict.values() for key in keys]
+    return list(zip(features, legacy._combiners, strict=True))
 
 
 def split_inputs(
@@ -94,9 +94,9 @@ def split_inputs(
     Args:
         batch_size: samples in `features`, for all the cores together.
     """
-    made = embedding(spec, training=True, batch_size=batch_size, num_hosts=1, num_cores=num_cores)
+    legacy = embedding(spec, training=True, batch_size=batch_size, num_hosts=1, num_cores=num_cores)
     context = types.SimpleNamespace(
-        embedding_config=types.SimpleNamespace(tpu_embedding=made),
+        embedding_config=types.SimpleNamespace(tpu_embedding=legacy),
         tensor_core_embedding_columns=spec.tensor_core_feature_columns or (),
         batch_size_for_input_fn=batch_size,
     )

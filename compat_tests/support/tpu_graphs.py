@@ -115,12 +115,12 @@ IGNORED_ATTRIBUTES = {
 
 def removed(graph: tf.Graph, side: str) -> dict[Any, Difference]:
     """Returns the ops of a graph that may be there, each with its reason."""
-    found = {}
+    reasons = {}
     for op in graph.get_operations():
         for difference in DIFFERENCES:
             if difference.side == side and difference.holds(op):
-                found[op] = difference
-    return found
+                reasons[op] = difference
+    return reasons
 
 
 class Graph:
@@ -175,14 +175,14 @@ def differences(stock: tf.Graph, ours: tf.Graph) -> list[str]:
         "stock": sides["stock"].counts - sides["ours"].counts,
         "ours": sides["ours"].counts - sides["stock"].counts,
     }
-    found = []
+    descriptions = []
     for side, counts in alone.items():
         for number, count in counts.items():
             op = sides[side].descriptions[number]
             used = {part[0] if isinstance(part, tuple) else part for part in op}
             if not used & set(counts):
-                found.append(f"{side} alone, {count} times: {op}")
-    return found
+                descriptions.append(f"{side} alone, {count} times: {op}")
+    return descriptions
 
 
 @functools.cache

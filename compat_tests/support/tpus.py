@@ -32,10 +32,10 @@ def strategy(num_cores: int) -> Any:
     local = resolver()
     # Also forgets what an engine before has configured.
     initialize(local)
-    found = strategy_over(local)
-    if found.num_replicas_in_sync < num_cores:
-        pytest.skip(f"needs {num_cores} cores, the TPU has {found.num_replicas_in_sync}")
-    return found
+    tpu_strategy = strategy_over(local)
+    if tpu_strategy.num_replicas_in_sync < num_cores:
+        pytest.skip(f"needs {num_cores} cores, the TPU has {tpu_strategy.num_replicas_in_sync}")
+    return tpu_strategy
 
 
 # The calls to the machine's own TPU, each in a function of its own, so that tests can replace it.
@@ -46,11 +46,11 @@ def resolver() -> Any:
     return tf.distribute.cluster_resolver.TPUClusterResolver("local")
 
 
-def initialize(found: Any) -> None:
+def initialize(cluster_resolver: Any) -> None:
     """Makes its TPU ready."""
-    tf.tpu.experimental.initialize_tpu_system(found)
+    tf.tpu.experimental.initialize_tpu_system(cluster_resolver)
 
 
-def strategy_over(found: Any) -> Any:
+def strategy_over(cluster_resolver: Any) -> Any:
     """Returns a TPUStrategy over all its cores."""
-    return tf.distribute.TPUStrategy(found)
+    return tf.distribute.TPUStrategy(cluster_resolver)

@@ -15,13 +15,13 @@ ADAGRAD = Optimizer("Adagrad", {"learning_rate": 0.2})
 
 def case(**settings: Any) -> Case:
     """Returns a spec of one table with one feature, with the settings of a `Case`."""
-    given = {
+    fields = {
         "optimizer": ADAGRAD,
         "tables": {"t": Table()},
         "features": {"f": Feature("t")},
         **settings,
     }
-    return Case(name="here", **given)
+    return Case(name="here", **fields)
 
 
 def column() -> Any:

@@ -319,6 +319,21 @@ def test_the_page_on_commands_has_every_argument() -> None:
         }
 
 
+def test_the_glossary_names_what_the_code_has() -> None:
+    """Each name of the code in the glossary is a word of the sources."""
+    names = re.findall(r"`([A-Za-z_][\w.]*)`", (DOCS / "glossary.md").read_text(encoding="utf-8"))
+    sources = (
+        path.read_text(encoding="utf-8")
+        for package in ("estimator_bridge", "tf2_engine")
+        for path in (ROOT / package).rglob("*.py")
+    )
+    words = {word for source in sources for word in re.findall(r"\w+", source)}
+
+    parts = {name: name.removesuffix(".py").rsplit(".", 1)[-1] for name in names}
+    modules = {path.stem for path in (ROOT / "tf2_engine").rglob("*.py")}
+    assert [name for name, part in parts.items() if part not in words | modules] == []
+
+
 def test_targets_of_make_that_are_shown_are_there() -> None:
     """A page names no target that the Makefile does not have."""
     made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

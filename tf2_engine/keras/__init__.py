@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 from tf2_engine import lazy
 
 if TYPE_CHECKING:
-    from tf2_engine.keras.classes import layer_for, preprocessing_for
+    from tf2_engine.keras.classes import (
+        Preprocessing,
+        TPUEmbedding,
+        layer_for,
+        preprocessing_for,
+    )
     from tf2_engine.keras.keras_optimizers import translate_keras_optimizer
     from tf2_engine.keras.saved_model import exportable
-
-    Preprocessing: type
-    TPUEmbedding: type
 
 __all__ = [
     "Preprocessing",

@@ -558,12 +558,10 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
     _pipeline_execution_with_tensor_core = False
 
     def _before_save(self) -> Op:
-        """Runs before the variables are written."""
-        raise NotImplementedError
+        """Runs before the variables are written; there may be nothing to do."""
 
     def _after_restore(self) -> Op:
-        """Runs after the variables were restored."""
-        raise NotImplementedError
+        """Runs after the variables were restored; there may be nothing to do."""
 
     def _exported(self) -> dict[str, Variable]:
         """Returns what a SavedModel holds."""

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf2_engine import tf_compat
 from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import default_initializer
-from tf2_engine.types import Object, Op, Tensor, Variable
+from tf2_engine.types import Object, Tensor, Variable
 
 MakeVariable = Callable[..., tuple[Object, Variable]]
 """Makes a variable from an initializer, a shape, a name and whether it is trainable; returns it as
@@ -65,12 +65,6 @@ class KerasTables(tf_compat.CheckpointedEmbedding):
         return {
             name: read(tf.convert_to_tensor(variable)) for name, variable in self._variables.items()
         }
-
-    def _before_save(self) -> Op:
-        return None
-
-    def _after_restore(self) -> Op:
-        return None
 
     def _exported(self) -> dict[str, Variable]:
         return dict(self._variables)

@@ -38,19 +38,14 @@ class Keras2Weights:
     @property
     def trainable_weights(self) -> list[Object]:
         """The variables that training updates."""
-        return [*super().trainable_weights, *self._own(trainable=True)]  # type: ignore[misc]
+        own = [each for each in _variables(self) if self.trainable and each.trainable]
+        return [*super().trainable_weights, *own]  # type: ignore[misc]
 
     @property
     def non_trainable_weights(self) -> list[Object]:
         """The other variables."""
-        return [*super().non_trainable_weights, *self._own(trainable=False)]  # type: ignore[misc]
-
-    def _own(self, trainable: bool) -> list[Object]:
-        return [
-            variable
-            for variable in _variables(self)
-            if (self.trainable and variable.trainable) == trainable
-        ]
+        own = [each for each in _variables(self) if not (self.trainable and each.trainable)]
+        return [*super().non_trainable_weights, *own]  # type: ignore[misc]
 
     def _make_variable(
         self, initializer: Initializer, shape: Sequence[int], name: str, trainable: bool = True

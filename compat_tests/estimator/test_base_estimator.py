@@ -19,7 +19,7 @@ from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import houses
 from compat_tests.support.base_jobs import Terminate, make
 from estimator_bridge import errors, estimator
-from estimator_bridge.runtime.estimator.estimator import Estimator
+from estimator_bridge.runtime.estimator.base_estimator import Estimator
 
 if HAS_STOCK:
     from compat_tests.support import stock

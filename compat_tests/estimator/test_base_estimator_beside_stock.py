@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import houses, jobs
 from compat_tests.support.base_jobs import events, make, several_outputs, signatures, started
-from estimator_bridge.runtime.estimator.estimator import Estimator
+from estimator_bridge.runtime.estimator.base_estimator import Estimator
 
 if HAS_STOCK:
     from compat_tests.support import stock

@@ -17,7 +17,7 @@ from compat_tests.cases.legacy import Case, Feature
 from compat_tests.support import batches, legacy_specs
 from compat_tests.support.paths import ROOT
 from estimator_bridge.legacy.spec import EmbeddingConfigSpec
-from estimator_bridge.runtime.input.inputs import CoreInput, split_batch, split_features
+from estimator_bridge.runtime.input.feature_splitting import CoreInput, split_batch, split_features
 from estimator_bridge.translation.read_spec import read_spec
 
 # --- Stock ---------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ import tensorflow.compat.v1 as tf
 tf.disable_v2_behavior()
 from compat_tests.support import batches
 from compat_tests.cases.legacy import Feature
-from estimator_bridge.runtime.input.inputs import split_features
+from estimator_bridge.runtime.input.feature_splitting import split_features
 f = {'sequence': tf.constant([[1, 2, 0], [3, 4, 5]]), 'dense': tf.zeros([2, 3])}
 f['sequence'] = tf.sparse.from_dense(f['sequence'])
 feature = Feature('combined', max_sequence_length=2)

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.programs import clicks, jobs
 from estimator_bridge import errors, estimator
 from estimator_bridge.legacy import parameters
-from estimator_bridge.runtime.estimator.estimator import Estimator
+from estimator_bridge.runtime.estimator.base_estimator import Estimator
 
 Modes = estimator.ModeKeys
 

@@ -17,7 +17,7 @@ from compat_tests.cases.legacy import Case, Feature
 from compat_tests.programs import clicks
 from compat_tests.support import batches, legacy_specs
 from estimator_bridge import errors, estimator
-from estimator_bridge.runtime.input.inputs import split_features
+from estimator_bridge.runtime.input.feature_splitting import split_features
 
 # --- Dense ids of a table with a combiner --------------------------------------------------
 

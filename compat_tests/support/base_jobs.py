@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import houses, jobs
 from estimator_bridge import estimator
-from estimator_bridge.runtime.estimator.estimator import Estimator
+from estimator_bridge.runtime.estimator.base_estimator import Estimator
 from tf2_engine import tf_compat
 
 OUTPUTS = tf_compat.export_output_classes()

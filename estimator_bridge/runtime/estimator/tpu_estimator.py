@@ -15,28 +15,28 @@ from estimator_bridge.convert.variable_names import shapes_of_spec
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.run_config import InputPipelineConfig, parse_iterations_per_loop
 from estimator_bridge.legacy.spec import checked_quirks
-from estimator_bridge.runtime.estimator import devices
-from estimator_bridge.runtime.estimator.estimator import Estimator
-from estimator_bridge.runtime.estimator.strategies import core_devices
-from estimator_bridge.runtime.estimator.tpu_context import Invocation, TPUContext
-from estimator_bridge.runtime.input.arguments import check_positive
-from estimator_bridge.runtime.input.calls import (
+from estimator_bridge.runtime.estimator.arguments import check_positive
+from estimator_bridge.runtime.estimator.base_estimator import Estimator
+from estimator_bridge.runtime.estimator.calls import (
     call_input_fn,
     call_model_fn,
     check_takes_params,
     with_items,
 )
+from estimator_bridge.runtime.estimator.strategies import core_devices
+from estimator_bridge.runtime.estimator.tpu_context import Invocation, TPUContext
 from estimator_bridge.runtime.input.feeding import Cores
 from estimator_bridge.runtime.loop import graph_loop
 from estimator_bridge.runtime.loop.device_loop import DeviceLoop, reports_of
 from estimator_bridge.runtime.loop.termination import StopHook
-from estimator_bridge.runtime.saving.export_lookup import cut_sequences
 from estimator_bridge.runtime.saving.job_saver import TableVariables
+from estimator_bridge.runtime.step import devices
+from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
 from estimator_bridge.runtime.step.engine_step import EngineSettings, build_engine_step
+from estimator_bridge.runtime.step.model_step import Step
 from estimator_bridge.runtime.step.plain_tables import look_up_dicts
-from estimator_bridge.runtime.step.step import Step
-from estimator_bridge.runtime.step.trap import DUMMY_NAME
-from estimator_bridge.runtime.step.variables import TABLES
+from estimator_bridge.runtime.step.receiver_features import cut_sequences
+from estimator_bridge.runtime.step.table_variables import TABLES
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
 from tf2_engine import soft_tpu

@@ -10,8 +10,8 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.run_config import InputPipelineConfig
-from estimator_bridge.runtime.input.inputs import split_batch
-from estimator_bridge.runtime.step.batch_axis import split_along
+from estimator_bridge.runtime.input.batch_axis import split_along
+from estimator_bridge.runtime.input.feature_splitting import split_batch
 from estimator_bridge.translation.legacy_spec import LegacySpec
 
 Batch = tuple[Any, Any]

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.legacy.run_config import IterationsPerLoop
-from estimator_bridge.runtime.step.step import Step
+from estimator_bridge.runtime.step.model_step import Step
 
 
 @dataclasses.dataclass(frozen=True)

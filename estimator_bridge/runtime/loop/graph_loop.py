@@ -18,8 +18,8 @@ from estimator_bridge.runtime.loop.evaluation_events import write_metrics
 from estimator_bridge.runtime.loop.progress import StepRateHook
 from estimator_bridge.runtime.saving.checkpoint_state import latest_checkpoint
 from estimator_bridge.runtime.saving.job_saver import JobSaver, keep_slots, stored_variables
+from estimator_bridge.runtime.step.model_step import Step
 from estimator_bridge.runtime.step.plain_step import metric_ops
-from estimator_bridge.runtime.step.step import Step
 from tf2_engine import tf_compat
 
 LOSS = "loss"

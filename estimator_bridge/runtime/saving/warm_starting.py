@@ -14,7 +14,7 @@ from estimator_bridge.convert.bundle import Reader
 from estimator_bridge.legacy.warm_start import WarmStartSettings
 from estimator_bridge.runtime.saving.checkpoint_state import has_index
 from estimator_bridge.runtime.saving.job_saver import TableVariables
-from estimator_bridge.runtime.step.trap import DUMMY_NAME
+from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
 
 _FIELDS = WarmStartSettings._fields
 _DUMMY = DUMMY_NAME.format("")

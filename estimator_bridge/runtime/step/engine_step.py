@@ -16,16 +16,16 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge.legacy.estimator_spec import HostCallHook, ModeKeys
 from estimator_bridge.legacy.run_config import InputPipelineConfig
-from estimator_bridge.runtime.estimator.devices import SOFTWARE_TPU, make_device
+from estimator_bridge.runtime.input.feature_splitting import CoreInput, Notify, split_features
 from estimator_bridge.runtime.input.feeding import Cores, read_per_core
-from estimator_bridge.runtime.input.inputs import CoreInput, Notify, split_features
 from estimator_bridge.runtime.input.padding import cut_predictions, pad_batch
-from estimator_bridge.runtime.step.cores import CoreTracer
+from estimator_bridge.runtime.step.activation_proxy import DUMMY_COLLECTION, Trap, create_dummies
+from estimator_bridge.runtime.step.core_tracing import CoreTracer
+from estimator_bridge.runtime.step.devices import SOFTWARE_TPU, make_device
 from estimator_bridge.runtime.step.host_calls import call_with_all_cores
+from estimator_bridge.runtime.step.model_step import Step
 from estimator_bridge.runtime.step.plain_step import MODE_HOOKS, check_spec, scaffold_of
-from estimator_bridge.runtime.step.step import Step
-from estimator_bridge.runtime.step.trap import DUMMY_COLLECTION, Trap, create_dummies
-from estimator_bridge.runtime.step.variables import table_factory, variable_names
+from estimator_bridge.runtime.step.table_variables import table_factory, variable_names
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from estimator_bridge.translation.translate import Translation, translate
 from tf2_engine import tf_compat

@@ -11,7 +11,7 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import HostCallHook, ModeKeys
 from estimator_bridge.runtime.input.feeding import read_batch
 from estimator_bridge.runtime.step.host_calls import call_with_all_cores
-from estimator_bridge.runtime.step.step import Step
+from estimator_bridge.runtime.step.model_step import Step
 
 MODE_HOOKS = {
     ModeKeys.TRAIN: "training_hooks",

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.runtime.input.inputs import Notify, split_features
+from estimator_bridge.runtime.input.feature_splitting import Notify, split_features
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from estimator_bridge.translation.translate import translate
 from tf2_engine import tf_compat

@@ -10,8 +10,8 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.input.feeding import read_per_replica
+from estimator_bridge.runtime.step.model_step import Step
 from estimator_bridge.runtime.step.plain_step import metric_ops, step_of_spec
-from estimator_bridge.runtime.step.step import Step
 from tf2_engine import tf_compat
 
 

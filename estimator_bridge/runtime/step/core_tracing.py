@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.runtime.step.trap import StandIn
+from estimator_bridge.runtime.step.activation_proxy import StandIn
 from tf2_engine import tf_compat
 
 _SHARED_COLLECTIONS = (

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.runtime.input.inputs import split_batch
+from estimator_bridge.runtime.input.feature_splitting import split_batch
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from tf2_engine import tf_compat
 

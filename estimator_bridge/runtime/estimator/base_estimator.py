@@ -13,17 +13,17 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.cluster import TaskType
 from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.runtime.estimator import arguments
+from estimator_bridge.runtime.estimator.calls import call_input_fn, call_model_fn, check_model_fn
 from estimator_bridge.runtime.estimator.strategies import check_replicates, read_strategies
-from estimator_bridge.runtime.input import arguments
-from estimator_bridge.runtime.input.calls import call_input_fn, call_model_fn, check_model_fn
 from estimator_bridge.runtime.loop import graph_loop
 from estimator_bridge.runtime.loop.termination import stop_on_sigterm
 from estimator_bridge.runtime.saving import checkpoint_state, warm_starting
-from estimator_bridge.runtime.saving.export import export_saved_model
 from estimator_bridge.runtime.saving.job_saver import TableVariables
+from estimator_bridge.runtime.saving.saved_model_writer import export_saved_model
+from estimator_bridge.runtime.step.model_step import Step
 from estimator_bridge.runtime.step.plain_step import build_plain_step
 from estimator_bridge.runtime.step.replicated_step import build_replicated_step
-from estimator_bridge.runtime.step.step import Step
 
 _Self = TypeVar("_Self", bound="Estimator")
 

@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.programs import clicks, jobs, tiny
 from estimator_bridge import estimator
 from estimator_bridge.legacy.run_config import parse_iterations_per_loop
-from estimator_bridge.runtime.loop.device_loop import reports_of
+from estimator_bridge.runtime.loop.device_loop import report_interval
 
 
 class Recorder(tf.train.SessionRunHook):
@@ -255,7 +255,7 @@ def test_reports_come_at_the_ends_of_loops() -> None:
         (1000, {"every_n_iter": 1}),
         ("2m", {"every_n_secs": 120}),
     ):
-        found = reports_of(parse_iterations_per_loop(iterations), 100)
+        found = report_interval(parse_iterations_per_loop(iterations), 100)
         assert found == expected, iterations
 
 

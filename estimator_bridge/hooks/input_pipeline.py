@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.runtime.loop.training import InputStateHook
 from estimator_bridge.runtime.saving.job_saver import JobSaver
 from tf2_engine import tf_compat
 
@@ -15,7 +16,7 @@ _POLICIES = ("fail", "warn", "ignore")
 _ITERATORS = "iterators"  # the collection to which TensorFlow adds each one
 
 
-class CheckpointInputPipelineHook(tf.train.SessionRunHook):
+class CheckpointInputPipelineHook(InputStateHook):
     """Saves the state of the input's iterators with each checkpoint, and restores it.
 
     It is for an input_fn whose batches do not follow from the global step. The states are in

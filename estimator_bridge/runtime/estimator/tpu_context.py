@@ -1,13 +1,12 @@
-"""`params["context"]`: what functions of a program may ask about the cores they run for."""
+"""`params["context"]`: tells the functions of a program about the cores that they run for."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.run_config import InputPipelineConfig
-from estimator_bridge.runtime.input.feeding import Cores
+from estimator_bridge.runtime.input.feeding import CoreLayout
 
 HOST = "/replica:0/task:0/device:CPU:0"
 """The one host: the process itself."""
@@ -34,10 +33,10 @@ class TPUContext:
 
     Args:
         cores: how batches are spread.
-        invocation: the call that it is made for; None is a call of the model_fn.
+        invocation: the call of the input_fn; None is a call of the model_fn.
     """
 
-    def __init__(self, cores: Cores, invocation: Invocation | None = None) -> None:
+    def __init__(self, cores: CoreLayout, invocation: Invocation | None = None) -> None:
         self._cores = cores
         self._invocation = invocation
         self.num_replicas = cores.count
@@ -54,8 +53,8 @@ class TPUContext:
         """Returns how the input_fn is called.
 
         Returns:
-            The device of the host; the number of this call, from 0; how many calls there are; how
-            many replicas what it returns is for.
+            The device of the host; the number of this call, from 0; the number of calls; the
+            number of replicas that its result is for.
 
         Raises:
             WrongCaller: this is the context of a model_fn.
@@ -101,7 +100,7 @@ class TPUContext:
             )
         return HOST, replica_id
 
-    def tpu_host_placement_function(self, host_id: Any = 0) -> str:
+    def tpu_host_placement_function(self, host_id: int = 0) -> str:
         """Returns the device of a host.
 
         Raises:
@@ -111,9 +110,9 @@ class TPUContext:
             raise errors.InvalidInput(f"There is no host {host_id!r}; the one host is 0.")
         return HOST
 
-    def _called(self, what: str) -> Invocation:
+    def _called(self, name: str) -> Invocation:
         if self._invocation is None:
             raise errors.WrongCaller(
-                f"`{what}` is for the input_fn; the context of a model_fn has none."
+                f"`{name}` is for the input_fn; the context of a model_fn has none."
             )
         return self._invocation

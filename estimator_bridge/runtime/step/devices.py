@@ -1,43 +1,49 @@
-"""Where the engine of a step runs: on the host, or on a TPU in software."""
+"""The engine in the graph of a step: on a driver for hosts, or on a software TPU."""
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from tf2_engine import EngineSpec, TPUEmbedding, soft_tpu, tf_compat
+from tf2_engine.backends.interface import Driver
 from tf2_engine.plan import Shape
 from tf2_engine.tables import VariableFactory
+from tf2_engine.types import Nest, Op, Session, Strategy, Tensor
 
 SOFTWARE_TPU: Final = "software_tpu"
 HOST: Final = "host"
 
-PerCore = Sequence[Mapping[str, Any]]
+Engine = str | Driver
+"""HOST, SOFTWARE_TPU, or a driver for hosts."""
+
+PerCore = Sequence[Mapping[str, Nest]]
 """One entry per core, by feature key."""
 
-_default = HOST
+_default: str = HOST
 
 
 def set_default_engine(engine: str) -> None:
-    """Decides on what TPUEstimators run that do not say so: HOST or SOFTWARE_TPU."""
+    """Sets the engine of TPUEstimators that are made without one: HOST or SOFTWARE_TPU."""
     global _default
-    _default = checked_engine(engine)
+    check_engine(engine)
+    _default = engine
 
 
 def default_engine() -> str:
-    """Returns on what TPUEstimators run that do not say so."""
+    """Returns the engine of TPUEstimators that are made without one."""
     return _default
 
 
-def checked_engine(engine: Any) -> Any:
-    """Returns an engine that can be run on: HOST, SOFTWARE_TPU, or a driver for hosts.
+def check_engine(engine: Engine) -> None:
+    """Raises an error if no TPUEstimator can run on an engine.
 
     Raises:
-        InvalidInput: it is another name.
+        InvalidInput: it is a name other than HOST and SOFTWARE_TPU.
     """
     if isinstance(engine, str) and engine not in (HOST, SOFTWARE_TPU):
         raise errors.InvalidInput(
@@ -45,7 +51,6 @@ def checked_engine(engine: Any) -> Any:
             "on any machine, or on 'software_tpu'. On a TPU run the engine by itself, "
             "tf2_engine.TPUEmbedding under a TPUStrategy."
         )
-    return engine
 
 
 class Device(abc.ABC):
@@ -53,32 +58,32 @@ class Device(abc.ABC):
 
     Attributes:
         engine: looks up and updates.
-        hooks: what sessions need.
+        hooks: hooks that sessions need.
         holds_tables: whether the tables are on the device, and the variables copies of them.
     """
 
     engine: TPUEmbedding
-    hooks: tuple[Any, ...] = ()
+    hooks: tuple[tf.train.SessionRunHook, ...] = ()
     holds_tables = False
 
     @abc.abstractmethod
     def look_up(
-        self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Any]
-    ) -> tuple[PerCore, Any]:
+        self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
+    ) -> tuple[PerCore, Op]:
         """Enqueues a batch and looks it up.
 
         Args:
-            after: what the lookup waits for.
+            after: the ops that the lookup waits for.
 
         Returns:
             The activations, and an op that belongs to the step.
         """
 
     @abc.abstractmethod
-    def update(self, gradients: PerCore) -> Any:
+    def update(self, gradients: PerCore) -> Op:
         """Returns the op that updates the tables."""
 
-    def retrieve(self, session: Any, retrieve: Any) -> None:
+    def retrieve(self, session: Session, retrieve: Op) -> None:
         """Runs an op of `engine.retrieve()`, if the variables may be out of date."""
         session.run(retrieve)
 
@@ -88,7 +93,7 @@ class HostDevice(Device):
 
     def __init__(
         self,
-        driver: Any,
+        driver: Engine,
         num_cores: int,
         spec: EngineSpec,
         output_shapes: Sequence[Shape],
@@ -106,27 +111,29 @@ class HostDevice(Device):
         self.engine.build_for(output_shapes)
 
     def look_up(
-        self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Any]
-    ) -> tuple[PerCore, Any]:
-        """Enqueues for all cores, and looks up for all."""
-        enqueued = self.engine.enqueue(self._given(ids), self._given(weights), training=training)
+        self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
+    ) -> tuple[PerCore, Op]:
+        """Enqueues and looks up for all cores at once."""
+        enqueued = self.engine.enqueue(
+            self._one_or_list(ids), self._one_or_list(weights), training=training
+        )
         with tf.control_dependencies(list(after)):
             activations = self.engine.dequeue()
             activations = tf.nest.map_structure(tf.identity, activations)
         return (activations if self._num_cores > 1 else [activations]), enqueued
 
-    def update(self, gradients: PerCore) -> Any:
+    def update(self, gradients: PerCore) -> Op:
         """Sends the gradients of all cores."""
-        return self.engine.apply_gradients(self._given(gradients))
+        return self.engine.apply_gradients(self._one_or_list(gradients))
 
-    def _given(self, per_core: PerCore) -> Any:
+    def _one_or_list(self, per_core: PerCore) -> Nest:
         return list(per_core) if self._num_cores > 1 else per_core[0]
 
 
 class SoftwareTpuDevice(Device):
-    """The engine on a TPU in software: each core's part of the step receives and sends by itself.
+    """The engine on a software TPU: each core's part of the step receives and sends by itself.
 
-    There is one such TPU in a process, which whoever runs a session takes over; see `_HoldHook`.
+    There is one such TPU in a process, which the session that runs takes over; see `_HoldHook`.
     """
 
     holds_tables = True
@@ -147,25 +154,25 @@ class SoftwareTpuDevice(Device):
         configure, load = self.engine.build_for(output_shapes)
         self._hold = _HoldHook(num_cores, configure, load)
         self.hooks = (self._hold,)
-        self._looked_up: list[Any] = []
+        self._looked_up: list[Tensor] = []
 
     def look_up(
-        self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Any]
-    ) -> tuple[PerCore, Any]:
+        self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
+    ) -> tuple[PerCore, Op]:
         """Enqueues for all cores; each receives its own activations."""
         enqueued = self.engine.enqueue(_distributed(ids), _distributed(weights), training=training)
-        # Whatever a hook fetches, its batch is there: a lookup without one would wait for ever.
+        # A hook may fetch activations alone: a lookup without its batch would wait for ever.
         with tf.control_dependencies([*after, enqueued]):
             activations = self._strategy.run(self.engine.dequeue)
         per_core = _parts(self._strategy, activations)
         self._looked_up = tf.nest.flatten(per_core)
         return per_core, enqueued
 
-    def update(self, gradients: PerCore) -> Any:
-        """Each core sends its own; the device updates when it has them all."""
+    def update(self, gradients: PerCore) -> Op:
+        """Sends the gradients of each core; the device updates when it has them all."""
 
-        def send(own: Mapping[str, Any]) -> Any:
-            with tf.control_dependencies([self.engine.apply_gradients(own)]):
+        def send(gradients_of_core: Mapping[str, Tensor]) -> Tensor:
+            with tf.control_dependencies([self.engine.apply_gradients(gradients_of_core)]):
                 return tf.constant(True)  # An op would be lost.
 
         # Gradients may be constants, but a batch is looked up first.
@@ -175,8 +182,8 @@ class SoftwareTpuDevice(Device):
             )
         return tf.group(*self._strategy.experimental_local_results(sent))
 
-    def retrieve(self, session: Any, retrieve: Any) -> None:
-        """Runs it while the device is this session's; the variables are ahead of it otherwise."""
+    def retrieve(self, session: Session, retrieve: Op) -> None:
+        """Runs the op if the device is this session's; the variables are ahead of it otherwise."""
         if self._hold.holds:
             session.run(retrieve)
 
@@ -188,49 +195,59 @@ class _HoldHook(tf.train.SessionRunHook):
     then, as they are at the end of every loop, and the training takes it back.
     """
 
-    def __init__(self, num_cores: int, configure: Any, load: Any) -> None:
+    def __init__(self, num_cores: int, configure: Op, load: Op) -> None:
         self._num_cores = num_cores
         self._configure, self._load = configure, load
         self._start: int | None = None
 
     @property
     def holds(self) -> bool:
-        """Whether what the device holds is this session's."""
+        """Whether the tables on the device are those of this session."""
         return self._start == soft_tpu.num_starts()
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Takes it, also from a session that was lost."""
+    def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
+        """Takes the device, also from a session that was lost."""
         self._take(session)
 
-    def before_run(self, run_context: Any) -> None:
-        """Takes it back."""
+    def before_run(self, run_context: tf.train.SessionRunContext) -> None:
+        """Takes the device back if another session has it."""
         if not self.holds:
             self._take(run_context.session)
 
-    def _take(self, session: Any) -> None:
+    def _take(self, session: Session) -> None:
         soft_tpu.start(self._num_cores)
         self._start = soft_tpu.num_starts()
         session.run(self._configure)
         session.run(self._load)
 
 
-def make_device(engine: Any, num_cores: int, *arguments: Any) -> Device:
-    """Returns what an engine runs on; `arguments` are those that the devices share."""
+def make_device(
+    engine: Engine,
+    num_cores: int,
+    spec: EngineSpec,
+    output_shapes: Sequence[Shape],
+    training: bool,
+    factory: VariableFactory,
+) -> Device:
+    """Builds an engine in the default graph.
+
+    Args:
+        output_shapes: for each feature the shape of its activations but the last dimension.
+        factory: makes the variables of tables.
+    """
     if engine == SOFTWARE_TPU:
-        return SoftwareTpuDevice(num_cores, *arguments)
-    return HostDevice(engine, num_cores, *arguments)
+        return SoftwareTpuDevice(num_cores, spec, output_shapes, training, factory)
+    return HostDevice(engine, num_cores, spec, output_shapes, training, factory)
 
 
-def _distributed(per_core: PerCore) -> Any:
+def _distributed(per_core: PerCore) -> Nest:
     """Returns one nest of distributed values."""
-
-    def one(*parts: Any) -> Any:
-        return None if parts[0] is None else tf_compat.per_replica(parts)
-
-    return tf.nest.map_structure(one, *per_core)
+    return tf.nest.map_structure(
+        lambda *parts: None if parts[0] is None else tf_compat.per_replica(parts), *per_core
+    )
 
 
-def _parts(strategy: Any, distributed: Any) -> list[Any]:
+def _parts(strategy: Strategy, distributed: Nest) -> list[Nest]:
     """Returns the nest of each core."""
     leaves = [strategy.experimental_local_results(leaf) for leaf in tf.nest.flatten(distributed)]
     return [tf.nest.pack_sequence_as(distributed, list(core)) for core in zip(*leaves, strict=True)]

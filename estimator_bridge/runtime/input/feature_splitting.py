@@ -140,9 +140,7 @@ def _read_weights(features: Mapping[str, Nest], feature: LegacyFeature) -> Spars
     return tf.cast(weights, tf.float32)
 
 
-def _read_dense(
-    ids: Tensor, feature: LegacyFeature, legacy: LegacySpec, notify: Notify
-) -> Tensor | SparseTensor:
+def _read_dense(ids: Tensor, feature: LegacyFeature, legacy: LegacySpec, notify: Notify) -> Ids:
     """Returns dense ids as one id per sample, or sparse, as the table's combiner requires."""
     if feature.max_sequence_length:
         raise errors.InvalidInput(
@@ -215,7 +213,9 @@ def _verbatim_without_zeros(ids: Tensor, feature: LegacyFeature, notify: Notify)
 
 
 # How dense ids of a table with a combiner are read, by rank and quirks.
-_DENSE_WITH_COMBINER = {
+_DENSE_WITH_COMBINER: Mapping[
+    tuple[int | None, str], Callable[[Tensor, LegacyFeature, Notify], Ids]
+] = {
     (1, "stock"): _verbatim_without_zeros,
     (1, "documented"): _verbatim,
     (2, "stock"): _sparse_without_zeros,

@@ -14,24 +14,13 @@ from estimator_bridge.runtime.loop.progress import StepRateHook
 from estimator_bridge.runtime.program_types import Hook
 from estimator_bridge.runtime.saving.checkpoint_state import latest_checkpoint
 from estimator_bridge.runtime.saving.job_saver import add_job_saver
+from estimator_bridge.runtime.saving.saving_hook import SavingHook
 from estimator_bridge.runtime.step.graphs import default_session_config, new_graph
 from estimator_bridge.runtime.step.model_step import ModelStep
 from tf2_engine import tf_compat
 from tf2_engine.types import Session, Strategy, Tensor
 
 _LOSS = "loss"
-
-
-class InputStateHook(tf.train.SessionRunHook):
-    """A hook that saves the state of the input with each checkpoint, and restores it.
-
-    Training calls it after the hooks that start the input and before those that save.
-
-    Attributes:
-        listener: saves the state before each checkpoint.
-    """
-
-    listener: tf.train.CheckpointSaverListener
 
 
 class UpdateTablesListener(tf.train.CheckpointSaverListener):
@@ -130,8 +119,8 @@ def _with_savers(
     ]
     added_savers = [] if savers else _savers_of_config(config, scaffold)
     savers += added_savers
-    input_states = [hook for hook in hooks if isinstance(hook, InputStateHook)]
-    saving_listeners = [*(hook.listener for hook in input_states), *saving_listeners]
+    saving_hooks = [hook for hook in hooks if isinstance(hook, SavingHook)]
+    saving_listeners = [*(hook.listener for hook in saving_hooks), *saving_listeners]
     if saving_listeners and not savers:
         raise errors.InvalidInput(
             "saving_listeners and CheckpointInputPipelineHook need a CheckpointSaverHook. Set "
@@ -143,9 +132,9 @@ def _with_savers(
     for listener in saving_listeners:
         tf_compat.add_saving_listener(savers[0], listener)
     chief_hooks = [*added_savers, *step.chief_hooks] if config.is_chief else []
-    others = [hook for hook in hooks if hook not in input_states]
+    others = [hook for hook in hooks if hook not in saving_hooks]
     # Savers save when a session begins: by then the input has started, and its state is restored.
-    return [*step.input_hooks, *input_states, *chief_hooks, *others]
+    return [*step.input_hooks, *saving_hooks, *chief_hooks, *others]
 
 
 def _savers_of_config(

@@ -11,6 +11,8 @@ from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSp
 from tf2_engine.types import Nest, Object
 
 Hook: TypeAlias = tf.train.SessionRunHook
+RunContext: TypeAlias = tf.train.SessionRunContext
+RunValues: TypeAlias = tf.train.SessionRunValues
 
 Batch: TypeAlias = tuple[Nest, Nest]
 """Features and labels; labels are None when there are none."""

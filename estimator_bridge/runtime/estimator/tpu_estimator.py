@@ -27,7 +27,7 @@ from estimator_bridge.runtime.estimator.calls import (
     with_items,
 )
 from estimator_bridge.runtime.estimator.strategies import core_devices
-from estimator_bridge.runtime.estimator.tpu_context import Invocation, TPUContext
+from estimator_bridge.runtime.estimator.tpu_context import TPUContext
 from estimator_bridge.runtime.input.feeding import CoreLayout
 from estimator_bridge.runtime.loop.device_loop import DeviceLoop, report_interval
 from estimator_bridge.runtime.loop.termination import StopHook
@@ -218,7 +218,7 @@ class TPUEstimator(Estimator):
         def read() -> Object:
             items = _sized(input_size)
             if on_engine:
-                items[CONTEXT] = TPUContext(cores, Invocation(next(calls)))
+                items[CONTEXT] = TPUContext(cores, next(calls))
             return call_input_fn(input_fn, mode, self._config, with_items(self._params, items))
 
         def model(features: Nest, labels: Nest) -> ModelSpec:

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.legacy.run_config import IterationsPerLoop
+from estimator_bridge.runtime.program_types import RunContext, RunValues
 from estimator_bridge.runtime.step.model_step import ModelStep
 from tf2_engine.types import Op, Session, Tensor
 
@@ -81,7 +82,7 @@ class DeviceLoopHook(tf.train.SessionRunHook):
             assert self._loop.steps is not None
             self._last_step = self._current_step + self._loop.steps
 
-    def before_run(self, run_context: tf.train.SessionRunContext) -> tf.train.SessionRunArgs:
+    def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs:
         """Makes all steps of the loop but the last."""
         session, number = run_context.session, 0
         remaining = int(self._last_step or 0) - self._current_step
@@ -93,9 +94,7 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         fetches = [*last, *self._fetches(number), self._step.loss, self._step_after]
         return tf.train.SessionRunArgs(fetches)
 
-    def after_run(
-        self, run_context: tf.train.SessionRunContext, run_values: tf.train.SessionRunValues
-    ) -> None:
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Ends the loop, and stops when the last step is reached."""
         *_, self.loss, current_step = run_values.results
         self._current_step = int(current_step)

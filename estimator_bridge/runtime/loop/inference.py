@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.runtime.loop.evaluation_events import write_metrics
-from estimator_bridge.runtime.program_types import Hook
+from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import add_job_saver
 from estimator_bridge.runtime.step.graphs import default_session_config, new_graph
 from estimator_bridge.runtime.step.model_step import ModelStep, metric_ops
@@ -28,9 +28,7 @@ class StopAfterHook(tf.train.SessionRunHook):
     def __init__(self, steps: int) -> None:
         self._remaining = steps
 
-    def after_run(
-        self, run_context: tf.train.SessionRunContext, run_values: tf.train.SessionRunValues
-    ) -> None:
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Counts the step, and stops if it was the last."""
         self._remaining -= 1
         if self._remaining <= 0:
@@ -46,14 +44,12 @@ class AllStepsHook(tf.train.SessionRunHook):
     def __init__(self, steps: int, update: Op) -> None:
         self._steps, self._update = steps, update
 
-    def before_run(self, run_context: tf.train.SessionRunContext) -> None:
+    def before_run(self, run_context: RunContext) -> None:
         """Makes the steps."""
         for _ in range(self._steps - 1):
             run_context.session.run(self._update)
 
-    def after_run(
-        self, run_context: tf.train.SessionRunContext, run_values: tf.train.SessionRunValues
-    ) -> None:
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Stops the evaluation."""
         run_context.request_stop()
 

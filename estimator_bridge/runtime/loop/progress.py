@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge.runtime.program_types import RunContext, RunValues
+
 
 class StepRateHook(tf.train.SessionRunHook):
     """Logs and records global_step/sec and examples/sec.
@@ -33,13 +35,11 @@ class StepRateHook(tf.train.SessionRunHook):
             tf.summary.FileWriterCache.get(self._output_dir) if self._output_dir else None
         )
 
-    def before_run(self, run_context: tf.train.SessionRunContext) -> tf.train.SessionRunArgs:
+    def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs:
         """Fetches the global step."""
         return tf.train.SessionRunArgs(self._step)
 
-    def after_run(
-        self, run_context: tf.train.SessionRunContext, run_values: tf.train.SessionRunValues
-    ) -> None:
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Reports if the interval has passed."""
         if not self._timer.should_trigger_for_step(run_values.results + 1):
             return

@@ -11,6 +11,8 @@ from types import FrameType
 
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge.runtime.program_types import RunContext, RunValues
+
 
 class StopHook(tf.train.SessionRunHook):
     """Stops a training after the step that runs.
@@ -22,9 +24,7 @@ class StopHook(tf.train.SessionRunHook):
     def __init__(self) -> None:
         self.stop_requested = False
 
-    def after_run(
-        self, run_context: tf.train.SessionRunContext, run_values: tf.train.SessionRunValues
-    ) -> None:
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Ends the training if that is requested; hooks then save as at every end."""
         if self.stop_requested:
             tf.logging.warning("SIGTERM: the training stops after this step and saves.")

@@ -67,21 +67,21 @@ def write_saved_model(
             f"There is nothing to export for the modes {sorted(map(str, receiver_fns))}; give a "
             f"receiver function for some of {list(_TAGS)}."
         )
+    session_config = config.session_config or default_session_config()
     final, temporary = _new_directories(os.fsdecode(export_dir_base))
     try:
         builder = tf.saved_model.Builder(temporary)
         for mode in modes:
-            _add_graph(
-                builder,
-                mode,
-                receiver_fns[mode],
-                model_fn,
-                config,
-                checkpoint,
-                tables,
-                with_variables=mode == modes[0],
-                strip_default_attrs=strip_default_attrs,
-            )
+            with new_graph(config.tf_random_seed):
+                meta_graph, saver = _trace(mode, receiver_fns[mode], model_fn)
+                saver = saver or JobSaver(tables=tables, sharded=True)
+                meta_graph |= {"saver": saver, "strip_default_attrs": strip_default_attrs}
+                with tf.Session(config=session_config) as session:
+                    _restore(saver, session, checkpoint, mode)
+                    if mode == modes[0]:
+                        builder.add_meta_graph_and_variables(session, **meta_graph)
+                    else:
+                        builder.add_meta_graph(**meta_graph)
         builder.save(as_text)
         for name, source in (assets_extra or {}).items():
             destination = os.path.join(temporary, "assets.extra", os.fsdecode(name))
@@ -96,46 +96,29 @@ def write_saved_model(
     return os.fsencode(final)
 
 
-def _add_graph(
-    builder: tf.saved_model.Builder,
-    mode: str,
-    receiver_fn: ReceiverFn,
-    model_fn: SpecFn,
-    config: RunConfig,
-    checkpoint: str,
-    tables: TableVariables,
-    *,
-    with_variables: bool,
-    strip_default_attrs: bool,
-) -> None:
-    with new_graph(config.tf_random_seed):
-        receiver = receiver_fn()
-        spec: Object = model_fn(receiver.features, getattr(receiver, "labels", None), mode)
-        check_spec(mode, spec)
-        if hasattr(spec, "as_estimator_spec"):
-            spec = spec.as_estimator_spec()
-        signatures = tf_compat.signature_defs(mode, spec, receiver)
-        scaffold = spec.scaffold or tf.train.Scaffold()
-        if spec.train_op is not None:
-            tf.add_to_collection(_TRAIN_OP_COLLECTION, spec.train_op)
-        with tf.Session(config=config.session_config or default_session_config()) as session:
-            init_op = scaffold.local_init_op
-            if init_op is None:
-                init_op = tf.train.Scaffold.default_local_init_op()
-            saver = scaffold.saver or JobSaver(tables=tables, sharded=True)
-            _restore(saver, session, checkpoint, mode)
-            graph = {
-                "tags": [_TAGS[mode]],
-                "signature_def_map": signatures,
-                "assets_collection": tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS),
-                "main_op": init_op,
-                "saver": saver,
-                "strip_default_attrs": strip_default_attrs,
-            }
-            if with_variables:
-                builder.add_meta_graph_and_variables(session, **graph)
-            else:
-                builder.add_meta_graph(**graph)
+def _trace(
+    mode: str, receiver_fn: ReceiverFn, model_fn: SpecFn
+) -> tuple[dict[str, Object], tf.train.Saver | None]:
+    """Builds a mode's graph; returns the arguments that describe it, and the program's Saver."""
+    receiver = receiver_fn()
+    spec: Object = model_fn(receiver.features, getattr(receiver, "labels", None), mode)
+    check_spec(mode, spec)
+    if hasattr(spec, "as_estimator_spec"):
+        spec = spec.as_estimator_spec()
+    signatures = tf_compat.signature_defs(mode, spec, receiver)
+    scaffold = spec.scaffold or tf.train.Scaffold()
+    if spec.train_op is not None:
+        tf.add_to_collection(_TRAIN_OP_COLLECTION, spec.train_op)
+    init_op = scaffold.local_init_op
+    if init_op is None:
+        init_op = tf.train.Scaffold.default_local_init_op()
+    meta_graph = {
+        "tags": [_TAGS[mode]],
+        "signature_def_map": signatures,
+        "assets_collection": tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS),
+        "main_op": init_op,
+    }
+    return meta_graph, scaffold.saver
 
 
 def _restore(saver: tf.train.Saver, session: Session, checkpoint: str, mode: str) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.runtime.program_types import Hook, RunContext
 from tf2_engine import EngineSpec, TPUEmbedding, soft_tpu, tf_compat
 from tf2_engine.backends.interface import Driver
 from tf2_engine.plan import Shape
@@ -63,7 +65,7 @@ class Device(abc.ABC):
     """
 
     engine: TPUEmbedding
-    hooks: tuple[tf.train.SessionRunHook, ...] = ()
+    hooks: tuple[Hook, ...] = ()
     holds_tables = False
 
     @abc.abstractmethod
@@ -91,24 +93,9 @@ class Device(abc.ABC):
 class HostDevice(Device):
     """The engine on a driver for hosts, where the variables are the tables."""
 
-    def __init__(
-        self,
-        driver: Engine,
-        num_cores: int,
-        spec: EngineSpec,
-        output_shapes: Sequence[Shape],
-        training: bool,
-        factory: VariableFactory,
-    ) -> None:
+    def __init__(self, engine: TPUEmbedding, num_cores: int) -> None:
+        self.engine = engine
         self._num_cores = num_cores
-        self.engine = TPUEmbedding(
-            spec,
-            driver=driver,
-            num_cores=num_cores,
-            training=training,
-            variable_factory=factory,
-        )
-        self.engine.build_for(output_shapes)
 
     def look_up(
         self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
@@ -138,22 +125,11 @@ class SoftwareTpuDevice(Device):
 
     holds_tables = True
 
-    def __init__(
-        self,
-        num_cores: int,
-        spec: EngineSpec,
-        output_shapes: Sequence[Shape],
-        training: bool,
-        factory: VariableFactory,
-    ) -> None:
-        self._strategy = soft_tpu.SoftTPUStrategy(num_cores)
-        with self._strategy.scope():
-            self.engine = TPUEmbedding(
-                spec, driver="tpu", training=training, variable_factory=factory
-            )
-        configure, load = self.engine.build_for(output_shapes)
-        self._hold = _HoldHook(num_cores, configure, load)
-        self.hooks = (self._hold,)
+    def __init__(self, engine: TPUEmbedding, strategy: Strategy, hold: _HoldHook) -> None:
+        self.engine = engine
+        self._strategy = strategy
+        self._hold = hold
+        self.hooks = (hold,)
         self._looked_up: list[Tensor] = []
 
     def look_up(
@@ -209,7 +185,7 @@ class _HoldHook(tf.train.SessionRunHook):
         """Takes the device, also from a session that was lost."""
         self._take(session)
 
-    def before_run(self, run_context: tf.train.SessionRunContext) -> None:
+    def before_run(self, run_context: RunContext) -> None:
         """Takes the device back if another session has it."""
         if not self.holds:
             self._take(run_context.session)
@@ -235,9 +211,16 @@ def make_device(
         output_shapes: for each feature the shape of its activations but the last dimension.
         factory: makes the variables of tables.
     """
-    if engine == SOFTWARE_TPU:
-        return SoftwareTpuDevice(num_cores, spec, output_shapes, training, factory)
-    return HostDevice(engine, num_cores, spec, output_shapes, training, factory)
+    make = functools.partial(TPUEmbedding, spec, training=training, variable_factory=factory)
+    if engine != SOFTWARE_TPU:
+        embedding = make(driver=engine, num_cores=num_cores)
+        embedding.build_for(output_shapes)
+        return HostDevice(embedding, num_cores)
+    strategy = soft_tpu.SoftTPUStrategy(num_cores)
+    with strategy.scope():
+        embedding = make(driver="tpu")
+    configure, load = embedding.build_for(output_shapes)
+    return SoftwareTpuDevice(embedding, strategy, _HoldHook(num_cores, configure, load))
 
 
 def _distributed(per_core: PerCore) -> Nest:

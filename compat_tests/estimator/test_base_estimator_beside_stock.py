@@ -1,4 +1,4 @@
-"""Estimator beside stock's: to the bit, the same signatures, errors that catch alike."""
+"""Estimator beside stock's: equal values, signatures and error classes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_exported_signatures_are_stocks(outputs: Any, tmp_path: pathlib.Path) ->
 
 @pytest.mark.stock
 def test_stock_warm_starts_from_ours_and_the_other_way_round(tmp_path: pathlib.Path) -> None:
-    """Either side's export or checkpoint gives the other's variables the same start."""
+    """Variables start the same from either side's export or checkpoint."""
     kinds = {"stock": stock.ESTIMATOR.Estimator, "bridge": Estimator}
     sources = {}
     for name, kind in kinds.items():
@@ -100,7 +100,7 @@ def test_stock_warm_starts_from_ours_and_the_other_way_round(tmp_path: pathlib.P
 
 @pytest.mark.stock
 def test_stocks_errors(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What stock's methods refuse raises a class that catches of stock's catch too."""
+    """Where stock's methods raise an error, ours raise one that the same `except` catches."""
     caplog.set_level(logging.ERROR)
 
     def outcomes(kind: Any, name: str) -> list[Any]:

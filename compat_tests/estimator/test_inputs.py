@@ -1,4 +1,4 @@
-"""What an input_fn gives is split into ids, weights and the rest as stock splits it.
+"""The features of an input_fn are split into ids, weights and the rest as stock splits them.
 
 Oracle: stock's `split_inputs`, where TensorFlow has it; else the values written out here.
 """
@@ -78,7 +78,7 @@ def test_the_users_dict_is_left_as_it_is() -> None:
 
 
 def test_ids_and_weights_are_taken_out() -> None:
-    """What the model gets has neither ids nor weights, but the lengths of sequences."""
+    """The model's features have neither ids nor weights, but the lengths of sequences."""
     (core,) = split_features(batches.batch(), batches.legacy(), 1)
     assert set(core.features) == {"dense", "sequence_seq_length_"}
     assert set(core.ids) == set(core.weights) == {"bag", "weighted", "sequence", "one"}
@@ -150,7 +150,7 @@ def test_features_may_share_weights() -> None:
 
 @pytest.mark.parametrize("dtype", [tf.int8, tf.uint16, tf.int32, tf.int64], ids=lambda d: d.name)
 def test_ids_have_a_type_that_can_be_looked_up(dtype: Any) -> None:
-    """Ids of other integer types become int64, as int32 and int64 are all a device takes."""
+    """Ids of other integer types become int64, as a device takes int32 and int64 alone."""
     (core,) = split_features({"one": tf.constant([1, 2], dtype)}, batches.legacy(**batches.ONE), 1)
     assert core.ids["one"].dtype == (dtype if dtype in (tf.int32, tf.int64) else tf.int64)
 
@@ -227,7 +227,7 @@ def test_known_sizes_are_kept_in_a_graph() -> None:
 
 
 def test_tensor_core_ids_are_padded_and_masked() -> None:
-    """Ids of a tensor-core column come padded and cut, with a mask beside them."""
+    """Ids of a tensor-core column are padded and cut, with a mask beside them."""
     column = tf.compat.v1.tpu.experimental.embedding_column(
         tf.feature_column.categorical_column_with_identity("core", 9),
         4,
@@ -266,7 +266,7 @@ def test_a_nest_is_split_leaf_by_leaf() -> None:
 
 
 def test_one_core_gets_the_nest_itself() -> None:
-    """For a single core nothing is copied, and scalars are no problem."""
+    """For a single core nothing is copied, and scalars are allowed."""
     nest = {"scalar": tf.constant(1.0)}
     assert split_batch(nest, 1)[0] is nest
 

@@ -1,4 +1,4 @@
-"""SavedModels of TPUEstimators: what the exported model predicts is what `predict` does."""
+"""SavedModels of TPUEstimators: their predictions are those of `predict`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def predicted(job: Any) -> np.ndarray:
 
 
 def served(path: bytes) -> np.ndarray:
-    """Returns what the exported model makes of the same samples."""
+    """Returns the predictions of the exported model for the same samples."""
     examples = clicks_served.examples(BATCHES, jobs.BATCH)
     return run_signature(path, "serving_default", {"examples": examples})["p"]
 
@@ -74,7 +74,7 @@ def _lengths(key: str) -> list[int]:
 
 
 def test_a_fresh_process_serves_the_tables(tmp_path: pathlib.Path) -> None:
-    """With TensorFlow alone; the SavedModel has no op of the engine and holds no slot."""
+    """TensorFlow alone serves the model, which has no op of the engine and no slot."""
     job = jobs.make(str(tmp_path / "job"))
     job.train(clicks.input_fn, steps=5)
     path = os.fsdecode(job.export_saved_model(tmp_path / "exported", clicks_served.receiver))
@@ -108,7 +108,7 @@ def test_a_fresh_process_serves_the_tables(tmp_path: pathlib.Path) -> None:
 
 
 def dict_job(model_dir: pathlib.Path, **spec_options: Any) -> Any:
-    """A job of config dicts: a shared table, a weighted feature and a sequence."""
+    """Returns a job of config dicts: a shared table, a weighted feature and a sequence."""
     start = tf.random_normal_initializer(stddev=0.1, seed=3)
     spec = estimator.tpu.experimental.EmbeddingConfigSpec(
         table_to_config_dict={
@@ -183,7 +183,7 @@ def test_the_model_is_called_as_without_a_tpu(tmp_path: pathlib.Path) -> None:
 def test_what_of_an_export_is_not_for_tpus(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line says that there is no TPU graph, unless none is asked for; neither is refused."""
+    """A warning says that there is no TPU graph, unless none is requested; no graph is an error."""
     told: list[str] = []
     monkeypatch.setattr(tf.logging, "warning", lambda line, *parts: told.append(line % parts))
     for number, (to_tpu, to_cpu) in enumerate(((True, True), (False, True), (True, False))):

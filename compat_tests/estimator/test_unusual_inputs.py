@@ -1,6 +1,6 @@
-"""Dense ids of tables with a combiner do what the quirks say; bad batches are refused by name.
+"""Dense ids of tables with a combiner follow `quirks`; bad batches are refused by name.
 
-Oracle: stock's `split_inputs`, where TensorFlow has it; else its rules, as its code states them.
+Oracle: stock's `split_inputs`, where TensorFlow has it; else the rules in its code.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_stock_dense_ids_of_rank_one_without_zero_are_taken_as_they_are() -> Non
 
 
 def test_stock_dense_ids_of_rank_one_with_zero_fail() -> None:
-    """With quirks="stock" id 0 is an error when the batch comes, whose message says why."""
+    """With quirks="stock" id 0 is an error at run time, whose message says why."""
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"'bag'.*hold id 0"):
         split_features({"bag": tf.constant([3, 0, 3])}, batches.legacy("stock", **batches.BAG), 1)
     legacy = batches.legacy("stock", **batches.BAG)

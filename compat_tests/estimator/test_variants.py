@@ -1,7 +1,7 @@
-"""What columns and model_fns of TPU programs may use, held to what stock did on the software TPU.
+"""Features of columns and model_fns of TPU programs, compared with stock on the software TPU.
 
-The goldens are of stock 2.15.1 (goldens/record_variants.py); the bridge is held to them on every
-version, and without a TPU to stock itself.
+The goldens are of stock 2.15.1 (goldens/record_variants.py); the bridge is compared with them on
+every version, and without a TPU with stock itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ QUICK = {
 
 
 def close(expected: dict[str, Any], found: dict[str, Any], rounding: float) -> None:
-    """Compares what two runs saved and reported.
+    """Compares the saved and reported values of two runs.
 
     Each step each side rounds a few sums of fewer than twenty terms, of a magnitude of at most 4.
     """
@@ -52,7 +52,7 @@ def close(expected: dict[str, Any], found: dict[str, Any], rounding: float) -> N
 
 
 def test_every_variant_has_a_golden() -> None:
-    """And every golden a variant, under names that differ."""
+    """Every variant has a golden and every golden a variant; names differ."""
     assert {variant.name for variant in VARIANTS} == set(GOLDENS)
     assert len(GOLDENS) == len(VARIANTS)
 
@@ -65,7 +65,7 @@ def test_every_variant_has_a_golden() -> None:
     ],
 )
 def test_the_bridge_does_what_stock_did_on_a_tpu(variant: Variant, tmp_path: pathlib.Path) -> None:
-    """Keys and values of the checkpoint, metrics and reported activations."""
+    """Checkpoint, metrics and reported activations are those of the goldens."""
     found = run(variant, estimator, tmp_path, use_tpu=True)
     close(GOLDENS[variant.name], found, variant.rounding)
 
@@ -74,7 +74,7 @@ def test_the_bridge_does_what_stock_did_on_a_tpu(variant: Variant, tmp_path: pat
 @pytest.mark.stock
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_goldens_of_variants_are_fresh(variant: Variant, tmp_path: pathlib.Path) -> None:
-    """Stock still does it, on the software TPU."""
+    """Stock on the software TPU reproduces the goldens."""
     with software_tpu.stock_on_software_tpu():
         found = run(variant, stock.ESTIMATOR, tmp_path, use_tpu=True)
     close(GOLDENS[variant.name], found, variant.rounding)
@@ -86,7 +86,7 @@ def test_goldens_of_variants_are_fresh(variant: Variant, tmp_path: pathlib.Path)
 def test_without_a_tpu_the_bridge_does_what_stock_does(
     variant: Variant, tmp_path: pathlib.Path
 ) -> None:
-    """To the bit."""
+    """Without a TPU the bridge's results are stock's, to the bit."""
     theirs, ours = (
         run(variant, namespace, tmp_path / name, use_tpu=False)
         for name, namespace in (("stock", stock.ESTIMATOR), ("bridge", estimator))
@@ -98,7 +98,7 @@ def test_without_a_tpu_the_bridge_does_what_stock_does(
 
 
 def row(number: int) -> np.ndarray:
-    """Returns a row of the table that tiny programs start with."""
+    """Returns a row of the initial table of tiny programs."""
     return np.array([number + 1.0, number + 1.5]) / 10.0
 
 
@@ -162,7 +162,7 @@ def test_activations_of_sequences(whose: str, name: str, tmp_path: pathlib.Path)
 
 
 def outcomes(tmp_path: pathlib.Path, variant: Variant, *, use_tpu: bool) -> list[Any]:
-    """Returns what two steps of training raise: with the bridge, and with stock if it is there."""
+    """Returns the errors of two training steps on the bridge, and on stock if there is one."""
     found = []
     for name, namespace in (
         ("bridge", estimator),
@@ -179,7 +179,7 @@ def outcomes(tmp_path: pathlib.Path, variant: Variant, *, use_tpu: bool) -> list
 
 @pytest.mark.parametrize("use_tpu", [True, False])
 def test_a_loss_that_is_nan_ends_a_training(use_tpu: bool, tmp_path: pathlib.Path) -> None:
-    """With NanLossDuringTrainingError, in loops and without, and as with stock nothing is saved.
+    """A NaN loss raises NanLossDuringTrainingError, in loops and without; nothing is saved.
 
     (On a software TPU the optimizer of stock's tables fails on the gradient before that.)
     """

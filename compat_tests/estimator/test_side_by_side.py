@@ -289,10 +289,10 @@ def test_an_evaluation_is_one_call_on_a_tpu(cpu: Sides, tpu: Sides) -> None:
             assert side.eval_calls.count(("caller", "after_run", LAST)) == calls
 
 
-# --- What functions are told --------------------------------------------------------------
+# --- Arguments of functions ---------------------------------------------------------------
 
 
-def told(side: Side, who: str, mode: str) -> list[tuple[Any, ...]]:
+def calls_of(side: Side, who: str, mode: str) -> list[tuple[Any, ...]]:
     """Returns what a function was called with in a mode."""
     return [call[2:] for call in side.calls_of_functions if call[:2] == (who, mode)]
 
@@ -306,7 +306,7 @@ def test_functions_are_called_as_often(sides: Sides) -> None:
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_input_fns_are_told_the_same(sides: Sides, mode: str) -> None:
     """Input_fns get the same params, and on a TPU the same number of the call."""
-    stock, bridge = (told(side, "input", mode) for side in sides)
+    stock, bridge = (calls_of(side, "input", mode) for side in sides)
     assert stock == bridge
     assert len(bridge) >= 2
 
@@ -316,15 +316,15 @@ def test_input_fns_are_told_the_same(sides: Sides, mode: str) -> None:
 def test_model_fns_are_told_the_same(cpu: Sides, tpu: Sides, mode: str) -> None:
     """Model_fns get the same params, and features and labels of the same shapes and types."""
     for pair in (cpu, tpu):
-        stock, bridge = ([call[:3] for call in told(side, "model", mode)] for side in pair)
+        stock, bridge = ([call[:3] for call in calls_of(side, "model", mode)] for side in pair)
         assert stock == bridge
-    assert told(cpu[1], "model", mode)
+    assert calls_of(cpu[1], "model", mode)
 
 
 def test_activations_take_the_place_of_ids(tpu: Sides) -> None:
     """Activations have stock's static shapes, and the lengths of sequences are beside them."""
     for side in tpu:
-        features = dict(told(side, "model", "train")[0][1])
+        features = dict(calls_of(side, "model", "train")[0][1])
         assert features["clicked"] == ([jobs.BATCH, 3, 4], "float32")
         assert features["clicked_seq_length_"] == ([jobs.BATCH], "int64")
         assert "query_weights" not in features

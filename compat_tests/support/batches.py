@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from compat_tests.cases.legacy import Case, Feature, Optimizer, Table
 from compat_tests.support import legacy_specs
+from estimator_bridge.runtime.input.feature_splitting import CoreInput, split_batch, split_features
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
 
@@ -57,6 +58,11 @@ def only(features: Mapping[str, Feature]) -> dict[str, Any]:
     table_names = {feature.table for feature in features.values()}
     tables = {name: table for name, table in CASE.tables.items() if name in table_names}
     return {"features": features, "tables": tables}
+
+
+def split(features: Mapping[str, Any], legacy: LegacySpec, num_cores: int) -> list[CoreInput]:
+    """Returns each core's part of the features, split as for a step."""
+    return [split_features(part, legacy) for part in split_batch(features, num_cores)]
 
 
 BAG = {"bag": Feature("combined")}

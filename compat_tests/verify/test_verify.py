@@ -110,8 +110,8 @@ def with_ids(change: Callable[[Any], Any]) -> Callable[[], Any]:
     """Returns a fault that changes what is split of a batch for the engine."""
     stock = engine_step.split_features
 
-    def split(*args: Any, **kwargs: Any) -> Any:
-        return [change(part) for part in stock(*args, **kwargs)]
+    def split(*args: Any) -> Any:
+        return change(stock(*args))
 
     return lambda: patched(engine_step, "split_features", split)
 

@@ -1,4 +1,4 @@
-"""Splits the features of a batch into ids, weights and the rest, core by core."""
+"""Splits batches over cores, and the features of a core into ids, weights and the rest."""
 
 from __future__ import annotations
 
@@ -37,27 +37,18 @@ class CoreInput:
 
 
 def split_features(
-    features: Mapping[str, Nest],
-    legacy: LegacySpec,
-    num_cores: int,
-    batch_size: int | None = None,
-    notify: Notify = _log.warning,
-) -> list[CoreInput]:
-    """Separates ids and weights from the other features and splits all along the first axis.
+    features: Mapping[str, Nest], legacy: LegacySpec, notify: Notify = _log.warning
+) -> CoreInput:
+    """Separates the ids and weights of one core's batch from its other features.
 
     Args:
-        features: those that the input_fn returned, for all cores together; they are not changed.
-        batch_size: samples in `features`, if known.
+        features: those of the input_fn; they are not changed.
         notify: called with a line for every feature whose ids are read in an unexpected way; the
             lines do not depend on the size of the batch, so a caller may log each one once.
 
-    Returns:
-        One part per core.
-
     Raises:
         MissingFeature: an id or weight feature is missing.
-        InvalidInput: ids or weights have a type or rank that cannot be looked up, or the number of
-            cores does not divide the batch.
+        InvalidInput: ids or weights have a type or rank that cannot be looked up.
         WrongType: `features` is not a dict.
     """
     if not isinstance(features, Mapping):
@@ -78,12 +69,10 @@ def split_features(
         if weights[key] is not None:
             rest.pop(str(feature.weight_key), None)  # Features may share weights.
         if feature.max_sequence_length:
-            lengths = _sequence_lengths(ids[key], feature, batch_size)
-            rest[tf_compat.sequence_length_key(key)] = lengths
+            rest[tf_compat.sequence_length_key(key)] = _sequence_lengths(ids[key], feature)
     for column in legacy.tensor_core_columns:
-        rest.update(_padded(features, column.key, column.padded_length, batch_size))
-    parts = [split_batch(nest, num_cores) for nest in (ids, weights, rest)]
-    return [CoreInput(*part) for part in zip(*parts, strict=True)]
+        rest.update(_padded(features, column.key, column.padded_length))
+    return CoreInput(ids, weights, rest)
 
 
 def split_batch(nest: Nest, num_cores: int) -> list[Nest]:
@@ -223,19 +212,17 @@ _DENSE_WITH_COMBINER: Mapping[
 }
 
 
-def _sequence_lengths(ids: Ids, feature: LegacyFeature, batch_size: int | None) -> Tensor:
+def _sequence_lengths(ids: Ids, feature: LegacyFeature) -> Tensor:
     """Returns the length of each sequence, at most `max_sequence_length`: int64 [batch]."""
     ends = tf.math.unsorted_segment_max(
         ids.indices[:, 1] + 1, ids.indices[:, 0], num_segments=ids.dense_shape[0]
     )
     # The maximum of a sequence without ids is the lowest int64.
     lengths = tf.clip_by_value(ends, tf.constant(0, tf.int64), feature.max_sequence_length)
-    return tf.ensure_shape(lengths, [batch_size or ids.shape.as_list()[0]])
+    return tf.ensure_shape(lengths, ids.shape.as_list()[:1])
 
 
-def _padded(
-    features: Mapping[str, Nest], key: str, padded_length: int, batch_size: int | None
-) -> dict[str, Tensor]:
+def _padded(features: Mapping[str, Nest], key: str, padded_length: int) -> dict[str, Tensor]:
     """Returns the ids of a tensor-core column, padded, and their mask, by key."""
     mask_key = tf_compat.mask_key(key)
     if mask_key in features:
@@ -249,7 +236,7 @@ def _padded(
             f"Tensor-core column {key!r}: ids must be a SparseTensor of integers, got {ids!r}."
         )
     padded, mask = tf_compat.pad_ids(ids, padded_length)
-    shape = [batch_size or ids.shape.as_list()[0], padded_length]
+    shape = [ids.shape.as_list()[0], padded_length]
     return {key: tf.ensure_shape(padded, shape), mask_key: tf.ensure_shape(mask, shape)}
 
 

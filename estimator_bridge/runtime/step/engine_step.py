@@ -273,9 +273,7 @@ def _core_inputs(
     batches: Sequence[Batch], legacy: LegacySpec, settings: EngineSettings
 ) -> list[CoreInput]:
     assert len(batches) == settings.cores.count
-    return [
-        split_features(features, legacy, 1, notify=settings.notify)[0] for features, _ in batches
-    ]
+    return [split_features(features, legacy, settings.notify) for features, _ in batches]
 
 
 def _trace(

@@ -34,7 +34,7 @@ def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify)
     if mode == ModeKeys.TRAIN:
         _check_trainable(legacy)
         notify(_differences(legacy))
-    (part,) = split_features(features, legacy, 1, notify=notify)
+    part = split_features(features, legacy, notify)
     spec = translate(
         legacy, training=False, batch_size=None, num_cores=1, step=tf.train.get_global_step
     ).engine_spec

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -16,7 +17,12 @@ from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.cluster import TaskType
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.estimator import arguments
-from estimator_bridge.runtime.estimator.calls import call_input_fn, call_model_fn, check_model_fn
+from estimator_bridge.runtime.estimator.calls import (
+    call_input_fn,
+    call_model_fn,
+    check_model_fn,
+    with_items,
+)
 from estimator_bridge.runtime.estimator.strategies import check_replicates, read_strategies
 from estimator_bridge.runtime.loop import inference, training
 from estimator_bridge.runtime.loop.device_loop import DeviceLoop
@@ -40,7 +46,7 @@ from tf2_engine.types import Array, Nest, Object, Strategy, Variable
 
 _Self = TypeVar("_Self", bound="Estimator")
 
-Path = str | os.PathLike[str]
+PathLike = str | os.PathLike[str]
 Listeners = Sequence[tf.train.CheckpointSaverListener]
 
 
@@ -65,7 +71,7 @@ class Estimator:
     def __init__(
         self,
         model_fn: ModelFn | None,
-        model_dir: Path | None = None,
+        model_dir: PathLike | None = None,
         config: RunConfig | None = None,
         params: Object = None,
         warm_start_from: Object = None,
@@ -141,10 +147,11 @@ class Estimator:
             raise errors.InvalidInput("Give `steps` or `max_steps`, not both.")
         arguments.check_positive("steps", steps)
         arguments.check_positive("max_steps", max_steps)
-        if max_steps is not None and max_steps <= self._saved_step():
-            tf.logging.info("Nothing to train: max_steps=%d is reached already.", max_steps)
-            return self
         checkpoint = self.latest_checkpoint()
+        if checkpoint is not None and max_steps is not None:
+            if max_steps <= checkpoint_state.step_of(checkpoint):
+                tf.logging.info("Nothing to train: max_steps=%d is reached already.", max_steps)
+                return self
         with stop_on_sigterm() as stopping:
             loss = self._train(
                 lambda: self._with_tables(self._build(ModeKeys.TRAIN, input_fn), checkpoint),
@@ -226,7 +233,7 @@ class Estimator:
 
     def export_saved_model(
         self,
-        export_dir_base: Path,
+        export_dir_base: PathLike,
         serving_input_receiver_fn: ReceiverFn,
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
@@ -261,7 +268,7 @@ class Estimator:
 
     def export_savedmodel(
         self,
-        export_dir_base: Path,
+        export_dir_base: PathLike,
         serving_input_receiver_fn: ReceiverFn,
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
@@ -280,7 +287,7 @@ class Estimator:
 
     def experimental_export_all_saved_models(
         self,
-        export_dir_base: Path,
+        export_dir_base: PathLike,
         input_receiver_fn_map: Mapping[str, ReceiverFn],
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
@@ -331,18 +338,23 @@ class Estimator:
         """Builds the step of a mode in the default graph."""
         return self._build_without_engine(
             mode,
-            lambda: call_input_fn(input_fn, mode, self._config, self.params),
-            lambda features, labels: call_model_fn(
-                self._model_fn, features, labels, mode, self._config, self.params
-            ),
+            functools.partial(self._call_input, input_fn, mode, {}),
+            functools.partial(self._call_model, mode=mode, items={}),
         )
 
+    def _call_input(self, input_fn: InputFn, mode: str, items: Mapping[str, Object]) -> Object:
+        """Calls an input_fn with `items` added to the params."""
+        return call_input_fn(input_fn, mode, self._config, with_items(self._params, items))
+
+    def _call_model(
+        self, features: Nest, labels: Nest, mode: str, items: Mapping[str, Object]
+    ) -> ModelSpec:
+        """Calls the model_fn with `items` added to the params."""
+        params = with_items(self._params, items)
+        return call_model_fn(self._model_fn, features, labels, mode, self._config, params)
+
     def _build_without_engine(
-        self,
-        mode: str,
-        read: ReadInput,
-        model: CallModel,
-        look_up: LookUp | None = None,
+        self, mode: str, read: ReadInput, model: CallModel, look_up: LookUp | None = None
     ) -> ModelStep:
         """Builds the step of a mode under its strategy, with the tables in the model."""
         strategy = self._strategies[mode]
@@ -395,7 +407,7 @@ class Estimator:
 
     def _call_for_export(self, features: Nest, labels: Nest, mode: str) -> ModelSpec:
         """Calls the model_fn on the features of a receiver."""
-        return call_model_fn(self._model_fn, features, labels, mode, self._config, self.params)
+        return self._call_model(features, labels, mode, {})
 
     def _table_shards(self) -> list[Variable]:
         """Returns the variables of the default graph that hold tables and are not trainable."""
@@ -414,7 +426,7 @@ class Estimator:
 
     def _export(
         self,
-        export_dir_base: Path,
+        export_dir_base: PathLike,
         receiver_fns: Mapping[str, ReceiverFn],
         assets_extra: Mapping[str, str] | None,
         as_text: bool,
@@ -452,7 +464,3 @@ class Estimator:
                 f"There is no checkpoint in the model_dir {self.model_dir!r}; `train` comes first."
             )
         return path
-
-    def _saved_step(self) -> int:
-        path = self.latest_checkpoint()
-        return 0 if path is None else checkpoint_state.step_of(path)

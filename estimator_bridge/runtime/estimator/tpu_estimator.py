@@ -20,12 +20,7 @@ from estimator_bridge.legacy.run_config import (
 from estimator_bridge.legacy.spec import checked_quirks
 from estimator_bridge.runtime.estimator.arguments import check_positive
 from estimator_bridge.runtime.estimator.base_estimator import Estimator
-from estimator_bridge.runtime.estimator.calls import (
-    call_input_fn,
-    call_model_fn,
-    check_takes_params,
-    with_items,
-)
+from estimator_bridge.runtime.estimator.calls import check_takes_params
 from estimator_bridge.runtime.estimator.strategies import core_devices
 from estimator_bridge.runtime.estimator.tpu_context import TPUContext
 from estimator_bridge.runtime.input.feeding import CoreLayout
@@ -219,14 +214,13 @@ class TPUEstimator(Estimator):
             items = _sized(input_size)
             if on_engine:
                 items[CONTEXT] = TPUContext(cores, next(calls))
-            return call_input_fn(input_fn, mode, self._config, with_items(self._params, items))
+            return self._call_input(input_fn, mode, items)
 
         def model(features: Nest, labels: Nest) -> ModelSpec:
             items = {**_sized(model_size), USE_TPU: on_engine}
             if on_engine:
                 items[CONTEXT] = TPUContext(cores)
-            params = with_items(self._params, items)
-            return call_model_fn(self._model_fn, features, labels, mode, self._config, params)
+            return self._call_model(features, labels, mode, items)
 
         self._announce(mode, on_engine)
         legacy = self._read_spec(on_engine)
@@ -289,8 +283,7 @@ class TPUEstimator(Estimator):
         legacy = self._read_spec(self._use_tpu)
         if legacy is not None:
             features = features_for_export(mode, features, legacy, self._tell)
-        params = with_items(self._params, {USE_TPU: False})
-        return call_model_fn(self._model_fn, features, labels, mode, self._config, params)
+        return self._call_model(features, labels, mode, {USE_TPU: False})
 
     def _announce(self, mode: str, on_engine: bool) -> None:
         kinds = ", ".join(sorted({d.device_type for d in tf.config.list_physical_devices()}))

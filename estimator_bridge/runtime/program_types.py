@@ -18,7 +18,7 @@ Batch: TypeAlias = tuple[Nest, Nest]
 """Features and labels; labels are None when there are none."""
 
 ModelSpec: TypeAlias = EstimatorSpec | TPUEstimatorSpec
-"""What a model_fn returns; stock's classes have the same fields."""
+"""The result of a model_fn; stock's classes have the same fields."""
 
 InputFn: TypeAlias = Callable[..., Object]
 """Takes any of params, config and mode; returns a dataset, features, or (features, labels)."""

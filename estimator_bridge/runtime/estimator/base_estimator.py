@@ -178,7 +178,7 @@ class Estimator:
             input_fn: as for `train`.
             steps: batches; None is until the input ends.
             hooks: SessionRunHooks.
-            checkpoint_path: the latest one unless given; without any, initial values are used.
+            checkpoint_path: None is the latest one; if there is none, initial values are used.
             name: keeps the events of several evaluations apart.
 
         Returns:
@@ -248,7 +248,7 @@ class Estimator:
                 features for the model_fn that are computed from them.
             assets_extra: files to add, by their path below `assets.extra`.
             as_text: writes the graph as text.
-            checkpoint_path: the latest one unless given.
+            checkpoint_path: None is the latest one.
             experimental_mode: the mode in which the model_fn is called.
 
         Returns:

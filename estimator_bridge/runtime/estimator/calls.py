@@ -18,7 +18,7 @@ def check_model_fn(model_fn: ModelFn | None, params: Object) -> None:
     """Raises an error if a model_fn cannot be called as one.
 
     Raises:
-        InvalidInput: it takes no features, or an argument that no model_fn is given; or there are
+        InvalidInput: it takes no features, or an argument that no model_fn gets; or there are
             params and it does not take them.
     """
     if model_fn is None:

@@ -20,7 +20,7 @@ _Place = tuple[int, tuple[str, ...]]
 def split_along(
     batch: Batch, axes: Sequence[int], num_cores: int, legacy: LegacySpec | None
 ) -> list[Batch]:
-    """Splits features and labels, each tensor along an axis of its own.
+    """Splits features and labels, each tensor along its axis.
 
     As in stock the axes are those of the tensors that a TPU's infeed gets: features in the order of
     their keys, then labels. Ids and weights of embeddings are not among them, and are split along

@@ -97,7 +97,7 @@ def read_per_core(
 ) -> tuple[list[Batch], list[Hook]]:
     """Returns each core's batch and the hooks that the input needs.
 
-    PER_HOST_V1 splits one batch, PER_HOST_V2 and PER_SHARD_V1 give every core a batch of its own
+    PER_HOST_V1 splits one batch, PER_HOST_V2 and PER_SHARD_V1 give every core another batch
     (from one call of the input_fn or one call per core), BROADCAST gives every core the same.
 
     Args:

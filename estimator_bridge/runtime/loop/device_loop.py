@@ -22,8 +22,8 @@ class DeviceLoop:
 
     Attributes:
         iterations: steps of a loop, or its seconds; the last loop may be shorter.
-        steps: steps to add; None when `last_step` is given.
-        last_step: the global step to stop at; None when `steps` is given.
+        steps: steps to add; None if `last_step` is set.
+        last_step: the global step to stop at; None if `steps` is set.
         host_call_every: inside a loop the host call is run in steps 0, k, 2k, ...
         interrupted: returns whether the next step must be the last of its loop.
     """
@@ -50,10 +50,10 @@ class DeviceLoopHook(tf.train.SessionRunHook):
     """Makes all steps of a loop but its last, which is that of the session call itself.
 
     It must be the last hook. Every other hook's `before_run` then comes before the first step of
-    the loop and its `after_run` after the last, and what hooks fetch is of the last step, as
-    with stock, whose loop is on the device. A `tf.while_loop` around the step would be one call
-    too, but would put the model into another graph, where neither hooks nor the program's own
-    handles on tensors reach it; the ops and so the numbers are those of single steps here.
+    the loop and its `after_run` after the last, and tensors that hooks fetch are of the last
+    step, as with stock, whose loop is on the device. A `tf.while_loop` around the step would be
+    one call too, but would put the model into another graph, out of reach of hooks and of the
+    program's tensors; with single steps ops and numbers are those of an ordinary training.
 
     Args:
         loop: the lengths of the training and of its loops.

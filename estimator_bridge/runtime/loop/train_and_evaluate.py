@@ -100,7 +100,7 @@ class EvaluationListener(tf.train.CheckpointSaverListener):
             )
 
     def end(self, session: Session, global_step_value: int) -> None:
-        """Evaluates the last checkpoint if that was not done."""
+        """Evaluates the last checkpoint unless it has been evaluated."""
         if global_step_value != self._timer.last_triggered_step():
             self._evaluate(global_step_value)
 

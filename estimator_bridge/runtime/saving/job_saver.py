@@ -24,8 +24,8 @@ class JobSaver(tf.train.Saver):
     """Restores and saves a job's variables.
 
     Unlike a plain Saver
-    * it does not write the checkpoint again that it restored, as is done at the start of each
-      training: killed in the middle of that, a job would have lost its latest checkpoint;
+    * it does not rewrite the checkpoint that it restored, though sessions save at the start of a
+      training: a job that is killed meanwhile would lose its latest checkpoint;
     * slots of tables that the checkpoint lacks get their initial values;
     * rows that several hosts spread by "mod" are put into the order of a single host;
     * an error names the file.

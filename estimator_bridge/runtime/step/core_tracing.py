@@ -1,8 +1,9 @@
 """Traces a model_fn once per emulated core, over shared variables, in one graph.
 
 Core 0 creates the variables and later cores reuse them. Only core 0's train_op and UPDATE_OPS
-run: on a TPU every core applies the same summed gradients to its own copy, and moves averages in it
-by its own part of the batch; core 0's copy is the one that is saved, and here it is the only one.
+run: on a TPU every core applies the same summed gradients to its own copy, and updates moving
+averages in it by its part of the batch; core 0's copy is the one that is saved, and the only one
+of the emulation.
 """
 
 from __future__ import annotations

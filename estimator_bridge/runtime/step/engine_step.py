@@ -1,7 +1,7 @@
 """Builds steps with use_tpu=True: the tables in the TF2 engine, the model around its activations.
 
 The model_fn is traced first, on proxies of the activations: only then is known under which scope
-its columns put each table, and so what the variables are called.
+its columns put each table, and so the names of the variables.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class _Embedding:
         self._legacy = legacy
         self._settings = settings
         self._inputs = _core_inputs(batches, legacy, settings)
-        # Read before the train_op moves it: the activations wait for what is computed from it.
+        # Read before the train_op increments it: activations wait for the rates computed from it.
         self._step = tf.identity(tf.train.get_or_create_global_step())
         self._translation = self._translate()
         dims = {table.name: table.dim for table in self._translation.engine_spec.tables}

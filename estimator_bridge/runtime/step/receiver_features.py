@@ -13,9 +13,9 @@ from tf2_engine.types import Nest, SparseTensor
 
 
 def features_for_export(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> Nest:
-    """Returns a receiver's features such that the model computes from them what it was trained for.
+    """Returns a receiver's features as the model was trained on them.
 
-    Config dicts are looked up. For ordinary columns sequences are cut, see `cut_sequences`.
+    Config dicts are looked up; for ordinary columns sequences are cut, see `cut_sequences`.
 
     Args:
         notify: called with the lines that deserve a warning.

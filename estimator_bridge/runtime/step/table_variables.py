@@ -1,4 +1,4 @@
-"""The variables that hold tables: their names in stock's checkpoints, and how they are made."""
+"""The variables of tables: their names in stock's checkpoints, and their creation."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) ->
     """Returns the name of each table's variable, by table name.
 
     Args:
-        scopes: what columns recorded while the model was traced: for the name of a variable
+        scopes: the record of columns from the tracing of the model: for the name of a variable
             without its scope, (scope, name within it).
 
     Raises:

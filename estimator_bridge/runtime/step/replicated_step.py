@@ -24,7 +24,8 @@ def build_replicated_step(
 ) -> ModelStep:
     """Builds a step of training or evaluation in the default graph, in the strategy's scope.
 
-    Each replica takes another batch from the input: a step has as many batches as replicas. Optimizers of TensorFlow 1 sum the gradients of the replicas, and scale the loss.
+    Each replica takes another batch from the input: a step has as many batches as replicas.
+    Optimizers of TensorFlow 1 sum the gradients of the replicas, and scale the loss.
 
     Args:
         input_fn, model_fn, look_up: as those of `build_plain_step`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -62,19 +63,19 @@ class CoreLayout:
         return dataclasses.replace(self, count=1)
 
 
-class IteratorHook(tf.train.SessionRunHook):
-    """Starts a dataset's iterator in every session that is created."""
+class SessionStartHook(tf.train.SessionRunHook):
+    """Runs an op in every session that is created."""
 
-    def __init__(self, iterator: tf.data.Iterator) -> None:
-        self._iterator = iterator
+    def __init__(self, make_op: Callable[[], Op]) -> None:
+        self._make_op = make_op
 
     def begin(self) -> None:
-        """Reads the initializer while the graph may still change."""
-        self._initializer = self._iterator.initializer
+        """Makes the op while the graph may still change."""
+        self._op = self._make_op()
 
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
-        """Runs the initializer."""
-        session.run(self._initializer)
+        """Runs the op."""
+        session.run(self._op)
 
 
 def read_batch(input_fn: ReadInput) -> tuple[Batch, list[Hook]]:
@@ -147,7 +148,7 @@ def _read(input_fn: ReadInput, count: int, where: str = "") -> tuple[list[Batch]
                 batch = iterator.get_next()
             previous = tf.nest.flatten(batch, expand_composites=True)
             batches.append(_features_and_labels(batch))
-    return batches, [IteratorHook(iterator)]
+    return batches, [SessionStartHook(lambda: iterator.initializer)]
 
 
 def _features_and_labels(batch: Object) -> Batch:

@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.input.feature_splitting import CoreInput, Notify, split_features
-from estimator_bridge.runtime.input.feeding import CoreLayout, read_per_core
+from estimator_bridge.runtime.input.feeding import CoreLayout, SessionStartHook, read_per_core
 from estimator_bridge.runtime.input.padding import cut_predictions, pad_batch
 from estimator_bridge.runtime.program_types import Batch, CallModel, Hook, ModelSpec, ReadInput
 from estimator_bridge.runtime.step.activation_proxy import (
@@ -32,7 +32,7 @@ from estimator_bridge.runtime.step.table_variables import table_factory, variabl
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from estimator_bridge.translation.translate import Translation, translate
 from tf2_engine import EngineSpec, tf_compat
-from tf2_engine.types import Op, Session, Tensor, Variable
+from tf2_engine.types import Op, Session, Tensor
 
 _Value = TypeVar("_Value")
 
@@ -56,17 +56,6 @@ class EngineSettings:
     notify: Notify
     predict_batch_size: int | None = None
     core_batch_size: int | None = None
-
-
-class InitializeHook(tf.train.SessionRunHook):
-    """Initialises variables that no checkpoint holds, in every session that is created."""
-
-    def __init__(self, variables: Sequence[Variable]) -> None:
-        self._op = tf.variables_initializer(list(variables))
-
-    def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
-        """Runs the initialisers."""
-        session.run(self._op)
 
 
 class OncePerGraph(Generic[_Value]):
@@ -135,10 +124,15 @@ def _build(
     return dataclasses.replace(
         step,
         train_op=train_op,
-        input_hooks=(InitializeHook(tf.get_collection(DUMMY_COLLECTION)), *step.input_hooks),
+        input_hooks=(SessionStartHook(_initialize_dummies), *step.input_hooks),
         before_save=embedding.before_save(),
         end_of_loop=embedding.end_of_loop(train_op),
     )
+
+
+def _initialize_dummies() -> Op:
+    # No checkpoint holds them.
+    return tf.variables_initializer(tf.get_collection(DUMMY_COLLECTION))
 
 
 class _Embedding:

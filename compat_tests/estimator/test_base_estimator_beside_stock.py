@@ -55,7 +55,7 @@ def test_training_is_stocks_to_the_bit(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("outputs", [None, several_outputs])
 def test_exported_signatures_are_stocks(outputs: Any, tmp_path: pathlib.Path) -> None:
     """Names, methods, tensor names, types and shapes of all signatures, in all modes."""
-    found = []
+    exports = []
     for kind, name in ((stock.ESTIMATOR.Estimator, "stock"), (Estimator, "bridge")):
         job = make(tmp_path, kind, name, outputs=outputs)
         job.train(houses.data, steps=1)
@@ -68,15 +68,15 @@ def test_exported_signatures_are_stocks(outputs: Any, tmp_path: pathlib.Path) ->
             },
         )
         files = sorted(
-            str(found.relative_to(os.fsdecode(path)))
-            for found in pathlib.Path(os.fsdecode(path)).rglob("*")
-            if found.name != "fingerprint.pb"
+            str(file.relative_to(os.fsdecode(path)))
+            for file in pathlib.Path(os.fsdecode(path)).rglob("*")
+            if file.name != "fingerprint.pb"
         )
         variables = tf.train.list_variables(os.path.join(os.fsdecode(path), "variables/variables"))
-        found.append(
+        exports.append(
             (*(signatures(path, tag) for tag in ("serve", "eval", "train")), files, variables)
         )
-    assert found[0] == found[1]
+    assert exports[0] == exports[1]
 
 
 @pytest.mark.stock

@@ -119,8 +119,8 @@ def test_predictions_have_no_batch_axis(tmp_path: pathlib.Path) -> None:
     with pytest.raises(TypeError, match="predictions"):
         next(make(tmp_path, [0, 1, 1], 1).predict(input_fn))
     job = make(tmp_path, [0, 1, 1], 1, mode=MODES.PER_HOST_V2)
-    found = job.predict(lambda params: tf.data.Dataset.from_tensors({"row": tf.range(SIZE)}))
-    assert [each["row"] for each in found] == list(range(SIZE))
+    predictions = job.predict(lambda params: tf.data.Dataset.from_tensors({"row": tf.range(SIZE)}))
+    assert [each["row"] for each in predictions] == list(range(SIZE))
 
 
 @pytest.mark.full

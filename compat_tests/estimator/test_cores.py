@@ -83,9 +83,9 @@ def test_cores_share_a_batch(
 
     difference, name = jobs.largest_difference(jobs.saved(base), jobs.saved(job))
     assert difference <= TOLERANCE, f"{num_shards} cores, {name}: {difference}"
-    expected, found = (one.evaluate(clicks.short_input_fn, steps=5) for one in (base, job))
+    expected, metrics = (one.evaluate(clicks.short_input_fn, steps=5) for one in (base, job))
     for metric, value in expected.items():
-        assert abs(value - found[metric]) <= TOLERANCE, f"{num_shards} cores: {metric}"
+        assert abs(value - metrics[metric]) <= TOLERANCE, f"{num_shards} cores: {metric}"
     ours, theirs = (
         [sample["p"] for sample in one.predict(clicks.short_input_fn)] for one in (base, job)
     )

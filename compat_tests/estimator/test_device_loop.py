@@ -255,8 +255,8 @@ def test_reports_come_at_the_ends_of_loops() -> None:
         (1000, {"every_n_iter": 1}),
         ("2m", {"every_n_secs": 120}),
     ):
-        found = report_interval(parse_iterations_per_loop(iterations), 100)
-        assert found == expected, iterations
+        interval = report_interval(parse_iterations_per_loop(iterations), 100)
+        assert interval == expected, iterations
 
 
 def test_an_evaluation_of_unknown_length_is_a_call_per_step(tmp_path: pathlib.Path) -> None:

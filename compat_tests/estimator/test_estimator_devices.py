@@ -172,23 +172,23 @@ def test_with_an_engine_the_replicas_of_a_strategy_are_cores(replicas: Any) -> N
 @pytest.mark.full
 def test_replicas_train_as_one_with_their_batches_together(replicas: Any) -> None:
     """Without an engine MirroredStrategy trains and evaluates as one replica on whole batches."""
-    found = replicas["replicas"]
+    results = replicas["replicas"]
 
     # Means of halves are rounded otherwise. Adam divides by roots of squares of gradients, so
     # that an element moves by up to its rate, 0.01, whatever the gradient: a unit of a gradient
     # near zero counts most. 1e-5 is a thousandth of one such step.
-    assert found["difference"] <= 1e-5
-    assert found["parts"] == pytest.approx(found["whole"], abs=1e-5)
+    assert results["difference"] <= 1e-5
+    assert results["parts"] == pytest.approx(results["whole"], abs=1e-5)
 
 
 @pytest.mark.full
 @pytest.mark.stock
 def test_replicas_train_as_stocks_do(replicas: Any) -> None:
     """Under MirroredStrategy what is saved and the metrics are stock's, to the bit."""
-    found = replicas["replicas"]
+    results = replicas["replicas"]
 
-    assert found["difference from stock"] == 0
-    assert found["parts"] == found["stock"]
+    assert results["difference from stock"] == 0
+    assert results["parts"] == results["stock"]
 
 
 @pytest.mark.full
@@ -210,6 +210,6 @@ def test_a_strategy_and_another_number_of_shards_are_refused(replicas: Any) -> N
 )
 def test_other_strategies_are_refused_by_name(settings: dict[str, Any], message: str) -> None:
     """A strategy that cannot run an estimator is refused when the estimator is made."""
-    made = {key: value() if callable(value) else value for key, value in settings.items()}
+    arguments = {key: value() if callable(value) else value for key, value in settings.items()}
     with pytest.raises(errors.InvalidInput, match=message):
-        estimator.Estimator(lambda features: None, config=estimator.RunConfig(**made))
+        estimator.Estimator(lambda features: None, config=estimator.RunConfig(**arguments))

@@ -54,14 +54,15 @@ def test_damage_is_told_with_the_last_good_checkpoint(
     damage(directory / name)
     before = checkpoints_in(directory)
 
-    with pytest.raises(errors.UnreadableCheckpoint, match=re.escape(f"{directory}/{name}")) as told:
+    path = re.escape(f"{directory}/{name}")
+    with pytest.raises(errors.UnreadableCheckpoint, match=path) as caught:
         # What is in the tensors is read by sessions alone.
         killed.make(directory).train(killed.by_step, max_steps=5 if what == "data changed" else 3)
 
     # Events may go on in the file of a job that ended in the same second.
     assert checkpoints_in(directory) == before
-    assert f"The last good checkpoint is {directory}/{good};" in str(told.value)
-    subprocess.run(str(told.value).partition("to go on from it: ")[2], shell=True, check=True)
+    assert f"The last good checkpoint is {directory}/{good};" in str(caught.value)
+    subprocess.run(str(caught.value).partition("to go on from it: ")[2], shell=True, check=True)
     assert killed.make(directory).latest_checkpoint() == f"{directory}/{good}"
 
 

@@ -103,11 +103,11 @@ def test_slots_of_the_other_mode_are_kept_and_missing_ones_start(
     caplog.clear()
     killed.make(tmp_path / "job").train(killed.by_step, max_steps=6)
     after = jobs.saved(job)
-    told = [line for line in caplog.messages if "start anew" in line]
+    warnings = [line for line in caplog.messages if "start anew" in line]
     missing = {f"{table}/{slot}" for table in killed.ROWS for slot in SLOTS}
     dummies = set(after) - set(before) - missing
-    assert len(told) == 1
-    assert all(f"'{name}'" in told[0] for name in missing | dummies)
+    assert len(warnings) == 1
+    assert all(f"'{name}'" in warnings[0] for name in missing | dummies)
     assert all(name.startswith("tpu_embedding_dummy_table_variable_") for name in dummies)
     for name in ("users/Adam", "users/Adam_1", "items/Adam", "items/Adam_1"):
         np.testing.assert_array_equal(before[name], after[name], err_msg=name)

@@ -35,7 +35,7 @@ def both(
     **options: Any,
 ) -> list[Any]:
     """Trains on both sides, tables by Adagrad; returns the two jobs, stock's first."""
-    found = []
+    results = []
     for name, namespace in (("stock", stock.ESTIMATOR), ("bridge", estimator)):
         columns = [tiny.column()]
         spec = namespace.tpu.experimental.EmbeddingConfigSpec(
@@ -54,8 +54,8 @@ def both(
                 **options,
             )
             job.train(input_fn, steps=STEPS, hooks=[hook()] if hook else [])
-        found.append(job)
-    return found
+        results.append(job)
+    return results
 
 
 def same(pair: list[Any]) -> dict[str, np.ndarray]:
@@ -110,7 +110,7 @@ def test_averages_over_global_variables(tmp_path: pathlib.Path) -> None:
 class Finding(tf.train.SessionRunHook):
     """Reads a table and its slot by stock's names, at the end of a session."""
 
-    found: dict[str, Any]
+    results: dict[str, Any]
 
     def begin(self) -> None:
         graph = tf.get_default_graph()
@@ -120,7 +120,7 @@ class Finding(tf.train.SessionRunHook):
         }
 
     def end(self, session: Any) -> None:
-        self.found = session.run(self._tensors)
+        self.results = session.run(self._tensors)
 
 
 def test_a_hook_that_finds_a_table_and_a_slot(tmp_path: pathlib.Path) -> None:
@@ -134,7 +134,7 @@ def test_a_hook_that_finds_a_table_and_a_slot(tmp_path: pathlib.Path) -> None:
     pair = both(tmp_path, hook=hook)
     same(pair)
     for job, made in zip(pair, hooks, strict=True):
-        for name, value in made.found.items():
+        for name, value in made.results.items():
             np.testing.assert_array_equal(value, job.get_variable_value(name), err_msg=name)
 
 
@@ -202,7 +202,7 @@ def test_predictions_of_a_last_batch(last: int, tmp_path: pathlib.Path) -> None:
 
     Without embeddings, for which stock's predictions on a TPU are broken.
     """
-    found = []
+    results = []
 
     def input_fn(params: Any) -> Any:
         rows = tf.data.Dataset.range(tiny.BATCH + last).batch(params["batch_size"])
@@ -219,6 +219,6 @@ def test_predictions_of_a_last_batch(last: int, tmp_path: pathlib.Path) -> None:
                 predict_batch_size=tiny.BATCH,
             )
             values = [float(each["p"][0]) for each in job.predict(input_fn)]
-        found.append((values, sizes))
-    assert found[0] == found[1]
-    assert found[1][0] == [2.0 * number for number in range(tiny.BATCH + last)]
+        results.append((values, sizes))
+    assert results[0] == results[1]
+    assert results[1][0] == [2.0 * number for number in range(tiny.BATCH + last)]

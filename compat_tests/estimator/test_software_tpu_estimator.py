@@ -110,11 +110,11 @@ def compare(
             str(tmp_path / side), optimizer, spec_options=spec_options, tpu_options=loops
         )
         bridge.train(clicks.input_fn, steps=STEPS)
-        found = bridge.evaluate(clicks.short_input_fn)
+        metrics = bridge.evaluate(clicks.short_input_fn)
         judge(capsys, f"{name}, {side}", start, theirs, jobs.saved(bridge), tables)
-        assert found["global_step"] == expected["global_step"] == STEPS + 1
-        assert found["accuracy"] == expected["accuracy"]
-        assert abs(found["loss"] - expected["loss"]) <= 2 * STEPS * UNIT_ROUNDOFF
+        assert metrics["global_step"] == expected["global_step"] == STEPS + 1
+        assert metrics["accuracy"] == expected["accuracy"]
+        assert abs(metrics["loss"] - expected["loss"]) <= 2 * STEPS * UNIT_ROUNDOFF
 
 
 def make_stock_of_dicts(model_dir: pathlib.Path, optimizer: Any, options: dict[str, Any]) -> Any:
@@ -219,8 +219,8 @@ def test_no_optimizer_of_stock_is_left_out() -> None:
     """Every class of stock's for an optimizer of tables trains above, beside the bridge."""
     of_dicts = [
         optimizer
-        for given, options in OF_DICTS.values()
-        for optimizer in (given, options.get("counter"))
+        for of_tables, options in OF_DICTS.values()
+        for optimizer in (of_tables, options.get("counter"))
     ]
     trained = {type(one) for one in (*OPTIMIZERS.values(), *of_dicts) if one is not None}
 

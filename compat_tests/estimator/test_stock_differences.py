@@ -89,10 +89,10 @@ def test_stock_shifts_samples_with_id_0() -> None:
     """Zeros of dense ids of rank 1 are dropped, and the ids after them belong to other samples."""
     case = Case(**{**vars(batches.CASE), **batches.only(batches.BAG)})
     spec = legacy_specs.build(case, stock.CLASSES)
-    _, (found,) = stock.split_inputs(
+    _, (results,) = stock.split_inputs(
         spec, {"bag": tf.constant([3, 0, 4, 5])}, num_cores=1, batch_size=4
     )
-    assert batches.plain(found["bag"].embedding_indices) == ("int32", [3, 4, 5])
+    assert batches.plain(results["bag"].embedding_indices) == ("int32", [3, 4, 5])
 
 
 def test_stock_orders_tags_as_functions_hash(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,9 +143,10 @@ def test_stock_predicts_nothing_with_embeddings(tmp_path: pathlib.Path) -> None:
     with software_tpu.stock_on_software_tpu():
         job = tiny.make(stock.ESTIMATOR, str(tmp_path), [tiny.column()], use_tpu=True)
         job.train(tiny.input_fn, steps=2)
-        found = job.predict(lambda params: tiny.input_fn(params).map(lambda features, _: features))
+        inputs = lambda params: tiny.input_fn(params).map(lambda features, _: features)  # noqa: E731
+        results = job.predict(inputs)
         with pytest.raises(TypeError, match="SparseTensor"):
-            next(found)
+            next(results)
 
 
 @pytest.mark.full

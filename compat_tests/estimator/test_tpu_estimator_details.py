@@ -250,11 +250,11 @@ def test_models_see_batches_of_one_size(last: int, tmp_path: pathlib.Path) -> No
         train_batch_size=8,
         predict_batch_size=8,
     )
-    found = list(job.predict(input_fn, predict_keys=["total"]))
+    samples = list(job.predict(input_fn, predict_keys=["total"]))
 
     assert shapes == [[8], 8]
-    assert [float(each["total"][0]) for each in found] == [3.0 * n + 1 for n in range(16 + last)]
-    assert [set(each) for each in found] == [{"total"}] * len(found)
+    assert [float(each["total"][0]) for each in samples] == [3.0 * n + 1 for n in range(16 + last)]
+    assert [set(each) for each in samples] == [{"total"}] * len(samples)
     batches = list(job.predict(input_fn, yield_single_examples=False))
     assert [len(batch["total"]) for batch in batches] == [8, 8, last]
     with pytest.raises(errors.InvalidInput, match="yield_single_examples=False"):

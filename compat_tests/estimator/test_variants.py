@@ -37,17 +37,17 @@ QUICK = {
 }
 
 
-def close(expected: dict[str, Any], found: dict[str, Any], rounding: float) -> None:
+def close(expected: dict[str, Any], results: dict[str, Any], rounding: float) -> None:
     """Compares the saved and reported values of two runs.
 
     Each step each side rounds a few sums of fewer than twenty terms, of a magnitude of at most 4.
     """
     allowed = STEPS * 20 * 4.0 * rounding
     for kind, values in expected.items():
-        assert set(values) == set(found[kind]), kind
+        assert set(values) == set(results[kind]), kind
         for name, value in values.items():
             np.testing.assert_allclose(
-                found[kind][name], value, rtol=0, atol=allowed, err_msg=f"{kind}: {name}"
+                results[kind][name], value, rtol=0, atol=allowed, err_msg=f"{kind}: {name}"
             )
 
 
@@ -66,8 +66,8 @@ def test_every_variant_has_a_golden() -> None:
 )
 def test_the_bridge_does_what_stock_did_on_a_tpu(variant: Variant, tmp_path: pathlib.Path) -> None:
     """Checkpoint, metrics and reported activations are those of the goldens."""
-    found = run(variant, estimator, tmp_path, use_tpu=True)
-    close(GOLDENS[variant.name], found, variant.rounding)
+    results = run(variant, estimator, tmp_path, use_tpu=True)
+    close(GOLDENS[variant.name], results, variant.rounding)
 
 
 @pytest.mark.full
@@ -76,8 +76,8 @@ def test_the_bridge_does_what_stock_did_on_a_tpu(variant: Variant, tmp_path: pat
 def test_goldens_of_variants_are_fresh(variant: Variant, tmp_path: pathlib.Path) -> None:
     """Stock on the software TPU reproduces the goldens."""
     with software_tpu.stock_on_software_tpu():
-        found = run(variant, stock.ESTIMATOR, tmp_path, use_tpu=True)
-    close(GOLDENS[variant.name], found, variant.rounding)
+        results = run(variant, stock.ESTIMATOR, tmp_path, use_tpu=True)
+    close(GOLDENS[variant.name], results, variant.rounding)
 
 
 @pytest.mark.full
@@ -148,14 +148,14 @@ def test_activations_of_sequences(whose: str, name: str, tmp_path: pathlib.Path)
     with of_stock() if whose == "stock" else contextlib.nullcontext():
         namespace = stock.ESTIMATOR if whose == "stock" else estimator
         job = variant.make(namespace, tmp_path, use_tpu=True)
-        found = job.evaluate(variant.input_fn, steps=1)
+        results = job.evaluate(variant.input_fn, steps=1)
 
     for sample, expected in BY_HAND[name].items():
         # Sums of two float32 terms below 1.
         np.testing.assert_allclose(
-            found["activations"][sample], expected, atol=2.0**-23, err_msg=f"sample {sample}"
+            results["activations"][sample], expected, atol=2.0**-23, err_msg=f"sample {sample}"
         )
-    assert found["lengths"].tolist() == LENGTHS[name]
+    assert results["lengths"].tolist() == LENGTHS[name]
 
 
 # --- What is refused, on both sides -------------------------------------------------------
@@ -163,7 +163,7 @@ def test_activations_of_sequences(whose: str, name: str, tmp_path: pathlib.Path)
 
 def outcomes(tmp_path: pathlib.Path, variant: Variant, *, use_tpu: bool) -> list[Any]:
     """Returns the errors of two training steps on the bridge, and on stock if there is one."""
-    found = []
+    results = []
     for name, namespace in (
         ("bridge", estimator),
         *([("stock", stock.ESTIMATOR)] if HAS_STOCK else []),
@@ -173,8 +173,8 @@ def outcomes(tmp_path: pathlib.Path, variant: Variant, *, use_tpu: bool) -> list
             job = variant.make(namespace, tmp_path / name, use_tpu=use_tpu)
             with pytest.raises(Exception) as caught:  # noqa: PT011 - compared by the tests
                 job.train(variant.input_fn, steps=2)
-            found.append(caught)
-    return found
+            results.append(caught)
+    return results
 
 
 @pytest.mark.parametrize("use_tpu", [True, False])
@@ -186,8 +186,8 @@ def test_a_loss_that_is_nan_ends_a_training(use_tpu: bool, tmp_path: pathlib.Pat
     variant = Variant("NaN", body=_nan)
     for caught in outcomes(tmp_path, variant, use_tpu=use_tpu)[: 1 if use_tpu else None]:
         assert caught.type is tf.train.NanLossDuringTrainingError
-    found = sorted(path.name for path in (tmp_path / "bridge").glob("*.index"))
-    assert found == ["model.ckpt-0.index"]
+    results = sorted(path.name for path in (tmp_path / "bridge").glob("*.index"))
+    assert results == ["model.ckpt-0.index"]
 
 
 def _nan(columns: Any) -> tiny.Body:
@@ -214,8 +214,8 @@ def test_functions_on_the_host_have_no_v1_summaries(what: str, tmp_path: pathlib
 
     variant = Variant(what, model_options=lambda output, loss: {what: (function, [output])})
     if what == "host_call":
-        caught, *_ = found = outcomes(tmp_path, variant, use_tpu=True)
-        assert all(issubclass(each.type, ValueError) for each in found)
+        caught, *_ = results = outcomes(tmp_path, variant, use_tpu=True)
+        assert all(issubclass(each.type, ValueError) for each in results)
     else:
         with pytest.raises(ValueError, match="eval_metrics") as caught:
             variant.make(estimator, tmp_path, use_tpu=True).evaluate(variant.input_fn, steps=1)

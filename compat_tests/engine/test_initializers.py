@@ -13,7 +13,7 @@ import tensorflow as tf
 from compat_tests.conftest import Engine, Runner
 from compat_tests.references.tolerance import assert_close
 from compat_tests.support import fake_tpu
-from estimator_bridge.runtime.step.variables import table_factory
+from estimator_bridge.runtime.step.table_variables import table_factory
 from tf2_engine import SGD, Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
 from tf2_engine.backends.tpu import cores
 from tf2_engine.initializers import ByShard

@@ -17,7 +17,7 @@ from compat_tests.programs import clicks, jobs
 from estimator_bridge import errors, estimator
 from estimator_bridge.convert import bundle, convert
 from estimator_bridge.legacy import parameters
-from estimator_bridge.runtime.step import engine_step, variables
+from estimator_bridge.runtime.step import engine_step, table_variables
 from estimator_bridge.verify import causes, compare, saved
 from estimator_bridge.verify.recorder import Recorder
 from estimator_bridge.verify.recording import Recording, write_arrays
@@ -110,8 +110,8 @@ def with_ids(change: Callable[[Any], Any]) -> Callable[[], Any]:
     """Returns a fault that changes what is split of a batch for the engine."""
     stock = engine_step.split_features
 
-    def split(*args: Any, **kwargs: Any) -> Any:
-        return [change(part) for part in stock(*args, **kwargs)]
+    def split(*args: Any) -> Any:
+        return change(stock(*args))
 
     return lambda: patched(engine_step, "split_features", split)
 
@@ -145,9 +145,11 @@ def dropped_duplicates(part: Any) -> Any:
 
 def swapped_slots() -> Any:
     """Each slot has the name of the other."""
-    stock = variables.slot_suffix
+    stock = table_variables.slot_suffix
     other = {"momenta": "velocities", "velocities": "momenta"}
-    return patched(variables, "slot_suffix", lambda optimizer, slot: stock(optimizer, other[slot]))
+    return patched(
+        table_variables, "slot_suffix", lambda optimizer, slot: stock(optimizer, other[slot])
+    )
 
 
 def doubled_gradients() -> Any:

@@ -17,7 +17,7 @@ from estimator_bridge import errors
 from estimator_bridge.convert import bundle
 from estimator_bridge.convert.contents import objects_of
 from estimator_bridge.convert.conversion import find
-from estimator_bridge.runtime.estimator.devices import SOFTWARE_TPU
+from estimator_bridge.runtime.step.devices import SOFTWARE_TPU
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.verify import recording, taps
 from estimator_bridge.verify.description import NotingDriver, Program, describe

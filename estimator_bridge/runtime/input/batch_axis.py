@@ -14,7 +14,7 @@ from tf2_engine import tf_compat
 from tf2_engine.types import Ids, Nest, Tensor
 
 # (0 for features or 1 for labels, the path within them): sorted, the order of stock's infeed.
-_Place = tuple[int, tuple[str, ...]]
+_Place = tuple[int, tuple[str | int, ...]]
 
 
 def split_along(

@@ -31,10 +31,12 @@ moved.keep_importable(
 )
 
 
-def __getattr__(name: str) -> Any:
-    # Importing the package loads no TensorFlow.
-    if name == "verify":
-        return importlib.import_module("estimator_bridge.verify")
-    if name == "verifiable":
-        return importlib.import_module("estimator_bridge.declared").verifiable
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        # Importing the package loads no TensorFlow.
+        if name == "verify":
+            return importlib.import_module("estimator_bridge.verify")
+        if name == "verifiable":
+            return importlib.import_module("estimator_bridge.declared").verifiable
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,9 +19,10 @@ import tensorflow as tf
 from compat_tests.support import legacy_checkpoints
 from estimator_bridge import convert as conversions
 from estimator_bridge import errors
-from estimator_bridge.convert import object_graph, sorted_table
-from estimator_bridge.convert.bundle import Reader, Writer
-from estimator_bridge.convert.crc32c import crc32c
+from estimator_bridge.checkpoint_files import index_file, object_graph
+from estimator_bridge.checkpoint_files.bundle_reader import Reader
+from estimator_bridge.checkpoint_files.bundle_writer import Writer
+from estimator_bridge.checkpoint_files.checksum import crc32c, mask
 from tf2_engine import tf_compat
 
 VALUES = {
@@ -96,10 +97,10 @@ def copy(old: str, new: str) -> None:
                 name,
                 tensor.dtype,
                 tensor.shape,
-                {piece.extents: piece.size for piece in tensor.pieces},
-                [(0, data) for data in reader.raw(tensor.pieces[0])],
+                {piece.extents: piece.size for piece in tensor.slices},
+                [(0, data) for data in reader.chunks(tensor.slices[0])],
                 sliced=tensor.sliced,
-                crcs=[piece.crc for piece in tensor.pieces],
+                crcs=[piece.crc for piece in tensor.slices],
             )
         writer.finish()
 
@@ -267,7 +268,7 @@ def test_sizes_are_held_against_the_files_first(what: str, tmp_path: pathlib.Pat
 
 def write_index(prefix: str, entries: dict[bytes, Any]) -> None:
     """Writes an index alone."""
-    data = sorted_table.build({key: value.SerializeToString() for key, value in entries.items()})
+    data = index_file.build({key: value.SerializeToString() for key, value in entries.items()})
     pathlib.Path(f"{prefix}.index").write_bytes(data)
 
 
@@ -277,7 +278,7 @@ def test_strings_that_claim_too_much_are_refused(tmp_path: pathlib.Path) -> None
     made = entry([2], 20)
     made.dtype = tf.string.as_datatype_enum
     write_index(prefix, {b"": tf_compat.BundleHeader(num_shards=1), b"a": made})
-    data = sorted_table.put_varint(1 << 60) + b"\0" * 20
+    data = index_file.put_varint(1 << 60) + b"\0" * 20
     pathlib.Path(f"{prefix}.data-00000-of-00001").write_bytes(data)
 
     with Reader(prefix) as reader, pytest.raises(errors.UnreadableCheckpoint, match="'a'"):
@@ -319,22 +320,22 @@ def test_keys_do_not_grow_without_bound(tmp_path: pathlib.Path) -> None:
     """An index whose entries repeat one long key is refused before it fills the memory."""
 
     def entries() -> Iterator[bytes]:
-        yield b"\0" + sorted_table.put_varint(1 << 16) + b"\0" + b"k" * (1 << 16)
+        yield b"\0" + index_file.put_varint(1 << 16) + b"\0" + b"k" * (1 << 16)
         for _ in range(1 << 16):
-            yield sorted_table.put_varint(1 << 16) + b"\0\0"
+            yield index_file.put_varint(1 << 16) + b"\0\0"
 
     block = b"".join(entries()) + b"\0\0\0\0\1\0\0\0"
     path = str(tmp_path / "x.index")
     pathlib.Path(path).write_bytes(_one_block(block))
 
     with pytest.raises(errors.UnreadableCheckpoint, match="keys are too long"):
-        sorted_table.read(path)
+        index_file.read(path)
 
 
 def _one_block(block: bytes) -> bytes:
     """Returns a table whose only block of entries is the given one."""
-    trailer = b"\0" + sorted_table.mask(crc32c(block + b"\0")).to_bytes(4, "little")
-    whole = sorted_table.build({b"k": sorted_table.put_varint(0) + _varint(len(block))})
+    trailer = b"\0" + mask(crc32c(block + b"\0")).to_bytes(4, "little")
+    whole = index_file.build({b"k": index_file.put_varint(0) + _varint(len(block))})
     # The block of entries of that table serves as the block that tells where entries are.
     size = whole.index(b"\0\0\0\0\1\0\0\0") + 8
     index = block + trailer + whole[: size + 5]
@@ -343,7 +344,7 @@ def _one_block(block: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    return sorted_table.put_varint(value)
+    return index_file.put_varint(value)
 
 
 # --- What cannot be written -----------------------------------------------------------------

@@ -28,7 +28,7 @@ from compat_tests.support.conversions import (
     tables_of,
 )
 from estimator_bridge import convert, errors
-from estimator_bridge.convert.layout import Layout
+from estimator_bridge.checkpoint_files.row_layout import RowLayout
 
 FACTORS = {
     "optimizer": tuple(OPTIMIZERS),
@@ -288,7 +288,7 @@ def test_of_two_embeddings_one_is_chosen(tmp_path: pathlib.Path) -> None:
 @given(rows=st.integers(1, 40), hosts=st.integers(1, 45), strategy=st.sampled_from(["div", "mod"]))
 def test_the_map_of_rows_is_that_of_the_hosts(rows: int, hosts: int, strategy: str) -> None:
     """Each stored row has the id that its host holds there, and each id its stored row."""
-    layout = Layout(rows, hosts, strategy)
+    layout = RowLayout(rows, hosts, strategy)
     ids = legacy_checkpoints.permuted(np.arange(rows), hosts, strategy)
 
     np.testing.assert_array_equal(layout.ids(np.arange(rows)), ids)

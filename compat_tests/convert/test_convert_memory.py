@@ -15,7 +15,7 @@ import pytest
 from compat_tests.support import legacy_checkpoints
 from compat_tests.support.conversions import OTHERS, spec_of, tables_of
 from estimator_bridge import convert
-from estimator_bridge.convert.bundle import Writer
+from estimator_bridge.checkpoint_files.bundle_writer import Writer
 
 
 def test_progress_is_told(tmp_path: pathlib.Path) -> None:
@@ -44,7 +44,7 @@ MEMORY = """
 import sys
 import numpy as np
 import tensorflow as tf
-from estimator_bridge import checkpoints
+from estimator_bridge import convert
 
 def peak():  # of this process alone; ru_maxrss is handed down by the parent
     return int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) << 10

@@ -17,9 +17,10 @@ import estimator_bridge
 import tf2_engine
 from compat_tests.convert.test_checkpoint_files import entry, write_index
 from estimator_bridge import convert, errors
+from estimator_bridge.checkpoint_files import object_graph
+from estimator_bridge.checkpoint_files.bundle_reader import Reader
+from estimator_bridge.checkpoint_files.bundle_writer import Writer
 from estimator_bridge.cli import main
-from estimator_bridge.convert import object_graph
-from estimator_bridge.convert.bundle import Reader, Writer
 from estimator_bridge.runtime.saving import checkpoint_state
 from estimator_bridge.verify import recording
 from tf2_engine import tf_compat
@@ -153,7 +154,7 @@ def test_what_is_no_file_is_not_read(what: str, tmp_path: pathlib.Path) -> None:
         "a directory": path.mkdir,
     }[what]()
 
-    with pytest.raises(errors.UnreadableCheckpoint, match=r"ckpt\.index: it is no file"):
+    with pytest.raises(errors.UnreadableCheckpoint, match=r"ckpt\.index: it is not a regular file"):
         Reader(str(tmp_path / "ckpt"))
 
 

@@ -1,6 +1,6 @@
-"""Slots of tables in a Keras optimizer: which variables of an object checkpoint they are.
+"""Finds the slots of tables in a Keras optimizer, among the variables of an object checkpoint.
 
-legacy optimizer         the object graph says it
+legacy optimizer         by the object graph
 Keras 2.11 and later     <optimizer>/m/users, by the variable's name
 Keras 3                  <optimizer>/users_momentum, by the variable's name
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from estimator_bridge import errors
-from estimator_bridge.convert.object_graph import Objects
+from estimator_bridge.checkpoint_files.object_graph import Objects
 
 SLOTS: Mapping[str, tuple[str, ...]] = {
     "accumulators": ("accumulator",),
@@ -18,7 +18,7 @@ SLOTS: Mapping[str, tuple[str, ...]] = {
     "momenta": ("m", "momentum"),
     "velocities": ("v", "velocity"),
 }
-"""What generations of Keras call a slot of the engine."""
+"""By slot of the engine, its names in the generations of Keras."""
 
 KINDS = (
     "AdagradParameters",
@@ -26,19 +26,19 @@ KINDS = (
     "FtrlParameters",
     "StochasticGradientDescentParameters",
 )
-"""The optimizers that Keras has, too, with the same slots."""
+"""The optimizers that Keras has too, with the same slots."""
 
 
 def of_table(objects: Objects, key: str) -> dict[str, str]:
     """Returns the keys of a table's slots by the engine's names; none if there are none.
 
     Args:
-        key: of the table.
+        key: the key of the table.
 
     Raises:
         InvalidInput: two optimizers have slots for it.
     """
-    found = {}
+    slots = {}
     for slot, names in SLOTS.items():
         keys = sorted({*_of_legacy(objects, key, names), *_by_name(objects, key, names)})
         if len(keys) > 1:
@@ -47,14 +47,14 @@ def of_table(objects: Objects, key: str) -> dict[str, str]:
                 "one Keras optimizer that trains the tables."
             )
         if keys:
-            found[slot] = keys[0]
-    return found
+            slots[slot] = keys[0]
+    return slots
 
 
 def _of_legacy(objects: Objects, key: str, names: tuple[str, ...]) -> Iterator[str]:
-    for name, held in objects.slots.get(key, {}).items():
+    for name, slot_key in objects.slots.get(key, {}).items():
         if name in names:
-            yield held
+            yield slot_key
 
 
 def _by_name(objects: Objects, key: str, names: tuple[str, ...]) -> Iterator[str]:

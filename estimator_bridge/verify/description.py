@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from google.protobuf import json_format
 
-from estimator_bridge.convert import variable_names
-from estimator_bridge.convert.variable_names import KnownTable
+from estimator_bridge.checkpoint_files import variable_names
+from estimator_bridge.checkpoint_files.variable_names import KnownTable
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.verify.recording import TF2

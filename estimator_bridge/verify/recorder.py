@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.convert import bundle
-from estimator_bridge.convert.contents import objects_of
+from estimator_bridge.checkpoint_files import bundle_writer, object_graph
+from estimator_bridge.checkpoint_files.bundle_reader import Reader
 from estimator_bridge.convert.conversion import find
 from estimator_bridge.runtime.step.devices import SOFTWARE_TPU
 from estimator_bridge.translation.read_spec import read_spec
@@ -262,8 +262,8 @@ class Recorder:
 
 def _check_legacy(checkpoint: str) -> None:
     """Raises InvalidInput for a checkpoint of TensorFlow 2, in which an estimator finds nothing."""
-    with bundle.Reader(checkpoint) as reader:
-        if objects_of(reader) is not None:
+    with Reader(checkpoint) as reader:
+        if object_graph.KEY in reader.tensors:
             raise errors.InvalidInput(
                 f"{checkpoint} is a checkpoint of TensorFlow 2, with which no TPUEstimator can "
                 "begin. Let the legacy program be side A; or make one of names with "
@@ -277,7 +277,7 @@ def nudge(checkpoint: str, nudged: str) -> str:
     Zeros stay: nothing has been rounded to make them.
     """
     reader = tf.train.load_checkpoint(checkpoint)
-    writer = bundle.Writer(nudged)
+    writer = bundle_writer.Writer(nudged)
     for name in sorted(reader.get_variable_to_shape_map()):
         value = np.asarray(reader.get_tensor(name))
         if value.dtype == np.float32:

@@ -9,9 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.convert.bundle import Reader
-from estimator_bridge.convert.contents import Contents, Options
+from estimator_bridge.checkpoint_files.bundle_reader import Reader
 from estimator_bridge.convert.conversion import find
+from estimator_bridge.convert.formats.registry import format_of
+from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.verify.recording import CHECKPOINT, VARIABLES, Recording, Writer
 from tf2_engine.tables import PARAMETERS
 
@@ -31,10 +32,11 @@ def record(directory: pathlib.Path, checkpoint: str, a: Recording) -> None:
     settings = a.settings
     numbers = a.numbers()
     with Reader(prefix) as reader:
-        contents = Contents(reader, Options(optimizer=_optimizer(settings)), strict=False)
-        step = contents.step(reader)
+        options = ConversionOptions(optimizer=_optimizer(settings))
+        contents = format_of(reader).read(reader, options, strict=False)
+        step = contents.step()
         tables = {found.known.name: found.parts for found in contents.tables}
-        others = {name: key for key, name in contents.others() if name is not None}
+        others = {name: key for key, name in contents.others.items() if name is not None}
     if step != numbers[-1]:
         raise errors.InvalidInput(
             f"{prefix} is of step {step}, and side A ended with step {numbers[-1]}: let --steps "
@@ -45,9 +47,9 @@ def record(directory: pathlib.Path, checkpoint: str, a: Recording) -> None:
     for table in settings["tables"]:
         parts = tables.get(table["name"], {})
         slots = {name: parts.get(slot) for name, slot in table["slots"].items()}
-        for name, key in {table["variable"]: parts.get(PARAMETERS), **slots}.items():
-            if key is not None:
-                keys[name] = key
+        for name, part in {table["variable"]: parts.get(PARAMETERS), **slots}.items():
+            if part is not None:
+                keys[name] = part.name
     writer = Writer(directory)
     writer.settings(
         {

@@ -12,9 +12,10 @@ import tensorflow as tf
 
 import tf2_engine
 from estimator_bridge import declared, errors
-from estimator_bridge.convert.bundle import Reader
-from estimator_bridge.convert.contents import GLOBAL_STEP, objects_of
+from estimator_bridge.checkpoint_files import object_graph
+from estimator_bridge.checkpoint_files.bundle_reader import Reader
 from estimator_bridge.convert.conversion import convert, find
+from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.verify import taps
 from estimator_bridge.verify.description import describe_training, variable_of
@@ -166,7 +167,7 @@ class Trainings:
         """Returns a checkpoint of the form that the program reads."""
         path = find(begin_from)
         with Reader(path) as reader:
-            if objects_of(reader) is not None:
+            if object_graph.KEY in reader.tensors:
                 return path
         converted = os.path.join(self._recorder.writer.directory, "converted")
         convert(path, converted, spec=spec, allow=("*",))

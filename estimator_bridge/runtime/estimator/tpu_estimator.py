@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.convert.variable_names import shapes_of_spec
+from estimator_bridge.checkpoint_files.variable_names import shapes_of_spec
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.run_config import (
     InputPipelineConfig,

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.convert import object_graph
-from estimator_bridge.convert.bundle import Reader
-from estimator_bridge.convert.layout import Layout
+from estimator_bridge.checkpoint_files import object_graph
+from estimator_bridge.checkpoint_files.bundle_reader import Reader
+from estimator_bridge.checkpoint_files.row_layout import RowLayout
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.runtime.saving.checkpoint_state import has_index, is_local, reading, reason
 from estimator_bridge.runtime.step.model_step import ModelStep
@@ -140,7 +140,7 @@ class JobSaver(tf.train.Saver):
                     f"{reader.prefix}: {key!r} is stored in parts that are not those of hosts "
                     'with partition_strategy="mod".'
                 )
-            layout = Layout(tensor.shape[0], len(rows), "mod")
+            layout = RowLayout(tensor.shape[0], len(rows), "mod")
             ids = np.arange(tensor.shape[0])
             values = reader.rows(tensor, layout.stored(ids))
             session.run(variable.initializer, {variable.initializer.inputs[1]: values})

@@ -1,8 +1,8 @@
 """The `.index` file of a checkpoint: a sorted table of keys and values, as LevelDB writes them.
 
-A file is blocks of entries, then a block that tells where those are, then a footer. An entry has
-the length of what its key shares with the one before. Every block is followed by a byte for its
-compression and a masked CRC-32C.
+A file is blocks of entries, then a block of the positions of those blocks, then a footer. An entry
+begins with the length of the prefix that its key shares with the key before. Every block is
+followed by a byte for its compression and a masked CRC-32C.
 
 Reference: doc/table_format.md of LevelDB. TensorFlow writes blocks uncompressed.
 """
@@ -15,14 +15,14 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 
 from estimator_bridge import errors
-from estimator_bridge.convert.crc32c import crc32c, mask
+from estimator_bridge.checkpoint_files.checksum import crc32c, mask
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48
 _TRAILER = 5
 _BLOCK = 4096
-# Keys share beginnings, so a small file may stand for long keys; honest ones do not go this far.
-_MOST_GROWTH = 32
+# Keys share prefixes, so a small file may expand to long keys; honest ones do not go this far.
+_MAX_EXPANSION = 32
 
 
 def read(path: str) -> dict[bytes, bytes]:
@@ -32,9 +32,11 @@ def read(path: str) -> dict[bytes, bytes]:
         UnreadableCheckpoint: the file is missing or damaged; the message names it.
     """
     try:
-        # A pipe would be waited for, and a device has no end.
+        # Opening a pipe would block, and a device has no end.
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise errors.UnreadableCheckpoint(f"{path}: it is no file. Use another checkpoint.")
+            raise errors.UnreadableCheckpoint(
+                f"{path}: it is not a regular file. Use another checkpoint."
+            )
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
@@ -43,41 +45,32 @@ def read(path: str) -> dict[bytes, bytes]:
         return dict(_entries(data))
     except (IndexError, struct.error, ValueError) as error:
         raise errors.UnreadableCheckpoint(
-            f"{path}: it is damaged, or no index of a checkpoint ({error}). Use another checkpoint."
+            f"{path}: it is damaged, or not the index of a checkpoint ({error}). Use another "
+            "checkpoint."
         ) from error
 
 
 def build(entries: Mapping[bytes, bytes]) -> bytes:
-    """Returns a file with these entries."""
+    """Returns the contents of a file with these entries."""
     out = bytearray()
-    index: list[tuple[bytes, bytes]] = []
+    positions: list[tuple[bytes, bytes]] = []
     block: list[tuple[bytes, bytes]] = []
-
-    def flush() -> bytes:
-        at = len(out)
-        data = _block(block)
-        out.extend(data)
-        out.extend(b"\0" + struct.pack("<I", mask(crc32c(data + b"\0"))))
-        return put_varint(at) + put_varint(len(data))
-
     size = 0
     for key in sorted(entries):
         block.append((key, entries[key]))
         size += len(key) + len(entries[key])
         if size > _BLOCK:
-            index.append((key, flush()))
+            positions.append((key, _append(out, block)))
             block, size = [], 0
     if block:
-        index.append((block[-1][0], flush()))
-    block = []
-    footer = flush()  # the block for meta data, of which there is none
-    block = index
-    footer += flush()
+        positions.append((block[-1][0], _append(out, block)))
+    footer = _append(out, [])  # the block of metadata, which is empty
+    footer += _append(out, positions)
     return bytes(out) + footer.ljust(_FOOTER - 8, b"\0") + struct.pack("<Q", _MAGIC)
 
 
 def put_varint(value: int) -> bytes:
-    """Returns an integer of at least 0 as a varint of protocol buffers."""
+    """Returns a non-negative integer as a varint of protocol buffers."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -85,18 +78,18 @@ def put_varint(value: int) -> bytes:
     return bytes([*out, value])
 
 
-def get_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Returns an integer, and where the next thing begins.
+def get_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Returns the integer at a position, and the position after it.
 
     Raises:
         IndexError, ValueError: there is none.
     """
     value = 0
     for count in range(10):
-        byte = data[at + count]
+        byte = data[position + count]
         value |= (byte & 0x7F) << 7 * count
         if byte < 0x80:
-            return value, at + count + 1
+            return value, position + count + 1
     raise ValueError("a number is too long")
 
 
@@ -104,20 +97,20 @@ def _entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     if len(data) < _FOOTER or struct.unpack("<Q", data[-8:])[0] != _MAGIC:
         raise ValueError("its end is missing")
     footer = data[-_FOOTER:]
-    _, at = get_varint(footer, 0)
-    _, at = get_varint(footer, at)
-    grown = 0
-    for _, handle in _block_entries(_checked_block(data, footer[at:])):
+    _, position = get_varint(footer, 0)
+    _, position = get_varint(footer, position)
+    key_bytes = 0
+    for _, handle in _block_entries(_checked_block(data, footer[position:])):
         for key, value in _block_entries(_checked_block(data, handle)):
-            grown += len(key)
-            if grown > _MOST_GROWTH * len(data):
+            key_bytes += len(key)
+            if key_bytes > _MAX_EXPANSION * len(data):
                 raise ValueError("its keys are too long")
             yield key, value
 
 
 def _checked_block(data: bytes, handle: bytes) -> bytes:
-    start, at = get_varint(handle, 0)
-    size, _ = get_varint(handle, at)
+    start, position = get_varint(handle, 0)
+    size, _ = get_varint(handle, position)
     end = start + size
     if end + _TRAILER > len(data) - _FOOTER:
         raise ValueError("a block lies beyond its end")
@@ -131,24 +124,28 @@ def _checked_block(data: bytes, handle: bytes) -> bytes:
 def _block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     (restarts,) = struct.unpack_from("<I", block, len(block) - 4)
     end = len(block) - 4 * (restarts + 1)
-    at, key = 0, b""
-    while at < end:
-        shared, at = get_varint(block, at)
-        new, at = get_varint(block, at)
-        size, at = get_varint(block, at)
-        if shared > len(key) or at + new + size > end:
+    position, key = 0, b""
+    while position < end:
+        shared, position = get_varint(block, position)
+        rest, position = get_varint(block, position)
+        size, position = get_varint(block, position)
+        if shared > len(key) or position + rest + size > end:
             raise ValueError("an entry lies beyond its block")
-        key = key[:shared] + block[at : at + new]
-        at += new
-        yield key, block[at : at + size]
-        at += size
+        key = key[:shared] + block[position : position + rest]
+        position += rest
+        yield key, block[position : position + size]
+        position += size
 
 
-def _block(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
-    out, starts = bytearray(), []
+def _append(out: bytearray, entries: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Appends a block of entries to a file; returns its handle: its position and its size."""
+    data, starts = bytearray(), []
     for key, value in entries:
-        # Every entry is a restart: it has its whole key, so that readers may search for it.
-        starts.append(len(out))
-        out += b"\0" + put_varint(len(key)) + put_varint(len(value)) + key + value
+        # Every entry is a restart, with its whole key, so that readers may use binary search.
+        starts.append(len(data))
+        data += b"\0" + put_varint(len(key)) + put_varint(len(value)) + key + value
     starts = starts or [0]
-    return bytes(out) + struct.pack(f"<{len(starts) + 1}I", *starts, len(starts))
+    data += struct.pack(f"<{len(starts) + 1}I", *starts, len(starts))
+    handle = put_varint(len(out)) + put_varint(len(data))
+    out += data + b"\0" + struct.pack("<I", mask(crc32c(bytes(data) + b"\0")))
+    return handle

@@ -1,0 +1,181 @@
+"""The object graph of a TF2 checkpoint: from paths of variables to keys, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from estimator_bridge import errors
+from estimator_bridge.checkpoint_files.bundle_reader import Reader
+from tf2_engine import tf_compat
+from tf2_engine.types import Message
+
+KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
+"""The tensor that holds the graph; a checkpoint without it is name-based."""
+
+_ATTRIBUTE = "VARIABLE_VALUE"
+END = f"/.ATTRIBUTES/{_ATTRIBUTE}"
+"""The suffix of a variable's key, after its path."""
+
+# Makes TensorFlow tell a TPUEmbedding that its variables were restored.
+_SAVER = "TPUEmbeddingCallback"
+
+_MAX_DEPTH = 200
+# Paths repeat the names of the objects on their way; those of a model do not come near this.
+_MAX_EXPANSION = 100
+
+Path = tuple[str, ...]
+
+
+class Objects(NamedTuple):
+    """The contents of a checkpoint's object graph.
+
+    Attributes:
+        keys: by path, the key of every variable.
+        embeddings: the paths of the objects that were saved as a TPUEmbedding.
+        names: by key, the name of the variable in the program.
+        slots: by key of a variable, the keys of the slots that legacy optimizers have for it.
+    """
+
+    keys: dict[Path, str]
+    embeddings: list[Path]
+    names: dict[str, str]
+    slots: dict[str, dict[str, str]]
+
+    def children(self, parent: Path) -> dict[str, str]:
+        """Returns the keys of the variables right below a path, by name."""
+        return {
+            path[-1]: key
+            for path, key in self.keys.items()
+            if len(path) == len(parent) + 1 and path[:-1] == parent
+        }
+
+
+def read(data: bytes, where: str) -> Objects:
+    """Returns the contents of a serialised graph; an object with several paths gets a shortest one.
+
+    Raises:
+        UnreadableCheckpoint: it is not a graph; the message begins with `where`.
+    """
+    try:
+        nodes = tf_compat.TrackableObjectGraph.FromString(data).nodes
+    except Exception as error:  # DecodeError, whose module depends on the version of protobuf
+        raise damaged(where) from error
+    try:
+        paths = _shortest_paths(nodes, _MAX_EXPANSION * len(data))
+        slots = _slots(nodes)
+    except (IndexError, ValueError) as error:
+        raise damaged(where) from error
+    keys = {
+        path: attribute.checkpoint_key
+        for path, node in paths.items()
+        for attribute in node.attributes
+        if attribute.name == _ATTRIBUTE
+    }
+    savers = {path: node.registered_saver.name for path, node in paths.items()}
+    embeddings = [path for path, saver in savers.items() if saver.endswith(_SAVER)]
+    return Objects(keys, embeddings, _names(nodes), slots)
+
+
+def read_from(reader: Reader) -> Objects | None:
+    """Returns the objects of a checkpoint whose variables it holds; None if it is name-based.
+
+    Raises:
+        UnreadableCheckpoint: its object graph is damaged.
+    """
+    graph = reader.tensors.get(KEY)
+    if graph is None:
+        return None
+    if graph.dtype != tf.string or graph.shape:
+        raise damaged(reader.prefix)
+    objects = read(reader.strings(graph)[0], reader.prefix)
+    present = {path: key for path, key in objects.keys.items() if key in reader.tensors}
+    return objects._replace(keys=present)
+
+
+def damaged(where: str) -> errors.UnreadableCheckpoint:
+    """Returns the error for a checkpoint, `where`, whose object graph is invalid."""
+    return errors.UnreadableCheckpoint(
+        f"{where}: its object graph is damaged. Use another checkpoint."
+    )
+
+
+def _shortest_paths(nodes: Sequence[Message], max_length: int) -> dict[Path, Message]:
+    """Returns every object that the root leads to, by a shortest path.
+
+    Raises:
+        ValueError: the graph is too deep, leads outside, or its paths are longer than `max_length`
+            together.
+    """
+    queue: list[tuple[int, Path]] = [(0, ())] if nodes else []
+    seen = {0}
+    length = 0
+    for number, path in queue:
+        length += sum(max(1, len(name)) for name in path)
+        if length > max_length:
+            raise ValueError("its paths are too long")
+        for child in nodes[number].children:
+            # No model is that deep, and the paths of one that claims to be take its square.
+            if not 0 <= child.node_id < len(nodes) or len(path) > _MAX_DEPTH:
+                raise ValueError("it is too deep, or leads outside")
+            if child.node_id not in seen:
+                seen.add(child.node_id)
+                queue.append((child.node_id, (*path, child.local_name)))
+    return {path: nodes[number] for number, path in queue}
+
+
+def _names(nodes: Sequence[Message]) -> dict[str, str]:
+    return {
+        attribute.checkpoint_key: attribute.full_name
+        for node in nodes
+        for attribute in node.attributes
+        if attribute.name == _ATTRIBUTE and attribute.full_name
+    }
+
+
+def _slots(nodes: Sequence[Message]) -> dict[str, dict[str, str]]:
+    slots: dict[str, dict[str, str]] = {}
+    for node in nodes:
+        for slot in node.slot_variables:
+            for variable in nodes[slot.original_variable_node_id].attributes:
+                for value in nodes[slot.slot_variable_node_id].attributes:
+                    of_variable = slots.setdefault(variable.checkpoint_key, {})
+                    of_variable[slot.slot_name] = value.checkpoint_key
+    return slots
+
+
+def key_of(path: Path) -> str:
+    """Returns the key under which TensorFlow saves a variable."""
+    escaped = (name.replace(".", "..").replace("/", ".S") for name in path)
+    return "/".join(escaped) + END
+
+
+def build(variables: Iterable[Path], full_names: Mapping[Path, str], embedding: Path) -> bytes:
+    """Returns a serialised graph.
+
+    Args:
+        variables: the paths of all variables.
+        full_names: names of variables outside of the graph.
+        embedding: the path of the object to save as a TPUEmbedding.
+    """
+    graph = tf_compat.TrackableObjectGraph()
+    numbers: dict[Path, int] = {}
+
+    def node(path: Path) -> Message:
+        if path not in numbers:
+            parent = node(path[:-1]) if path else None
+            numbers[path] = len(graph.nodes)
+            graph.nodes.add().has_checkpoint_values.value = True
+            if parent is not None:
+                parent.children.add(node_id=numbers[path], local_name=path[-1])
+        return graph.nodes[numbers[path]]
+
+    for path in variables:
+        node(path).attributes.add(
+            name=_ATTRIBUTE, full_name=full_names.get(path, ""), checkpoint_key=key_of(path)
+        )
+    saver = node(embedding).registered_saver
+    saver.name, saver.object_name = f"tf.{_SAVER}", "/".join(embedding)
+    return bytes(graph.SerializeToString())

@@ -1,0 +1,195 @@
+"""The names of tables and slots in legacy checkpoints.
+
+table of a column         <scope>/<column>_embedding/embedding_weights
+table of shared columns   <scope>/<collection>, mostly without a scope
+table of a config dict    its key
+slot, made on a TPU       <table>/Adagrad, <table>/Adam/m, ...: `optimizer_rows.OPTIMIZERS`
+slot, made on a CPU       the same but for two optimizers: `CPU_SLOTS`
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from estimator_bridge import errors
+from estimator_bridge.legacy.checks import class_names
+from estimator_bridge.legacy.spec import is_tpu_column
+from estimator_bridge.translation.legacy_spec import LegacySpec, LegacyTable
+from estimator_bridge.translation.optimizer_rows import OPTIMIZERS
+from estimator_bridge.translation.read_columns import TABLE_PREFIX
+from estimator_bridge.translation.read_spec import read_spec
+from estimator_bridge.translation.translate import translate_optimizer
+from tf2_engine.types import Object
+
+CPU_SLOTS: Mapping[str, Mapping[str, str]] = {
+    "AdamParameters": {"momenta": "Adam", "velocities": "Adam_1"},
+    "RMSPropParameters": {"ms": "RMSProp", "mom": "RMSProp_1"},
+}
+"""Slots by the names that TF1's optimizers give them, where those of a TPU differ.
+
+AdagradMomentum, ProximalYogi and FrequencyEstimator have no TF1 optimizer.
+"""
+
+COLUMN_VARIABLE = "embedding_weights"
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""By name, the shapes of the variables of a checkpoint that may be parts of tables."""
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownTable:
+    """A table as far as a spec or a user describes it, before a checkpoint is read.
+
+    Attributes:
+        name: its name in the engine.
+        kind: its optimizer, a key of `OPTIMIZERS`; None if unknown.
+        shape: [vocabulary, dim]; None if unknown.
+        slot_values: the initial values of slots, by the engine's name.
+        own_name: the name of its variable without a scope; None if unknown.
+        scoped: whether the variable is in the scope of a layer.
+    """
+
+    name: str
+    kind: str | None = None
+    shape: tuple[int, int] | None = None
+    slot_values: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    own_name: str | None = None
+    scoped: bool = False
+
+
+def tables_of_spec(spec: Object) -> list[KnownTable]:
+    """Returns the tables of an `EmbeddingConfigSpec`, stock's or ours.
+
+    Raises:
+        InvalidSpec: a table has no optimizer.
+    """
+    legacy, shared = read_spec(spec), _shared_tables(spec)
+    return [_known(table, legacy, shared) for table in legacy.tables]
+
+
+def shapes_of_spec(spec: Object) -> dict[str, tuple[int, int]]:
+    """Returns the shape of each table of a spec by the name of its variable, without a scope."""
+    legacy, shared = read_spec(spec), _shared_tables(spec)
+    return {
+        _unscoped(table, legacy, shared).name: (table.vocabulary_size, table.dimension)
+        for table in legacy.tables
+    }
+
+
+def optimizer_kind(name: str) -> str:
+    """Returns the key in `OPTIMIZERS` of an optimizer, given by any of its names.
+
+    Raises:
+        InvalidInput: there is no optimizer of this name.
+    """
+    for kind, row in OPTIMIZERS.items():
+        names = (kind, kind.removesuffix("Parameters"), row.engine.__name__)
+        if name.lower() in {known.lower() for known in names}:
+            return kind
+    known = ", ".join(kind.removesuffix("Parameters") for kind in OPTIMIZERS)
+    raise errors.InvalidInput(f"There is no optimizer {name!r}; the optimizers are {known}.")
+
+
+def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
+    """Returns the names of a table's slot variables by the engine's names of the slots.
+
+    Args:
+        kind: the optimizer.
+        variable: the name of the table's variable.
+        made_on: "tpu" or "cpu".
+    """
+    suffixes = OPTIMIZERS[kind].slots
+    if made_on == "cpu":
+        suffixes = CPU_SLOTS.get(kind, suffixes)
+    return {slot: f"{variable}/{suffix}" for slot, suffix in suffixes.items()}
+
+
+def made_on(kind: str, variable: str, shapes: Shapes) -> str:
+    """Returns "tpu" or "cpu", by the slot variables that a checkpoint has for a table."""
+    if kind not in CPU_SLOTS:
+        return "tpu"
+    counts = {
+        place: sum(name in shapes for name in slot_variables(kind, variable, place).values())
+        for place in ("tpu", "cpu")
+    }
+    return "cpu" if counts["cpu"] > counts["tpu"] else "tpu"
+
+
+def variable_of(table: KnownTable, shapes: Shapes) -> str | None:
+    """Returns the variable of a table in a checkpoint, in any scope; None if it has none.
+
+    Raises:
+        Unmatched: there are several.
+    """
+    own = own_names(table)
+    named = [name for name in shapes if is_one_of(name, own)]
+    # If all are of another shape it is the wrong checkpoint or the wrong spec, reported later.
+    candidates = [name for name in named if table.shape in (None, shapes[name])] or named
+    if own[0] in candidates and not table.scoped:
+        return own[0]
+    if len(candidates) > 1:
+        raise errors.Unmatched(
+            f"Table {table.name!r}: each of {sorted(candidates)} may be its variable. Say which "
+            f"with --table {table.name}=VARIABLE."
+        )
+    return candidates[0] if candidates else None
+
+
+def own_names(table: KnownTable) -> list[str]:
+    """Returns the possible names of a table's variable without a scope, likeliest first."""
+    if table.own_name is not None:
+        return [table.own_name]
+    if not table.name.startswith(TABLE_PREFIX):
+        return [table.name]
+    name = table.name.removeprefix(TABLE_PREFIX)
+    return [table.name, name, f"{name}_embedding/{COLUMN_VARIABLE}"]
+
+
+def is_one_of(variable: str, own_names: list[str]) -> bool:
+    """Whether a variable has one of these names, in any scope."""
+    return f"/{variable}".endswith(tuple(f"/{name}" for name in own_names))
+
+
+def _shared_tables(spec: Object) -> set[str]:
+    return {
+        TABLE_PREFIX + column.get_embedding_var_name()
+        for column in spec.feature_columns or ()
+        if is_tpu_column(column) and any("Shared" in name for name in class_names(column))
+    }
+
+
+class _Unscoped(NamedTuple):
+    """The name of a table's variable without a scope, and whether it has a scope."""
+
+    name: str
+    scoped: bool
+
+
+def _unscoped(table: LegacyTable, legacy: LegacySpec, shared: set[str]) -> _Unscoped:
+    if legacy.form != "columns":
+        return _Unscoped(table.name, False)
+    if table.name in shared:
+        return _Unscoped(table.embedding_name, False)
+    return _Unscoped(f"{table.embedding_name}_embedding/{COLUMN_VARIABLE}", True)
+
+
+def _known(table: LegacyTable, legacy: LegacySpec, shared: set[str]) -> KnownTable:
+    optimizer = table.optimizer or legacy.optimizer
+    if optimizer is None:
+        raise errors.InvalidSpec(
+            f"Table {table.name!r}: it has no optimizer. Give `optimization_parameters` to it or "
+            "to the spec."
+        )
+    # The learning rate does not matter here; every optimizer takes a function for it.
+    engine = translate_optimizer(optimizer, lambda: 0.0, f"Table {table.name!r}: ")
+    unscoped = _unscoped(table, legacy, shared)
+    return KnownTable(
+        table.name,
+        optimizer.kind,
+        (table.vocabulary_size, table.dimension),
+        engine.slot_initial_values(),
+        unscoped.name,
+        unscoped.scoped,
+    )

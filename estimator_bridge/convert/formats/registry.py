@@ -1,0 +1,18 @@
+"""The formats by name, and the format of a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from estimator_bridge.checkpoint_files import object_graph
+from estimator_bridge.checkpoint_files.bundle_reader import Reader
+from estimator_bridge.convert.formats.checkpoint_format import Format
+from estimator_bridge.convert.formats.name_format import NameFormat
+from estimator_bridge.convert.formats.object_format import ObjectFormat
+
+FORMATS: Mapping[str, Format] = {each.form: each for each in (NameFormat(), ObjectFormat())}
+
+
+def format_of(reader: Reader) -> Format:
+    """Returns the format of an open checkpoint."""
+    return FORMATS["object" if object_graph.KEY in reader.tensors else "names"]

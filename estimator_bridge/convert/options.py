@@ -1,0 +1,54 @@
+"""The arguments of a conversion, checked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from estimator_bridge import errors
+from tf2_engine import sharding
+from tf2_engine.types import Object
+
+
+@dataclasses.dataclass(frozen=True)
+class ConversionOptions:
+    """What a user says about both checkpoints; see `conversion.convert`.
+
+    Raises:
+        InvalidInput: a value is none of those that there are.
+    """
+
+    spec: Object = None
+    to: str | None = None
+    optimizer: str | None = None
+    tables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    from_partition: str | None = None
+    from_hosts: int | None = None
+    to_partition: str | None = None
+    to_hosts: int = 1
+    slots: str = "tpu"
+    scope: str | None = None
+    root: str | None = None
+    rename: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    allow: tuple[str, ...] = ()
+    global_step: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.to not in (None, "names", "object"):
+            raise errors.InvalidInput(f"`to` must be 'names' or 'object', got {self.to!r}.")
+        for name in ("from_partition", "to_partition"):
+            strategy = getattr(self, name)
+            if strategy not in (None, *sharding.STRATEGIES):
+                raise errors.InvalidInput(f"`{name}` must be 'div' or 'mod', got {strategy!r}.")
+        for name in ("from_hosts", "to_hosts"):
+            hosts = getattr(self, name)
+            if hosts is not None and hosts < 1:
+                raise errors.InvalidInput(f"`{name}` must be positive, got {hosts}.")
+        if self.slots not in ("tpu", "cpu"):
+            raise errors.InvalidInput(f"`slots` must be 'tpu' or 'cpu', got {self.slots!r}.")
+
+    @property
+    def spec_partition(self) -> str | None:
+        """The `partition_strategy` of the spec; None without a spec."""
+        strategy = getattr(self.spec, "partition_strategy", None)
+        return None if strategy is None else str(strategy)

@@ -1,10 +1,12 @@
-"""What the bridge raises on purpose; every class is also the built-in type that stock raises.
+"""The errors of the bridge; every class is also the built-in type that stock raises.
 
 `InvalidSpec`, `InvalidInput` and `WrongType` are the engine's: a setting refused by either
 layer is caught by the same name.
 """
 
 from __future__ import annotations
+
+import warnings
 
 from tf2_engine.errors import EngineError, InvalidInput, InvalidSpec, WrongType
 
@@ -16,7 +18,6 @@ __all__ = [
     "GradientTakenTwice",
     "InvalidInput",
     "InvalidSpec",
-    "LeftOut",
     "MissingFeature",
     "MissingMetric",
     "MissingStock",
@@ -26,6 +27,7 @@ __all__ = [
     "TooLate",
     "Unmatched",
     "UnreadableCheckpoint",
+    "Unsupported",
     "Untranslatable",
     "WrongCaller",
     "WrongType",
@@ -44,17 +46,17 @@ class MissingFeature(InvalidInput, KeyError):
 
 
 class MissingMetric(InvalidInput, KeyError):
-    """The metrics of an evaluation lack one that a hook looks at; the message lists them."""
+    """The metrics of an evaluation lack one that a hook needs; the message lists them."""
 
     __str__ = Exception.__str__
 
 
 class MissingStock(EngineError, ImportError):
-    """Something needs stock's TPUEstimator, and this TensorFlow has none."""
+    """A command or function needs stock's TPUEstimator, which this TensorFlow lacks."""
 
 
 class SignatureMismatch(EngineError, RuntimeError):
-    """A function takes another number of arguments than it will be given."""
+    """A function does not take the arguments that it will be called with."""
 
 
 class GradientTakenTwice(EngineError, RuntimeError):
@@ -62,7 +64,7 @@ class GradientTakenTwice(EngineError, RuntimeError):
 
 
 class CoresDiffer(EngineError, RuntimeError):
-    """A model_fn builds something else on one core than on another."""
+    """A model_fn builds different graphs on different cores."""
 
 
 class ColumnsNotUsed(EngineError, RuntimeError):
@@ -70,11 +72,11 @@ class ColumnsNotUsed(EngineError, RuntimeError):
 
 
 class NotTrained(EngineError, ValueError):
-    """A value of a checkpoint is asked for, but the model_dir has none."""
+    """A program asks for a value of a checkpoint, but the model_dir has no checkpoint."""
 
 
-class LeftOut(EngineError, AttributeError):
-    """A name of stock's that is not here on purpose; the message says what to do instead."""
+class Unsupported(EngineError, AttributeError):
+    """The bridge does not have this name of stock, on purpose; the message says what to use."""
 
 
 class NoNewCheckpoint(EngineError, RuntimeError):
@@ -82,7 +84,7 @@ class NoNewCheckpoint(EngineError, RuntimeError):
 
 
 class TooLate(EngineError, RuntimeError):
-    """A choice of the process was already made otherwise."""
+    """The process has made another choice already, which cannot be changed."""
 
 
 class UnreadableCheckpoint(EngineError, ValueError):
@@ -98,4 +100,16 @@ class CannotWrite(EngineError, OSError):
 
 
 class WrongCaller(EngineError, RuntimeError):
-    """A function asks what only another one of the program can be told."""
+    """A function calls what only another function of the program may call."""
+
+
+def __getattr__(name: str) -> type[EngineError]:
+    if name != "LeftOut":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(
+        "`errors.LeftOut` is now `errors.Unsupported`; the old name will go in version 1.0.",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    kind: type[EngineError] = Unsupported
+    return kind

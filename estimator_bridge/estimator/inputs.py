@@ -1,9 +1,7 @@
-"""The names of `tf.compat.v1.estimator.inputs`: both are left out."""
+"""The names of `tf.compat.v1.estimator.inputs`, none of which is supported."""
 
 from __future__ import annotations
 
-from estimator_bridge.run import unsupported
+from estimator_bridge.run import namespaces
 
-__all__: list[str] = []
-
-__getattr__ = unsupported.refuse("tf.estimator.inputs", unsupported.INPUTS)
+__getattr__, __dir__, __all__ = namespaces.exports(__name__)

@@ -13,22 +13,6 @@ _NAMESPACES = tuple(f"{path}.estimator" for path in stock_names.PUBLIC_NAMESPACE
 
 _TENSORFLOW = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow.")
 
-# Where users find what `stock_names` takes from the module that defines it: the place below the
-# namespace, "" for itself. What is not here is imported from where it is defined.
-_PUBLIC = {
-    "estimator_bridge.estimator": "",
-    "estimator_bridge.estimator.export": "export",
-    "estimator_bridge.estimator.tpu": "tpu",
-    "estimator_bridge.legacy.base_run_config": "",
-    "estimator_bridge.legacy.estimator_spec": "",
-    "estimator_bridge.legacy.exporters": "",
-    "estimator_bridge.legacy.run_config": "tpu",
-    "estimator_bridge.legacy.spec": "tpu.experimental",
-    "estimator_bridge.legacy.train_and_eval_specs": "",
-    "estimator_bridge.runtime.loop.train_and_evaluate": "",
-}
-_NOT_PUBLIC = {"parse_iterations_per_loop"}
-
 
 class Place(NamedTuple):
     """Where the bridge has something.
@@ -107,22 +91,18 @@ def refusal_of(name: str) -> str | None:
         below = name.removeprefix(f"{namespace}.")
         if below == name:
             continue
-        for prefix, reasons in (
-            ("", unsupported.ESTIMATOR),
-            ("experimental.", unsupported.EXPERIMENTAL),
-            ("inputs.", unsupported.INPUTS),
-        ):
-            if below.startswith(prefix) and below.removeprefix(prefix) in reasons:
-                return reasons[below.removeprefix(prefix)]
+        namespace, _, attribute = below.rpartition(".")
+        reason = unsupported.REASONS.get(namespace, {}).get(attribute)
+        if reason is not None:
+            return reason
     if name.startswith(("tensorflow.contrib.", "tensorflow.compat.v1.contrib.")):
         return "tf.contrib ended with TensorFlow 1. Port it to tf.compat.v1 first"
     return None
 
 
 def _written(module: str, attribute: str) -> Place:
-    if not attribute:
-        return Place(module)
-    if module not in _PUBLIC or attribute in _NOT_PUBLIC:
-        return Place(module, attribute)
-    below = _PUBLIC[module]
-    return Place(NAMESPACE, f"{below}.{attribute}" if below else attribute)
+    """Returns the place of a target; names of the namespace are written as its attributes."""
+    if f"{module}.".startswith(f"{NAMESPACE}."):
+        below = module.removeprefix(NAMESPACE).removeprefix(".")
+        return Place(NAMESPACE, ".".join(filter(None, (below, attribute))))
+    return Place(module, attribute)

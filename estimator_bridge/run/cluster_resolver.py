@@ -1,76 +1,88 @@
-"""What stands in for `TPUClusterResolver` where there is no TPU."""
+"""A stand-in for `TPUClusterResolver` where there is no TPU."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
+
+from tf2_engine.types import Message, Object
+
+
+class LocalResolver(tf.distribute.cluster_resolver.ClusterResolver):
+    """A cluster of this process alone; takes the arguments of TensorFlow's `TPUClusterResolver`.
+
+    It asks no network for an address: this process is the master, and the embedding engine runs on
+    its host.
+    """
+
+    def __init__(
+        self,
+        tpu: str | None = None,
+        zone: str | None = None,
+        project: str | None = None,
+        job_name: str = "worker",
+        **settings: Object,
+    ) -> None:
+        self.task_type = job_name
+        self.task_id = 0
+        tf.compat.v1.logging.warning(
+            "TPUClusterResolver(tpu=%r, zone=%r, project=%r): there is no TPU in this process, and "
+            "no other is looked for; the host engine takes its place.",
+            *(tpu, zone, project),
+        )
+
+    @classmethod
+    def connect(
+        cls, tpu: str | None = None, zone: str | None = None, project: str | None = None
+    ) -> Object:
+        """Returns a resolver; there is nothing to connect to."""
+        return cls(tpu, zone, project)
+
+    def master(
+        self,
+        task_type: str | None = None,
+        task_id: int | None = None,
+        rpc_layer: str | None = None,
+    ) -> str:
+        """Returns the address of this process."""
+        return ""
+
+    def get_master(self) -> str:
+        """Returns the address of this process."""
+        return ""
+
+    def cluster_spec(self) -> tf.train.ClusterSpec:
+        """Returns a cluster without tasks."""
+        return tf.train.ClusterSpec({})
+
+    def get_job_name(self) -> str:
+        """Returns the name of the job that was asked for."""
+        return self.task_type
+
+    def num_accelerators(
+        self,
+        task_type: str | None = None,
+        task_id: int | None = None,
+        config_proto: Message | None = None,
+    ) -> dict[str, int]:
+        """Returns that there is no TPU core."""
+        return {"TPU": 0}
+
+    def __repr__(self) -> str:
+        return "<TPUClusterResolver without a TPU, this process>"
 
 
 def in_place_of(stock: type) -> type:
     """Returns a class to be called in the place of TensorFlow's `TPUClusterResolver`.
 
-    With a TPU in this process it makes TensorFlow's own. Otherwise it asks no network for an
-    address: this process is the master, and the embedding engine runs on its host.
+    With a TPU in this process it makes TensorFlow's own, otherwise a `LocalResolver`.
     """
 
-    class TPUClusterResolver(tf.distribute.cluster_resolver.ClusterResolver):
-        """A cluster of this process alone; takes the arguments of TensorFlow's."""
+    def make(cls: type, *args: Object, **settings: Object) -> Object:
+        if tf.config.list_physical_devices("TPU"):
+            return stock(*args, **settings)
+        return object.__new__(cls)
 
-        def __new__(cls, *args: Any, **settings: Any) -> Any:
-            if tf.config.list_physical_devices("TPU"):
-                return stock(*args, **settings)
-            return super().__new__(cls)
-
-        def __init__(
-            self,
-            tpu: str | None = None,
-            zone: str | None = None,
-            project: str | None = None,
-            job_name: str = "worker",
-            **settings: Any,
-        ) -> None:
-            self.task_type = job_name
-            self.task_id = 0
-            tf.compat.v1.logging.warning(
-                "TPUClusterResolver(tpu=%r, zone=%r, project=%r): there is no TPU in this process, "
-                "and no other is looked for; the host engine takes its place.",
-                *(tpu, zone, project),
-            )
-
-        @staticmethod
-        def connect(
-            tpu: str | None = None, zone: str | None = None, project: str | None = None
-        ) -> Any:
-            """Returns a resolver; there is nothing to connect to."""
-            return TPUClusterResolver(tpu, zone, project)
-
-        def master(self, task_type: Any = None, task_id: Any = None, rpc_layer: Any = None) -> str:
-            """Returns the address of this process."""
-            return ""
-
-        def get_master(self) -> str:
-            """Returns the address of this process."""
-            return ""
-
-        def cluster_spec(self) -> tf.train.ClusterSpec:
-            """Returns a cluster without tasks."""
-            return tf.train.ClusterSpec({})
-
-        def get_job_name(self) -> str:
-            """Returns the name of the job that was asked for."""
-            return self.task_type
-
-        def num_accelerators(
-            self, task_type: Any = None, task_id: Any = None, config_proto: Any = None
-        ) -> dict[str, int]:
-            """Returns that there is no TPU core."""
-            return {"TPU": 0}
-
-        def __repr__(self) -> str:
-            return "<TPUClusterResolver without a TPU, this process>"
-
-    return TPUClusterResolver
+    return type("TPUClusterResolver", (LocalResolver,), {"__new__": make})
 
 
 TPUClusterResolver = in_place_of(tf.distribute.cluster_resolver.TPUClusterResolver)

@@ -1,11 +1,8 @@
-"""Names of stock's namespaces that are not here on purpose, and what to do instead."""
+"""The names of stock's namespaces that the bridge does not support, and what to use instead."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
-from estimator_bridge import errors
+from collections.abc import Mapping
 
 _CANNED = (
     "canned estimators have no TPU embeddings, which is what the bridge is for. Write the model as "
@@ -16,19 +13,14 @@ _INPUTS = "it feeds batches through queues. Use tf.data.Dataset.from_tensor_slic
 _LOGITS = "it is a part of canned estimators. Write the layers in the model_fn"
 
 _HEADS = (
+    "BinaryClassHead",
     "Head",
-    *(
-        f"{kind}Head"
-        for kind in (
-            "BinaryClass",
-            "LogisticRegression",
-            "Multi",
-            "MultiClass",
-            "MultiLabel",
-            "PoissonRegression",
-            "Regression",
-        )
-    ),
+    "LogisticRegressionHead",
+    "MultiClassHead",
+    "MultiHead",
+    "MultiLabelHead",
+    "PoissonRegressionHead",
+    "RegressionHead",
 )
 _ESTIMATORS = (
     *(
@@ -49,20 +41,10 @@ EXPERIMENTAL: Mapping[str, str] = {
     **dict.fromkeys(("call_logit_fn", "dnn_logit_fn_builder", "linear_logit_fn_builder"), _LOGITS),
 }
 INPUTS: Mapping[str, str] = dict.fromkeys(("numpy_input_fn", "pandas_input_fn"), _INPUTS)
-"""For each name of a namespace why it is left out, and the way out; no full stop."""
 
-
-def refuse(namespace: str, left_out: Mapping[str, str]) -> Callable[[str], Any]:
-    """Returns the `__getattr__` of a module that leaves names out.
-
-    Args:
-        namespace: what programs call the module.
-        left_out: one of the mappings of this module.
-    """
-
-    def __getattr__(name: str) -> Any:  # noqa: N807 - it becomes the module's
-        if name in left_out:
-            raise errors.LeftOut(f"`{namespace}.{name}` is left out: {left_out[name]}.")
-        raise AttributeError(f"`{namespace}` has no attribute {name!r}.")
-
-    return __getattr__
+REASONS: Mapping[str, Mapping[str, str]] = {
+    "": ESTIMATOR,
+    "experimental": EXPERIMENTAL,
+    "inputs": INPUTS,
+}
+"""By namespace below `tf.estimator` and name, the reason and the way out, without a full stop."""

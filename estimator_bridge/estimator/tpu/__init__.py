@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from estimator_bridge.estimator.tpu import experimental
-from estimator_bridge.legacy.estimator_spec import TPUEstimatorSpec
-from estimator_bridge.legacy.run_config import InputPipelineConfig, RunConfig, TPUConfig
-from estimator_bridge.runtime.estimator.tpu_estimator import TPUEstimator
+from estimator_bridge.estimator.tpu import experimental  # noqa: F401 - as in stock
+from estimator_bridge.run import namespaces
 
-__all__ = [
-    "InputPipelineConfig",
-    "RunConfig",
-    "TPUConfig",
-    "TPUEstimator",
-    "TPUEstimatorSpec",
-    "experimental",
-]
+__getattr__, __dir__, __all__ = namespaces.exports(__name__)

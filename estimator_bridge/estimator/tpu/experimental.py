@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from estimator_bridge.legacy.spec import EmbeddingConfigSpec
+from estimator_bridge.run import namespaces
 
-__all__ = ["EmbeddingConfigSpec"]
+__getattr__, __dir__, __all__ = namespaces.exports(__name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tf2_engine import moved
 
@@ -31,9 +31,9 @@ moved.keep_importable(
 )
 
 
-if not TYPE_CHECKING:
+if not TYPE_CHECKING:  # for which submodules are better known by their types
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         # Importing the package loads no TensorFlow.
         if name == "verify":
             return importlib.import_module("estimator_bridge.verify")

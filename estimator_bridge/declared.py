@@ -1,4 +1,4 @@
-"""How a program of TensorFlow 2 lets `verify` run it: it declares the class that trains."""
+"""Declares the class of a TensorFlow 2 program that trains, so that `verify` can run it."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ _recorders: list[Callable[[type], None]] = []
 def verifiable(kind: Kind) -> Kind:
     """Declares, as a decorator, a class whose training `verify` may run as a side.
 
-    `migrate --form tf2` writes such a class, `Trainer`. Outside of `verify` the class is as it is.
-    Inside, these are called with other arguments than the program's, and overheard; `verify` gives
-    all of them by name:
+    `migrate --form tf2` writes such a class, `Trainer`. Outside of `verify` the class stays as it
+    is. `verify` records the calls of these methods, and replaces some of the program's arguments;
+    it passes all of them by name:
 
         __init__(model_fn, model_dir, embedding_config_spec, ...)
-            model_dir is another one. The `model_fn` gets, of its caller, the activations among the
-            features, by the names of the spec, and returns a NamedTuple with the `loss`. It is
-            called once for each trace of a tf.function, or for each step. The gradients that the
-            model's own optimizer applies are seen of those of `tf.compat.v1.train`.
+            The model_dir is replaced. The caller of `model_fn` passes the activations among the
+            features, by the names of the spec; it returns a NamedTuple with the `loss`. It is called
+            once for each trace of a tf.function, or for each step. Gradients of the model's own
+            optimizer are recorded if the optimizer is one of `tf.compat.v1.train`.
         restore(checkpoint)
-            takes all values from a checkpoint as `estimator-bridge convert` writes it.
+            Restores all variables from a checkpoint that `estimator-bridge convert` wrote.
         train(input_fn, steps, max_steps, callbacks)
-            calls `on_train_begin()` of each callback when all variables have their values, and
+            Calls `on_train_begin()` of each callback when all variables have their values, and
             `on_train_batch_end(step)` after each step. `input_fn` returns a `tf.data.Dataset`.
         evaluate(input_fn, steps)
-            returns metrics by name. A training may call it too.
+            Returns metrics by name. A training may call it too.
         predict(input_fn)
-            yields what is predicted of each sample: a dict of arrays.
+            Yields the predictions for each sample: a dict of arrays.
         engine, step, variables
-            the `tf2_engine.TPUEmbedding`; the variable that counts steps; every other variable by
+            The `tf2_engine.TPUEmbedding`; the variable that counts steps; every other variable by
             its legacy name, as soon as training begins.
 
-    A class that exports has `export_saved_model(...)` besides, which returns the directory that it
+    A class that exports also has `export_saved_model(...)`, which returns the directory that it
     wrote.
     """
     for record in _recorders:
@@ -46,7 +46,7 @@ def verifiable(kind: Kind) -> Kind:
 
 @contextlib.contextmanager
 def recorded(record: Callable[[type], None]) -> Iterator[None]:
-    """While it is open, `record` is called with each class that is declared."""
+    """While it is open, `record` is called with each class that a program declares."""
     _recorders.append(record)
     try:
         yield

@@ -9,7 +9,7 @@ from typing import Any
 
 from estimator_bridge.audit.rules import KINDS, RULES
 from estimator_bridge.audit.sizes import TableSize
-from estimator_bridge.sizes import readable
+from estimator_bridge.readable_sizes import readable
 
 
 @dataclasses.dataclass(frozen=True)

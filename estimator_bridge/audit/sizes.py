@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from estimator_bridge.sizes import readable
+from estimator_bridge.readable_sizes import readable
 from tf2_engine import sharding
 
 _FLOAT32 = 4

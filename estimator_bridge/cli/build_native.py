@@ -14,7 +14,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Returns 0 if the ops can be used; else says why not and returns 1."""
+    """Compiles and loads the ops; returns 0, or 1 with the reason on stderr."""
     from tf2_engine.native import build, loading
 
     try:

@@ -1,4 +1,4 @@
-"""What the checkpoint commands share: the argument `--spec`, pairs, and how errors are told."""
+"""Arguments of several commands: `--spec` and NAME=VALUE pairs; and how commands report errors."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import importlib
 import os
 import runpy
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tf2_engine.types import Object
 
 HELP = (
     "the program's EmbeddingConfigSpec, as module:attribute or file.py:name; a function without "
@@ -15,11 +18,13 @@ HELP = (
 )
 
 
-def load(text: str) -> Any:
-    """Imports what the argument names; legacy names are the bridge's where TensorFlow has none.
+def load(text: str) -> Object:
+    """Returns the spec that `--spec` names, whose module is imported.
+
+    Legacy names in it lead to the bridge where TensorFlow has none.
 
     Raises:
-        InvalidInput: there is no such thing.
+        InvalidInput: there is no such spec.
     """
     from estimator_bridge import errors
     from estimator_bridge.run import install
@@ -28,20 +33,10 @@ def load(text: str) -> Any:
     where, _, name = text.rpartition(":")
     if not where or not name:
         raise errors.InvalidInput(f"--spec must be module:attribute or file.py:name, got {text!r}.")
-    if where.endswith(".py"):
-        if not os.path.isfile(where):
-            raise errors.InvalidInput(f"--spec: there is no file {where!r}.")
-        sys.path.insert(0, os.path.dirname(os.path.abspath(where)))
-        found = runpy.run_path(where, run_name="__spec__")
-    else:
-        sys.path.insert(0, os.getcwd())
-        try:
-            found = vars(importlib.import_module(where))
-        except ModuleNotFoundError as error:
-            raise errors.InvalidInput(f"--spec: {error}.") from error
-    if name not in found:
+    names = _names_of_file(where) if where.endswith(".py") else _names_of_module(where)
+    if name not in names:
         raise errors.InvalidInput(f"--spec: {where} has no {name!r}.")
-    spec = found[name]
+    spec = names[name]
     if callable(spec) and not hasattr(spec, "table_to_config_dict"):
         spec = spec()
     if not hasattr(spec, "table_to_config_dict") or not hasattr(spec, "feature_columns"):
@@ -49,7 +44,7 @@ def load(text: str) -> Any:
     return spec
 
 
-def pairs(option: str, given: list[str]) -> dict[str, str]:
+def pairs(option: str, arguments: Sequence[str]) -> dict[str, str]:
     """Returns repeated NAME=VALUE arguments as a dict.
 
     Raises:
@@ -57,17 +52,17 @@ def pairs(option: str, given: list[str]) -> dict[str, str]:
     """
     from estimator_bridge import errors
 
-    found = {}
-    for text in given:
+    values = {}
+    for text in arguments:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
             raise errors.InvalidInput(f"{option} must be NAME=VALUE, got {text!r}.")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def reported(command: Callable[[], None]) -> int:
-    """Runs a command; returns 0, or 1 after an error of the project was told on stderr."""
+    """Runs a command; returns 0, or 1 after printing an error of the project to stderr."""
     from tf2_engine.errors import EngineError
 
     try:
@@ -76,3 +71,22 @@ def reported(command: Callable[[], None]) -> int:
         print(f"\nestimator-bridge: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _names_of_file(path: str) -> Mapping[str, Object]:
+    from estimator_bridge import errors
+
+    if not os.path.isfile(path):
+        raise errors.InvalidInput(f"--spec: there is no file {path!r}.")
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    return runpy.run_path(path, run_name="__spec__")
+
+
+def _names_of_module(module: str) -> Mapping[str, Object]:
+    from estimator_bridge import errors
+
+    sys.path.insert(0, os.getcwd())
+    try:
+        return vars(importlib.import_module(module))
+    except ModuleNotFoundError as error:
+        raise errors.InvalidInput(f"--spec: {error}.") from error

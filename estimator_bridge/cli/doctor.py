@@ -1,4 +1,4 @@
-"""Says which TensorFlow, compiler and ops are used here, and why. Compiles nothing."""
+"""Prints which TensorFlow, compiler and ops are used here, and why; compiles nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments, of which there are none."""
+    """Adds no argument."""
 
 
 def execute(options: argparse.Namespace) -> int:

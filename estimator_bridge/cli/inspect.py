@@ -1,4 +1,4 @@
-"""Tells what a checkpoint holds: tables, slots, how they are stored, which rows have moved."""
+"""Describes a checkpoint: tables, slots, how they are stored, and which rows have changed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Prints what there is; returns 0, or 1 with the reason on stderr."""
+    """Prints the description; returns 0, or 1 with the reason on stderr."""
     return checkpoint_arguments.reported(lambda: _inspect(options))
 
 
@@ -45,7 +45,7 @@ def _inspect(options: argparse.Namespace) -> None:
     from estimator_bridge import convert
     from estimator_bridge.convert import inspection
 
-    found = convert.inspect(
+    contents = convert.inspect(
         options.checkpoint,
         spec=checkpoint_arguments.load(options.spec) if options.spec else None,
         tables=checkpoint_arguments.pairs("--table", options.table),
@@ -55,7 +55,7 @@ def _inspect(options: argparse.Namespace) -> None:
         from_partition=options.from_partition,
     )
     if options.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(contents, indent=2))
         return
-    for line in inspection.lines(found):
+    for line in inspection.lines(contents):
         print(line)

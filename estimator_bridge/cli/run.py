@@ -1,4 +1,4 @@
-"""Runs a legacy program unedited: with the bridge in the place of stock's estimator, or without."""
+"""Runs a legacy program unedited, with the bridge in the place of stock's estimator or without."""
 
 from __future__ import annotations
 
@@ -41,59 +41,63 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Runs the program as if it were started by itself; returns 0 unless it exits otherwise."""
     if not os.path.isfile(options.script):
-        _say(f"there is no program {options.script!r}.")
+        _print(f"there is no program {options.script!r}.")
         return 2
-    # TensorFlow is only imported from here on: `--help` must be quick.
+    # TensorFlow is imported from here on only: `--help` must be quick.
     from estimator_bridge import errors
     from estimator_bridge.run import install
 
     version = ".".join(str(part) for part in install.tensorflow_version())
     if options.stock and not install.has_stock():
-        _say(
+        _print(
             f"--stock: TensorFlow {version} has no stock estimator. Install the extra 'legacy', "
             "which brings TensorFlow 2.15.1 and tensorflow-estimator, or leave --stock out."
         )
         return 2
     with contextlib.ExitStack() as stack:
-        if options.stock:
-            how = "stock's estimator; the bridge replaces nothing"
-        else:
-            how = _replace(options)
-        if options.software_tpu:
-            from estimator_bridge.run import software_tpu
-
-            try:
-                if options.stock:
-                    stack.enter_context(software_tpu.stock_on_software_tpu())
-                    how = "stock's estimator, on a software TPU of one core"
-                else:
-                    stack.enter_context(software_tpu.bridge_on_software_tpu())
-                    how += ", on a software TPU"
-            except errors.EngineError as error:
-                _say(str(error))
-                return 2
-        _say(f"running {options.script} on TensorFlow {version} with {how}.")
+        try:
+            estimator = _stock(options, stack) if options.stock else _bridge(options, stack)
+        except errors.EngineError as error:
+            _print(str(error))
+            return 2
+        _print(f"running {options.script} on TensorFlow {version} with {estimator}.")
         if options.show_names:
             for name, leads_to, replaced in install.installed():
-                _say(f"  {name} -> {leads_to}{' (was there, is replaced)' if replaced else ''}")
+                _print(f"  {name} -> {leads_to}{' (was there, is replaced)' if replaced else ''}")
         run_script(options.script, options.arguments)
     return 0
 
 
-def _replace(options: argparse.Namespace) -> str:
-    """Puts the bridge where stock's names were; returns what was done."""
+def _stock(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
+    """Prepares stock's estimator; returns its description."""
+    if not options.software_tpu:
+        return "stock's estimator; the bridge replaces nothing"
+    from estimator_bridge.run import software_tpu
+
+    stack.enter_context(software_tpu.stock_on_software_tpu())
+    return "stock's estimator, on a software TPU of one core"
+
+
+def _bridge(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
+    """Puts the bridge where stock's names are; returns a description."""
     from estimator_bridge.run import install
 
-    told = install.install(replace=True)
+    names = install.install(replace=True)
     from estimator_bridge.legacy import spec
 
     spec.set_default_quirks(options.quirks)
-    what = " in the place of stock's" if install.has_stock() else ""
-    return (
-        f"the bridge as {told[0]}{what} and {len(told) - 1} more names (--show-names lists "
+    place = " in the place of stock's" if install.has_stock() else ""
+    description = (
+        f"the bridge as {names[0]}{place} and {len(names) - 1} more names (--show-names lists "
         f"them; quirks={options.quirks})"
     )
+    if not options.software_tpu:
+        return description
+    from estimator_bridge.run import software_tpu
+
+    stack.enter_context(software_tpu.bridge_on_software_tpu())
+    return f"{description}, on a software TPU"
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     print(f"estimator-bridge: {line}", file=sys.stderr)

@@ -17,7 +17,7 @@ from estimator_bridge.convert.conversion import find
 from estimator_bridge.convert.formats.checkpoint_format import Contents
 from estimator_bridge.convert.formats.registry import format_of
 from estimator_bridge.convert.options import ConversionOptions
-from estimator_bridge.sizes import readable
+from estimator_bridge.readable_sizes import readable
 from tf2_engine.types import Object
 
 

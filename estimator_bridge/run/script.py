@@ -19,10 +19,10 @@ def run_script(script: str, arguments: Sequence[str]) -> None:
 
 
 def imports_bridge(script: str) -> bool:
-    """Returns whether a script imports the bridge itself, as what `migrate` writes does."""
+    """Whether a script imports the bridge itself, as the programs that `migrate` writes do."""
     try:
         tree = ast.parse(pathlib.Path(script).read_bytes())
-    except SyntaxError:  # It will say so when it runs.
+    except SyntaxError:  # It is reported when the script runs.
         return False
     names: list[str] = []
     for node in ast.walk(tree):

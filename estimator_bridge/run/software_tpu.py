@@ -1,4 +1,4 @@
-"""Runs TPUEstimators on a TPU in software: stock's own, to compare with, and the bridge's."""
+"""Runs TPUEstimators on a software TPU: those of stock, to compare with, and the bridge's."""
 
 from __future__ import annotations
 
@@ -6,49 +6,49 @@ import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from estimator_bridge import errors
 from estimator_bridge.run import install
+from tf2_engine.types import Object
 
 
 @contextlib.contextmanager
-def stock_on_software_tpu(report: Callable[[str], Any] | None = None) -> Iterator[None]:
+def stock_on_software_tpu(report: Callable[[str], object] | None = None) -> Iterator[None]:
     """While it is open, stock's `TPUEstimator(use_tpu=True)` trains and evaluates on the CPU.
 
-    The TPU has one core, on one host; a `TPUClusterResolver` finds this process. A `TPUConfig` that
-    asks for another number of shards is made without one, which stock takes for as many as there
-    are.
+    The TPU has one core, on one host; a `TPUClusterResolver` finds this process. `num_shards` of a
+    `TPUConfig` is changed to None, with which stock uses all cores that there are.
 
     Args:
-        report: is told, once for each number, what was changed; None writes it to stderr.
+        report: called with a line of text for each number of shards that is changed; None writes
+            the lines to stderr.
 
     Raises:
         MissingStock: TensorFlow has no TPUEstimator of its own.
         InvalidSpec, CannotBuild: there can be no software TPU here; the message says why.
     """
-    tell = report or _to_stderr
+    report = report or _to_stderr
     estimator = stock_estimator()
     from tf2_engine import soft_tpu
 
     config = estimator.tpu.TPUConfig
     stock_new = config.__new__
     signature = inspect.signature(stock_new)
-    told: set[int] = set()
+    reported: set[int] = set()
 
-    def new(cls: type, *args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(cls, *args, **kwargs)
-        shards = given.arguments.get("num_shards")
+    def new(cls: type, *args: Object, **kwargs: Object) -> Object:
+        bound = signature.bind(cls, *args, **kwargs)
+        shards = bound.arguments.get("num_shards")
         if shards is not None:
-            given.arguments["num_shards"] = None
-            if shards not in told:
-                told.add(shards)
-                tell(
+            bound.arguments["num_shards"] = None
+            if shards not in reported:
+                reported.add(shards)
+                report(
                     f"estimator-bridge: TPUConfig(num_shards={shards}) runs as num_shards=None: "
                     "stock's TPUEstimator has one core on the software TPU, so that a batch is "
                     "not split, and losses are not divided by the number of cores."
                 )
-        return stock_new(*given.args, **given.kwargs)
+        return stock_new(*bound.args, **bound.kwargs)
 
     with soft_tpu.instead_of_tpu(), install.local_resolvers():
         config.__new__ = new
@@ -60,7 +60,7 @@ def stock_on_software_tpu(report: Callable[[str], Any] | None = None) -> Iterato
 
 @contextlib.contextmanager
 def bridge_on_software_tpu() -> Iterator[None]:
-    """While it is open, the bridge's TPUEstimators run on a software TPU unless they say otherwise.
+    """While it is open, the software TPU is the default engine of the bridge's TPUEstimators.
 
     It has as many cores as `TPUConfig.num_shards` says, one by default.
 
@@ -79,7 +79,7 @@ def bridge_on_software_tpu() -> Iterator[None]:
         devices.set_default_engine(before)
 
 
-def stock_estimator() -> Any:
+def stock_estimator() -> Object:
     """Returns the namespace of stock's estimators.
 
     Raises:

@@ -1,10 +1,10 @@
-"""Numbers of bytes for people."""
+"""Formats numbers of bytes for people."""
 
 from __future__ import annotations
 
 
 def readable(count: int) -> str:
-    """Returns a number of bytes with a unit."""
+    """Returns a number of bytes with a unit, such as "1.5 MiB"."""
     size = float(count)
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:

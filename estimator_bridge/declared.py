@@ -20,9 +20,9 @@ def verifiable(kind: Kind) -> Kind:
 
         __init__(model_fn, model_dir, embedding_config_spec, ...)
             The model_dir is replaced. The caller of `model_fn` passes the activations among the
-            features, by the names of the spec; it returns a NamedTuple with the `loss`. It is called
-            once for each trace of a tf.function, or for each step. Gradients of the model's own
-            optimizer are recorded if the optimizer is one of `tf.compat.v1.train`.
+            features, by the names of the spec; it returns a NamedTuple with the `loss`. It is
+            called once for each trace of a tf.function, or for each step. Gradients of the model's
+            own optimizer are recorded if the optimizer is one of `tf.compat.v1.train`.
         restore(checkpoint)
             Restores all variables from a checkpoint that `estimator-bridge convert` wrote.
         train(input_fn, steps, max_steps, callbacks)

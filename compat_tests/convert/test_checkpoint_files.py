@@ -19,9 +19,7 @@ import tensorflow as tf
 from compat_tests.support import legacy_checkpoints
 from estimator_bridge import convert as conversions
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import index_file, object_graph
-from estimator_bridge.checkpoint_files.bundle_reader import Reader
-from estimator_bridge.checkpoint_files.bundle_writer import Writer
+from estimator_bridge.checkpoint_files import Reader, Writer, index_file, object_graph
 from estimator_bridge.checkpoint_files.checksum import crc32c, mask
 from tf2_engine import tf_compat
 

@@ -28,7 +28,7 @@ from compat_tests.support.conversions import (
     tables_of,
 )
 from estimator_bridge import convert, errors
-from estimator_bridge.checkpoint_files.row_layout import RowLayout
+from estimator_bridge.checkpoint_files import RowLayout
 
 FACTORS = {
     "optimizer": tuple(OPTIMIZERS),

@@ -15,7 +15,7 @@ import pytest
 from compat_tests.support import legacy_checkpoints
 from compat_tests.support.conversions import OTHERS, spec_of, tables_of
 from estimator_bridge import convert
-from estimator_bridge.checkpoint_files.bundle_writer import Writer
+from estimator_bridge.checkpoint_files import Writer
 
 
 def test_progress_is_told(tmp_path: pathlib.Path) -> None:

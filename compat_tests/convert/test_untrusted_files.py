@@ -17,9 +17,7 @@ import estimator_bridge
 import tf2_engine
 from compat_tests.convert.test_checkpoint_files import entry, write_index
 from estimator_bridge import convert, errors
-from estimator_bridge.checkpoint_files import object_graph
-from estimator_bridge.checkpoint_files.bundle_reader import Reader
-from estimator_bridge.checkpoint_files.bundle_writer import Writer
+from estimator_bridge.checkpoint_files import Reader, Writer, object_graph
 from estimator_bridge.cli import main
 from estimator_bridge.runtime.saving import checkpoint_state
 from estimator_bridge.verify import recording

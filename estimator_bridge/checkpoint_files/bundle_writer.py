@@ -19,8 +19,7 @@ import tensorflow as tf
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import index_file
 from estimator_bridge.checkpoint_files.checksum import crc32c, mask
-from estimator_bridge.checkpoint_files.slice_keys import slice_key
-from estimator_bridge.checkpoint_files.stored_tensor import Extents
+from estimator_bridge.checkpoint_files.stored_tensor import Extents, slice_key
 from tf2_engine import tf_compat
 from tf2_engine.types import DType
 

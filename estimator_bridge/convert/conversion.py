@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files.bundle_reader import Reader
+from estimator_bridge.checkpoint_files import Reader
 from estimator_bridge.convert import conversion_plan, writing
 from estimator_bridge.convert.conversion_plan import ConversionPlan
-from estimator_bridge.convert.formats.registry import FORMATS, format_of
+from estimator_bridge.convert.formats import FORMATS, format_of
 from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.progress_line import Progress, no_progress
 from tf2_engine.types import Object

@@ -4,61 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files.bundle_reader import CHUNK, Reader
-from estimator_bridge.checkpoint_files.row_layout import RowLayout
-from estimator_bridge.checkpoint_files.stored_tensor import StoredTensor
+from estimator_bridge.checkpoint_files import CHUNK, Reader, RowLayout, StoredTensor
 from estimator_bridge.convert.conversion import find
+from estimator_bridge.convert.formats import format_of
 from estimator_bridge.convert.formats.checkpoint_format import Contents
-from estimator_bridge.convert.formats.registry import format_of
 from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.readable_sizes import readable
 from tf2_engine.types import Object
 
-
-class TableInspection(TypedDict):
-    """A table, as values that JSON can hold."""
-
-    name: str
-    optimizer: str
-    rows: int
-    dim: int
-    parts: list[int]
-    tensors: dict[str, TensorInspection | None]
-    rows_touched: int | None
-
-
-class TensorInspection(TypedDict):
-    """The parameters or a slot of a table."""
-
-    name: str
-    bytes: int
-
-
-class VariableInspection(TypedDict):
-    """A variable outside of tables."""
-
-    name: str
-    dtype: str
-    shape: list[int]
-
-
-class Inspection(TypedDict):
-    """What `inspect` returns."""
-
-    checkpoint: str
-    form: str
-    global_step: int | None
-    bytes: int
-    initial: str | None
-    tables: list[TableInspection]
-    variables: list[VariableInspection]
-    perhaps_tables: list[str]
+Inspection: TypeAlias = dict[str, Object]
+"""A checkpoint, or a table or variable of it, as values that JSON can hold; see `inspect`."""
 
 
 def inspect(
@@ -128,7 +89,7 @@ def lines(inspection: Inspection) -> Iterator[str]:
         yield f"variable {variable['name']}: {variable['dtype']}{variable['shape']}{perhaps}"
 
 
-def _table_lines(table: TableInspection, *, compared: bool) -> Iterator[str]:
+def _table_lines(table: Inspection, *, compared: bool) -> Iterator[str]:
     parts = table["parts"]
     stored = "whole" if len(parts) == 1 else f"{len(parts)} parts of {_span(parts)} rows"
     touched = "unknown" if table["rows_touched"] is None else table["rows_touched"]
@@ -157,7 +118,7 @@ def _start(prefix: str, initial: str | None, strategy: str | None) -> Start | No
     return Start(path, strategy, required=initial is not None)
 
 
-def _tables(contents: Contents, start: Start | None) -> Iterator[TableInspection]:
+def _tables(contents: Contents, start: Start | None) -> Iterator[Inspection]:
     for table in contents.tables:
         rows, dim = table.parameters.shape
         present = [part for part in table.parts.values() if part is not None]
@@ -175,7 +136,7 @@ def _tables(contents: Contents, start: Start | None) -> Iterator[TableInspection
         }
 
 
-def _variable(tensor: StoredTensor) -> VariableInspection:
+def _variable(tensor: StoredTensor) -> Inspection:
     return {"name": tensor.name, "dtype": tensor.dtype.name, "shape": list(tensor.shape)}
 
 

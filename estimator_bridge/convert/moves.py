@@ -5,16 +5,16 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
-from estimator_bridge.checkpoint_files.bundle_reader import CHUNK, Reader
-from estimator_bridge.checkpoint_files.object_graph import Path
-from estimator_bridge.checkpoint_files.row_layout import RowLayout
-from estimator_bridge.checkpoint_files.stored_tensor import Extents, StoredTensor
-from tf2_engine.types import Array, DType
+from estimator_bridge.checkpoint_files import CHUNK, Path, Reader, RowLayout, StoredTensor, Writer
+from tf2_engine.types import Array
+
+Buffers = Iterator[tuple[int, bytes]]
+"""The data of a tensor: the number of a slice, and the bytes that come next in it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,33 +36,18 @@ class TensorMove(abc.ABC):
     path: Path | None = None
 
     @property
-    @abc.abstractmethod
-    def dtype(self) -> DType:
-        """The type of the tensor."""
-
-    @property
-    @abc.abstractmethod
-    def sizes(self) -> dict[Extents, int]:
-        """The bytes of each slice to write, by its extents."""
-
-    @property
-    @abc.abstractmethod
-    def sliced(self) -> bool:
-        """Whether the tensor is to be stored as slices."""
-
-    @property
-    def crcs(self) -> Sequence[int] | None:
-        """The masked checksums of the slices; None if they are to be computed."""
-        return None
-
-    @property
     def size(self) -> int:
         """The bytes to write."""
-        return sum(self.sizes.values())
+        return 4 * math.prod(self.shape) if self.source is None else self.source.size
 
     @abc.abstractmethod
-    def buffers(self, reader: Reader) -> Iterator[tuple[int, bytes]]:
-        """Yields the data: the number of a slice, and the bytes that come next in it."""
+    def write(self, writer: Writer, reader: Reader, counted: Callable[[Buffers], Buffers]) -> None:
+        """Writes the tensor.
+
+        Args:
+            reader: reads the source.
+            counted: wraps the data, to count what is written.
+        """
 
     @abc.abstractmethod
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
@@ -75,39 +60,32 @@ class CopyMove(TensorMove):
 
     source: StoredTensor
 
-    @property
-    def dtype(self) -> DType:
-        """The type of the tensor."""
-        return self.source.dtype
-
-    @property
-    def sizes(self) -> dict[Extents, int]:
-        """The bytes of each slice to write, by its extents."""
-        return {piece.extents: piece.size for piece in self.source.slices}
-
-    @property
-    def sliced(self) -> bool:
-        """Whether the tensor is to be stored as slices."""
-        return self.source.sliced
-
-    @property
-    def crcs(self) -> Sequence[int]:
-        """The masked checksums of the slices; those of strings do not cover the plain bytes."""
-        return [piece.crc for piece in self.source.slices]
-
-    def buffers(self, reader: Reader) -> Iterator[tuple[int, bytes]]:
-        """Yields the data: the number of a slice, and the bytes that come next in it."""
-        for number, piece in enumerate(self.source.slices):
-            for data in reader.chunks(piece):
-                yield number, data
+    def write(self, writer: Writer, reader: Reader, counted: Callable[[Buffers], Buffers]) -> None:
+        source = self.source
+        buffers = (
+            (number, data)
+            for number, piece in enumerate(source.slices)
+            for data in reader.chunks(piece)
+        )
+        writer.tensor(
+            self.target,
+            source.dtype,
+            source.shape,
+            {piece.extents: piece.size for piece in source.slices},
+            counted(buffers),
+            sliced=source.sliced,
+            # The checksums of strings do not cover the plain bytes.
+            crcs=[piece.crc for piece in source.slices],
+        )
 
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
-        """Whether the new checkpoint holds the data of the source, read again from both."""
-        pairs = list(zip(written.slices, self.source.slices, strict=False))
-        return len(written.slices) == len(self.source.slices) and all(
-            (copy.extents, copy.size, copy.crc) == (original.extents, original.size, original.crc)
-            and all(a == b for a, b in zip(new.chunks(copy), reader.chunks(original), strict=True))
-            for copy, original in pairs
+        def described(tensor: StoredTensor) -> object:
+            return tensor.dtype, [(part.extents, part.size, part.crc) for part in tensor.slices]
+
+        return described(written) == described(self.source) and all(
+            a == b
+            for copy, original in zip(written.slices, self.source.slices, strict=True)
+            for a, b in zip(new.chunks(copy), reader.chunks(original), strict=True)
         )
 
     def __str__(self) -> str:
@@ -127,41 +105,20 @@ class RowMove(TensorMove):
     new_layout: RowLayout
     fill: float = 0.0
 
-    @property
-    def dtype(self) -> DType:
-        """The type of the tensor."""
-        return tf.float32
-
-    @property
-    def sizes(self) -> dict[Extents, int]:
-        """The bytes of each slice to write, one for each host that holds rows, by its extents."""
+    def write(self, writer: Writer, reader: Reader, counted: Callable[[Buffers], Buffers]) -> None:
         sizes, first = {}, 0
         for rows in self.new_layout.part_rows:
             extents = ((first, rows), *((0, length) for length in self.shape[1:]))
             sizes[extents] = rows * self._row_size
             first += rows
-        return sizes
-
-    @property
-    def sliced(self) -> bool:
-        """Whether the tensor is to be stored as slices."""
-        return self.new_layout.parts > 1
-
-    def buffers(self, reader: Reader) -> Iterator[tuple[int, bytes]]:
-        """Yields the rows as bytes, with the number of the slice in which they come next.
-
-        The ids are visited once in their order, so both files are read and written in order too.
-        """
-        firsts = np.cumsum([0, *self.new_layout.part_rows])
-        for ids in self._chunks_of_ids():
-            values = self._values(reader, ids)
-            part = np.searchsorted(firsts, self.new_layout.stored(ids), "right") - 1
-            for number in np.unique(part).tolist():
-                yield number, values[part == number].tobytes()
+        sliced = self.new_layout.parts > 1
+        buffers = counted(self._buffers(reader))
+        writer.tensor(self.target, tf.float32, self.shape, sizes, buffers, sliced=sliced)
 
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
-        """Whether the new checkpoint holds the data of the source, read again from both."""
-        return all(self._same_rows(written, new, reader, ids) for ids in self._chunks_of_ids())
+        return written.dtype == tf.float32 and all(
+            self._same_rows(written, new, reader, ids) for ids in self._chunks_of_ids()
+        )
 
     def _same_rows(self, written: StoredTensor, new: Reader, reader: Reader, ids: Array) -> bool:
         # Writing used the layouts in one direction; they must lead back as well.
@@ -171,6 +128,15 @@ class RowMove(TensorMove):
         rows = new.rows(written, self.new_layout.stored(ids))
         # As bytes, in which a NaN equals itself.
         return bool(self._values(reader, ids).tobytes() == rows.tobytes())
+
+    def _buffers(self, reader: Reader) -> Buffers:
+        """Yields the rows in the order of their ids, so both files are passed through in order."""
+        firsts = np.cumsum([0, *self.new_layout.part_rows])
+        for ids in self._chunks_of_ids():
+            values = self._values(reader, ids)
+            part = np.searchsorted(firsts, self.new_layout.stored(ids), "right") - 1
+            for number in np.unique(part).tolist():
+                yield number, values[part == number].tobytes()
 
     def _values(self, reader: Reader, ids: Array) -> Array:
         """Returns the rows of ids: [n, dim] float32."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-from collections.abc import Iterator
 
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files.bundle_reader import Reader
-from estimator_bridge.checkpoint_files.bundle_writer import Writer
+from estimator_bridge.checkpoint_files import Reader, Writer
 from estimator_bridge.convert.conversion_plan import ConversionPlan
+from estimator_bridge.convert.moves import Buffers
 from estimator_bridge.progress_line import Progress
 
 
@@ -74,7 +73,7 @@ def _stream(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progres
     total, done = sum(move.size for move in plan.moves), 0
     writer = Writer(prefix)
 
-    def counted(buffers: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    def counted(buffers: Buffers) -> Buffers:
         nonlocal done
         for number, buffer in buffers:
             yield number, buffer
@@ -83,15 +82,7 @@ def _stream(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progres
 
     try:
         for move in plan.moves:
-            writer.tensor(
-                move.target,
-                move.dtype,
-                move.shape,
-                move.sizes,
-                counted(move.buffers(reader)),
-                sliced=move.sliced,
-                crcs=move.crcs,
-            )
+            move.write(writer, reader, counted)
         plan.target.finish(writer, plan.moves, plan.step)
         writer.finish()
     finally:
@@ -105,7 +96,7 @@ def _compare(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progre
         for move in plan.moves:
             progress("comparing", done, total)
             written = result.tensors[move.target]
-            if written.dtype != move.dtype or not move.equals(written, result, reader):
+            if not move.equals(written, result, reader):
                 raise errors.CannotWrite(
                     f"{prefix}: {move.target!r} does not hold what was written. Is the disk sound?"
                 )

@@ -1,8 +1,8 @@
-"""The names of stock that lead to the bridge: one row for each, and the modules that have them."""
+"""The names of stock that lead to the bridge: a row for each, and the modules that have them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 Names = Mapping[str, str]
@@ -11,16 +11,12 @@ Names = Mapping[str, str]
 NAMESPACE = "estimator_bridge.estimator"
 """The module that stands for `tf.estimator`."""
 
-_LEGACY = "estimator_bridge.legacy"
-_HOOKS = "estimator_bridge.hooks"
-_RUNTIME = "estimator_bridge.runtime"
-
 
 class Symbol(NamedTuple):
     """A name of stock that the bridge has.
 
     Attributes:
-        home: where the bridge defines it: "module" or "module:attribute".
+        home: where it is defined: "module" or "module:attribute".
         namespace: the public namespace that has it, below `tf.estimator` ("" for that itself); None
             if programs find it in private modules only.
         modules: stock's private modules that have it: full paths, or names below
@@ -30,7 +26,7 @@ class Symbol(NamedTuple):
     name: str
     home: str
     namespace: str | None
-    modules: tuple[str, ...] = ()
+    modules: tuple[str, ...]
 
     @property
     def target(self) -> str:
@@ -45,12 +41,90 @@ def namespace_module(below: str) -> str:
     return f"{NAMESPACE}.{below}" if below else NAMESPACE
 
 
-def _defined_in(
-    module: str, namespace: str | None, modules: Sequence[str], *names: str
-) -> Iterator[Symbol]:
-    for name in names:
-        yield Symbol(name, f"{module}:{name}", namespace, tuple(modules))
+_EXPORT = "export.export export.export_lib"
+_OUTPUT = "export.export_lib export.export_output"
+_TPU_CONFIG = "tpu.tpu_config tensorflow.python.tpu.tpu_config"
+_TPU_CONTEXT = "tpu.tpu_context tensorflow.python.tpu.tpu_context"
+_TPU_EMBEDDING = "tensorflow.python.tpu.tpu_embedding"
+_TPU_ESTIMATOR = "tpu.tpu_estimator tensorflow.python.tpu.tpu_estimator"
+_TRAIN = "tensorflow:compat.v1.train"
 
+# Home, namespace, private modules, names. A home without a colon is below `estimator_bridge`.
+_ROWS: tuple[tuple[str, str | None, str, str], ...] = (
+    ("estimator", "", "estimator_lib", "export inputs"),
+    ("estimator", "", "", "experimental tpu"),
+    ("estimator.tpu", "tpu", "", "experimental"),
+    ("runtime.estimator.base_estimator", "", "estimator estimator_lib", "Estimator"),
+    ("runtime.loop.train_and_evaluate", "", "estimator_lib training", "train_and_evaluate"),
+    ("legacy.base_run_config", "", "estimator_lib run_config", "RunConfig"),
+    ("legacy.cluster", None, "run_config", "TaskType"),
+    ("legacy.estimator_spec", "", "estimator_lib model_fn", "EstimatorSpec"),
+    ("legacy.estimator_spec", "", "estimator_lib mode_keys model_fn", "ModeKeys"),
+    ("legacy.exporters", "", "exporter", "BestExporter"),
+    ("legacy.exporters", "", "estimator_lib exporter", "Exporter FinalExporter LatestExporter"),
+    ("legacy.parsing_specs", "", "estimator_lib", "classifier_parse_example_spec"),
+    ("legacy.parsing_specs", "", "estimator_lib", "regressor_parse_example_spec"),
+    ("legacy.train_and_eval_specs", "", "estimator_lib training", "EvalSpec TrainSpec"),
+    ("legacy.warm_start", "", "estimator estimator_lib", "WarmStartSettings"),
+    # TensorFlow still has these; the estimator namespace was only another name for them.
+    (_TRAIN, "", "estimator estimator_lib", "VocabInfo"),
+    (_TRAIN, "", "", "CheckpointSaverHook CheckpointSaverListener FeedFnHook FinalOpsHook"),
+    (_TRAIN, "", "", "GlobalStepWaiterHook LoggingTensorHook NanLossDuringTrainingError"),
+    (_TRAIN, "", "", "NanTensorHook ProfilerHook SecondOrStepTimer StepCounterHook"),
+    (_TRAIN, "", "", "SessionRunArgs SessionRunContext SessionRunHook SessionRunValues"),
+    (_TRAIN, "", "", "StopAtStepHook SummarySaverHook"),
+    ("tensorflow:compat.v1.data.experimental", "experimental", "", "make_saveable_from_iterator"),
+    ("hooks.early_stopping", "experimental", "early_stopping", "make_early_stopping_hook"),
+    ("hooks.early_stopping", "experimental", "early_stopping", "stop_if_higher_hook"),
+    ("hooks.early_stopping", "experimental", "early_stopping", "stop_if_lower_hook"),
+    ("hooks.early_stopping", "experimental", "early_stopping", "stop_if_no_decrease_hook"),
+    ("hooks.early_stopping", "experimental", "early_stopping", "stop_if_no_increase_hook"),
+    ("hooks.in_memory_evaluator", "experimental", "hooks.hooks", "InMemoryEvaluatorHook"),
+    ("hooks.input_pipeline", "experimental", "", "CheckpointInputPipelineHook"),
+    (
+        "hooks.stop_at_checkpoint",
+        "experimental",
+        "hooks.hooks",
+        "make_stop_at_checkpoint_step_hook",
+    ),
+    ("legacy.receivers", "experimental", _EXPORT, "build_raw_supervised_input_receiver_fn"),
+    ("legacy.receivers", "export", _EXPORT, "ServingInputReceiver TensorServingInputReceiver"),
+    ("legacy.receivers", "export", _EXPORT, "build_parsing_serving_input_receiver_fn"),
+    ("legacy.receivers", "export", _EXPORT, "build_raw_serving_input_receiver_fn"),
+    ("legacy.receivers", None, _EXPORT, "SupervisedInputReceiver"),
+    ("estimator.export", "export", _OUTPUT, "ClassificationOutput EvalOutput ExportOutput"),
+    ("estimator.export", "export", _OUTPUT, "PredictOutput RegressionOutput"),
+    ("runtime.estimator.tpu_estimator", "tpu", _TPU_ESTIMATOR, "TPUEstimator"),
+    ("runtime.estimator.tpu_context", None, _TPU_CONTEXT, "TPUContext"),
+    ("legacy.estimator_spec", "tpu", _TPU_ESTIMATOR, "TPUEstimatorSpec"),
+    ("legacy.run_config", "tpu", _TPU_CONFIG, "InputPipelineConfig RunConfig TPUConfig"),
+    ("legacy.run_config", None, "tpu.util", "parse_iterations_per_loop"),
+    ("legacy.spec", "tpu.experimental", "tpu.tpu_estimator", "EmbeddingConfigSpec"),
+    ("legacy.spec", "tpu.experimental", "tpu._tpu_estimator_embedding", "EmbeddingConfigSpec"),
+    ("legacy.table_config", None, _TPU_EMBEDDING, "FeatureConfig TableConfig"),
+    ("legacy.parameters", None, _TPU_EMBEDDING, "AdagradMomentumParameters AdagradParameters"),
+    ("legacy.parameters", None, _TPU_EMBEDDING, "AdamParameters FrequencyEstimatorParameters"),
+    ("legacy.parameters", None, _TPU_EMBEDDING, "FtrlParameters MomentumParameters"),
+    ("legacy.parameters", None, _TPU_EMBEDDING, "ProximalAdagradParameters RMSPropParameters"),
+    ("legacy.parameters", None, _TPU_EMBEDDING, "ProximalYogiParameters"),
+    ("legacy.parameters", None, _TPU_EMBEDDING, "StochasticGradientDescentParameters"),
+)
+
+
+def _symbols() -> Iterator[Symbol]:
+    for home, namespace, modules, names in _ROWS:
+        for name in names.split():
+            if home.startswith("tensorflow:"):
+                path = f"{home}.{name}"
+            else:
+                path = f"estimator_bridge.{home}:{name}"
+            yield Symbol(name, path, namespace, tuple(modules.split()))
+
+
+SYMBOLS = (
+    Symbol("estimator", NAMESPACE, None, ("tensorflow_estimator", "api._v1")),
+    *_symbols(),
+)
 
 PARAMETERS = (
     "AdagradParameters",
@@ -59,161 +133,6 @@ PARAMETERS = (
     "StochasticGradientDescentParameters",
 )
 """The parameter classes that stock exports under `tf.compat.v1.tpu.experimental`."""
-
-_TPU = "tensorflow.python.tpu"
-_TPU_CONFIG = ("tpu.tpu_config", f"{_TPU}.tpu_config")
-_TPU_ESTIMATOR = ("tpu.tpu_estimator", f"{_TPU}.tpu_estimator")
-_EXPORT = ("export.export", "export.export_lib")
-
-SYMBOLS: tuple[Symbol, ...] = (
-    Symbol("estimator", NAMESPACE, None, ("tensorflow_estimator", "api._v1")),
-    Symbol("experimental", f"{NAMESPACE}.experimental", ""),
-    Symbol("export", f"{NAMESPACE}.export", "", ("estimator_lib",)),
-    Symbol("inputs", f"{NAMESPACE}.inputs", "", ("estimator_lib",)),
-    Symbol("tpu", f"{NAMESPACE}.tpu", ""),
-    Symbol("experimental", f"{NAMESPACE}.tpu.experimental", "tpu"),
-    *_defined_in(
-        f"{_RUNTIME}.estimator.estimator", "", ["estimator", "estimator_lib"], "Estimator"
-    ),
-    *_defined_in(f"{_LEGACY}.warm_start", "", ["estimator", "estimator_lib"], "WarmStartSettings"),
-    *_defined_in(f"{_LEGACY}.base_run_config", "", ["estimator_lib", "run_config"], "RunConfig"),
-    *_defined_in(f"{_LEGACY}.cluster", None, ["run_config"], "TaskType"),
-    *_defined_in(f"{_LEGACY}.estimator_spec", "", ["estimator_lib", "model_fn"], "EstimatorSpec"),
-    *_defined_in(
-        f"{_LEGACY}.estimator_spec", "", ["estimator_lib", "mode_keys", "model_fn"], "ModeKeys"
-    ),
-    *_defined_in(f"{_LEGACY}.exporters", "", ["exporter"], "BestExporter"),
-    *_defined_in(
-        f"{_LEGACY}.exporters",
-        "",
-        ["estimator_lib", "exporter"],
-        *("Exporter", "FinalExporter", "LatestExporter"),
-    ),
-    *_defined_in(
-        f"{_LEGACY}.parsing_specs",
-        "",
-        ["estimator_lib"],
-        *("classifier_parse_example_spec", "regressor_parse_example_spec"),
-    ),
-    *_defined_in(
-        f"{_LEGACY}.train_and_eval_specs",
-        "",
-        ["estimator_lib", "training"],
-        "EvalSpec",
-        "TrainSpec",
-    ),
-    *_defined_in(
-        f"{_RUNTIME}.loop.train_and_evaluate",
-        "",
-        ["estimator_lib", "training"],
-        "train_and_evaluate",
-    ),
-    # TensorFlow still has these; the estimator namespace was only another name for them.
-    *(
-        Symbol(name, f"tensorflow:compat.v1.train.{name}", "")
-        for name in (
-            "CheckpointSaverHook",
-            "CheckpointSaverListener",
-            "FeedFnHook",
-            "FinalOpsHook",
-            "GlobalStepWaiterHook",
-            "LoggingTensorHook",
-            "NanLossDuringTrainingError",
-            "NanTensorHook",
-            "ProfilerHook",
-            "SecondOrStepTimer",
-            "SessionRunArgs",
-            "SessionRunContext",
-            "SessionRunHook",
-            "SessionRunValues",
-            "StepCounterHook",
-            "StopAtStepHook",
-            "SummarySaverHook",
-        )
-    ),
-    Symbol("VocabInfo", "tensorflow:compat.v1.train.VocabInfo", "", ("estimator", "estimator_lib")),
-    Symbol(
-        "make_saveable_from_iterator",
-        "tensorflow:compat.v1.data.experimental.make_saveable_from_iterator",
-        "experimental",
-    ),
-    *_defined_in(
-        f"{_HOOKS}.early_stopping",
-        "experimental",
-        ["early_stopping"],
-        "make_early_stopping_hook",
-        "stop_if_higher_hook",
-        "stop_if_lower_hook",
-        "stop_if_no_decrease_hook",
-        "stop_if_no_increase_hook",
-    ),
-    *_defined_in(
-        f"{_HOOKS}.in_memory_evaluator", "experimental", ["hooks.hooks"], "InMemoryEvaluatorHook"
-    ),
-    *_defined_in(
-        f"{_HOOKS}.stop_at_checkpoint",
-        "experimental",
-        ["hooks.hooks"],
-        "make_stop_at_checkpoint_step_hook",
-    ),
-    *_defined_in(f"{_HOOKS}.input_pipeline", "experimental", [], "CheckpointInputPipelineHook"),
-    *_defined_in(
-        f"{_LEGACY}.receivers", "experimental", _EXPORT, "build_raw_supervised_input_receiver_fn"
-    ),
-    *_defined_in(
-        f"{_LEGACY}.receivers",
-        "export",
-        _EXPORT,
-        "ServingInputReceiver",
-        "TensorServingInputReceiver",
-        "build_parsing_serving_input_receiver_fn",
-        "build_raw_serving_input_receiver_fn",
-    ),
-    *_defined_in(f"{_LEGACY}.receivers", None, _EXPORT, "SupervisedInputReceiver"),
-    *_defined_in(
-        f"{NAMESPACE}.export",
-        "export",
-        ["export.export_lib", "export.export_output"],
-        "ClassificationOutput",
-        "EvalOutput",
-        "ExportOutput",
-        "PredictOutput",
-        "RegressionOutput",
-    ),
-    *_defined_in(
-        f"{_LEGACY}.run_config", "tpu", _TPU_CONFIG, "InputPipelineConfig", "RunConfig", "TPUConfig"
-    ),
-    *_defined_in(f"{_LEGACY}.run_config", None, ["tpu.util"], "parse_iterations_per_loop"),
-    *_defined_in(f"{_LEGACY}.estimator_spec", "tpu", _TPU_ESTIMATOR, "TPUEstimatorSpec"),
-    *_defined_in(f"{_RUNTIME}.estimator.tpu_estimator", "tpu", _TPU_ESTIMATOR, "TPUEstimator"),
-    *_defined_in(
-        f"{_RUNTIME}.estimator.tpu_context",
-        None,
-        ["tpu.tpu_context", f"{_TPU}.tpu_context"],
-        "TPUContext",
-    ),
-    *_defined_in(
-        f"{_LEGACY}.spec",
-        "tpu.experimental",
-        ["tpu._tpu_estimator_embedding", "tpu.tpu_estimator"],
-        "EmbeddingConfigSpec",
-    ),
-    *_defined_in(
-        f"{_LEGACY}.parameters",
-        None,
-        [f"{_TPU}.tpu_embedding"],
-        "AdagradMomentumParameters",
-        "FrequencyEstimatorParameters",
-        "MomentumParameters",
-        "ProximalAdagradParameters",
-        "ProximalYogiParameters",
-        "RMSPropParameters",
-        *PARAMETERS,
-    ),
-    *_defined_in(
-        f"{_LEGACY}.table_config", None, [f"{_TPU}.tpu_embedding"], "FeatureConfig", "TableConfig"
-    ),
-)
 
 PUBLIC_NAMESPACES = ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2")
 """The modules that have an attribute `estimator`."""

@@ -14,8 +14,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import bundle_writer, object_graph
-from estimator_bridge.checkpoint_files.bundle_reader import Reader
+from estimator_bridge.checkpoint_files import Reader, bundle_writer, object_graph
 from estimator_bridge.convert.conversion import find
 from estimator_bridge.runtime.step.devices import SOFTWARE_TPU
 from estimator_bridge.translation.read_spec import read_spec

@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files.bundle_reader import Reader
+from estimator_bridge.checkpoint_files import Reader
 from estimator_bridge.convert.conversion import find
-from estimator_bridge.convert.formats.registry import format_of
+from estimator_bridge.convert.formats import format_of
 from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.verify.recording import CHECKPOINT, VARIABLES, Recording, Writer
 from tf2_engine.tables import PARAMETERS

@@ -12,8 +12,7 @@ import tensorflow as tf
 
 import tf2_engine
 from estimator_bridge import declared, errors
-from estimator_bridge.checkpoint_files import object_graph
-from estimator_bridge.checkpoint_files.bundle_reader import Reader
+from estimator_bridge.checkpoint_files import Reader, object_graph
 from estimator_bridge.convert.conversion import convert, find
 from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP
 from estimator_bridge.translation.read_spec import read_spec

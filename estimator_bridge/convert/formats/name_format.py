@@ -8,14 +8,15 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import variable_names
-from estimator_bridge.checkpoint_files.bundle_reader import Reader
-from estimator_bridge.checkpoint_files.bundle_writer import Writer
-from estimator_bridge.checkpoint_files.row_layout import RowLayout
-from estimator_bridge.checkpoint_files.stored_tensor import StoredTensor
+from estimator_bridge.checkpoint_files import (
+    Reader,
+    RowLayout,
+    StoredTensor,
+    Writer,
+    variable_names,
+)
 from estimator_bridge.checkpoint_files.variable_names import KnownTable, Shapes
 from estimator_bridge.convert import table_recognition
-from estimator_bridge.convert.formats import table_checks
 from estimator_bridge.convert.formats.checkpoint_format import (
     GLOBAL_STEP,
     Contents,
@@ -26,7 +27,9 @@ from estimator_bridge.convert.formats.checkpoint_format import (
     WriterHosts,
     known_kind,
     known_tables,
+    odd_slices,
     row_moves,
+    stored_table,
     variable_move,
 )
 from estimator_bridge.convert.moves import TensorMove
@@ -57,7 +60,7 @@ class NameFormat(Format):
                 PARAMETERS: variable,
                 **variable_names.slot_variables(kind, variable, place),
             }
-            stored, missing = table_checks.stored_table(reader, table, kind, names, variable)
+            stored, missing = stored_table(reader, table, kind, names, variable)
             tables.append(stored)
             gaps.extend(missing)
         parts = {part.name for table in tables for part in table.parts.values() if part}
@@ -79,7 +82,6 @@ class NameFormat(Format):
         )
 
     def writer_hosts(self, contents: Contents, options: ConversionOptions) -> WriterHosts:
-        """Returns how the writer spread the tables, from their slices and the options."""
         slices = {table.parameters.name: _slices(table) for table in contents.tables}
         stored = _common_hosts(slices)
         hosts = options.from_hosts or stored
@@ -107,7 +109,6 @@ class NameFormat(Format):
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
     ) -> Target:
-        """Returns a new name-based checkpoint."""
         return NameTarget(options, strategy, like)
 
 
@@ -130,7 +131,6 @@ class NameTarget(Target):
         self._names_like: Shapes = {} if like is None else _shapes(like)
 
     def table(self, table: StoredTable, layout: RowLayout) -> Iterator[TensorMove | Gap]:
-        """Yields the moves of a table and its slots to their legacy names."""
         shape = table.parameters.shape
         variable = table.variable or self._variable_of(table.known, shape)
         slots = variable_names.slot_variables(table.kind, variable, self._options.slots)
@@ -142,7 +142,6 @@ class NameTarget(Target):
     def variable(
         self, tensor: StoredTensor, name: str | None, full_name: str | None
     ) -> Iterator[TensorMove | Gap]:
-        """Yields the move of a variable to its legacy name, or to that in `like`."""
         if name is None and full_name is not None:
             name = full_name if self._names_like.get(full_name) == tensor.shape else None
         if name is None:
@@ -152,7 +151,6 @@ class NameTarget(Target):
             yield variable_move(tensor, self._options.rename.get(name, name))
 
     def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
-        """Writes the global step, unless it was copied."""
         if step is not None and all(move.target != GLOBAL_STEP for move in moves):
             writer.value(GLOBAL_STEP, np.int64(step))
 
@@ -224,9 +222,9 @@ def _doubtful(
 def _slices(table: StoredTable) -> tuple[int, int]:
     """Returns the number of slices in which a table is stored, and of its rows."""
     rows = table.parameters.part_rows
-    assert rows is not None  # as `table_checks` made sure
+    assert rows is not None  # as `stored_table` made sure
     if rows != sharding.shard_rows(sum(rows), len(rows)):
-        raise table_checks.odd_slices(f"{table.parameters.name!r}", rows)
+        raise odd_slices(f"{table.parameters.name!r}", rows)
     return len(rows), sum(rows)
 
 

@@ -7,15 +7,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import object_graph
-from estimator_bridge.checkpoint_files.bundle_reader import Reader
-from estimator_bridge.checkpoint_files.bundle_writer import Writer
-from estimator_bridge.checkpoint_files.object_graph import Objects, Path
-from estimator_bridge.checkpoint_files.row_layout import RowLayout
-from estimator_bridge.checkpoint_files.stored_tensor import StoredTensor
+from estimator_bridge.checkpoint_files import (
+    Path,
+    Reader,
+    RowLayout,
+    StoredTensor,
+    Writer,
+    object_graph,
+)
+from estimator_bridge.checkpoint_files.object_graph import Objects
 from estimator_bridge.checkpoint_files.variable_names import KnownTable
 from estimator_bridge.convert import keras_slots, table_recognition
-from estimator_bridge.convert.formats import table_checks
 from estimator_bridge.convert.formats.checkpoint_format import (
     GLOBAL_STEP,
     Contents,
@@ -27,6 +29,7 @@ from estimator_bridge.convert.formats.checkpoint_format import (
     known_kind,
     known_tables,
     row_moves,
+    stored_table,
     variable_move,
 )
 from estimator_bridge.convert.formats.template_target import TemplateTarget
@@ -58,7 +61,7 @@ class ObjectFormat(Format):
                     gaps.append(Gap(table.name, reason))
                     continue
                 kind, names = _parts(table, objects, children, options, strict)
-                stored, missing = table_checks.stored_table(reader, table, kind, names)
+                stored, missing = stored_table(reader, table, kind, names)
                 tables.append(stored)
                 gaps.extend(missing)
         parts = {part.name for table in tables for part in table.parts.values() if part}
@@ -68,7 +71,6 @@ class ObjectFormat(Format):
         return Contents(reader, self.form, tuple(tables), others, tuple(gaps), (), objects.names)
 
     def writer_hosts(self, contents: Contents, options: ConversionOptions) -> WriterHosts:
-        """Returns one host: in an object checkpoint the rows are in the order of the ids."""
         if options.from_partition == "mod" or options.from_hosts:
             raise errors.InvalidInput(
                 "`from_partition` and `from_hosts` are for name-based checkpoints; in an object "
@@ -79,7 +81,6 @@ class ObjectFormat(Format):
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
     ) -> Target:
-        """Returns a new object checkpoint, of the objects of `like` if that is given."""
         if options.to_partition == "mod" or options.to_hosts != 1:
             raise errors.InvalidInput(
                 "`to_partition` and `to_hosts` are for name-based checkpoints; an object "
@@ -112,7 +113,6 @@ class ObjectTarget(Target):
         self._root: Path = tuple((options.root or "embedding").split("/"))
 
     def table(self, table: StoredTable, layout: RowLayout) -> Iterator[TensorMove | Gap]:
-        """Yields the moves of a table and its slots below the root."""
         places = {}
         for part in table.parts:
             name = table.known.name
@@ -124,7 +124,6 @@ class ObjectTarget(Target):
     def variable(
         self, tensor: StoredTensor, name: str | None, full_name: str | None
     ) -> Iterator[TensorMove | Gap]:
-        """Yields the move of a variable, below `variables` unless it is the global step."""
         assert name is not None  # A name-based checkpoint has the names of all variables.
         if name == GLOBAL_STEP and self._options.global_step is not None:
             return
@@ -133,7 +132,6 @@ class ObjectTarget(Target):
         yield variable_move(tensor, object_graph.key_of(path), path)
 
     def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
-        """Writes the step and the save counter, unless they were copied, and the object graph."""
         full_names = {
             move.path: move.source.name if move.source is not None else ""
             for move in moves

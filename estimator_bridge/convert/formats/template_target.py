@@ -6,10 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import object_graph
-from estimator_bridge.checkpoint_files.bundle_writer import Writer
-from estimator_bridge.checkpoint_files.row_layout import RowLayout
-from estimator_bridge.checkpoint_files.stored_tensor import StoredTensor
+from estimator_bridge.checkpoint_files import RowLayout, StoredTensor, Writer, object_graph
 from estimator_bridge.convert.formats.checkpoint_format import (
     Contents,
     Gap,
@@ -43,11 +40,6 @@ class TemplateTarget(Target):
         self._graph = template.reader.strings(self._tensors[object_graph.KEY])[0]
 
     def table(self, table: StoredTable, layout: RowLayout) -> Iterator[TensorMove | Gap]:
-        """Yields the moves of a table; a slot that it lacks stays as it is in the template.
-
-        Raises:
-            InvalidInput: the table has another shape in the template.
-        """
         name, shape = table.known.name, table.parameters.shape
         places = self._tables[name].parts if name in self._tables else {}
         for part, source in table.parts.items():
@@ -75,11 +67,6 @@ class TemplateTarget(Target):
     def variable(
         self, tensor: StoredTensor, name: str | None, full_name: str | None
     ) -> Iterator[TensorMove | Gap]:
-        """Yields the move of a variable.
-
-        Raises:
-            InvalidInput: its place has another shape or type.
-        """
         if name is None:
             key = self._key_of_object(tensor, full_name)
         else:
@@ -91,13 +78,11 @@ class TemplateTarget(Target):
             yield variable_move(tensor, key)
 
     def unchanged(self, targets: set[str]) -> Iterator[TensorMove]:
-        """Yields the tensors of the template that nothing replaces."""
         for key, tensor in self._tensors.items():
             if key not in targets and key != object_graph.KEY:
                 yield dataclasses.replace(variable_move(tensor, key), description="as in `like`")
 
     def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
-        """Writes the object graph of the template."""
         writer.string(object_graph.KEY, self._graph)
 
     def _key_of_variable(self, name: str, tensor: StoredTensor) -> str | None:

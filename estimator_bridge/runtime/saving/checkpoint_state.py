@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files.bundle_reader import Reader
+from estimator_bridge.checkpoint_files import Reader
 
 STATE = "checkpoint"
 """The file that names the latest checkpoint."""

@@ -9,9 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import object_graph
-from estimator_bridge.checkpoint_files.bundle_reader import Reader
-from estimator_bridge.checkpoint_files.row_layout import RowLayout
+from estimator_bridge.checkpoint_files import Reader, RowLayout, object_graph
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.runtime.saving.checkpoint_state import has_index, is_local, reading, reason
 from estimator_bridge.runtime.step.model_step import ModelStep

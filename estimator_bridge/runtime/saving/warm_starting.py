@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files.bundle_reader import Reader
+from estimator_bridge.checkpoint_files import Reader
 from estimator_bridge.legacy.warm_start import WarmStartSettings
 from estimator_bridge.runtime.saving.checkpoint_state import has_index
 from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME

@@ -40,7 +40,7 @@ def inside(namespace: Any, path: str) -> Any:
 
 @needs_stock
 @pytest.mark.parametrize("path", SUBMODULES)
-def test_every_name_of_stock_is_here_or_left_out_by_name(path: str, stock: Any) -> None:
+def test_every_name_of_stock_is_here_or_refused_by_name(path: str, stock: Any) -> None:
     """A name that stock exports is in the namespace, or refused with a reason and a way out."""
     ours, theirs = inside(estimator, path), inside(stock, path)
     names = {name for name in dir(theirs) if not name.startswith("_")}
@@ -68,7 +68,7 @@ def test_every_name_of_stock_is_here_or_left_out_by_name(path: str, stock: Any) 
         ("inputs", "numpy_input_fn", r"tf\.data\.Dataset\.from_tensor_slices"),
     ],
 )
-def test_what_is_left_out_says_so(path: str, name: str, way_out: str) -> None:
+def test_unsupported_names_say_what_to_use(path: str, name: str, way_out: str) -> None:
     """It is an AttributeError, so `hasattr` and `getattr` with a default work."""
     namespace = inside(estimator, path)
 
@@ -77,6 +77,12 @@ def test_what_is_left_out_says_so(path: str, name: str, way_out: str) -> None:
     assert not hasattr(namespace, name)
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         namespace.nonsense  # noqa: B018 - it is the access that raises
+
+
+def test_the_old_name_of_the_error_is_an_alias() -> None:
+    """`errors.LeftOut` is `errors.Unsupported`, with a warning that says so."""
+    with pytest.warns(DeprecationWarning, match=r"now `errors\.Unsupported`"):
+        assert errors.LeftOut is errors.Unsupported
 
 
 def test_hooks_are_those_of_tensorflow() -> None:

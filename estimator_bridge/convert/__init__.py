@@ -1,4 +1,4 @@
-"""Checkpoints: what they hold, and how one form becomes the other."""
+"""Inspects checkpoints, and converts them between legacy estimators and TF2."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a legacy program finds where stock's names were, and how it is started."""
+"""Runs legacy programs: puts the bridge where stock's names are, and starts the script."""

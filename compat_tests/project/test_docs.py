@@ -221,7 +221,7 @@ def test_the_page_on_checkpoints_runs(
     execute("docs/checkpoints.md", 2, names)
     assert list((tmp_path / "model_dir").glob("input.ckpt-2*"))
     execute("docs/checkpoints.md", 3, names)
-    names["checkpoints"].convert("model_dir", "converted", spec=spec)
+    names["convert"]("model_dir", "converted", spec=spec)
 
     names["engine"] = tf2_engine.TPUEmbedding(spec.to_tf2().engine_spec)
     names["engine"].build_for([(tiny.BATCH,)])

@@ -13,7 +13,7 @@ import pytest
 from estimator_bridge import errors
 from estimator_bridge.cli import main
 from estimator_bridge.migrate import adopt
-from estimator_bridge.migrate.names import place_of
+from estimator_bridge.migrate.stock_replacements import place_of
 from estimator_bridge.run import install, stock_names
 
 HEAD = """\

@@ -61,7 +61,7 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
         self._name = name
         self._timer = tf.train.SecondOrStepTimer(every_steps=every_n_iter)
         self._steps_run = 0
-        self._saver: tf.train.Saver | None = None
+        self._saver: Object = None  # made in `begin`
 
     def begin(self) -> None:
         """Makes the ops that copy the variables, before the graph is finalized."""

@@ -1,4 +1,4 @@
-"""Which name of the bridge stands for a name of stock, as programs would write both."""
+"""Where the bridge has a name of stock, by the names that programs would write for both."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple
 from estimator_bridge.run import stock_names, unsupported
 
 NAMESPACE = "estimator_bridge.estimator"
-"""What stands for `tf.compat.v1.estimator`; programs call it `tf_estimator`."""
+"""The replacement of `tf.compat.v1.estimator`; programs call it `tf_estimator`."""
 
 _NAMESPACES = tuple(f"{path}.estimator" for path in stock_names.PUBLIC_NAMESPACES)
 
 _TENSORFLOW = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow.")
 
-# Where users find what `stock_names` takes from the module that defines it: the place below the
-# namespace, "" for itself. What is not here is imported from where it is defined.
+# Names that users find below `NAMESPACE` rather than in the module that defines them, by that
+# module: the path below the namespace, "" for the namespace itself.
 _PUBLIC = {
     "estimator_bridge.estimator": "",
     "estimator_bridge.estimator.export": "export",
@@ -29,47 +29,53 @@ _PUBLIC = {
 }
 _NOT_PUBLIC = {"parse_iterations_per_loop"}
 
+_REFUSED = {
+    f"{namespace}.{path}{name}": reason
+    for namespace in _NAMESPACES
+    for path, reasons in (
+        ("", unsupported.ESTIMATOR),
+        ("experimental.", unsupported.EXPERIMENTAL),
+        ("inputs.", unsupported.INPUTS),
+    )
+    for name, reason in reasons.items()
+}
+
 
 class Place(NamedTuple):
     """Where the bridge has something.
 
     Attributes:
-        module: what is imported.
-        attributes: what follows, "" if the module itself is meant; may have dots for `NAMESPACE`.
+        module: the module to import.
+        attributes: the name in the module, "" for the module itself; dotted for `NAMESPACE` only.
     """
 
     module: str
     attributes: str = ""
 
     def importable(self) -> Place:
-        """Returns the same with attributes without dots, for `from module import attributes`."""
+        """Returns the same place with a name without dots, for `from module import name`."""
         below, _, last = self.attributes.rpartition(".")
-        if not below:
-            return self
-        return Place(f"{NAMESPACE}.{below}", last)
+        return Place(f"{NAMESPACE}.{below}", last) if below else self
 
 
 def place_of(name: str) -> Place | None:
     """Returns where the bridge has a name of stock, such as tensorflow.estimator.tpu.RunConfig.
 
-    None for names that are not stock's estimator, or that the bridge does not have.
+    Returns None for names that are not of stock's estimator, or that the bridge does not have.
     """
-    for namespace in _NAMESPACES:
-        if name == namespace:
-            return Place(NAMESPACE)
+    if name in _NAMESPACES:
+        return Place(NAMESPACE)
     module, _, attribute = name.rpartition(".")
     if module == "tensorflow.compat.v1.tpu.experimental" and attribute in stock_names.PARAMETERS:
         return Place("estimator_bridge.legacy.parameters", attribute)
     if module in stock_names.RESOLVERS and attribute == "TPUClusterResolver":
         return Place("estimator_bridge.run.cluster_resolver", attribute)
     target = stock_names.MODULES.get(module, {}).get(attribute)
-    if target is None:
-        return None
-    return _written(*target.partition(":")[::2])
+    return None if target is None else _public_place(*target.partition(":")[::2])
 
 
 def module_of(path: str) -> str | None:
-    """Returns the bridge's module for a module of stock's namespace, as in `from ... import`."""
+    """Returns the bridge's module for a module below stock's namespace; None for other modules."""
     for namespace in _NAMESPACES:
         if path == namespace:
             return NAMESPACE
@@ -85,41 +91,30 @@ def is_stock_module(path: str) -> bool:
     return path in stock_names.MODULES or any(below)
 
 
-def is_stock(full: str) -> bool:
-    """Returns whether a name is, or is below, what the bridge stands for."""
-    below = below_tensorflow(full)
+def is_stock(name: str) -> bool:
+    """Returns whether a full name is of stock's estimator, or of its TPU embeddings."""
+    below = below_tensorflow(name)
     return (
-        place_of(full) is not None
-        or is_stock_module(full)
+        place_of(name) is not None
+        or is_stock_module(name)
         or below == "estimator"
         or below.startswith("estimator.")
     )
 
 
-def below_tensorflow(full: str) -> str:
-    """Returns what follows the public module of TensorFlow; "" for other names."""
-    return next((full.removeprefix(each) for each in _TENSORFLOW if full.startswith(each)), "")
+def below_tensorflow(name: str) -> str:
+    """Returns the part of a full name behind TensorFlow's public module; "" for other names."""
+    return next((name.removeprefix(each) for each in _TENSORFLOW if name.startswith(each)), "")
 
 
 def refusal_of(name: str) -> str | None:
-    """Returns why the bridge leaves out a name of stock's namespaces; None if it does not."""
-    for namespace in _NAMESPACES:
-        below = name.removeprefix(f"{namespace}.")
-        if below == name:
-            continue
-        for prefix, reasons in (
-            ("", unsupported.ESTIMATOR),
-            ("experimental.", unsupported.EXPERIMENTAL),
-            ("inputs.", unsupported.INPUTS),
-        ):
-            if below.startswith(prefix) and below.removeprefix(prefix) in reasons:
-                return reasons[below.removeprefix(prefix)]
+    """Returns why the bridge does not support a name of stock; None if it may."""
     if name.startswith(("tensorflow.contrib.", "tensorflow.compat.v1.contrib.")):
         return "tf.contrib ended with TensorFlow 1. Port it to tf.compat.v1 first"
-    return None
+    return _REFUSED.get(name)
 
 
-def _written(module: str, attribute: str) -> Place:
+def _public_place(module: str, attribute: str) -> Place:
     if not attribute:
         return Place(module)
     if module not in _PUBLIC or attribute in _NOT_PUBLIC:

@@ -1,0 +1,273 @@
+"""The rules of the tf2 form: for each name, method and argument what becomes of it, and why.
+
+A row is what is recognised, the action, and the reason that the report and the comment in the
+program give. To carry another name, or to give another reason, add a row.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from estimator_bridge.migrate.stock_replacements import (
+    below_tensorflow,
+    is_stock,
+    place_of,
+    refusal_of,
+)
+
+
+class Action(enum.Enum):
+    """What becomes of a name or a method."""
+
+    KEEP = enum.auto()
+    """It stays, but for some arguments of its calls."""
+    REPLACE = enum.auto()
+    """It is replaced by `new`, which is in one of the texts of `tf2_templates`."""
+    IMPORT = enum.auto()
+    """It stays, and is imported from `module`."""
+    REPORT = enum.auto()
+    """It stays, and behaves differently: a line of the report says how."""
+    UNWRAP = enum.auto()
+    """A call is replaced by its first argument."""
+    CALL = enum.auto()
+    """A method becomes a function, whose first argument is the object."""
+    COMMENT_OUT = enum.auto()
+    """Its statement, and what uses that, stays as a comment."""
+    REFUSE = enum.auto()
+    """The program is refused."""
+
+
+class NameRule(NamedTuple):
+    """What becomes of a name or a method.
+
+    Attributes:
+        action: what is done.
+        why: the reason, for the report and for comments.
+        new: the name that replaces it.
+        module: from which it is imported.
+        arguments: the arguments of calls that are carried; None carries all but `dropped`.
+        positional: how many arguments mean the same without their names.
+        dropped: arguments of calls that are not carried.
+    """
+
+    action: Action
+    why: str = ""
+    new: str = ""
+    module: str = ""
+    arguments: tuple[str, ...] | None = None
+    positional: int | None = None
+    dropped: tuple[str, ...] = ()
+
+    def carries(self, argument: str) -> bool:
+        """Returns whether an argument is carried, by its name."""
+        return argument not in self.dropped and (
+            self.arguments is None or argument in self.arguments
+        )
+
+
+NO_COUNTERPART = "what is written has no counterpart of it"
+
+_EXPORT = (
+    "Trainer.export_saved_model exports the model for predictions, for CPUs, when it is called"
+)
+_HOOKS = "there is no session that has hooks; the loop is in Trainer.train"
+_TPU = "the strategy has the cores and the loop of the TPU that it is given"
+_CHECKPOINTS = "checkpoints are objects, which Trainer saves"
+_BY_NAME = "variables are in Trainer, by name"
+_TF2 = "it is TensorFlow 2 now"
+_GRADIENTS = "the tables are trained by what `minimize` is given"
+_COLLECTED = "outside of a graph that collection is not filled"
+_MOVING_AVERAGES = (
+    "in the legacy program nothing runs this layer's updates of its moving averages, unless the "
+    "program does so itself: they stay at their initial values, in evaluation and predictions too; "
+    "in TensorFlow 2 the layer updates them while it trains"
+)
+
+
+def _replace(
+    new: str, arguments: tuple[str, ...] | None = None, positional: int | None = None
+) -> NameRule:
+    return NameRule(Action.REPLACE, new=new, arguments=arguments, positional=positional)
+
+
+def _comment_out(why: str) -> NameRule:
+    return NameRule(Action.COMMENT_OUT, why)
+
+
+def _refuse(why: str) -> NameRule:
+    return NameRule(Action.REFUSE, why)
+
+
+ESTIMATOR = "TPUEstimator"
+
+STOCK: Mapping[str, NameRule] = {
+    ESTIMATOR: _replace(
+        "Trainer",
+        (
+            *("model_fn", "model_dir", "config", "params", "train_batch_size", "eval_batch_size"),
+            *("predict_batch_size", "embedding_config_spec", "warm_start_from"),
+        ),
+        4,
+    ),
+    "TPUEstimatorSpec": _replace(
+        "ModelSpec",
+        ("mode", "predictions", "loss", "train_op", "eval_metrics", "export_outputs"),
+        6,
+    ),
+    "ModeKeys": _replace("ModeKeys"),
+    "RunConfig": _replace(
+        "RunConfig",
+        ("model_dir", "tf_random_seed", "save_checkpoints_steps", "cluster", "master"),
+        0,
+    ),
+    "TrainSpec": _replace("TrainSpec", ("input_fn", "max_steps"), 2),
+    "EvalSpec": _replace("EvalSpec", ("input_fn", "steps"), 2),
+    "WarmStartSettings": _replace(
+        "WarmStartSettings", ("ckpt_to_initialize_from", "vars_to_warm_start"), 2
+    ),
+    "train_and_evaluate": _replace(
+        "train_and_evaluate", ("estimator", "train_spec", "eval_spec"), 3
+    ),
+    **{
+        name: _replace(name)
+        for name in (
+            "ServingInputReceiver",
+            "TensorServingInputReceiver",
+            "build_parsing_serving_input_receiver_fn",
+            "build_raw_serving_input_receiver_fn",
+            "PredictOutput",
+            "ClassificationOutput",
+            "RegressionOutput",
+        )
+    },
+    "EmbeddingConfigSpec": NameRule(Action.IMPORT, module="estimator_bridge.legacy.spec"),
+}
+"""Names of stock's estimator, by their last part."""
+
+_IMPORTED_MODULES = ("estimator_bridge.legacy.parameters", "estimator_bridge.legacy.table_config")
+"""Modules of the bridge whose names a spec is made of."""
+
+_STOCK_REASONS: Mapping[str, str] = {
+    "export": _EXPORT,
+    "exporters": _EXPORT,
+    "hooks": _HOOKS,
+    "TPUConfig": _TPU,
+    "InputPipelineConfig": _TPU,
+    "Scaffold": _CHECKPOINTS,
+    "Saver": _CHECKPOINTS,
+    "stop_if_no_decrease_hook": _HOOKS,
+}
+"""Why other names of stock are commented out, by one of the parts of a name."""
+
+TENSORFLOW: Mapping[str, NameRule] = {
+    **dict.fromkeys(
+        (
+            "disable_v2_behavior",
+            "disable_eager_execution",
+            "disable_resource_variables",
+            "disable_control_flow_v2",
+            "disable_v2_tensorshape",
+        ),
+        _comment_out(_TF2),
+    ),
+    "train.Scaffold": _comment_out(_CHECKPOINTS),
+    "train.Saver": _comment_out(_CHECKPOINTS),
+    "gradients": _refuse(_GRADIENTS),
+    "GradientTape": _refuse(_GRADIENTS),
+    "global_variables": _refuse(_COLLECTED),
+    "model_variables": _refuse(_COLLECTED),
+    "moving_average_variables": _refuse(_COLLECTED),
+    "GraphKeys.GLOBAL_VARIABLES": _refuse(_COLLECTED),
+    "GraphKeys.REGULARIZATION_LOSSES": _refuse(_COLLECTED),
+    "losses.get_regularization_loss": _refuse(_COLLECTED),
+    "losses.get_regularization_losses": _refuse(_COLLECTED),
+    "losses.get_total_loss": _refuse(_COLLECTED),
+    "train.ExponentialMovingAverage": _refuse("averages of variables are not kept"),
+    "keras.layers.BatchNormalization": NameRule(Action.REPORT, _MOVING_AVERAGES),
+}
+"""Names below `tensorflow`, `tensorflow.compat.v1` and `tensorflow.compat.v2`."""
+
+_ANYWHERE: Mapping[str, NameRule] = {
+    "TPUClusterResolver": NameRule(Action.KEEP),
+    "CrossShardOptimizer": NameRule(
+        Action.UNWRAP, "the strategy adds the gradients of its replicas"
+    ),
+}
+"""Names of any module, by their last part."""
+
+_LOOPS = NameRule(
+    Action.KEEP, dropped=("hooks", "saving_listeners", "checkpoint_path", "predict_keys")
+)
+EXPORT = _replace("export_saved_model", ("export_dir_base", "serving_input_receiver_fn"), 2)
+
+METHODS: Mapping[str, NameRule] = {
+    "train": _LOOPS,
+    "evaluate": _LOOPS,
+    "predict": _LOOPS,
+    "export_saved_model": EXPORT,
+    "export_savedmodel": EXPORT,
+    "experimental_export_all_saved_models": _comment_out(_EXPORT),
+    "get_variable_names": _comment_out(_BY_NAME),
+    "get_variable_value": _comment_out(_BY_NAME),
+    "minimize": NameRule(Action.CALL, new="minimize"),
+    "compute_gradients": _refuse(_GRADIENTS),
+    "apply_gradients": _refuse(_GRADIENTS),
+}
+"""Methods of estimators and of optimizers."""
+
+EXPORTED_MODE = ("experimental_mode", "PREDICT")
+"""The argument of exports that names a mode, and the mode that is carried."""
+
+ARGUMENTS: Mapping[str, str] = {
+    "use_tpu": "a strategy is of a TPU or not, and tables are trained as on a TPU everywhere",
+    "tpu_config": _TPU,
+    "export_to_tpu": _EXPORT,
+    "export_to_cpu": _EXPORT,
+    "experimental_mode": "what is exported is for predictions",
+    "assets_extra": "copy the files into what export_saved_model returns",
+    "as_text": "SavedModels are binary",
+    "checkpoint_path": "it is the latest one of model_dir",
+    "strip_default_attrs": "they are left out of a SavedModel",
+    "hooks": _HOOKS,
+    "saving_listeners": _HOOKS,
+    "training_hooks": _HOOKS,
+    "evaluation_hooks": _HOOKS,
+    "prediction_hooks": _HOOKS,
+    "exporters": _EXPORT,
+    "scaffold_fn": _CHECKPOINTS,
+    "host_call": "the program is on the host; write summaries in Trainer.train",
+    "throttle_secs": "every checkpoint is evaluated",
+    "start_delay_secs": "every checkpoint is evaluated",
+    "log_step_count_steps": "Trainer.train logs nothing; it is yours to change",
+}
+"""Why an argument is not carried, by its name; others have no counterpart."""
+
+
+OTHER_STOCK = _comment_out(NO_COUNTERPART)
+"""The rule of all other names of stock; `stock_reason` has the reason."""
+
+
+def of_name(full: str) -> NameRule | None:
+    """Returns the rule of a full name; None if there is none and the name stays as it is."""
+    short = full.rpartition(".")[2]
+    rule = _ANYWHERE.get(short) or TENSORFLOW.get(below_tensorflow(full))
+    if rule is not None or not is_stock(full):
+        return rule
+    place = place_of(full)
+    if place is not None and place.module in _IMPORTED_MODULES:
+        return NameRule(Action.IMPORT, module=place.module)
+    return STOCK.get(short, OTHER_STOCK)
+
+
+def stock_reason(names: Iterable[str], written: str) -> str:
+    """Returns why a name of stock is commented out.
+
+    Args:
+        names: the full names that it may have.
+        written: the name as the program has it.
+    """
+    refusals = (refusal_of(name) for name in names)
+    reasons = (_STOCK_REASONS.get(part) for part in written.split("."))
+    return next(filter(None, (*refusals, *reasons)), NO_COUNTERPART)

@@ -160,7 +160,7 @@ class EmbeddingModel:
             self._restored = self._checkpoint.restore(checkpoint)
 
     def _prepare(self) -> tuple[pre.Preprocessing, set[str]]:
-        """Returns the preprocessing of features into ids and weights, and the keys of weights.
+        """Returns the preprocessing into ids, weights and lengths, and the keys of the weights.
 
         Ids are those of the input function, as they are on a TPU. `self.embedding.preprocessing`
         transforms raw values as columns do off a TPU.

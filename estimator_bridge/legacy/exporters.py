@@ -89,7 +89,17 @@ class _SavedModelExporter(Exporter):
     def name(self) -> str:
         return self._name
 
-    def _write(self, estimator: Object, export_path: str, checkpoint_path: str) -> bytes:
+    def export(
+        self,
+        estimator: Object,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Metrics,
+        is_the_final_export: bool,
+    ) -> bytes | None:
+        """Exports the checkpoint if the exporter is to; see `Exporter.export`."""
+        if not self._is_wanted(estimator, eval_result, is_the_final_export):
+            return None
         written: bytes = estimator.export_saved_model(
             export_path,
             self._serving_input_receiver_fn,
@@ -101,6 +111,10 @@ class _SavedModelExporter(Exporter):
             for path in _exports(export_path)[: -self._exports_to_keep]:
                 tf.gfile.DeleteRecursively(path)
         return written
+
+    def _is_wanted(self, estimator: Object, eval_result: Metrics, is_final: bool) -> bool:
+        """Returns whether a model is to be exported."""
+        return True
 
 
 class LatestExporter(_SavedModelExporter):
@@ -120,17 +134,6 @@ class LatestExporter(_SavedModelExporter):
     ) -> None:
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
 
-    def export(
-        self,
-        estimator: Object,
-        export_path: str,
-        checkpoint_path: str,
-        eval_result: Metrics,
-        is_the_final_export: bool,
-    ) -> bytes | None:
-        """Exports the checkpoint."""
-        return self._write(estimator, export_path, checkpoint_path)
-
 
 class FinalExporter(_SavedModelExporter):
     """Exports once, when training is over."""
@@ -144,19 +147,10 @@ class FinalExporter(_SavedModelExporter):
     ) -> None:
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
 
-    def export(
-        self,
-        estimator: Object,
-        export_path: str,
-        checkpoint_path: str,
-        eval_result: Metrics,
-        is_the_final_export: bool,
-    ) -> bytes | None:
-        """Exports the checkpoint if training is over."""
-        if not is_the_final_export:
-            return None
-        tf.logging.info("Exporter %r: exporting the model, since training is over.", self.name)
-        return self._write(estimator, export_path, checkpoint_path)
+    def _is_wanted(self, estimator: Object, eval_result: Metrics, is_final: bool) -> bool:
+        if is_final:
+            tf.logging.info("Exporter %r: exporting the model, since training is over.", self.name)
+        return is_final
 
 
 def loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> bool:
@@ -204,24 +198,16 @@ class BestExporter(_SavedModelExporter):
         self._best: Metrics | None = None
         self._has_exported = False
 
-    def export(
-        self,
-        estimator: Object,
-        export_path: str,
-        checkpoint_path: str,
-        eval_result: Metrics,
-        is_the_final_export: bool,
-    ) -> bytes | None:
-        """Exports the checkpoint if the model is the best so far."""
+    def _is_wanted(self, estimator: Object, eval_result: Metrics, is_final: bool) -> bool:
         if self._event_file_pattern and self._model_dir != estimator.model_dir:
             self._model_dir = estimator.model_dir
             self._best = self._best_before(os.path.join(self._model_dir, self._event_file_pattern))
         if self._has_exported and self._best is not None and not self._is_better(eval_result):
-            return None
+            return False
         tf.logging.info("Exporter %r: exporting the best model so far.", self.name)
         self._best = eval_result
         self._has_exported = True
-        return self._write(estimator, export_path, checkpoint_path)
+        return True
 
     def _is_better(self, result: Metrics) -> bool:
         return self._compare_fn(best_eval_result=self._best, current_eval_result=result)

@@ -21,22 +21,14 @@ from estimator_bridge.migrate.stock_replacements import (
 class Action(enum.Enum):
     """What becomes of a name or a method."""
 
-    KEEP = enum.auto()
-    """It stays, but for some arguments of its calls."""
-    REPLACE = enum.auto()
-    """It is replaced by `new`, which is in one of the texts of `tf2_templates`."""
-    IMPORT = enum.auto()
-    """It stays, and is imported from `module`."""
-    REPORT = enum.auto()
-    """It stays, and behaves differently: a line of the report says how."""
-    UNWRAP = enum.auto()
-    """A call is replaced by its first argument."""
-    CALL = enum.auto()
-    """A method becomes a function, whose first argument is the object."""
-    COMMENT_OUT = enum.auto()
-    """Its statement, and what uses that, stays as a comment."""
-    REFUSE = enum.auto()
-    """The program is refused."""
+    KEEP = "it stays, but for some arguments of its calls"
+    REPLACE = "`new`, which one of the texts of `tf2_templates` defines, replaces it"
+    IMPORT = "it stays, and is imported from `module`"
+    REPORT = "it stays, and behaves differently; a line of the report says how"
+    UNWRAP = "the first argument of the call replaces the call"
+    CALL = "the function `new`, whose first argument is the object, replaces the method"
+    COMMENT_OUT = "its statement, and those that depend on it, stay as comments"
+    REFUSE = "the program is refused"
 
 
 class NameRule(NamedTuple):
@@ -78,7 +70,7 @@ _CHECKPOINTS = "checkpoints are objects, which Trainer saves"
 _BY_NAME = "variables are in Trainer, by name"
 _TF2 = "it is TensorFlow 2 now"
 _GRADIENTS = "the tables are trained by what `minimize` is given"
-_COLLECTED = "outside of a graph that collection is not filled"
+_NO_COLLECTION = "outside of a graph that collection is not filled"
 _MOVING_AVERAGES = (
     "in the legacy program nothing runs this layer's updates of its moving averages, unless the "
     "program does so itself: they stay at their initial values, in evaluation and predictions too; "
@@ -90,14 +82,6 @@ def _replace(
     new: str, arguments: tuple[str, ...] | None = None, positional: int | None = None
 ) -> NameRule:
     return NameRule(Action.REPLACE, new=new, arguments=arguments, positional=positional)
-
-
-def _comment_out(why: str) -> NameRule:
-    return NameRule(Action.COMMENT_OUT, why)
-
-
-def _refuse(why: str) -> NameRule:
-    return NameRule(Action.REFUSE, why)
 
 
 ESTIMATOR = "TPUEstimator"
@@ -162,29 +146,24 @@ _STOCK_REASONS: Mapping[str, str] = {
 """Why other names of stock are commented out, by one of the parts of a name."""
 
 TENSORFLOW: Mapping[str, NameRule] = {
-    **dict.fromkeys(
-        (
-            "disable_v2_behavior",
-            "disable_eager_execution",
-            "disable_resource_variables",
-            "disable_control_flow_v2",
-            "disable_v2_tensorshape",
-        ),
-        _comment_out(_TF2),
-    ),
-    "train.Scaffold": _comment_out(_CHECKPOINTS),
-    "train.Saver": _comment_out(_CHECKPOINTS),
-    "gradients": _refuse(_GRADIENTS),
-    "GradientTape": _refuse(_GRADIENTS),
-    "global_variables": _refuse(_COLLECTED),
-    "model_variables": _refuse(_COLLECTED),
-    "moving_average_variables": _refuse(_COLLECTED),
-    "GraphKeys.GLOBAL_VARIABLES": _refuse(_COLLECTED),
-    "GraphKeys.REGULARIZATION_LOSSES": _refuse(_COLLECTED),
-    "losses.get_regularization_loss": _refuse(_COLLECTED),
-    "losses.get_regularization_losses": _refuse(_COLLECTED),
-    "losses.get_total_loss": _refuse(_COLLECTED),
-    "train.ExponentialMovingAverage": _refuse("averages of variables are not kept"),
+    "disable_v2_behavior": NameRule(Action.COMMENT_OUT, _TF2),
+    "disable_eager_execution": NameRule(Action.COMMENT_OUT, _TF2),
+    "disable_resource_variables": NameRule(Action.COMMENT_OUT, _TF2),
+    "disable_control_flow_v2": NameRule(Action.COMMENT_OUT, _TF2),
+    "disable_v2_tensorshape": NameRule(Action.COMMENT_OUT, _TF2),
+    "train.Scaffold": NameRule(Action.COMMENT_OUT, _CHECKPOINTS),
+    "train.Saver": NameRule(Action.COMMENT_OUT, _CHECKPOINTS),
+    "gradients": NameRule(Action.REFUSE, _GRADIENTS),
+    "GradientTape": NameRule(Action.REFUSE, _GRADIENTS),
+    "global_variables": NameRule(Action.REFUSE, _NO_COLLECTION),
+    "model_variables": NameRule(Action.REFUSE, _NO_COLLECTION),
+    "moving_average_variables": NameRule(Action.REFUSE, _NO_COLLECTION),
+    "GraphKeys.GLOBAL_VARIABLES": NameRule(Action.REFUSE, _NO_COLLECTION),
+    "GraphKeys.REGULARIZATION_LOSSES": NameRule(Action.REFUSE, _NO_COLLECTION),
+    "losses.get_regularization_loss": NameRule(Action.REFUSE, _NO_COLLECTION),
+    "losses.get_regularization_losses": NameRule(Action.REFUSE, _NO_COLLECTION),
+    "losses.get_total_loss": NameRule(Action.REFUSE, _NO_COLLECTION),
+    "train.ExponentialMovingAverage": NameRule(Action.REFUSE, "averages of variables are not kept"),
     "keras.layers.BatchNormalization": NameRule(Action.REPORT, _MOVING_AVERAGES),
 }
 """Names below `tensorflow`, `tensorflow.compat.v1` and `tensorflow.compat.v2`."""
@@ -208,12 +187,12 @@ METHODS: Mapping[str, NameRule] = {
     "predict": _LOOPS,
     "export_saved_model": EXPORT,
     "export_savedmodel": EXPORT,
-    "experimental_export_all_saved_models": _comment_out(_EXPORT),
-    "get_variable_names": _comment_out(_BY_NAME),
-    "get_variable_value": _comment_out(_BY_NAME),
+    "experimental_export_all_saved_models": NameRule(Action.COMMENT_OUT, _EXPORT),
+    "get_variable_names": NameRule(Action.COMMENT_OUT, _BY_NAME),
+    "get_variable_value": NameRule(Action.COMMENT_OUT, _BY_NAME),
     "minimize": NameRule(Action.CALL, new="minimize"),
-    "compute_gradients": _refuse(_GRADIENTS),
-    "apply_gradients": _refuse(_GRADIENTS),
+    "compute_gradients": NameRule(Action.REFUSE, _GRADIENTS),
+    "apply_gradients": NameRule(Action.REFUSE, _GRADIENTS),
 }
 """Methods of estimators and of optimizers."""
 
@@ -245,7 +224,7 @@ ARGUMENTS: Mapping[str, str] = {
 """Why an argument is not carried, by its name; others have no counterpart."""
 
 
-OTHER_STOCK = _comment_out(NO_COUNTERPART)
+OTHER_STOCK = NameRule(Action.COMMENT_OUT, NO_COUNTERPART)
 """The rule of all other names of stock; `stock_reason` has the reason."""
 
 

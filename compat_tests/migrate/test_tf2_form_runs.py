@@ -25,7 +25,8 @@ Arrays = Mapping[str, np.ndarray]
 
 # A prediction is a sum of some tens of float32 products, of order 1, that ops may order otherwise.
 PREDICTIONS = 1e-5
-# Relative to the change by training. Both programs run the same ops of the same engine: measured is 0; beside
+# Relative to the change by training. Both programs run the same ops of the same engine: measured
+# is 0; beside
 # stock on its TPU 6e-7 after 200 steps. An update that is missing or made twice is 1e-2 and more.
 STATES = 1e-4
 
@@ -150,7 +151,7 @@ def convert(folder: pathlib.Path, command: list[str], old: str, new: str) -> Non
 
 
 def answers(folder: pathlib.Path, requests: str, *models: pathlib.Path) -> list[Arrays]:
-    """Returns the answers of SavedModels in a process with TensorFlow alone, by loader and output."""
+    """Returns what SavedModels answer in a process with TensorFlow alone, by loader and output."""
     program, out = ROOT / "compat_tests" / "programs" / "answering.py", folder / "answers.npz"
     paths = [*map(str, models)]
     ran = run(folder, "-I", str(program), requests, str(out), *paths)

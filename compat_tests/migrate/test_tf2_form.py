@@ -119,7 +119,7 @@ def main(columns):
     # estimator-bridge: estimator.experimental_export_all_saved_models is left out: EXPORT.
     # exported = estimator.experimental_export_all_saved_models('served', {})
     pass
-  # estimator-bridge: exported is left out, which it uses.
+  # estimator-bridge: It uses exported, which is left out.
   # print(exported,
   #       2)
   # estimator-bridge: export_saved_model(as_text) is left out: TEXT.
@@ -147,13 +147,12 @@ def without_added_code(source: str) -> str:
 def test_nothing_else_changes() -> None:
     """Names are replaced, and code without a counterpart becomes a comment with the reason."""
     reasons = {
-        "EXPORT": "Trainer.export_saved_model exports the model for predictions, for CPUs, when it "
-        "is called",
+        "EXPORT": "call Trainer.export_saved_model, which exports the model for predictions on CPUs",
         "TEXT": "SavedModels are binary",
         "SUM": "the strategy adds the gradients of its replicas",
-        "TPU": "a strategy is of a TPU or not, and tables are trained as on a TPU everywhere",
-        "LOG": "Trainer.train logs nothing; it is yours to change",
-        "TF2": "it is TensorFlow 2 now",
+        "TPU": "the strategy determines the device, and on each tables are trained as on a TPU",
+        "LOG": "Trainer.train logs nothing; add your logging there",
+        "TF2": "the program runs in TensorFlow 2 now",
     }
     expected = MIGRATED
     for word, reason in reasons.items():
@@ -366,7 +365,7 @@ def tokens(source: str) -> list[tokenize.TokenInfo]:
         (
             "def main",
             "def early():\n  from tensorflow.compat.v1 import estimator\n\n\ndef main",
-            "what would be written is no Python",
+            "would not be valid Python",
         ),
         ("def main", "def main main", "no Python 3"),
     ],

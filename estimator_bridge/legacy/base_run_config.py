@@ -32,7 +32,7 @@ class _Unset:
 
 
 UNSET: Final = _Unset()
-"""Stands for an argument that was not given where None means something else."""
+"""The default of arguments for which None has a meaning."""
 
 
 _INT = Requirement(lambda value: not isinstance(value, int), "must be an int")
@@ -136,7 +136,7 @@ class RunConfig:
         if steps is not None and secs is not None:
             raise errors.InvalidSpec(
                 f"`RunConfig`: `save_checkpoints_steps` is {steps} and `save_checkpoints_secs` is "
-                f"{secs}; give only one of them."
+                f"{secs}; set only one of them."
             )
         # An interval that is given alone replaces the other one.
         if steps is not None:

@@ -74,7 +74,7 @@ class Comments:
         return [*self._argument_lines, *self._comment_out_statements()]
 
     def _keep_comments(self, statement: cst.CSTNode, text: str, dropped: Sequence[cst.Arg]) -> None:
-        """Keeps the program's own comments that stand between dropped arguments."""
+        """Keeps comments of the program that are between dropped arguments."""
         for argument in dropped:
             text = text.replace(self._edits.text_of(argument), "")
         for comment in re.findall(r"#[^\r\n]*", text):

@@ -53,7 +53,7 @@ class Removal:
                 continue
             for assignment in assignments:
                 for access in assignment.references:
-                    self.remove(access.node, f"{name} is left out, which it uses")
+                    self.remove(access.node, f"It uses {name}, which is left out")
 
     def _bound_names(self, statement: cst.CSTNode) -> list[tuple[str, metadata.Scope]]:
         """Returns the names that a statement binds, with their scopes."""

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal["import", "name", "added", "changes", "left out", "by hand"]
-"""What a line of the report means.
+"""The kind of a line of the report.
 
 "import": an import statement was replaced; "name": a name was replaced; "added": code was added;
 "changes": the code stays, and behaves differently in TensorFlow 2; "left out": the code has no

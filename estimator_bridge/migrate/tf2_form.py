@@ -47,7 +47,7 @@ def migrate(source: str, name: str = "the program") -> Rewritten:
         ast.parse(new)
     except SyntaxError as error:
         raise errors.Untranslatable(
-            f"{name}: what would be written is no Python: {error}. Put each import and each "
+            f"{name}: the new program would not be valid Python: {error}. Put each import and each "
             "statement on a line of its own, imports at the top."
         ) from error
     return Rewritten(new, tuple(lines))

@@ -232,7 +232,7 @@ class EmbeddingModel:
         new = {
             name: self.variables[name] for name in self.variables if name not in vars(self._saved)
         }
-        if self._start and new:  # Before a variable is given the value of another one of its name.
+        if self._start and new:  # Else a variable might get the value of another one of its name.
             self._check_complete(self._start)
         for name, variable in new.items():
             setattr(self._saved, name, variable)

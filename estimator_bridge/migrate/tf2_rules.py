@@ -59,18 +59,16 @@ class NameRule(NamedTuple):
         )
 
 
-NO_COUNTERPART = "what is written has no counterpart of it"
+NO_COUNTERPART = "the new program has no counterpart"
 
-_EXPORT = (
-    "Trainer.export_saved_model exports the model for predictions, for CPUs, when it is called"
-)
-_HOOKS = "there is no session that has hooks; the loop is in Trainer.train"
-_TPU = "the strategy has the cores and the loop of the TPU that it is given"
-_CHECKPOINTS = "checkpoints are objects, which Trainer saves"
-_BY_NAME = "variables are in Trainer, by name"
-_TF2 = "it is TensorFlow 2 now"
-_GRADIENTS = "the tables are trained by what `minimize` is given"
-_NO_COLLECTION = "outside of a graph that collection is not filled"
+_EXPORT = "call Trainer.export_saved_model, which exports the model for predictions on CPUs"
+_HOOKS = "there is no session that runs hooks; put their code into the loop of Trainer.train"
+_TPU = "the strategy determines the cores and the loop of the TPU"
+_CHECKPOINTS = "Trainer saves the checkpoints, which are of objects"
+_BY_NAME = "Trainer.variables has the variables by name"
+_TF2 = "the program runs in TensorFlow 2 now"
+_GRADIENTS = "the gradient of the loss in `minimize` trains the tables"
+_NO_COLLECTION = "outside of a graph the collection is empty"
 _MOVING_AVERAGES = (
     "in the legacy program nothing runs this layer's updates of its moving averages, unless the "
     "program does so itself: they stay at their initial values, in evaluation and predictions too; "
@@ -163,7 +161,9 @@ TENSORFLOW: Mapping[str, NameRule] = {
     "losses.get_regularization_loss": NameRule(Action.REFUSE, _NO_COLLECTION),
     "losses.get_regularization_losses": NameRule(Action.REFUSE, _NO_COLLECTION),
     "losses.get_total_loss": NameRule(Action.REFUSE, _NO_COLLECTION),
-    "train.ExponentialMovingAverage": NameRule(Action.REFUSE, "averages of variables are not kept"),
+    "train.ExponentialMovingAverage": NameRule(
+        Action.REFUSE, "Trainer keeps no averages of variables"
+    ),
     "keras.layers.BatchNormalization": NameRule(Action.REPORT, _MOVING_AVERAGES),
 }
 """Names below `tensorflow`, `tensorflow.compat.v1` and `tensorflow.compat.v2`."""
@@ -200,15 +200,15 @@ EXPORTED_MODE = ("experimental_mode", "PREDICT")
 """The argument of exports that names a mode, and the mode that is carried."""
 
 ARGUMENTS: Mapping[str, str] = {
-    "use_tpu": "a strategy is of a TPU or not, and tables are trained as on a TPU everywhere",
+    "use_tpu": "the strategy determines the device, and on each tables are trained as on a TPU",
     "tpu_config": _TPU,
     "export_to_tpu": _EXPORT,
     "export_to_cpu": _EXPORT,
-    "experimental_mode": "what is exported is for predictions",
-    "assets_extra": "copy the files into what export_saved_model returns",
+    "experimental_mode": "models are exported for predictions",
+    "assets_extra": "copy the files into the directory that export_saved_model returns",
     "as_text": "SavedModels are binary",
-    "checkpoint_path": "it is the latest one of model_dir",
-    "strip_default_attrs": "they are left out of a SavedModel",
+    "checkpoint_path": "the latest checkpoint of model_dir is used",
+    "strip_default_attrs": "SavedModels are written without default attributes",
     "hooks": _HOOKS,
     "saving_listeners": _HOOKS,
     "training_hooks": _HOOKS,
@@ -216,10 +216,10 @@ ARGUMENTS: Mapping[str, str] = {
     "prediction_hooks": _HOOKS,
     "exporters": _EXPORT,
     "scaffold_fn": _CHECKPOINTS,
-    "host_call": "the program is on the host; write summaries in Trainer.train",
+    "host_call": "Trainer.train runs on the host; write summaries there",
     "throttle_secs": "every checkpoint is evaluated",
     "start_delay_secs": "every checkpoint is evaluated",
-    "log_step_count_steps": "Trainer.train logs nothing; it is yours to change",
+    "log_step_count_steps": "Trainer.train logs nothing; add your logging there",
 }
 """Why an argument is not carried, by its name; others have no counterpart."""
 

@@ -147,7 +147,7 @@ def without_added_code(source: str) -> str:
 def test_nothing_else_changes() -> None:
     """Names are replaced, and code without a counterpart becomes a comment with the reason."""
     reasons = {
-        "EXPORT": "call Trainer.export_saved_model, which exports the model for predictions on CPUs",
+        "EXPORT": "call Trainer.export_saved_model, which exports for predictions on CPUs",
         "TEXT": "SavedModels are binary",
         "SUM": "the strategy adds the gradients of its replicas",
         "TPU": "the strategy determines the device, and on each tables are trained as on a TPU",

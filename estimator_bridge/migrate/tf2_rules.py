@@ -61,7 +61,7 @@ class NameRule(NamedTuple):
 
 NO_COUNTERPART = "the new program has no counterpart"
 
-_EXPORT = "call Trainer.export_saved_model, which exports the model for predictions on CPUs"
+_EXPORT = "call Trainer.export_saved_model, which exports for predictions on CPUs"
 _HOOKS = "there is no session that runs hooks; put their code into the loop of Trainer.train"
 _TPU = "the strategy determines the cores and the loop of the TPU"
 _CHECKPOINTS = "Trainer saves the checkpoints, which are of objects"

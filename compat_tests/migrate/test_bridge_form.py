@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import pathlib
+import sys
 import textwrap
 from typing import Any
 
@@ -184,6 +185,25 @@ def _resolved(module: str, attributes: str) -> Any:
     for attribute in filter(None, attributes.split(".")):
         value = getattr(value, attribute)
     return value
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("estimator_bridge.cluster_resolver", "estimator_bridge.run.cluster_resolver"),
+        ("estimator_bridge.install", "estimator_bridge.run.install"),
+        ("estimator_bridge.migration", "estimator_bridge.migrate"),
+        ("estimator_bridge.rewriting", "estimator_bridge.migrate"),
+        ("estimator_bridge.tpu", "estimator_bridge.estimator.tpu"),
+    ],
+)
+def test_programs_of_earlier_versions_run(
+    old: str, new: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Modules that earlier versions wrote into programs are importable, with a warning."""
+    monkeypatch.delitem(sys.modules, old, raising=False)
+    with pytest.warns(DeprecationWarning, match=f"is now `{new}`"):
+        assert importlib.import_module(old) is importlib.import_module(new)
 
 
 def test_the_command_overwrites_only_if_asked_to(

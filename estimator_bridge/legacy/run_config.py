@@ -11,7 +11,14 @@ import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy import base_run_config
-from estimator_bridge.legacy.checks import INTEGER, POSITIVE, check, one_of
+from estimator_bridge.legacy.checks import (
+    INTEGER,
+    POSITIVE,
+    check,
+    check_settings,
+    one_of,
+    optional,
+)
 from estimator_bridge.legacy.cluster import TaskType, tf_config
 from tf2_engine.types import Object
 
@@ -73,11 +80,15 @@ class _TPUConfig(NamedTuple):
     experimental_feed_hook: type | None
 
 
-_CORES = one_of((None, 1, 2, 4, 8, 16, 32, 64, 128), "must be a power of 2 up to 128")
-_EVALUATION_INPUT = one_of(
-    (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED),
-    "must be PER_HOST_V1 (2) or SLICED (5)",
-)
+_CHOICES = {
+    "num_cores_per_replica": one_of(
+        (None, 1, 2, 4, 8, 16, 32, 64, 128), "must be a power of 2 up to 128"
+    ),
+    "eval_training_input_configuration": one_of(
+        (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED),
+        "must be PER_HOST_V1 (2) or SLICED (5)",
+    ),
+}
 
 
 class TPUConfig(_TPUConfig):
@@ -118,24 +129,17 @@ class TPUConfig(_TPUConfig):
     ) -> TPUConfig:
         """Checks the settings and fills in the job name."""
         parse_iterations_per_loop(iterations_per_loop)
-        if num_shards is not None:
-            check("TPUConfig", "num_shards", num_shards, INTEGER, POSITIVE)
-        if initial_infeed_sleep_secs:
-            check(
-                *("TPUConfig", "initial_infeed_sleep_secs", initial_infeed_sleep_secs),
-                *(INTEGER, POSITIVE),
-            )
+        numbers = {
+            "num_shards": num_shards,
+            "initial_infeed_sleep_secs": initial_infeed_sleep_secs or None,
+        }
+        for name, number in numbers.items():
+            check("TPUConfig", name, number, optional(INTEGER), optional(POSITIVE))
         if input_partition_dims is not None:
             _check_partition(
                 input_partition_dims, per_host_input_for_training, num_cores_per_replica
             )
-        check("TPUConfig", "num_cores_per_replica", num_cores_per_replica, _CORES)
-        check(
-            "TPUConfig",
-            "eval_training_input_configuration",
-            eval_training_input_configuration,
-            _EVALUATION_INPUT,
-        )
+        check_settings("TPUConfig", locals(), _CHOICES)
         if isinstance(per_host_input_for_training, bool):
             per_host_input_for_training = (
                 InputPipelineConfig.PER_HOST_V1

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 class MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports modules that have moved from where they are now.
 
-    Python asks it last, so that it is asked for the listed names alone.
+    Python asks it first: a folder of compiled files that an old version left behind would otherwise
+    be imported as an empty package.
 
     Args:
         new_names: the new name of each module that moved, by its old one. Modules inside of a
@@ -70,4 +71,4 @@ def keep_importable(new_names: Mapping[str, str]) -> None:
     Args:
         new_names: as for `MovedModules`.
     """
-    sys.meta_path.append(MovedModules(new_names))
+    sys.meta_path.insert(0, MovedModules(new_names))

@@ -200,7 +200,7 @@ def test_clusters_are_refused(
     task = {"type": "chief", "index": 0}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
 
-    with pytest.raises(errors.InvalidSpec, match="one process does all the work here"):
+    with pytest.raises(errors.InvalidSpec, match="the bridge trains in one process"):
         run(estimator, tmp_path)
 
 

@@ -44,7 +44,7 @@ def in_tf2(name: str) -> str:
 
 
 def migrated(name: str) -> str:
-    """Returns the first form of a program, and the report."""
+    """Returns the bridge form of a program, and the report."""
     rewritten = migrate.adopt((PROGRAMS / f"{name}.py").read_text(), f"{name}.py")
     return _text([*map(str, rewritten.lines), "", rewritten.source.rstrip("\n")])
 

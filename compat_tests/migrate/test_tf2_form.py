@@ -1,6 +1,6 @@
-"""`estimator-bridge migrate --form tf2`: what is carried, what stays as a comment, what is refused.
+"""`estimator-bridge migrate --form tf2`: what is carried, commented out and refused.
 
-That what comes out trains as the old program did is in `test_second_form_runs.py`.
+`test_tf2_form_runs.py` tests that the new program trains as the old one did.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def main(columns):
     # estimator-bridge: estimator.experimental_export_all_saved_models is left out: EXPORT.
     # exported = estimator.experimental_export_all_saved_models('served', {})
     pass
-  # estimator-bridge: exported is left out, which it uses.
+  # estimator-bridge: It uses exported, which is left out.
   # print(exported,
   #       2)
   # estimator-bridge: export_saved_model(as_text) is left out: TEXT.
@@ -138,30 +138,29 @@ if __name__ == '__main__':
 '''
 
 
-def without_what_is_added(source: str) -> str:
-    """Returns a migrated program with dots where imports and the training stand."""
+def without_added_code(source: str) -> str:
+    """Returns a migrated program with dots in place of the added imports and training."""
     source = re.sub(r"(?s)(# The old one\.\n).*?\n\n\ndef", r"\1...\n\n\ndef", source, count=1)
     return re.sub(r"(?s)\nv1 = tf2.*?\n\n\n(?=if __name__)", "\n...\n\n\n", source)
 
 
-def test_what_is_kept_is_as_it_was() -> None:
-    """Names change and what is left out becomes comments, with its reason; nothing else does."""
+def test_nothing_else_changes() -> None:
+    """Names are replaced, and code without a counterpart becomes a comment with the reason."""
     reasons = {
-        "EXPORT": "Trainer.export_saved_model exports the model for predictions, for CPUs, when it "
-        "is called",
+        "EXPORT": "call Trainer.export_saved_model, which exports for predictions on CPUs",
         "TEXT": "SavedModels are binary",
         "SUM": "the strategy adds the gradients of its replicas",
-        "TPU": "a strategy is of a TPU or not, and tables are trained as on a TPU everywhere",
-        "LOG": "Trainer.train logs nothing; it is yours to change",
-        "TF2": "it is TensorFlow 2 now",
+        "TPU": "the strategy determines the device, and on each tables are trained as on a TPU",
+        "LOG": "Trainer.train logs nothing; add your logging there",
+        "TF2": "the program runs in TensorFlow 2 now",
     }
     expected = MIGRATED
     for word, reason in reasons.items():
         expected = expected.replace(f": {word}.\n", f": {reason}.\n")
-    assert without_what_is_added(migrate(PROGRAM).source) == expected
+    assert without_added_code(migrate(PROGRAM).source) == expected
 
 
-def test_what_is_left_out_is_in_the_report() -> None:
+def test_comments_are_in_the_report() -> None:
     """Each argument and each statement that becomes a comment has a line with the reason."""
     lines = [str(line) for line in migrate(PROGRAM).lines if line.kind == "left out"]
 
@@ -177,40 +176,38 @@ def test_what_is_left_out_is_in_the_report() -> None:
 
 
 def test_line_ends_are_kept() -> None:
-    """A program with the line ends of Windows keeps them, also in what is added."""
-    found = migrate(PROGRAM.replace("\n", "\r\n")).source
+    """A program with the line ends of Windows keeps them, and added code has them."""
+    new = migrate(PROGRAM.replace("\n", "\r\n")).source
 
-    assert "\n" not in found.replace("\r\n", "")
-
-
-def test_names_of_the_program_are_not_taken() -> None:
-    """What the program calls by a name that would be added keeps it; what is added has another."""
-    found = migrate(
-        PROGRAM.replace("def receiver_fn", "Trainer = minimize = 1\n\n\ndef receiver_fn")
-    )
-
-    assert "Trainer = minimize = 1\n" in found.source
-    assert "class tf2_Trainer(ExportableModel):" in found.source
-    assert "estimator = tf2_Trainer(" in found.source
-    assert "train_op=tf2_minimize(optimizer, loss))" in found.source
+    assert "\n" not in new.replace("\r\n", "")
 
 
-def test_what_is_needed_on_import_stands_before() -> None:
-    """Where a name is used when the module is imported, what is added stands above it."""
-    found = migrate(PROGRAM.replace("mode):", "mode=tf_estimator.ModeKeys.TRAIN):")).source
+def test_names_of_the_program_stay() -> None:
+    """If the program uses a name that would be added, the added code has another name for it."""
+    new = migrate(PROGRAM.replace("def receiver_fn", "Trainer = minimize = 1\n\n\ndef receiver_fn"))
 
-    assert found.index("class ModeKeys") < found.index("def model_fn(")
+    assert "Trainer = minimize = 1\n" in new.source
+    assert "class tf2_Trainer(ExportableModel):" in new.source
+    assert "estimator = tf2_Trainer(" in new.source
+    assert "train_op=tf2_minimize(optimizer, loss))" in new.source
+
+
+def test_code_that_is_used_on_import_is_added_above() -> None:
+    """If a name is used when the module is imported, the code is added above that."""
+    new = migrate(PROGRAM.replace("mode):", "mode=tf_estimator.ModeKeys.TRAIN):")).source
+
+    assert new.index("class ModeKeys") < new.index("def model_fn(")
 
 
 def test_exports_for_other_modes_are_left_out() -> None:
-    """What is exported to be trained or evaluated is no export for predictions."""
+    """Exports for training or evaluation are commented out; those for predictions stay."""
     mode = "experimental_mode=tf_estimator.ModeKeys.EVAL"
-    found = migrate(PROGRAM.replace("as_text=True", mode))
+    new = migrate(PROGRAM.replace("as_text=True", mode))
 
     assert (
-        f"\n  # print(estimator.export_savedmodel('served', receiver_fn, {mode}))\n" in found.source
+        f"\n  # print(estimator.export_savedmodel('served', receiver_fn, {mode}))\n" in new.source
     )
-    assert [line.line for line in found.lines if line.old.startswith("print(estimator")] == [41]
+    assert [line.line for line in new.lines if line.old.startswith("print(estimator")] == [41]
     kept = migrate(PROGRAM.replace("as_text=True", mode.replace("EVAL", "PREDICT"))).source
     assert "\n  print(estimator.export_saved_model('served', receiver_fn))\n" in kept
 
@@ -225,13 +222,13 @@ def test_exports_for_other_modes_are_left_out() -> None:
         ("RegressionOutput", "x"),
     ],
 )
-def test_what_exports_are_made_of_is_carried(name: str, arguments: str) -> None:
-    """Receivers and outputs keep their names and arguments; the program has them itself."""
+def test_receivers_and_outputs_are_carried(name: str, arguments: str) -> None:
+    """Receivers and outputs keep their names and arguments; the program defines them."""
     call = "tf_estimator.export.ServingInputReceiver({}, {})"
-    found = migrate(PROGRAM.replace(call, f"tf_estimator.export.{name}({arguments})")).source
+    new = migrate(PROGRAM.replace(call, f"tf_estimator.export.{name}({arguments})")).source
 
-    assert f"  return {name}({arguments})\n" in found
-    assert re.search(rf"^(class|def) {name}\(", found, re.MULTILINE)
+    assert f"  return {name}({arguments})\n" in new
+    assert re.search(rf"^(class|def) {name}\(", new, re.MULTILINE)
 
 
 QUIET = (
@@ -239,7 +236,7 @@ QUIET = (
     .replace("tf_estimator.export.ServingInputReceiver({}, {})", "{}")
     .replace("estimator.export_savedmodel('served', receiver_fn, as_text=True)", "1")
 )
-"""The program without exports, but for one that is left out."""
+"""The program without exports, but for one that is commented out."""
 
 ONLY_EXPORTING = (
     *("export_saved_model", "ExportableModel", "_export_graph", "ServingInputReceiver"),
@@ -257,34 +254,34 @@ ONLY_EXPORTING = (
         "e.export_savedmodel",
     ],
 )
-def test_only_programs_that_export_get_what_exports(kept: str) -> None:
-    """A call or a name of exports is enough; what is left out, with what uses it, is none."""
+def test_only_programs_that_export_get_the_export(kept: str) -> None:
+    """One call or name of exports is enough, unless it is commented out."""
     quiet = migrate(QUIET).source
     code = "".join(line for line in quiet.splitlines() if not line.lstrip().startswith("#"))
     assert "# exported = estimator.experimental_export_all_saved_models" in quiet
     assert not [name for name in ONLY_EXPORTING if name in code]
     assert "\n@bridge.verifiable\nclass Trainer(EmbeddingModel):\n" in quiet
 
-    found = migrate(QUIET.replace("return {}", f"return {kept}")).source
-    assert not [name for name in ONLY_EXPORTING if name not in found]
-    assert "\n@bridge.verifiable\nclass Trainer(ExportableModel):\n" in found
-    for source in (quiet, found):
-        # Each text once, and what one imports of another is not imported but there.
+    new = migrate(QUIET.replace("return {}", f"return {kept}")).source
+    assert not [name for name in ONLY_EXPORTING if name not in new]
+    assert "\n@bridge.verifiable\nclass Trainer(ExportableModel):\n" in new
+    for source in (quiet, new):
+        # Each text is there once, and does not import names of another one.
         defined = re.findall(r"(?m)^(?:class|def) (\w+)|^(v1) = ", source)
         assert len(defined) == len(set(defined))
         assert "estimator_bridge.migrate" not in source
 
 
-def test_names_of_all_texts_make_room() -> None:
-    """What another text is told of a name that the program has taken is the new name."""
+def test_all_texts_use_the_new_names() -> None:
+    """If the program uses a name that is added, the other texts refer to the new one."""
     taken = "EmbeddingModel = _named = _key = pre = 1\n\n\ndef receiver_fn"
-    found = migrate(PROGRAM.replace("def receiver_fn", taken)).source
+    new = migrate(PROGRAM.replace("def receiver_fn", taken)).source
 
-    assert "class tf2_EmbeddingModel:" in found
-    assert "class ExportableModel(tf2_EmbeddingModel):" in found
-    assert found.count("def tf2__key(") == 1
-    assert "from tf2_engine import preprocessing as tf2_pre\n" in found
-    assert not re.search(r"(?<![\w.])(_named|_key|pre)[(.]", found)
+    assert "class tf2_EmbeddingModel:" in new
+    assert "class ExportableModel(tf2_EmbeddingModel):" in new
+    assert new.count("def tf2__key(") == 1
+    assert "from tf2_engine import preprocessing as tf2_pre\n" in new
+    assert not re.search(r"(?<![\w.])(_named|_key|pre)[(.]", new)
 
 
 @pytest.mark.parametrize(
@@ -295,32 +292,32 @@ def test_names_of_all_texts_make_room() -> None:
         (None, "tf.keras.layers.BatchNormalization"),
     ],
 )
-def test_layers_that_change_are_in_the_report(module: str | None, name: str) -> None:
-    """Keras's batch normalization stays, and a line says what it does then; others have none."""
+def test_layers_that_behave_differently_are_in_the_report(module: str | None, name: str) -> None:
+    """Keras's batch normalization stays, and has a line with the difference; others have none."""
     source = PROGRAM.replace("tf.layers.dense( features['x'], 1 )", f"{name}()(features['x'])")
     if module:
         source = source.replace("import os\n", f"import os\n\nimport {module}\n")
-    found = migrate(source)
+    new = migrate(source)
 
-    (line,) = [each for each in found.lines if each.kind == "changes"]
+    (line,) = [each for each in new.lines if each.kind == "changes"]
     assert line.line == source[: source.index(name)].count("\n") + 1
     assert line.old == name
     assert "in TensorFlow 2 the layer updates them" in line.why
-    assert f"  logits = {name}()(features['x'])\n" in found.source
+    assert f"  logits = {name}()(features['x'])\n" in new.source
     other = migrate(source.replace("BatchNormalization", "LayerNormalization"))
     assert not [each for each in other.lines if each.kind == "changes"]
 
 
 def test_an_optimizer_in_one_line_is_carried() -> None:
-    """It may be made, wrapped and used at once; another module's `minimize` is left alone."""
+    """It may be made, wrapped and used in one expression; `minimize` of other modules stays."""
     source = PROGRAM.replace(
         "optimizer.minimize(loss)",
         "tf.tpu.CrossShardOptimizer(tf.train.AdamOptimizer(.1), 'sum').minimize(loss)",
     ).replace("import os\n", "import os\nfrom scipy import optimize\noptimize.minimize(1)\n")
-    found = migrate(source).source
+    new = migrate(source).source
 
-    assert "optimize.minimize(1)" in found
-    assert "train_op=minimize(tf.train.AdamOptimizer(.1), loss)" in found
+    assert "optimize.minimize(1)" in new
+    assert "train_op=minimize(tf.train.AdamOptimizer(.1), loss)" in new
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
@@ -341,8 +338,8 @@ def test_comments_of_the_examples_survive(path: pathlib.Path) -> None:
 
 def tokens(source: str) -> list[tokenize.TokenInfo]:
     """Returns the comments of a source."""
-    found = tokenize.generate_tokens(io.StringIO(source).readline)
-    return [token for token in found if token.type == tokenize.COMMENT]
+    generated = tokenize.generate_tokens(io.StringIO(source).readline)
+    return [token for token in generated if token.type == tokenize.COMMENT]
 
 
 @pytest.mark.parametrize(
@@ -368,21 +365,21 @@ def tokens(source: str) -> list[tokenize.TokenInfo]:
         (
             "def main",
             "def early():\n  from tensorflow.compat.v1 import estimator\n\n\ndef main",
-            "what would be written is no Python",
+            "would not be valid Python",
         ),
         ("def main", "def main main", "no Python 3"),
     ],
 )
-def test_what_would_be_wrong_is_refused(old: str, new: str, words: str) -> None:
-    """Where nothing would be trained, or something else, the program is refused by name."""
+def test_programs_that_would_train_otherwise_are_refused(old: str, new: str, words: str) -> None:
+    """A program that would train nothing, or something else, is refused by name and line."""
     with pytest.raises(errors.EngineError, match=rf"job\.py.*{words}"):
         migrate(PROGRAM.replace(old, new), "job.py")
 
 
-def test_the_command_writes_the_second_form(
+def test_the_command_writes_the_tf2_form(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The new program is NAME_tf2.py; what cannot be written is an error, and nothing is there."""
+    """The new program is NAME_tf2.py; a program that is refused is an error."""
     path = tmp_path / "train.py"
     path.write_text(textwrap.dedent(PROGRAM))
 

@@ -1,6 +1,6 @@
-"""What a program in the second form of `migrate` exports answers as what the old one exports.
+"""Models that a program in the tf2 form exports answer as those of the legacy program.
 
-The examples' own exports are in `test_second_form_runs.py`; here are requests at the edges.
+The exports of the examples are in `test_tf2_form_runs.py`; here are requests at the edges.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def example_of(lists: Lists) -> bytes:
 def exports(
     folder: pathlib.Path, name: str, changes: Iterable[Change], requests: dict[str, Any]
 ) -> dict[str, np.ndarray]:
-    """Returns what a changed example's exports answer, legacy and migrated: the same."""
+    """Returns the answers of a changed example's exports, legacy and migrated, which are equal."""
     example = EXAMPLES[name]._replace(first=3)
     write_programs(folder, name, changes)
     train(folder, ["old.npz"], "train.py", "old", example.first, example)
@@ -93,8 +93,8 @@ def bias_baseline(""",
 
 
 @pytest.mark.full
-def test_movielens_is_asked_at_its_edges(tmp_path: pathlib.Path) -> None:
-    """Id 0, nothing at all, weights of 0 and below, a sequence that is cut: shared and weighted."""
+def test_movielens_answers_requests_at_the_edges(tmp_path: pathlib.Path) -> None:
+    """Requests with id 0, no ids, weights of 0 and below, and a sequence that is cut."""
     one = {key: [0] for key in ("user_id", "item_id", "age", "occupation", "gender")}
     genres = {"genres": [0, 3, 5], "genre_weights": [0.5, 1.0, 2.0]}
     history = {"history": [0, 2, 0, 1], "history_rating": [1.0, -1.0, 0.5, 0.25]}
@@ -107,12 +107,12 @@ def test_movielens_is_asked_at_its_edges(tmp_path: pathlib.Path) -> None:
         {**one, **history, "user_id": [], "age": []},
         {},
     ]
-    found = exports(tmp_path, "movielens", MOVIELENS, {"examples": serialized(samples)})
+    answered = exports(tmp_path, "movielens", MOVIELENS, {"examples": serialized(samples)})
 
-    ratings = found["objects/serving_default/rating"]
+    ratings = answered["objects/serving_default/rating"]
     assert ratings.shape == (6,)
     # Each loader has its own optimizer of graphs, which may take other kernels.
-    of_session = found["session/serving_default/rating"]
+    of_session = answered["session/serving_default/rating"]
     np.testing.assert_allclose(ratings, of_session, rtol=0, atol=PREDICTIONS)
     assert len(set(ratings.tolist())) == 6
 
@@ -128,8 +128,8 @@ return tf.estimator.export.build_parsing_serving_input_receiver_fn(
 
 
 @pytest.mark.full
-def test_parsed_examples_have_the_weights_of_columns(tmp_path: pathlib.Path) -> None:
-    """Unless they add up, columns leave out what has no positive weight; a TPU would not."""
+def test_columns_drop_weights_that_are_not_positive(tmp_path: pathlib.Path) -> None:
+    """With another combiner than sum, exports drop ids without positive weight; a TPU would not."""
     one = {key: [0] for key in ("user", "item", "category")}
     words = {"words": [0, 5, 9], "word_weights": [0.5, 1.0, 2.0]}
     pruned = {"words": [0, 5, 9], "word_weights": [0.0, -1.0, 2.0]}
@@ -141,9 +141,9 @@ def test_parsed_examples_have_the_weights_of_columns(tmp_path: pathlib.Path) -> 
         {**one, **words, "clicked": [*range(20)]},
         {**words, **clicked},
     ]
-    found = exports(tmp_path, "two_tower", TWO_TOWER, {"examples": serialized(samples)})
+    answered = exports(tmp_path, "two_tower", TWO_TOWER, {"examples": serialized(samples)})
 
-    scores = found["objects/serving_default/score"]
+    scores = answered["objects/serving_default/score"]
     assert len(set(scores.tolist())) == 4
     assert scores[1] == scores[2]
 
@@ -178,8 +178,8 @@ DICTS = [
 
 
 @pytest.mark.full
-def test_dicts_have_dense_ids_and_all_signatures(tmp_path: pathlib.Path) -> None:
-    """Of dense ids 0 is left out in rows and kept where there is one a sample, as on a TPU."""
+def test_config_dicts_have_dense_ids_and_all_signatures(tmp_path: pathlib.Path) -> None:
+    """Id 0 is dropped from rows of dense ids, and kept as the only id of a sample, as on a TPU."""
     said = {"words": [0, 5, -1, -1, -1], "word_weights": [0.5, -1.0, 1.0, 1.0, 1.0]}
     samples: list[Lists] = [
         {"taster": [0], "grapes": [1, 2, 3], **said},
@@ -190,14 +190,16 @@ def test_dicts_have_dense_ids_and_all_signatures(tmp_path: pathlib.Path) -> None
     fields = {f"fields:serving_default/{key}": [s[key] for s in samples] for key in samples[0]}
     fields["fields:serving_default/taster"] = [0, 0, 7, 7]
     requests = {"examples": serialized(samples), "inputs": serialized(samples), **fields}
-    found = exports(tmp_path, "dict_config", DICTS, requests)
+    answered = exports(tmp_path, "dict_config", DICTS, requests)
 
-    ratings = found["objects/serving_default/rating"]
+    ratings = answered["objects/serving_default/rating"]
     for signature in ("fields:serving_default/rating", "regression/outputs"):
         # Signatures are graphs of their own.
-        np.testing.assert_allclose(found[f"objects/{signature}"], ratings, rtol=0, atol=PREDICTIONS)
-    assert found["objects/classes/scores"].shape == (4, 2)
-    assert {key.split("/")[1] for key in found} == {
+        np.testing.assert_allclose(
+            answered[f"objects/{signature}"], ratings, rtol=0, atol=PREDICTIONS
+        )
+    assert answered["objects/classes/scores"].shape == (4, 2)
+    assert {key.split("/")[1] for key in answered} == {
         *("serving_default", "fields:serving_default", "regression", "classes")
     }
     assert len(set(ratings.tolist())) == 4
@@ -278,21 +280,21 @@ if __name__ == '__main__':
 
 
 @pytest.mark.full
-def test_what_cannot_be_exported_is_refused(tmp_path: pathlib.Path) -> None:
-    """It says what is missing, and leaves nothing behind; exports never overwrite each other."""
+def test_refused_exports_leave_nothing_behind(tmp_path: pathlib.Path) -> None:
+    """The error says what is missing; and exports never overwrite each other."""
     (tmp_path / "job.py").write_text(migrate.migrate(REFUSED, "job.py").source)
     ran = run(tmp_path, "job.py")
 
     assert ran.returncode == 0, ran.stderr[-4000:]
-    said = [line for line in ran.stdout.splitlines() if line.startswith("refused:")]
+    refusals = [line for line in ran.stdout.splitlines() if line.startswith("refused:")]
     expected = (
         "no checkpoint in model to export; train first",
         "serving_input_receiver_fn must return a ServingInputReceiver, .* returned {'x'",
         "model.ckpt-1 lacks 'only_here', a variable that the model_fn makes for predictions",
         r"Of the export_outputs \['a', 'b'\] one must be 'serving_default'",
     )
-    assert len(said) == len(expected), said
-    for line, words in zip(said, expected, strict=True):
+    assert len(refusals) == len(expected), refusals
+    for line, words in zip(refusals, expected, strict=True):
         assert re.search(words, line), line
     np.savez(tmp_path / "requests.npz", input=np.array([[3, -1], [4, 0]], np.int64))
     first, second = sorted((tmp_path / "export").iterdir())

@@ -1,4 +1,4 @@
-"""Programs in the second form of `migrate` go on where the legacy ones stopped, and do the same."""
+"""Programs in the tf2 form resume from the legacy checkpoint, and predict and train the same."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ Arrays = Mapping[str, np.ndarray]
 
 # A prediction is a sum of some tens of float32 products, of order 1, that ops may order otherwise.
 PREDICTIONS = 1e-5
-# Of what training moves. Both programs run the same ops of the same engine: measured is 0; beside
+# Relative to the change by training. Both programs run the same ops of the same engine: measured
+# is 0; beside
 # stock on its TPU 6e-7 after 200 steps. An update that is missing or made twice is 1e-2 and more.
 STATES = 1e-4
 
-LEFT = ("dummy_table", "signal_early_stopping")
-"""In names of variables: what stands for tables in a graph, and a hook's."""
+NOT_COMPARED = ("dummy_table", "signal_early_stopping")
+"""Parts of the names of variables that replace tables in a graph, or belong to a hook."""
 
 
 class Example(NamedTuple):
@@ -41,7 +42,7 @@ class Example(NamedTuple):
         steps: the flags of its steps, of which "{}" is the number.
         models: folders of its models in its model_dir.
         exports: whether it ends with an export, and writes requests beside it.
-        first, last: the step that the legacy program trains to, and the one both go on to.
+        first, last: the step that the legacy program trains to, and the last one of both.
     """
 
     arguments: tuple[str, ...] = ()
@@ -51,8 +52,8 @@ class Example(NamedTuple):
     first: int = 6
     last: int = 26
 
-    def on_to(self, step: int) -> list[str]:
-        """Returns the arguments that make a run end at a step."""
+    def until(self, step: int) -> list[str]:
+        """Returns the arguments for a run that ends at a step."""
         return self.steps.format(step).split()
 
 
@@ -61,7 +62,7 @@ EXAMPLES = {
         (
             *("--data_dir=data", "--save_checkpoints_steps=500", "--iterations_per_loop=1"),
             *("--train_batch_size=32", "--eval_batch_size=60", "--predict_batch_size=60"),
-            # What is dropped out would be drawn anew in each program.
+            # Each program would draw other units to drop.
             *("--dropout=0", "--resume"),
         ),
         exports=False,
@@ -89,7 +90,7 @@ def run(folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[st
 def trained(
     folder: pathlib.Path, program: str, model_dir: str, steps: int, example: Example, *how: str
 ) -> Arrays:
-    """Trains up to a step; returns what the program predicts then."""
+    """Trains up to a step; returns the predictions of the program then."""
     path = folder / f"{program}_{model_dir}_{steps}.npz"
     train(folder, [*how, str(path)], program, model_dir, steps, example)
     return dict(np.load(path))
@@ -104,7 +105,7 @@ def train(
     example: Example,
 ) -> None:
     """Runs a program with `compat_tests.programs.predicting`, up to a step."""
-    arguments = [*example.arguments, f"--model_dir={model_dir}", *example.on_to(steps)]
+    arguments = [*example.arguments, f"--model_dir={model_dir}", *example.until(steps)]
     if program == "train.py":
         arguments.append("--use_tpu")
     ran = run(folder, "-m", "compat_tests.programs.predicting", *how, program, *arguments)
@@ -114,7 +115,7 @@ def train(
 def write_programs(
     folder: pathlib.Path, name: str, changes: Iterable[tuple[str, str]] = ()
 ) -> None:
-    """Writes an example, with another text in some places, and what it is migrated to."""
+    """Writes an example, with some texts replaced, and the program it is migrated to."""
     source = (ROOT / "examples" / name / "train.py").read_text()
     for old, new in changes:
         assert old in source, old
@@ -126,24 +127,24 @@ def write_programs(
 
 
 def commands(folder: pathlib.Path, example: Example) -> list[list[str]]:
-    """Returns how each model of "old" is converted, as the migrated program says."""
-    found = []
+    """Returns the commands that the migrated program shows, and converts "old" with them."""
+    shown = []
     shutil.copytree(folder / "old", folder / "tried")
-    arguments = [*example.arguments, "--model_dir=tried", *example.on_to(example.first)]
+    arguments = [*example.arguments, "--model_dir=tried", *example.until(example.first)]
     for model in example.models:
         ran = run(folder, "train_tf2.py", *arguments)
         assert ran.returncode != 0
         (command,) = re.findall(r"estimator-bridge (convert .*)", ran.stderr)
-        found.append(shlex.split(command))
-        convert(folder, found[-1], f"old/{model}", f"converted/{model}")
-        # So that the next run comes to the next model.
+        shown.append(shlex.split(command))
+        convert(folder, shown[-1], f"old/{model}", f"converted/{model}")
+        # The next run restores this one, and refuses the next model.
         shutil.rmtree(folder / "tried" / model)
         shutil.copytree(folder / "converted" / model, folder / "tried" / model)
-    return found
+    return shown
 
 
 def convert(folder: pathlib.Path, command: list[str], old: str, new: str) -> None:
-    """Converts a checkpoint with a command that the migrated program said, but for the places."""
+    """Converts a checkpoint with a command of the migrated program, with other folders."""
     (folder / new).parent.mkdir(exist_ok=True)
     ran = run(folder, "-m", "estimator_bridge", "convert", old, new, *command[3:])
     assert ran.returncode == 0, ran.stderr[-4000:]
@@ -155,15 +156,15 @@ def answers(folder: pathlib.Path, requests: str, *models: pathlib.Path) -> list[
     paths = [*map(str, models)]
     ran = run(folder, "-I", str(program), requests, str(out), *paths)
     assert ran.returncode == 0, ran.stderr[-4000:]
-    found = np.load(out)
+    results = np.load(out)
     return [
-        {key.partition("/")[2]: found[key] for key in found if key.startswith(f"{number}/")}
+        {key.partition("/")[2]: results[key] for key in results if key.startswith(f"{number}/")}
         for number in range(len(models))
     ]
 
 
 def check_exports(folder: pathlib.Path, name: str, requests: str = "") -> Arrays:
-    """Holds the exports of "old" and "new" to the same answers; returns them.
+    """Checks that the exports of "old" and "new" give the same answers; returns them.
 
     Args:
         requests: a file; the sample beside the export of "old" if there is none.
@@ -182,12 +183,13 @@ def check_exports(folder: pathlib.Path, name: str, requests: str = "") -> Arrays
 
 
 def contents(path: pathlib.Path) -> Arrays:
-    """Returns what the latest checkpoint of a folder holds, but for what belongs to its form."""
+    """Returns the tables, slots and variables in the latest checkpoint of a folder."""
     reader = tf.train.load_checkpoint(str(path))
     return {
         key: reader.get_tensor(key)
         for key in reader.get_variable_to_shape_map()
-        if key.startswith(("embedding", "variables")) and not any(word in key for word in LEFT)
+        if key.startswith(("embedding", "variables"))
+        and not any(word in key for word in NOT_COMPARED)
     }
 
 
@@ -198,7 +200,7 @@ def difference(one: Arrays, other: Arrays) -> float:
 
 
 def judge(what: str, predictions: float, there: Arrays, here: Arrays, start: Arrays) -> None:
-    """Prints how far two programs are from each other, and holds them to the bounds."""
+    """Prints the differences of two programs, and checks their bounds."""
     states, moved = difference(there, here), difference(there, start)
     print(f"\n  {what}: predictions {predictions:.1e}, states {states:.1e} of {moved:.1e}")  # noqa: T201
     assert predictions <= PREDICTIONS
@@ -208,9 +210,9 @@ def judge(what: str, predictions: float, there: Arrays, here: Arrays, start: Arr
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_migrated_example_goes_on_as_the_old_one(name: str, tmp_path: pathlib.Path) -> None:
-    """From the converted checkpoint it predicts, exports and trains what the old one does."""
-    check_goes_on(tmp_path, name)
+def test_a_migrated_example_resumes_like_the_legacy_one(name: str, tmp_path: pathlib.Path) -> None:
+    """From the converted checkpoint it predicts, exports and trains as the legacy program does."""
+    check_resumes(tmp_path, name)
 
 
 KERAS = [
@@ -232,14 +234,14 @@ net = tf.concat([features['grapes'], features['words']], 1)
 
 @pytest.mark.full
 def test_layers_of_keras_have_their_legacy_names(tmp_path: pathlib.Path) -> None:
-    """Within variable scopes and beside other variables, so that all are in the checkpoint."""
-    check_goes_on(tmp_path, "dict_config", KERAS)
+    """Layers in variable scopes, and beside other variables, are all in the checkpoint."""
+    check_resumes(tmp_path, "dict_config", KERAS)
     names = {
         key.split("/")[1].replace(".S", "/")
         for key in contents(tmp_path / "new")
         if key.startswith("variables/") and ".SAdam" not in key
     }
-    # Keras numbers the layers of the program, tf.layers those of a scope: two are tower/dense.
+    # Keras numbers layers by program, tf.layers by scope: two of them are tower/dense.
     layers = ("tower/dense", "tower/named", "dense", "dense_2", "dense_3")
     assert names == {
         *(f"{layer}/{part}" for layer in layers for part in ("kernel", "bias")),
@@ -260,28 +262,28 @@ net = tf.concat([features['grapes'], features['words']], 1)
 
 
 @pytest.mark.full
-def test_what_a_checkpoint_lacks_is_said_by_name(tmp_path: pathlib.Path) -> None:
-    """Also where a variable has the name, and not the shape, of another one in the checkpoint.
+def test_variables_that_a_checkpoint_lacks_are_named(tmp_path: pathlib.Path) -> None:
+    """The error names them even if a variable has the name of another one in the checkpoint.
 
-    `dense/kernel` is the only layer's at first, and then the one's that is nested in a model.
+    `dense/kernel` is of the only layer at first, then of a layer that is nested in a model.
     """
     example = EXAMPLES["dict_config"]
     write_programs(tmp_path, "dict_config")
     train(tmp_path, ["first.npz"], "train_tf2.py", "model", 1, example)
     write_programs(tmp_path, "dict_config", NESTED)
-    ran = run(tmp_path, "train_tf2.py", *example.arguments, "--model_dir=model", *example.on_to(2))
+    ran = run(tmp_path, "train_tf2.py", *example.arguments, "--model_dir=model", *example.until(2))
 
     assert ran.returncode != 0
     words = "ckpt-1 lacks inner/kernel, inner/bias, dense/kernel_1, dense/bias_1, .*--rename"
     assert re.search(words, ran.stderr), ran.stderr[-4000:]
 
 
-def check_goes_on(folder: pathlib.Path, name: str, changes: Iterable[tuple[str, str]] = ()) -> None:
-    """Holds a changed example, migrated, to what the legacy one predicts, exports and trains."""
+def check_resumes(folder: pathlib.Path, name: str, changes: Iterable[tuple[str, str]] = ()) -> None:
+    """Checks that a changed example, migrated, predicts, exports and trains like the legacy one."""
     example = EXAMPLES[name]
     write_programs(folder, name, changes)
     legacy = trained(folder, "train.py", "old", example.first, example)
-    said = commands(folder, example)
+    convert_commands = commands(folder, example)
     shutil.copytree(folder / "converted", folder / "new")
     migrated = trained(folder, "train_tf2.py", "new", example.first, example)
     if example.exports:
@@ -289,7 +291,7 @@ def check_goes_on(folder: pathlib.Path, name: str, changes: Iterable[tuple[str, 
 
     trained(folder, "train.py", "old", example.last, example)
     trained(folder, "train_tf2.py", "new", example.last, example)
-    for model, command in zip(example.models, said, strict=True):
+    for model, command in zip(example.models, convert_commands, strict=True):
         convert(folder, command, f"old/{model}", f"last/{model}")
         states = (contents(folder / place / model) for place in ("last", "new", "converted"))
         judge(f"{name} {model}", difference(legacy, migrated), *states)
@@ -297,7 +299,7 @@ def check_goes_on(folder: pathlib.Path, name: str, changes: Iterable[tuple[str, 
 
 @pytest.mark.full
 @pytest.mark.stock
-def test_movielens_goes_up_the_ladder(tmp_path: pathlib.Path) -> None:
+def test_movielens_on_stock_bridge_and_tensorflow_2(tmp_path: pathlib.Path) -> None:
     """Stock on its TPU, the bridge and the migrated program predict and train the same.
 
     The bridge and the migrated program predict from stock's checkpoint, converted for the latter;
@@ -325,8 +327,8 @@ def test_movielens_goes_up_the_ladder(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.full
-def test_a_migrated_program_outlives_the_checkpoint_it_began_with(tmp_path: pathlib.Path) -> None:
-    """It evaluates after more checkpoints than are kept: the one it went on from is gone then."""
+def test_the_first_checkpoint_may_be_deleted(tmp_path: pathlib.Path) -> None:
+    """A migrated program evaluates when the checkpoint that it was restored from is deleted."""
     write_programs(tmp_path, "movielens")
     arguments = [*EXAMPLES["movielens"].arguments, "--model_dir=new", "--train_steps"]
     for steps, more in (("2", []), ("10", ["--save_checkpoints_steps=1"])):
@@ -338,7 +340,7 @@ def test_a_migrated_program_outlives_the_checkpoint_it_began_with(tmp_path: path
 
 @pytest.mark.full
 def test_a_migrated_program_trains_on_the_cores_of_a_tpu(tmp_path: pathlib.Path) -> None:
-    """Under a TPUStrategy of two cores, in software, it comes to what it comes to on a host."""
+    """On two cores of the software TPU it trains the same as on a host."""
     example = EXAMPLES["movielens"]
     # A TPU takes batches of one size.
     example = example._replace(arguments=(*example.arguments, "--train_batch_size=60"))

@@ -206,11 +206,11 @@ REFUSED: dict[str, tuple[Call, str]] = {
     ),
     "class: label is a feature": (
         lambda e: e.classifier_parse_example_spec(columns(), "age"),
-        "label 'age' must be none of the features",
+        "label 'age' must not be a feature",
     ),
     "number: weight is a feature": (
         lambda e: e.regressor_parse_example_spec(columns(), "y", weight_column="age"),
-        "weight 'age' must be none",
+        "weight 'age' must not be a feature",
     ),
     "number: weight is no column": (
         lambda e: e.regressor_parse_example_spec(columns(), "y", weight_column=3),

@@ -80,7 +80,7 @@ job.export_saved_model(sys.argv[1] + "/exported", receiver)
 
 
 def migrated(program: str = TRAIN) -> str:
-    """Returns what the second form of `migrate` makes of a program."""
+    """Returns the tf2 form of a program."""
     return migrate.migrate(program, "train.py").source
 
 

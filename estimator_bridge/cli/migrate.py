@@ -1,15 +1,15 @@
 """Rewrites a program so that it imports the bridge, or so that it trains in TensorFlow 2.
 
---form bridge, for any program: imports, and names of stock that are written out, lead to the
-bridge; everything else stays as it is. The new program is NAME_bridge.py.
+--form bridge, for any program: imports and full names of stock lead to the bridge; everything else
+stays as it is. The new program is NAME_bridge.py.
 
---form tf2, for programs around a TPUEstimator: the input functions, columns, the embedding spec and
-the model_fn stay; the estimator becomes a class in the program, with a strategy, a training loop
-and checkpoints of TensorFlow 2. The new program is NAME_tf2.py. It goes on from a converted
-checkpoint, and says the command for one that is not.
+--form tf2, for programs with a TPUEstimator: the input functions, columns, the embedding spec and
+the model_fn stay; a class in the program, with a strategy, a training loop and checkpoints of
+TensorFlow 2, replaces the estimator. The new program is NAME_tf2.py. It resumes from a converted
+checkpoint; given one that is not converted, it shows the command that converts it.
 
-Comments and formatting stay as they are. The report says, by line, what was rewritten, and what is
-left to do by hand; that is also under a comment in the program.
+Comments and formatting stay as they are. The report lists by line what was rewritten, and what is
+left to do by hand; the program has a comment there.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--form",
         choices=("bridge", "tf2"),
         default="bridge",
-        help="what the program becomes: one that imports the bridge (default), or of TensorFlow 2",
+        help="the new program: the same with imports of the bridge (default), or in TensorFlow 2",
     )
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--output", "-o", metavar="FILE", help="write the new program there")
+    where.add_argument("--output", "-o", metavar="FILE", help="write the new program to FILE")
     where.add_argument("--in_place", action="store_true", help="overwrite the program")
     where.add_argument("--diff", action="store_true", help="print a diff and write nothing")
-    parser.add_argument("--force", action="store_true", help="overwrite FILE if there is one")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing FILE")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("script", help="the program")
 
@@ -61,7 +61,7 @@ def _migrate(options: argparse.Namespace) -> None:
         raise errors.InvalidInput(
             f"migrate: {error}. Install the extra: pip install 'estimator-bridge[migrate]'."
         ) from error
-    # Bytes, since line ends are to stay what they are.
+    # Reading bytes keeps the line ends.
     source = path.read_bytes().decode("utf-8")
     rewritten = rewrite(source, options.script)
     if options.diff:
@@ -75,12 +75,12 @@ def _migrate(options: argparse.Namespace) -> None:
         )
     else:
         _write(_target(options, path), rewritten.source, options)
-    told = sys.stderr if options.diff else sys.stdout
+    output = sys.stderr if options.diff else sys.stdout
     if options.json:
-        print(json.dumps(rewritten.as_dict(), indent=2), file=told)
+        print(json.dumps(rewritten.as_dict(), indent=2), file=output)
         return
     for line in rewritten.lines:
-        print(line, file=told)
+        print(line, file=output)
 
 
 def _target(options: argparse.Namespace, path: pathlib.Path) -> pathlib.Path:
@@ -96,8 +96,8 @@ def _write(target: pathlib.Path, source: str, options: argparse.Namespace) -> No
 
     if target.exists() and not (options.force or options.in_place):
         raise errors.InvalidInput(f"migrate: {target} exists. Give another --output, or --force.")
-    # First beside it: what is overwritten is whole at any time.
-    beside = target.with_name(f".{target.name}.new")
-    beside.write_bytes(source.encode("utf-8"))
-    os.replace(beside, target)
+    # Replaced at once, so that no half of a program can be left behind.
+    temporary = target.with_name(f".{target.name}.new")
+    temporary.write_bytes(source.encode("utf-8"))
+    os.replace(temporary, target)
     print(f"{target} is written.", file=sys.stderr)

@@ -1,1 +1,1 @@
-"""Session hooks that know an estimator: early stopping, evaluation while training."""
+"""Session hooks that use an estimator: early stopping, evaluation during training, input state."""

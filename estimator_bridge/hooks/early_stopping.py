@@ -1,35 +1,36 @@
-"""Hooks that end a training when its evaluations say so."""
+"""Hooks that stop training early, depending on the results of evaluations."""
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.checks import check_estimator
 from estimator_bridge.legacy.events import scalars_by_step
+from tf2_engine.types import Object, Tensor, Variable
 
-Better = Callable[[float, float], bool]
+Comparison = Callable[[float, float], bool]
 
 
 def make_early_stopping_hook(
-    estimator: Any,
+    estimator: Object,
     should_stop_fn: Callable[[], bool],
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
-    """Returns a hook that stops training when a function says so.
+    """Returns a hook that stops training once a function returns True.
 
     Args:
-        should_stop_fn: takes nothing; whether to stop.
-        run_every_secs, run_every_steps: how often it is asked; one of them must be None.
+        should_stop_fn: returns whether to stop; takes no arguments.
+        run_every_secs, run_every_steps: how often it is called; one of them must be None.
 
     Raises:
-        WrongType: `estimator` is none, or the function cannot be called.
-        InvalidInput: both intervals are given, or neither.
+        WrongType: `estimator` is not an estimator, or `should_stop_fn` cannot be called.
+        InvalidInput: both intervals are given, or neither is.
     """
     check_estimator("make_early_stopping_hook", estimator)
     if not callable(should_stop_fn):
@@ -45,7 +46,7 @@ def make_early_stopping_hook(
 
 
 def stop_if_higher_hook(
-    estimator: Any,
+    estimator: Object,
     metric_name: str,
     threshold: float,
     eval_dir: str | None = None,
@@ -53,19 +54,24 @@ def stop_if_higher_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
-    """Returns a hook that stops once an evaluation's metric is above a threshold.
+    """Returns a hook that stops training once a metric of an evaluation is above a threshold.
 
     Args:
-        eval_dir: where the evaluations' events are; None is `estimator.eval_dir()`.
-        min_steps: evaluations of earlier steps do not count.
-        run_every_secs, run_every_steps: as for `make_early_stopping_hook`, errors too.
+        eval_dir: the directory of the evaluations' event files; None is `estimator.eval_dir()`.
+        min_steps: evaluations of earlier steps are ignored.
+        run_every_secs, run_every_steps: as for `make_early_stopping_hook`.
+
+    Raises:
+        WrongType, InvalidInput: as `make_early_stopping_hook`.
+        MissingMetric: while training, if an evaluation lacks the metric.
     """
-    crossed = _crossed(estimator, metric_name, threshold, eval_dir, min_steps, operator.gt)
-    return make_early_stopping_hook(estimator, crossed, run_every_secs, run_every_steps)
+    evaluations = _Evaluations(estimator, metric_name, eval_dir, min_steps)
+    should_stop = functools.partial(evaluations.crossed, threshold, operator.gt)
+    return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
 
 
 def stop_if_lower_hook(
-    estimator: Any,
+    estimator: Object,
     metric_name: str,
     threshold: float,
     eval_dir: str | None = None,
@@ -73,13 +79,14 @@ def stop_if_lower_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
-    """Returns a hook that stops once a metric is below a threshold; see `stop_if_higher_hook`."""
-    crossed = _crossed(estimator, metric_name, threshold, eval_dir, min_steps, operator.lt)
-    return make_early_stopping_hook(estimator, crossed, run_every_secs, run_every_steps)
+    """Returns the same as `stop_if_higher_hook`, for a metric below a threshold."""
+    evaluations = _Evaluations(estimator, metric_name, eval_dir, min_steps)
+    should_stop = functools.partial(evaluations.crossed, threshold, operator.lt)
+    return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
 
 
 def stop_if_no_increase_hook(
-    estimator: Any,
+    estimator: Object,
     metric_name: str,
     max_steps_without_increase: int,
     eval_dir: str | None = None,
@@ -87,18 +94,17 @@ def stop_if_no_increase_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
-    """Returns a hook that stops when a metric has not grown for a number of steps.
+    """Returns a hook that stops once a metric has not increased for a number of steps.
 
     The other arguments are those of `stop_if_higher_hook`.
     """
-    stuck = _stuck(
-        estimator, metric_name, max_steps_without_increase, eval_dir, min_steps, operator.gt
-    )
-    return make_early_stopping_hook(estimator, stuck, run_every_secs, run_every_steps)
+    evaluations = _Evaluations(estimator, metric_name, eval_dir, min_steps)
+    should_stop = functools.partial(evaluations.stuck, max_steps_without_increase, operator.gt)
+    return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
 
 
 def stop_if_no_decrease_hook(
-    estimator: Any,
+    estimator: Object,
     metric_name: str,
     max_steps_without_decrease: int,
     eval_dir: str | None = None,
@@ -106,94 +112,72 @@ def stop_if_no_decrease_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
-    """Returns a hook that stops when a metric has not shrunk for a number of steps.
+    """Returns a hook that stops once a metric has not decreased for a number of steps.
 
     The other arguments are those of `stop_if_higher_hook`.
     """
-    stuck = _stuck(
-        estimator, metric_name, max_steps_without_decrease, eval_dir, min_steps, operator.lt
-    )
-    return make_early_stopping_hook(estimator, stuck, run_every_secs, run_every_steps)
+    evaluations = _Evaluations(estimator, metric_name, eval_dir, min_steps)
+    should_stop = functools.partial(evaluations.stuck, max_steps_without_decrease, operator.lt)
+    return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
 
 
-def _crossed(
-    estimator: Any,
-    metric: str,
-    threshold: float,
-    eval_dir: str | None,
-    min_steps: int,
-    beyond: Better,
-) -> Callable[[], bool]:
-    values = _values(estimator, metric, eval_dir, min_steps)
+class _Evaluations:
+    """The values of one metric in the evaluations so far.
 
-    def should_stop() -> bool:
-        for step, value in values():
+    Raises:
+        WrongType: `estimator` is not an estimator.
+    """
+
+    def __init__(
+        self, estimator: Object, metric: str, eval_dir: str | None, min_steps: int
+    ) -> None:
+        check_estimator("early stopping", estimator)
+        self._metric = metric
+        self._directory = estimator.eval_dir() if eval_dir is None else eval_dir
+        self._min_steps = min_steps
+
+    def crossed(self, threshold: float, beyond: Comparison) -> bool:
+        """Returns whether a value is beyond a threshold."""
+        for step, value in self._values():
             if beyond(value, threshold):
                 tf.logging.info(
                     "Early stopping: %s is %s at step %d, past the threshold of %s.",
-                    *(metric, value, step, threshold),
+                    *(self._metric, value, step, threshold),
                 )
                 return True
         return False
 
-    return should_stop
-
-
-def _stuck(
-    estimator: Any,
-    metric: str,
-    patience: int,
-    eval_dir: str | None,
-    min_steps: int,
-    better: Better,
-) -> Callable[[], bool]:
-    values = _values(estimator, metric, eval_dir, min_steps)
-
-    def should_stop() -> bool:
+    def stuck(self, patience: int, better: Comparison) -> bool:
+        """Returns whether for `patience` steps no value was better than the best one before."""
         best: tuple[int, float] | None = None
-        for step, value in values():
+        for step, value in self._values():
             if best is None or better(value, best[1]):
                 best = step, value
             if step - best[0] >= patience:
                 tf.logging.info(
                     "Early stopping: %s is %s at step %d, no better than %s at step %d.",
-                    *(metric, value, step, best[1], best[0]),
+                    *(self._metric, value, step, best[1], best[0]),
                 )
                 return True
         return False
 
-    return should_stop
-
-
-def _values(
-    estimator: Any, metric: str, eval_dir: str | None, min_steps: int
-) -> Callable[[], list[tuple[int, float]]]:
-    """Returns a function that reads step and value of each evaluation so far.
-
-    Raises:
-        WrongType: `estimator` is none.
-    """
-    check_estimator("early stopping", estimator)
-    directory = estimator.eval_dir() if eval_dir is None else eval_dir
-
-    def read() -> list[tuple[int, float]]:
-        found = []
-        for step, scalars in scalars_by_step(directory).items():
-            if step < min_steps:
+    def _values(self) -> list[tuple[int, float]]:
+        """Returns (step, value) of each evaluation so far, in the order of steps."""
+        values = []
+        for step, scalars in scalars_by_step(self._directory).items():
+            if step < self._min_steps:
                 continue
-            if metric not in scalars:
+            if self._metric not in scalars:
                 raise errors.MissingMetric(
-                    f"Early stopping: the evaluation of step {step} in {directory!r} has no "
-                    f"metric {metric!r}, only {', '.join(sorted(scalars))}."
+                    f"Early stopping: the evaluation of step {step} in {self._directory!r} has no "
+                    f"metric {self._metric!r}, only {', '.join(sorted(scalars))}."
                 )
-            found.append((step, scalars[metric]))
-        return found
-
-    return read
+            values.append((step, scalars[self._metric]))
+        return values
 
 
-def _stop_variable() -> Any:
-    # Part of checkpoints, under this name, as in stock.
+def _stop_variable() -> Variable:
+    # As with stock, checkpoints contain it under this name.
     with tf.variable_scope("signal_early_stopping", reuse=tf.AUTO_REUSE):
         return tf.get_variable(
             "STOP",
@@ -206,24 +190,24 @@ def _stop_variable() -> Any:
 
 
 class _StopWhenHook(tf.train.SessionRunHook):
-    """Stops when a function says so, and tells other workers through a variable."""
+    """Stops once a function returns True, and sets the variable that stops other workers."""
 
     def __init__(
         self, should_stop_fn: Callable[[], bool], secs: float | None, steps: int | None
     ) -> None:
         self._should_stop_fn = should_stop_fn
         self._timer = tf.train.SecondOrStepTimer(every_secs=secs, every_steps=steps)
-        self._global_step: Any = None
-        self._stop: Any = None
+        self._global_step: Tensor | None = None
+        self._stop: Tensor | None = None
 
     def begin(self) -> None:
         self._global_step = tf.train.get_global_step()
         self._stop = tf.assign(_stop_variable(), True)
 
-    def before_run(self, run_context: Any) -> Any:
+    def before_run(self, run_context: Object) -> tf.train.SessionRunArgs:
         return tf.train.SessionRunArgs(self._global_step)
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
+    def after_run(self, run_context: Object, run_values: Object) -> None:
         step = run_values.results
         if not self._timer.should_trigger_for_step(step):
             return
@@ -237,14 +221,14 @@ class _StopWithChiefHook(tf.train.SessionRunHook):
     """Stops once the chief has set the variable."""
 
     def __init__(self) -> None:
-        self._variable: Any = None
+        self._variable: Variable | None = None
 
     def begin(self) -> None:
         self._variable = _stop_variable()
 
-    def before_run(self, run_context: Any) -> Any:
+    def before_run(self, run_context: Object) -> tf.train.SessionRunArgs:
         return tf.train.SessionRunArgs(self._variable)
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
+    def after_run(self, run_context: Object, run_values: Object) -> None:
         if run_values.results:
             run_context.request_stop()

@@ -1,45 +1,45 @@
-"""A hook that evaluates a model while it is trained, by the values of the running session."""
+"""A hook that evaluates a model during training, with the variables of the running session."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.checks import POSITIVE
 from estimator_bridge.legacy.spec_checks import checked_hooks
+from tf2_engine.types import Nest, Object, Session
 
 
 class InMemoryEvaluatorHook(tf.train.SessionRunHook):
-    """Evaluates at the start of a session, every so many steps, and at its end.
+    """Evaluates when a session starts, every `every_n_iter` steps, and when it ends.
 
-    The values go through a checkpoint in a temporary directory, which is deleted again; the
-    model_dir gets the events of the evaluations only. So everything that an evaluation of a
-    checkpoint can do works, custom savers included, at the cost of writing the variables once.
+    The variables are passed on in a checkpoint in a temporary directory, which is then deleted;
+    the model_dir receives the events of the evaluations only. Thus every evaluation that works on
+    a checkpoint works here, with custom savers too, at the cost of writing the variables once.
 
-    Unlike stock's, each evaluation builds its graph anew.
+    Unlike stock's hook it builds a new graph for each evaluation.
 
     Args:
-        estimator: what is being trained.
+        estimator: the estimator that is trained.
         input_fn, steps, hooks, name: as for `evaluate`.
         every_n_iter: steps from one evaluation to the next.
 
     Raises:
         InvalidInput: `every_n_iter` is not positive, or the job has parameter servers or several
             workers.
-        WrongType: one of `hooks` is none.
+        WrongType: one of `hooks` is not a SessionRunHook.
     """
 
     def __init__(
         self,
-        estimator: Any,
-        input_fn: Callable[..., Any],
+        estimator: Object,
+        input_fn: Callable[..., Nest],
         steps: int | None = None,
-        hooks: Sequence[Any] | None = None,
+        hooks: Sequence[tf.train.SessionRunHook] | None = None,
         name: str | None = None,
         every_n_iter: int = 100,
     ) -> None:
@@ -60,33 +60,33 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
         self._hooks = list(checked_hooks(hooks))
         self._name = name
         self._timer = tf.train.SecondOrStepTimer(every_steps=every_n_iter)
-        self._done = 0
-        self._saver: Any = None
+        self._steps_run = 0
+        self._saver: Object = None  # made in `begin`
 
     def begin(self) -> None:
-        """Prepares to copy the variables, before the graph is closed to new ops."""
+        """Makes the ops that copy the variables, before the graph is finalized."""
         self._timer.reset()
-        self._done = 0
+        self._steps_run = 0
         self._saver = tf.train.Saver(tf.global_variables(), max_to_keep=1)
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Evaluates what training starts from."""
+    def after_create_session(self, session: Session, coord: Object) -> None:
+        """Evaluates the variables that training starts from."""
         self._evaluate(session)
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Counts steps, and evaluates when it is time."""
-        self._done += 1
-        if self._timer.should_trigger_for_step(self._done):
+    def after_run(self, run_context: Object, run_values: Object) -> None:
+        """Counts the step, and evaluates if an evaluation is due."""
+        self._steps_run += 1
+        if self._timer.should_trigger_for_step(self._steps_run):
             self._evaluate(run_context.session)
 
-    def end(self, session: Any) -> None:
-        """Evaluates what training came to."""
+    def end(self, session: Session) -> None:
+        """Evaluates the variables that training ends with."""
         self._evaluate(session)
 
-    def _evaluate(self, session: Any) -> None:
-        self._timer.update_last_triggered_step(self._done)
+    def _evaluate(self, session: Session) -> None:
+        self._timer.update_last_triggered_step(self._steps_run)
         with tempfile.TemporaryDirectory() as directory:
-            # Not a checkpoint that anything else should find: no state file, no graph.
+            # Nothing else should find this checkpoint: it has no state file and no graph.
             path = self._saver.save(
                 session,
                 os.path.join(directory, "values"),

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from tf2_engine.types import Object, Tensor
 
 
 def make_stop_at_checkpoint_step_hook(
-    estimator: Any, last_step: int, wait_after_file_check_secs: float = 30
+    estimator: Object, last_step: int, wait_after_file_check_secs: float = 30
 ) -> tf.train.SessionRunHook:
-    """Returns a hook for the last step of a training.
+    """Returns a hook that stops training at a step.
 
-    The chief, which writes the checkpoints, stops at the step itself; other workers go on until a
-    checkpoint has it.
+    The chief, which writes the checkpoints, stops at the step itself; another worker continues
+    until a checkpoint of that step exists.
 
     Args:
-        wait_after_file_check_secs: how long a worker waits before it looks again.
+        last_step: the global step to stop at.
+        wait_after_file_check_secs: seconds from one look for the checkpoint to the next.
 
     Raises:
         InvalidInput: `last_step` is None.
@@ -32,20 +33,22 @@ def make_stop_at_checkpoint_step_hook(
 
 
 class _StopAtCheckpointHook(tf.train.SessionRunHook):
+    """Stops a worker once the latest checkpoint is of the last step."""
+
     def __init__(self, model_dir: str, last_step: int, wait_secs: float) -> None:
         self._model_dir = model_dir
         self._last_step = last_step
         self._wait_secs = wait_secs
-        self._global_step: Any = None
+        self._global_step: Tensor | None = None
 
     def begin(self) -> None:
         self._global_step = tf.train.get_global_step()
 
-    def before_run(self, run_context: Any) -> Any:
+    def before_run(self, run_context: Object) -> tf.train.SessionRunArgs:
         return tf.train.SessionRunArgs(self._global_step)
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        # The value may be from before this run's own step.
+    def after_run(self, run_context: Object, run_values: Object) -> None:
+        # The step may have been read before this run increased it.
         if run_values.results + 1 < self._last_step:
             return
         if self._saved_step() >= self._last_step:

@@ -1,1 +1,1 @@
-"""What legacy programs name: specs, parameters and configs with stock's arguments."""
+"""The classes that legacy programs use: specs, parameters and configs with stock's arguments."""

@@ -5,13 +5,23 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.checks import NOT_NEGATIVE, POSITIVE, Rule, argument_names
-from estimator_bridge.legacy.cluster import Task, read_task, tf_config
+from estimator_bridge.legacy.checks import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    Requirement,
+    argument_names,
+    check,
+    check_settings,
+    one_of,
+    optional,
+)
+from estimator_bridge.legacy.cluster import Task, TFConfig, read_task, tf_config
+from tf2_engine.types import Message, Object, Strategy
 
 _Config = TypeVar("_Config", bound="RunConfig")
 
@@ -22,65 +32,62 @@ class _Unset:
 
 
 UNSET: Final = _Unset()
-"""Stands for an argument that was not given where None means something else."""
+"""The default of arguments for which None has a meaning."""
 
 
-def _no(allowed: Callable[[Any], bool], text: str) -> Rule:
-    return Rule(lambda value: not allowed(value), text)
+_INT = Requirement(lambda value: not isinstance(value, int), "must be an int")
+_NOT_EMPTY = Requirement(lambda value: value == "", "must not be empty")
 
-
-# What a property must be unless it is None. Their names are also the arguments, and what
-# `replace` takes.
-_RULES: Mapping[str, Rule | None] = {
-    "model_dir": _no(bool, "must not be empty"),
-    "tf_random_seed": _no(lambda seed: isinstance(seed, int), "must be an int"),
+# The names of the arguments, of the properties, and of what `replace` takes; all may be None.
+_SETTINGS: Mapping[str, Requirement | None] = {
+    "model_dir": _NOT_EMPTY,
+    "tf_random_seed": _INT,
     "save_summary_steps": NOT_NEGATIVE,
     "save_checkpoints_steps": NOT_NEGATIVE,
     "save_checkpoints_secs": NOT_NEGATIVE,
-    "session_config": _no(
-        lambda config: isinstance(config, tf.compat.v1.ConfigProto), "must be a ConfigProto"
+    "session_config": Requirement(
+        lambda config: not isinstance(config, tf.compat.v1.ConfigProto), "must be a ConfigProto"
     ),
     "keep_checkpoint_max": NOT_NEGATIVE,
     "keep_checkpoint_every_n_hours": POSITIVE,
     "log_step_count_steps": POSITIVE,
     "train_distribute": None,
-    "device_fn": _no(
-        lambda function: callable(function) and argument_names(function) == ("op",),
+    "device_fn": Requirement(
+        lambda function: not callable(function) or argument_names(function) != ("op",),
         "must be callable with one argument `op`",
     ),
-    "protocol": _no(
-        lambda protocol: protocol in ("grpc", "grpc+verbs"), "must be 'grpc' or 'grpc+verbs'"
-    ),
+    "protocol": one_of(("grpc", "grpc+verbs"), "must be 'grpc' or 'grpc+verbs'"),
     "eval_distribute": None,
     "experimental_distribute": None,
-    "experimental_max_worker_delay_secs": _no(lambda s: isinstance(s, int), "must be an int"),
+    "experimental_max_worker_delay_secs": _INT,
     "session_creation_timeout_secs": POSITIVE,
     "checkpoint_save_graph_def": None,
 }
+_REQUIREMENTS = {name: optional(each) for name, each in _SETTINGS.items() if each is not None}
 
 
-def stored(name: str, doc: str) -> Any:
-    """A property over the attribute of that name with an underscore, as stock has them."""
+def stored(name: str, doc: str) -> Object:
+    """Returns a property for an attribute, whose name has an underscore in front, as in stock."""
     return property(lambda self: getattr(self, f"_{name}"), doc=doc)
 
 
-def _of_task(name: str, doc: str) -> Any:
-    """A property that TF_CONFIG decides."""
+def _of_task(name: str, doc: str) -> Object:
+    """Returns a property whose value TF_CONFIG determines."""
     return property(lambda self: getattr(self._task, name), doc=doc)
 
 
 class RunConfig:
     """How an estimator runs: where it saves, how often, in which session.
 
-    What is about the cluster comes from the environment variable TF_CONFIG. One process does all
-    the work here: parameter servers and several workers are refused.
+    The cluster is read from the environment variable TF_CONFIG. It must have a single process for
+    training: parameter servers and several workers are refused.
 
     Raises:
         InvalidSpec: a setting is outside its range; both checkpoint intervals are given; or
             TF_CONFIG describes a cluster that is not supported.
     """
 
-    _session_config: Any
+    _session_config: Message | None
     _save_checkpoints_steps: int | None
     _save_checkpoints_secs: int | None
 
@@ -91,15 +98,15 @@ class RunConfig:
         save_summary_steps: int | None = 100,
         save_checkpoints_steps: int | _Unset | None = UNSET,
         save_checkpoints_secs: int | _Unset | None = UNSET,
-        session_config: Any = None,
+        session_config: Message | None = None,
         keep_checkpoint_max: int | None = 5,
         keep_checkpoint_every_n_hours: float | None = 10000,
         log_step_count_steps: int | None = 100,
-        train_distribute: Any = None,
-        device_fn: Callable[[Any], str] | None = None,
+        train_distribute: Strategy | None = None,
+        device_fn: Callable[[Object], str] | None = None,
         protocol: str | None = None,
-        eval_distribute: Any = None,
-        experimental_distribute: Any = None,
+        eval_distribute: Strategy | None = None,
+        experimental_distribute: Object = None,
         experimental_max_worker_delay_secs: int | None = None,
         session_creation_timeout_secs: float | None = 7200,
         checkpoint_save_graph_def: bool = True,
@@ -111,48 +118,47 @@ class RunConfig:
                     "which cannot run an estimator."
                 )
         arguments = dict(locals())
-        given = {name: arguments[name] for name in _RULES}
+        settings = {name: arguments[name] for name in _SETTINGS}
         config = tf_config()
-        given["model_dir"] = _model_dir(model_dir, config)
-        given.update(_save_intervals(save_checkpoints_steps, save_checkpoints_secs))
-        self._set(given)
+        settings["model_dir"] = _model_dir(model_dir, config)
+        settings.update(_save_intervals(save_checkpoints_steps, save_checkpoints_secs))
+        self._set(settings)
         self._task: Task = read_task(config)
 
-    def _set(self, settings: Mapping[str, Any]) -> None:
+    def _set(self, settings: Mapping[str, Object]) -> None:
         for name, value in settings.items():
-            if name not in _RULES:
+            if name not in _SETTINGS:
                 raise errors.InvalidSpec(
-                    f"`RunConfig`: `{name}` cannot be replaced, only {', '.join(_RULES)}."
+                    f"`RunConfig`: `{name}` cannot be replaced, only {', '.join(_SETTINGS)}."
                 )
             setattr(self, f"_{name}", value)
         steps, secs = settings.get("save_checkpoints_steps"), settings.get("save_checkpoints_secs")
         if steps is not None and secs is not None:
             raise errors.InvalidSpec(
                 f"`RunConfig`: `save_checkpoints_steps` is {steps} and `save_checkpoints_secs` is "
-                f"{secs}; give only one of them."
+                f"{secs}; set only one of them."
             )
-        # One interval given alone takes the place of the other.
+        # An interval that is given alone replaces the other one.
         if steps is not None:
             self._save_checkpoints_secs = None
         elif secs is not None:
             self._save_checkpoints_steps = None
-        for name, rule in _RULES.items():
-            value = getattr(self, name)
-            if rule is not None and value is not None and rule.refused(value):
-                raise errors.InvalidSpec(f"`RunConfig`: `{name}` {rule.text}, got {value!r}.")
+        check_settings(
+            "RunConfig", {name: getattr(self, name) for name in _SETTINGS}, _REQUIREMENTS
+        )
 
-    def replace(self: _Config, **settings: Any) -> _Config:
+    def replace(self: _Config, **settings: Object) -> _Config:
         """Returns a copy with other values for some of the constructor's arguments.
 
         Raises:
-            InvalidSpec: as the constructor, or a name is not among them.
+            InvalidSpec: as the constructor, or a name is not one of its arguments.
         """
         changed = copy.deepcopy(self)
         changed._set(settings)
         return changed
 
     def __repr__(self) -> str:
-        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in _RULES)
+        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in _SETTINGS)
         return f"<{type(self).__name__} {settings}>"
 
     model_dir = stored("model_dir", "Where checkpoints and summaries are written; or None.")
@@ -197,8 +203,10 @@ class RunConfig:
     service = _of_task("service", 'The "service" of TF_CONFIG; or None.')
 
 
-def _save_intervals(steps: Any, secs: Any) -> dict[str, Any]:
-    """Returns both intervals; 600 seconds where neither was given, not even as None."""
+def _save_intervals(
+    steps: int | _Unset | None, secs: int | _Unset | None
+) -> dict[str, int | _Unset | None]:
+    """Returns both intervals; 600 seconds if neither was passed, not even as None."""
     if steps is UNSET and secs is UNSET:
         secs = 600
     return {
@@ -207,15 +215,15 @@ def _save_intervals(steps: Any, secs: Any) -> dict[str, Any]:
     }
 
 
-def _model_dir(model_dir: str | os.PathLike[str] | None, config: Mapping[str, Any]) -> str | None:
-    given = None if model_dir is None else os.fspath(model_dir)
-    configured = config.get("model_dir")
-    for what, value in (("`RunConfig`", given), ("TF_CONFIG", configured)):
-        if value == "":
-            raise errors.InvalidSpec(f"{what}: `model_dir` must not be empty, got ''.")
-    if given and configured and given != configured:
+def _model_dir(model_dir: str | os.PathLike[str] | None, config: TFConfig) -> str | None:
+    """Returns the `model_dir` of the argument or of TF_CONFIG, which must agree."""
+    argument = None if model_dir is None else os.fspath(model_dir)
+    configured: str | None = config.get("model_dir")
+    check("RunConfig", "model_dir", argument, _NOT_EMPTY)
+    check("TF_CONFIG", "model_dir", configured, _NOT_EMPTY)
+    if argument and configured and argument != configured:
         raise errors.InvalidSpec(
-            f"`RunConfig`: `model_dir` is {given!r}, but TF_CONFIG has {configured!r}. Make them "
-            "equal, or give only one."
+            f"`RunConfig`: `model_dir` is {argument!r}, but TF_CONFIG has {configured!r}. Make "
+            "them equal, or set only one."
         )
-    return given or configured
+    return argument or configured

@@ -1,76 +1,112 @@
-"""Small checks that several legacy classes share."""
+"""Checks that several legacy classes share: requirements of settings, and what objects are."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import numbers
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
 
 from estimator_bridge import errors
+from tf2_engine.types import Object
+
+_Value = TypeVar("_Value")
 
 
-class Rule(NamedTuple):
-    """What a setting must not be, and how a message says so.
+class Requirement(NamedTuple):
+    """A requirement of a setting.
 
-    Written as what is refused, like stock's checks, so that NaN passes here as it does there;
-    the engine refuses it with the name of the table.
+    Attributes:
+        refused: returns whether a value is refused. Comparisons are written as stock's are, so
+            that NaN passes here as it does there; the engine refuses it with the name of the
+            table.
+        text: continues "the setting ...", for the error.
+        error: the class of the error.
     """
 
-    refused: Callable[[Any], bool]
+    refused: Callable[[Object], bool]
     text: str
+    error: type[errors.EngineError] = errors.InvalidSpec
 
 
-POSITIVE = Rule(lambda value: value <= 0, "must be positive")
-NOT_NEGATIVE = Rule(lambda value: value < 0, "must be at least 0")
-NOT_ABOVE_ZERO = Rule(lambda value: value > 0, "must be at most 0")
-FRACTION = Rule(lambda value: value < 0 or value >= 1, "must be in [0, 1)")
+POSITIVE = Requirement(lambda value: value <= 0, "must be positive")
+NOT_NEGATIVE = Requirement(lambda value: value < 0, "must be at least 0")
+NOT_ABOVE_ZERO = Requirement(lambda value: value > 0, "must be at most 0")
+FRACTION = Requirement(lambda value: value < 0 or value >= 1, "must be in [0, 1)")
+INTEGER = Requirement(
+    lambda value: not isinstance(value, numbers.Integral), "must be an int", errors.WrongType
+)
+CALLABLE = Requirement(lambda value: not callable(value), "must be callable", errors.WrongType)
+STRING = Requirement(lambda value: not isinstance(value, str), "must be a str", errors.WrongType)
 
 
-def check(owner: str, name: str, value: Any, rule: Rule) -> None:
-    """Refuses `value` if the rule does.
+def one_of(values: tuple[object, ...], text: str) -> Requirement:
+    """Returns the requirement that a value is one of some."""
+    return Requirement(lambda value: value not in values, text)
+
+
+def optional(requirement: Requirement) -> Requirement:
+    """Returns a requirement that None fulfils, too."""
+    return requirement._replace(
+        refused=lambda value: value is not None and requirement.refused(value)
+    )
+
+
+def check(owner: str, name: str, value: _Value, *requirements: Requirement) -> _Value:
+    """Returns the value of a setting that fulfils its requirements.
 
     Raises:
-        InvalidSpec: names owner, setting and value.
+        InvalidSpec: or the error of the requirement, with owner, setting and value.
     """
-    if rule.refused(value):
-        raise errors.InvalidSpec(f"`{owner}`: `{name}` {rule.text}, got {value!r}.")
+    for requirement in requirements:
+        if requirement.refused(value):
+            raise requirement.error(f"`{owner}`: `{name}` {requirement.text}, got {value!r}.")
+    return value
 
 
-def class_names(thing: Any) -> tuple[str, ...]:
-    """Returns the names of a thing's class and of the classes it derives from.
+def check_settings(
+    owner: str, settings: Mapping[str, Object], requirements: Mapping[str, Requirement]
+) -> None:
+    """Checks those settings that have a requirement, by name; see `check`."""
+    for name, requirement in requirements.items():
+        check(owner, name, settings[name], requirement)
+
+
+def class_names(thing: Object) -> tuple[str, ...]:
+    """Returns the names of an object's class and of the classes it derives from.
 
     Legacy objects are recognised by these and by attributes, so that stock's and ours, of any
-    version, are the same to us.
+    version, are treated alike.
     """
     return tuple(kind.__name__ for kind in type(thing).__mro__)
 
 
-def argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
+def argument_names(function: Callable[..., object]) -> tuple[str, ...]:
     """Returns the names of the arguments a function still takes, without *args and **kwargs."""
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
-    # What a partial has fixed by name is still in its signature, as a default.
-    fixed = function.keywords if isinstance(function, functools.partial) else {}
-    return tuple(p.name for p in parameters if p.kind not in kinds and p.name not in fixed)
+    # Arguments that a partial binds by name are still in its signature, as defaults.
+    bound = function.keywords if isinstance(function, functools.partial) else {}
+    return tuple(p.name for p in parameters if p.kind not in kinds and p.name not in bound)
 
 
-def takes_any_number(function: Callable[..., Any]) -> bool:
+def takes_any_number(function: Callable[..., object]) -> bool:
     """Returns whether a function takes *args."""
     parameters = inspect.signature(function).parameters.values()
     return any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
 
 
-def is_estimator(thing: Any) -> bool:
-    """Returns whether a thing is an estimator, stock's or ours."""
+def is_estimator(thing: Object) -> bool:
+    """Returns whether an object is an estimator, stock's or ours."""
     return not {"Estimator", "EstimatorV2", "TPUEstimator"}.isdisjoint(class_names(thing))
 
 
-def check_estimator(owner: str, thing: Any) -> None:
-    """Refuses what is no estimator.
+def check_estimator(owner: str, thing: Object) -> None:
+    """Checks that an object is an estimator.
 
     Raises:
-        WrongType: names owner and value.
+        WrongType: with owner and value.
     """
     if not is_estimator(thing):
         raise errors.WrongType(f"`{owner}`: `estimator` must be an Estimator, got {thing!r}.")

@@ -1,4 +1,4 @@
-"""What the TF_CONFIG environment variable says about this process."""
+"""The place of this process in the cluster, from the environment variable TF_CONFIG."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeAlias
 
 import tensorflow as tf
 
 from estimator_bridge import errors
+from tf2_engine.types import Object
+
+TFConfig: TypeAlias = Mapping[str, Object]
+"""The value of TF_CONFIG, parsed."""
 
 
 class TaskType:
@@ -25,14 +29,14 @@ class TaskType:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """This process's place in the cluster, as `RunConfig` shows it.
+    """The place of this process in the cluster, with the properties of `RunConfig`.
 
     Attributes:
-        cluster_spec: a `tf.train.ClusterSpec`; empty for a single process and an evaluator.
-        global_id_in_cluster: 0; None for an evaluator, which is no part of the cluster.
+        cluster_spec: empty for a single process and for an evaluator.
+        global_id_in_cluster: 0; None for an evaluator, which is not part of the cluster.
     """
 
-    cluster_spec: Any
+    cluster_spec: tf.train.ClusterSpec
     task_type: str = TaskType.WORKER
     task_id: int = 0
     master: str = ""
@@ -41,14 +45,14 @@ class Task:
     num_ps_replicas: int = 0
     num_worker_replicas: int = 1
     global_id_in_cluster: int | None = 0
-    service: Mapping[str, Any] | None = None
+    service: TFConfig | None = None
 
 
-def tf_config() -> dict[str, Any]:
+def tf_config() -> TFConfig:
     """Returns the environment variable TF_CONFIG, parsed; empty if it is not set.
 
     Raises:
-        InvalidSpec: it is no JSON object.
+        InvalidSpec: it is not a JSON object.
     """
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
@@ -62,24 +66,24 @@ def tf_config() -> dict[str, Any]:
     return config
 
 
-def read_task(config: Mapping[str, Any]) -> Task:
-    """Returns what TF_CONFIG says about this process.
+def read_task(config: TFConfig) -> Task:
+    """Returns the place of this process in the cluster.
 
     Raises:
-        InvalidSpec: it names parameter servers or several workers, which the bridge does not run,
-            or contradicts itself.
-        WrongType: its "service" is no dict.
+        InvalidSpec: TF_CONFIG has parameter servers or several workers, which the bridge does not
+            support, or contradicts itself.
+        WrongType: its "service" is not a dict.
     """
     service = config.get("service")
     if service is not None and not isinstance(service, dict):
         raise errors.WrongType(f'TF_CONFIG: "service" must be an object, got {service!r}.')
     cluster = config.get("cluster") or {}
     place = config.get("task") or {}
-    read = _read_in_cluster if cluster else _read_alone
-    return dataclasses.replace(read(config, cluster, place), service=service)
+    task = _in_cluster(config, cluster, place) if cluster else _alone(config, place)
+    return dataclasses.replace(task, service=service)
 
 
-def _read_alone(config: Mapping[str, Any], cluster: Any, place: Mapping[str, Any]) -> Task:
+def _alone(config: TFConfig, place: TFConfig) -> Task:
     task_type, task_id = place.get("type", TaskType.WORKER), int(place.get("index", 0))
     if (task_type, task_id) != (TaskType.WORKER, 0):
         raise errors.InvalidSpec(
@@ -92,15 +96,13 @@ def _read_alone(config: Mapping[str, Any], cluster: Any, place: Mapping[str, Any
     )
 
 
-def _read_in_cluster(
-    config: Mapping[str, Any], cluster: Mapping[str, Any], place: Mapping[str, Any]
-) -> Task:
+def _in_cluster(config: TFConfig, cluster: TFConfig, place: TFConfig) -> Task:
     chief = TaskType.MASTER if TaskType.MASTER in cluster else TaskType.CHIEF
     tasks = {job: len(addresses) for job, addresses in cluster.items()}
     if set(tasks) != {chief} or tasks[chief] != 1:
         raise errors.InvalidSpec(
-            f"TF_CONFIG: the cluster has {tasks}, but one process does all the work here: there "
-            "must be one chief and nothing else. Run without TF_CONFIG, or, for several hosts, "
+            f"TF_CONFIG: the cluster has {tasks}, but the bridge trains in one process, so that it "
+            "must have one chief and nothing else. Run without TF_CONFIG, or, for several hosts, "
             "migrate to tf.distribute.TPUStrategy."
         )
     task_type, task_id = place.get("type"), place.get("index")

@@ -1,9 +1,9 @@
-"""What a model_fn returns: `EstimatorSpec`, and `TPUEstimatorSpec` for TPU models."""
+"""The results of a model_fn: `EstimatorSpec`, and `TPUEstimatorSpec` for TPU models."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -12,63 +12,66 @@ from estimator_bridge.legacy import spec_checks
 from estimator_bridge.legacy.checks import argument_names, takes_any_number
 from estimator_bridge.legacy.spec_checks import ModeKeys
 from tf2_engine import tf_compat
+from tf2_engine.types import Nest, Object, Op, Session, Tensor
 
 __all__ = ["EstimatorSpec", "ModeKeys", "TPUEstimatorSpec", "call_host_fn"]
 
-Hooks = tuple[tf.compat.v1.train.SessionRunHook, ...]
-HostCall = tuple[Callable[..., Any], Sequence[Any] | Mapping[str, Any]]
+Hook: TypeAlias = tf.compat.v1.train.SessionRunHook
+Hooks: TypeAlias = tuple[Hook, ...]
+Scaffold: TypeAlias = tf.compat.v1.train.Scaffold
+ExportOutputs: TypeAlias = Mapping[str, Object]
+HostCall: TypeAlias = tuple[Callable[..., Nest], Sequence[Tensor] | Mapping[str, Tensor]]
 
 
 class _EstimatorSpec(NamedTuple):
     mode: str
-    predictions: Any
-    loss: Any
-    train_op: Any
-    eval_metric_ops: Mapping[str, Any]
-    export_outputs: Any
+    predictions: Nest
+    loss: Tensor | None
+    train_op: Op
+    eval_metric_ops: Mapping[str, Object]
+    export_outputs: ExportOutputs | None
     training_chief_hooks: Hooks
     training_hooks: Hooks
-    scaffold: Any
+    scaffold: Scaffold
     evaluation_hooks: Hooks
     prediction_hooks: Hooks
 
 
 class EstimatorSpec(_EstimatorSpec):
-    """A model: its ops and objects.
+    """A model for one mode: its ops and objects.
 
     Attributes:
         mode: one of `ModeKeys`. Training needs `loss` and `train_op`, evaluation `loss`,
             prediction `predictions`.
         predictions: Tensor or dict of Tensors.
         loss: scalar Tensor.
-        train_op: Operation or Tensor that makes a step.
-        eval_metric_ops: for each metric (value, update op), or a Keras metric.
-        export_outputs: outputs of a SavedModel by signature name; None makes one of the
-            predictions.
-        training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: hooks of the
-            session.
+        train_op: Operation or Tensor that performs a training step.
+        eval_metric_ops: by name, (value, update op) or a Keras metric.
+        export_outputs: outputs of a SavedModel by signature name; if None in prediction, one is
+            made of the predictions.
+        training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks.
         scaffold: a `tf.compat.v1.train.Scaffold`.
 
     Raises:
-        InvalidSpec: something the mode needs is missing, or of another graph or shape.
-        WrongType: something is of the wrong type.
+        InvalidSpec: an argument that the mode needs is missing, or of another graph or shape.
+        WrongType: an argument is of the wrong type.
     """
 
     def __new__(
         cls,
         mode: str,
-        predictions: Any = None,
-        loss: Any = None,
-        train_op: Any = None,
-        eval_metric_ops: Mapping[str, Any] | None = None,
-        export_outputs: Any = None,
-        training_chief_hooks: Iterable[Any] | None = None,
-        training_hooks: Iterable[Any] | None = None,
-        scaffold: Any = None,
-        evaluation_hooks: Iterable[Any] | None = None,
-        prediction_hooks: Iterable[Any] | None = None,
+        predictions: Nest = None,
+        loss: Tensor | None = None,
+        train_op: Op = None,
+        eval_metric_ops: Mapping[str, Object] | None = None,
+        export_outputs: ExportOutputs | None = None,
+        training_chief_hooks: Iterable[Hook] | None = None,
+        training_hooks: Iterable[Hook] | None = None,
+        scaffold: Scaffold | None = None,
+        evaluation_hooks: Iterable[Hook] | None = None,
+        prediction_hooks: Iterable[Hook] | None = None,
     ) -> EstimatorSpec:
-        """Checks the arguments and fills in what is missing."""
+        """Checks the arguments, and fills in defaults."""
         predictions = spec_checks.checked_predictions(predictions, mode)
         return super().__new__(
             cls,
@@ -85,11 +88,11 @@ class EstimatorSpec(_EstimatorSpec):
             spec_checks.checked_hooks(prediction_hooks),
         )
 
-    def _replace(self, **changes: Any) -> EstimatorSpec:
-        """Returns a spec with other values for some fields, checked; the mode stays.
+    def _replace(self, **changes: Object) -> EstimatorSpec:
+        """Returns a checked spec with other values for some fields; the mode cannot be changed.
 
         Raises:
-            InvalidSpec: another mode is asked for.
+            InvalidSpec: `mode` is another one.
         """
         if changes.get("mode", self.mode) != self.mode:
             raise errors.InvalidSpec(
@@ -100,12 +103,12 @@ class EstimatorSpec(_EstimatorSpec):
 
 class _TPUEstimatorSpec(NamedTuple):
     mode: str
-    predictions: Any
-    loss: Any
-    train_op: Any
+    predictions: Nest
+    loss: Tensor | None
+    train_op: Op
     eval_metrics: HostCall | None
-    export_outputs: Any
-    scaffold_fn: Callable[[], Any] | None
+    export_outputs: ExportOutputs | None
+    scaffold_fn: Callable[[], Scaffold] | None
     host_call: HostCall | None
     training_hooks: Hooks
     evaluation_hooks: Hooks
@@ -113,37 +116,38 @@ class _TPUEstimatorSpec(NamedTuple):
 
 
 class TPUEstimatorSpec(_TPUEstimatorSpec):
-    """A TPU model: what runs on the cores, and what the host does with tensors from there.
+    """A TPU model: ops on the cores, and functions of the host that take tensors from there.
 
     Attributes:
-        mode: one of `ModeKeys`, with the needs of `EstimatorSpec`.
+        mode: one of `ModeKeys`; it needs the same as in `EstimatorSpec`.
         eval_metrics: (function, tensors): the function runs on the host and returns the metrics,
             (value, update op) by name; the tensors, [batch, ...], are a list for positional or a
             dict for keyword arguments.
-        scaffold_fn: makes the `Scaffold`, on the host.
-        host_call: (function, tensors) like `eval_metrics`; what it returns is run every step.
+        scaffold_fn: returns the `Scaffold`; runs on the host.
+        host_call: (function, tensors) like `eval_metrics`; the ops that the function returns are
+            run every step.
 
     Raises:
-        InvalidSpec: as for `EstimatorSpec`; or a pair is none.
-        WrongType: as for `EstimatorSpec`; or the first of a pair cannot be called.
+        InvalidSpec: as for `EstimatorSpec`; or `eval_metrics` or `host_call` is not a pair.
+        WrongType: as for `EstimatorSpec`; or the first of a pair is not callable.
         SignatureMismatch: a function takes another number of arguments than there are tensors.
     """
 
     def __new__(
         cls,
         mode: str,
-        predictions: Any = None,
-        loss: Any = None,
-        train_op: Any = None,
+        predictions: Nest = None,
+        loss: Tensor | None = None,
+        train_op: Op = None,
         eval_metrics: HostCall | None = None,
-        export_outputs: Any = None,
-        scaffold_fn: Callable[[], Any] | None = None,
+        export_outputs: ExportOutputs | None = None,
+        scaffold_fn: Callable[[], Scaffold] | None = None,
         host_call: HostCall | None = None,
-        training_hooks: Iterable[Any] | None = None,
-        evaluation_hooks: Iterable[Any] | None = None,
-        prediction_hooks: Iterable[Any] | None = None,
+        training_hooks: Iterable[Hook] | None = None,
+        evaluation_hooks: Iterable[Hook] | None = None,
+        prediction_hooks: Iterable[Hook] | None = None,
     ) -> TPUEstimatorSpec:
-        """Checks the arguments and fills in what is missing."""
+        """Checks the arguments, and fills in defaults."""
         _check_host_call("eval_metrics", eval_metrics)
         _check_host_call("host_call", host_call)
         predictions = spec_checks.checked_predictions(predictions, mode)
@@ -163,7 +167,7 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
         )
 
     def as_estimator_spec(self) -> EstimatorSpec:
-        """Returns the same model for a host alone: metrics and host call are made here."""
+        """Returns the same model for a host; calls the functions of metrics and host call."""
         metrics = None if self.eval_metrics is None else call_host_fn(self.eval_metrics)
         hooks: Hooks = ()
         if self.host_call is not None:
@@ -183,12 +187,12 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
 
 
 class HostCallHook(tf.compat.v1.train.SessionRunHook):
-    """Runs the ops of a host call every step, and writes out its summaries at the end."""
+    """Runs the ops of a host call every step, and flushes its summaries at the end."""
 
-    def __init__(self, tensors: Any) -> None:
+    def __init__(self, tensors: Nest) -> None:
         self._tensors = tensors
-        self._create_writers: list[Any] = []
-        self._flush_writers: list[Any] = []
+        self._create_writers: list[Op] = []
+        self._flush_writers: list[Op] = []
 
     def begin(self) -> None:
         """Collects the summary writers of the graph."""
@@ -197,27 +201,27 @@ class HostCallHook(tf.compat.v1.train.SessionRunHook):
             tf.raw_ops.FlushSummaryWriter(writer=op.inputs[0]) for op in self._create_writers
         ]
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
+    def after_create_session(self, session: Session, coord: Object) -> None:
         """Creates the summary writers."""
         session.run(self._create_writers)
 
-    def before_run(self, run_context: Any) -> Any:
-        """Adds the ops of the host call to a step."""
+    def before_run(self, run_context: Object) -> tf.compat.v1.train.SessionRunArgs:
+        """Runs the ops of the host call in each step."""
         return tf.compat.v1.train.SessionRunArgs(self._tensors)
 
-    def end(self, session: Any) -> None:
+    def end(self, session: Session) -> None:
         """Flushes the summary writers."""
         session.run(self._flush_writers)
 
 
-def call_host_fn(host_call: HostCall) -> Any:
+def call_host_fn(host_call: HostCall) -> Nest:
     """Calls the function of a pair (function, tensors) with the tensors."""
     function, tensors = host_call
     return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
 
 
-def _check_host_call(name: str, host_call: Any) -> None:
-    """Refuses what is no pair of a function and its tensors."""
+def _check_host_call(name: str, host_call: Object) -> None:
+    """Checks that a host call is None, or a pair of a function and the tensors that it takes."""
     if host_call is None:
         return
     what = f"`TPUEstimatorSpec.{name}`"
@@ -236,11 +240,14 @@ def _check_host_call(name: str, host_call: Any) -> None:
     if len(names) != len(tensors):
         raise errors.SignatureMismatch(
             f"{what}: there are {len(tensors)} tensors, but the function takes {len(names)} "
-            f"arguments, {names}."
+            f"arguments, {names}. Give a tensor for each argument."
         )
 
 
-def _export_outputs(export_outputs: Any, predictions: Any, mode: str) -> Any:
+def _export_outputs(
+    export_outputs: ExportOutputs | None, predictions: Nest, mode: str
+) -> ExportOutputs | None:
+    """Returns the outputs to export; in prediction one of the predictions if there are none."""
     if mode != ModeKeys.PREDICT:
         return export_outputs
     return tf_compat.export_outputs(export_outputs, predictions)

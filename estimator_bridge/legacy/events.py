@@ -1,4 +1,4 @@
-"""Reads what evaluations wrote: the scalars of event files."""
+"""Reads the scalars that evaluations wrote to event files."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Scalars = dict[str, float]
 
 
 def scalars_of_file(path: str) -> Iterator[tuple[int, Scalars]]:
-    """Yields step and scalars of each event that has some.
+    """Yields the step and the scalars of each event that has scalars.
 
-    A file that a running job still writes to, or a job that died left behind, may end in the
-    middle of an event: what comes before it counts.
+    The file of a running job, or of one that was killed, may end in the middle of an event; the
+    events before that are read.
     """
     try:
         for event in tf.train.summary_iterator(path):
@@ -26,13 +26,13 @@ def scalars_of_file(path: str) -> Iterator[tuple[int, Scalars]]:
             if scalars:
                 yield event.step, scalars
     except tf.errors.DataLossError as error:
-        tf.logging.warning("The event file %s is damaged, its rest is not read: %s", path, error)
+        tf.logging.warning("The event file %s is damaged; its rest is not read: %s", path, error)
 
 
 def scalars_by_step(directory: str) -> dict[int, Scalars]:
     """Returns the scalars of all event files in a directory, in the order of steps.
 
-    Where several evaluations of a step have a scalar, the last one read counts.
+    If several evaluations of a step have a scalar, the one that is read last counts.
     """
     steps: dict[int, Scalars] = {}
     for path in tf.gfile.Glob(os.path.join(directory, "events.out.tfevents.*")):

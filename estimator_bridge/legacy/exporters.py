@@ -1,21 +1,31 @@
-"""What is exported after an evaluation: every model, the last one, or the best so far."""
+"""Exporters of models after an evaluation: of every model, the last one, or the best so far."""
 
 from __future__ import annotations
 
 import abc
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.checks import POSITIVE, argument_names, check
+from estimator_bridge.legacy.checks import (
+    POSITIVE,
+    Requirement,
+    argument_names,
+    check,
+    optional,
+)
 from estimator_bridge.legacy.events import scalars_of_file
+from tf2_engine.types import Object
 
-Metrics = Mapping[str, Any]
+Metrics = Mapping[str, Object]
 
 _COMPARED = ("best_eval_result", "current_eval_result")
+_COMPARES = Requirement(
+    lambda function: function is None or set(argument_names(function)) != set(_COMPARED),
+    f"must take {' and '.join(_COMPARED)}",
+)
 _LOSS = "loss"
 
 
@@ -30,17 +40,17 @@ class Exporter(abc.ABC):
     @abc.abstractmethod
     def export(
         self,
-        estimator: Any,
+        estimator: Object,
         export_path: str,
         checkpoint_path: str,
         eval_result: Metrics,
         is_the_final_export: bool,
-    ) -> Any:
+    ) -> bytes | None:
         """Exports a checkpoint.
 
         Args:
             export_path: the directory for exports of this exporter.
-            checkpoint_path: what was evaluated.
+            checkpoint_path: the checkpoint that was evaluated.
             eval_result: its metrics.
             is_the_final_export: whether training is over.
 
@@ -54,22 +64,21 @@ class _SavedModelExporter(Exporter):
 
     Args:
         name: of the directory.
-        serving_input_receiver_fn: makes a `ServingInputReceiver`.
+        serving_input_receiver_fn: returns a `ServingInputReceiver`.
         assets_extra: files to add, by their path in the SavedModel.
-        as_text: write the graph as text.
-        exports_to_keep: older exports are deleted; None keeps all.
+        as_text: whether to write the graph as text.
+        exports_to_keep: how many exports to keep; older ones are deleted. None keeps all.
     """
 
     def __init__(
         self,
         name: str,
-        serving_input_receiver_fn: Callable[[], Any] | None,
+        serving_input_receiver_fn: Callable[[], Object] | None,
         assets_extra: Mapping[str, str] | None,
         as_text: bool,
         exports_to_keep: int | None = None,
     ) -> None:
-        if exports_to_keep is not None:
-            check(type(self).__name__, "exports_to_keep", exports_to_keep, POSITIVE)
+        check(type(self).__name__, "exports_to_keep", exports_to_keep, optional(POSITIVE))
         self._name = name
         self._serving_input_receiver_fn = serving_input_receiver_fn
         self._assets_extra = assets_extra
@@ -80,8 +89,18 @@ class _SavedModelExporter(Exporter):
     def name(self) -> str:
         return self._name
 
-    def _write(self, estimator: Any, export_path: str, checkpoint_path: str) -> Any:
-        written = estimator.export_saved_model(
+    def export(
+        self,
+        estimator: Object,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Metrics,
+        is_the_final_export: bool,
+    ) -> bytes | None:
+        """Exports the checkpoint if the exporter is to; see `Exporter.export`."""
+        if not self._is_wanted(estimator, eval_result, is_the_final_export):
+            return None
+        written: bytes = estimator.export_saved_model(
             export_path,
             self._serving_input_receiver_fn,
             assets_extra=self._assets_extra,
@@ -92,6 +111,10 @@ class _SavedModelExporter(Exporter):
             for path in _exports(export_path)[: -self._exports_to_keep]:
                 tf.gfile.DeleteRecursively(path)
         return written
+
+    def _is_wanted(self, estimator: Object, eval_result: Metrics, is_final: bool) -> bool:
+        """Returns whether a model is to be exported."""
+        return True
 
 
 class LatestExporter(_SavedModelExporter):
@@ -104,23 +127,12 @@ class LatestExporter(_SavedModelExporter):
     def __init__(
         self,
         name: str,
-        serving_input_receiver_fn: Callable[[], Any],
+        serving_input_receiver_fn: Callable[[], Object],
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
         exports_to_keep: int | None = 5,
     ) -> None:
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
-
-    def export(
-        self,
-        estimator: Any,
-        export_path: str,
-        checkpoint_path: str,
-        eval_result: Metrics,
-        is_the_final_export: bool,
-    ) -> Any:
-        """Exports."""
-        return self._write(estimator, export_path, checkpoint_path)
 
 
 class FinalExporter(_SavedModelExporter):
@@ -129,32 +141,23 @@ class FinalExporter(_SavedModelExporter):
     def __init__(
         self,
         name: str,
-        serving_input_receiver_fn: Callable[[], Any],
+        serving_input_receiver_fn: Callable[[], Object],
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
     ) -> None:
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
 
-    def export(
-        self,
-        estimator: Any,
-        export_path: str,
-        checkpoint_path: str,
-        eval_result: Metrics,
-        is_the_final_export: bool,
-    ) -> Any:
-        """Exports if training is over."""
-        if not is_the_final_export:
-            return None
-        tf.logging.info("Exporter %r: training is over, the model is exported.", self.name)
-        return self._write(estimator, export_path, checkpoint_path)
+    def _is_wanted(self, estimator: Object, eval_result: Metrics, is_final: bool) -> bool:
+        if is_final:
+            tf.logging.info("Exporter %r: exporting the model, since training is over.", self.name)
+        return is_final
 
 
 def loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> bool:
     """Returns whether the current loss is below the best one.
 
     Raises:
-        InvalidInput: one of them has no loss.
+        InvalidInput: a result has no loss.
     """
     for name, result in zip(_COMPARED, (best_eval_result, current_eval_result), strict=True):
         if not result or _LOSS not in result:
@@ -163,14 +166,14 @@ def loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> 
 
 
 class BestExporter(_SavedModelExporter):
-    """Exports when a model is better than all that were evaluated before.
+    """Exports a model that is better than all that were evaluated before.
 
-    The first evaluation is exported in any case: what earlier jobs exported is not looked at.
+    The first model is exported in any case: exports of earlier jobs are ignored.
 
     Args:
-        event_file_pattern: files below the model_dir from which the best result of earlier jobs
-            is read; None or "" reads none.
-        compare_fn: called with `best_eval_result` and `current_eval_result`; says whether the
+        event_file_pattern: event files below the model_dir, from which the best result of earlier
+            jobs is read; None or "" reads none.
+        compare_fn: called with `best_eval_result` and `current_eval_result`; returns whether the
             current one is better.
 
     Raises:
@@ -181,7 +184,7 @@ class BestExporter(_SavedModelExporter):
     def __init__(
         self,
         name: str = "best_exporter",
-        serving_input_receiver_fn: Callable[[], Any] | None = None,
+        serving_input_receiver_fn: Callable[[], Object] | None = None,
         event_file_pattern: str | None = "eval/*.tfevents.*",
         compare_fn: Callable[..., bool] = loss_is_smaller,
         assets_extra: Mapping[str, str] | None = None,
@@ -189,35 +192,22 @@ class BestExporter(_SavedModelExporter):
         exports_to_keep: int | None = 5,
     ) -> None:
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
-        if compare_fn is None or set(argument_names(compare_fn)) != set(_COMPARED):
-            raise errors.InvalidSpec(
-                f"`BestExporter`: `compare_fn` must take {' and '.join(_COMPARED)}, got "
-                f"{compare_fn!r}."
-            )
-        self._compare_fn = compare_fn
+        self._compare_fn = check("BestExporter", "compare_fn", compare_fn, _COMPARES)
         self._event_file_pattern = event_file_pattern
         self._model_dir: str | None = None
         self._best: Metrics | None = None
         self._has_exported = False
 
-    def export(
-        self,
-        estimator: Any,
-        export_path: str,
-        checkpoint_path: str,
-        eval_result: Metrics,
-        is_the_final_export: bool,
-    ) -> Any:
-        """Exports if the model is the best so far."""
+    def _is_wanted(self, estimator: Object, eval_result: Metrics, is_final: bool) -> bool:
         if self._event_file_pattern and self._model_dir != estimator.model_dir:
             self._model_dir = estimator.model_dir
             self._best = self._best_before(os.path.join(self._model_dir, self._event_file_pattern))
         if self._has_exported and self._best is not None and not self._is_better(eval_result):
-            return None
-        tf.logging.info("Exporter %r: the best model so far is exported.", self.name)
+            return False
+        tf.logging.info("Exporter %r: exporting the best model so far.", self.name)
         self._best = eval_result
         self._has_exported = True
-        return self._write(estimator, export_path, checkpoint_path)
+        return True
 
     def _is_better(self, result: Metrics) -> bool:
         return self._compare_fn(best_eval_result=self._best, current_eval_result=result)
@@ -237,7 +227,7 @@ def _results(pattern: str) -> Iterator[Metrics]:
 
 
 def _exports(directory: str) -> list[str]:
-    """Returns the exports in a directory, oldest first: they are named by a time in seconds."""
+    """Returns the exports in a directory, oldest first; their names are times in seconds."""
     names = [name.rstrip("/") for name in tf.gfile.ListDirectory(directory)]
     versions = sorted(name for name in names if len(name) == 10 and name.isdigit())
     return [os.path.join(directory, name) for name in versions]

@@ -17,7 +17,7 @@ from estimator_bridge.legacy.checks import (
     NOT_ABOVE_ZERO,
     NOT_NEGATIVE,
     POSITIVE,
-    Rule,
+    Requirement,
     check,
     class_names,
 )
@@ -56,7 +56,7 @@ class OptimizationParameters:
 
         def __init__(self, *args: Any, **settings: Any) -> None: ...
 
-    rules: ClassVar[Mapping[str, Rule]] = {}
+    rules: ClassVar[Mapping[str, Requirement]] = {}
     """What each setting must be."""
 
     def __post_init__(self) -> None:
@@ -87,7 +87,7 @@ _SHARED_LAST: dict[str, tuple[Any, Any]] = {
 }
 
 
-def _parameters(*, settable: bool = True, **rules: Rule) -> Callable[[_Class], _Class]:
+def _parameters(*, settable: bool = True, **rules: Requirement) -> Callable[[_Class], _Class]:
     """Makes a class of annotated settings a dataclass with the shared ones in stock's places.
 
     Args:

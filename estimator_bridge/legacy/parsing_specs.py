@@ -1,56 +1,56 @@
-"""What to parse tf.train.Examples with: the features of columns, a label, and a weight."""
+"""Specs for parsing tf.train.Examples: the features of columns, a label, and a weight."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.checks import class_names
+from tf2_engine.types import DType, Object
 
-ParsingSpec = dict[str, Any]
+ParsingSpec = dict[str, Object]
 
 
 def classifier_parse_example_spec(
-    feature_columns: Iterable[Any],
+    feature_columns: Iterable[Object],
     label_key: str,
-    label_dtype: Any = tf.int64,
-    label_default: Any = None,
-    weight_column: Any = None,
+    label_dtype: DType = tf.int64,
+    label_default: Object = None,
+    weight_column: Object = None,
 ) -> ParsingSpec:
-    """Returns what `tf.io.parse_example` takes for the columns and a class label of shape [1].
+    """Returns the spec for `tf.io.parse_example` of columns and a class label of shape [1].
 
     Args:
-        label_default: of Examples without a label; None refuses them.
+        label_default: the label of Examples that lack one; None refuses those.
         weight_column: a numeric column, or its key.
 
     Raises:
-        InvalidSpec: label or weight is a feature too, or the weight is no numeric column.
+        InvalidSpec: label or weight is a feature, too, or the weight is not a numeric column.
     """
     label = tf.io.FixedLenFeature((1,), label_dtype, label_default)
     return _with_label(feature_columns, label_key, label, weight_column)
 
 
 def regressor_parse_example_spec(
-    feature_columns: Iterable[Any],
+    feature_columns: Iterable[Object],
     label_key: str,
-    label_dtype: Any = tf.float32,
-    label_default: Any = None,
+    label_dtype: DType = tf.float32,
+    label_default: Object = None,
     label_dimension: int = 1,
-    weight_column: Any = None,
+    weight_column: Object = None,
 ) -> ParsingSpec:
-    """Returns what `tf.io.parse_example` takes for the columns and `label_dimension` numbers.
+    """Returns the spec for `tf.io.parse_example` of columns and a label [label_dimension].
 
-    Args and errors are those of `classifier_parse_example_spec`.
+    The other arguments, and errors, are those of `classifier_parse_example_spec`.
     """
     label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
     return _with_label(feature_columns, label_key, label, weight_column)
 
 
 def _with_label(
-    columns: Iterable[Any], label_key: str, label: Any, weight_column: Any
+    columns: Iterable[Object], label_key: str, label: Object, weight_column: Object
 ) -> ParsingSpec:
     spec: ParsingSpec = tf.compat.v1.feature_column.make_parse_example_spec(columns)
     _check_no_feature("label", label_key, spec)
@@ -70,5 +70,6 @@ def _with_label(
 def _check_no_feature(what: str, key: str, spec: ParsingSpec) -> None:
     if key in spec:
         raise errors.InvalidSpec(
-            f"The {what} {key!r} must be none of the features: {', '.join(sorted(spec))}."
+            f"The {what} {key!r} must not be a feature, too; features are "
+            f"{', '.join(sorted(spec))}. Give it another key."
         )

@@ -1,15 +1,16 @@
-"""What an exported model receives: `ServingInputReceiver` and the functions that make them."""
+"""The inputs of exported models: `ServingInputReceiver`, and functions that build receivers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
 from estimator_bridge import errors
+from tf2_engine.types import Nest, Object, Tensor
 
-# The keys of a tensor that is given without one: serving looks for these names.
+# The keys of a tensor without a key: serving looks for these names.
 FEATURE = "feature"
 LABEL = "label"
 RECEIVER = "input"
@@ -22,35 +23,36 @@ _DEFAULT_KEYS = {
 }
 _TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 
-TensorDict = dict[Any, Any]
+TensorDict: TypeAlias = dict[str | int, Nest]
+"""Dense, sparse or ragged tensors by key."""
 
 
 class _ServingInputReceiver(NamedTuple):
-    features: Any
+    features: Nest
     receiver_tensors: TensorDict
     receiver_tensors_alternatives: dict[str, TensorDict] | None
 
 
 class ServingInputReceiver(_ServingInputReceiver):
-    """The inputs of a served model, and the features made of them.
+    """The inputs of a served model, and the features that are made of them.
 
     Attributes:
         features: tensors by key (str or int); a single tensor gets the key "feature".
         receiver_tensors: the placeholders that are fed, by name; a single one is "input".
-        receiver_tensors_alternatives: by name, other tensors that may be fed instead, for which
-            signatures of their own are made; or None.
+        receiver_tensors_alternatives: by name, other tensors that may be fed instead, each with
+            signatures of its own; or None.
 
     Raises:
-        InvalidInput: something is missing, has a key of another type or is no tensor.
+        InvalidInput: an argument is missing, has a key of another type or is not a tensor.
     """
 
     def __new__(
         cls,
-        features: Any,
-        receiver_tensors: Any,
-        receiver_tensors_alternatives: Mapping[str, Any] | None = None,
+        features: Nest,
+        receiver_tensors: Nest,
+        receiver_tensors_alternatives: Mapping[str, Nest] | None = None,
     ) -> ServingInputReceiver:
-        """Checks the tensors and gives single ones their keys."""
+        """Checks the tensors, and gives single ones their keys."""
         return super().__new__(
             cls,
             _tensors("features", features, (str, int)),
@@ -64,9 +66,9 @@ class TensorServingInputReceiver(_ServingInputReceiver):
 
     def __new__(
         cls,
-        features: Any,
-        receiver_tensors: Any,
-        receiver_tensors_alternatives: Mapping[str, Any] | None = None,
+        features: Nest,
+        receiver_tensors: Nest,
+        receiver_tensors_alternatives: Mapping[str, Nest] | None = None,
     ) -> TensorServingInputReceiver:
         """Checks the tensors; `features` stays as it is."""
         if features is None:
@@ -81,19 +83,21 @@ class TensorServingInputReceiver(_ServingInputReceiver):
 
 
 class _SupervisedInputReceiver(NamedTuple):
-    features: Any
-    labels: Any
+    features: Nest
+    labels: Nest
     receiver_tensors: TensorDict
 
 
 class SupervisedInputReceiver(_SupervisedInputReceiver):
-    """The inputs of a model that is exported to be trained or evaluated: labels are fed too.
+    """The inputs of a model that is exported for training or evaluation: labels are fed, too.
 
     Raises:
         InvalidInput: as `ServingInputReceiver`.
     """
 
-    def __new__(cls, features: Any, labels: Any, receiver_tensors: Any) -> SupervisedInputReceiver:
+    def __new__(
+        cls, features: Nest, labels: Nest, receiver_tensors: Nest
+    ) -> SupervisedInputReceiver:
         """Checks the tensors; features and labels stay as they are."""
         for name, value in (("features", features), ("labels", labels)):
             _tensors(name, value, (str, int))
@@ -103,12 +107,12 @@ class SupervisedInputReceiver(_SupervisedInputReceiver):
 
 
 def build_parsing_serving_input_receiver_fn(
-    feature_spec: Mapping[str, Any], default_batch_size: int | None = None
+    feature_spec: Mapping[str, Object], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
     """Returns a function whose receiver is fed serialised tf.train.Examples, as "examples".
 
     Args:
-        feature_spec: what `tf.io.parse_example` takes.
+        feature_spec: the features, as `tf.io.parse_example` takes them.
         default_batch_size: None leaves the batch size open.
     """
 
@@ -123,12 +127,12 @@ def build_parsing_serving_input_receiver_fn(
 
 
 def build_raw_serving_input_receiver_fn(
-    features: Mapping[str, Any], default_batch_size: int | None = None
+    features: Mapping[str, Tensor], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
     """Returns a function whose receiver is fed each feature by itself.
 
     Args:
-        features: tensors whose types and shapes the placeholders take, but for the batch size.
+        features: tensors with the dtypes and shapes of the placeholders, but for the batch size.
         default_batch_size: None leaves it open.
     """
 
@@ -140,7 +144,7 @@ def build_raw_serving_input_receiver_fn(
 
 
 def build_raw_supervised_input_receiver_fn(
-    features: Any, labels: Any, default_batch_size: int | None = None
+    features: Nest, labels: Nest, default_batch_size: int | None = None
 ) -> Callable[[], SupervisedInputReceiver]:
     """Returns a function whose receiver is fed features and labels.
 
@@ -156,8 +160,8 @@ def build_raw_supervised_input_receiver_fn(
     shared = sorted(set(keyed_features) & set(keyed_labels))
     if shared:
         raise errors.InvalidInput(
-            f"Features and labels are fed by their keys, but share {', '.join(map(repr, shared))}. "
-            "Rename those of the labels."
+            f"Features and labels are fed by key, but share {', '.join(map(repr, shared))}. Rename "
+            "those of the labels."
         )
 
     def supervised_input_receiver_fn() -> SupervisedInputReceiver:
@@ -172,38 +176,37 @@ def build_raw_supervised_input_receiver_fn(
     return supervised_input_receiver_fn
 
 
-def _placeholders(like: Mapping[str, Any], batch_size: int | None) -> TensorDict:
+def _placeholders(like: Mapping[str, Tensor], batch_size: int | None) -> TensorDict:
     return {key: _placeholder(tensor, batch_size) for key, tensor in like.items()}
 
 
-def _placeholder(like: Any, batch_size: int | None) -> Any:
+def _placeholder(like: Tensor, batch_size: int | None) -> Tensor:
     shape = tf.TensorShape([batch_size]).concatenate(like.shape[1:])
     # An eager tensor has no op to be named after.
     name = None if hasattr(like, "numpy") else like.op.name
     return tf.compat.v1.placeholder(like.dtype, shape, name=name)
 
 
-def _alternatives(given: Any) -> dict[str, TensorDict] | None:
-    if given is None:
+def _alternatives(alternatives: Mapping[str, Nest] | None) -> dict[str, TensorDict] | None:
+    if alternatives is None:
         return None
-    if not isinstance(given, dict):
+    name = "receiver_tensors_alternatives"
+    if not isinstance(alternatives, dict):
         raise errors.InvalidInput(
-            f"`receiver_tensors_alternatives` must be a dict of receiver tensors, got {given!r}."
+            f"`{name}` must be a dict of receiver tensors, got {alternatives!r}."
         )
-    return {
-        name: _tensors("receiver_tensors_alternatives", tensors) for name, tensors in given.items()
-    }
+    return {key: _tensors(name, tensors) for key, tensors in alternatives.items()}
 
 
-def _tensors(what: str, given: Any, key_types: tuple[type, ...] = (str,)) -> TensorDict:
+def _tensors(what: str, tensors: Nest, key_types: tuple[type, ...] = (str,)) -> TensorDict:
     """Returns tensors by key.
 
     Raises:
-        InvalidInput: there are none, a key is of another type, or a value is no tensor.
+        InvalidInput: they are None, a key is of another type, or a value is not a tensor.
     """
-    if given is None:
+    if tensors is None:
         raise errors.InvalidInput(f"`{what}` must be given, got None.")
-    keyed = given if isinstance(given, dict) else {_DEFAULT_KEYS[what]: given}
+    keyed = tensors if isinstance(tensors, dict) else {_DEFAULT_KEYS[what]: tensors}
     for key, value in keyed.items():
         if not isinstance(key, key_types):
             allowed = " or ".join(kind.__name__ for kind in key_types)
@@ -212,7 +215,7 @@ def _tensors(what: str, given: Any, key_types: tuple[type, ...] = (str,)) -> Ten
     return keyed
 
 
-def _check_tensor(what: str, value: Any) -> None:
+def _check_tensor(what: str, value: Object) -> None:
     if not isinstance(value, _TENSORS):
         raise errors.InvalidInput(
             f"`{what}` must be a Tensor, SparseTensor or RaggedTensor, got {value!r}."

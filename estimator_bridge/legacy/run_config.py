@@ -1,24 +1,32 @@
-"""How a legacy program uses TPUs: `TPUConfig`, and the `RunConfig` that holds it."""
+"""How a legacy program uses TPUs: `TPUConfig`, and the `RunConfig` that contains it."""
 
 from __future__ import annotations
 
 import logging
-import numbers
 import re
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy import base_run_config
+from estimator_bridge.legacy.checks import (
+    INTEGER,
+    POSITIVE,
+    check,
+    check_settings,
+    one_of,
+    optional,
+)
 from estimator_bridge.legacy.cluster import TaskType, tf_config
+from tf2_engine.types import Object
 
 _log = logging.getLogger(__name__)
 
 
 class InputPipelineConfig:
-    """How often an input_fn is called, and who gets what: values of `TPUConfig`."""
+    """Which hosts and cores call the input_fn and get which part of a batch."""
 
     PER_SHARD_V1: Final = 1
     PER_HOST_V1: Final = 2
@@ -28,7 +36,7 @@ class InputPipelineConfig:
 
 
 class IterationsPerLoop(NamedTuple):
-    """How long a training loop runs before it returns to the host.
+    """How long a training loop runs on the device before it returns to the host.
 
     Attributes:
         unit: "count" for steps, or "seconds".
@@ -42,7 +50,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def parse_iterations_per_loop(iterations_per_loop: int | str) -> IterationsPerLoop:
-    """Reads a number of steps, or a time such as "3600s", "60m" or "1h".
+    """Returns a number of steps, or a time such as "3600s", "60m" or "1h" in seconds.
 
     Raises:
         InvalidSpec: it is neither.
@@ -65,20 +73,31 @@ class _TPUConfig(NamedTuple):
     per_host_input_for_training: int
     tpu_job_name: str | None
     initial_infeed_sleep_secs: int | None
-    input_partition_dims: Sequence[Any] | None
+    input_partition_dims: Sequence[Object] | None
     eval_training_input_configuration: int
     experimental_host_call_every_n_steps: int
     experimental_allow_per_host_v2_parallel_get_next: bool
-    experimental_feed_hook: Any
+    experimental_feed_hook: type | None
+
+
+_CHOICES = {
+    "num_cores_per_replica": one_of(
+        (None, 1, 2, 4, 8, 16, 32, 64, 128), "must be a power of 2 up to 128"
+    ),
+    "eval_training_input_configuration": one_of(
+        (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED),
+        "must be PER_HOST_V1 (2) or SLICED (5)",
+    ),
+}
 
 
 class TPUConfig(_TPUConfig):
-    """Settings of the TPU; on a host without one they are emulated or, where idle, kept.
+    """Settings of the TPU; a host without one emulates them, or ignores those without effect.
 
     Attributes:
         iterations_per_loop: steps per call of the device, or a time such as "60m".
-        num_shards: cores; None is what there is.
-        num_cores_per_replica: cores that share one replica of the model; None is one.
+        num_shards: number of cores; None is all of them.
+        num_cores_per_replica: number of cores that share a replica of the model; None is one.
         per_host_input_for_training: an `InputPipelineConfig`; True is PER_HOST_V1 and False
             PER_SHARD_V1.
         tpu_job_name: the job of the TPU workers; None takes it from TF_CONFIG.
@@ -86,12 +105,12 @@ class TPUConfig(_TPUConfig):
         input_partition_dims: how inputs are partitioned over the cores of a replica.
         eval_training_input_configuration: PER_HOST_V1 or SLICED.
         experimental_host_call_every_n_steps: steps from one host call to the next.
-        experimental_allow_per_host_v2_parallel_get_next: batches may go to any core.
-        experimental_feed_hook: a hook class in place of stock's own for infeed and outfeed.
+        experimental_allow_per_host_v2_parallel_get_next: whether any core may get any batch.
+        experimental_feed_hook: a hook class that replaces stock's for infeed and outfeed.
 
     Raises:
-        InvalidSpec: a setting is outside its range or contradicts another.
-        WrongType: a number is no int.
+        InvalidSpec: a setting is outside its range or contradicts another one.
+        WrongType: a number is not an int.
     """
 
     def __new__(
@@ -102,35 +121,25 @@ class TPUConfig(_TPUConfig):
         per_host_input_for_training: bool | int = True,
         tpu_job_name: str | None = None,
         initial_infeed_sleep_secs: int | None = None,
-        input_partition_dims: Sequence[Any] | None = None,
+        input_partition_dims: Sequence[Object] | None = None,
         eval_training_input_configuration: int = InputPipelineConfig.PER_HOST_V1,
         experimental_host_call_every_n_steps: int = 1,
         experimental_allow_per_host_v2_parallel_get_next: bool = False,
-        experimental_feed_hook: Any = None,
+        experimental_feed_hook: type | None = None,
     ) -> TPUConfig:
         """Checks the settings and fills in the job name."""
         parse_iterations_per_loop(iterations_per_loop)
-        if num_shards is not None:
-            _check_positive_int("num_shards", num_shards)
-        if initial_infeed_sleep_secs:
-            _check_positive_int("initial_infeed_sleep_secs", initial_infeed_sleep_secs)
+        numbers = {
+            "num_shards": num_shards,
+            "initial_infeed_sleep_secs": initial_infeed_sleep_secs or None,
+        }
+        for name, number in numbers.items():
+            check("TPUConfig", name, number, optional(INTEGER), optional(POSITIVE))
         if input_partition_dims is not None:
             _check_partition(
                 input_partition_dims, per_host_input_for_training, num_cores_per_replica
             )
-        if num_cores_per_replica not in (None, 1, 2, 4, 8, 16, 32, 64, 128):
-            raise errors.InvalidSpec(
-                "`TPUConfig`: `num_cores_per_replica` must be a power of 2 up to 128, got "
-                f"{num_cores_per_replica!r}."
-            )
-        if eval_training_input_configuration not in (
-            InputPipelineConfig.PER_HOST_V1,
-            InputPipelineConfig.SLICED,
-        ):
-            raise errors.InvalidSpec(
-                "`TPUConfig`: `eval_training_input_configuration` must be PER_HOST_V1 (2) or "
-                f"SLICED (5), got {eval_training_input_configuration!r}."
-            )
+        check_settings("TPUConfig", locals(), _CHOICES)
         if isinstance(per_host_input_for_training, bool):
             per_host_input_for_training = (
                 InputPipelineConfig.PER_HOST_V1
@@ -159,13 +168,13 @@ class RunConfig(base_run_config.RunConfig):
     Args:
         tpu_config: settings of the TPU; None is `TPUConfig()`.
         evaluation_master: the address of evaluation sessions; None is `master`.
-        master: the address of training sessions; None leaves it to TF_CONFIG.
-        cluster: a cluster resolver, in place of `master`.
-        **settings: those of the base class.
+        master: the address of training sessions; None is that of TF_CONFIG.
+        cluster: a cluster resolver, instead of `master`.
+        **settings: the arguments of the base class.
 
     Raises:
-        InvalidSpec: as the base class; or both `master` and `cluster` are given, or a cluster
-            and a `session_config` that has one.
+        InvalidSpec: as the base class; or both `master` and `cluster` are given, or a `cluster`
+            and a `session_config` with a cluster.
     """
 
     def __init__(
@@ -173,14 +182,14 @@ class RunConfig(base_run_config.RunConfig):
         tpu_config: TPUConfig | None = None,
         evaluation_master: str | None = None,
         master: str | None = None,
-        cluster: Any = None,
-        **settings: Any,
+        cluster: Object = None,
+        **settings: Object,
     ) -> None:
         super().__init__(**settings)
         if master is not None and cluster is not None:
             raise errors.InvalidSpec(
-                f"`RunConfig`: both `master` ({master!r}) and `cluster` ({cluster!r}) are given; "
-                "give one of them."
+                f"`RunConfig`: both `master` ({master!r}) and `cluster` ({cluster!r}) are given. "
+                "Give one of them."
             )
         self._tpu_config = tpu_config or TPUConfig()
         self._cluster = cluster
@@ -196,7 +205,7 @@ class RunConfig(base_run_config.RunConfig):
         if cluster:
             self._use_cluster(cluster)
 
-    def _use_cluster(self, cluster: Any) -> None:
+    def _use_cluster(self, cluster: Object) -> None:
         self._cluster_spec = cluster.cluster_spec()
         if self._session_config is None:
             self._session_config = tf.compat.v1.ConfigProto(
@@ -204,7 +213,7 @@ class RunConfig(base_run_config.RunConfig):
             )
         if self._session_config.HasField("cluster_def"):
             raise errors.InvalidSpec(
-                "`RunConfig`: both `cluster` and `session_config.cluster_def` are given; give one "
+                "`RunConfig`: both `cluster` and `session_config.cluster_def` are given. Give one "
                 "of them."
             )
         if self._cluster_spec:
@@ -220,11 +229,11 @@ class RunConfig(base_run_config.RunConfig):
         "evaluation_master", "The address of evaluation sessions; '' is this process."
     )
 
-    def replace(self, **settings: Any) -> RunConfig:
-        """Returns a copy with another `tpu_config`, or other settings of the base class.
+    def replace(self, **settings: Object) -> RunConfig:
+        """Returns a copy with other values for `tpu_config` and settings of the base class.
 
         Raises:
-            InvalidSpec: as the constructor, or a setting is not among them.
+            InvalidSpec: as the constructor, or another setting is to be replaced.
         """
         tpu_config = settings.pop("tpu_config", self._tpu_config)
         changed = super().replace(**settings)
@@ -232,14 +241,7 @@ class RunConfig(base_run_config.RunConfig):
         return changed
 
 
-def _check_positive_int(name: str, value: Any) -> None:
-    if not isinstance(value, numbers.Integral):
-        raise errors.WrongType(f"`TPUConfig`: `{name}` must be an int, got {value!r}.")
-    if value <= 0:
-        raise errors.InvalidSpec(f"`TPUConfig`: `{name}` must be positive, got {value!r}.")
-
-
-def _check_partition(dims: Sequence[Any], per_host: bool | int, cores: int | None) -> None:
+def _check_partition(dims: Sequence[Object], per_host: bool | int, cores: int | None) -> None:
     if len(dims) not in (1, 2):
         raise errors.InvalidSpec(
             "`TPUConfig`: `input_partition_dims` must have one element for features, or two for "
@@ -257,7 +259,7 @@ def _check_partition(dims: Sequence[Any], per_host: bool | int, cores: int | Non
 
 
 def _configured_job_name() -> str | None:
-    name = (tf_config().get("service") or {}).get("tpu_worker_job_name")
+    name: str | None = (tf_config().get("service") or {}).get("tpu_worker_job_name")
     if name:
-        _log.info("The TPU job name is %r, as TF_CONFIG says.", name)
+        _log.info("The TPU job name of TF_CONFIG is %r.", name)
     return name

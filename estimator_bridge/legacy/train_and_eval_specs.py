@@ -1,101 +1,114 @@
-"""What `train_and_evaluate` is told: `TrainSpec` and `EvalSpec`."""
+"""The arguments of `train_and_evaluate`: `TrainSpec` and `EvalSpec`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.checks import NOT_NEGATIVE, POSITIVE, check
+from estimator_bridge.legacy.checks import (
+    CALLABLE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    STRING,
+    check_settings,
+    optional,
+)
 from estimator_bridge.legacy.exporters import Exporter
 from estimator_bridge.legacy.spec_checks import checked_hooks
+from tf2_engine.types import Nest, Object
+
+InputFn: TypeAlias = Callable[..., Nest]
+Hook: TypeAlias = tf.compat.v1.train.SessionRunHook
+Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
+
+_TRAIN = {"input_fn": CALLABLE, "max_steps": optional(POSITIVE)}
+_EVALUATION = {
+    "input_fn": CALLABLE,
+    "steps": optional(POSITIVE),
+    "name": optional(STRING),
+    "start_delay_secs": NOT_NEGATIVE,
+    "throttle_secs": NOT_NEGATIVE,
+}
 
 
 class _TrainSpec(NamedTuple):
-    input_fn: Callable[..., Any]
+    input_fn: InputFn
     max_steps: int | None
-    hooks: tuple[Any, ...]
-    saving_listeners: tuple[Any, ...]
+    hooks: tuple[Hook, ...]
+    saving_listeners: tuple[Listener, ...]
 
 
 class TrainSpec(_TrainSpec):
-    """The training half.
+    """The training of `train_and_evaluate`.
 
     Attributes:
         input_fn: as for `train`.
-        max_steps: the global step to stop at; None is until the input ends.
+        max_steps: the global step to stop at; None trains until the input ends.
         hooks: SessionRunHooks.
         saving_listeners: CheckpointSaverListeners.
 
     Raises:
         InvalidSpec: `max_steps` is not positive.
-        WrongType: something cannot be called, or is no hook or listener.
+        WrongType: `input_fn` is not callable, or something is not a hook or listener.
     """
 
     def __new__(
         cls,
-        input_fn: Callable[..., Any],
+        input_fn: InputFn,
         max_steps: int | None = None,
-        hooks: Iterable[Any] | None = None,
-        saving_listeners: Iterable[Any] | None = None,
+        hooks: Iterable[Hook] | None = None,
+        saving_listeners: Iterable[Listener] | None = None,
     ) -> TrainSpec:
         """Checks the settings."""
-        _check_input_fn("TrainSpec", input_fn)
-        if max_steps is not None:
-            check("TrainSpec", "max_steps", max_steps, POSITIVE)
+        check_settings("TrainSpec", locals(), _TRAIN)
         return super().__new__(
             cls, input_fn, max_steps, checked_hooks(hooks), _checked_listeners(saving_listeners)
         )
 
 
 class _EvalSpec(NamedTuple):
-    input_fn: Callable[..., Any]
+    input_fn: InputFn
     steps: int | None
     name: str | None
-    hooks: tuple[Any, ...]
-    exporters: tuple[Any, ...]
+    hooks: tuple[Hook, ...]
+    exporters: tuple[Exporter, ...]
     start_delay_secs: float
     throttle_secs: float
 
 
 class EvalSpec(_EvalSpec):
-    """The evaluation half.
+    """The evaluations of `train_and_evaluate`.
 
     Attributes:
         input_fn: as for `evaluate`.
-        steps: batches of an evaluation; None is until the input ends.
+        steps: number of batches; None evaluates until the input ends.
         name: of the evaluation.
         hooks: SessionRunHooks.
-        exporters: called after each evaluation, in their order.
-        start_delay_secs: seconds before an evaluator process starts; without one, unused.
-        throttle_secs: seconds between the starts of two evaluations, at least; the last
+        exporters: called after each evaluation, in this order.
+        start_delay_secs: seconds before an evaluator process starts; unused in other processes.
+        throttle_secs: the least number of seconds between the starts of two evaluations; the last
             checkpoint is evaluated in any case.
 
     Raises:
         InvalidSpec: a number is outside its range, or names of exporters are missing or shared.
-        WrongType: something cannot be called, or is no hook, exporter or name.
+        WrongType: `input_fn` is not callable, or something is not a hook, an exporter or a name.
     """
 
     def __new__(
         cls,
-        input_fn: Callable[..., Any],
+        input_fn: InputFn,
         steps: int | None = 100,
         name: str | None = None,
-        hooks: Iterable[Any] | None = None,
+        hooks: Iterable[Hook] | None = None,
         exporters: Exporter | Iterable[Exporter] | None = None,
         start_delay_secs: float = 120,
         throttle_secs: float = 600,
     ) -> EvalSpec:
         """Checks the settings."""
-        _check_input_fn("EvalSpec", input_fn)
-        if steps is not None:
-            check("EvalSpec", "steps", steps, POSITIVE)
-        if name is not None and not isinstance(name, str):
-            raise errors.WrongType(f"`EvalSpec`: `name` must be a str, got {name!r}.")
-        check("EvalSpec", "start_delay_secs", start_delay_secs, NOT_NEGATIVE)
-        check("EvalSpec", "throttle_secs", throttle_secs, NOT_NEGATIVE)
+        check_settings("EvalSpec", locals(), _EVALUATION)
         return super().__new__(
             cls,
             input_fn,
@@ -108,46 +121,43 @@ class EvalSpec(_EvalSpec):
         )
 
 
-def is_train_spec(thing: Any) -> bool:
-    """Returns whether a thing is a `TrainSpec`, stock's or ours."""
+def is_train_spec(thing: Object) -> bool:
+    """Returns whether an object is a `TrainSpec`, stock's or ours."""
     return isinstance(thing, tuple) and hasattr(thing, "saving_listeners")
 
 
-def is_eval_spec(thing: Any) -> bool:
-    """Returns whether a thing is an `EvalSpec`, stock's or ours."""
+def is_eval_spec(thing: Object) -> bool:
+    """Returns whether an object is an `EvalSpec`, stock's or ours."""
     return isinstance(thing, tuple) and hasattr(thing, "throttle_secs")
 
 
-def _check_input_fn(owner: str, input_fn: Any) -> None:
-    if not callable(input_fn):
-        raise errors.WrongType(f"`{owner}`: `input_fn` must be callable, got {input_fn!r}.")
-
-
-def _checked_listeners(listeners: Iterable[Any] | None) -> tuple[Any, ...]:
-    made = tuple(listeners or ())
-    for listener in made:
+def _checked_listeners(listeners: Iterable[Listener] | None) -> tuple[Listener, ...]:
+    checked = tuple(listeners or ())
+    for listener in checked:
         if not isinstance(listener, tf.compat.v1.train.CheckpointSaverListener):
             raise errors.WrongType(
                 f"`TrainSpec`: `saving_listeners` must be CheckpointSaverListeners, got "
                 f"{listener!r}."
             )
-    return made
+    return checked
 
 
-def _is_exporter(thing: Any) -> bool:
+def _is_exporter(thing: Object) -> bool:
     return hasattr(thing, "name") and callable(getattr(thing, "export", None))
 
 
-def _checked_exporters(exporters: Any) -> tuple[Any, ...]:
+def _checked_exporters(
+    exporters: Object,
+) -> tuple[Exporter, ...]:
     if not exporters:
         return ()
-    several = [exporters] if _is_exporter(exporters) else exporters
-    made = tuple(several) if isinstance(several, Iterable) else (several,)
-    if not all(map(_is_exporter, made)):
+    alone = _is_exporter(exporters) or not isinstance(exporters, Iterable)
+    checked: tuple[Object, ...] = (exporters,) if alone else tuple(exporters)
+    if not all(map(_is_exporter, checked)):
         raise errors.WrongType(
             f"`EvalSpec`: `exporters` must be an Exporter or several, got {exporters!r}."
         )
-    names = [exporter.name for exporter in made]
+    names = [exporter.name for exporter in checked]
     for name in names:
         if not isinstance(name, str) or not name:
             raise errors.InvalidSpec(
@@ -158,4 +168,4 @@ def _checked_exporters(exporters: Any) -> tuple[Any, ...]:
             f"`EvalSpec`: each exporter writes to a directory of its name, but they share names: "
             f"{names}."
         )
-    return made
+    return checked

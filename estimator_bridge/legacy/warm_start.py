@@ -1,32 +1,37 @@
-"""What a warm start takes over: `WarmStartSettings`, as `tf.estimator` has it."""
+"""Which variables a warm start initializes: `WarmStartSettings`, as in `tf.estimator`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
+
+import tensorflow as tf
 
 from estimator_bridge import errors
+from tf2_engine.types import Object
+
+Variables: TypeAlias = str | list[Object] | None
+VocabInfos: TypeAlias = Mapping[str, tf.compat.v1.train.VocabInfo]
 
 
 class _WarmStartSettings(NamedTuple):
-    ckpt_to_initialize_from: Any
-    vars_to_warm_start: Any
-    var_name_to_vocab_info: Mapping[str, Any]
+    ckpt_to_initialize_from: Object
+    vars_to_warm_start: Variables
+    var_name_to_vocab_info: VocabInfos
     var_name_to_prev_var_name: Mapping[str, str]
 
 
 class WarmStartSettings(_WarmStartSettings):
-    """Which variables start with values of another checkpoint.
+    """Which variables are initialized from another checkpoint.
 
     Attributes:
-        ckpt_to_initialize_from: a checkpoint, or a directory whose latest one is meant.
+        ckpt_to_initialize_from: a checkpoint, or a directory, whose latest one is used.
         vars_to_warm_start: a regular expression over trainable variables and tables; or a list of
             regular expressions over all variables; or a list of variables; or None for those in
             `var_name_to_vocab_info` alone.
-        var_name_to_vocab_info: for variables whose rows or columns follow a vocabulary that has
-            changed, a `tf.compat.v1.train.VocabInfo`. A table is named without its `part_`.
-        var_name_to_prev_var_name: for variables that had another name, their name in the
-            checkpoint.
+        var_name_to_vocab_info: by variable, the `tf.compat.v1.train.VocabInfo` if its rows or
+            columns follow a vocabulary that has changed. A table is named without its `part_`.
+        var_name_to_prev_var_name: by variable, its name in the checkpoint if that differs.
 
     Raises:
         InvalidInput: no checkpoint is given.
@@ -34,12 +39,12 @@ class WarmStartSettings(_WarmStartSettings):
 
     def __new__(
         cls,
-        ckpt_to_initialize_from: Any,
-        vars_to_warm_start: Any = ".*",
-        var_name_to_vocab_info: Mapping[str, Any] | None = None,
+        ckpt_to_initialize_from: Object,
+        vars_to_warm_start: Variables = ".*",
+        var_name_to_vocab_info: VocabInfos | None = None,
         var_name_to_prev_var_name: Mapping[str, str] | None = None,
     ) -> WarmStartSettings:
-        """Fills in what is missing."""
+        """Checks the checkpoint, and fills in empty mappings."""
         if not ckpt_to_initialize_from:
             raise errors.InvalidInput(
                 "`WarmStartSettings`: `ckpt_to_initialize_from` must name a checkpoint or its "

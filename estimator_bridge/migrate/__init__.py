@@ -13,7 +13,7 @@ from tf2_engine import lazy
 if TYPE_CHECKING:
     from estimator_bridge.migrate.bridge_form import adopt
     from estimator_bridge.migrate.config_report import Change, Report
-    from estimator_bridge.migrate.report import Line, Rewritten
+    from estimator_bridge.migrate.rewrite_report import Line, Rewritten
     from estimator_bridge.migrate.spec_to_tf2 import TF2Embedding, to_tf2
     from estimator_bridge.migrate.tf2_form import migrate
 
@@ -25,7 +25,7 @@ __getattr__, __dir__ = lazy.exports(
     {
         "bridge_form": ["adopt"],
         "config_report": ["Change", "Report"],
-        "report": ["Line", "Rewritten"],
+        "rewrite_report": ["Line", "Rewritten"],
         "spec_to_tf2": ["TF2Embedding", "to_tf2"],
         "tf2_form": ["migrate"],
     },

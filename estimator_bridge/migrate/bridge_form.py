@@ -1,115 +1,112 @@
-"""The first form: a program that imports the bridge in the place of stock's estimator."""
+"""The bridge form: a program that imports the bridge instead of stock's estimator."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import libcst as cst
 from libcst import metadata
 from libcst.helpers import get_full_name_for_node
 
-from estimator_bridge import errors
-from estimator_bridge.migrate import imports
-from estimator_bridge.migrate.edits import one_line
-from estimator_bridge.migrate.imports import Aliases, Imported
-from estimator_bridge.migrate.names import NAMESPACE, Place, place_of, refusal_of
-from estimator_bridge.migrate.report import HONOURED, Line, Rewritten
+from estimator_bridge.migrate import import_statements
+from estimator_bridge.migrate.import_statements import Aliases, Imported, ImportStatement, is_import
+from estimator_bridge.migrate.parsed_program import ParsedProgram, code_of, comment_lines
+from estimator_bridge.migrate.rewrite_report import HONOURED, Line, Rewritten
+from estimator_bridge.migrate.stock_replacements import NAMESPACE, Place, place_of, refusal_of
 
-_MARK = "# estimator-bridge: "
+Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
+Statements: TypeAlias = list[Statement]
+
+_BY_USE = (
+    "It is used as a module, or has names that the bridge does not know by heart; `install` serves "
+    "those that it has"
+)
 
 
 def adopt(source: str, name: str = "the program") -> Rewritten:
     """Returns a program whose imports, and names of stock, lead to the bridge.
 
-    Everything else is as it was. What cannot be told from the source alone (a module of stock that
-    is handed around, a star import of one) is caught by `install` when the program starts; what
-    the bridge does not have is left under a comment that says why.
+    Everything else stays as it is. Names that the source alone does not tell (a module of stock
+    that is passed around, a star import of one) are served by `install` when the program starts; a
+    name that the bridge does not have stays, under a comment with the reason.
 
     Args:
-        name: what errors call it.
+        name: how errors call the program.
 
     Raises:
-        InvalidInput: it is no Python 3.
+        InvalidInput: the source is not Python 3.
     """
-    try:
-        old = metadata.MetadataWrapper(cst.parse_module(source))
-    except cst.ParserSyntaxError as error:
-        raise errors.InvalidInput(f"{name} is no Python 3: {error}.") from error
+    program = ParsedProgram(source, name)
     reader = _Reader()
-    old.visit(reader)
+    program.module.visit(reader)
     aliases = Aliases(reader.names, reader.namespace_names)
-    replacer = _Replacer(reader, aliases)
-    replaced = old.visit(replacer)
+    replacer = _Replacer(program, reader, aliases)
+    replaced = program.module.visit(replacer)
     remover = _Remover()
     cleaned = metadata.MetadataWrapper(replaced).visit(remover)
-    lines = [*replacer.lines]
-    if remover.left:
-        for imported in remover.left:
-            lines.append(
-                Line(
-                    0,
-                    "by hand",
-                    imported.full,
-                    "",
-                    "It is used as a module, or has names that "
-                    "the bridge does not know by heart; `install` serves those that it has",
-                )
-            )
+    lines = [
+        *replacer.lines,
+        *(Line(0, "by hand", imported.full, "", _BY_USE) for imported in remover.kept),
+    ]
     if not lines:
-        return Rewritten(
-            source, (Line(0, "by hand", "", "", "Nothing leads to stock's estimator"),)
-        )
-    start = _start(aliases, bool(remover.left))
+        nothing = Line(0, "by hand", "", "", "Nothing leads to stock's estimator")
+        return Rewritten(source, (nothing,))
+    start = _start(aliases, with_install=bool(remover.kept))
     body = _with_head(list(cleaned.body), aliases.imports(), start)
     lines += [Line(0, "added", "", statement) for statement in (*start, *aliases.imports())]
-    lines.append(HONOURED)
-    return Rewritten(cleaned.with_changes(body=body).code, tuple(lines))
+    return Rewritten(cleaned.with_changes(body=body).code, (*lines, HONOURED))
 
 
 class _Reader(cst.CSTVisitor):
-    """Reads all names and imports before anything is changed."""
+    """Reads all names and imports before anything is changed.
+
+    Attributes:
+        names: all names in the program.
+        imported: names that are bound by imports which the bridge replaces.
+        namespace_names: those of the estimator namespace, at the top level.
+    """
 
     def __init__(self) -> None:
+        super().__init__()
         self.names: set[str] = set()
-        self.direct: set[str] = set()
+        self.imported: set[str] = set()
         self.namespace_names: list[str] = []
-        self._inside = 0
+        self._functions = 0
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self._inside += 1
+        self._functions += 1
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef) -> None:
-        self._inside -= 1
+        self._functions -= 1
 
     def visit_Name(self, node: cst.Name) -> None:
         self.names.add(node.value)
 
     def visit_Import(self, node: cst.Import) -> None:
-        self._note(node)
+        self._read(node)
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
-        self._note(node)
+        self._read(node)
 
-    def _note(self, node: Any) -> None:
-        for imported in imports.read(node):
+    def _read(self, statement: ImportStatement) -> None:
+        for imported in import_statements.read(statement):
             if imported.place is None or imported.bound is None:
                 continue
-            self.direct.add(imported.bound)
-            if imported.place == Place(NAMESPACE) and not self._inside:
+            self.imported.add(imported.bound)
+            if imported.place == Place(NAMESPACE) and not self._functions:
                 self.namespace_names.append(imported.bound)
 
 
 class _Replacer(cst.CSTTransformer):
     """Replaces imports that have a place in the bridge, and names below modules of stock."""
 
-    METADATA_DEPENDENCIES = (metadata.QualifiedNameProvider, metadata.PositionProvider)
-
-    def __init__(self, reader: _Reader, aliases: Aliases) -> None:
+    def __init__(self, program: ParsedProgram, reader: _Reader, aliases: Aliases) -> None:
         super().__init__()
+        self._program = program
         self._reader = reader
         self._aliases = aliases
-        self._refused: list[str] = []
+        self._refusals: list[str] = []
         self.lines: list[Line] = []
 
     def visit_Import(self, node: cst.Import) -> bool:
@@ -122,90 +119,79 @@ class _Replacer(cst.CSTTransformer):
         self, original_node: cst.Attribute, updated_node: cst.Attribute
     ) -> cst.BaseExpression:
         text = str(get_full_name_for_node(original_node))
-        for name in self._qualified(original_node):
-            why = refusal_of(name)
-            if why is not None:
-                self._refuse(original_node, text, why)
+        for name in self._program.imported_names(original_node):
+            self._note_refusal(original_node, text, name)
             place = place_of(name)
-            if place is not None and text.split(".")[0] not in self._reader.direct:
+            if place is not None and text.split(".")[0] not in self._reader.imported:
                 new = self._aliases.expression(place)
-                code = cst.Module([]).code_for_node(new)
-                self.lines.append(Line(self._line(original_node), "name", text, code))
+                line = self._program.line(original_node)
+                self.lines.append(Line(line, "name", text, code_of(new)))
                 return new
         return updated_node
 
     def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> None:
-        self._refused.clear()
+        self._refusals.clear()
 
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
-    ) -> Any:
-        if len(original_node.body) == 1 and isinstance(
-            original_node.body[0], cst.Import | cst.ImportFrom
-        ):
-            return self._import(original_node)
-        if not self._refused:
+    ) -> cst.SimpleStatementLine | cst.FlattenSentinel[cst.SimpleStatementLine]:
+        if len(original_node.body) == 1 and is_import(original_node.body[0]):
+            return self._replaced_import(original_node, original_node.body[0])
+        if not self._refusals:
             return updated_node
-        comments = [
-            cst.EmptyLine(comment=cst.Comment(f"{_MARK}{why}."))
-            for why in dict.fromkeys(self._refused)
-        ]
+        comments = comment_lines(dict.fromkeys(self._refusals))
         return updated_node.with_changes(leading_lines=[*updated_node.leading_lines, *comments])
 
-    def _import(self, line: cst.SimpleStatementLine) -> Any:
-        statement: Any = line.body[0]
-        found = imports.read(statement)
-        moved = [each for each in found if each.place is not None]
+    def _replaced_import(
+        self, line: cst.SimpleStatementLine, statement: ImportStatement
+    ) -> cst.SimpleStatementLine | cst.FlattenSentinel[cst.SimpleStatementLine]:
+        imported = import_statements.read(statement)
+        moved = [each for each in imported if each.place is not None]
         if not moved:
             return line
         for each in moved:
-            why = refusal_of(each.full)
-            if why is not None:
-                self._refuse(line, each.full, why)
-        made = []
-        for code, comment in imports.written(moved):
-            self.lines.append(Line(self._line(line), "import", one_line(statement), f"{code}"))
-            new: Any = cst.parse_statement(code)
+            self._note_refusal(line, each.full, each.full)
+        new_lines = []
+        has_comments = False
+        for code, comment in import_statements.written(moved):
+            self.lines.append(Line(self._program.line(line), "import", code_of(statement), code))
+            new = cst.parse_statement(code)
             if comment:
                 new = new.with_changes(trailing_whitespace=_trailing(comment))
-            made.append(new)
-        kept = [each for each in found if each.place is None]
-        leading: list[Any] = [*line.leading_lines]
-        leading += [cst.EmptyLine(comment=cst.Comment(f"{_MARK}{why}.")) for why in self._refused]
+                has_comments = True
+            new_lines.append(new)
+        kept = {each.full for each in imported if each.place is None}
         if kept:
-            rest = line.with_changes(body=[imports.only(statement, {each.full for each in kept})])
-            return cst.FlattenSentinel([rest, *made])
-        made[0] = made[0].with_changes(leading_lines=leading)
-        if not any(comment for _, comment in imports.written(moved)):
-            made[-1] = made[-1].with_changes(trailing_whitespace=line.trailing_whitespace)
-        return cst.FlattenSentinel(made)
+            rest = line.with_changes(body=[import_statements.only(statement, kept)])
+            return cst.FlattenSentinel([rest, *new_lines])
+        leading_lines = [*line.leading_lines, *comment_lines(self._refusals)]
+        new_lines[0] = new_lines[0].with_changes(leading_lines=leading_lines)
+        if not has_comments:
+            new_lines[-1] = new_lines[-1].with_changes(trailing_whitespace=line.trailing_whitespace)
+        return cst.FlattenSentinel(new_lines)
 
-    def _refuse(self, node: Any, text: str, why: str) -> None:
-        self._refused.append(f"{text} is left out: {why}")
-        self.lines.append(Line(self._line(node), "by hand", text, "", f"It is left out: {why}"))
-
-    def _qualified(self, node: Any) -> Iterable[str]:
-        found = self.get_metadata(metadata.QualifiedNameProvider, node, ())
-        return sorted(
-            each.name for each in found if each.source is metadata.QualifiedNameSource.IMPORT
-        )
-
-    def _line(self, node: Any) -> int:
-        return int(self.get_metadata(metadata.PositionProvider, node).start.line)
+    def _note_refusal(self, node: cst.CSTNode, text: str, name: str) -> None:
+        """Notes the reason if the bridge does not support a name."""
+        reason = refusal_of(name)
+        if reason is None:
+            return
+        self._refusals.append(f"{text} is left out: {reason}")
+        line = self._program.line(node)
+        self.lines.append(Line(line, "by hand", text, "", f"It is left out: {reason}"))
 
 
 class _Remover(cst.CSTTransformer):
-    """Removes imports of stock's modules that nothing uses any more; their comments stay.
+    """Removes imports of stock's modules that are no longer used; their comments stay.
 
     Attributes:
-        left: those that something still uses.
+        kept: the imported modules that are still used.
     """
 
     METADATA_DEPENDENCIES = (metadata.ScopeProvider,)
 
     def __init__(self) -> None:
         super().__init__()
-        self.left: list[Imported] = []
+        self.kept: list[Imported] = []
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
         return updated_node.with_changes(body=self._cleaned(original_node, updated_node))
@@ -216,9 +202,11 @@ class _Remover(cst.CSTTransformer):
         body = self._cleaned(original_node, updated_node)
         return updated_node.with_changes(body=body or [cst.parse_statement("pass")])
 
-    def _cleaned(self, original: Any, updated: Any) -> list[Any]:
-        body: list[Any] = []
-        comments: list[Any] = []
+    def _cleaned(
+        self, original: cst.Module | cst.IndentedBlock, updated: cst.Module | cst.IndentedBlock
+    ) -> Statements:
+        body: Statements = []
+        comments: list[cst.EmptyLine] = []
         for old, new in zip(original.body, updated.body, strict=True):
             kept = self._without_unused(old, new)
             if kept is None:
@@ -230,69 +218,69 @@ class _Remover(cst.CSTTransformer):
             body.append(kept)
         return body
 
-    def _without_unused(self, old: Any, new: Any) -> Any:
+    def _without_unused(self, old: Statement, new: Statement) -> Statement | None:
+        """Returns a statement without its unused imports; None if nothing is left of it."""
         if not isinstance(old, cst.SimpleStatementLine) or len(old.body) != 1:
             return new
-        statement: Any = old.body[0]
-        if not isinstance(statement, cst.Import | cst.ImportFrom):
+        statement = old.body[0]
+        if not is_import(statement):
             return new
-        found = imports.read(statement)
+        imported = import_statements.read(statement)
         unused = set()
-        for each in found:
+        for each in imported:
             if not each.by_use:
                 continue
             if self._is_used(statement, each.bound):
-                self.left.append(each)
+                self.kept.append(each)
             else:
                 unused.add(each.full)
         if not unused:
             return new
-        rest = {each.full for each in found} - unused
-        return new.with_changes(body=[imports.only(statement, rest)]) if rest else None
+        rest = {each.full for each in imported} - unused
+        return new.with_changes(body=[import_statements.only(statement, rest)]) if rest else None
 
-    def _is_used(self, statement: Any, bound: str | None) -> bool:
+    def _is_used(self, statement: ImportStatement, bound: str | None) -> bool:
         if bound is None:
             return True
-        scope: Any = self.get_metadata(metadata.ScopeProvider, statement)
+        scope = self.get_metadata(metadata.ScopeProvider, statement)
         return any(assignment.references for assignment in scope[bound])
 
 
-def _start(aliases: Aliases, with_install: bool) -> list[str]:
-    """Returns what comes before TensorFlow: legacy programs are written in Keras 2."""
+def _start(aliases: Aliases, *, with_install: bool) -> list[str]:
+    """Returns the statements that precede TensorFlow: legacy programs are written in Keras 2."""
     name = aliases.free("install")
     call = "install(replace=True)" if with_install else "use_legacy_keras()"
     alias = "" if name == "install" else f" as {name}"
     return [f"from estimator_bridge import install{alias}", f"{name}.{call}"]
 
 
-def _with_head(body: list[Any], new: Sequence[str], start: Sequence[str]) -> list[Any]:
-    """Puts the start before the first statement that imports TensorFlow, and imports behind it."""
-    first = next((i for i, each in enumerate(body) if imports.of_tensorflow(each)), None)
-    if first is None:
-        first = next((i for i, each in enumerate(body) if not _is_preface(each)), len(body))
-    last = max((i for i, each in enumerate(body) if imports.of_tensorflow(each)), default=first - 1)
+def _with_head(body: Statements, new: Sequence[str], start: Sequence[str]) -> Statements:
+    """Inserts the start before the first import of TensorFlow, and the imports behind the last."""
+    imports = [i for i, each in enumerate(body) if import_statements.of_tensorflow(each)]
+    rest = (i for i, each in enumerate(body) if not _is_preface(each))
+    first = imports[0] if imports else next(rest, len(body))
+    last = imports[-1] if imports else first - 1
     head = [cst.parse_statement(code) for code in start]
     head[-1] = head[-1].with_changes(
         trailing_whitespace=_trailing("# Keras 2, before TensorFlow is asked for any.")
     )
     if first < len(body):
-        leading = body[first].leading_lines
-        head[0] = head[0].with_changes(leading_lines=leading)
+        head[0] = head[0].with_changes(leading_lines=body[first].leading_lines)
         body[first] = body[first].with_changes(leading_lines=[cst.EmptyLine()])
-    more = [cst.parse_statement(code) for code in new]
-    return [*body[:first], *head, *body[first : last + 1], *more, *body[last + 1 :]]
+    new_imports = [cst.parse_statement(code) for code in new]
+    return [*body[:first], *head, *body[first : last + 1], *new_imports, *body[last + 1 :]]
 
 
-def _is_preface(statement: Any) -> bool:
-    """Returns whether a statement is the docstring, or one of `from __future__ import`."""
+def _is_preface(statement: Statement) -> bool:
+    """Returns whether a statement is the docstring, or a `from __future__ import`."""
     if not isinstance(statement, cst.SimpleStatementLine):
         return False
-    first: Any = statement.body[0]
+    first = statement.body[0]
     if isinstance(first, cst.Expr):
         return isinstance(first.value, cst.SimpleString | cst.ConcatenatedString)
     if not isinstance(first, cst.ImportFrom):
         return False
-    return any(each.full.startswith("__future__.") for each in imports.read(first))
+    return any(each.full.startswith("__future__.") for each in import_statements.read(first))
 
 
 def _trailing(comment: str) -> cst.TrailingWhitespace:

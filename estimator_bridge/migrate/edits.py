@@ -1,83 +1,96 @@
-"""Changes of a source as replaced spans of its text: whatever no span covers stays as it was."""
+"""Edits of a program as replaced spans of its text: all other text stays as it is."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import libcst as cst
 
+from estimator_bridge.migrate.parsed_program import ParsedProgram
+
+Span = tuple[int, int]
+"""The offsets of the first character and of the one behind the last."""
+
 
 class Edits:
-    """Replacements and insertions, by position, for one source."""
+    """Replacements and insertions for one source, by the position of nodes.
 
-    def __init__(self, source: str) -> None:
+    Args:
+        program: the parsed source.
+        source: the text.
+    """
+
+    def __init__(self, program: ParsedProgram, source: str) -> None:
+        self._program = program
         self._source = source
         self._newline = "\r\n" if "\r\n" in source else "\n"
-        self._starts = [0]
+        self._line_starts = [0]
         for line in source.splitlines(keepends=True):
-            self._starts.append(self._starts[-1] + len(line))
-        self._spans: dict[tuple[int, int], str] = {}
+            self._line_starts.append(self._line_starts[-1] + len(line))
+        self._replacements: dict[Span, str] = {}
 
-    def offset(self, position: Any) -> int:
-        """Returns where a line and column is in the text."""
-        return int(self._starts[position.line - 1] + position.column)
+    def span(self, node: cst.CSTNode) -> Span:
+        """Returns the span of a node."""
+        position = self._program.position(node)
+        start, end = (
+            self._line_starts[place.line - 1] + place.column
+            for place in (position.start, position.end)
+        )
+        return start, end
 
     def line_start(self, line: int) -> int:
-        """Returns where a line begins; lines count from 1."""
-        return self._starts[min(line, len(self._starts)) - 1]
+        """Returns the offset where a line starts; lines count from 1."""
+        return self._line_starts[min(line, len(self._line_starts)) - 1]
+
+    def lines(self, first: int, last: int) -> Span:
+        """Returns the span of whole lines."""
+        return self.line_start(first), self.line_start(last + 1)
 
     def text(self, start: int, end: int) -> str:
-        """Returns a part of the old text."""
+        """Returns the old text of a span."""
         return self._source[start:end]
 
+    def text_of(self, node: cst.CSTNode) -> str:
+        """Returns the old text of a node."""
+        return self.text(*self.span(node))
+
     def replace(self, start: int, end: int, new: str) -> None:
-        """Replaces a span; an empty one is an insertion, behind those made there before."""
-        before = self._spans.get((start, end), "") if start == end else ""
-        self._spans[start, end] = before + new
+        """Replaces a span."""
+        self._replacements[start, end] = new
+
+    def replace_node(self, node: cst.CSTNode, new: str) -> None:
+        """Replaces the text of a node."""
+        self.replace(*self.span(node), new)
+
+    def insert(self, offset: int, text: str) -> None:
+        """Inserts a text, behind those that were inserted at the same offset before."""
+        before = self._replacements.get((offset, offset), "")
+        self._replacements[offset, offset] = before + text
 
     def apply(self) -> str:
-        """Returns the new text. Spans inside of a replaced one are covered by it."""
-        parts, done = [], 0
-        for (start, end), new in sorted(self._spans.items(), key=lambda each: _order(each[0])):
-            if start < done:
+        """Returns the new text. A replacement inside of a longer one has no effect."""
+        parts, position = [], 0
+        for (start, end), new in sorted(
+            self._replacements.items(), key=lambda item: _order(item[0])
+        ):
+            if start < position:
                 continue
             new = new.replace("\r\n", "\n").replace("\n", self._newline)
-            parts += [self._source[done:start], new]
-            done = end
-        return "".join([*parts, self._source[done:]])
+            parts += [self._source[position:start], new]
+            position = end
+        return "".join([*parts, self._source[position:]])
 
 
-def _order(span: tuple[int, int]) -> tuple[int, int]:
-    # At one place insertions come first, then the longest replacement.
+def _order(span: Span) -> tuple[int, int]:
+    # At the same offset insertions come first, then the longest replacement.
     start, end = span
     return start, -sys.maxsize if start == end else -end
 
 
-def in_comment(text: str, indent: int) -> str:
-    """Returns lines as comments at that indent; what they say is not changed."""
+def commented_out(text: str, indent: int) -> str:
+    """Returns lines as comments at an indent; indentation beyond that is kept."""
     lines = []
     for line in text.splitlines(keepends=True):
-        kept = line[indent:] if not line[:indent].strip() else line.lstrip()
-        lines.append(f"{' ' * indent}# {kept.rstrip()}".rstrip() + "\n")
+        code = line[indent:] if not line[:indent].strip() else line.lstrip()
+        lines.append(f"{' ' * indent}# {code.rstrip()}".rstrip() + "\n")
     return "".join(lines)
-
-
-def one_line(node: Any) -> str:
-    """Returns the source of a node in one line."""
-    return " ".join(cst.Module([]).code_for_node(node).split())
-
-
-def runs(arguments: Any, gone: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """Yields runs of arguments that go: (first, last, kept one before, kept one behind)."""
-    kept_before, run = None, []
-    for argument in arguments:
-        if argument in gone:
-            run.append(argument)
-            continue
-        if run:
-            yield run[0], run[-1], kept_before, argument
-        kept_before, run = argument, []
-    if run:
-        yield run[0], run[-1], kept_before, None

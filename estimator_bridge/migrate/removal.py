@@ -1,112 +1,79 @@
-"""Which statements of a program cannot be carried, and what falls with them."""
+"""Which statements of a program are removed: those without a counterpart, and their users."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import libcst as cst
 from libcst import metadata
 
+from estimator_bridge.migrate.parsed_program import ParsedProgram
+
 
 class Removal:
-    """Statements that are to be commented out: some for a reason, others since they use those.
+    """The statements that are to be commented out.
 
-    Args:
-        wrapper: of the program.
+    Attributes:
+        reasons: why, by statement.
     """
 
-    def __init__(self, wrapper: metadata.MetadataWrapper) -> None:
-        self._parents = wrapper.resolve(metadata.ParentNodeProvider)
-        self._scopes = wrapper.resolve(metadata.ScopeProvider)
-        self._dead: set[Any] = set()
-        self.reasons: dict[Any, str] = {}
+    def __init__(self, program: ParsedProgram) -> None:
+        self._program = program
+        self._removed_arguments: set[cst.CSTNode] = set()
+        self.reasons: dict[cst.CSTNode, str] = {}
 
-    def bury(self, node: Any) -> None:
-        """Says that an expression goes, though its statement stays: a left-out argument."""
-        self._dead.add(node)
+    def remove_argument(self, argument: cst.Arg) -> None:
+        """Removes an argument of a call; the statement stays."""
+        self._removed_arguments.add(argument)
 
-    def is_gone(self, node: Any) -> bool:
-        """Returns whether a node is inside of what goes."""
+    def is_removed(self, node: cst.CSTNode | None) -> bool:
+        """Returns whether a node is inside of something that is removed."""
         while node is not None:
-            if node in self._dead or node in self.reasons:
+            if node in self._removed_arguments or node in self.reasons:
                 return True
-            node = self._parents.get(node)
+            node = self._program.parent(node)
         return False
 
-    def remove(self, node: Any, why: str) -> None:
-        """Removes the statement of a node, and what cannot be without it.
+    def remove(self, node: cst.CSTNode, reason: str) -> None:
+        """Removes the statement of a node, and those that depend on it.
 
-        That is the function whose result it is, and the statements that use what it binds where
-        nothing else binds it.
+        A function is removed with a statement that returns its result. A statement that uses a
+        name is removed if no other statement binds the name.
         """
-        if self.is_gone(node):
+        if self.is_removed(node):
             return
-        statement = self.statement_of(node)
+        statement = self._program.statement_of(node)
         if isinstance(statement, cst.SimpleStatementLine) and any(
             isinstance(each, cst.Return) for each in statement.body
         ):
-            self.remove(self._function_of(statement), why)
+            self.remove(self._program.function_of(statement), reason)
             return
-        self.reasons[statement] = why
-        for name, scope in self._bound(statement):
+        self.reasons[statement] = reason
+        for name, scope in self._bound_names(statement):
             assignments = [each for each in scope[name] if each.scope is scope]
-            if not all(self.is_gone(each.node) for each in assignments):
+            if not all(self.is_removed(each.node) for each in assignments):
                 continue
             for assignment in assignments:
                 for access in assignment.references:
-                    self.remove(access.node, f"{name} is left out, which it uses")
+                    self.remove(access.node, f"It uses {name}, which is left out")
 
-    def statement_of(self, node: Any) -> Any:
-        """Returns the innermost statement that a node is in, or is."""
-        while not isinstance(node, cst.SimpleStatementLine | cst.BaseCompoundStatement):
-            node = self._parents[node]
-        return node
-
-    def block_of(self, statement: Any) -> Any:
-        """Returns the block, or the module, whose statement it is."""
-        return self._parents[statement]
-
-    def is_at_top(self, node: Any) -> bool:
-        """Returns whether a node is run when the module is imported."""
-        return isinstance(self._scopes.get(node), metadata.GlobalScope)
-
-    def call_of(self, node: Any) -> Any:
-        """Returns the call whose function a node is; None if it is not called."""
-        parent = self._parents[node]
-        return parent if isinstance(parent, cst.Call) and parent.func is node else None
-
-    def whole(self, node: Any) -> Any:
-        """Returns the longest name with dots that a name begins."""
-        while isinstance(self._parents[node], cst.Attribute):
-            node = self._parents[node]
-        return node
-
-    def owner(self, statement: Any) -> Any:
-        """Returns the compound statement, or the module, that a statement's block belongs to."""
-        block = self._parents[statement]
-        return block if isinstance(block, cst.Module) else self._parents[block]
-
-    def _function_of(self, node: Any) -> Any:
-        while not isinstance(node, cst.FunctionDef):
-            node = self._parents[node]
-        return node
-
-    def _bound(self, statement: Any) -> list[tuple[str, Any]]:
+    def _bound_names(self, statement: cst.CSTNode) -> list[tuple[str, metadata.Scope]]:
+        """Returns the names that a statement binds, with their scopes."""
+        scopes = self._program.scopes
         if isinstance(statement, cst.FunctionDef | cst.ClassDef):
-            return [(statement.name.value, self._scopes[statement])]
-        found: list[tuple[str, Any]] = []
-        scopes = self._scopes
+            return [(statement.name.value, scopes[statement])]
+        targets = _Targets()
+        statement.visit(targets)
+        return [(name.value, scopes[name]) for name in targets.names]
 
-        class Targets(cst.CSTVisitor):
-            def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
-                names = (
-                    [each.value for each in node.target.elements]
-                    if isinstance(node.target, cst.Tuple | cst.List)
-                    else [node.target]
-                )
-                found.extend(
-                    (each.value, scopes[each]) for each in names if isinstance(each, cst.Name)
-                )
 
-        statement.visit(Targets())
-        return found
+class _Targets(cst.CSTVisitor):
+    """Collects the names that assignments bind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[cst.Name] = []
+
+    def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
+        target = node.target
+        several = isinstance(target, cst.Tuple | cst.List)
+        parts = [each.value for each in target.elements] if several else [target]
+        self.names += [each for each in parts if isinstance(each, cst.Name)]

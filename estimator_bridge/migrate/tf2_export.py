@@ -1,11 +1,10 @@
-"""What the second form of `migrate` adds to a program that exports: a SavedModel of its model.
+"""The text that the tf2 form of `migrate` adds to programs that export: SavedModels.
 
 Like that of `tf2_model`, the text is written into the migrated program.
 """
 
 import os
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf2
@@ -14,8 +13,11 @@ import tf2_engine
 from estimator_bridge.migrate.tf2_model import (
     _VALUE,
     EmbeddingModel,
+    Function,
     ModeKeys,
-    _called,
+    ModelSpec,
+    Nest,
+    _call,
     _key,
     _name_of_table,
 )
@@ -26,20 +28,20 @@ v1 = tf2.compat.v1
 
 
 class ServingInputReceiver(NamedTuple):
-    """What an exported model is fed, and the features made of that; single tensors get a name."""
+    """The tensors that an exported model is fed, and the features that are made of them."""
 
-    features: Any
-    receiver_tensors: Any
-    receiver_tensors_alternatives: Any = None
+    features: Nest
+    receiver_tensors: Nest
+    receiver_tensors_alternatives: dict[str, Nest] | None = None
 
 
 class TensorServingInputReceiver(ServingInputReceiver):
-    """One whose features are a single tensor, for a model_fn that takes no dict."""
+    """A receiver whose features are a single tensor, for a model_fn that takes no dict."""
 
 
 def build_parsing_serving_input_receiver_fn(
-    feature_spec: Any, default_batch_size: int | None = None
-) -> Callable[[], ServingInputReceiver]:
+    feature_spec: dict[str, Any], default_batch_size: int | None = None
+) -> Function:
     """Returns a function whose receiver is fed serialized tf.train.Examples, as "examples"."""
 
     def serving_input_receiver_fn() -> ServingInputReceiver:
@@ -51,16 +53,16 @@ def build_parsing_serving_input_receiver_fn(
 
 
 def build_raw_serving_input_receiver_fn(
-    features: Any, default_batch_size: int | None = None
-) -> Callable[[], ServingInputReceiver]:
-    """Returns a function whose receiver is fed each feature, of the type and shape of a tensor."""
+    features: dict[str, tf2.Tensor], default_batch_size: int | None = None
+) -> Function:
+    """Returns a function whose receiver is fed each feature, with the dtype and shape given."""
 
     def serving_input_receiver_fn() -> ServingInputReceiver:
-        fed = {
+        placeholders = {
             key: v1.placeholder(like.dtype, [default_batch_size, *like.shape[1:]])
             for key, like in features.items()
         }
-        return ServingInputReceiver(fed, fed)
+        return ServingInputReceiver(placeholders, placeholders)
 
     return serving_input_receiver_fn
 
@@ -68,31 +70,31 @@ def build_raw_serving_input_receiver_fn(
 class PredictOutput(NamedTuple):
     """An output of an exported model: tensors by name, or one."""
 
-    outputs: Any
+    outputs: Nest
 
-    def signature(self, received: Any) -> Any:
+    def signature(self, received: dict[str, tf2.Tensor]) -> Any:
         """Returns the signature of a model that is fed these tensors."""
         return v1.saved_model.predict_signature_def(received, _named(self.outputs, "output"))
 
 
 class ClassificationOutput(NamedTuple):
-    """Scores, classes or both, of serialized tf.train.Examples."""
+    """Scores, classes or both, of samples that are fed as serialized tf.train.Examples."""
 
-    scores: Any = None
-    classes: Any = None
+    scores: tf2.Tensor | None = None
+    classes: tf2.Tensor | None = None
 
-    def signature(self, received: Any) -> Any:
+    def signature(self, received: dict[str, tf2.Tensor]) -> Any:
         """Returns the signature of a model that is fed these tensors."""
         examples = _examples(received)
         return v1.saved_model.classification_signature_def(examples, self.classes, self.scores)
 
 
 class RegressionOutput(NamedTuple):
-    """A number for each of serialized tf.train.Examples."""
+    """A number for each sample that is fed as a serialized tf.train.Example."""
 
-    value: Any
+    value: tf2.Tensor
 
-    def signature(self, received: Any) -> Any:
+    def signature(self, received: dict[str, tf2.Tensor]) -> Any:
         """Returns the signature of a model that is fed these tensors."""
         return v1.saved_model.regression_signature_def(_examples(received), self.value)
 
@@ -101,17 +103,17 @@ class ExportableModel(EmbeddingModel):
     """A model that can be exported for predictions."""
 
     def export_saved_model(
-        self, export_dir_base: Any, serving_input_receiver_fn: Callable[[], Any]
+        self, export_dir_base: str | bytes, serving_input_receiver_fn: Function
     ) -> bytes:
         """Writes a SavedModel into a new directory named by the time; returns its path.
 
-        Its values are those of the latest checkpoint, and it needs TensorFlow alone: the model_fn
-        makes a graph of its own, in which columns look tables up as they do off a TPU.
+        It has the values of the latest checkpoint, and needs nothing but TensorFlow: the model_fn
+        builds a separate graph, in which columns look tables up as they do off a TPU.
         """
         checkpoint = self.latest_checkpoint()
         if checkpoint is None:
             raise ValueError(f"There is no checkpoint in {self.model_dir} to export; train first.")
-        self._check_form(checkpoint)
+        self._check_converted(checkpoint)
         final, parts = _new_directories(os.fsdecode(export_dir_base))
         try:
             with tf2.Graph().as_default(), v1.Session() as session:
@@ -128,23 +130,25 @@ class ExportableModel(EmbeddingModel):
                     strip_default_attrs=True,
                 )
                 builder.save()
-            tf2.io.gfile.rename(parts, final)  # Whoever watches finds all of it, or nothing.
+            tf2.io.gfile.rename(parts, final)  # Servers see all of it, or nothing.
         finally:
             if tf2.io.gfile.exists(parts):
                 tf2.io.gfile.rmtree(parts)
         return os.fsencode(final)
 
-    def _export_graph(self, receiver_fn: Callable[[], Any]) -> tuple[dict[str, Any], Any]:
-        """Makes the graph that is exported; returns its variables and its signatures by name."""
-        made: dict[str, Any] = {}
+    def _export_graph(
+        self, receiver_fn: Function
+    ) -> tuple[dict[str, tf2.Variable], dict[str, Any]]:
+        """Builds the graph that is exported; returns its variables and its signatures by name."""
+        created: dict[str, tf2.Variable] = {}
         self._counts.clear()
 
-        def note(make: Callable[..., Any], **settings: Any) -> Any:
+        def record(create: Function, **settings: Any) -> tf2.Variable:
             name = self._numbered(settings["name"])
-            made[name] = variable = make(**settings)
+            created[name] = variable = create(**settings)
             return variable
 
-        with v1.variable_creator_scope(note):
+        with v1.variable_creator_scope(record):
             v1.train.create_global_step()
             receiver = receiver_fn()
             if not hasattr(receiver, "features") or not hasattr(receiver, "receiver_tensors"):
@@ -159,19 +163,20 @@ class ExportableModel(EmbeddingModel):
                 "params": dict(self.params),
                 "config": self.config,
             }
-            spec = _called(self._model_fn, arguments)
-        kept = {id(variable) for variable in v1.global_variables()}  # Local ones start anew.
-        variables = {name: variable for name, variable in made.items() if id(variable) in kept}
+            spec = _call(self._model_fn, arguments)
+        # Local variables are not exported, but initialized.
+        exported = {id(variable) for variable in v1.global_variables()}
+        variables = {name: each for name, each in created.items() if id(each) in exported}
         return variables, _signatures(spec, receiver)
 
-    def _features_to_export(self, receiver: Any) -> Any:
-        """Returns the features of a receiver as the model_fn takes them off a TPU."""
+    def _features_to_export(self, receiver: ServingInputReceiver) -> Nest:
+        """Returns the features of a receiver, in the form that the model_fn takes off a TPU."""
         if isinstance(receiver, TensorServingInputReceiver):
             return receiver.features
         features = dict(_named(receiver.features, "feature"))
         spec = self.embedding.engine_spec
         if self._spec.feature_columns:
-            # Columns look up what there is; the engine cuts and pads sequences.
+            # Columns look sequences up at their full length; the engine cuts and pads them.
             for feature in spec.features:
                 if feature.max_sequence_length and feature.name in features:
                     ids, length = features[feature.name], feature.max_sequence_length
@@ -182,7 +187,7 @@ class ExportableModel(EmbeddingModel):
         for key, config in self._spec.feature_to_config_dict.items():
             if not isinstance(features.get(key), tf2.Tensor):
                 continue
-            # What the legacy program makes of dense ids: without weights, and in rows without 0.
+            # Like the legacy program: dense ids have no weights, and 0 is ignored in rows of ids.
             table = self._spec.table_to_config_dict[config.table_id]
             columns[key] = pre.Identity(key, table.vocabulary_size)
             if features[key].shape.rank == 2 and table.combiner is not None:
@@ -196,8 +201,10 @@ class ExportableModel(EmbeddingModel):
         rest = {key: features[key] for key in features if key not in {*weight_keys, *columns}}
         return {**rest, **tpu_columns.as_features(activations, lengths)}
 
-    def _load(self, session: Any, checkpoint: str, variables: dict[str, Any]) -> None:
-        """Gives the variables of a graph their values in a checkpoint."""
+    def _load(
+        self, session: tf2.compat.v1.Session, checkpoint: str, variables: dict[str, tf2.Variable]
+    ) -> None:
+        """Initializes the variables of a graph from a checkpoint."""
         reader = tf2.train.load_checkpoint(checkpoint)
         for name, variable in variables.items():
             keys = [f"global_step/{_VALUE}"] if name == "global_step" else []
@@ -207,18 +214,18 @@ class ExportableModel(EmbeddingModel):
                 for table in self.embedding.engine_spec.tables
                 if _name_of_table(table).fullmatch(name)
             ]
-            found = [key for key in keys if reader.has_tensor(key)]
-            if not found:
+            stored = [key for key in keys if reader.has_tensor(key)]
+            if not stored:
                 raise ValueError(
                     f"{checkpoint} lacks {name!r}, a variable that the model_fn makes for "
                     "predictions; so the model cannot be exported."
                 )
-            value = reader.get_tensor(found[0])
+            value = reader.get_tensor(stored[0])
             session.run(variable.initializer, {variable.initial_value: value})
 
 
-def _signatures(spec: Any, receiver: Any) -> dict[str, Any]:
-    """Returns the signatures of an exported model; outputs that do not fit the input have none."""
+def _signatures(spec: ModelSpec, receiver: ServingInputReceiver) -> dict[str, Any]:
+    """Returns the signatures of an exported model, for the outputs that suit the input."""
     default = "serving_default"
     outputs = spec.export_outputs or {default: PredictOutput(spec.predictions)}
     if len(outputs) == 1:
@@ -226,30 +233,30 @@ def _signatures(spec: Any, receiver: Any) -> dict[str, Any]:
     elif default not in outputs:
         raise ValueError(f"Of the export_outputs {list(outputs)} one must be {default!r}.")
     alternatives = getattr(receiver, "receiver_tensors_alternatives", None) or {}
-    found = {}
+    signatures = {}
     for prefix, fed in [("", receiver.receiver_tensors), *alternatives.items()]:
         for name, output in outputs.items():
             try:
                 signature = output.signature(_named(fed, "input"))
-                found[f"{prefix}:{name}" if prefix else name] = signature
+                signatures[f"{prefix}:{name}" if prefix else name] = signature
             except ValueError as error:
                 v1.logging.warning("%s has no signature: %s", name, error)
-    return found
+    return signatures
 
 
-def _named(tensors: Any, name: str) -> dict[str, Any]:
-    """Returns tensors by name."""
+def _named(tensors: Nest, name: str) -> dict[str, tf2.Tensor]:
+    """Returns tensors by name; a single tensor gets the given name."""
     return tensors if isinstance(tensors, dict) else {name: tensors}
 
 
-def _examples(received: dict[str, Any]) -> Any:
-    """Returns the one tensor of strings that an exported model is fed."""
+def _examples(received: dict[str, tf2.Tensor]) -> tf2.Tensor:
+    """Returns the tensor of strings that an exported model is fed; it must be the only one."""
     if [tensor.dtype for tensor in received.values()] != [tf2.string]:
         raise ValueError(f"it takes serialized tf.train.Examples, not {sorted(received)}")
     return next(iter(received.values()))
 
 
-def _cut(ids: Any, length: int) -> Any:
+def _cut(ids: Nest, length: int) -> Nest:
     """Returns the ids of sequences, cut and padded to a length."""
     if isinstance(ids, tf2.RaggedTensor):
         ids = ids.to_sparse()
@@ -261,10 +268,10 @@ def _cut(ids: Any, length: int) -> Any:
 
 
 def _new_directories(base: str) -> tuple[str, str]:
-    """Returns a directory named by the time, and one to write it in; neither is there yet."""
+    """Returns a directory named by the time, and one to write in first; neither exists yet."""
     while True:
         name = str(int(time.time()))
-        # Servers leave directories alone whose name is no number.
+        # Servers ignore directories whose name is not a number.
         paths = os.path.join(base, name), os.path.join(base, f"temp-{name}")
         if not any(map(tf2.io.gfile.exists, paths)):
             return paths

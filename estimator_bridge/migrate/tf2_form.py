@@ -1,431 +1,336 @@
-"""The second form: a program that trains in TensorFlow 2, without the estimator."""
+"""The tf2 form: a program that trains in TensorFlow 2, without the estimator."""
 
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import libcst as cst
-from libcst import metadata
 from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import added, carried, imports
-from estimator_bridge.migrate.edits import Edits, in_comment, one_line, runs
-from estimator_bridge.migrate.names import below_tensorflow, is_stock, place_of, refusal_of
+from estimator_bridge.migrate import import_statements, tf2_rules, tf2_templates
+from estimator_bridge.migrate.comments import Comments, sentence
+from estimator_bridge.migrate.edits import Edits
+from estimator_bridge.migrate.import_statements import ImportStatement
+from estimator_bridge.migrate.parsed_program import ParsedProgram, code_of
 from estimator_bridge.migrate.removal import Removal
-from estimator_bridge.migrate.report import HONOURED, Line, Rewritten
+from estimator_bridge.migrate.rewrite_report import HONOURED, Kind, Line, Rewritten
+from estimator_bridge.migrate.stock_replacements import is_stock
+from estimator_bridge.migrate.tf2_rules import Action, NameRule
 
-_MARK = "# estimator-bridge: "
-_GRADIENTS = carried.REFUSED["gradients"]
+Handler: TypeAlias = Callable[[cst.CSTNode, str, NameRule], None]
+"""Takes a name, or the call of a method; its last part; and its rule."""
 
 
 def migrate(source: str, name: str = "the program") -> Rewritten:
     """Returns a program whose `TPUEstimator` is a training loop of TensorFlow 2 in its own source.
 
     The input functions, columns, the spec and the model_fn stay as they are, but for names of the
-    estimator. What has no counterpart stays under a comment with the reason.
+    estimator. Code that has no counterpart stays as a comment with the reason.
 
     Args:
-        name: what errors call it.
+        name: how errors call the program.
 
     Raises:
-        InvalidInput: it is no Python 3.
+        InvalidInput: the source is not Python 3.
         Untranslatable: nothing would be left to train, or it would train something else.
     """
+    program = ParsedProgram(source, name)
+    edits = Edits(program, source)
+    visitor = _RuleVisitor(program, edits)
+    program.module.visit(visitor)
+    lines = visitor.finish()
+    new = edits.apply()
     try:
-        wrapper = metadata.MetadataWrapper(cst.parse_module(source))
-    except cst.ParserSyntaxError as error:
-        raise errors.InvalidInput(f"{name} is no Python 3: {error}.") from error
-    reader = _Reader(wrapper, source, name)
-    wrapper.visit(reader)
-    assert reader.made is not None
-    return reader.made
+        ast.parse(new)
+    except SyntaxError as error:
+        raise errors.Untranslatable(
+            f"{name}: the new program would not be valid Python: {error}. Put each import and each "
+            "statement on a line of its own, imports at the top."
+        ) from error
+    return Rewritten(new, tuple(lines))
 
 
-class _Reader(cst.CSTVisitor):
-    """Finds what is to be done, as edits of the text."""
+class _RuleVisitor(cst.CSTVisitor):
+    """Applies the rules to the names, methods and arguments of a program, as edits of its text.
 
-    METADATA_DEPENDENCIES = (
-        metadata.QualifiedNameProvider,
-        metadata.PositionProvider,
-        metadata.ScopeProvider,
-    )
+    Args:
+        program: the parsed program.
+        edits: receives the changes.
+    """
 
-    def __init__(self, wrapper: metadata.MetadataWrapper, source: str, name: str) -> None:
+    def __init__(self, program: ParsedProgram, edits: Edits) -> None:
         super().__init__()
-        self._name = name
-        self._module = wrapper.module
-        self._edits = Edits(source)
-        self._removal = Removal(wrapper)
-        self._said: list[tuple[Any, Line]] = []
-        self._left_out: list[tuple[Any, str, str]] = []
-        self._to_remove: list[tuple[Any, str]] = []
-        self._estimators: list[Any] = []
-        self._refused: list[tuple[Any, str]] = []
-        self._comments: dict[Any, str] = {}
+        self._program = program
+        self._edits = edits
+        self._removal = Removal(program)
+        self._comments = Comments(program, edits, self._removal)
+        self._added_names = tf2_templates.free_names(program)
+        self._lines: list[tuple[cst.CSTNode, Line]] = []
+        self._to_remove: list[tuple[cst.CSTNode, str]] = []
+        self._refused: list[tuple[cst.CSTNode, str]] = []
+        self._estimators: list[cst.Call] = []
+        self._exports: list[cst.CSTNode] = []
         self._imported: set[tuple[str, str]] = set()
-        self._exporting: list[Any] = []
-        self._early = False
-        self.made: Rewritten | None = None
-        self._added = added.free_names(wrapper)
+        self._used_on_import = False
+        self._of_names: Mapping[Action, Handler] = {
+            Action.KEEP: lambda node, name, rule: None,
+            Action.REPLACE: self._replace_name,
+            Action.IMPORT: self._import_name,
+            Action.REPORT: self._report_name,
+            Action.UNWRAP: self._unwrap,
+            Action.COMMENT_OUT: lambda node, name, rule: self._comment_out(node, rule),
+            Action.REFUSE: lambda node, name, rule: self._refused.append((node, rule.why)),
+        }
+        self._of_methods: Mapping[Action, Handler] = {
+            Action.KEEP: lambda call, name, rule: self._comments.leave_out_arguments(
+                call, name, rule
+            ),
+            Action.REPLACE: self._replace_export,
+            Action.CALL: self._call_function,
+            Action.COMMENT_OUT: lambda call, name, rule: self._comment_out(call.func, rule),
+            Action.REFUSE: lambda call, name, rule: self._refused.append((call, rule.why)),
+        }
 
-    # What is found.
+    # Visiting.
 
     def visit_Import(self, node: cst.Import) -> bool:
-        self._import(node)
+        self._remove_import(node)
         return False
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
-        self._import(node)
+        self._remove_import(node)
         return False
 
     def visit_Call(self, node: cst.Call) -> None:
-        if self._removal.is_gone(node):
+        if self._removal.is_removed(node):
             return
-        old = self._stock_name(node.func)
-        if old in carried.ARGUMENTS:
-            self._leave_out(node, old, carried.ARGUMENTS[old])
-        if old == "TPUEstimator":
+        name = self._stock_name(node.func)
+        if name == tf2_rules.ESTIMATOR:
             self._estimators.append(node)
-        if not isinstance(node.func, cst.Attribute):
-            return
-        method = node.func.attr.value
-        if method in carried.METHODS:
-            self._remove(node.func, carried.METHODS[method])
-        elif method in carried.REFUSED_METHODS:
-            self._refused.append((node, _GRADIENTS))
-        elif method in ("train", "evaluate", "predict"):
-            taken = tuple(
-                argument.keyword.value
-                for argument in node.args
-                if argument.keyword and argument.keyword.value not in carried.METHOD_ARGUMENTS
-            )
-            self._leave_out(node, method, taken)
-        elif method in carried.EXPORTS:
-            self._export(node, node.func)
-        elif method == "minimize" and self._is_optimizer(node.func):
-            start, end = self._span(node.func.value)
-            self._edits.replace(start, start, f"{self._added['minimize']}(")
-            self._edits.replace(end, self._span(node.args[0])[0], ", ")
-            self._say(node, "name", one_line(node.func), self._added["minimize"])
+        rule = tf2_rules.STOCK.get(name)
+        if rule is not None and rule.arguments is not None:
+            self._comments.leave_out_arguments(node, name, rule)
+        if isinstance(node.func, cst.Attribute) and node.func.attr.value in tf2_rules.METHODS:
+            name = node.func.attr.value
+            rule = tf2_rules.METHODS[name]
+            self._of_methods[rule.action](node, name, rule)
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
-        if isinstance(node.value, cst.Attribute) and (node.attr.value, node.value.attr.value) == (
-            "name",
+        if isinstance(node.value, cst.Attribute) and (node.value.attr.value, node.attr.value) == (
             "op",
+            "name",
         ):
             # Variables of TensorFlow 2 have no op.
-            _, start = self._span(node.value.value)
-            self._edits.replace(start, self._span(node)[1], ".name.split(':')[0]")
-            self._say(node, "name", one_line(node), ".name.split(':')[0]")
-        if node.attr.value in carried.EXPORTS:
-            self._exporting.append(node)
-        return self._reference(node)
+            _, start = self._edits.span(node.value.value)
+            new = ".name.split(':')[0]"
+            self._edits.replace(start, self._edits.span(node)[1], new)
+            self._say(node, "name", code_of(node), new)
+        if tf2_rules.METHODS.get(node.attr.value) is tf2_rules.EXPORT:
+            self._exports.append(node)
+        return self._visit_name(node)
 
     def visit_Name(self, node: cst.Name) -> None:
-        self._reference(node)
+        self._visit_name(node)
 
-    def _reference(self, node: Any) -> bool:
-        """Handles a name; returns whether its parts are to be looked at."""
-        if self._removal.is_gone(node):
+    def _visit_name(self, node: cst.Name | cst.Attribute) -> bool:
+        """Applies the rule of a name; returns whether its parts are to be visited."""
+        if self._removal.is_removed(node):
             return False
-        for full in self._qualified(node):
-            short = full.rpartition(".")[2]
-            if full.endswith("cluster_resolver.TPUClusterResolver"):
-                return False
-            if below_tensorflow(full) in carried.OF_TF1:
-                self._remove(node, carried.OF_TF1[below_tensorflow(full)])
-                return False
-            if below_tensorflow(full) in carried.REFUSED:
-                self._refused.append((node, carried.REFUSED[below_tensorflow(full)]))
-                return False
-            if below_tensorflow(full) in carried.CHANGED:
-                why = carried.CHANGED[below_tensorflow(full)]
-                self._say(node, "changes", one_line(node), "", _sentence(why))
-                return False
-            if short == "CrossShardOptimizer":
-                self._cross_shard(node)
-                return False
-            if not is_stock(full):
+        for full in self._program.imported_names(node):
+            rule = tf2_rules.of_name(full)
+            if rule is None:
                 continue
-            place = place_of(full)
-            if short in carried.REPLACED:
-                name = carried.REPLACED[short]
-                new = self._added[name]
-                if name in added.of_exports():
-                    self._exporting.append(node)
-                self._early = self._early or self._removal.is_at_top(node)
-            elif short == carried.SPEC[1]:
-                new = short
-                self._imported.add(carried.SPEC)
-            elif place is not None and place.module in carried.KEPT:
-                new = short
-                self._imported.add((place.module, short))
-            elif isinstance(node, cst.Attribute) and is_stock(full.rpartition(".")[0]):
-                return True  # A part of it may have a place: ModeKeys of ModeKeys.TRAIN.
+            above, _, short = full.rpartition(".")
+            if rule is tf2_rules.OTHER_STOCK:
+                if isinstance(node, cst.Attribute) and is_stock(above):
+                    return True  # A part may have a rule: ModeKeys of ModeKeys.TRAIN.
+                dotted = self._program.dotted_name_of(node)
+                names = self._program.imported_names(dotted)
+                rule = rule._replace(why=tf2_rules.stock_reason(names, code_of(dotted)))
+                self._comment_out(dotted, rule)
             else:
-                whole = self._removal.whole(node)
-                self._remove(whole, self._reason(whole))
-                return False
-            self._edits.replace(*self._span(node), new)
-            self._say(node, "name", one_line(node), new)
+                self._of_names[rule.action](node, short, rule)
             return False
         return True
 
-    def _cross_shard(self, node: Any) -> None:
-        """Takes away what sums gradients over cores: a strategy does."""
-        why = "the strategy adds the gradients of its replicas"
-        call = self._removal.call_of(node)
-        statement = self._removal.statement_of(node)
-        assign = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-        wrapped = call.args[0].value if call is not None and call.args else None
-        if (
-            isinstance(assign, cst.Assign)
-            and assign.value is call
-            and isinstance(wrapped, cst.Name)
-            and one_line(assign.targets[0].target) == wrapped.value
-        ):
-            owner = self._removal.owner(statement)
-            alone = len(self._removal.block_of(statement).body) == 1
+    # Actions for names.
+
+    def _replace_name(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
+        new = self._added_names[rule.new]
+        if rule.new in tf2_templates.names_of_exports():
+            self._exports.append(node)
+        self._used_on_import = self._used_on_import or self._program.is_at_top(node)
+        self._edits.replace_node(node, new)
+        self._say(node, "name", code_of(node), new)
+
+    def _import_name(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
+        self._imported.add((rule.module, name))
+        self._edits.replace_node(node, name)
+        self._say(node, "name", code_of(node), name)
+
+    def _report_name(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
+        self._say(node, "changes", code_of(node), "", sentence(rule.why))
+
+    def _unwrap(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
+        """Replaces a call by its first argument."""
+        call = self._program.call_of(node)
+        if call is None or not call.args:
+            self._comment_out(node, rule)
+            return
+        wrapped = call.args[0].value
+        statement = self._program.statement_of(node)
+        if _rebinds(statement, call, wrapped):
+            # Without the call the statement would have no effect.
+            owner = self._program.owner_of(statement)
+            alone = len(self._program.block_of(statement).body) == 1
             whole = owner if isinstance(owner, cst.If) and alone and not owner.orelse else statement
-            # What it binds is bound before, to the same but for the sum.
-            self._removal.reasons[whole] = f"CrossShardOptimizer is left out: {why}"
+            self._removal.reasons[whole] = f"{name} is left out: {rule.why}"
             return
-        if wrapped is None:
-            self._remove(node, why)
-            return
-        (start, end), (inner, after) = self._span(call), self._span(wrapped)
-        self._edits.replace(start, inner, "")
-        self._edits.replace(after, end, "")
-        self._say(node, "left out", one_line(call), one_line(wrapped), _sentence(why))
+        (start, end), (inner_start, inner_end) = self._edits.span(call), self._edits.span(wrapped)
+        self._edits.replace(start, inner_start, "")
+        self._edits.replace(inner_end, end, "")
+        self._say(node, "left out", code_of(call), code_of(wrapped), sentence(rule.why))
 
-    def _leave_out(self, call: cst.Call, old: str, taken: tuple[str, ...]) -> None:
-        """Leaves out arguments of a call that have no counterpart; they go into a comment."""
-        positional = [each for each in call.args if each.keyword is None]
-        if old in carried.POSITIONAL and len(positional) > carried.POSITIONAL[old]:
-            raise errors.Untranslatable(
-                f"{self._name}, line {self._line(call)}: {old} has {len(positional)} arguments "
-                "without a name, of which not all are carried. Write their names."
-            )
-        gone = [each for each in call.args if each.keyword and each.keyword.value not in taken]
-        if not gone:
-            return
-        statement = self._removal.statement_of(call)
-        for first, last, kept_before, kept_after in runs(call.args, gone):
-            alone = kept_before is None or kept_after is not None
-            start = self._span(first)[0] if alone else self._span(kept_before)[1]
-            end = self._span(kept_after)[0] if kept_after else self._span(last)[1]
-            self._edits.replace(start, end, "")
-            around = self._edits.text(start, end)
-            for argument in gone:
-                around = around.replace(self._edits.text(*self._span(argument)), "")
-            for comment in re.findall(r"#[^\r\n]*", around):
-                self._comments[statement] = self._comments.get(statement, "") + (
-                    f"{' ' * self._indent(statement)}{comment}\n"
-                )
-        for argument in gone:
-            self._removal.bury(argument)
-            assert argument.keyword is not None
-            key = argument.keyword.value
-            why = carried.ARGUMENT_REASONS.get(key, carried.NO_COUNTERPART)
-            text = self._edits.text(*self._span(argument))
-            self._left_out.append((argument, text.splitlines()[0], _sentence(why)))
-            self._comment(statement, f"{old}({key}) is left out: {why}.", text)
+    def _comment_out(self, node: cst.CSTNode, rule: NameRule) -> None:
+        # Once all is visited: users of a left-out argument alone are removed with their user.
+        reason = f"{get_full_name_for_node(node)} is left out: {rule.why}"
+        self._to_remove.append((node, reason))
 
-    def _export(self, call: cst.Call, method: cst.Attribute) -> None:
-        """Handles a call that exports a model: for predictions it stays."""
-        argument, mode, why = carried.MODE_OF_EXPORT
+    # Actions for methods.
+
+    def _call_function(self, call: cst.Call, name: str, rule: NameRule) -> None:
+        """Makes `function(optimizer, ...)` of a call of an optimizer's method."""
+        method = call.func
+        # A function of an imported module may have the name of the method.
+        if not all(each.startswith("tensorflow") for each in self._program.imported_names(method)):
+            return
+        new = self._added_names[rule.new]
+        start, end = self._edits.span(method.value)
+        self._edits.insert(start, f"{new}(")
+        self._edits.replace(end, self._edits.span(call.args[0])[0], ", ")
+        self._say(call, "name", code_of(method), new)
+
+    def _replace_export(self, call: cst.Call, name: str, rule: NameRule) -> None:
+        """Keeps a call that exports a model for predictions; others are commented out."""
+        argument, mode = tf2_rules.EXPORTED_MODE
         modes = [each for each in call.args if each.keyword and each.keyword.value == argument]
-        if any(not one_line(each.value).endswith(mode) for each in modes):
-            self._remove(method, why)
+        if any(not code_of(each.value).endswith(mode) for each in modes):
+            self._comment_out(call.func, rule)
             return
-        new = carried.EXPORTS[0]
-        self._leave_out(call, new, carried.ARGUMENTS[new])
-        if method.attr.value != new:
-            self._edits.replace(*self._span(method.attr), new)
-            self._say(call, "name", method.attr.value, new)
+        self._comments.leave_out_arguments(call, rule.new, rule)
+        if name != rule.new:
+            self._edits.replace_node(call.func.attr, rule.new)
+            self._say(call, "name", name, rule.new)
 
-    def _comment(self, statement: Any, why: str, text: str) -> None:
-        indent = self._indent(statement)
-        self._comments[statement] = (
-            self._comments.get(statement, "")
-            + f"{' ' * indent}{_MARK}{why}\n"
-            + in_comment(text, indent)
-        )
+    # Imports.
 
-    def _remove(self, node: Any, why: str) -> None:
-        # Later: what only a left-out argument uses falls without its user.
-        self._to_remove.append((node, f"{get_full_name_for_node(node)} is left out: {why}"))
-
-    def _import(self, node: Any) -> None:
-        found = imports.read(node)
-        stock = [each for each in found if each.place is not None or each.by_use]
-        stock = [each for each in stock if not each.full.endswith("TPUClusterResolver")]
-        if not stock:
+    def _remove_import(self, statement: ImportStatement) -> None:
+        """Removes the names of stock from an import statement."""
+        imported = import_statements.read(statement)
+        kept = {
+            each.full
+            for each in imported
+            if not (each.place or each.by_use) or each.full.endswith("TPUClusterResolver")
+        }
+        if len(kept) == len({each.full for each in imported}):
             return
-        statement = self._removal.statement_of(node)
-        if len(stock) < len(found):
-            rest = {each.full for each in found if each not in stock}
-            self._edits.replace(*self._span(node), one_line(imports.only(node, rest)))
+        if kept:
+            self._edits.replace_node(statement, code_of(import_statements.only(statement, kept)))
         else:
-            position = self.get_metadata(metadata.PositionProvider, statement)
-            start = self._edits.line_start(position.start.line)
-            self._edits.replace(start, self._edits.line_start(position.end.line + 1), "")
-        self._say(node, "import", one_line(node), "")
+            position = self._program.position(self._program.statement_of(statement))
+            self._edits.replace(*self._edits.lines(position.start.line, position.end.line), "")
+        self._say(statement, "import", code_of(statement), "")
 
-    # What is made of it.
+    # Writing.
 
-    def leave_Module(self, original_node: cst.Module) -> None:
-        for node, why in self._to_remove:
-            self._removal.remove(node, why)
+    def finish(self) -> list[Line]:
+        """Makes the remaining edits, once all is visited; returns the lines of the report.
+
+        Raises:
+            Untranslatable: nothing would be left to train, or it would train something else.
+        """
+        for node, reason in self._to_remove:
+            self._removal.remove(node, reason)
         self._check()
-        kept = [each for each in self._comments if not self._removal.is_gone(each)]
-        for statement in kept:
-            start = self._edits.line_start(self._line(statement))
-            self._insert_at(start, self._comments[statement])
-        lines = [line for node, line in self._said if not self._removal.is_gone(node)]
-        for argument, text, why in self._left_out:
-            lines.append(Line(self._line(argument), "left out", text, "", why))
-        lines += self._comment_out()
-        self._insert()
-        lines += [Line(0, "added", "", "Trainer", "Model, strategy, loop, checkpoints"), HONOURED]
-        lines.sort(key=lambda each: each.line)
-        source = self._edits.apply()
-        try:
-            ast.parse(source)
-        except SyntaxError as error:
-            raise errors.Untranslatable(
-                f"{self._name}: what would be written is no Python: {error}. Put each import and "
-                "each statement on a line of its own, imports at the top."
-            ) from error
-        self.made = Rewritten(source, tuple(lines))
+        comments = self._comments.write()
+        self._insert_templates()
+        lines = [
+            *(line for node, line in self._lines if not self._removal.is_removed(node)),
+            *comments,
+            Line(0, "added", "", "Trainer", "Model, strategy, loop, checkpoints"),
+            HONOURED,
+        ]
+        return sorted(lines, key=lambda line: line.line)
 
     def _check(self) -> None:
         """Raises Untranslatable if nothing is left to train, or it would train something else."""
-        if not [each for each in self._estimators if not self._removal.is_gone(each)]:
+        if all(map(self._removal.is_removed, self._estimators)):
             reasons = "; ".join(dict.fromkeys(self._removal.reasons.values()))
             raise errors.Untranslatable(
-                f"{self._name} makes no TPUEstimator that can be carried to TensorFlow 2"
-                f"{': ' if reasons else ''}{reasons}. The first form of `migrate` is for any "
+                f"{self._program.name} makes no TPUEstimator that can be carried to TensorFlow 2"
+                f"{': ' if reasons else ''}{reasons}. The bridge form of `migrate` is for any "
                 "program."
             )
         for node, why in self._refused:
-            if not self._removal.is_gone(node):
-                name = one_line(getattr(node, "func", node))
+            if not self._removal.is_removed(node):
+                name = code_of(getattr(node, "func", node))
                 raise errors.Untranslatable(
-                    f"{self._name}, line {self._line(node)}: {name} cannot be carried to "
-                    f"TensorFlow 2: {why}. Do without it, or migrate to the first form."
+                    f"{self._program.name}, line {self._program.line(node)}: {name} cannot be "
+                    f"carried to TensorFlow 2: {why}. Do without it, or migrate to the bridge form."
                 )
 
-    def _comment_out(self) -> Iterator[Line]:
-        """Puts what cannot be carried under comments; yields a line for each."""
-        blocks: dict[Any, list[Any]] = {}
-        for statement, why in self._removal.reasons.items():
-            position = self.get_metadata(metadata.PositionProvider, statement)
-            column = position.start.column
-            decorators = getattr(statement, "decorators", ())
-            first = min([position.start.line, *map(self._line, decorators)])
-            last = self._last_line(statement)
-            start, end = self._edits.line_start(first), self._edits.line_start(last + 1)
-            text = (
-                f"{' ' * column}{_MARK}{why}.\n{in_comment(self._edits.text(start, end), column)}"
-            )
-            block = self._removal.block_of(statement)
-            blocks.setdefault(block, []).append(statement)
-            if len(blocks[block]) == len(block.body) and not isinstance(block, cst.Module):
-                text += f"{' ' * column}pass\n"
-            self._edits.replace(start, end, text)
-            yield Line(first, "left out", _first_line(statement), "", why)
-
-    def _last_line(self, statement: Any) -> int:
-        body = getattr(statement, "body", None)
-        if isinstance(body, cst.IndentedBlock) and not getattr(statement, "orelse", None):
-            return max(self._last_line(each) for each in body.body)
-        return int(self.get_metadata(metadata.PositionProvider, statement).end.line)
-
-    def _insert(self) -> None:
-        """Puts in the training loop and what it needs."""
-        exports = any(not self._removal.is_gone(each) for each in self._exporting)
-        head, body = added.program(self._added, exports=exports)
-        own = {one_line(each) for each in self._module.body}
-        head = "".join(f"{line}\n" for line in head.splitlines() if line not in own)
+    def _insert_templates(self) -> None:
+        """Inserts the training loop, and the imports that it and the spec need."""
+        statements = list(self._program.module.body)
+        of_tensorflow = [each for each in statements if import_statements.of_tensorflow(each)]
+        if not of_tensorflow:
+            raise errors.Untranslatable(f"{self._program.name} imports no TensorFlow.")
+        exports = any(not self._removal.is_removed(each) for each in self._exports)
+        imports, code = tf2_templates.program(self._added_names, exports=exports)
+        present = {code_of(each) for each in statements}
+        imports = "".join(f"{line}\n" for line in imports.splitlines() if line not in present)
         by_module: dict[str, list[str]] = {}
         for module, name in sorted(self._imported):
             by_module.setdefault(module, []).append(name)
-        head += "".join(f"from {m} import {', '.join(names)}\n" for m, names in by_module.items())
-        statements = list(self._module.body)
-        of_tf = [each for each in statements if imports.of_tensorflow(each)]
-        if not of_tf:
-            raise errors.Untranslatable(f"{self._name} imports no TensorFlow.")
-        start = self._edits.line_start(self._line(of_tf[0]))
-        self._insert_at(start, f"{added.START}\n")
-        after = self._edits.line_start(self._last_line(of_tf[-1]) + 1)
-        self._insert_at(after, head)
-        if self._early:
-            self._insert_at(after, f"\n\n{body}")
+        for module, names in by_module.items():
+            imports += f"from {module} import {', '.join(names)}\n"
+        line_start = self._edits.line_start
+        start = line_start(self._program.line(of_tensorflow[0]))
+        self._edits.insert(start, f"{tf2_templates.START}\n")
+        after = line_start(self._program.last_line(of_tensorflow[-1]) + 1)
+        self._edits.insert(after, imports)
+        if self._used_on_import:
+            self._edits.insert(after, f"\n\n{code}")
         else:
-            self._insert_at(self._before_main(statements), f"{body}\n\n")
+            self._edits.insert(line_start(self._line_of_main(statements)), f"{code}\n\n")
 
-    def _before_main(self, statements: list[Any]) -> int:
-        """Returns where `if __name__ == ...` begins, or the end."""
+    def _line_of_main(self, statements: Sequence[cst.CSTNode]) -> int:
+        """Returns the line of `if __name__ == ...`, or the one behind the program."""
         for each in statements:
-            if isinstance(each, cst.If) and "__name__" in one_line(each.test):
-                return self._edits.line_start(self._line(each))
-        return self._edits.line_start(self._last_line(statements[-1]) + 1)
+            if isinstance(each, cst.If) and "__name__" in code_of(each.test):
+                return self._program.line(each)
+        return self._program.last_line(statements[-1]) + 1
 
-    def _insert_at(self, where: int, text: str) -> None:
-        self._edits.replace(where, where, text)
-
-    # What nodes are.
-
-    def _is_optimizer(self, method: Any) -> bool:
-        """Returns whether a method may be of an optimizer: not of an imported module."""
-        return all(name.startswith("tensorflow") for name in self._qualified(method))
-
-    def _stock_name(self, node: Any) -> str:
+    def _stock_name(self, node: cst.CSTNode) -> str:
         """Returns the last part of a name of stock's estimator; "" for other nodes."""
         if not isinstance(node, cst.Name | cst.Attribute):
             return ""
-        for full in self._qualified(node):
-            if is_stock(full):
-                return full.rpartition(".")[2]
-        return ""
+        names = (each for each in self._program.imported_names(node) if is_stock(each))
+        return next(names, "").rpartition(".")[2]
 
-    def _reason(self, node: Any) -> str:
-        for full in self._qualified(node):
-            why = refusal_of(full)
-            if why is not None:
-                return why
-        parts = one_line(node).split(".")
-        found = (carried.NAME_REASONS[part] for part in parts if part in carried.NAME_REASONS)
-        return next(found, carried.NO_COUNTERPART)
-
-    def _qualified(self, node: Any) -> list[str]:
-        found = self.get_metadata(metadata.QualifiedNameProvider, node, ())
-        return sorted(
-            each.name for each in found if each.source is metadata.QualifiedNameSource.IMPORT
-        )
-
-    def _span(self, node: Any) -> tuple[int, int]:
-        position = self.get_metadata(metadata.PositionProvider, node)
-        return self._edits.offset(position.start), self._edits.offset(position.end)
-
-    def _line(self, node: Any) -> int:
-        return int(self.get_metadata(metadata.PositionProvider, node).start.line)
-
-    def _indent(self, node: Any) -> int:
-        return int(self.get_metadata(metadata.PositionProvider, node).start.column)
-
-    def _say(self, node: Any, kind: str, old: str, new: str, why: str = "") -> None:
-        self._said.append((node, Line(self._line(node), kind, old, new, why)))
+    def _say(self, node: cst.CSTNode, kind: Kind, old: str, new: str, why: str = "") -> None:
+        self._lines.append((node, Line(self._program.line(node), kind, old, new, why)))
 
 
-def _sentence(why: str) -> str:
-    return why[:1].upper() + why[1:]
-
-
-def _first_line(statement: Any) -> str:
-    return cst.Module([]).code_for_node(statement.with_changes(leading_lines=[])).splitlines()[0]
+def _rebinds(statement: cst.CSTNode, call: cst.Call, wrapped: cst.CSTNode) -> bool:
+    """Returns whether a statement assigns a call with a name to that name."""
+    assign = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    return (
+        isinstance(assign, cst.Assign)
+        and assign.value is call
+        and isinstance(wrapped, cst.Name)
+        and code_of(assign.targets[0].target) == wrapped.value
+    )

@@ -1,8 +1,8 @@
-"""What the second form of `migrate` adds to a program: its model, tables and checkpoints.
+"""The text that the tf2 form of `migrate` adds to a program: model, tables and checkpoints.
 
-Nothing runs this file. Its text is written into the migrated program, whose owner can read and
-change it there, and where its names have those of the estimator's parts that they stand for. What
-trains the model is `tf2_program`, and what exports it `tf2_export`.
+Nothing runs this file. Its text is written into the migrated program, where its owner can read and
+change it; classes have the names of the parts of the estimator that they replace. The training is
+in `tf2_program`, the export in `tf2_export`.
 """
 
 import collections
@@ -19,9 +19,14 @@ from tf2_engine import preprocessing as pre
 
 v1 = tf2.compat.v1
 
+Nest = Any
+"""Tensors in dicts, lists and tuples, or a tensor."""
+
+Function = Callable[..., Any]
+
 
 class ModeKeys:
-    """What a model_fn is called for."""
+    """The modes that a model_fn is called in."""
 
     TRAIN = "train"
     EVAL = "eval"
@@ -29,35 +34,35 @@ class ModeKeys:
 
 
 class ModelSpec(NamedTuple):
-    """What a model_fn returns."""
+    """The result of a model_fn."""
 
     mode: str
-    predictions: Any = None
-    loss: Any = None
-    train_op: Any = None
-    eval_metrics: Any = None
-    export_outputs: Any = None
+    predictions: Nest = None
+    loss: tf2.Tensor | None = None
+    train_op: tf2.Operation | None = None
+    eval_metrics: tuple[Function, Nest] | None = None
+    export_outputs: dict[str, Any] | None = None
 
 
 class RunConfig(NamedTuple):
     """Where and how a model is trained."""
 
-    model_dir: Any = None
+    model_dir: str | None = None
     tf_random_seed: int | None = None
     save_checkpoints_steps: int | None = None
-    cluster: Any = None
+    cluster: tf2.distribute.cluster_resolver.ClusterResolver | None = None
     master: str | None = None
 
 
 class WarmStartSettings(NamedTuple):
-    """Which trainable variables and tables start with the values of another model."""
+    """Which trainable variables and tables are initialized from another model's checkpoint."""
 
     ckpt_to_initialize_from: str
     vars_to_warm_start: str = ".*"
 
 
-def make_strategy(config: RunConfig) -> Any:
-    """Returns a TPUStrategy where the program names a TPU, else the strategy that is in force."""
+def make_strategy(config: RunConfig) -> tf2.distribute.Strategy:
+    """Returns a TPUStrategy if the config names a TPU, else the strategy in whose scope it is."""
     resolver = config.cluster
     if resolver is None and config.master:
         resolver = tf2.distribute.cluster_resolver.TPUClusterResolver(config.master)
@@ -69,44 +74,45 @@ def make_strategy(config: RunConfig) -> Any:
 
 
 class TF1Scope(tf2.Module):
-    """Where `get_variable` and `tf.layers` make variables once, and find them again."""
+    """A scope in which `get_variable` and `tf.layers` create each variable once, and reuse it."""
 
     @v1.keras.utils.track_tf1_style_variables
-    def __call__(self, function: Callable[[], Any]) -> Any:
-        """Calls a function that makes or finds them."""
-        # On each call unnamed layers are numbered from the beginning, Keras's and others.
+    def __call__(self, function: Function) -> Any:
+        """Calls a function in the scope."""
+        # Unnamed layers, Keras's and others, are numbered from the beginning in each call.
         v1.keras.backend.reset_uids()
         with v1.variable_scope(v1.get_variable_scope()), tpu_columns.reading_activations():
             return function()
 
 
 class EmbeddingModel:
-    """A model_fn, its variables and its tables under a strategy, with checkpoints.
+    """A model_fn with its variables and tables under a strategy, and checkpoints.
 
-    Variables are in the checkpoint under their legacy names, so that one of the legacy program,
-    converted, is gone on from.
+    Checkpoints have the variables under their legacy names, so that training can be resumed from
+    a converted checkpoint of the legacy program.
 
     Attributes:
         engine: the tables.
         step: the global step.
-        variables: of the model and its optimizer, by legacy name; the first batch makes them.
+        variables: those of the model and its optimizer, by legacy name; the first batch creates
+            them.
     """
 
     def __init__(
         self,
-        model_fn: Callable[..., Any],
-        model_dir: Any = None,
+        model_fn: Function,
+        model_dir: str | None = None,
         config: RunConfig | None = None,
-        params: Any = None,
+        params: dict[str, Any] | None = None,
         *,
         train_batch_size: int | None = None,
         eval_batch_size: int | None = None,
         predict_batch_size: int | None = None,
         embedding_config_spec: Any,
-        warm_start_from: Any = None,
+        warm_start_from: str | WarmStartSettings | None = None,
     ) -> None:
         self.config = config or RunConfig()
-        self.model_dir = model_dir or self.config.model_dir
+        self.model_dir: Any = model_dir or self.config.model_dir
         self.params = dict(params or {})
         self._model_fn = model_fn
         self._batch_sizes = {
@@ -119,7 +125,7 @@ class EmbeddingModel:
         self.strategy = make_strategy(self.config)
         with self.strategy.scope():
             self.step = tf2.Variable(0, trainable=False, dtype=tf2.int64, name="global_step")
-            # FeatureConfigs, optimizers, and what makes ids of raw features.
+            # FeatureConfigs, optimizers, and the transformation of raw features into ids.
             self.embedding = embedding_config_spec.to_tf2(step=self.step)
             # A TPU is configured for one size of batches; a host takes any.
             on_tpu = isinstance(self.strategy, tf2.distribute.TPUStrategy)
@@ -128,12 +134,12 @@ class EmbeddingModel:
             )
         self._spec = embedding_config_spec
         self._scope = TF1Scope()
-        self.variables: dict[str, Any] = {}
+        self.variables: dict[str, tf2.Variable] = {}
         self._counts: collections.Counter[str] = collections.Counter()
         self._saved = tf2.Module()
         self._steps: dict[str, Any] = {}
-        self._checkpoint: Any = None
-        self._manager: Any = None
+        self._checkpoint: tf2.train.Checkpoint = None  # both made with the first variables
+        self._manager: tf2.train.CheckpointManager = None
         self._restored: Any = None
         self._warm_start = warm_start_from
         self._start: str | None = None
@@ -143,42 +149,41 @@ class EmbeddingModel:
 
     def latest_checkpoint(self) -> str | None:
         """Returns the path of the latest checkpoint; None if there is none."""
-        found: str | None = tf2.train.latest_checkpoint(self.model_dir)
-        return found
+        return tf2.train.latest_checkpoint(self.model_dir)
 
     def restore(self, checkpoint: str) -> None:
-        """Goes on from a checkpoint: the step at once, what the first batch makes with it."""
-        self._check_form(checkpoint)
+        """Restores the step now, and the variables when the first batch creates them."""
+        self._check_converted(checkpoint)
         tf2.train.Checkpoint(global_step=self.step).restore(checkpoint).expect_partial()
         self._start = checkpoint
         if self._checkpoint is not None:
             self._restored = self._checkpoint.restore(checkpoint)
 
-    def _prepare(self) -> tuple[Any, set[str]]:
-        """Returns what makes ids, weights and lengths, and the keys of weights.
+    def _prepare(self) -> tuple[pre.Preprocessing, set[str]]:
+        """Returns the preprocessing into ids, weights and lengths, and the keys of the weights.
 
-        Ids are those of the input function, as they are on a TPU. What the columns make of raw
-        values off a TPU is `self.embedding.preprocessing`.
+        Ids are those of the input function, as they are on a TPU. `self.embedding.preprocessing`
+        transforms raw values as columns do off a TPU.
         """
-        known = self.embedding.preprocessing
-        if known is None:
-            raise ValueError(f"How ids are made is yours to say: {self.embedding.report}")
+        preprocessing = self.embedding.preprocessing
+        if preprocessing is None:
+            raise ValueError(f"Write the preprocessing of ids: {self.embedding.report}")
         rows = {table.name: table.vocabulary_size for table in self.embedding.engine_spec.tables}
         columns, weight_keys = {}, set()
         for feature in self.embedding.engine_spec.features:
             column: pre.Column = pre.Identity(feature.name, rows[feature.table])
-            old = known.columns[feature.name]
-            for part in (old, *old.parts):
+            raw = preprocessing.columns[feature.name]
+            for part in (raw, *raw.parts):
                 if isinstance(part, pre.Weighted):
                     column = pre.Weighted(column, part.weight_key)
                     weight_keys.add(part.weight_key)
-            if old.is_sequence:
+            if raw.is_sequence:
                 column = pre.Sequence(column)
             columns[feature.name] = column
         return pre.Preprocessing(columns), weight_keys
 
-    def _call_model(self, features: Any, labels: Any, mode: str) -> Any:
-        """Calls the model_fn where it finds the step and the trainable variables as in a graph."""
+    def _call_model(self, features: Nest, labels: Nest, mode: str) -> ModelSpec:
+        """Calls the model_fn with the step and the trainable variables in their collections."""
         arguments = {
             "features": features,
             "labels": labels,
@@ -194,27 +199,27 @@ class EmbeddingModel:
 
         outside = tf2.get_current_name_scope()
 
-        def make_once(make: Callable[..., Any], **settings: Any) -> Any:
+        def create_once(create: Function, **settings: Any) -> tf2.Variable:
             name = self._numbered(settings["name"], outside)
             if name not in self.variables:
                 with v1.name_scope(None):
-                    made = make(**{**settings, "name": name})
-                self.variables[name] = made
-                if made.trainable:
-                    trainable.append(made)
+                    variable = create(**{**settings, "name": name})
+                self.variables[name] = variable
+                if variable.trainable:
+                    trainable.append(variable)
             return self.variables[name]
 
         try:
-            with tf2.variable_creator_scope(make_once):
-                return self._scope(lambda: _called(self._model_fn, arguments))
+            with tf2.variable_creator_scope(create_once):
+                return self._scope(lambda: _call(self._model_fn, arguments))
         finally:
             trainable[:] = before
 
     def _numbered(self, name: str, outside: str = "") -> str:
-        """Returns the name that a graph gives a variable.
+        """Returns the name that a variable has in a graph.
 
-        Layers of Keras say the last part, and the scopes in front of it are open. Those of the same
-        name are numbered: Adam's powers, for instance.
+        Layers of Keras give the last part, and the open scopes the ones before it. Variables of the
+        same name are numbered: Adam's powers, for instance.
         """
         scope = tf2.get_current_name_scope().removeprefix(outside).strip("/")
         base = f"{scope}/{name}".strip("/")
@@ -222,13 +227,13 @@ class EmbeddingModel:
         self._counts[base] += 1
         return f"{base}_{number}" if number else base
 
-    def _restore_made(self) -> None:
-        """Puts all variables there are into the checkpoint, and gives them their values in it."""
+    def _restore_created(self) -> None:
+        """Adds the variables that were created to the checkpoint, and restores them."""
         new = {
             name: self.variables[name] for name in self.variables if name not in vars(self._saved)
         }
-        if self._start and new:  # Before a variable gets what another one of its name had.
-            self._check_restored(self._start)
+        if self._start and new:  # Else a variable might get the value of another one of its name.
+            self._check_complete(self._start)
         for name, variable in new.items():
             setattr(self._saved, name, variable)
         if self._checkpoint is None:
@@ -245,21 +250,21 @@ class EmbeddingModel:
         if self._restored is not None:
             self._restored.assert_existing_objects_matched().expect_partial()
 
-    def _check_restored(self, checkpoint: str) -> None:
+    def _check_complete(self, checkpoint: str) -> None:
         """Raises ValueError with the names of variables that a checkpoint lacks."""
-        found = dict(tf2.train.list_variables(checkpoint))
-        lacking = [name for name in self.variables if _key("variables", name) not in found]
+        stored = dict(tf2.train.list_variables(checkpoint))
+        keys = {name: _key("variables", name) for name in self.variables}
+        lacking = [name for name, key in keys.items() if key not in stored]
         if lacking:
-            others = {_key("variables", name) for name in self.variables}
-            spare = sorted(key for key in found if key.startswith("variables/"))
+            spare = {key for key in stored if key.startswith("variables/")} - {*keys.values()}
             raise ValueError(
-                f"{checkpoint} lacks {', '.join(lacking)}. It has, and the model has not: "
-                f"{', '.join(key for key in spare if key not in others) or 'nothing'}. What has "
-                "another name gets it with `estimator-bridge convert --rename OLD=NEW`."
+                f"{checkpoint} lacks {', '.join(lacking)}. The model lacks "
+                f"{', '.join(sorted(spare)) or 'nothing'} of the checkpoint. Rename variables with "
+                "`estimator-bridge convert --rename OLD=NEW`."
             )
 
-    def _start_warm(self, settings: Any) -> None:
-        """Gives variables and tables whose legacy name matches the values of another model."""
+    def _start_warm(self, settings: str | WarmStartSettings) -> None:
+        """Initializes variables and tables whose legacy name matches from another model."""
         if isinstance(settings, str):
             settings = WarmStartSettings(settings)
         reader = tf2.train.load_checkpoint(settings.ckpt_to_initialize_from)
@@ -272,24 +277,24 @@ class EmbeddingModel:
                 variable.assign(reader.get_tensor(_key("embedding", name)))
         self.engine.load()
 
-    def _check_form(self, checkpoint: str) -> None:
-        """Raises ValueError with the command to type for a checkpoint of the legacy program."""
+    def _check_converted(self, checkpoint: str) -> None:
+        """Raises ValueError with the command that converts a checkpoint of the legacy program."""
         shapes = dict(tf2.train.list_variables(checkpoint))
         if "_CHECKPOINTABLE_OBJECT_GRAPH" in shapes:
             return
         words = ["estimator-bridge", "convert", checkpoint, f"{self.model_dir}_tf2"]
         others = {name for name, shape in shapes.items() if len(shape) == 2}
         for table in self.embedding.engine_spec.tables:
-            found = [name for name in shapes if _name_of_table(table).fullmatch(name)]
-            words += [f"--table {table.name}={name}" for name in found]
-            others.difference_update(found)
-        # The model's own embeddings look like tables, and are variables like any others.
+            names = [name for name in shapes if _name_of_table(table).fullmatch(name)]
+            words += [f"--table {table.name}={name}" for name in names]
+            others.difference_update(names)
+        # Embeddings of the model itself look like tables, and are ordinary variables.
         alike = re.compile(r"^[^/]+$|(_embedding|embedding_weights)(_\d+)?$")
         words += [f"--allow {name}" for name in sorted(others) if alike.search(name)]
         if self._spec.partition_strategy != "div":
             words.append(f"--from_partition {self._spec.partition_strategy}")
         raise ValueError(
-            f"{checkpoint} is of the legacy program. Convert it, and go on in what comes out: "
+            f"{checkpoint} is of the legacy program. Convert it, and resume from the result: "
             + " ".join(words)
         )
 
@@ -298,21 +303,21 @@ _VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 
 
 def _key(place: str, name: str) -> str:
-    """Returns where a checkpoint has a variable or a table."""
+    """Returns the key of a variable or a table in a checkpoint."""
     return f"{place}/{name.replace('.', '..').replace('/', '.S')}/{_VALUE}"
 
 
 def _name_of_table(table: Any) -> re.Pattern[str]:
-    """Returns what matches the names that the legacy program's variable of a table may have."""
-    own = re.escape(table.name.removeprefix("tbl_"))
-    return re.compile(rf"(.*/)?{own}(_embedding/embedding_weights)?")
+    """Returns a pattern of the names that a table's variable may have in the legacy program."""
+    name = re.escape(table.name.removeprefix("tbl_"))
+    return re.compile(rf"(.*/)?{name}(_embedding/embedding_weights)?")
 
 
-def _called(function: Callable[..., Any], arguments: Any) -> Any:
+def _call(function: Function, arguments: Any) -> Any:
     """Calls a function with a list of arguments, or with those of a dict that it takes."""
     if not isinstance(arguments, dict):
         return function(*arguments)
-    taken = inspect.signature(function).parameters
-    if any(each.kind is each.VAR_KEYWORD for each in taken.values()):
+    parameters = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return function(**arguments)
-    return function(**{name: value for name, value in arguments.items() if name in taken})
+    return function(**{name: value for name, value in arguments.items() if name in parameters})

@@ -1,10 +1,11 @@
-"""`estimator-bridge migrate`: imports are rewritten, and the rest of a program stays as it is."""
+"""`estimator-bridge migrate`: the bridge form has other imports, and is otherwise the same."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import pathlib
+import sys
 import textwrap
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from estimator_bridge import errors
 from estimator_bridge.cli import main
 from estimator_bridge.migrate import adopt
-from estimator_bridge.migrate.names import place_of
+from estimator_bridge.migrate.stock_replacements import place_of
 from estimator_bridge.run import install, stock_names
 
 HEAD = """\
@@ -23,7 +24,7 @@ install.use_legacy_keras()  # Keras 2, before TensorFlow is asked for any.
 
 
 def rewritten(source: str) -> str:
-    """Returns the first form of a source."""
+    """Returns the bridge form of a source."""
     return adopt(textwrap.dedent(source)).source
 
 
@@ -58,7 +59,7 @@ def rewritten(source: str) -> str:
     ],
 )
 def test_imports_lead_to_the_bridge(old: str, new: str) -> None:
-    """Whatever way a program imports stock, the same names are imported from the bridge."""
+    """However a program imports stock, it imports the same names from the bridge then."""
     assert rewritten(f"{old}\n") == f"{HEAD}\n{new}\n"
 
 
@@ -113,15 +114,13 @@ def test_names_are_replaced_where_they_are_used() -> None:
     )
 
 
-def test_what_is_left_out_is_under_a_comment() -> None:
-    """A name that the bridge does not have stays, below a comment with the reason."""
-    found = adopt(
-        "import tensorflow as tf\n\n\ndef f():\n  return tf.estimator.DNNClassifier([3])\n"
-    )
+def test_unsupported_names_have_a_comment() -> None:
+    """A name that the bridge does not have stays, under a comment with the reason."""
+    new = adopt("import tensorflow as tf\n\n\ndef f():\n  return tf.estimator.DNNClassifier([3])\n")
 
-    assert "  # estimator-bridge: tf.estimator.DNNClassifier is left out: canned" in found.source
-    assert "\n  return tf_estimator.DNNClassifier([3])\n" in found.source
-    assert [line.line for line in found.lines if line.kind == "by hand"] == [5, 0]
+    assert "  # estimator-bridge: tf.estimator.DNNClassifier is left out: canned" in new.source
+    assert "\n  return tf_estimator.DNNClassifier([3])\n" in new.source
+    assert [line.line for line in new.lines if line.kind == "by hand"] == [5, 0]
 
 
 @pytest.mark.parametrize(
@@ -132,24 +131,24 @@ def test_what_is_left_out_is_under_a_comment() -> None:
         "from tensorflow_estimator.python.estimator.tpu.tpu_config import *\n",
     ],
 )
-def test_what_the_source_does_not_tell_is_installed(source: str) -> None:
-    """A module that is handed around, or unknown, stays; then all names are installed at start."""
-    found = adopt(source)
+def test_modules_that_are_used_as_such_are_installed(source: str) -> None:
+    """A module that is passed around, or unknown, stays, and `install` serves it at the start."""
+    new = adopt(source)
 
-    assert found.source.startswith("from estimator_bridge import install\ninstall.install(replace=")
-    assert found.source.endswith(source)
-    assert found.lines[0].kind == "by hand"
+    assert new.source.startswith("from estimator_bridge import install\ninstall.install(replace=")
+    assert new.source.endswith(source)
+    assert new.lines[0].kind == "by hand"
 
 
 def test_a_program_without_estimators_is_not_changed() -> None:
-    """Where nothing leads to stock's estimator, nothing is rewritten."""
+    """A program that uses nothing of stock's estimator is not rewritten."""
     source = "import tensorflow as tf\r\nprint( tf.nest )\r\n"
 
     assert adopt(source).source == source
 
 
 def test_imports_in_functions_are_rewritten_there() -> None:
-    """An import inside a function stays there, and names elsewhere do not depend on it."""
+    """An import inside a function is rewritten in place, and serves no names elsewhere."""
     source = """\
         def f():
             from tensorflow.compat.v1 import estimator as e
@@ -167,8 +166,8 @@ def test_imports_in_functions_are_rewritten_there() -> None:
     )
 
 
-def test_every_name_of_stock_has_a_place() -> None:
-    """What `install` puts under a name of stock is what `migrate` writes for it."""
+def test_every_name_of_stock_has_a_replacement() -> None:
+    """`migrate` writes for a name of stock the name of the object that `install` puts there."""
     names = [f"{module}.{name}" for module, names in stock_names.MODULES.items() for name in names]
     names += [f"tensorflow.compat.v1.tpu.experimental.{name}" for name in stock_names.PARAMETERS]
     for name in names:
@@ -177,21 +176,40 @@ def test_every_name_of_stock_has_a_place() -> None:
         module, _, attribute = name.rpartition(".")
         target = stock_names.MODULES.get(module, {}).get(attribute)
         if target is not None:
-            assert _found(*place) is install.load(target), name
-            assert _found(*place.importable()) is install.load(target), name
+            assert _resolved(*place) is install.load(target), name
+            assert _resolved(*place.importable()) is install.load(target), name
 
 
-def _found(module: str, attributes: str) -> Any:
-    found: Any = importlib.import_module(module)
+def _resolved(module: str, attributes: str) -> Any:
+    value: Any = importlib.import_module(module)
     for attribute in filter(None, attributes.split(".")):
-        found = getattr(found, attribute)
-    return found
+        value = getattr(value, attribute)
+    return value
 
 
-def test_the_command_writes_beside_and_never_over(
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("estimator_bridge.cluster_resolver", "estimator_bridge.run.cluster_resolver"),
+        ("estimator_bridge.install", "estimator_bridge.run.install"),
+        ("estimator_bridge.migration", "estimator_bridge.migrate"),
+        ("estimator_bridge.rewriting", "estimator_bridge.migrate"),
+        ("estimator_bridge.tpu", "estimator_bridge.estimator.tpu"),
+    ],
+)
+def test_programs_of_earlier_versions_run(
+    old: str, new: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Modules that earlier versions wrote into programs are importable, with a warning."""
+    monkeypatch.delitem(sys.modules, old, raising=False)
+    with pytest.warns(DeprecationWarning, match=f"is now `{new}`"):
+        assert importlib.import_module(old) is importlib.import_module(new)
+
+
+def test_the_command_overwrites_only_if_asked_to(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The new program is NAME_bridge.py; what is there is kept unless one asks otherwise."""
+    """The new program is NAME_bridge.py; an existing file is an error without --force."""
     path = tmp_path / "train.py"
     path.write_bytes(b"from tensorflow import estimator\r\nx = 1\r\n")
     new = tmp_path / "train_bridge.py"
@@ -211,10 +229,10 @@ def test_the_command_writes_beside_and_never_over(
 
 
 @pytest.mark.parametrize("name, words", [("nowhere.py", "no program"), ("old.py", "no Python 3")])
-def test_what_cannot_be_rewritten_is_an_error(
+def test_a_file_that_is_no_program_is_an_error(
     name: str, words: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file that is not there, or that is no Python 3, is named."""
+    """The error names a file that does not exist, or that is not Python 3."""
     (tmp_path / "old.py").write_text("print 'Python 2'\n")
 
     assert main.main(["migrate", str(tmp_path / name)]) == 1
@@ -222,6 +240,6 @@ def test_what_cannot_be_rewritten_is_an_error(
 
 
 def test_broken_sources_are_named() -> None:
-    """The error of a source says which program it is of."""
+    """The error of a source has the name of the program."""
     with pytest.raises(errors.InvalidInput, match=r"job\.py is no Python 3"):
         adopt("def\n", "job.py")

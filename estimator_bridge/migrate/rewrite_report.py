@@ -1,33 +1,32 @@
-"""What was rewritten, line by line, and what is left to do."""
+"""The report of a rewritten program: a line for each change, and for what is left to do."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Literal, TypeAlias
 
-KINDS = {
-    "import": "is imported from the bridge",
-    "name": "leads to the bridge",
-    "added": "was added",
-    "changes": "stays as it is, and does something else in TensorFlow 2",
-    "left out": "has no counterpart and stays as a comment",
-    "by hand": "is yours to do",
-}
+Kind: TypeAlias = Literal["import", "name", "added", "changes", "left out", "by hand"]
+"""The kind of a line of the report.
+
+"import": an import statement was replaced; "name": a name was replaced; "added": code was added;
+"changes": the code stays, and behaves differently in TensorFlow 2; "left out": the code has no
+counterpart and is commented out; "by hand": something for the user to do.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One thing that was rewritten, or could not be.
+    """A change of a program, or something that could not be changed.
 
     Attributes:
         line: in the old source; 0 for the program as a whole.
-        kind: one of `KINDS`.
+        kind: what happened.
         old, new: as written; either may be empty.
         why: a sentence, or empty.
     """
 
     line: int
-    kind: str
+    kind: Kind
     old: str
     new: str
     why: str = ""
@@ -50,16 +49,16 @@ HONOURED = Line(
 
 @dataclasses.dataclass(frozen=True)
 class Rewritten:
-    """A program's new source.
+    """The new source of a program.
 
     Attributes:
-        source: of the new program.
-        lines: what was done, in the order of the old source.
+        source: the text.
+        lines: the changes, in the order of the old source.
     """
 
     source: str
     lines: tuple[Line, ...]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Returns what was done as values that JSON can hold."""
+    def as_dict(self) -> dict[str, list[dict[str, str | int]]]:
+        """Returns the changes as values for JSON."""
         return {"lines": [dataclasses.asdict(line) for line in self.lines]}

@@ -1,15 +1,15 @@
-"""The imports of a program: which lead to stock's estimator, and how the bridge's are written."""
+"""Import statements: which of them lead to stock's estimator, and those of the replacements."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TypeAlias, TypeGuard
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
-from estimator_bridge.migrate.names import (
+from estimator_bridge.migrate.stock_replacements import (
     NAMESPACE,
     Place,
     is_stock_module,
@@ -17,18 +17,20 @@ from estimator_bridge.migrate.names import (
     place_of,
 )
 
+ImportStatement: TypeAlias = cst.Import | cst.ImportFrom
+
 _ROOTS = ("tensorflow", "tensorflow_estimator", "estimator_bridge", "keras", "tf_keras")
 
 
 @dataclasses.dataclass(frozen=True)
 class Imported:
-    """One name that an import statement binds.
+    """A name that an import statement binds.
 
     Attributes:
-        full: what it leads to, with dots.
+        full: the full name of the imported module or attribute.
         bound: the name in the program; None for a star.
-        place: where the bridge has it; None if only what lies below it can be told.
-        comment: what is written behind it in a bracketed list.
+        place: where the bridge has it; None if that depends on the names below it.
+        comment: the comment behind it in a list in brackets.
     """
 
     full: str
@@ -42,8 +44,13 @@ class Imported:
         return self.place is None and is_stock_module(self.full)
 
 
-def read(statement: Any) -> list[Imported]:
-    """Returns the names that an `Import` or `ImportFrom` binds; none for relative imports."""
+def is_import(node: cst.CSTNode) -> TypeGuard[ImportStatement]:
+    """Returns whether a node is an import statement."""
+    return isinstance(node, cst.Import | cst.ImportFrom)
+
+
+def read(statement: ImportStatement) -> list[Imported]:
+    """Returns the names that an import statement binds; none for relative imports."""
     if isinstance(statement, cst.Import):
         return [_of_import(alias) for alias in statement.names]
     if statement.relative or statement.module is None:
@@ -59,7 +66,7 @@ def _of_import(alias: cst.ImportAlias) -> Imported:
     full = str(get_full_name_for_node(alias.name))
     bound = _bound(alias)
     below = module_of(full)
-    # `import a.b` binds a, which is used for other things, too.
+    # `import a.b` binds a, through which the program may use other modules as well.
     place = Place(below) if below and alias.asname is not None else None
     return Imported(full, bound or full.split(".")[0], place)
 
@@ -83,93 +90,98 @@ def _bound(alias: cst.ImportAlias) -> str | None:
 def _comment(alias: cst.ImportAlias) -> str:
     after = getattr(alias.comma, "whitespace_after", None)
     if isinstance(after, cst.ParenthesizedWhitespace) and after.first_line.comment:
-        return after.first_line.comment.value
+        return str(after.first_line.comment.value)
     return ""
 
 
 def written(imported: Iterable[Imported]) -> Iterator[tuple[str, str]]:
-    """Yields import statements for names with a place, one per module, and their comments."""
+    """Yields an import statement, and its comment, for each module that has some of the places."""
     by_module: dict[str, list[tuple[str, str]]] = {}
     for each in imported:
         assert each.place is not None
-        place = each.place.importable()
-        module, _, name = (
-            (place.module, "", place.attributes)
-            if place.attributes
-            else place.module.rpartition(".")
-        )
+        module, name = each.place.importable()
         if each.bound is None:
-            by_module.setdefault(place.module, []).append(("*", each.comment))
-            continue
-        text = name if each.bound == name else f"{name} as {each.bound}"
-        by_module.setdefault(module, []).append((text, each.comment))
+            name = "*"
+        else:
+            if not name:
+                module, _, name = module.rpartition(".")
+            if each.bound != name:
+                name = f"{name} as {each.bound}"
+        by_module.setdefault(module, []).append((name, each.comment))
     for module, names in by_module.items():
         comments = "  ".join(comment for _, comment in names if comment)
         yield f"from {module} import {', '.join(text for text, _ in names)}", comments
 
 
-def only(statement: Any, names: set[str]) -> Any:
-    """Returns an import statement without the other names."""
+def only(statement: ImportStatement, names: set[str]) -> ImportStatement:
+    """Returns an import statement with those of its names whose full names are listed."""
     bound = read(statement)
     kept = [alias for alias, each in zip(statement.names, bound, strict=True) if each.full in names]
     kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
     return statement.with_changes(names=kept)
 
 
-def of_tensorflow(statement: Any) -> bool:
-    """Returns whether an import of TensorFlow, or of the bridge, is in a top-level statement."""
+def of_tensorflow(statement: cst.CSTNode) -> bool:
+    """Returns whether a top-level statement imports TensorFlow, Keras or the bridge."""
     if isinstance(statement, cst.FunctionDef | cst.ClassDef):
         return False
-    found: list[str] = []
+    imports = _Imports()
+    statement.visit(imports)
+    return any(name.split(".")[0] in _ROOTS for name in imports.names)
 
-    class Finder(cst.CSTVisitor):
-        def visit_Import(self, node: cst.Import) -> None:
-            found.extend(each.full for each in read(node))
 
-        def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
-            found.extend(each.full for each in read(node))
+class _Imports(cst.CSTVisitor):
+    """Collects the full names that are imported."""
 
-    statement.visit(Finder())
-    return any(name.split(".")[0] in _ROOTS for name in found)
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def visit_Import(self, node: cst.Import) -> None:
+        self.names += [each.full for each in read(node)]
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
+        self.names += [each.full for each in read(node)]
 
 
 class Aliases:
-    """Names under which modules of the bridge are imported for the uses of stock's names.
+    """The names under which modules of the bridge are imported for replaced names.
 
     Args:
         taken: names that the program uses.
-        known: names that the program gives to the bridge's namespace itself.
+        namespace_names: names under which the program imports the bridge's namespace itself.
     """
 
-    def __init__(self, taken: set[str], known: Iterable[str]) -> None:
+    def __init__(self, taken: set[str], namespace_names: Iterable[str]) -> None:
         self._taken = taken
-        self._own = next(iter(known), None)
-        self._given: dict[str, str] = {}
+        self._namespace = next(iter(namespace_names), None)
+        self._by_module: dict[str, str] = {}
 
     def expression(self, place: Place) -> cst.BaseExpression:
-        """Returns what to write for a place."""
+        """Returns the expression for a place."""
         name = self._name(place.module)
         return cst.parse_expression(f"{name}.{place.attributes}" if place.attributes else name)
 
     def imports(self) -> list[str]:
         """Returns the import statements that the expressions need."""
-        found = []
-        for module, name in sorted(self._given.items()):
+        statements = []
+        for module, name in sorted(self._by_module.items()):
             parent, _, last = module.rpartition(".")
-            found.append(f"from {parent} import {last}" + (f" as {name}" if name != last else ""))
-        return found
+            alias = f" as {name}" if name != last else ""
+            statements.append(f"from {parent} import {last}{alias}")
+        return statements
 
     def free(self, name: str) -> str:
-        """Returns the name, or one like it that the program does not use, and takes it."""
+        """Returns a name that the program does not use, the given one if possible; reserves it."""
         while name in self._taken:
             name = f"bridge_{name}"
         self._taken.add(name)
         return name
 
     def _name(self, module: str) -> str:
-        if module == NAMESPACE and self._own is not None:
-            return self._own
-        if module not in self._given:
+        if module == NAMESPACE and self._namespace is not None:
+            return self._namespace
+        if module not in self._by_module:
             wanted = "tf_estimator" if module == NAMESPACE else module.rpartition(".")[2]
-            self._given[module] = self.free(wanted)
-        return self._given[module]
+            self._by_module[module] = self.free(wanted)
+        return self._by_module[module]

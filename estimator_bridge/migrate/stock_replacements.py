@@ -1,4 +1,4 @@
-"""Which name of the bridge stands for a name of stock, as programs would write both."""
+"""Where the bridge has a name of stock, by the names that programs would write for both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from estimator_bridge.run import stock_names, unsupported
 
 NAMESPACE = "estimator_bridge.estimator"
-"""What stands for `tf.compat.v1.estimator`; programs call it `tf_estimator`."""
+"""The replacement of `tf.compat.v1.estimator`; programs call it `tf_estimator`."""
 
 _NAMESPACES = tuple(f"{path}.estimator" for path in stock_names.PUBLIC_NAMESPACES)
 
@@ -18,42 +18,37 @@ class Place(NamedTuple):
     """Where the bridge has something.
 
     Attributes:
-        module: what is imported.
-        attributes: what follows, "" if the module itself is meant; may have dots for `NAMESPACE`.
+        module: the module to import.
+        attributes: the name in the module, "" for the module itself; dotted for `NAMESPACE` only.
     """
 
     module: str
     attributes: str = ""
 
     def importable(self) -> Place:
-        """Returns the same with attributes without dots, for `from module import attributes`."""
+        """Returns the same place with a name without dots, for `from module import name`."""
         below, _, last = self.attributes.rpartition(".")
-        if not below:
-            return self
-        return Place(f"{NAMESPACE}.{below}", last)
+        return Place(f"{NAMESPACE}.{below}", last) if below else self
 
 
 def place_of(name: str) -> Place | None:
     """Returns where the bridge has a name of stock, such as tensorflow.estimator.tpu.RunConfig.
 
-    None for names that are not stock's estimator, or that the bridge does not have.
+    Returns None for names that are not of stock's estimator, or that the bridge does not have.
     """
-    for namespace in _NAMESPACES:
-        if name == namespace:
-            return Place(NAMESPACE)
+    if name in _NAMESPACES:
+        return Place(NAMESPACE)
     module, _, attribute = name.rpartition(".")
     if module == "tensorflow.compat.v1.tpu.experimental" and attribute in stock_names.PARAMETERS:
         return Place("estimator_bridge.legacy.parameters", attribute)
     if module in stock_names.RESOLVERS and attribute == "TPUClusterResolver":
         return Place("estimator_bridge.run.cluster_resolver", attribute)
     target = stock_names.MODULES.get(module, {}).get(attribute)
-    if target is None:
-        return None
-    return _written(*target.partition(":")[::2])
+    return None if target is None else _public_place(*target.partition(":")[::2])
 
 
 def module_of(path: str) -> str | None:
-    """Returns the bridge's module for a module of stock's namespace, as in `from ... import`."""
+    """Returns the bridge's module for a module below stock's namespace; None for other modules."""
     for namespace in _NAMESPACES:
         if path == namespace:
             return NAMESPACE
@@ -69,24 +64,24 @@ def is_stock_module(path: str) -> bool:
     return path in stock_names.MODULES or any(below)
 
 
-def is_stock(full: str) -> bool:
-    """Returns whether a name is, or is below, what the bridge stands for."""
-    below = below_tensorflow(full)
+def is_stock(name: str) -> bool:
+    """Returns whether a full name is of stock's estimator, or of its TPU embeddings."""
+    below = below_tensorflow(name)
     return (
-        place_of(full) is not None
-        or is_stock_module(full)
+        place_of(name) is not None
+        or is_stock_module(name)
         or below == "estimator"
         or below.startswith("estimator.")
     )
 
 
-def below_tensorflow(full: str) -> str:
-    """Returns what follows the public module of TensorFlow; "" for other names."""
-    return next((full.removeprefix(each) for each in _TENSORFLOW if full.startswith(each)), "")
+def below_tensorflow(name: str) -> str:
+    """Returns the part of a full name behind TensorFlow's public module; "" for other names."""
+    return next((name.removeprefix(each) for each in _TENSORFLOW if name.startswith(each)), "")
 
 
 def refusal_of(name: str) -> str | None:
-    """Returns why the bridge leaves out a name of stock's namespaces; None if it does not."""
+    """Returns why the bridge does not support a name of stock; None if it may."""
     for namespace in _NAMESPACES:
         below = name.removeprefix(f"{namespace}.")
         if below == name:
@@ -100,7 +95,7 @@ def refusal_of(name: str) -> str | None:
     return None
 
 
-def _written(module: str, attribute: str) -> Place:
+def _public_place(module: str, attribute: str) -> Place:
     """Returns the place of a target; names of the namespace are written as its attributes."""
     if f"{module}.".startswith(f"{NAMESPACE}."):
         below = module.removeprefix(NAMESPACE).removeprefix(".")

@@ -1,0 +1,135 @@
+"""Comments in place of the code that has no counterpart: arguments of calls, and statements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from estimator_bridge import errors
+from estimator_bridge.migrate import tf2_rules
+from estimator_bridge.migrate.edits import Edits, commented_out
+from estimator_bridge.migrate.parsed_program import MARK, ParsedProgram
+from estimator_bridge.migrate.removal import Removal
+from estimator_bridge.migrate.rewrite_report import Line
+from estimator_bridge.migrate.tf2_rules import NameRule
+
+
+class Comments:
+    """Moves code into comments with the reason.
+
+    Args:
+        program: the parsed program.
+        edits: receives the changes of the text.
+        removal: has the statements, and receives the arguments.
+    """
+
+    def __init__(self, program: ParsedProgram, edits: Edits, removal: Removal) -> None:
+        self._program = program
+        self._edits = edits
+        self._removal = removal
+        self._above: dict[cst.CSTNode, str] = {}
+        self._argument_lines: list[Line] = []
+
+    def leave_out_arguments(self, call: cst.Call, name: str, rule: NameRule) -> None:
+        """Moves the arguments of a call that its rule does not carry into a comment.
+
+        Raises:
+            Untranslatable: the call has more arguments without a name than can be carried.
+        """
+        positional = [each for each in call.args if each.keyword is None]
+        if rule.positional is not None and len(positional) > rule.positional:
+            raise errors.Untranslatable(
+                f"{self._program.name}, line {self._program.line(call)}: {name} has "
+                f"{len(positional)} arguments without a name, of which not all are carried. Write "
+                "their names."
+            )
+        dropped = [each for each in call.args if each.keyword and not rule.carries(_key(each))]
+        if not dropped:
+            return
+        statement = self._program.statement_of(call)
+        for first, last, kept_before, kept_after in _runs(call.args, dropped):
+            alone = kept_before is None or kept_after is not None
+            start = self._edits.span(first)[0] if alone else self._edits.span(kept_before)[1]
+            end = self._edits.span(kept_after)[0] if kept_after else self._edits.span(last)[1]
+            self._edits.replace(start, end, "")
+            self._keep_comments(statement, self._edits.text(start, end), dropped)
+        for argument in dropped:
+            self._removal.remove_argument(argument)
+            why = tf2_rules.ARGUMENTS.get(_key(argument), tf2_rules.NO_COUNTERPART)
+            text = self._edits.text_of(argument)
+            line = self._program.line(argument)
+            self._argument_lines.append(
+                Line(line, "left out", text.splitlines()[0], "", sentence(why))
+            )
+            reason = f"{MARK}{name}({_key(argument)}) is left out: {why}."
+            self._add_above(statement, reason, commented_out(text, self._program.indent(statement)))
+
+    def write(self) -> list[Line]:
+        """Writes all comments into the text; returns a line for each of them."""
+        for statement, comment in self._above.items():
+            if not self._removal.is_removed(statement):
+                self._edits.insert(self._edits.line_start(self._program.line(statement)), comment)
+        return [*self._argument_lines, *self._comment_out_statements()]
+
+    def _keep_comments(self, statement: cst.CSTNode, text: str, dropped: Sequence[cst.Arg]) -> None:
+        """Keeps comments of the program that are between dropped arguments."""
+        for argument in dropped:
+            text = text.replace(self._edits.text_of(argument), "")
+        for comment in re.findall(r"#[^\r\n]*", text):
+            self._add_above(statement, comment)
+
+    def _add_above(self, statement: cst.CSTNode, comment: str, code: str = "") -> None:
+        """Adds a comment, and code that is commented out, above a statement."""
+        indent = " " * self._program.indent(statement)
+        before = self._above.get(statement, "")
+        self._above[statement] = f"{before}{indent}{comment}\n{code}"
+
+    def _comment_out_statements(self) -> Iterator[Line]:
+        """Comments out the statements that are removed; yields a line for each of them."""
+        removed: dict[cst.CSTNode, int] = {}
+        for statement, reason in self._removal.reasons.items():
+            position = self._program.position(statement)
+            indent = position.start.column
+            decorators = getattr(statement, "decorators", ())
+            first = min([position.start.line, *map(self._program.line, decorators)])
+            start, end = self._edits.lines(first, self._program.last_line(statement))
+            code = commented_out(self._edits.text(start, end), indent)
+            text = f"{' ' * indent}{MARK}{reason}.\n{code}"
+            block = self._program.block_of(statement)
+            removed[block] = removed.get(block, 0) + 1
+            if removed[block] == len(block.body) and not isinstance(block, cst.Module):
+                text += f"{' ' * indent}pass\n"
+            self._edits.replace(start, end, text)
+            yield Line(first, "left out", _first_line(statement), "", reason)
+
+
+def sentence(why: str) -> str:
+    """Returns a reason with a capital letter."""
+    return why[:1].upper() + why[1:]
+
+
+def _key(argument: cst.Arg) -> str:
+    return str(argument.keyword.value)
+
+
+def _runs(
+    arguments: Sequence[cst.Arg], dropped: Sequence[cst.Arg]
+) -> Iterator[tuple[cst.Arg, cst.Arg, cst.Arg | None, cst.Arg | None]]:
+    """Yields (first, last, the kept one before, the kept one behind) of runs of arguments."""
+    kept_before, run = None, []
+    for argument in arguments:
+        if argument in dropped:
+            run.append(argument)
+            continue
+        if run:
+            yield run[0], run[-1], kept_before, argument
+        kept_before, run = argument, []
+    if run:
+        yield run[0], run[-1], kept_before, None
+
+
+def _first_line(statement: cst.CSTNode) -> str:
+    bare = statement.with_changes(leading_lines=[])
+    return str(cst.Module([]).code_for_node(bare).splitlines()[0])

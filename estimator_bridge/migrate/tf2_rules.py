@@ -1,0 +1,252 @@
+"""The rules of the tf2 form: for each name, method and argument what becomes of it, and why.
+
+A row is what is recognised, the action, and the reason that the report and the comment in the
+program give. To carry another name, or to give another reason, add a row.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from estimator_bridge.migrate.stock_replacements import (
+    below_tensorflow,
+    is_stock,
+    place_of,
+    refusal_of,
+)
+
+
+class Action(enum.Enum):
+    """What becomes of a name or a method."""
+
+    KEEP = "it stays, but for some arguments of its calls"
+    REPLACE = "`new`, which one of the texts of `tf2_templates` defines, replaces it"
+    IMPORT = "it stays, and is imported from `module`"
+    REPORT = "it stays, and behaves differently; a line of the report says how"
+    UNWRAP = "the first argument of the call replaces the call"
+    CALL = "the function `new`, whose first argument is the object, replaces the method"
+    COMMENT_OUT = "its statement, and those that depend on it, stay as comments"
+    REFUSE = "the program is refused"
+
+
+class NameRule(NamedTuple):
+    """What becomes of a name or a method.
+
+    Attributes:
+        action: what is done.
+        why: the reason, for the report and for comments.
+        new: the name that replaces it.
+        module: from which it is imported.
+        arguments: the arguments of calls that are carried; None carries all but `dropped`.
+        positional: how many arguments mean the same without their names.
+        dropped: arguments of calls that are not carried.
+    """
+
+    action: Action
+    why: str = ""
+    new: str = ""
+    module: str = ""
+    arguments: tuple[str, ...] | None = None
+    positional: int | None = None
+    dropped: tuple[str, ...] = ()
+
+    def carries(self, argument: str) -> bool:
+        """Returns whether an argument is carried, by its name."""
+        return argument not in self.dropped and (
+            self.arguments is None or argument in self.arguments
+        )
+
+
+NO_COUNTERPART = "the new program has no counterpart"
+
+_EXPORT = "call Trainer.export_saved_model, which exports for predictions on CPUs"
+_HOOKS = "there is no session that runs hooks; put their code into the loop of Trainer.train"
+_TPU = "the strategy determines the cores and the loop of the TPU"
+_CHECKPOINTS = "Trainer saves the checkpoints, which are of objects"
+_BY_NAME = "Trainer.variables has the variables by name"
+_TF2 = "the program runs in TensorFlow 2 now"
+_GRADIENTS = "the gradient of the loss in `minimize` trains the tables"
+_NO_COLLECTION = "outside of a graph the collection is empty"
+_MOVING_AVERAGES = (
+    "in the legacy program nothing runs this layer's updates of its moving averages, unless the "
+    "program does so itself: they stay at their initial values, in evaluation and predictions too; "
+    "in TensorFlow 2 the layer updates them while it trains"
+)
+
+
+def _replace(
+    new: str, arguments: tuple[str, ...] | None = None, positional: int | None = None
+) -> NameRule:
+    return NameRule(Action.REPLACE, new=new, arguments=arguments, positional=positional)
+
+
+ESTIMATOR = "TPUEstimator"
+
+STOCK: Mapping[str, NameRule] = {
+    ESTIMATOR: _replace(
+        "Trainer",
+        (
+            *("model_fn", "model_dir", "config", "params", "train_batch_size", "eval_batch_size"),
+            *("predict_batch_size", "embedding_config_spec", "warm_start_from"),
+        ),
+        4,
+    ),
+    "TPUEstimatorSpec": _replace(
+        "ModelSpec",
+        ("mode", "predictions", "loss", "train_op", "eval_metrics", "export_outputs"),
+        6,
+    ),
+    "ModeKeys": _replace("ModeKeys"),
+    "RunConfig": _replace(
+        "RunConfig",
+        ("model_dir", "tf_random_seed", "save_checkpoints_steps", "cluster", "master"),
+        0,
+    ),
+    "TrainSpec": _replace("TrainSpec", ("input_fn", "max_steps"), 2),
+    "EvalSpec": _replace("EvalSpec", ("input_fn", "steps"), 2),
+    "WarmStartSettings": _replace(
+        "WarmStartSettings", ("ckpt_to_initialize_from", "vars_to_warm_start"), 2
+    ),
+    "train_and_evaluate": _replace(
+        "train_and_evaluate", ("estimator", "train_spec", "eval_spec"), 3
+    ),
+    **{
+        name: _replace(name)
+        for name in (
+            "ServingInputReceiver",
+            "TensorServingInputReceiver",
+            "build_parsing_serving_input_receiver_fn",
+            "build_raw_serving_input_receiver_fn",
+            "PredictOutput",
+            "ClassificationOutput",
+            "RegressionOutput",
+        )
+    },
+    "EmbeddingConfigSpec": NameRule(Action.IMPORT, module="estimator_bridge.legacy.spec"),
+}
+"""Names of stock's estimator, by their last part."""
+
+_IMPORTED_MODULES = ("estimator_bridge.legacy.parameters", "estimator_bridge.legacy.table_config")
+"""Modules of the bridge whose names a spec is made of."""
+
+_STOCK_REASONS: Mapping[str, str] = {
+    "export": _EXPORT,
+    "exporters": _EXPORT,
+    "hooks": _HOOKS,
+    "TPUConfig": _TPU,
+    "InputPipelineConfig": _TPU,
+    "Scaffold": _CHECKPOINTS,
+    "Saver": _CHECKPOINTS,
+    "stop_if_no_decrease_hook": _HOOKS,
+}
+"""Why other names of stock are commented out, by one of the parts of a name."""
+
+TENSORFLOW: Mapping[str, NameRule] = {
+    "disable_v2_behavior": NameRule(Action.COMMENT_OUT, _TF2),
+    "disable_eager_execution": NameRule(Action.COMMENT_OUT, _TF2),
+    "disable_resource_variables": NameRule(Action.COMMENT_OUT, _TF2),
+    "disable_control_flow_v2": NameRule(Action.COMMENT_OUT, _TF2),
+    "disable_v2_tensorshape": NameRule(Action.COMMENT_OUT, _TF2),
+    "train.Scaffold": NameRule(Action.COMMENT_OUT, _CHECKPOINTS),
+    "train.Saver": NameRule(Action.COMMENT_OUT, _CHECKPOINTS),
+    "gradients": NameRule(Action.REFUSE, _GRADIENTS),
+    "GradientTape": NameRule(Action.REFUSE, _GRADIENTS),
+    "global_variables": NameRule(Action.REFUSE, _NO_COLLECTION),
+    "model_variables": NameRule(Action.REFUSE, _NO_COLLECTION),
+    "moving_average_variables": NameRule(Action.REFUSE, _NO_COLLECTION),
+    "GraphKeys.GLOBAL_VARIABLES": NameRule(Action.REFUSE, _NO_COLLECTION),
+    "GraphKeys.REGULARIZATION_LOSSES": NameRule(Action.REFUSE, _NO_COLLECTION),
+    "losses.get_regularization_loss": NameRule(Action.REFUSE, _NO_COLLECTION),
+    "losses.get_regularization_losses": NameRule(Action.REFUSE, _NO_COLLECTION),
+    "losses.get_total_loss": NameRule(Action.REFUSE, _NO_COLLECTION),
+    "train.ExponentialMovingAverage": NameRule(
+        Action.REFUSE, "Trainer keeps no averages of variables"
+    ),
+    "keras.layers.BatchNormalization": NameRule(Action.REPORT, _MOVING_AVERAGES),
+}
+"""Names below `tensorflow`, `tensorflow.compat.v1` and `tensorflow.compat.v2`."""
+
+_ANYWHERE: Mapping[str, NameRule] = {
+    "TPUClusterResolver": NameRule(Action.KEEP),
+    "CrossShardOptimizer": NameRule(
+        Action.UNWRAP, "the strategy adds the gradients of its replicas"
+    ),
+}
+"""Names of any module, by their last part."""
+
+_LOOPS = NameRule(
+    Action.KEEP, dropped=("hooks", "saving_listeners", "checkpoint_path", "predict_keys")
+)
+EXPORT = _replace("export_saved_model", ("export_dir_base", "serving_input_receiver_fn"), 2)
+
+METHODS: Mapping[str, NameRule] = {
+    "train": _LOOPS,
+    "evaluate": _LOOPS,
+    "predict": _LOOPS,
+    "export_saved_model": EXPORT,
+    "export_savedmodel": EXPORT,
+    "experimental_export_all_saved_models": NameRule(Action.COMMENT_OUT, _EXPORT),
+    "get_variable_names": NameRule(Action.COMMENT_OUT, _BY_NAME),
+    "get_variable_value": NameRule(Action.COMMENT_OUT, _BY_NAME),
+    "minimize": NameRule(Action.CALL, new="minimize"),
+    "compute_gradients": NameRule(Action.REFUSE, _GRADIENTS),
+    "apply_gradients": NameRule(Action.REFUSE, _GRADIENTS),
+}
+"""Methods of estimators and of optimizers."""
+
+EXPORTED_MODE = ("experimental_mode", "PREDICT")
+"""The argument of exports that names a mode, and the mode that is carried."""
+
+ARGUMENTS: Mapping[str, str] = {
+    "use_tpu": "the strategy determines the device, and on each tables are trained as on a TPU",
+    "tpu_config": _TPU,
+    "export_to_tpu": _EXPORT,
+    "export_to_cpu": _EXPORT,
+    "experimental_mode": "models are exported for predictions",
+    "assets_extra": "copy the files into the directory that export_saved_model returns",
+    "as_text": "SavedModels are binary",
+    "checkpoint_path": "the latest checkpoint of model_dir is used",
+    "strip_default_attrs": "SavedModels are written without default attributes",
+    "hooks": _HOOKS,
+    "saving_listeners": _HOOKS,
+    "training_hooks": _HOOKS,
+    "evaluation_hooks": _HOOKS,
+    "prediction_hooks": _HOOKS,
+    "exporters": _EXPORT,
+    "scaffold_fn": _CHECKPOINTS,
+    "host_call": "Trainer.train runs on the host; write summaries there",
+    "throttle_secs": "every checkpoint is evaluated",
+    "start_delay_secs": "every checkpoint is evaluated",
+    "log_step_count_steps": "Trainer.train logs nothing; add your logging there",
+}
+"""Why an argument is not carried, by its name; others have no counterpart."""
+
+
+OTHER_STOCK = NameRule(Action.COMMENT_OUT, NO_COUNTERPART)
+"""The rule of all other names of stock; `stock_reason` has the reason."""
+
+
+def of_name(full: str) -> NameRule | None:
+    """Returns the rule of a full name; None if there is none and the name stays as it is."""
+    short = full.rpartition(".")[2]
+    rule = _ANYWHERE.get(short) or TENSORFLOW.get(below_tensorflow(full))
+    if rule is not None or not is_stock(full):
+        return rule
+    place = place_of(full)
+    if place is not None and place.module in _IMPORTED_MODULES:
+        return NameRule(Action.IMPORT, module=place.module)
+    return STOCK.get(short, OTHER_STOCK)
+
+
+def stock_reason(names: Iterable[str], written: str) -> str:
+    """Returns why a name of stock is commented out.
+
+    Args:
+        names: the full names that it may have.
+        written: the name as the program has it.
+    """
+    refusals = (refusal_of(name) for name in names)
+    reasons = (_STOCK_REASONS.get(part) for part in written.split("."))
+    return next(filter(None, (*refusals, *reasons)), NO_COUNTERPART)

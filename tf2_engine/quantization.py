@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.optimizers.optimizer import opaque
+from tf2_engine.optimizers.optimizer import optimization_barrier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Quantization:
         The operations and their order are those above, in float32.
         """
         low, high = np.float32(self.lower), np.float32(self.upper)
-        quantum = opaque((high - low) / np.float32(self.num_buckets - 1))
-        low = opaque(low)
-        clipped = tf.minimum(tf.maximum(rows, low), opaque(high))
+        quantum = optimization_barrier((high - low) / np.float32(self.num_buckets - 1))
+        low = optimization_barrier(low)
+        clipped = tf.minimum(tf.maximum(rows, low), optimization_barrier(high))
         return tf.floor((clipped - low) / quantum + np.float32(0.5)) * quantum + low

@@ -14,25 +14,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine import errors, tf_compat
-from tf2_engine.native import build
+from tf2_engine import errors, optimizers, tf_compat
+from tf2_engine.native import RULES, build
 
-OPTIMIZERS = (
-    "ADAM",
-    "Adadelta",
-    "Adagrad",
-    "AdagradMomentum",
-    "CenteredRMSProp",
-    "FTRL",
-    "FrequencyEstimator",
-    "MDLAdagradLight",
-    "Momentum",
-    "ProximalAdagrad",
-    "ProximalYogi",
-    "RMSProp",
-    "StochasticGradientDescent",
+OPTIMIZERS = tuple(
+    sorted(kind.op_name for kind in optimizers.OPTIMIZERS.values() if kind.proto_field in RULES)
 )
-"""By the names of the ops that load and retrieve their tables."""
+"""The optimizers that it has, by the names of the ops that load and retrieve their tables."""
 
 KERNELS = (
     "ConfigureDistributedTPU",

@@ -25,14 +25,13 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tf2_engine import errors
+from tf2_engine.native import SOURCES
 
 CACHE = "ESTIMATOR_BRIDGE_CACHE"
 """The environment variable that says where libraries are kept."""
 
 SANITIZE = "ESTIMATOR_BRIDGE_SANITIZE"
 """The environment variable with what -fsanitize is told, for tests; see `make sanitize`."""
-
-SOURCES = pathlib.Path(__file__).parent
 
 FLAGS = (
     "-shared",

@@ -1,14 +1,14 @@
 // From what is enqueued to ids, cells and gains: the kernel of batch.occurrences.
 
-#ifndef TF2_ENGINE_NATIVE_OCCURRENCES_OP_H_
-#define TF2_ENGINE_NATIVE_OCCURRENCES_OP_H_
+#ifndef TF2_ENGINE_NATIVE_HOST_OCCURRENCES_OP_H_
+#define TF2_ENGINE_NATIVE_HOST_OCCURRENCES_OP_H_
 
 #include <string>
 #include <vector>
 
-#include "rules/rows.h"
+#include "host/rows.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "rules/variables.h"
+#include "host/variables.h"
 
 namespace estimator_bridge {
 
@@ -341,4 +341,4 @@ class OccurrencesOp : public tensorflow::OpKernel {
 
 }  // namespace estimator_bridge
 
-#endif  // TF2_ENGINE_NATIVE_OCCURRENCES_OP_H_
+#endif  // TF2_ENGINE_NATIVE_HOST_OCCURRENCES_OP_H_

@@ -6,8 +6,8 @@
 // it holds, where it is and how much of it there is stay the same, so that nobody notices. Systems
 // that cannot (before Linux 6.1) say so, and all goes on as it was.
 
-#ifndef TF2_ENGINE_NATIVE_HUGE_PAGES_H_
-#define TF2_ENGINE_NATIVE_HUGE_PAGES_H_
+#ifndef TF2_ENGINE_NATIVE_HOST_HUGE_PAGES_H_
+#define TF2_ENGINE_NATIVE_HOST_HUGE_PAGES_H_
 
 #include <sys/mman.h>
 
@@ -54,4 +54,4 @@ inline void MakeHuge(const HugeRange& range, int64_t first, int64_t count) {
 
 }  // namespace estimator_bridge
 
-#endif  // TF2_ENGINE_NATIVE_HUGE_PAGES_H_
+#endif  // TF2_ENGINE_NATIVE_HOST_HUGE_PAGES_H_

@@ -18,8 +18,8 @@ def keep_importable(new_names: Mapping[str, str]) -> None:
     Args:
         new_names: as for `MovedModules`.
     """
-    # Python asks the finders in order, and this one for names that no other finder knows.
-    sys.meta_path.append(MovedModules(new_names))
+    # The first finder, because a folder of which only __pycache__ is left passes for a package.
+    sys.meta_path.insert(0, MovedModules(new_names))
 
 
 class MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -31,7 +31,7 @@ class MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """
 
     def __init__(self, new_names: Mapping[str, str]) -> None:
-        self._new_names = new_names
+        self.new_names = new_names
 
     def find_spec(
         self,
@@ -40,11 +40,11 @@ class MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
         """Returns a spec that leads to the new module, or None for a name that did not move."""
-        moved = [old for old in self._new_names if f"{fullname}.".startswith(f"{old}.")]
+        moved = [old for old in self.new_names if f"{fullname}.".startswith(f"{old}.")]
         if not moved:
             return None
         old = max(moved, key=len)
-        spec = importlib.util.find_spec(self._new_names[old] + fullname.removeprefix(old))
+        spec = importlib.util.find_spec(self.new_names[old] + fullname.removeprefix(old))
         return spec and importlib.machinery.ModuleSpec(fullname, self, loader_state=spec)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:

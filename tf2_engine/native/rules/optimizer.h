@@ -58,23 +58,26 @@ struct Optimizer : SharedSettings {
   }
 };
 
+// Applies one step of one rule.
+//
+// It is a function of its own, because a compiler does not vectorise where it takes the caller for
+// one that seldom runs, or finds too much in it.
+template <class OneRule>
+__attribute__((noinline)) void UpdateRowsBy(const OneRule& rule, float lr,
+                                            const ClipAndDecay& around, const Rows& rows) {
+  rule.Update(lr, Step<static_cast<int>(OneRule::kSlots.size())>(around, rows));
+}
+
 // Applies one step to each of some rows, in order; does nothing if the optimizer does not train.
 // Several rows at once spare each of them looking up which rule it is.
 //
 // Args:
 //   lr: the rate of this step, constant or dynamic.
-//
-// It is a function of its own, because a compiler does not vectorise where it takes the caller for
-// one that seldom runs.
-__attribute__((noinline)) inline void UpdateRows(const Optimizer& optimizer, float lr,
-                                                 const Rows& rows) {
+inline void UpdateRows(const Optimizer& optimizer, float lr, const Rows& rows) {
   const ClipAndDecay around(optimizer, lr);
   std::visit(
       [&](const auto& rule) {
-        using OneRule = std::decay_t<decltype(rule)>;
-        if constexpr (OneRule::kTrains) {
-          rule.Update(lr, Step<static_cast<int>(OneRule::kSlots.size())>(around, rows));
-        }
+        if constexpr (std::decay_t<decltype(rule)>::kTrains) UpdateRowsBy(rule, lr, around, rows);
       },
       optimizer.rule);
 }

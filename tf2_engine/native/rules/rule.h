@@ -90,13 +90,13 @@ class ClipAndDecay {
                                          : settings.weight_decay_factor),
         decays_(settings.weight_decay_factor != 0.0f) {}
 
-  // Whether there is nothing to clip or decay.
-  bool empty() const {
-    return gradient_min_ == -kNoLimit && gradient_max_ == kNoLimit && weight_min_ == -kNoLimit &&
-           weight_max_ == kNoLimit && !decays_;
+  bool clips() const {
+    return gradient_min_ != -kNoLimit || gradient_max_ != kNoLimit || weight_min_ != -kNoLimit ||
+           weight_max_ != kNoLimit;
   }
+  bool decays() const { return decays_; }
   float Gradient(float g) const { return AtMost(AtLeast(g, gradient_min_), gradient_max_); }
-  float Decayed(float w) const { return decays_ ? w - decay_ * w : w; }
+  float Decayed(float w) const { return w - decay_ * w; }
   float Weight(float w) const { return AtMost(AtLeast(w, weight_min_), weight_max_); }
 
  private:
@@ -116,24 +116,30 @@ class Step {
   // that writing a row does not change them.
   template <class Rule>
   void Run(const Rule& rule) const {
-    const bool plain = around_.empty();
+    if (around_.decays()) {
+      RunRows<true, true>(rule);
+    } else if (around_.clips()) {
+      RunRows<true, false>(rule);
+    } else {
+      RunRows<false, false>(rule);
+    }
+  }
+
+ private:
+  template <bool kClips, bool kDecays, class Rule>
+  void RunRows(const Rule& rule) const {
     for (int64_t i = 0; i < rows_.count; ++i) {
       const RowAt& at = rows_.first[i];
       float* first = kSlots > 0 ? at.slots[0] : nullptr;
       float* second = kSlots > 1 ? at.slots[1] : nullptr;
       float* third = kSlots > 2 ? at.slots[2] : nullptr;
-      if (plain) {
-        Loop<false>(around_, at.w, first, second, third, at.g, rows_.dim, rule);
-      } else {
-        Loop<true>(around_, at.w, first, second, third, at.g, rows_.dim, rule);
-      }
+      Loop<kClips, kDecays>(around_, at.w, first, second, third, at.g, rows_.dim, rule);
     }
   }
 
- private:
   // Rows do not overlap: without the pragma a compiler checks that whenever a row begins, and then
   // takes one element at a time.
-  template <bool kAround, class Rule>
+  template <bool kClips, bool kDecays, class Rule>
   static void Loop(const ClipAndDecay around, float* __restrict w, float* __restrict first,
                    float* __restrict second, float* __restrict third, const float* __restrict g,
                    int64_t dim, const Rule rule) {
@@ -143,16 +149,16 @@ class Step {
 #pragma GCC ivdep
 #endif
     for (int64_t i = 0; i < dim; ++i) {
-      float weight = kAround ? around.Decayed(w[i]) : w[i];
+      float weight = kDecays ? around.Decayed(w[i]) : w[i];
       float a = kSlots > 0 ? first[i] : 0.0f;
       float b = kSlots > 1 ? second[i] : 0.0f;
       float c = kSlots > 2 ? third[i] : 0.0f;
-      const float gradient = kAround ? around.Gradient(g[i]) : g[i];
+      const float gradient = kClips ? around.Gradient(g[i]) : g[i];
       if constexpr (kSlots == 0) rule(weight, gradient);
       if constexpr (kSlots == 1) rule(weight, a, gradient);
       if constexpr (kSlots == 2) rule(weight, a, b, gradient);
       if constexpr (kSlots == 3) rule(weight, a, b, c, gradient);
-      w[i] = kAround ? around.Weight(weight) : weight;
+      w[i] = kClips ? around.Weight(weight) : weight;
       if (kSlots > 0) first[i] = a;
       if (kSlots > 1) second[i] = b;
       if (kSlots > 2) third[i] = c;

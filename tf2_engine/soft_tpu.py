@@ -228,7 +228,7 @@ class _SoftExtended(tf_compat.tpu_extended()):  # type: ignore[misc]
     def _tpu_function_creator(
         self, fn: Callable[..., Nest], options: Object
     ) -> Callable[..., Nest]:
-        """Returns a function that is called with `args` and `kwargs` and runs `fn` on every core."""
+        """Returns a function of `args` and `kwargs` that runs `fn` on every core."""
         _check_placement()
         eager = tf.executing_eagerly()
         if eager and fn in self._tpu_function_cache:
@@ -325,10 +325,10 @@ class _Computation:
     """A function while it is traced, once for each core.
 
     An op on the software TPU has to know its core. Its device does not say: all cores are threads
-    of the CPU device, on which TensorFlow places ops that are meant for a TPU. So ops get attributes
-    while they are made. A device function sees every op, also in the bodies of control flow and of
-    nested tf.functions: TensorFlow hands it on to their graphs, and traces such functions anew for
-    each TPU computation.
+    of the CPU device, on which TensorFlow places ops that are meant for a TPU. So ops get
+    attributes while they are made. A device function sees every op, also in the bodies of control
+    flow and of nested tf.functions: TensorFlow hands it on to their graphs, and traces such
+    functions anew for each TPU computation.
     """
 
     _numbers = itertools.count()
@@ -426,8 +426,9 @@ def _check_placement() -> None:
 def _settle_placement() -> None:
     """Turns on soft placement, which `_check_placement` found to be on.
 
-    Where TensorFlow was initialised while a graph was built, as by an earlier session, soft placement
-    is off for everything that runs eagerly afterwards, although TensorFlow says that it is on.
+    Where TensorFlow was initialised while a graph was built, as by an earlier session, soft
+    placement is off for everything that runs eagerly afterwards, although TensorFlow says that it
+    is on.
     """
     with tf.init_scope():
         if tf.executing_eagerly():

@@ -9,10 +9,10 @@
 
 #include "host/lookup_op.h"
 #include "host/occurrences_op.h"
+#include "host/update_op.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "host/update_op.h"
 
 namespace estimator_bridge {
 namespace {

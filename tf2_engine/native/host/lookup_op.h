@@ -9,8 +9,8 @@
 
 #include "host/rows.h"
 #include "host/sums.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "host/variables.h"
+#include "tensorflow/core/framework/op_kernel.h"
 
 namespace estimator_bridge {
 

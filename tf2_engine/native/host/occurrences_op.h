@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "host/rows.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "host/variables.h"
+#include "tensorflow/core/framework/op_kernel.h"
 
 namespace estimator_bridge {
 
@@ -174,10 +174,10 @@ class OccurrencesOp : public tensorflow::OpKernel {
     // Dense ids fill their cells one by one, so that there must never be more or fewer.
     if ((feature.check_samples || feature.kind == kDense) && cells >= 0) {
       const int64_t planned = feature.kind == kDense ? cells : feature.sizes[0];
-      const int64_t found = feature.kind == kDense ? w->count : w->samples;
-      if (found != planned) {
+      const int64_t samples_of_batch = feature.kind == kDense ? w->count : w->samples;
+      if (samples_of_batch != planned) {
         return errors::InvalidArgument(where, ": the engine is built for ", planned,
-                                       " samples, but this batch has ", found);
+                                       " samples, but this batch has ", samples_of_batch);
       }
     }
     if (cells >= 0) {

@@ -11,12 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "rules/proto.h"
 #include "host/rows.h"
-#include "rules/optimizer.h"
 #include "host/sums.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "host/variables.h"
+#include "rules/optimizer.h"
+#include "rules/proto.h"
+#include "tensorflow/core/framework/op_kernel.h"
 
 namespace estimator_bridge {
 

@@ -1,4 +1,4 @@
-// The tables' variables as kernels see them: found, locked, checked.
+// Looks up, locks and checks the tables' variables for kernels.
 //
 // Locks: shared to look up, exclusive to update, always in the order of the mutexes' addresses, so
 // that no two kernels wait for each other. A lookup leaves a variable as it is. An update turns it
@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "host/huge_pages.h"
+#include "host/work_queue.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
-#include "host/work_queue.h"
 
 namespace estimator_bridge {
 

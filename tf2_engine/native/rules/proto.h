@@ -40,7 +40,10 @@ bool ReadSettings(const Field& message, OneRule* rule) {
 // Whether a field is a member of the `parameters` oneof that this project does not have:
 // bounded_adagrad, online_yogi, user_defined_program, assign, lion, frequency_aware_adagrad.
 inline bool IsUnknownRule(int number) {
-  return number == 19 || number == 20 || number == 24 || number == 25 || number == 29 || number == 30;
+  for (const int unknown : {19, 20, 24, 25, 29, 30}) {
+    if (number == unknown) return true;
+  }
+  return false;
 }
 
 // Reads a field that may be a member of the oneof, of which the last one counts.

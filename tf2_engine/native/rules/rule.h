@@ -110,7 +110,8 @@ class Step {
  public:
   Step(const ClipAndDecay& around, const Rows& rows) : around_(around), rows_(rows) {}
 
-  // Calls `rule(w, slots..., g)`, which changes a weight and its slots, for each number of each row.
+  // Calls `rule(w, slots..., g)`, which changes a weight and its slots, for every element of the
+  // rows.
   //
   // A rule holds its settings by value (`[lr, rho = rho]`, not `this`), so that the compiler knows
   // that writing a row does not change them.

@@ -24,13 +24,14 @@
 
 namespace software_tpu {
 
-// What the gradients of one core are, and the dynamic learning rates by tag.
+// The gradients of one core, and the dynamic learning rates by tag.
 struct Sent {
   std::vector<tensorflow::Tensor> gradients;
   std::vector<float> rates;
 };
 
-// The tables and the queued batches of a TPU that is configured for embeddings. Its user holds a lock.
+// The tables and the queued batches of a TPU that is configured for embeddings. Its user holds a
+// lock.
 class BatchQueue {
  public:
   // Makes room for a part of an activation, [cells, dim], and returns where it is.

@@ -18,7 +18,7 @@
 
 namespace software_tpu {
 
-// What lookups make of the numbers of a table: the nearest of `buckets` between two limits.
+// Rounds the numbers that lookups read to the nearest of `buckets` between two limits.
 struct Quantization {
   bool enabled = false;
   float low = -estimator_bridge::kNoLimit;
@@ -95,10 +95,10 @@ inline std::string AsText(const std::string& bytes) { return IsText(bytes) ? byt
 
 // How messages name a feature, and the table it looks up.
 inline std::string Where(const TpuConfig& config, int64_t feature) {
-  const FeatureConfig& found = config.features[feature];
-  return absl::StrCat("feature ", feature, found.name.empty() ? "" : " '", found.name,
-                      found.name.empty() ? "" : "'", " of table '",
-                      config.tables[found.table].name, "'");
+  const FeatureConfig& one = config.features[feature];
+  return absl::StrCat("feature ", feature, one.name.empty() ? "" : " '", one.name,
+                      one.name.empty() ? "" : "'", " of table '", config.tables[one.table].name,
+                      "'");
 }
 
 namespace config_reader {

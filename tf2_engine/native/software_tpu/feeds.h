@@ -1,4 +1,4 @@
-// What else passes between the host and the cores, and between cores: infeed, outfeed and sums.
+// Infeed and outfeed, between the host and the cores, and sums over cores.
 
 #ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_FEEDS_H_
 #define TF2_ENGINE_NATIVE_SOFTWARE_TPU_FEEDS_H_

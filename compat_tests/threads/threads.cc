@@ -47,7 +47,9 @@ void OnThreads(int count, const std::function<void(int)>& run) {
 void InParallel(int num_threads, int64_t count, const std::function<void(int64_t)>& task) {
   const auto work_queue = std::make_shared<estimator_bridge::WorkQueue>(count);
   std::vector<std::thread> threads;
-  for (int i = 1; i < num_threads; ++i) threads.emplace_back([work_queue, &task] { work_queue->Run(task); });
+  for (int i = 1; i < num_threads; ++i) {
+    threads.emplace_back([work_queue, &task] { work_queue->Run(task); });
+  }
   work_queue->Run(task);
   work_queue->Wait();
   for (std::thread& thread : threads) thread.join();

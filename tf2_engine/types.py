@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     class Message(_OfTensorFlow):
         """A protocol buffer."""
 
-        def __setattr__(self, name: str, value: Any) -> None: ...
-
     class Tensor(_OfTensorFlow):
         """A `tf.Tensor`, eager or of a graph."""
 

@@ -10,52 +10,15 @@ from typing import TYPE_CHECKING
 from tf2_engine import lazy, moved
 
 if TYPE_CHECKING:
-    from tf2_engine.embedding import TPUEmbedding
-    from tf2_engine.optimizers import (
-        FTRL,
-        OPTIMIZERS,
-        SGD,
-        Adadelta,
-        Adagrad,
-        AdagradMomentum,
-        Adam,
-        CenteredRMSProp,
-        FrequencyEstimator,
-        MDLAdagradLight,
-        Momentum,
-        Optimizer,
-        ProximalAdagrad,
-        ProximalYogi,
-        RMSProp,
-    )
-    from tf2_engine.quantization import Quantization
-    from tf2_engine.serving import cpu_embedding_lookup, serving_embedding_lookup
-    from tf2_engine.specs import EngineSpec, FeatureSpec, TableSpec
-
-__all__ = [
-    "FTRL",
-    "OPTIMIZERS",
-    "SGD",
-    "Adadelta",
-    "Adagrad",
-    "AdagradMomentum",
-    "Adam",
-    "CenteredRMSProp",
-    "EngineSpec",
-    "FeatureSpec",
-    "FrequencyEstimator",
-    "MDLAdagradLight",
-    "Momentum",
-    "Optimizer",
-    "ProximalAdagrad",
-    "ProximalYogi",
-    "Quantization",
-    "RMSProp",
-    "TPUEmbedding",
-    "TableSpec",
-    "cpu_embedding_lookup",
-    "serving_embedding_lookup",
-]
+    from tf2_engine.embedding import TPUEmbedding as TPUEmbedding
+    from tf2_engine.optimizers import *  # noqa: F403 - every optimizer, listed there
+    from tf2_engine.optimizers import OPTIMIZERS as OPTIMIZERS
+    from tf2_engine.quantization import Quantization as Quantization
+    from tf2_engine.serving import cpu_embedding_lookup as cpu_embedding_lookup
+    from tf2_engine.serving import serving_embedding_lookup as serving_embedding_lookup
+    from tf2_engine.specs import EngineSpec as EngineSpec
+    from tf2_engine.specs import FeatureSpec as FeatureSpec
+    from tf2_engine.specs import TableSpec as TableSpec
 
 moved.keep_importable(
     {
@@ -73,29 +36,4 @@ moved.keep_importable(
     }
 )
 
-__getattr__, __dir__ = lazy.exports(
-    __name__,
-    {
-        "embedding": ["TPUEmbedding"],
-        "optimizers": [
-            "FTRL",
-            "OPTIMIZERS",
-            "SGD",
-            "Adadelta",
-            "Adagrad",
-            "AdagradMomentum",
-            "Adam",
-            "CenteredRMSProp",
-            "FrequencyEstimator",
-            "MDLAdagradLight",
-            "Momentum",
-            "Optimizer",
-            "ProximalAdagrad",
-            "ProximalYogi",
-            "RMSProp",
-        ],
-        "quantization": ["Quantization"],
-        "serving": ["cpu_embedding_lookup", "serving_embedding_lookup"],
-        "specs": ["EngineSpec", "FeatureSpec", "TableSpec"],
-    },
-)
+__getattr__, __dir__ = lazy.exports(__name__)

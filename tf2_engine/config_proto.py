@@ -1,17 +1,16 @@
-"""From a plan to the `TPUEmbeddingConfiguration` that the device is configured with. Pure."""
+"""Builds the `TPUEmbeddingConfiguration` that the device is configured with from a plan."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from tf2_engine import errors, tf_compat
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
 from tf2_engine.quantization import Quantization
+from tf2_engine.types import Message
 
 _STRATEGY = {"div": "DIV_DEFAULT", "mod": "MOD"}
 
 
-def config_proto(plan: Plan) -> Any:
+def config_proto(plan: Plan) -> Message:
     """Returns the proto; field by field as tpu_embedding_configuration.proto documents it.
 
     Raises:
@@ -33,14 +32,14 @@ def config_proto(plan: Plan) -> Any:
     return config
 
 
-def _add_table(descriptor: Any, table: TablePlan) -> None:
+def _add_table(descriptor: Message, table: TablePlan) -> None:
     descriptor.name = table.name
     descriptor.vocabulary_size = table.rows
     descriptor.dimension = table.dim
     descriptor.optimization_parameters.CopyFrom(optimizer_proto(table))
 
 
-def optimizer_proto(table: TablePlan) -> Any:
+def optimizer_proto(table: TablePlan) -> Message:
     """Returns the `OptimizationParameters` of a table."""
     parameters = tf_compat.OptimizationParameters()
     optimizer = table.optimizer
@@ -69,27 +68,27 @@ def optimizer_proto(table: TablePlan) -> Any:
         parameters.low_dimensional_packing_status = packing.Status.Value("ENABLED")
     if table.quantization is not None:
         _add_quantization(parameters.simulated_quantization, table.quantization)
-    own = getattr(parameters, optimizer.proto_field)
-    own.SetInParent()
+    settings = getattr(parameters, optimizer.proto_field)
+    settings.SetInParent()
     for name, value in optimizer.proto_fields().items():
-        setattr(own, name, value)
+        setattr(settings, name, value)
     return parameters
 
 
-def _add_quantization(message: Any, quantization: Quantization) -> None:
+def _add_quantization(message: Message, quantization: Quantization) -> None:
     message.enabled = True
     message.num_buckets = quantization.num_buckets
     _add_limits(message.clipping_limits, quantization.lower, quantization.upper)
 
 
-def _add_limits(limits: Any, low: float | None, high: float | None) -> None:
+def _add_limits(limits: Message, low: float | None, high: float | None) -> None:
     if low is not None:
         limits.lower.value = low
     if high is not None:
         limits.upper.value = high
 
 
-def _add_feature(descriptor: Any, feature: FeaturePlan) -> None:
+def _add_feature(descriptor: Message, feature: FeaturePlan) -> None:
     if feature.cells is None:
         raise errors.InvalidSpec(
             f"{feature.where}: a TPU needs fixed sizes, but the output shape is "

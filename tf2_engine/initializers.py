@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from tf2_engine import errors, sharding, tf_compat
-from tf2_engine.optimizers.optimizer import opaque
+from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.types import DType, Initializer, Object, Tensor
 
 WAY_OUT = (
@@ -65,7 +65,7 @@ class Filled:
 
     def __call__(self, shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
         """Returns the rows, of `shape`."""
-        return tf.fill(shape, opaque(tf.constant(self._value, dtype)))
+        return tf.fill(shape, optimization_barrier(tf.constant(self._value, dtype)))
 
 
 class ByShard:

@@ -2,33 +2,80 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib
+import importlib.abc
+import importlib.util
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, cast
 
 
-def exports(
-    package: str, names: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Returns a package's `__getattr__` and `__dir__`.
 
-        __getattr__, __dir__ = lazy.exports(__name__, {"conversion": ["convert"]})
+    The names of the package are those that its source imports for type checkers:
+
+        if TYPE_CHECKING:
+            from package.conversion import convert as convert
+            from package.formats import *
+
+        __getattr__, __dir__ = lazy.exports(__name__)
+
+    A module that is imported with `*` stands for what it imports itself in the form `convert as
+    convert`. The package's `__all__`, if it does not say it itself, are these names.
 
     Args:
         package: the name of the package.
-        names: by module inside of the package, the public names that it defines.
     """
-    home = {name: module for module, defined in names.items() for name in defined}
+
+    @functools.cache
+    def modules() -> dict[str, str]:
+        return dict(_checked_imports(package))
 
     def attribute(name: str) -> Any:
-        if name not in home:
+        if name == "__all__":
+            return sorted(modules())
+        if name not in modules():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{package}.{home[name]}"), name)
+        value = getattr(importlib.import_module(modules()[name]), name)
         setattr(sys.modules[package], name, value)
         return value
 
     def names_of_package() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *home})
+        return sorted({*vars(sys.modules[package]), *modules()})
 
     return attribute, names_of_package
+
+
+def _checked_imports(package: str) -> Iterable[tuple[str, str]]:
+    """Yields each name that a package imports for type checkers, with the module it is from."""
+    for block in _source(package):
+        if not isinstance(block, ast.If) or ast.unparse(block.test) != "TYPE_CHECKING":
+            continue
+        for module, alias in _imports(block.body):
+            if alias.name != "*":
+                yield alias.name, module
+                continue
+            for _, listed in _imports(_source(module)):
+                if listed.asname == listed.name:
+                    yield listed.name, module
+
+
+def _imports(statements: Iterable[ast.stmt]) -> Iterable[tuple[str, ast.alias]]:
+    for statement in statements:
+        if isinstance(statement, ast.ImportFrom) and statement.module:
+            yield from ((statement.module, alias) for alias in statement.names)
+
+
+def _source(module: str) -> list[ast.stmt]:
+    spec = importlib.util.find_spec(module)  # which does not import the module
+    loader = cast(importlib.abc.InspectLoader, spec.loader) if spec else None
+    source = loader.get_source(module) if loader else None
+    if source is None:
+        raise ImportError(
+            f"The source of `{module}` is not there, from which the names of its package are read. "
+            "Install the package with its sources."
+        )
+    return ast.parse(source).body

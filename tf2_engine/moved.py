@@ -12,11 +12,18 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 
+def keep_importable(new_names: Mapping[str, str]) -> None:
+    """Makes modules importable by their old names as well.
+
+    Args:
+        new_names: as for `MovedModules`.
+    """
+    # The first finder, because a folder of which only __pycache__ is left passes for a package.
+    sys.meta_path.insert(0, MovedModules(new_names))
+
+
 class MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports modules that have moved from where they are now.
-
-    Python asks it first: a folder of compiled files that an old version left behind would otherwise
-    be imported as an empty package.
 
     Args:
         new_names: the new name of each module that moved, by its old one. Modules inside of a
@@ -24,7 +31,7 @@ class MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """
 
     def __init__(self, new_names: Mapping[str, str]) -> None:
-        self._new_names = new_names
+        self.new_names = new_names
 
     def find_spec(
         self,
@@ -33,42 +40,25 @@ class MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
         """Returns a spec that leads to the new module, or None for a name that did not move."""
-        new_name = self._new_name(fullname)
-        if new_name is None or importlib.util.find_spec(new_name) is None:
+        moved = [old for old in self.new_names if f"{fullname}.".startswith(f"{old}.")]
+        if not moved:
             return None
-        return importlib.machinery.ModuleSpec(fullname, self, loader_state=new_name)
+        old = max(moved, key=len)
+        spec = importlib.util.find_spec(self.new_names[old] + fullname.removeprefix(old))
+        return spec and importlib.machinery.ModuleSpec(fullname, self, loader_state=spec)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        """Returns the new module itself, so that both names hold the same classes."""
-        module = importlib.import_module(spec.loader_state)
+        """Returns the new module itself, so that both names hold the same objects."""
+        new_name = spec.loader_state.name
+        module = importlib.import_module(new_name)
         warnings.warn(
-            f"`{spec.name}` is now `{spec.loader_state}`; the old name will go in version 1.0.",
+            f"`{spec.name}` is now `{new_name}`; the old name will go in version 1.0.",
             DeprecationWarning,
             stacklevel=2,
         )
-        # An import sets `__spec__` of what it is given; the module keeps its own.
-        alias = types.ModuleType(spec.name)
-        alias.__dict__["_moved_to"] = module
-        return alias
+        return module
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Puts the new module where the import system looks for the result of the import."""
-        sys.modules[module.__name__] = module.__dict__["_moved_to"]
-
-    def _new_name(self, name: str) -> str | None:
-        head, tail = name, ""
-        while head:
-            if head in self._new_names:
-                return self._new_names[head] + tail
-            head, dot, last = head.rpartition(".")
-            tail = f"{dot}{last}{tail}"
-        return None
-
-
-def keep_importable(new_names: Mapping[str, str]) -> None:
-    """Makes modules importable by their old names as well.
-
-    Args:
-        new_names: as for `MovedModules`.
-    """
-    sys.meta_path.insert(0, MovedModules(new_names))
+        """Gives the module, which ran as the new one, its own spec back."""
+        if module.__spec__ is not None:
+            module.__spec__ = module.__spec__.loader_state

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.optimizers.optimizer import opaque
+from tf2_engine.optimizers.optimizer import optimization_barrier
+from tf2_engine.types import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
 class Quantization:
-    """Rounds what is looked up to one of `num_buckets` numbers, evenly spaced from end to end.
+    """Rounds embeddings in lookups to one of `num_buckets` evenly spaced numbers.
 
         q = (upper - lower) / (num_buckets - 1)
         x <- floor((clip(x, lower, upper) - lower) / q + 0.5) * q + lower
@@ -52,13 +52,13 @@ class Quantization:
                 f"and {self.upper!r}."
             )
 
-    def __call__(self, rows: Any) -> Any:
+    def __call__(self, rows: Tensor) -> Tensor:
         """Returns [num_ids, dim] float32: the rows as a lookup sees them.
 
         The operations and their order are those above, in float32.
         """
-        low, high = np.float32(self.lower), np.float32(self.upper)
-        quantum = opaque((high - low) / np.float32(self.num_buckets - 1))
-        low = opaque(low)
-        clipped = tf.minimum(tf.maximum(rows, low), opaque(high))
+        lower, upper = np.float32(self.lower), np.float32(self.upper)
+        quantum = optimization_barrier((upper - lower) / np.float32(self.num_buckets - 1))
+        low = optimization_barrier(lower)
+        clipped = tf.minimum(tf.maximum(rows, low), optimization_barrier(upper))
         return tf.floor((clipped - low) / quantum + np.float32(0.5)) * quantum + low

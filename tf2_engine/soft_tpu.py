@@ -9,30 +9,18 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine import errors, tf_compat
-from tf2_engine.native import build
+from tf2_engine import errors, optimizers, tf_compat
+from tf2_engine.native import RULES, build
+from tf2_engine.types import Nest, Object, Tensor, TensorLike
 
-OPTIMIZERS = (
-    "ADAM",
-    "Adadelta",
-    "Adagrad",
-    "AdagradMomentum",
-    "CenteredRMSProp",
-    "FTRL",
-    "FrequencyEstimator",
-    "MDLAdagradLight",
-    "Momentum",
-    "ProximalAdagrad",
-    "ProximalYogi",
-    "RMSProp",
-    "StochasticGradientDescent",
+OPTIMIZERS = tuple(
+    sorted(kind.op_name for kind in optimizers.OPTIMIZERS.values() if kind.proto_field in RULES)
 )
-"""By the names of the ops that load and retrieve their tables."""
+"""The optimizers that it has, by the names of the ops that load and retrieve their tables."""
 
 KERNELS = (
     "ConfigureDistributedTPU",
@@ -71,13 +59,13 @@ KERNELS = (
 
 SOURCE = "software_tpu/software_tpu.cc"
 
-_library: Any = None
+_library: ctypes.CDLL | None = None
 _starts = 0
 _loading = threading.Lock()
 
 
 def start(num_cores: int = 1) -> None:
-    """Gives this process a TPU in software, or empties the one it has.
+    """Starts the software TPU of this process, or starts it anew, which empties it.
 
     Tables and batches are gone afterwards, and ops that wait for a batch end with an error.
 
@@ -116,12 +104,12 @@ def start(num_cores: int = 1) -> None:
 
 
 def num_starts() -> int:
-    """Returns how often it was started. Who finds another number has lost what it held."""
+    """Returns how often the software TPU was started; each start empties its tables."""
     return _starts
 
 
 def ops_with_kernels() -> list[str]:
-    """Returns those of the ops that have a kernel: all once there is a software TPU, else none.
+    """Returns the ops of `KERNELS` that have a kernel: all once there is a software TPU, else none.
 
     Where TensorFlow has kernels of its own, for a TPU, there can be no software TPU.
     """
@@ -134,16 +122,16 @@ def is_loaded() -> bool:
 
 
 def num_waiting() -> int:
-    """Returns how many ops wait: for a batch, for a feed, or for other cores."""
+    """Returns the number of ops that wait for a batch, for a feed, or for other cores."""
     return int(_library.software_tpu_waiting()) if _library is not None else 0
 
 
 @contextlib.contextmanager
 def instead_of_tpu() -> Iterator[None]:
-    """While it is open, code that looks for a TPU finds one core in software.
+    """Makes code inside the `with` block that looks for a TPU find one software core.
 
-    It is for TensorFlow's own TPUEstimator, which replicates a computation over all cores that
-    there are; a TPU's compiler makes the copies, and without it there can be one.
+    It is for TensorFlow's own TPUEstimator, which replicates a computation over all cores. A TPU's
+    compiler makes the copies; without it there can be only one.
 
     Raises:
         InvalidSpec, CannotBuild: as `start`.
@@ -197,25 +185,25 @@ class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
     def get_master(self) -> str:
         return ""
 
-    def get_tpu_system_metadata(self) -> Any:
+    def get_tpu_system_metadata(self) -> Object:
         return tpu_system_metadata(self._num_cores)
 
     @property
-    def tpu_hardware_feature(self) -> Any:
+    def tpu_hardware_feature(self) -> Object:
         return tf_compat.tpu_hardware(embedding_feature="V1")
 
     def get_job_name(self) -> str:
         return "localhost"
 
-    def master(self, *_: Any, **__: Any) -> str:
+    def master(self, *_: object, **__: object) -> str:
         return ""
 
     def cluster_spec(self) -> None:
         return None
 
 
-def tpu_system_metadata(num_cores: int) -> Any:
-    """Returns what TensorFlow knows of a TPU: here one host, a row of chips with one core each."""
+def tpu_system_metadata(num_cores: int) -> Object:
+    """Returns TensorFlow's description of the TPU: one host, a row of chips with one core each."""
     host = "/job:localhost/replica:0/task:0/device:"
     kinds = ["CPU:0", *(f"TPU:{core}" for core in range(num_cores))]
     coordinates = [[[core, 0, 0, 0] for core in range(num_cores)]]
@@ -231,25 +219,27 @@ def tpu_system_metadata(num_cores: int) -> Any:
 
 
 class _Device(collections.namedtuple("_Device", "name device_type")):
-    """What TensorFlow reads of a device."""
+    """The attributes of a device that TensorFlow reads."""
 
 
 class _SoftExtended(tf_compat.tpu_extended()):  # type: ignore[misc]
-    """What of TPUStrategy needs a TPU, without one."""
+    """The parts of TPUStrategy that need a TPU, without one."""
 
-    def _tpu_function_creator(self, fn: Callable[..., Any], options: Any) -> Callable[..., Any]:
-        """Returns what runs a function on every core, called with `args` and `kwargs`."""
+    def _tpu_function_creator(
+        self, fn: Callable[..., Nest], options: Object
+    ) -> Callable[..., Nest]:
+        """Returns a function of `args` and `kwargs` that runs `fn` on every core."""
         _check_placement()
         eager = tf.executing_eagerly()
         if eager and fn in self._tpu_function_cache:
             return self._tpu_function_cache[fn]
         strategy = self._container_strategy()
 
-        def run_all(args: Any, kwargs: Any) -> Any:
+        def run_all(args: Nest, kwargs: Nest) -> Nest:
             computation = _Computation(strategy.num_replicas_in_sync)
             outputs = []
             for core in range(computation.num_cores):
-                own_args, own_kwargs = _as_arguments(
+                core_args, core_kwargs = _as_arguments(
                     (
                         tf_compat.select_replica(core, args),
                         tf_compat.select_replica(core, kwargs or {}),
@@ -260,7 +250,7 @@ class _SoftExtended(tf_compat.tpu_extended()):  # type: ignore[misc]
                     computation.core(core),
                     tf_compat.tpu_replica_context(strategy, core),
                 ):
-                    outputs.append(_as_outputs(fn(*own_args, **own_kwargs)))
+                    outputs.append(_as_outputs(fn(*core_args, **core_kwargs)))
             return tf_compat.regroup(tuple(outputs))
 
         if eager:
@@ -268,10 +258,10 @@ class _SoftExtended(tf_compat.tpu_extended()):  # type: ignore[misc]
             self._tpu_function_cache[fn] = run_all
         return run_all
 
-    def _broadcast_to(self, tensor: Any, destinations: Any) -> Any:
+    def _broadcast_to(self, tensor: TensorLike, destinations: Object) -> TensorLike:
         """Returns the first core's value on every core.
 
-        It is asked for by variables of which the first core's value counts, as `iterations` of
+        Variables of which the first core's value counts ask for it, as `iterations` of
         optimizers. A TPU has AllToAll for it. Here other cores add zeros to its bits, exactly.
         """
         if _traced.core is None or isinstance(tensor, int | float):
@@ -285,7 +275,7 @@ class _SoftExtended(tf_compat.tpu_extended()):  # type: ignore[misc]
 
 
 class _Traced(threading.local):
-    """What of a run is being traced.
+    """The run that is being traced.
 
     Attributes:
         core: the core whose computation it is; None outside of a run.
@@ -304,40 +294,40 @@ _traced = _Traced()
 def next_call() -> str | None:
     """Returns a name for a call in a run, the same on every core; None outside of a run.
 
-    What cores do together is found by its name, and here each of them is traced by itself.
+    The name tells which ops of different cores, each of which is traced by itself, belong together.
     """
     return None if _traced.core is None else f"{_traced.run}_{next(_traced.calls)}"
 
 
 class _CoreContext(tf_compat.tpu_replicate_context()):  # type: ignore[misc]
-    """Says that what is traced is inside a TPU computation, and leaves the ops as they are."""
+    """The context of a TPU computation, which leaves the ops that are traced as they are."""
 
     def __init__(self, core: int, num_cores: int) -> None:
         super().__init__(f"software_core_{core}", num_cores, tf.no_op())
         self._core = core
 
     def get_replicated_var_handle(
-        self, name: str, handle_id: str, vars_: Any, *_: Any, **__: Any
-    ) -> Any:
+        self, name: str, handle_id: str, vars_: Object, *_: object, **__: object
+    ) -> Tensor:
         """Returns the handle of this core's copy of a variable."""
-        own = vars_[self._core]
-        return own.handle if isinstance(own, tf.Variable) else own
+        variable = vars_[self._core]
+        return variable.handle if isinstance(variable, tf.Variable) else variable
 
     def AddOp(self, op: tf.Operation) -> None:  # noqa: N802 - TensorFlow's name
         if self._outer_context:
             self._outer_context.AddInnerOp(op)
 
-    def AddValue(self, val: Any) -> Any:  # noqa: N802
+    def AddValue(self, val: Tensor) -> Tensor:  # noqa: N802
         return self._outer_context.AddValue(val) if self._outer_context else val
 
 
 class _Computation:
     """A function while it is traced, once for each core.
 
-    An op on the software TPU has to know its core. A device cannot tell: all cores are threads of
-    the CPU device, on which placement puts what is meant for a TPU. So ops get attributes while
-    they are made. A device function is what sees every op, those in the bodies of control flow
-    and of nested tf.functions included: TensorFlow hands it on to their graphs, and traces such
+    An op on the software TPU has to know its core. Its device does not say: all cores are threads
+    of the CPU device, on which TensorFlow places ops that are meant for a TPU. So ops get
+    attributes while they are made. A device function sees every op, also in the bodies of control
+    flow and of nested tf.functions: TensorFlow hands it on to their graphs, and traces such
     functions anew for each TPU computation.
     """
 
@@ -353,7 +343,7 @@ class _Computation:
 
     @contextlib.contextmanager
     def core(self, core: int) -> Iterator[None]:
-        """While it is open, what is traced is the computation of one core."""
+        """Marks the ops that are made inside the `with` block as those of one core."""
         sums = itertools.count()
         last: weakref.WeakKeyDictionary[tf.Graph, tf.Operation] = weakref.WeakKeyDictionary()
 
@@ -364,7 +354,7 @@ class _Computation:
                     {
                         "_software_tpu_core": core,
                         "_software_tpu_cores": self.num_cores,
-                        # The parts that cores bring meet by this name.
+                        # The cores' parts of one sum have this name.
                         "_software_tpu_sum": f"{self._number}/{next(sums)}",
                     },
                 )
@@ -392,10 +382,10 @@ class _Computation:
                 vars(_traced).update(outer)
 
 
-def _as_arguments(values: Any) -> Any:
+def _as_arguments(values: Nest) -> Nest:
     """Marks tensors as arguments, which stock looks for before it enqueues them inside `run`."""
 
-    def mark(value: Any) -> Any:
+    def mark(value: Nest) -> Nest:
         if not isinstance(value, tf.Tensor) or value.dtype == tf.resource:
             return value
         marked = tf.identity(value)
@@ -405,39 +395,40 @@ def _as_arguments(values: Any) -> Any:
     return tf.nest.map_structure(mark, values, expand_composites=True)
 
 
-def _as_outputs(values: Any) -> Any:
-    """Returns tensors of their own for what a function returned.
+def _as_outputs(values: Nest) -> Nest:
+    """Returns copies of the tensors that a function returned, and None for ops.
 
-    Ops are no values, but whoever runs one of the tensors runs them: so it is with a TPU.
+    To run one of the copies runs the ops too, as on a TPU.
     """
     ops = [value for value in tf.nest.flatten(values) if isinstance(value, tf.Operation)]
 
-    def own(value: Any) -> Any:
+    def copy(value: Nest) -> Nest:
         if value is None or isinstance(value, tf.Operation):
             return None
         return tf.identity(value)
 
     with tf.control_dependencies(ops):
-        return tf.nest.map_structure(own, values, expand_composites=True)
+        return tf.nest.map_structure(copy, values, expand_composites=True)
 
 
 def _check_placement() -> None:
     with tf.init_scope():  # While a function is traced the answer is no.
-        # A tf.Graph is run by a session, which has a setting of its own.
+        # A tf.Graph is run by a session, which has its own setting.
         soft = not tf.executing_eagerly() or tf.config.get_soft_device_placement()
     if not soft:
         raise errors.InvalidSpec(
             "A software TPU needs soft device placement, which is off "
-            "(`tf.config.set_soft_device_placement(False)`): its cores are no devices, and what "
-            "is meant for a TPU has to fall back to the CPU. Leave it on."
+            "(`tf.config.set_soft_device_placement(False)`): its cores are no devices, and ops "
+            "that are meant for a TPU have to fall back to the CPU. Leave it on."
         )
 
 
 def _settle_placement() -> None:
-    """Turns on what `_check_placement` found to be on.
+    """Turns on soft placement, which `_check_placement` found to be on.
 
-    Where TensorFlow began its work while a graph was built, as in a session before, soft placement
-    is off for everything that is run eagerly afterwards, whatever is said when it is asked for.
+    Where TensorFlow was initialised while a graph was built, as by an earlier session, soft
+    placement is off for everything that runs eagerly afterwards, although TensorFlow says that it
+    is on.
     """
     with tf.init_scope():
         if tf.executing_eagerly():

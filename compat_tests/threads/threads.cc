@@ -3,7 +3,7 @@
 // TensorFlow is not built with it, and hands kernels to its threads in ways that the sanitizer does
 // not see: in a whole process it takes every kernel's members for a race. So here the parts that
 // threads share are driven without it: the sorting, summing and updating of the fused update, over
-// rows that threads divide among them, and the software TPU's queues, barrier and parked ops, with
+// rows that threads divide among them, and the software TPU's queues, barrier and waiting ops, with
 // cancellation and shutdown in mid-step.
 
 #include <algorithm>
@@ -20,12 +20,12 @@
 #include <utility>
 #include <vector>
 
-#include "rules/rows.h"
-#include "rules/rules.h"
-#include "rules/sums.h"
-#include "software_tpu/tpu_flight.h"
-#include "software_tpu/tpu_parking.h"
-#include "rules/turns.h"
+#include "host/rows.h"
+#include "rules/optimizer.h"
+#include "host/sums.h"
+#include "software_tpu/batch_queue.h"
+#include "software_tpu/wait_queue.h"
+#include "host/work_queue.h"
 
 namespace {
 
@@ -44,12 +44,14 @@ void OnThreads(int count, const std::function<void(int)>& run) {
 }
 
 // Hands tasks out as the fused ops do; threads that come late find nothing to do.
-void InTurns(int num_threads, int64_t count, const std::function<void(int64_t)>& task) {
-  const auto turns = std::make_shared<estimator_bridge::Turns>(count);
+void InParallel(int num_threads, int64_t count, const std::function<void(int64_t)>& task) {
+  const auto work_queue = std::make_shared<estimator_bridge::WorkQueue>(count);
   std::vector<std::thread> threads;
-  for (int i = 1; i < num_threads; ++i) threads.emplace_back([turns, &task] { turns->Take(task); });
-  turns->Take(task);
-  turns->Wait();
+  for (int i = 1; i < num_threads; ++i) {
+    threads.emplace_back([work_queue, &task] { work_queue->Run(task); });
+  }
+  work_queue->Run(task);
+  work_queue->Wait();
   for (std::thread& thread : threads) thread.join();
 }
 
@@ -69,7 +71,7 @@ std::vector<std::vector<float>> Update(int num_threads) {
   constexpr int kTables = 3, kSteps = 20;
   constexpr int64_t kRows = 97, kDim = 5, kCount = 400;
   estimator_bridge::Optimizer optimizer;
-  optimizer.kind = estimator_bridge::Kind::kAdagrad;
+  optimizer.rule = estimator_bridge::Adagrad();
   std::vector<std::vector<float>> rows(kTables, std::vector<float>(kRows * kDim, 1.0f));
   std::vector<std::vector<float>> slots(kTables, std::vector<float>(kRows * kDim, 0.1f));
   std::vector<estimator_bridge::Grouping> orders(kTables);
@@ -79,7 +81,7 @@ std::vector<std::vector<float>> Update(int num_threads) {
     std::vector<std::vector<float>> gradients(kTables, std::vector<float>(kCount * kDim));
     for (auto& table : ids) for (auto& id : table) id = chance() % kRows;
     for (auto& table : gradients) for (auto& one : table) one = (chance() % 100) / 50.0f - 1.0f;
-    InTurns(num_threads, kTables, [&](int64_t table) {
+    InParallel(num_threads, kTables, [&](int64_t table) {
       orders[table].Reset(kRows, kCount, kCount);
       for (int64_t i = 0; i < kCount; ++i) orders[table].Set(i, ids[table][i], i);
       orders[table].Sort();
@@ -98,7 +100,7 @@ std::vector<std::vector<float>> Update(int num_threads) {
         begin = end;
       }
     }
-    InTurns(num_threads, static_cast<int64_t>(tasks.size()), [&](int64_t number) {
+    InParallel(num_threads, static_cast<int64_t>(tasks.size()), [&](int64_t number) {
       std::vector<float> sum(kDim);
       const Task& task = tasks[number];
       const auto& order = orders[task.table];
@@ -121,12 +123,12 @@ std::vector<std::vector<float>> Update(int num_threads) {
 
 // --- The software TPU: a thread for each core, and others that ask, cancel and shut down.
 
-using software_tpu::Flight;
-using software_tpu::Parking;
+using software_tpu::BatchQueue;
+using software_tpu::WaitQueue;
 
 struct Tpu {
-  Parking parking;
-  std::unique_ptr<Flight> flight;  // guarded by the lock of `parking`
+  WaitQueue wait_queue;
+  std::unique_ptr<BatchQueue> batch_queue;  // guarded by the lock of `wait_queue`
 };
 
 software_tpu::TpuConfig Config(int num_cores, bool pipelined) {
@@ -138,7 +140,7 @@ software_tpu::TpuConfig Config(int num_cores, bool pipelined) {
   config.tables.emplace_back();
   config.tables[0].rows = 11;
   config.tables[0].dim = 4;
-  config.tables[0].optimizer.kind = estimator_bridge::Kind::kSgd;
+  config.tables[0].optimizer.rule = estimator_bridge::Sgd();
   config.tables[0].optimizer.constant_rate = 1.0f;
   config.features.emplace_back();
   config.features[0].table = 0;
@@ -148,19 +150,19 @@ software_tpu::TpuConfig Config(int num_cores, bool pipelined) {
 }
 
 void Configure(Tpu* tpu, int num_cores, bool pipelined) {
-  (void)tpu->parking.FailAll(absl::StatusCode::kAborted, "it was configured anew", [&] {
-    return Flight::Make(Config(num_cores, pipelined), &tpu->flight);
+  (void)tpu->wait_queue.FailAll(absl::StatusCode::kAborted, "it was configured anew", [&] {
+    return BatchQueue::Make(Config(num_cores, pipelined), &tpu->batch_queue);
   });
 }
 
 // Parks an op, and returns its status when it is done, by whichever thread.
 absl::Status Run(Tpu* tpu, tensorflow::CancellationManager* cancellation,
-                 const Parking::Attempt& attempt) {
+                 const WaitQueue::Attempt& attempt) {
   tensorflow::OpKernelContext context(cancellation);
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
-  tpu->parking.Wait(
+  tpu->wait_queue.Wait(
       &context,
       [&] {
         std::lock_guard<std::mutex> lock(mutex);
@@ -175,14 +177,14 @@ absl::Status Run(Tpu* tpu, tensorflow::CancellationManager* cancellation,
 
 // One step of one core; the sum of what it looked up goes to `seen`.
 absl::Status Step(Tpu* tpu, int core, tensorflow::CancellationManager* cancellation, float* seen) {
-  absl::Status status = tpu->parking.Change([&] {
+  absl::Status status = tpu->wait_queue.Change([&] {
     std::vector<software_tpu::Lookups> lookups{{{0, core, 1.0f}, {1, 10, 1.0f}}};
-    return tpu->flight->Enqueue(core, "", true, std::move(lookups));
+    return tpu->batch_queue->Enqueue(core, "", true, std::move(lookups));
   });
   if (!status.ok()) return status;
   std::vector<float> values(8);
   status = Run(tpu, cancellation, [&] {
-    return tpu->flight->LookUp(core, "", [&](int, float** to) {
+    return tpu->batch_queue->LookUp(core, "", [&](int, float** to) {
       *to = values.data();
       return absl::OkStatus();
     });
@@ -193,7 +195,7 @@ absl::Status Step(Tpu* tpu, int core, tensorflow::CancellationManager* cancellat
     software_tpu::Sent sent;
     sent.gradients.emplace_back(tensorflow::DT_FLOAT, tensorflow::TensorShape({2, 4}));
     sent.gradients[0].flat<float>().setConstant(1.0f);
-    return tpu->flight->Send(core, "", std::move(sent));
+    return tpu->batch_queue->Send(core, "", std::move(sent));
   });
 }
 
@@ -205,7 +207,7 @@ void Train(bool pipelined) {
   OnThreads(kThreads + 1, [&](int core) {
     if (core == kThreads) {  // asks
       while (running > 0) {
-        Check(tpu.parking.num_waiting() <= kThreads, "more ops wait than there are");
+        Check(tpu.wait_queue.num_waiting() <= kThreads, "more ops wait than there are");
         std::this_thread::yield();
       }
       return;
@@ -251,7 +253,7 @@ void ShutDownInMidStep() {
       --running;
     }
   });
-  Check(tpu.parking.num_waiting() == 0, "an op was forgotten");
+  Check(tpu.wait_queue.num_waiting() == 0, "an op was forgotten");
 }
 
 }  // namespace

@@ -19,13 +19,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Audit", "Finding", "audit_model_dir", "audit_run", "audit_script", "audit_spec"]
 
-__getattr__, __dir__ = lazy.exports(
-    __name__,
-    {
-        "of_model_dir": ["audit_model_dir"],
-        "of_script": ["audit_script"],
-        "of_spec": ["audit_spec"],
-        "report": ["Audit", "Finding"],
-        "running": ["audit_run"],
-    },
-)
+__getattr__, __dir__ = lazy.exports(__name__)

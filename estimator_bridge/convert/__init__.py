@@ -12,6 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["convert", "inspect"]
 
-__getattr__, __dir__ = lazy.exports(
-    __name__, {"conversion": ["convert"], "inspection": ["inspect"]}
-)
+__getattr__, __dir__ = lazy.exports(__name__)

@@ -1,4 +1,4 @@
-"""The optimizers of legacy TPU embeddings: ten classes of settings.
+"""The optimizers of legacy TPU embeddings: one class of settings each.
 
 Constructor arguments, their order and defaults, and the attributes are stock's. An optimizer
 states its own settings; those that all of them have are added once, where stock has them. Where
@@ -22,6 +22,7 @@ from estimator_bridge.legacy.checks import (
     class_names,
 )
 from tf2_engine import tf_compat
+from tf2_engine.types import Object
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -29,7 +30,7 @@ _AFTER_SHARED = "after_shared"
 
 
 class OptimizationParameters:
-    """What every legacy optimizer has.
+    """The settings that every legacy optimizer has.
 
     Attributes:
         learning_rate: a constant; tables may have a rate, or a function, of their own.
@@ -54,7 +55,7 @@ class OptimizationParameters:
 
     if TYPE_CHECKING:
 
-        def __init__(self, *args: Any, **settings: Any) -> None: ...
+        def __init__(self, *args: object, **settings: object) -> None: ...
 
     rules: ClassVar[Mapping[str, Requirement]] = {}
     """What each setting must be."""
@@ -73,7 +74,7 @@ class OptimizationParameters:
 
 
 # The settings of all optimizers that follow an optimizer's own, by name: type and default.
-_SHARED: dict[str, tuple[Any, Any]] = {
+_SHARED: dict[str, tuple[object, object]] = {
     "use_gradient_accumulation": (bool, True),
     "clip_weight_min": (float | None, None),
     "clip_weight_max": (float | None, None),
@@ -81,41 +82,43 @@ _SHARED: dict[str, tuple[Any, Any]] = {
     "multiply_weight_decay_factor_by_learning_rate": (bool | None, None),
 }
 # Stock added these two later, behind everything else.
-_SHARED_LAST: dict[str, tuple[Any, Any]] = {
+_SHARED_LAST: dict[str, tuple[object, object]] = {
     "clip_gradient_min": (float | None, None),
     "clip_gradient_max": (float | None, None),
 }
 
 
 def _parameters(*, settable: bool = True, **rules: Requirement) -> Callable[[_Class], _Class]:
-    """Makes a class of annotated settings a dataclass with the shared ones in stock's places.
+    """Returns a decorator that makes a class of settings a dataclass with the shared ones too.
+
+    The shared settings are where stock has them.
 
     Args:
         settable: False gives the shared settings their defaults and takes no argument for them.
-        **rules: what a setting must be.
+        **rules: the rule of each setting that has one.
     """
 
-    def decorate(kind: Any) -> Any:
-        own = dict(kind.__annotations__)
+    def decorate(kind: Object) -> Object:
+        settings = dict(kind.__annotations__)
         late = {
-            name: own.pop(name)
-            for name in tuple(own)
+            name: settings.pop(name)
+            for name in tuple(settings)
             if _AFTER_SHARED in getattr(getattr(kind, name, None), "metadata", {})
         }
         for name, (_, default) in {**_SHARED, **_SHARED_LAST}.items():
             setattr(kind, name, dataclasses.field(default=default) if settable else _fixed(default))
         shared = {name: annotation for name, (annotation, _) in _SHARED.items()}
         last = {name: annotation for name, (annotation, _) in _SHARED_LAST.items()}
-        kind.__annotations__ = {**own, **shared, **late, **last}
+        kind.__annotations__ = {**settings, **shared, **late, **last}
         kind.rules = rules
         # Compared by identity, and open to assignment, as stock's objects are.
-        return _also_stocks(dataclasses.dataclass(eq=False)(kind))
+        return _derived_from_stock(dataclasses.dataclass(eq=False)(kind))
 
     return decorate
 
 
-def _also_stocks(kind: Any) -> Any:
-    """Returns a class that stock, where it is, takes for its own of that name."""
+def _derived_from_stock(kind: type) -> type:
+    """Returns a class that also derives from stock's class of its name, if there is one."""
     stock = tf_compat.legacy_tpu_class(kind.__name__)
     if stock is None:
         return kind
@@ -123,13 +126,13 @@ def _also_stocks(kind: Any) -> Any:
     return type(kind.__name__, (kind, stock), members)
 
 
-def _fixed(value: Any) -> Any:
-    """A setting without an argument; a factory, so that it is in `vars` like the others."""
+def _fixed(value: object) -> Any:
+    """Returns a setting without an argument; a factory, so that it is in `vars` like the others."""
     return dataclasses.field(default_factory=lambda: value, init=False)
 
 
-def _late(default: Any) -> Any:
-    """A setting that stock has behind the shared ones."""
+def _late(default: object) -> Any:
+    """Returns a setting that stock has behind the shared ones."""
     return dataclasses.field(default=default, metadata={_AFTER_SHARED: True})
 
 
@@ -267,7 +270,7 @@ class FrequencyEstimatorParameters(OptimizationParameters):
     learning_rate: float = _fixed(1.0)
 
 
-def is_parameters(thing: Any) -> bool:
-    """Returns whether a thing is a legacy optimizer, stock's or ours."""
+def is_parameters(thing: object) -> bool:
+    """Whether an object is a legacy optimizer, stock's or ours."""
     names = {"OptimizationParameters", "_OptimizationParameters"}
     return not names.isdisjoint(class_names(thing)) and hasattr(thing, "learning_rate")

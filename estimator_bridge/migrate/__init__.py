@@ -20,13 +20,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Change", "Line", "Report", "Rewritten", "TF2Embedding", "adopt", "migrate", "to_tf2"]
 
-__getattr__, __dir__ = lazy.exports(
-    __name__,
-    {
-        "bridge_form": ["adopt"],
-        "config_report": ["Change", "Report"],
-        "rewrite_report": ["Line", "Rewritten"],
-        "spec_to_tf2": ["TF2Embedding", "to_tf2"],
-        "tf2_form": ["migrate"],
-    },
-)
+__getattr__, __dir__ = lazy.exports(__name__)

@@ -11,7 +11,7 @@ from typing import Any
 from estimator_bridge import errors
 from estimator_bridge.legacy.parameters import StochasticGradientDescentParameters
 from estimator_bridge.translation.legacy_spec import LegacyOptimizer, LegacySpec, LegacyTable
-from estimator_bridge.translation.optimizer_rows import OPTIMIZERS, SHARED_SETTINGS
+from estimator_bridge.translation.optimizer_rows import OPTIMIZERS
 from tf2_engine.optimizers import Optimizer
 from tf2_engine.specs import EngineSpec, FeatureSpec, TableSpec
 
@@ -134,7 +134,7 @@ def translate_optimizer(legacy: LegacyOptimizer, rate: Any, where: str = "") -> 
         InvalidSpec: the engine refuses a setting.
     """
     row = OPTIMIZERS[legacy.kind]
-    names = {**SHARED_SETTINGS, **row.renamed}
+    names = row.names
     left_over = {
         k: v
         for k, v in legacy.settings.items()

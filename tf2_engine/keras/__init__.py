@@ -31,11 +31,4 @@ __all__ = [
     "translate_keras_optimizer",
 ]
 
-__getattr__, __dir__ = lazy.exports(
-    __name__,
-    {
-        "classes": ["Preprocessing", "TPUEmbedding", "layer_for", "preprocessing_for"],
-        "keras_optimizers": ["translate_keras_optimizer"],
-        "saved_model": ["exportable"],
-    },
-)
+__getattr__, __dir__ = lazy.exports(__name__)

@@ -17,7 +17,7 @@ from tf2_engine.keras.configuration import Configuration, by_table, configure
 from tf2_engine.keras.keras_optimizers import is_keras_optimizer
 from tf2_engine.keras.keras_tables import KerasTables, MakeVariable
 from tf2_engine.keras.weights import LayerVariables
-from tf2_engine.optimizers.optimizer import opaque
+from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.plan import Plan
 from tf2_engine.serving import cpu_embedding_lookup
 from tf2_engine.tables import PARAMETERS
@@ -331,7 +331,7 @@ def _activation_proxy(
         nonlocal is_applied
         # Hidden from graph optimisation: on 2.15 it folds what is computed of a constant zero, and
         # drops the update on which the zero depends, if that is in the body of a loop.
-        zero = opaque(tf.zeros([], tf.float32))
+        zero = optimization_barrier(tf.zeros([], tf.float32))
         if tf_compat.in_saved_model_export():  # which writes down gradients, too
             return zero
         # The gradient of a nested tf.function is traced in other graphs, and maybe several times.

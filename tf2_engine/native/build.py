@@ -25,14 +25,13 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tf2_engine import errors
+from tf2_engine.native import SOURCES
 
 CACHE = "ESTIMATOR_BRIDGE_CACHE"
-"""The environment variable that says where libraries are kept."""
+"""The environment variable with the folder of the libraries."""
 
 SANITIZE = "ESTIMATOR_BRIDGE_SANITIZE"
-"""The environment variable with what -fsanitize is told, for tests; see `make sanitize`."""
-
-SOURCES = pathlib.Path(__file__).parent
+"""The environment variable with the value of -fsanitize, for tests; see `make sanitize`."""
 
 FLAGS = (
     "-shared",
@@ -56,7 +55,7 @@ class CannotBuild(errors.EngineError, RuntimeError):
 
 
 def flags() -> tuple[str, ...]:
-    """Returns what the compiler is told besides TensorFlow's own flags."""
+    """Returns the compiler's flags besides TensorFlow's own."""
     sanitizers = os.environ.get(SANITIZE)
     if not sanitizers:
         return FLAGS
@@ -65,9 +64,9 @@ def flags() -> tuple[str, ...]:
 
 def cache_dir() -> pathlib.Path:
     """Returns the folder of the libraries, which need not exist."""
-    named = os.environ.get(CACHE)
-    if named:
-        return pathlib.Path(named).expanduser()
+    folder = os.environ.get(CACHE)
+    if folder:
+        return pathlib.Path(folder).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return pathlib.Path(base).expanduser() / "estimator-bridge"
 
@@ -79,14 +78,14 @@ def compiler() -> str:
         CannotBuild: there is none.
     """
     name = os.environ.get("CXX") or "g++"
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         raise CannotBuild(f"there is no C++ compiler {name!r} in the PATH")
-    return found
+    return path
 
 
 def library_path(source: str) -> pathlib.Path:
-    """Returns where the library of a source file is, or will be.
+    """Returns the path of the library of a source file, which need not exist.
 
     Args:
         source: the path of a file, from this folder.
@@ -122,7 +121,7 @@ def library(source: str, *, again: bool = False) -> pathlib.Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path.with_suffix(".lock")):
-            if again or not path.exists():  # another process may have made it meanwhile
+            if again or not path.exists():  # another process may have compiled it meanwhile
                 _compile(SOURCES / source, path)
     except OSError as error:
         raise CannotBuild(f"the cache cannot be written: {error}") from error
@@ -145,17 +144,17 @@ def _compile(source: pathlib.Path, path: pathlib.Path) -> None:
     _log.info("Compiling %s; it takes a quarter of a minute, once.", source.name)
     started = time.monotonic()
     try:
-        # What is loaded into this process before all else, a sanitizer say, is not for compilers.
+        # A library that is preloaded into this process, a sanitizer say, is not for compilers.
         environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
-        done = subprocess.run(
+        compilation = subprocess.run(
             command, capture_output=True, text=True, errors="replace", env=environment
         )
-        if done.returncode:
+        if compilation.returncode:
             complaint = next(
-                (line for line in done.stderr.splitlines() if " error: " in line),
-                f"it ended with status {done.returncode}",
+                (line for line in compilation.stderr.splitlines() if " error: " in line),
+                f"it ended with status {compilation.returncode}",
             )
-            _log.debug("%s\n%s", shlex.join(command), done.stderr)
+            _log.debug("%s\n%s", shlex.join(command), compilation.stderr)
             raise CannotBuild(f"{command[0]} cannot compile {source.name}: {complaint.strip()}")
         os.chmod(temporary, 0o755)
         os.replace(temporary, path)
@@ -174,14 +173,14 @@ def _locked(path: pathlib.Path) -> Iterator[None]:
 
 def _version(path: str) -> str:
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
+        process = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise CannotBuild(f"the C++ compiler {path} does not run: {error}") from error
-    return done.stdout.splitlines()[0] if done.stdout else ""
+    return process.stdout.splitlines()[0] if process.stdout else ""
 
 
 def _processor() -> str:
-    """Returns what -march=native depends on."""
+    """Returns the description of the processor, on which -march=native depends."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         lines = {line.split(":")[0].strip(): line.strip() for line in file if ":" in line}
         return "\n".join(lines.get(key, "") for key in ("vendor_id", "model name", "flags"))

@@ -1,10 +1,10 @@
 """Decides whether the fused host ops are used, and loads them once per process.
 
-$ESTIMATOR_BRIDGE_NATIVE says it for drivers that do not say it themselves:
+$ESTIMATOR_BRIDGE_NATIVE decides for drivers that do not decide themselves:
 
-    auto (the default)  used where they can be; where not, one line in the log says why
+    auto (the default)  used where they can be; otherwise a line in the log says why not
     0                   not used
-    1                   used; that they cannot be is an error
+    1                   used; an error if they cannot be
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import functools
 import logging
 import os
 import threading
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from tf2_engine import errors
 from tf2_engine.native import build
+from tf2_engine.types import Object
 
 SETTING = "ESTIMATOR_BRIDGE_NATIVE"
 SOURCE = "host/host_ops.cc"
@@ -32,38 +33,38 @@ class Loaded(NamedTuple):
 
     Attributes:
         ops: the module of the ops, or None.
-        reason: where they are from, or why there are none.
+        reason: the path of their library, or why there are none.
     """
 
-    ops: Any
+    ops: Object
     reason: str
 
 
-def host_ops(native: bool | None = None) -> Any:
+def host_ops(native: bool | None = None) -> Object:
     """Returns the module of the fused host ops, or None where TensorFlow's ops are to be used.
 
     Args:
-        native: whether they are to be used; None leaves it to the environment.
+        native: whether to use them; None leaves it to the environment.
 
     Raises:
-        InvalidSpec: they are asked for and cannot be used, or the setting has another value.
+        InvalidSpec: they are required and cannot be used, or the setting has another value.
     """
-    asked = _setting() if native is None else native
-    if asked is False:
+    wanted = _setting() if native is None else native
+    if wanted is False:
         return None
-    loaded = Loaded(None, _GPU) if asked is None and has_gpu() else load()
-    if loaded.ops is None and asked:
+    loaded = Loaded(None, _GPU) if wanted is None and has_gpu() else load()
+    if loaded.ops is None and wanted:
         raise errors.InvalidSpec(
-            f"The native host ops are asked for (native=True, or {SETTING}=1), but cannot be used: "
-            f"{loaded.reason}. Leave the choice open, or mend that."
+            f"The native host ops are required (native=True, or {SETTING}=1), but cannot be used: "
+            f"{loaded.reason}. Leave the choice open, or fix that."
         )
     if loaded.ops is None:
-        _say_once(loaded.reason)
+        _warn_once(loaded.reason)
     return loaded.ops
 
 
 def load() -> Loaded:
-    """Compiles the ops, if need be, and loads them; the outcome is the same ever after."""
+    """Compiles the ops if they are not in the cache, and loads them, once per process."""
     with _LOCK:
         return _load()
 
@@ -74,7 +75,7 @@ def has_gpu() -> bool:
 
 
 def setting() -> str:
-    """Returns what the environment says, in words."""
+    """Returns the value of the environment variable: auto, 1 or 0."""
     return {None: "auto", True: "1", False: "0"}[_setting()]
 
 
@@ -98,13 +99,13 @@ def _load() -> Loaded:
 
 
 @functools.cache
-def _say_once(reason: str) -> None:
+def _warn_once(reason: str) -> None:
     _log.warning("Embeddings run on TensorFlow's ops, which are slower, because %s.", reason)
 
 
 def _setting() -> bool | None:
     value = os.environ.get(SETTING, "").strip().lower() or "auto"
-    known = {"auto": None, "0": False, "1": True}
-    if value not in known:
+    values = {"auto": None, "0": False, "1": True}
+    if value not in values:
         raise errors.InvalidSpec(f"${SETTING} must be auto, 0 or 1, got {value!r}.")
-    return known[value]
+    return values[value]

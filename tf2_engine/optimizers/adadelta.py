@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine.optimizers.optimizer import Optimizer, one_minus, root
+from tf2_engine.optimizers import ranges
+from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, one_minus, root
+from tf2_engine.types import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,20 +35,14 @@ class Adadelta(Optimizer):
     op_name: ClassVar[str] = "Adadelta"
     proto_field: ClassVar[str] = "adadelta"
     slot_names: ClassVar[tuple[str, ...]] = ("accumulators", "updates")
+    allowed: ClassVar[ranges.Ranges] = {"rho": ranges.FRACTION, "epsilon": ranges.POSITIVE}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._require("rho", 0.0 <= self.rho <= 1.0, "must be in [0, 1]")
-        self._require("epsilon", self.epsilon > 0.0, "must be positive")
-
-    def update(
-        self, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
-    ) -> tuple[Any, dict[str, Any]]:
+    def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         rho, epsilon = np.float32(self.rho), np.float32(self.epsilon)
         a = rho * slots["accumulators"] + one_minus(self.rho) * tf.square(g)
         u = g * root(slots["updates"] + epsilon) / root(a + epsilon)
         d = rho * slots["updates"] + one_minus(self.rho) * tf.square(u)
         return w - lr * u, {"accumulators": a, "updates": d}
 
-    def proto_fields(self) -> dict[str, Any]:
+    def proto_fields(self) -> dict[str, float | bool]:
         return {"rho": self.rho, "epsilon": self.epsilon}

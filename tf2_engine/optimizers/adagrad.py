@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import tensorflow as tf
 
-from tf2_engine.optimizers.optimizer import Optimizer, root
+from tf2_engine.optimizers import ranges
+from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, root
+from tf2_engine.types import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,18 +34,9 @@ class Adagrad(Optimizer):
     op_name: ClassVar[str] = "Adagrad"
     proto_field: ClassVar[str] = "adagrad"
     slot_names: ClassVar[tuple[str, ...]] = ("accumulators",)
+    slot_starts: ClassVar[Mapping[str, str]] = {"accumulators": "initial_accumulator_value"}
+    allowed: ClassVar[ranges.Ranges] = {"initial_accumulator_value": ranges.POSITIVE}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._require(
-            "initial_accumulator_value", self.initial_accumulator_value > 0, "must be positive"
-        )
-
-    def slot_initial_values(self) -> dict[str, float]:
-        return {"accumulators": self.initial_accumulator_value}
-
-    def update(
-        self, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
-    ) -> tuple[Any, dict[str, Any]]:
+    def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         a = slots["accumulators"] + tf.square(g)
         return w - lr * g / root(a), {"accumulators": a}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine.optimizers.optimizer import Optimizer, one_minus, power
+from tf2_engine.optimizers import ranges
+from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, one_minus, power
+from tf2_engine.types import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,17 +44,14 @@ class AdagradMomentum(Optimizer):
     op_name: ClassVar[str] = "AdagradMomentum"
     proto_field: ClassVar[str] = "adagrad_momentum"
     slot_names: ClassVar[tuple[str, ...]] = ("accumulators", "momenta")
+    allowed: ClassVar[ranges.Ranges] = {
+        "momentum": ranges.FRACTION,
+        "beta2": ranges.FRACTION,
+        "exponent": ranges.POSITIVE,
+        "epsilon": ranges.POSITIVE,
+    }
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("momentum", "beta2"):
-            self._require(name, 0.0 <= getattr(self, name) <= 1.0, "must be in [0, 1]")
-        for name in ("exponent", "epsilon"):
-            self._require(name, getattr(self, name) > 0.0, "must be positive")
-
-    def update(
-        self, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
-    ) -> tuple[Any, dict[str, Any]]:
+    def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         a, mu, beta2 = slots["accumulators"], np.float32(self.momentum), np.float32(self.beta2)
         if beta2 == 1.0:
             a = a + tf.square(g)
@@ -64,7 +62,7 @@ class AdagradMomentum(Optimizer):
         step = mu * m + s if self.use_nesterov else m
         return w - lr * step, {"accumulators": a, "momenta": m}
 
-    def proto_fields(self) -> dict[str, Any]:
+    def proto_fields(self) -> dict[str, float | bool]:
         return {
             "momentum": self.momentum,
             "use_nesterov": self.use_nesterov,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.optimizers.optimizer import Optimizer, one_minus, root
+from tf2_engine.optimizers import ranges
+from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, one_minus, root
+from tf2_engine.types import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,12 +43,14 @@ class Adam(Optimizer):
     op_name: ClassVar[str] = "ADAM"
     proto_field: ClassVar[str] = "adam"
     slot_names: ClassVar[tuple[str, ...]] = ("momenta", "velocities")
+    allowed: ClassVar[ranges.Ranges] = {
+        "beta_1": ranges.BELOW_ONE,
+        "beta_2": ranges.BELOW_ONE,
+        "epsilon": ranges.POSITIVE,
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("beta_1", "beta_2"):
-            self._require(name, 0.0 <= getattr(self, name) < 1.0, "must be in [0, 1)")
-        self._require("epsilon", self.epsilon > 0.0, "must be positive")
         if not self.lazy_adam and not self.use_gradient_accumulation:
             raise errors.InvalidSpec(
                 "`Adam(lazy_adam=False)` needs gradient accumulation, but "
@@ -58,9 +61,7 @@ class Adam(Optimizer):
     def updates_all_rows(self) -> bool:
         return not self.lazy_adam
 
-    def update(
-        self, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
-    ) -> tuple[Any, dict[str, Any]]:
+    def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         m = np.float32(self.beta_1) * slots["momenta"] + one_minus(self.beta_1) * g
         v = np.float32(self.beta_2) * slots["velocities"] + one_minus(self.beta_2) * tf.square(g)
         if self.sum_inside_sqrt:
@@ -69,7 +70,7 @@ class Adam(Optimizer):
             scale = root(v) + np.float32(self.epsilon)
         return w - lr * m / scale, {"momenta": m, "velocities": v}
 
-    def proto_fields(self) -> dict[str, Any]:
+    def proto_fields(self) -> dict[str, float | bool]:
         return {
             "beta1": self.beta_1,
             "beta2": self.beta_2,

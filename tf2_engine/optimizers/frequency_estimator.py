@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine.optimizers.optimizer import Optimizer, one_minus, opaque, power
+from tf2_engine.optimizers import ranges
+from tf2_engine.optimizers.optimizer import (
+    Optimizer,
+    Slots,
+    Updated,
+    one_minus,
+    optimization_barrier,
+    power,
+)
+from tf2_engine.types import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +60,12 @@ class FrequencyEstimator(Optimizer):
     proto_field: ClassVar[str] = "frequency_estimator"
     slot_names: ClassVar[tuple[str, ...]] = ("last_hit_step",)
     only_dim: ClassVar[int | None] = 1
+    allowed: ClassVar[ranges.Ranges] = {
+        "tau": ranges.INSIDE_UNIT,
+        "max_delta": ranges.POSITIVE_AND_FINITE,
+        "outlier_threshold": ranges.POSITIVE_AND_FINITE,
+        "weight_exponent": ranges.FINITE,
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,10 +74,6 @@ class FrequencyEstimator(Optimizer):
             callable(self.learning_rate),
             "must be a callable that returns the global step",
         )
-        self._require("tau", 0.0 < self.tau < 1.0, "must be in (0, 1)")
-        for name in ("max_delta", "outlier_threshold"):
-            self._require(name, 0.0 < getattr(self, name) < math.inf, "must be positive and finite")
-        self._require("weight_exponent", math.isfinite(self.weight_exponent), "must be finite")
 
     @property
     def row_initial_value(self) -> float | None:
@@ -74,21 +83,19 @@ class FrequencyEstimator(Optimizer):
     def looks_up_rows(self) -> bool:
         return not self.weighted
 
-    def activation(self, rows: Any) -> Any:
+    def activation(self, rows: Tensor) -> Tensor:
         if not self.weighted:
             return rows
-        return power(rows / opaque(np.float32(self.max_delta)), self.weight_exponent)
+        return power(rows / optimization_barrier(np.float32(self.max_delta)), self.weight_exponent)
 
-    def update(
-        self, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
-    ) -> tuple[Any, dict[str, Any]]:
+    def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         delta = lr - slots["last_hit_step"]
         c = tf.minimum(delta, np.float32(self.max_delta))
         is_outlier = delta >= np.float32(self.outlier_threshold) * w
         mixed = w * one_minus(self.tau) + c * np.float32(self.tau)
         return tf.where(is_outlier, c, mixed), {"last_hit_step": tf.zeros_like(w) + lr}
 
-    def proto_fields(self) -> dict[str, Any]:
+    def proto_fields(self) -> dict[str, float | bool]:
         return {
             "tau": self.tau,
             "max_delta": self.max_delta,

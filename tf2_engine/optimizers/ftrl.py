@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine.optimizers.optimizer import Optimizer, opaque, power
+from tf2_engine.optimizers import ranges
+from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, optimization_barrier, power
+from tf2_engine.types import Tensor, TensorLike
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +58,14 @@ class FTRL(Optimizer):
     op_name: ClassVar[str] = "FTRL"
     proto_field: ClassVar[str] = "ftrl"
     slot_names: ClassVar[tuple[str, ...]] = ("accumulators", "linears")
+    slot_starts: ClassVar[Mapping[str, str]] = {"accumulators": "initial_accumulator_value"}
+    allowed: ClassVar[ranges.Ranges] = {
+        "learning_rate_power": ranges.NOT_POSITIVE,
+        "l1_regularization_strength": ranges.NOT_NEGATIVE,
+        "l2_regularization_strength": ranges.NOT_NEGATIVE,
+        "beta": ranges.NOT_NEGATIVE,
+        "initial_accumulator_value": ranges.NOT_NEGATIVE,
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,30 +76,17 @@ class FTRL(Optimizer):
             or self.multiply_linear_by_learning_rate,
             "divides, so it must not be 0 unless multiply_linear_by_learning_rate=True",
         )
-        self._require("learning_rate_power", self.learning_rate_power <= 0.0, "must be at most 0")
-        for name in (
-            "l1_regularization_strength",
-            "l2_regularization_strength",
-            "beta",
-            "initial_accumulator_value",
-        ):
-            self._require(name, getattr(self, name) >= 0.0, "must be at least 0")
 
-    def slot_initial_values(self) -> dict[str, float]:
-        return {"accumulators": self.initial_accumulator_value, "linears": 0.0}
-
-    def update(
-        self, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
-    ) -> tuple[Any, dict[str, Any]]:
+    def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         a = slots["accumulators"] + tf.square(g)
         raised = power(a, -self.learning_rate_power)
         grown = raised - power(slots["accumulators"], -self.learning_rate_power)
-        limit: Any = np.float32(self.l1_regularization_strength)
+        limit: TensorLike = np.float32(self.l1_regularization_strength)
         l2, beta = np.float32(2.0 * self.l2_regularization_strength), np.float32(self.beta)
         if self.multiply_linear_by_learning_rate:
             z = slots["linears"] + lr * g - grown * w
             limit = lr * limit
-            divisor = raised + opaque(lr * l2 + beta)
+            divisor = raised + optimization_barrier(lr * l2 + beta)
         else:
             z = slots["linears"] + g - grown * w / lr
             divisor = (raised + beta) / lr + l2
@@ -97,7 +94,7 @@ class FTRL(Optimizer):
         w = tf.math.divide_no_nan(clipped - z, divisor)
         return w, {"accumulators": a, "linears": z}
 
-    def proto_fields(self) -> dict[str, Any]:
+    def proto_fields(self) -> dict[str, float | bool]:
         return {
             "l1": self.l1_regularization_strength,
             "l2": self.l2_regularization_strength,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from tf2_engine import errors
+from tf2_engine.optimizers import ranges
 from tf2_engine.optimizers.optimizer import Optimizer
 
 
@@ -44,6 +46,8 @@ class MDLAdagradLight(Optimizer):
     op_name: ClassVar[str] = "MDLAdagradLight"
     proto_field: ClassVar[str] = "mdl_adagrad_light"
     slot_names: ClassVar[tuple[str, ...]] = ("accumulators", "weights", "benefits")
+    slot_starts: ClassVar[Mapping[str, str]] = {"accumulators": "initial_accumulator_value"}
+    allowed: ClassVar[ranges.Ranges] = {"initial_accumulator_value": ranges.POSITIVE}
     no_rule: ClassVar[str | None] = (
         "the formula of `MDLAdagradLight` is not public. Look the table up without gradients, or "
         "give it another optimizer."
@@ -51,9 +55,6 @@ class MDLAdagradLight(Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require(
-            "initial_accumulator_value", self.initial_accumulator_value > 0.0, "must be positive"
-        )
         for name in self.proto_fields():
             self._require(name, math.isfinite(getattr(self, name)), "must be finite")
         if self.weight_decay_factor:
@@ -62,15 +63,8 @@ class MDLAdagradLight(Optimizer):
                 f"weight_decay_factor={self.weight_decay_factor}. Leave it out."
             )
 
-    def slot_initial_values(self) -> dict[str, float]:
-        return {
-            "accumulators": self.initial_accumulator_value,
-            "weights": 0.0,
-            "benefits": 0.0,
-        }
-
-    def proto_fields(self) -> dict[str, Any]:
-        own = {field.name for field in dataclasses.fields(self)}
+    def proto_fields(self) -> dict[str, float | bool]:
+        settings = {field.name for field in dataclasses.fields(self)}
         shared = {field.name for field in dataclasses.fields(Optimizer)}
-        names = sorted(own - shared - {"initial_accumulator_value"})
+        names = sorted(settings - shared - {"initial_accumulator_value"})
         return {name: getattr(self, name) for name in names}

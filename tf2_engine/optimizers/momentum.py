@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from tf2_engine.optimizers.optimizer import Optimizer
+from tf2_engine.optimizers import ranges
+from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated
+from tf2_engine.types import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,18 +34,13 @@ class Momentum(Optimizer):
     op_name: ClassVar[str] = "Momentum"
     proto_field: ClassVar[str] = "momentum"
     slot_names: ClassVar[tuple[str, ...]] = ("momenta",)
+    allowed: ClassVar[ranges.Ranges] = {"momentum": ranges.FRACTION}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._require("momentum", 0.0 <= self.momentum <= 1.0, "must be in [0, 1]")
-
-    def update(
-        self, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
-    ) -> tuple[Any, dict[str, Any]]:
+    def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         mu = np.float32(self.momentum)
         m = mu * slots["momenta"] + g
         step = g + mu * m if self.use_nesterov else m
         return w - lr * step, {"momenta": m}
 
-    def proto_fields(self) -> dict[str, Any]:
+    def proto_fields(self) -> dict[str, float | bool]:
         return {"momentum": self.momentum, "use_nesterov": self.use_nesterov}

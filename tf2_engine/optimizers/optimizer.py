@@ -1,7 +1,7 @@
-"""What every optimizer has: settings, slots, one update rule, its proto fields.
+"""The base class of optimizers: settings, slots, one update rule, proto fields.
 
 An optimizer is a frozen dataclass. The order in which clipping, decay and the rule are applied
-is the same for all of them and lives in the drivers, not here.
+is the same for all of them and is in the backends.
 """
 
 from __future__ import annotations
@@ -9,20 +9,26 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from tf2_engine import errors
+from tf2_engine.optimizers import ranges
+from tf2_engine.types import Initializer, Object, Rate, Tensor, TensorLike, Variable
 
-Rate = float | Callable[[], Any]
-
-SlotFunction = Callable[[Any, list[str], list[Any]], dict[str, Any]]
+SlotFunction: TypeAlias = Callable[[Variable, list[str], list[Initializer]], dict[str, Variable]]
 """Makes slots: called with the table's variable, the slots' names and their initializers."""
 
+Slots: TypeAlias = Mapping[str, Tensor]
+"""For each slot [rows, dim] float32."""
+
+Updated: TypeAlias = tuple[Tensor, dict[str, Tensor]]
+"""The rows and the slots after a step."""
+
 KEEPING = frozenset({"low_dimensional_packing_status", "slot_variable_creation_fn"})
-"""Settings of how rows are kept: no number depends on them, and legacy optimizers have none."""
+"""Settings of how rows are stored: no number depends on them, and legacy optimizers have none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,25 +75,22 @@ class Optimizer:
     """The member of the `parameters` oneof of `OptimizationParameters`."""
     slot_names: ClassVar[tuple[str, ...]] = ()
     """Names of the slots, in the order of the Load op."""
+    slot_starts: ClassVar[Mapping[str, str]] = {}
+    """The setting that a slot starts with, by slot; others start with 0."""
+    allowed: ClassVar[ranges.Ranges] = {}
+    """The range of each setting that has one and is not shared by all optimizers."""
     only_dim: ClassVar[int | None] = None
     """The only `dim` that its tables may have; None is any."""
     no_rule: ClassVar[str | None] = None
     """Why there is no update rule: tables are looked up, loaded and retrieved, but not trained."""
 
     def __post_init__(self) -> None:
-        if not callable(self.learning_rate):
-            self._require(
-                "learning_rate", _is_finite(self.learning_rate), "must be a finite number"
-            )
+        rate, decay = self.learning_rate, self.weight_decay_factor
+        self._require(
+            "learning_rate", callable(rate) or _is_finite(rate), "must be a finite number"
+        )
         for name in ("clip_weight", "clip_gradient"):
-            low, high = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
-            for side, limit in ((f"{name}_min", low), (f"{name}_max", high)):
-                self._require(side, limit is None or _is_number(limit), "must be a number or None")
-            if low is not None and high is not None:
-                self._require(
-                    f"{name}_min", low <= high, f"must not exceed `{name}_max`, which is {high}"
-                )
-        decay = self.weight_decay_factor
+            self._check_limits(name)
         self._require(
             "weight_decay_factor", decay is None or _is_finite(decay), "must be a finite number"
         )
@@ -107,6 +110,17 @@ class Optimizer:
                 f"{self.clip_gradient_min}, clip_gradient_max={self.clip_gradient_max}) after they "
                 "are accumulated, but use_gradient_accumulation=False. Set it to True, or drop the "
                 "limits."
+            )
+        for name, (contains, rule) in self.allowed.items():
+            self._require(name, contains(getattr(self, name)), rule)
+
+    def _check_limits(self, name: str) -> None:
+        low, high = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
+        for side, limit in ((f"{name}_min", low), (f"{name}_max", high)):
+            self._require(side, limit is None or _is_number(limit), "must be a number or None")
+        if low is not None and high is not None:
+            self._require(
+                f"{name}_min", low <= high, f"must not exceed `{name}_max`, which is {high}"
             )
 
     @property
@@ -131,25 +145,26 @@ class Optimizer:
 
     @property
     def row_initial_value(self) -> float | None:
-        """What rows start with in a table without an initializer; None leaves it to the table."""
+        """The initial value of rows, unless the table has an initializer; None leaves it to it."""
         return None
 
     def slot_initial_values(self) -> dict[str, float]:
-        """Returns the value each slot starts with, by slot name."""
-        return dict.fromkeys(self.slot_names, 0.0)
+        """Returns the initial value of each slot, by slot name."""
+        return {
+            name: getattr(self, self.slot_starts[name]) if name in self.slot_starts else 0.0
+            for name in self.slot_names
+        }
 
-    def activation(self, rows: Any) -> Any:
-        """Returns what a lookup combines: the rows themselves, unless a table holds other things.
+    def activation(self, rows: Tensor) -> Tensor:
+        """Returns the embeddings that a lookup combines: the rows, unless a table holds more.
 
         Args:
             rows: [num_ids, dim] float32, as the table has them.
         """
         return rows
 
-    def update(
-        self, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
-    ) -> tuple[Any, dict[str, Any]]:
-        """Returns the rows and slots after one step.
+    def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
+        """Returns the rows and the slots after one step.
 
         Args:
             w: [rows, dim] float32, the weights, decayed already.
@@ -159,7 +174,7 @@ class Optimizer:
         """
         raise NotImplementedError
 
-    def proto_fields(self) -> dict[str, Any]:
+    def proto_fields(self) -> dict[str, float | bool]:
         """Returns the fields of this optimizer's own proto message."""
         return {}
 
@@ -175,24 +190,24 @@ def one_minus(beta: float) -> np.float32:
     return np.float32(1.0) - np.float32(beta)
 
 
-def root(x: Any) -> Any:
+def root(x: Tensor) -> Tensor:
     """Returns sqrt(x), the same to the bit eagerly and in graphs.
 
     Graph optimisation turns x / sqrt(y) into x * rsqrt(y), which rounds differently; it does not
     look through a placeholder.
     """
-    return opaque(tf.sqrt(x))
+    return optimization_barrier(tf.sqrt(x))
 
 
-def power(x: Any, exponent: float) -> Any:
+def power(x: Tensor, exponent: float) -> Tensor:
     """Returns x ** exponent for x of at least 0, the same to the bit eagerly and in graphs.
 
     Graph optimisation turns some powers, such as those of -1, 0.5 and 2, into other ops.
     """
-    return tf.pow(x, opaque(np.float32(exponent)))
+    return tf.pow(x, optimization_barrier(np.float32(exponent)))
 
 
-def shrink(w: Any, eta: Any, l1: float, l2: float) -> Any:
+def shrink(w: Tensor, eta: Tensor, l1: float, l2: float) -> Tensor:
     """Returns w after the proximal step of its L1 and L2 terms.
 
         w <- sign(w) * max(|w| - eta * l1, 0) / (1 + eta * l2)
@@ -208,22 +223,22 @@ def shrink(w: Any, eta: Any, l1: float, l2: float) -> Any:
     return tf.sign(w) * left / (np.float32(1.0) + eta * np.float32(l2))
 
 
-def opaque(x: Any) -> Any:
+def optimization_barrier(x: TensorLike) -> Tensor:
     """Returns x, hidden from graph optimisation, which would reorder arithmetic on constants."""
-    x = tf.convert_to_tensor(x)
-    return (
-        x if tf.executing_eagerly() else tf.raw_ops.PlaceholderWithDefault(input=x, shape=x.shape)
-    )
+    tensor: Tensor = tf.convert_to_tensor(x)
+    if tf.executing_eagerly():
+        return tensor
+    return tf.raw_ops.PlaceholderWithDefault(input=tensor, shape=tensor.shape)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Object) -> bool:
     try:
         return not math.isnan(float(value))
     except (TypeError, ValueError):
         return False
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite(value: Object) -> bool:
     try:
         return math.isfinite(float(value))
     except (TypeError, ValueError):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import tensorflow as tf
 
-from tf2_engine.optimizers.optimizer import Optimizer, root, shrink
+from tf2_engine.optimizers import ranges
+from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, root, shrink
+from tf2_engine.types import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,25 +36,18 @@ class ProximalAdagrad(Optimizer):
     op_name: ClassVar[str] = "ProximalAdagrad"
     proto_field: ClassVar[str] = "proximal_adagrad"
     slot_names: ClassVar[tuple[str, ...]] = ("accumulators",)
+    slot_starts: ClassVar[Mapping[str, str]] = {"accumulators": "initial_accumulator_value"}
+    allowed: ClassVar[ranges.Ranges] = {
+        "initial_accumulator_value": ranges.POSITIVE,
+        "l1_regularization_strength": ranges.NOT_NEGATIVE,
+        "l2_regularization_strength": ranges.NOT_NEGATIVE,
+    }
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._require(
-            "initial_accumulator_value", self.initial_accumulator_value > 0.0, "must be positive"
-        )
-        for name in ("l1_regularization_strength", "l2_regularization_strength"):
-            self._require(name, getattr(self, name) >= 0.0, "must be at least 0")
-
-    def slot_initial_values(self) -> dict[str, float]:
-        return {"accumulators": self.initial_accumulator_value}
-
-    def update(
-        self, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
-    ) -> tuple[Any, dict[str, Any]]:
+    def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         a = slots["accumulators"] + tf.square(g)
         eta = lr / root(a)
         l1, l2 = self.l1_regularization_strength, self.l2_regularization_strength
         return shrink(w - eta * g, eta, l1, l2), {"accumulators": a}
 
-    def proto_fields(self) -> dict[str, Any]:
+    def proto_fields(self) -> dict[str, float | bool]:
         return {"l1": self.l1_regularization_strength, "l2": self.l2_regularization_strength}

@@ -6,12 +6,14 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine.optimizers.optimizer import Optimizer, one_minus, root, shrink
+from tf2_engine.optimizers import ranges
+from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, one_minus, root, shrink
+from tf2_engine.types import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,26 +50,21 @@ class ProximalYogi(Optimizer):
     op_name: ClassVar[str] = "ProximalYogi"
     proto_field: ClassVar[str] = "proximal_yogi"
     slot_names: ClassVar[tuple[str, ...]] = ("v", "m")
+    slot_starts: ClassVar[Mapping[str, str]] = {"v": "initial_accumulator_value"}
+    allowed: ClassVar[ranges.Ranges] = {
+        "beta_1": ranges.BELOW_ONE,
+        "beta_2": ranges.BELOW_ONE,
+        "epsilon": ranges.POSITIVE,
+        "l1_regularization_strength": ranges.NOT_NEGATIVE,
+        "l2_regularization_strength": ranges.NOT_NEGATIVE,
+        "initial_accumulator_value": ranges.NOT_NEGATIVE,
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("beta_1", "beta_2"):
-            self._require(name, 0.0 <= getattr(self, name) < 1.0, "must be in [0, 1)")
-        self._require("epsilon", self.epsilon > 0.0, "must be positive")
-        for name in (
-            "l1_regularization_strength",
-            "l2_regularization_strength",
-            "initial_accumulator_value",
-        ):
-            self._require(name, getattr(self, name) >= 0.0, "must be at least 0")
         warn_inferred()
 
-    def slot_initial_values(self) -> dict[str, float]:
-        return {"v": self.initial_accumulator_value, "m": 0.0}
-
-    def update(
-        self, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
-    ) -> tuple[Any, dict[str, Any]]:
+    def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         square = tf.square(g)
         m = np.float32(self.beta_1) * slots["m"] + one_minus(self.beta_1) * g
         v = slots["v"] - tf.sign(slots["v"] - square) * (one_minus(self.beta_2) * square)
@@ -75,7 +72,7 @@ class ProximalYogi(Optimizer):
         l1, l2 = self.l1_regularization_strength, self.l2_regularization_strength
         return shrink(w - eta * m, eta, l1, l2), {"v": v, "m": m}
 
-    def proto_fields(self) -> dict[str, Any]:
+    def proto_fields(self) -> dict[str, float | bool]:
         return {
             "l1": self.l1_regularization_strength,
             "l2": self.l2_regularization_strength,

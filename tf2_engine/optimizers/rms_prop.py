@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine.optimizers.optimizer import Optimizer, one_minus, root
+from tf2_engine.optimizers import ranges
+from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, one_minus, root
+from tf2_engine.types import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,20 +38,17 @@ class RMSProp(Optimizer):
     op_name: ClassVar[str] = "RMSProp"
     proto_field: ClassVar[str] = "rms_prop"
     slot_names: ClassVar[tuple[str, ...]] = ("ms", "mom")
+    allowed: ClassVar[ranges.Ranges] = {
+        "rho": ranges.FRACTION,
+        "momentum": ranges.FRACTION,
+        "epsilon": ranges.NOT_NEGATIVE,
+    }
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("rho", "momentum"):
-            self._require(name, 0.0 <= getattr(self, name) <= 1.0, "must be in [0, 1]")
-        self._require("epsilon", self.epsilon >= 0.0, "must be at least 0")
-
-    def update(
-        self, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
-    ) -> tuple[Any, dict[str, Any]]:
+    def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         rho, mu = np.float32(self.rho), np.float32(self.momentum)
         ms = rho * slots["ms"] + one_minus(self.rho) * tf.square(g)
         mom = mu * slots["mom"] + lr * g / root(ms + np.float32(self.epsilon))
         return w - mom, {"ms": ms, "mom": mom}
 
-    def proto_fields(self) -> dict[str, Any]:
+    def proto_fields(self) -> dict[str, float | bool]:
         return {"rho": self.rho, "momentum": self.momentum, "epsilon": self.epsilon}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from tf2_engine.optimizers.optimizer import Optimizer
+from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated
+from tf2_engine.types import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +19,5 @@ class SGD(Optimizer):
     op_name: ClassVar[str] = "StochasticGradientDescent"
     proto_field: ClassVar[str] = "stochastic_gradient_descent"
 
-    def update(
-        self, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
-    ) -> tuple[Any, dict[str, Any]]:
+    def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         return w - lr * g, {}

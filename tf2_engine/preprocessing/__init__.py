@@ -40,19 +40,4 @@ __all__ = [
     "Weighted",
 ]
 
-__getattr__, __dir__ = lazy.exports(
-    __name__,
-    {
-        "categorical": [
-            "Bucketized",
-            "Column",
-            "Crossed",
-            "Hashed",
-            "Identity",
-            "Sequence",
-            "Weighted",
-        ],
-        "module": ["Prepared", "Preprocessing"],
-        "vocabularies": ["VocabularyFile", "VocabularyList"],
-    },
-)
+__getattr__, __dir__ = lazy.exports(__name__)

@@ -32,7 +32,7 @@ from estimator_bridge.runtime.step.table_variables import table_factory, variabl
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from estimator_bridge.translation.translate import Translation, translate
 from tf2_engine import EngineSpec, tf_compat
-from tf2_engine.types import Op, Session, Tensor
+from tf2_engine.types import Op, Session, Tensor, TensorLike
 
 _Value = TypeVar("_Value")
 
@@ -312,7 +312,7 @@ def _static_batch_size(part: CoreInput) -> int | None:
 
 def _once_per_graph(spec: EngineSpec) -> EngineSpec:
     """Makes each dynamic rate's ops once, so that the lookup can wait for them."""
-    wrapped: dict[Callable[[], Tensor], OncePerGraph[Tensor]] = {}
+    wrapped: dict[Callable[[], TensorLike], OncePerGraph[TensorLike]] = {}
     tables = []
     for table in spec.tables:
         assert table.optimizer is not None  # a translation gives each table one

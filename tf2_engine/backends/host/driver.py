@@ -17,7 +17,7 @@ from tf2_engine.backends.host.update import update_table
 from tf2_engine.backends.interface import Driver, Update, building_graph
 from tf2_engine.batch import Occurrences, RawIds, occurrences
 from tf2_engine.native import loading
-from tf2_engine.optimizers.optimizer import opaque
+from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.plan import Plan, TablePlan
 from tf2_engine.tables import Table
 
@@ -293,7 +293,7 @@ def _rate(table: TablePlan, rates: Sequence[Any]) -> Any:
     if table.rate_tag is not None:
         return rates[table.rate_tag]
     rate: Any = table.optimizer.learning_rate
-    return opaque(tf.constant(rate, tf.float32))
+    return optimization_barrier(tf.constant(rate, tf.float32))
 
 
 def _chosen(values: Sequence[Any], chosen: Sequence[bool]) -> list[Any]:

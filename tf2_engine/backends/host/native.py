@@ -16,28 +16,9 @@ import tensorflow as tf
 from tf2_engine import batch
 from tf2_engine.batch import Occurrences, RawIds, check_layout, checks_samples
 from tf2_engine.config_proto import optimizer_proto
+from tf2_engine.native import RULES
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
 from tf2_engine.tables import PARAMETERS, Table
-
-RULES = frozenset(
-    {
-        "adadelta",
-        "adagrad",
-        "adagrad_momentum",
-        "adam",
-        "centered_rms_prop",
-        "frequency_estimator",
-        "ftrl",
-        "mdl_adagrad_light",
-        "momentum",
-        "proximal_adagrad",
-        "proximal_yogi",
-        "rms_prop",
-        "stochastic_gradient_descent",
-    }
-)
-"""Optimizers that `native/rules.h` knows, by their field in the proto; others run on TensorFlow's
-ops."""
 
 
 def fits(table: TablePlan) -> bool:

@@ -1,4 +1,4 @@
-// The fused ops of the host driver, for CPUs. drivers/host/native.py calls them.
+// The fused ops of the host driver, for CPUs. backends/host/native.py calls them.
 //
 // What they do not do runs on TensorFlow's ops: optimizers that update every row (Adam with
 // lazy_adam=False), activations that are not the rows themselves (FrequencyEstimator with
@@ -9,10 +9,10 @@
 
 #include "host/lookup_op.h"
 #include "host/occurrences_op.h"
+#include "host/update_op.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "host/update_op.h"
 
 namespace estimator_bridge {
 namespace {

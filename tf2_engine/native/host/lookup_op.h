@@ -1,16 +1,16 @@
-// From ids, cells and gains to activations: the kernel of drivers/host/lookup.py.
+// From ids, cells and gains to activations: the kernel of backends/host/lookup.py.
 
-#ifndef TF2_ENGINE_NATIVE_LOOKUP_OP_H_
-#define TF2_ENGINE_NATIVE_LOOKUP_OP_H_
+#ifndef TF2_ENGINE_NATIVE_HOST_LOOKUP_OP_H_
+#define TF2_ENGINE_NATIVE_HOST_LOOKUP_OP_H_
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
-#include "rules/rows.h"
-#include "rules/sums.h"
+#include "host/rows.h"
+#include "host/sums.h"
+#include "host/variables.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "rules/variables.h"
 
 namespace estimator_bridge {
 
@@ -233,4 +233,4 @@ class LookupOp : public tensorflow::OpKernel {
 
 }  // namespace estimator_bridge
 
-#endif  // TF2_ENGINE_NATIVE_LOOKUP_OP_H_
+#endif  // TF2_ENGINE_NATIVE_HOST_LOOKUP_OP_H_

@@ -1,14 +1,14 @@
 // From what is enqueued to ids, cells and gains: the kernel of batch.occurrences.
 
-#ifndef TF2_ENGINE_NATIVE_OCCURRENCES_OP_H_
-#define TF2_ENGINE_NATIVE_OCCURRENCES_OP_H_
+#ifndef TF2_ENGINE_NATIVE_HOST_OCCURRENCES_OP_H_
+#define TF2_ENGINE_NATIVE_HOST_OCCURRENCES_OP_H_
 
 #include <string>
 #include <vector>
 
-#include "rules/rows.h"
+#include "host/rows.h"
+#include "host/variables.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "rules/variables.h"
 
 namespace estimator_bridge {
 
@@ -174,10 +174,10 @@ class OccurrencesOp : public tensorflow::OpKernel {
     // Dense ids fill their cells one by one, so that there must never be more or fewer.
     if ((feature.check_samples || feature.kind == kDense) && cells >= 0) {
       const int64_t planned = feature.kind == kDense ? cells : feature.sizes[0];
-      const int64_t found = feature.kind == kDense ? w->count : w->samples;
-      if (found != planned) {
+      const int64_t samples_of_batch = feature.kind == kDense ? w->count : w->samples;
+      if (samples_of_batch != planned) {
         return errors::InvalidArgument(where, ": the engine is built for ", planned,
-                                       " samples, but this batch has ", found);
+                                       " samples, but this batch has ", samples_of_batch);
       }
     }
     if (cells >= 0) {
@@ -341,4 +341,4 @@ class OccurrencesOp : public tensorflow::OpKernel {
 
 }  // namespace estimator_bridge
 
-#endif  // TF2_ENGINE_NATIVE_OCCURRENCES_OP_H_
+#endif  // TF2_ENGINE_NATIVE_HOST_OCCURRENCES_OP_H_

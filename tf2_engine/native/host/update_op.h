@@ -1,22 +1,22 @@
-// From gradients to new rows and slots, in place: the kernel of drivers/host/update.py.
+// From gradients to new rows and slots, in place: the kernel of backends/host/update.py.
 //
 // Occurrences are sorted by row, stably, and each distinct row is summed and updated by one thread
 // in order of occurrence: the result is the same for any number of threads.
 
-#ifndef TF2_ENGINE_NATIVE_UPDATE_OP_H_
-#define TF2_ENGINE_NATIVE_UPDATE_OP_H_
+#ifndef TF2_ENGINE_NATIVE_HOST_UPDATE_OP_H_
+#define TF2_ENGINE_NATIVE_HOST_UPDATE_OP_H_
 
 #include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "host/rows.h"
+#include "host/sums.h"
+#include "host/variables.h"
+#include "rules/optimizer.h"
 #include "rules/proto.h"
-#include "rules/rows.h"
-#include "rules/rules.h"
-#include "rules/sums.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "rules/variables.h"
 
 namespace estimator_bridge {
 
@@ -65,13 +65,13 @@ class UpdateOp : public tensorflow::OpKernel {
                   ReadOptimizer(optimizers[i].data(), optimizers[i].size(), &table.optimizer),
                   errors::InvalidArgument("Table ", i,
                                           ": its optimizer is no OptimizationParameters proto."));
-      OP_REQUIRES(context, HasRule(table.optimizer.kind) && !table.optimizer.non_lazy,
+      OP_REQUIRES(context, table.optimizer.trains() && !table.optimizer.updates_all_rows(),
                   errors::InvalidArgument("Table ", i, ": there is no native rule for its "
                                                        "optimizer."));
       table.rows = rows[i];
       table.dim = dims[i];
       table.first = first;
-      table.num_slots = NumSlots(table.optimizer.kind);
+      table.num_slots = table.optimizer.num_slots();
       table.placement = Placement(rows[i], num_shards_, strategy == "mod");
       table.by_core = num_cores_ > 1 &&
                       table.optimizer.accumulation == Optimizer::Accumulation::kDisabled;
@@ -355,4 +355,4 @@ class UpdateOp : public tensorflow::OpKernel {
 
 }  // namespace estimator_bridge
 
-#endif  // TF2_ENGINE_NATIVE_UPDATE_OP_H_
+#endif  // TF2_ENGINE_NATIVE_HOST_UPDATE_OP_H_

@@ -1,19 +1,21 @@
 // A TPU in software: CPU kernels for the ops that TensorFlow's CPU builds register without any.
 //
-// One per process. Where a kernel has to wait, for a batch or for other cores, it parks (see
-// tpu_parking.h) and blocks no thread. Everything else is in the headers, one idea each:
+// There is one per process. A kernel that has to wait, for a batch or for other cores, blocks no
+// thread. One idea is in each header:
 //
-//   tpu_config.h     the configuration, read and checked
-//   tpu_inputs.h     enqueued tensors to lists of ids
-//   tpu_tables.h     tables and slots, over rules.h
-//   tpu_flight.h     the order of batches, the barrier of all cores, pipelining
-//   tpu_feeds.h      infeed, outfeed, sums over cores
-//   tpu_*_kernels.h  the ops
+//   config.h       the configuration, read and checked
+//   inputs.h       enqueued tensors to lists of ids
+//   tables.h       tables and slots, updated by the rules
+//   batch_queue.h  the order of batches, the barrier of all cores, pipelining
+//   wait_queue.h   the ops that wait
+//   feeds.h        infeed, outfeed, sums over cores
+//   machine.h      all of these together
+//   *_kernels.h    the ops
 
-#include "software_tpu/tpu_embedding_kernels.h"
-#include "software_tpu/tpu_load_kernels.h"
-#include "software_tpu/tpu_machine.h"
-#include "software_tpu/tpu_system_kernels.h"
+#include "software_tpu/embedding_kernels.h"
+#include "software_tpu/load_kernels.h"
+#include "software_tpu/machine.h"
+#include "software_tpu/system_kernels.h"
 
 extern "C" {
 
@@ -21,7 +23,7 @@ extern "C" {
 __attribute__((visibility("default"))) void software_tpu_start(int num_cores) {
   software_tpu::Machine& machine = software_tpu::Machine::Get();
   // It cannot fail: the change always succeeds.
-  (void)machine.parking.FailAll(absl::StatusCode::kAborted, "it was started anew", [&] {
+  (void)machine.wait_queue.FailAll(absl::StatusCode::kAborted, "it was started anew", [&] {
     machine.Clear();
     machine.num_cores = num_cores;
     return absl::OkStatus();
@@ -30,7 +32,7 @@ __attribute__((visibility("default"))) void software_tpu_start(int num_cores) {
 
 // Returns how many ops wait: for a batch, for a feed, or for other cores.
 __attribute__((visibility("default"))) int64_t software_tpu_waiting() {
-  return software_tpu::Machine::Get().parking.num_waiting();
+  return software_tpu::Machine::Get().wait_queue.num_waiting();
 }
 
 }  // extern "C"

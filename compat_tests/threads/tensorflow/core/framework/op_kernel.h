@@ -1,4 +1,4 @@
-// What tpu_parking.h needs of TensorFlow's header of this name, compiled with the sanitizer.
+// What wait_queue.h needs of TensorFlow's header of this name, compiled with the sanitizer.
 
 #ifndef COMPAT_TESTS_THREADS_OP_KERNEL_H_
 #define COMPAT_TESTS_THREADS_OP_KERNEL_H_

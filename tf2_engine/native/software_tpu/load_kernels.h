@@ -1,13 +1,13 @@
 // Kernels of the ops that copy the shard of a table, slots included, to the TPU and back.
 
-#ifndef TF2_ENGINE_NATIVE_TPU_LOAD_KERNELS_H_
-#define TF2_ENGINE_NATIVE_TPU_LOAD_KERNELS_H_
+#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_LOAD_KERNELS_H_
+#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_LOAD_KERNELS_H_
 
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "software_tpu/tpu_machine.h"
+#include "software_tpu/machine.h"
 
 namespace software_tpu {
 
@@ -17,40 +17,10 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-// Returns how the ops of an optimizer are called: "Load" or "Retrieve", "TPUEmbedding", this, and
-// "Parameters".
-inline const char* OpName(estimator_bridge::Kind kind) {
-  using estimator_bridge::Kind;
-  switch (kind) {
-    case Kind::kSgd:
-      return "StochasticGradientDescent";
-    case Kind::kAdagrad:
-      return "Adagrad";
-    case Kind::kAdagradMomentum:
-      return "AdagradMomentum";
-    case Kind::kAdam:
-      return "ADAM";
-    case Kind::kFtrl:
-      return "FTRL";
-    case Kind::kMomentum:
-      return "Momentum";
-    case Kind::kRmsProp:
-      return "RMSProp";
-    case Kind::kCenteredRmsProp:
-      return "CenteredRMSProp";
-    case Kind::kProximalAdagrad:
-      return "ProximalAdagrad";
-    case Kind::kProximalYogi:
-      return "ProximalYogi";
-    case Kind::kAdadelta:
-      return "Adadelta";
-    case Kind::kFrequencyEstimator:
-      return "FrequencyEstimator";
-    case Kind::kMdlAdagradLight:
-      return "MDLAdagradLight";
-    default:
-      return "";
-  }
+// Returns the name of the op that loads or retrieves the tables of an optimizer.
+template <bool kLoad>
+std::string TransferOp(const char* optimizer) {
+  return absl::StrCat(kLoad ? "Load" : "Retrieve", "TPUEmbedding", optimizer, "Parameters");
 }
 
 template <bool kLoad>
@@ -70,15 +40,15 @@ class TransferKernel : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     Machine& machine = Machine::Get();
-    OP_REQUIRES_OK(context, machine.parking.Change([&]() -> absl::Status {
-      if (machine.flight == nullptr) return NotConfigured();
-      return Transfer(context, machine.flight.get());
+    OP_REQUIRES_OK(context, machine.wait_queue.Change([&]() -> absl::Status {
+      if (machine.batch_queue == nullptr) return NotConfigured();
+      return Transfer(context, machine.batch_queue.get());
     }));
   }
 
  private:
-  absl::Status Transfer(OpKernelContext* context, Flight* flight) const {
-    const TpuConfig& config = flight->config();
+  absl::Status Transfer(OpKernelContext* context, BatchQueue* batch_queue) const {
+    const TpuConfig& config = batch_queue->config();
     int64_t number = table_id_;
     for (size_t i = 0; i < config.tables.size() && !table_name_.empty(); ++i) {
       if (config.tables[i].name == table_name_) number = static_cast<int64_t>(i);
@@ -89,9 +59,7 @@ class TransferKernel : public OpKernel {
                        table_id_, "), which the configuration does not have."));
     }
     const TableConfig& table = config.tables[number];
-    const std::string expected =
-        absl::StrCat(kLoad ? "Load" : "Retrieve", "TPUEmbedding", OpName(table.optimizer.kind),
-                     "Parameters");
+    const std::string expected = TransferOp<kLoad>(table.optimizer.op_name());
     if (op_ != expected) {
       return Refuse(table, absl::StrCat(op_, " does not fit its optimizer; ", expected, " does"));
     }
@@ -101,7 +69,7 @@ class TransferKernel : public OpKernel {
     }
     const Shard shard(table.rows, num_shards_, shard_id_, config.mod);
     const TensorShape shape({shard.count(), table.dim});
-    Table& held = flight->table(static_cast<int>(number));
+    Table& held = batch_queue->table(static_cast<int>(number));
     if (kLoad) {
       for (int i = 0; i < held.num_arrays(); ++i) {
         if (context->input(i).shape() != shape) {
@@ -111,13 +79,13 @@ class TransferKernel : public OpKernel {
         }
       }
       // An update that waits belongs to the table as it was.
-      flight->Drop();
+      batch_queue->Drop();
       for (int i = 0; i < held.num_arrays(); ++i) {
         held.Load(i, shard, context->input(i).flat<float>().data());
       }
       return absl::OkStatus();
     }
-    flight->Flush();
+    batch_queue->Flush();
     for (int i = 0; i < held.num_arrays(); ++i) {
       Tensor* values;
       absl::Status status = context->allocate_output(i, shape, &values);
@@ -137,28 +105,21 @@ class TransferKernel : public OpKernel {
   std::string table_name_;
 };
 
-#define SOFTWARE_TPU_TRANSFER(NAME)                                                   \
-  REGISTER_KERNEL_BUILDER(                                                            \
-      Name("LoadTPUEmbedding" NAME "Parameters").Device(tensorflow::DEVICE_CPU),      \
-      TransferKernel<true>);                                                          \
-  REGISTER_KERNEL_BUILDER(                                                            \
-      Name("RetrieveTPUEmbedding" NAME "Parameters").Device(tensorflow::DEVICE_CPU),  \
-      TransferKernel<false>)
-SOFTWARE_TPU_TRANSFER("ADAM");
-SOFTWARE_TPU_TRANSFER("Adadelta");
-SOFTWARE_TPU_TRANSFER("Adagrad");
-SOFTWARE_TPU_TRANSFER("AdagradMomentum");
-SOFTWARE_TPU_TRANSFER("CenteredRMSProp");
-SOFTWARE_TPU_TRANSFER("FTRL");
-SOFTWARE_TPU_TRANSFER("FrequencyEstimator");
-SOFTWARE_TPU_TRANSFER("MDLAdagradLight");
-SOFTWARE_TPU_TRANSFER("Momentum");
-SOFTWARE_TPU_TRANSFER("ProximalAdagrad");
-SOFTWARE_TPU_TRANSFER("ProximalYogi");
-SOFTWARE_TPU_TRANSFER("RMSProp");
-SOFTWARE_TPU_TRANSFER("StochasticGradientDescent");
-#undef SOFTWARE_TPU_TRANSFER
+// Registers the kernel of an op of one rule: what the macro declares is static, once per rule.
+template <bool kLoad, class OneRule>
+void RegisterTransfer(const OneRule& rule) {
+  const std::string op = TransferOp<kLoad>(rule.kOpName);
+  REGISTER_KERNEL_BUILDER(Name(op.c_str()).Device(tensorflow::DEVICE_CPU), TransferKernel<kLoad>);
+}
+
+static const bool kTransfersAreRegistered = [] {
+  estimator_bridge::ForEachRule([](const auto& rule) {
+    RegisterTransfer<true>(rule);
+    RegisterTransfer<false>(rule);
+  });
+  return true;
+}();
 
 }  // namespace software_tpu
 
-#endif  // TF2_ENGINE_NATIVE_TPU_LOAD_KERNELS_H_
+#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_LOAD_KERNELS_H_

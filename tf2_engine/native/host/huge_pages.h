@@ -3,11 +3,11 @@
 // Rows are read in no order, and in small pages nearly every one waits for the address of its page.
 // Where the system makes huge pages for those who ask (the setting "madvise" or "always"), memory
 // that is there already is moved to them, in place: about a second for a GB, once in its life. What
-// it holds, where it is and how much of it there is stay the same, so that nobody notices. Systems
-// that cannot (before Linux 6.1) say so, and all goes on as it was.
+// it holds, its address and its size stay the same. Systems that cannot (before Linux 6.1) say so,
+// and the tables stay as they are.
 
-#ifndef TF2_ENGINE_NATIVE_HUGE_PAGES_H_
-#define TF2_ENGINE_NATIVE_HUGE_PAGES_H_
+#ifndef TF2_ENGINE_NATIVE_HOST_HUGE_PAGES_H_
+#define TF2_ENGINE_NATIVE_HOST_HUGE_PAGES_H_
 
 #include <sys/mman.h>
 
@@ -54,4 +54,4 @@ inline void MakeHuge(const HugeRange& range, int64_t first, int64_t count) {
 
 }  // namespace estimator_bridge
 
-#endif  // TF2_ENGINE_NATIVE_HUGE_PAGES_H_
+#endif  // TF2_ENGINE_NATIVE_HOST_HUGE_PAGES_H_

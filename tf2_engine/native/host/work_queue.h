@@ -1,7 +1,7 @@
 // How threads divide tasks among them: plain C++17, no TensorFlow.
 
-#ifndef TF2_ENGINE_NATIVE_TURNS_H_
-#define TF2_ENGINE_NATIVE_TURNS_H_
+#ifndef TF2_ENGINE_NATIVE_HOST_WORK_QUEUE_H_
+#define TF2_ENGINE_NATIVE_HOST_WORK_QUEUE_H_
 
 #include <atomic>
 #include <condition_variable>
@@ -10,20 +10,20 @@
 
 namespace estimator_bridge {
 
-// Numbers that several threads take in turn until none is left.
-class Turns {
+// The numbers of tasks, which several threads take in turn until none is left.
+class WorkQueue {
  public:
-  explicit Turns(int64_t count) : count_(count), left_(count) {}
+  explicit WorkQueue(int64_t count) : count_(count), left_(count) {}
 
   // Runs `task(i)` for every number that this thread gets.
   template <class Task>
-  void Take(const Task& task) {
-    int64_t done = 0;
+  void Run(const Task& task) {
+    int64_t count = 0;
     for (int64_t i = next_.fetch_add(1); i < count_; i = next_.fetch_add(1)) {
       task(i);
-      ++done;
+      ++count;
     }
-    if (done == 0 || left_.fetch_sub(done) != done) return;
+    if (count == 0 || left_.fetch_sub(count) != count) return;
     std::lock_guard<std::mutex> lock(mutex_);
     finished_ = true;
     condition_.notify_all();
@@ -45,4 +45,4 @@ class Turns {
 
 }  // namespace estimator_bridge
 
-#endif  // TF2_ENGINE_NATIVE_TURNS_H_
+#endif  // TF2_ENGINE_NATIVE_HOST_WORK_QUEUE_H_

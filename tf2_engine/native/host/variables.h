@@ -1,12 +1,12 @@
-// The tables' variables as kernels see them: found, locked, checked.
+// Looks up, locks and checks the tables' variables for kernels.
 //
 // Locks: shared to look up, exclusive to update, always in the order of the mutexes' addresses, so
 // that no two kernels wait for each other. A lookup leaves a variable as it is. An update turns it
 // to TensorFlow's mode of sparse access, in which whoever reads the variable whole gets a copy:
 // that takes one copy of the table if somebody holds its buffer just then, and none ever after.
 
-#ifndef TF2_ENGINE_NATIVE_VARIABLES_H_
-#define TF2_ENGINE_NATIVE_VARIABLES_H_
+#ifndef TF2_ENGINE_NATIVE_HOST_VARIABLES_H_
+#define TF2_ENGINE_NATIVE_HOST_VARIABLES_H_
 
 #include <algorithm>
 #include <cstring>
@@ -14,11 +14,11 @@
 #include <string>
 #include <vector>
 
-#include "rules/huge_pages.h"
+#include "host/huge_pages.h"
+#include "host/work_queue.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
-#include "rules/turns.h"
 
 namespace estimator_bridge {
 
@@ -191,12 +191,13 @@ void InParallel(OpKernelContext* context, int64_t count, int64_t num_ids, const 
     for (int64_t i = 0; i < count; ++i) task(i);
     return;
   }
-  const auto turns = std::make_shared<Turns>(count);
+  const auto work_queue = std::make_shared<WorkQueue>(count);
   for (int64_t i = 1; i < threads; ++i) {
-    workers->Schedule([turns, &task] { turns->Take(task); });  // `task` lives while there are turns
+    // `task` lives while there is work.
+    workers->Schedule([work_queue, &task] { work_queue->Run(task); });
   }
-  turns->Take(task);
-  turns->Wait();
+  work_queue->Run(task);
+  work_queue->Wait();
 }
 
 // Tables that a kernel has seen to be in huge pages.
@@ -303,4 +304,4 @@ struct Piece {
 
 }  // namespace estimator_bridge
 
-#endif  // TF2_ENGINE_NATIVE_VARIABLES_H_
+#endif  // TF2_ENGINE_NATIVE_HOST_VARIABLES_H_

@@ -3,8 +3,8 @@
 // Every core has its own queue. The batches that the cores enqueue as their n-th belong together:
 // they are one step. Batches of different names do not wait for each other.
 
-#ifndef TF2_ENGINE_NATIVE_TPU_FLIGHT_H_
-#define TF2_ENGINE_NATIVE_TPU_FLIGHT_H_
+#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_BATCH_QUEUE_H_
+#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_BATCH_QUEUE_H_
 
 #include <deque>
 #include <functional>
@@ -18,32 +18,33 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/tensor.h"
-#include "software_tpu/tpu_config.h"
-#include "software_tpu/tpu_inputs.h"
-#include "software_tpu/tpu_tables.h"
+#include "software_tpu/config.h"
+#include "software_tpu/inputs.h"
+#include "software_tpu/tables.h"
 
 namespace software_tpu {
 
-// What the gradients of one core are, and the dynamic learning rates by tag.
+// The gradients of one core, and the dynamic learning rates by tag.
 struct Sent {
   std::vector<tensorflow::Tensor> gradients;
   std::vector<float> rates;
 };
 
-// A TPU that is configured for embeddings. Its user holds a lock.
-class Flight {
+// The tables and the queued batches of a TPU that is configured for embeddings. Its user holds a
+// lock.
+class BatchQueue {
  public:
   // Makes room for a part of an activation, [cells, dim], and returns where it is.
   using Output = std::function<absl::Status(int feature, float** values)>;
 
-  static absl::Status Make(TpuConfig config, std::unique_ptr<Flight>* flight) {
-    auto made = std::unique_ptr<Flight>(new Flight(std::move(config)));
-    made->tables_.resize(made->config_.tables.size());
-    for (size_t i = 0; i < made->tables_.size(); ++i) {
-      absl::Status status = made->tables_[i].Allocate(made->config_.tables[i]);
+  static absl::Status Make(TpuConfig config, std::unique_ptr<BatchQueue>* batch_queue) {
+    auto queue = std::unique_ptr<BatchQueue>(new BatchQueue(std::move(config)));
+    queue->tables_.resize(queue->config_.tables.size());
+    for (size_t i = 0; i < queue->tables_.size(); ++i) {
+      absl::Status status = queue->tables_[i].Allocate(queue->config_.tables[i]);
       if (!status.ok()) return status;
     }
-    *flight = std::move(made);
+    *batch_queue = std::move(queue);
     return absl::OkStatus();
   }
 
@@ -54,12 +55,12 @@ class Flight {
   absl::Status Enqueue(int core, const std::string& name, bool training,
                        std::vector<Lookups> lookups) {
     if (config_.mode == Mode::kInference) training = false;
-    std::deque<Step>& lane = lanes_[name];
-    auto step = lane.begin();
-    while (step != lane.end() && step->cores[core].enqueued) ++step;
-    if (step == lane.end()) {
-      lane.emplace_back();
-      step = lane.end() - 1;
+    std::deque<Step>& steps = steps_by_name_[name];
+    auto step = steps.begin();
+    while (step != steps.end() && step->cores[core].enqueued) ++step;
+    if (step == steps.end()) {
+      steps.emplace_back();
+      step = steps.end() - 1;
       step->training = training;
       step->cores.resize(config_.num_cores);
     }
@@ -76,13 +77,13 @@ class Flight {
 
   // Looks up the oldest batch of a core that was not looked up; nothing, if it cannot be yet.
   std::optional<absl::Status> LookUp(int core, const std::string& name, const Output& output) {
-    std::deque<Step>& lane = lanes_[name];
+    std::deque<Step>& steps = steps_by_name_[name];
     size_t at = 0;
-    while (at < lane.size() && lane[at].cores[core].looked_up) ++at;
-    if (at == lane.size() || !lane[at].cores[core].enqueued || !MayLookUp(lane, at)) {
+    while (at < steps.size() && steps[at].cores[core].looked_up) ++at;
+    if (at == steps.size() || !steps[at].cores[core].enqueued || !MayLookUp(steps, at)) {
       return std::nullopt;
     }
-    CoreBatch& batch = lane[at].cores[core];
+    CoreBatch& batch = steps[at].cores[core];
     for (size_t i = 0; i < config_.features.size(); ++i) {
       float* values;
       absl::Status status = output(static_cast<int>(i), &values);
@@ -91,22 +92,22 @@ class Flight {
       tables_[feature.table].LookUp(batch.lookups[i], feature.cells, values);
     }
     batch.looked_up = true;
-    Advance(lane);
+    Advance(steps);
     return absl::OkStatus();
   }
 
   // Takes the gradients of a core's oldest training batch that was looked up; nothing, if one is
   // still to be looked up first.
   std::optional<absl::Status> Send(int core, const std::string& name, Sent sent) {
-    std::deque<Step>& lane = lanes_[name];
-    for (Step& step : lane) {
+    std::deque<Step>& steps = steps_by_name_[name];
+    for (Step& step : steps) {
       CoreBatch& batch = step.cores[core];
       if (!step.training || batch.sent) continue;
       if (!batch.looked_up && batch.enqueued) return std::nullopt;
       if (!batch.looked_up) break;
       batch.sent = true;
       batch.gradients = std::move(sent);
-      Advance(lane);
+      Advance(steps);
       return absl::OkStatus();
     }
     return absl::FailedPreconditionError(absl::StrCat(
@@ -117,21 +118,21 @@ class Flight {
 
   // Applies the updates that wait for a later lookup.
   void Flush() {
-    for (auto& [name, lane] : lanes_) {
-      for (Step& step : lane) {
+    for (auto& [name, steps] : steps_by_name_) {
+      for (Step& step : steps) {
         if (step.training && !step.applied && step.All(&CoreBatch::sent)) Apply(step);
       }
-      DropFinished(lane);
+      DropFinished(steps);
     }
   }
 
   // Forgets the updates that wait: they belong to tables that are about to be replaced.
   void Drop() {
-    for (auto& [name, lane] : lanes_) {
-      for (Step& step : lane) {
+    for (auto& [name, steps] : steps_by_name_) {
+      for (Step& step : steps) {
         if (step.training && step.All(&CoreBatch::sent)) step.applied = true;
       }
-      DropFinished(lane);
+      DropFinished(steps);
     }
   }
 
@@ -152,23 +153,23 @@ class Flight {
     }
   };
 
-  explicit Flight(TpuConfig config) : config_(std::move(config)) {}
+  explicit BatchQueue(TpuConfig config) : config_(std::move(config)) {}
 
   static const char* ModeName(bool training) { return training ? "training" : "inference"; }
 
   // Without pipelining a lookup sees every update before it. With pipelining a lookup for
   // training does not see the update of the training step just before it, whether that is still
   // to come or waits; a lookup for inference sees everything.
-  bool MayLookUp(std::deque<Step>& lane, size_t at) {
-    bool hidden = config_.pipelined && lane[at].training;
+  bool MayLookUp(std::deque<Step>& steps, size_t at) {
+    bool hidden = config_.pipelined && steps[at].training;
     for (size_t i = at; i-- > 0;) {
-      if (!lane[i].training) continue;
+      if (!steps[i].training) continue;
       if (hidden) {
         hidden = false;
-      } else if (!lane[i].applied) {
-        const bool waits = config_.pipelined && lane[i].All(&CoreBatch::sent);
-        if (lane[at].training || !waits) return false;
-        Apply(lane[i]);
+      } else if (!steps[i].applied) {
+        const bool waits = config_.pipelined && steps[i].All(&CoreBatch::sent);
+        if (steps[at].training || !waits) return false;
+        Apply(steps[i]);
       }
     }
     return true;
@@ -176,25 +177,25 @@ class Flight {
 
   // Applies what may be applied: a step for which all cores have sent their gradients. With
   // pipelining it waits until all cores have looked up the training batch after it.
-  void Advance(std::deque<Step>& lane) {
-    for (size_t i = 0; i < lane.size(); ++i) {
-      Step& step = lane[i];
+  void Advance(std::deque<Step>& steps) {
+    for (size_t i = 0; i < steps.size(); ++i) {
+      Step& step = steps[i];
       if (!step.training || step.applied || !step.All(&CoreBatch::sent)) continue;
       if (config_.pipelined) {
         size_t next = i + 1;
-        while (next < lane.size() && !lane[next].training) ++next;
-        if (next == lane.size() || !lane[next].All(&CoreBatch::looked_up)) continue;
+        while (next < steps.size() && !steps[next].training) ++next;
+        if (next == steps.size() || !steps[next].All(&CoreBatch::looked_up)) continue;
       }
       Apply(step);
     }
-    DropFinished(lane);
+    DropFinished(steps);
   }
 
-  void DropFinished(std::deque<Step>& lane) {
-    while (!lane.empty() &&
-           (lane.front().training ? lane.front().applied
-                                  : lane.front().All(&CoreBatch::looked_up))) {
-      lane.pop_front();
+  void DropFinished(std::deque<Step>& steps) {
+    while (!steps.empty() &&
+           (steps.front().training ? steps.front().applied
+                                  : steps.front().All(&CoreBatch::looked_up))) {
+      steps.pop_front();
     }
   }
 
@@ -225,9 +226,9 @@ class Flight {
 
   const TpuConfig config_;
   std::vector<Table> tables_;
-  std::map<std::string, std::deque<Step>> lanes_;
+  std::map<std::string, std::deque<Step>> steps_by_name_;
 };
 
 }  // namespace software_tpu
 
-#endif  // TF2_ENGINE_NATIVE_TPU_FLIGHT_H_
+#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_BATCH_QUEUE_H_

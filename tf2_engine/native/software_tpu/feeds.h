@@ -1,7 +1,7 @@
-// What else passes between the host and the cores, and between cores: infeed, outfeed and sums.
+// Infeed and outfeed, between the host and the cores, and sums over cores.
 
-#ifndef TF2_ENGINE_NATIVE_TPU_FEEDS_H_
-#define TF2_ENGINE_NATIVE_TPU_FEEDS_H_
+#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_FEEDS_H_
+#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_FEEDS_H_
 
 #include <algorithm>
 #include <deque>
@@ -135,4 +135,4 @@ class ReplicaSums {
 
 }  // namespace software_tpu
 
-#endif  // TF2_ENGINE_NATIVE_TPU_FEEDS_H_
+#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_FEEDS_H_

@@ -1,8 +1,8 @@
-// Turns the inputs of an enqueue op into a list of ids to look up. Checks every number: what is
+// WorkQueue the inputs of an enqueue op into a list of ids to look up. Checks every number: what is
 // wrong is an error that names the feature and the table.
 
-#ifndef TF2_ENGINE_NATIVE_TPU_INPUTS_H_
-#define TF2_ENGINE_NATIVE_TPU_INPUTS_H_
+#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_INPUTS_H_
+#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_INPUTS_H_
 
 #include <cmath>
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/tensor.h"
-#include "software_tpu/tpu_config.h"
+#include "software_tpu/config.h"
 
 namespace software_tpu {
 
@@ -281,4 +281,4 @@ class InputReader {
 
 }  // namespace software_tpu
 
-#endif  // TF2_ENGINE_NATIVE_TPU_INPUTS_H_
+#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_INPUTS_H_

@@ -1,7 +1,8 @@
-// Gains, and the grouping of occurrences by row: plain C++17, no TensorFlow. Compile as rules.h says.
+// Gains, and the grouping of occurrences by row: plain C++17, no TensorFlow. Compile as
+// rules/rule.h says.
 
-#ifndef TF2_ENGINE_NATIVE_ROWS_H_
-#define TF2_ENGINE_NATIVE_ROWS_H_
+#ifndef TF2_ENGINE_NATIVE_HOST_ROWS_H_
+#define TF2_ENGINE_NATIVE_HOST_ROWS_H_
 
 #include <cmath>
 #include <cstddef>
@@ -117,4 +118,4 @@ class Grouping {
 
 }  // namespace estimator_bridge
 
-#endif  // TF2_ENGINE_NATIVE_ROWS_H_
+#endif  // TF2_ENGINE_NATIVE_HOST_ROWS_H_

@@ -1,7 +1,7 @@
 // The one software TPU of a process, and how an op finds out which of its cores it runs on.
 
-#ifndef TF2_ENGINE_NATIVE_TPU_MACHINE_H_
-#define TF2_ENGINE_NATIVE_TPU_MACHINE_H_
+#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_MACHINE_H_
+#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_MACHINE_H_
 
 #include <memory>
 #include <string>
@@ -9,23 +9,23 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "software_tpu/tpu_feeds.h"
-#include "software_tpu/tpu_flight.h"
-#include "software_tpu/tpu_parking.h"
+#include "software_tpu/feeds.h"
+#include "software_tpu/batch_queue.h"
+#include "software_tpu/wait_queue.h"
 
 namespace software_tpu {
 
-// All of it is guarded by the lock of `parking`.
+// All of it is guarded by the lock of `wait_queue`.
 struct Machine {
-  Parking parking;
+  WaitQueue wait_queue;
   int num_cores = 1;
-  std::unique_ptr<Flight> flight;  // null while not configured for embeddings
+  std::unique_ptr<BatchQueue> batch_queue;  // null while not configured for embeddings
   Feed infeed, outfeed;
   ReplicaSums sums;
 
   // Forgets tables, batches and feeds.
   void Clear() {
-    flight.reset();
+    batch_queue.reset();
     infeed.Clear();
     outfeed.Clear();
     sums.Clear();
@@ -84,4 +84,4 @@ class CoreOfOp {
 
 }  // namespace software_tpu
 
-#endif  // TF2_ENGINE_NATIVE_TPU_MACHINE_H_
+#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_MACHINE_H_

@@ -1,8 +1,8 @@
-// Where kernels wait without a thread: a parked op is a function that is tried again whenever
-// something has changed.
+// Lets ops wait without a thread: a waiting op is a function that is tried again whenever something
+// has changed.
 
-#ifndef TF2_ENGINE_NATIVE_TPU_PARKING_H_
-#define TF2_ENGINE_NATIVE_TPU_PARKING_H_
+#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_WAIT_QUEUE_H_
+#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_WAIT_QUEUE_H_
 
 #include <cstdint>
 #include <functional>
@@ -22,7 +22,7 @@
 namespace software_tpu {
 
 // A lock, and the ops that wait for what it guards.
-class Parking {
+class WaitQueue {
  public:
   // Tries to finish an op, with the lock held: returns its status, or nothing to go on waiting.
   using Attempt = std::function<std::optional<absl::Status>()>;
@@ -33,19 +33,19 @@ class Parking {
   // what the op left behind when it is cancelled.
   void Wait(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done,
             std::string what, Attempt attempt, std::function<void()> abandon = nullptr) {
-    auto parked = std::make_shared<Parked>();
-    parked->context = context;
-    parked->done = std::move(done);
-    parked->what = std::move(what);
-    parked->attempt = std::move(attempt);
-    parked->abandon = std::move(abandon);
-    parked->cancellation = context->cancellation_manager();
-    if (parked->cancellation != nullptr) {
-      parked->token = parked->cancellation->get_cancellation_token();
-      if (!parked->cancellation->RegisterCallback(parked->token,
-                                                  [this, parked] { Cancel(parked); })) {
-        parked->context->SetStatus(CancelledStatus(*parked));
-        parked->done();
+    auto waiter = std::make_shared<Waiter>();
+    waiter->context = context;
+    waiter->done = std::move(done);
+    waiter->what = std::move(what);
+    waiter->attempt = std::move(attempt);
+    waiter->abandon = std::move(abandon);
+    waiter->cancellation = context->cancellation_manager();
+    if (waiter->cancellation != nullptr) {
+      waiter->token = waiter->cancellation->get_cancellation_token();
+      if (!waiter->cancellation->RegisterCallback(waiter->token,
+                                                  [this, waiter] { Cancel(waiter); })) {
+        waiter->context->SetStatus(CancelledStatus(*waiter));
+        waiter->done();
         return;
       }
     }
@@ -53,8 +53,8 @@ class Parking {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       // It may have been cancelled since the callback is registered; then the context is gone.
-      if (!parked->over) {
-        parked_.push_back(parked);
+      if (!waiter->over) {
+        waiters_.push_back(waiter);
         finished = Retry();
       }
     }
@@ -63,7 +63,7 @@ class Parking {
 
   int64_t num_waiting() {
     std::lock_guard<std::mutex> lock(mutex_);
-    return static_cast<int64_t>(parked_.size());
+    return static_cast<int64_t>(waiters_.size());
   }
 
   // Changes something, with the lock held, and lets go the ops that waited for it.
@@ -86,13 +86,13 @@ class Parking {
     Finished finished;
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      for (auto& parked : parked_) {
-        parked->context->SetStatus(absl::Status(
-            code, absl::StrCat("Software TPU: ", why, " while an op waited for ", parked->what)));
-        parked->over = true;
-        finished.push_back(parked);
+      for (auto& waiter : waiters_) {
+        waiter->context->SetStatus(absl::Status(
+            code, absl::StrCat("Software TPU: ", why, " while an op waited for ", waiter->what)));
+        waiter->over = true;
+        finished.push_back(waiter);
       }
-      parked_.clear();
+      waiters_.clear();
       status = change();
     }
     Finish(finished);
@@ -100,7 +100,7 @@ class Parking {
   }
 
  private:
-  struct Parked {
+  struct Waiter {
     tensorflow::OpKernelContext* context;
     tensorflow::AsyncOpKernel::DoneCallback done;
     std::string what;
@@ -110,19 +110,19 @@ class Parking {
     tensorflow::CancellationToken token;
     bool over = false;  // guarded by the lock: whoever sets it calls `done`
   };
-  using Finished = std::vector<std::shared_ptr<Parked>>;
+  using Finished = std::vector<std::shared_ptr<Waiter>>;
 
-  static absl::Status CancelledStatus(const Parked& parked) {
+  static absl::Status CancelledStatus(const Waiter& waiter) {
     return absl::CancelledError(
-        absl::StrCat("Software TPU: cancelled while an op waited for ", parked.what));
+        absl::StrCat("Software TPU: cancelled while an op waited for ", waiter.what));
   }
 
-  // Tries every parked op, again and again until none gets any further.
+  // Tries every waiting op, again and again until none gets any further.
   Finished Retry() {
     Finished finished;
     for (bool moved = true; moved;) {
       moved = false;
-      for (auto it = parked_.begin(); it != parked_.end();) {
+      for (auto it = waiters_.begin(); it != waiters_.end();) {
         std::optional<absl::Status> status = (*it)->attempt();
         if (!status.has_value()) {
           ++it;
@@ -131,7 +131,7 @@ class Parking {
         if (!status->ok()) (*it)->context->SetStatus(*status);
         (*it)->over = true;
         finished.push_back(*it);
-        it = parked_.erase(it);
+        it = waiters_.erase(it);
         moved = true;
       }
     }
@@ -140,31 +140,31 @@ class Parking {
 
   // Outside of the lock: what comes after an op may run in this very call.
   static void Finish(const Finished& finished) {
-    for (const auto& parked : finished) {
+    for (const auto& waiter : finished) {
       // Not DeregisterCallback, which waits for callbacks that run; ours finds the op over.
-      if (parked->cancellation != nullptr) {
-        parked->cancellation->TryDeregisterCallback(parked->token);
+      if (waiter->cancellation != nullptr) {
+        waiter->cancellation->TryDeregisterCallback(waiter->token);
       }
-      parked->done();
+      waiter->done();
     }
   }
 
-  void Cancel(const std::shared_ptr<Parked>& parked) {
+  void Cancel(const std::shared_ptr<Waiter>& waiter) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      if (parked->over) return;
-      parked->over = true;
-      parked_.remove(parked);
-      if (parked->abandon) parked->abandon();
+      if (waiter->over) return;
+      waiter->over = true;
+      waiters_.remove(waiter);
+      if (waiter->abandon) waiter->abandon();
     }
-    parked->context->SetStatus(CancelledStatus(*parked));
-    parked->done();
+    waiter->context->SetStatus(CancelledStatus(*waiter));
+    waiter->done();
   }
 
   std::mutex mutex_;
-  std::list<std::shared_ptr<Parked>> parked_;
+  std::list<std::shared_ptr<Waiter>> waiters_;
 };
 
 }  // namespace software_tpu
 
-#endif  // TF2_ENGINE_NATIVE_TPU_PARKING_H_
+#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_WAIT_QUEUE_H_

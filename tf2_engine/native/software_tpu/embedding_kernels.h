@@ -1,7 +1,7 @@
 // Kernels of the ops that enqueue ids, receive activations and send gradients.
 
-#ifndef TF2_ENGINE_NATIVE_TPU_EMBEDDING_KERNELS_H_
-#define TF2_ENGINE_NATIVE_TPU_EMBEDDING_KERNELS_H_
+#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_EMBEDDING_KERNELS_H_
+#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_EMBEDDING_KERNELS_H_
 
 #include <optional>
 #include <string>
@@ -10,9 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "software_tpu/tpu_config.h"
-#include "software_tpu/tpu_inputs.h"
-#include "software_tpu/tpu_machine.h"
+#include "software_tpu/config.h"
+#include "software_tpu/inputs.h"
+#include "software_tpu/machine.h"
 
 namespace software_tpu {
 
@@ -68,15 +68,15 @@ class EnqueueKernel : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     Machine& machine = Machine::Get();
-    OP_REQUIRES_OK(context, machine.parking.Change([&]() -> absl::Status {
-      if (machine.flight == nullptr) return NotConfigured();
-      return Enqueue(context, machine.flight.get());
+    OP_REQUIRES_OK(context, machine.wait_queue.Change([&]() -> absl::Status {
+      if (machine.batch_queue == nullptr) return NotConfigured();
+      return Enqueue(context, machine.batch_queue.get());
     }));
   }
 
  private:
-  absl::Status Enqueue(OpKernelContext* context, Flight* flight) const {
-    const TpuConfig& config = flight->config();
+  absl::Status Enqueue(OpKernelContext* context, BatchQueue* batch_queue) const {
+    const TpuConfig& config = batch_queue->config();
     int core;
     absl::Status status = FindCore(context, config.num_cores, &core);
     if (!status.ok()) return status;
@@ -111,7 +111,7 @@ class EnqueueKernel : public OpKernel {
       status = InputReader(config, i).Read(input, &lookups[i]);
       if (!status.ok()) return status;
     }
-    return flight->Enqueue(core, name_, training, std::move(lookups));
+    return batch_queue->Enqueue(core, name_, training, std::move(lookups));
   }
 
   absl::Status FindCore(OpKernelContext* context, int num_cores, int* core) const {
@@ -177,7 +177,7 @@ class ReceiveKernel : public AsyncOpKernel {
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     Machine& machine = Machine::Get();
-    machine.parking.Wait(context, std::move(done),
+    machine.wait_queue.Wait(context, std::move(done),
                          absl::StrCat("the activations of a batch", name_.empty() ? "" : " ",
                                       name_),
                          [this, context, &machine] { return Receive(context, &machine); });
@@ -185,8 +185,8 @@ class ReceiveKernel : public AsyncOpKernel {
 
  private:
   std::optional<absl::Status> Receive(OpKernelContext* context, Machine* machine) const {
-    if (machine->flight == nullptr) return NotConfigured();
-    const TpuConfig& config = machine->flight->config();
+    if (machine->batch_queue == nullptr) return NotConfigured();
+    const TpuConfig& config = machine->batch_queue->config();
     int core;
     absl::Status status = core_.Find(config.num_cores, &core);
     if (!status.ok()) return status;
@@ -195,7 +195,7 @@ class ReceiveKernel : public AsyncOpKernel {
                                  " outputs, but the configuration has ", config.features.size(),
                                  " features."));
     }
-    return machine->flight->LookUp(core, name_, [&](int i, float** values) -> absl::Status {
+    return machine->batch_queue->LookUp(core, name_, [&](int i, float** values) -> absl::Status {
       TensorShape shape;
       for (const int64_t size : config.features[i].shape) {
         absl::Status added = shape.AddDimWithStatus(size);
@@ -226,14 +226,14 @@ class SendKernel : public AsyncOpKernel {
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     Machine& machine = Machine::Get();
-    machine.parking.Wait(context, std::move(done), "a batch to be looked up, to send gradients",
+    machine.wait_queue.Wait(context, std::move(done), "a batch to be looked up, to send gradients",
                          [this, context, &machine] { return Send(context, &machine); });
   }
 
  private:
   std::optional<absl::Status> Send(OpKernelContext* context, Machine* machine) const {
-    if (machine->flight == nullptr) return NotConfigured();
-    const TpuConfig& config = machine->flight->config();
+    if (machine->batch_queue == nullptr) return NotConfigured();
+    const TpuConfig& config = machine->batch_queue->config();
     int core;
     absl::Status status = core_.Find(config.num_cores, &core);
     if (!status.ok()) return status;
@@ -253,7 +253,7 @@ class SendKernel : public AsyncOpKernel {
     Sent sent;
     for (int i = 0; i < num_gradients_; ++i) {
       const TableConfig& table = config.tables[config.features[i].table];
-      if (!estimator_bridge::HasRule(table.optimizer.kind)) {
+      if (!table.optimizer.trains()) {
         return absl::UnimplementedError(absl::StrCat(
             "Software TPU: table '", table.name,
             "' has an optimizer whose rule is not public; it can be looked up only."));
@@ -273,7 +273,7 @@ class SendKernel : public AsyncOpKernel {
       }
       sent.rates.push_back(rate.flat<float>()(0));
     }
-    return machine->flight->Send(core, name_, std::move(sent));
+    return machine->batch_queue->Send(core, name_, std::move(sent));
   }
 
   static bool Fits(const FeatureConfig& feature, const TableConfig& table,
@@ -300,4 +300,4 @@ REGISTER_KERNEL_BUILDER(Name("SendTPUEmbeddingGradients").Device(tensorflow::DEV
 
 }  // namespace software_tpu
 
-#endif  // TF2_ENGINE_NATIVE_TPU_EMBEDDING_KERNELS_H_
+#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_EMBEDDING_KERNELS_H_

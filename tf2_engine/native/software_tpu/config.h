@@ -2,8 +2,8 @@
 //
 // Reference: tpu_embedding_configuration.proto, from which the field numbers are.
 
-#ifndef TF2_ENGINE_NATIVE_TPU_CONFIG_H_
-#define TF2_ENGINE_NATIVE_TPU_CONFIG_H_
+#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_CONFIG_H_
+#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_CONFIG_H_
 
 #include <cmath>
 #include <cstdint>
@@ -14,11 +14,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "rules/proto.h"
-#include "rules/rules.h"
+#include "rules/optimizer.h"
 
 namespace software_tpu {
 
-// What lookups make of the numbers of a table: the nearest of `buckets` between two limits.
+// Rounds the numbers that lookups read to the nearest of `buckets` between two limits.
 struct Quantization {
   bool enabled = false;
   float low = -estimator_bridge::kNoLimit;
@@ -95,10 +95,10 @@ inline std::string AsText(const std::string& bytes) { return IsText(bytes) ? byt
 
 // How messages name a feature, and the table it looks up.
 inline std::string Where(const TpuConfig& config, int64_t feature) {
-  const FeatureConfig& found = config.features[feature];
-  return absl::StrCat("feature ", feature, found.name.empty() ? "" : " '", found.name,
-                      found.name.empty() ? "" : "'", " of table '",
-                      config.tables[found.table].name, "'");
+  const FeatureConfig& one = config.features[feature];
+  return absl::StrCat("feature ", feature, one.name.empty() ? "" : " '", one.name,
+                      one.name.empty() ? "" : "'", " of table '", config.tables[one.table].name,
+                      "'");
 }
 
 namespace config_reader {
@@ -282,8 +282,7 @@ inline absl::Status CheckTables(TpuConfig* config) {
       return Wrong("table '", table.name, "' has vocabulary_size ", table.rows, " on ",
                    config->num_hosts, " hosts; every host must have a row");
     }
-    if (table.optimizer.kind == estimator_bridge::Kind::kNone ||
-        table.optimizer.kind == estimator_bridge::Kind::kUnknown) {
+    if (!table.optimizer.is_known()) {
       return Wrong("table '", table.name, "' has no optimizer that is known here");
     }
     const Quantization& quantization = table.quantization;
@@ -364,4 +363,4 @@ inline absl::Status ParseConfig(const std::string& bytes, TpuConfig* config) {
 
 }  // namespace software_tpu
 
-#endif  // TF2_ENGINE_NATIVE_TPU_CONFIG_H_
+#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_CONFIG_H_

@@ -1,11 +1,11 @@
 // Sums of rows that are kept in registers: plain C++17 with the vector types of GCC and Clang.
 //
 // A row is multiplied by its gain, then products are summed in order of occurrence: the order in
-// which batch.py and drivers/host/update.py round. Element i of the result is
-// ((0 + x1[i]) + x2[i]) + ..., whatever the width of a vector is. Compile as rules.h says.
+// which batch.py and backends/host/update.py round. Element i of the result is
+// ((0 + x1[i]) + x2[i]) + ..., whatever the width of a vector is. Compile as rules/rule.h says.
 
-#ifndef TF2_ENGINE_NATIVE_SUMS_H_
-#define TF2_ENGINE_NATIVE_SUMS_H_
+#ifndef TF2_ENGINE_NATIVE_HOST_SUMS_H_
+#define TF2_ENGINE_NATIVE_HOST_SUMS_H_
 
 #include <cstdint>
 #include <cstring>
@@ -79,4 +79,4 @@ inline void SumRows(const Terms& terms, int64_t begin, int64_t end, int64_t dim,
 
 }  // namespace estimator_bridge
 
-#endif  // TF2_ENGINE_NATIVE_SUMS_H_
+#endif  // TF2_ENGINE_NATIVE_HOST_SUMS_H_

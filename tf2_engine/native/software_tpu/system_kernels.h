@@ -1,7 +1,7 @@
 // Kernels of the ops that start and end a TPU, mark what runs on it, and feed it.
 
-#ifndef TF2_ENGINE_NATIVE_TPU_SYSTEM_KERNELS_H_
-#define TF2_ENGINE_NATIVE_TPU_SYSTEM_KERNELS_H_
+#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_SYSTEM_KERNELS_H_
+#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_SYSTEM_KERNELS_H_
 
 #include <memory>
 #include <string>
@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
-#include "software_tpu/tpu_config.h"
-#include "software_tpu/tpu_machine.h"
+#include "software_tpu/config.h"
+#include "software_tpu/machine.h"
 
 namespace software_tpu {
 
@@ -28,20 +28,20 @@ inline absl::Status ConfigureEmbedding(const std::string& serialized) {
   TpuConfig config;
   absl::Status status = ParseConfig(serialized, &config);
   if (!status.ok()) return status;
-  std::unique_ptr<Flight> flight;
-  status = Flight::Make(std::move(config), &flight);
+  std::unique_ptr<BatchQueue> batch_queue;
+  status = BatchQueue::Make(std::move(config), &batch_queue);
   if (!status.ok()) return status;
   Machine& machine = Machine::Get();
-  return machine.parking.FailAll(absl::StatusCode::kAborted, "it was configured anew", [&] {
+  return machine.wait_queue.FailAll(absl::StatusCode::kAborted, "it was configured anew", [&] {
     machine.Clear();
-    machine.flight = std::move(flight);
+    machine.batch_queue = std::move(batch_queue);
     return absl::OkStatus();
   });
 }
 
 inline absl::Status Reset(const std::string& why) {
   Machine& machine = Machine::Get();
-  return machine.parking.FailAll(absl::StatusCode::kAborted, why, [&] {
+  return machine.wait_queue.FailAll(absl::StatusCode::kAborted, why, [&] {
     machine.Clear();
     return absl::OkStatus();
   });
@@ -136,8 +136,8 @@ class IsInitializedKernel : public OpKernel {
     Tensor* initialized;
     OP_REQUIRES_OK(context, context->allocate_output(0, {}, &initialized));
     Machine& machine = Machine::Get();
-    OP_REQUIRES_OK(context, machine.parking.Change([&] {
-      initialized->scalar<bool>()() = machine.flight != nullptr;
+    OP_REQUIRES_OK(context, machine.wait_queue.Change([&] {
+      initialized->scalar<bool>()() = machine.batch_queue != nullptr;
       return absl::OkStatus();
     }));
   }
@@ -225,7 +225,7 @@ class CrossReplicaSumKernel : public AsyncOpKernel {
     OP_REQUIRES_OK_ASYNC(context, Group(context->input(1), core, num_cores, &part->group), done);
     part->value = context->input(0);
     auto arrived = std::make_shared<bool>(false);
-    machine.parking.Wait(
+    machine.wait_queue.Wait(
         context, std::move(done),
         absl::StrCat("the other cores, in CrossReplicaSum on core ", core),
         [=, &machine]() -> std::optional<absl::Status> {
@@ -304,7 +304,7 @@ class FeedEnqueueKernel : public FeedKernel<kIn> {
     OP_REQUIRES_OK_ASYNC(context, this->core_.Find(machine.num_cores, &core), done);
     Feed::Tuple tuple;
     for (int i = 0; i < context->num_inputs(); ++i) tuple.push_back(context->input(i));
-    OP_REQUIRES_OK_ASYNC(context, machine.parking.Change([&] {
+    OP_REQUIRES_OK_ASYNC(context, machine.wait_queue.Change([&] {
       this->feed().Put(core, std::move(tuple));
       return absl::OkStatus();
     }),
@@ -345,7 +345,7 @@ class FeedDequeueKernel : public FeedKernel<kIn> {
       const int number = context->input(0).template flat<int32_t>()(0);
       OP_REQUIRES_OK_ASYNC(context, this->core_.Find(number, machine.num_cores, &core), done);
     }
-    machine.parking.Wait(context, std::move(done),
+    machine.wait_queue.Wait(context, std::move(done),
                          absl::StrCat("the ", this->FeedName(), " of core ", core),
                          [=, this]() -> std::optional<absl::Status> {
                            Feed::Tuple tuple;
@@ -392,4 +392,4 @@ REGISTER_KERNEL_BUILDER(Name("OutfeedDequeueTupleV2").Device(tensorflow::DEVICE_
 
 }  // namespace software_tpu
 
-#endif  // TF2_ENGINE_NATIVE_TPU_SYSTEM_KERNELS_H_
+#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_SYSTEM_KERNELS_H_

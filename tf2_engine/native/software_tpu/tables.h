@@ -1,7 +1,7 @@
 // The tables of the software TPU: parameters and slots, looked up, updated, loaded and retrieved.
 
-#ifndef TF2_ENGINE_NATIVE_TPU_TABLES_H_
-#define TF2_ENGINE_NATIVE_TPU_TABLES_H_
+#ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_TABLES_H_
+#define TF2_ENGINE_NATIVE_SOFTWARE_TPU_TABLES_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "software_tpu/tpu_config.h"
-#include "software_tpu/tpu_inputs.h"
+#include "software_tpu/config.h"
+#include "software_tpu/inputs.h"
 
 namespace software_tpu {
 
@@ -77,8 +77,7 @@ class Table {
   absl::Status Allocate(const TableConfig& config) {
     config_ = &config;
     const size_t size = static_cast<size_t>(config.rows) * config.dim;
-    for (int array = 0; array <= estimator_bridge::NumSlots(config.optimizer.kind);
-         ++array) {
+    for (int array = 0; array <= config.optimizer.num_slots(); ++array) {
       // Zeroed pages cost nothing until they are written.
       arrays_.emplace_back(static_cast<float*>(std::calloc(size, sizeof(float))));
       if (arrays_.back() == nullptr) {
@@ -145,7 +144,7 @@ class Table {
     });
     std::vector<float> sum(dim());
     int64_t next_row = 0;  // of those that only non-lazy optimizers update
-    const bool every_row = config_->optimizer.non_lazy;
+    const bool every_row = config_->optimizer.updates_all_rows();
     for (size_t begin = 0; begin < terms.size();) {
       const Term& first = terms[begin];
       std::fill(sum.begin(), sum.end(), 0.0f);
@@ -192,4 +191,4 @@ class Table {
 
 }  // namespace software_tpu
 
-#endif  // TF2_ENGINE_NATIVE_TPU_TABLES_H_
+#endif  // TF2_ENGINE_NATIVE_SOFTWARE_TPU_TABLES_H_

@@ -1,0 +1,122 @@
+"""Names of packages: old ones lead to new ones, and lazy packages have those that they promise."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from compat_tests.support.paths import ROOT
+from tf2_engine import lazy, moved
+
+MOVED = {
+    old: new
+    for finder in sys.meta_path
+    if isinstance(finder, moved.MovedModules)
+    for old, new in finder.new_names.items()
+}
+
+LAZY = sorted(
+    ".".join(path.parent.relative_to(ROOT).parts)
+    for package in ("estimator_bridge", "tf2_engine")
+    for path in (ROOT / package).rglob("__init__.py")
+    if "lazy.exports(" in path.read_text()
+)
+
+
+def test_both_packages_have_moved_modules() -> None:
+    """The two tables of moved modules are found, and lead from a package into itself."""
+    assert {old.partition(".")[0] for old in MOVED} == {"estimator_bridge", "tf2_engine"}
+    for old, new in MOVED.items():
+        assert old.partition(".")[0] == new.partition(".")[0]
+
+
+@pytest.mark.parametrize("old", sorted(MOVED))
+def test_an_old_name_leads_to_the_new_module(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old name is the new module itself; its first import warns, and says the new name."""
+    monkeypatch.delitem(sys.modules, old, raising=False)
+    new = importlib.import_module(MOVED[old])
+    with pytest.warns(DeprecationWarning, match=f"`{old}` is now `{MOVED[old]}`") as caught:
+        exec(f"import {old}")
+
+    assert sys.modules[old] is importlib.import_module(old) is new
+    assert new.__spec__ is not None
+    assert new.__name__ == new.__spec__.name == MOVED[old]
+    assert [one.filename for one in caught] == ["<string>"], "the warning is of who imports"
+
+
+def test_modules_inside_of_a_moved_package_are_found() -> None:
+    """A module is found below the old name of its package; one that never was is not."""
+    with pytest.warns(DeprecationWarning, match=r"`tf2_engine\.drivers\.host` is now `tf2_engine"):
+        old = importlib.import_module("tf2_engine.drivers.host")
+
+    assert old is importlib.import_module("tf2_engine.backends.host")
+    with pytest.raises(ModuleNotFoundError, match=r"tf2_engine\.drivers\.never"):
+        importlib.import_module("tf2_engine.drivers.never")
+
+
+def checked_names(package: str) -> set[str]:
+    """Returns the names that a package imports for type checkers, `*` written out."""
+    names = set()
+    source = inspect.getsource(importlib.import_module(package))
+    for block in ast.parse(source).body:
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
+            for statement in block.body:
+                assert isinstance(statement, ast.ImportFrom)
+                names |= {alias.name for alias in statement.names}
+    if "*" in names:
+        import tf2_engine.optimizers
+
+        names |= {*tf2_engine.optimizers.OPTIMIZERS, "Optimizer"}
+    return names - {"*"}
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_a_lazy_package_has_the_names_that_type_checkers_see(package: str) -> None:
+    """`__all__`, `dir` and the imports for type checkers agree, and every name can be imported."""
+    module = importlib.import_module(package)
+    names = checked_names(package)
+
+    assert names
+    assert set(module.__all__) == names
+    assert names <= set(dir(module))
+    for name in names:
+        assert getattr(module, name) is vars(module)[name], "a name is looked up once"
+    namespace: dict[str, object] = {}
+    exec(f"from {package} import *", namespace)
+    assert names <= set(namespace)
+    with pytest.raises(AttributeError, match=rf"module '{package}' has no attribute 'never'"):
+        _ = module.never
+
+
+def test_names_are_read_without_tensorflow() -> None:
+    """Importing the packages, and asking for their names, loads no TensorFlow."""
+    program = f"""
+import importlib, sys
+for package in {LAZY!r}:
+    print(*dir(importlib.import_module(package)))
+assert "tensorflow" not in sys.modules
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+
+    assert re.search(r"\bAdam\b.*\bTPUEmbedding\b", ran.stdout.replace("\n", " "))
+
+
+def test_a_package_without_sources_says_so(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names are read from the source; where it is missing, the message names the package."""
+    (tmp_path / "sourceless").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    attribute, _ = lazy.exports("sourceless")
+
+    with pytest.raises(ImportError, match=r"`sourceless`.*with its sources"):
+        attribute("name")

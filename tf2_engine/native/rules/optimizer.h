@@ -1,0 +1,87 @@
+// The optimizer of a table: its settings, its rule, and one step of it. Plain C++17, no TensorFlow.
+
+#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZER_H_
+#define TF2_ENGINE_NATIVE_RULES_OPTIMIZER_H_
+
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "rules/optimizers.h"
+#include "rules/rule.h"
+
+namespace estimator_bridge {
+
+// Stands for no optimizer, and for those of the proto that this project does not have.
+struct NoRule : Rule {
+  static constexpr int kProtoField = 0;
+  static constexpr const char* kOpName = "";
+  static constexpr bool kTrains = false;
+};
+
+template <int... kNumbers>
+std::variant<NoRule, typename RuleNumber<kBeforeRules + 1 + kNumbers>::Type...> RuleOf(
+    std::integer_sequence<int, kNumbers...>);
+
+// One of the rules, with its settings.
+using AnyRule = decltype(RuleOf(std::make_integer_sequence<int, kNumRules>()));
+
+// Calls `visit` with every rule, its settings being the defaults.
+template <class Visit, int... kNumbers>
+void ForEachRule(const Visit& visit, std::integer_sequence<int, kNumbers...>) {
+  (visit(typename RuleNumber<kBeforeRules + 1 + kNumbers>::Type()), ...);
+}
+template <class Visit>
+void ForEachRule(const Visit& visit) {
+  ForEachRule(visit, std::make_integer_sequence<int, kNumRules>());
+}
+
+struct Optimizer : SharedSettings {
+  AnyRule rule;
+
+  // Whether there is a rule, or at least its slots.
+  bool is_known() const { return !std::holds_alternative<NoRule>(rule); }
+  // Whether `UpdateRows` has something to apply.
+  bool trains() const {
+    return std::visit([](const auto& one) { return one.kTrains; }, rule);
+  }
+  bool updates_all_rows() const {
+    return std::visit([](const auto& one) { return one.updates_all_rows(); }, rule);
+  }
+  // The number of slots; their order is that of the Load op's inputs after `parameters`, and of
+  // `slot_names` in Python.
+  int num_slots() const {
+    return std::visit([](const auto& one) { return static_cast<int>(one.kSlots.size()); }, rule);
+  }
+  const char* op_name() const {
+    return std::visit([](const auto& one) { return one.kOpName; }, rule);
+  }
+};
+
+// Applies one step of one rule.
+//
+// It is a function of its own, because a compiler does not vectorise where it takes the caller for
+// one that seldom runs, or finds too much in it.
+template <class OneRule>
+__attribute__((noinline)) void UpdateRowsBy(const OneRule& rule, float lr,
+                                            const ClipAndDecay& around, const Rows& rows) {
+  rule.Update(lr, Step<static_cast<int>(OneRule::kSlots.size())>(around, rows));
+}
+
+// Applies one step to each of some rows, in order; does nothing if the optimizer does not train.
+// Several rows at once spare each of them looking up which rule it is.
+//
+// Args:
+//   lr: the rate of this step, constant or dynamic.
+inline void UpdateRows(const Optimizer& optimizer, float lr, const Rows& rows) {
+  const ClipAndDecay around(optimizer, lr);
+  std::visit(
+      [&](const auto& rule) {
+        if constexpr (std::decay_t<decltype(rule)>::kTrains) UpdateRowsBy(rule, lr, around, rows);
+      },
+      optimizer.rule);
+}
+
+}  // namespace estimator_bridge
+
+#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZER_H_

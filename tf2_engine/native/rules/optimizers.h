@@ -1,0 +1,31 @@
+// The rules, one file each, named like the rule's field in the proto. A new one is one more line;
+// everything else, in Python too, follows from it and from the file.
+
+#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_H_
+#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_H_
+
+#include "rules/rule.h"
+
+namespace estimator_bridge {
+constexpr int kBeforeRules = __COUNTER__;
+}  // namespace estimator_bridge
+
+#include "rules/optimizers/adadelta.h"
+#include "rules/optimizers/adagrad.h"
+#include "rules/optimizers/adagrad_momentum.h"
+#include "rules/optimizers/adam.h"
+#include "rules/optimizers/centered_rms_prop.h"
+#include "rules/optimizers/frequency_estimator.h"
+#include "rules/optimizers/ftrl.h"
+#include "rules/optimizers/mdl_adagrad_light.h"
+#include "rules/optimizers/momentum.h"
+#include "rules/optimizers/proximal_adagrad.h"
+#include "rules/optimizers/proximal_yogi.h"
+#include "rules/optimizers/rms_prop.h"
+#include "rules/optimizers/stochastic_gradient_descent.h"
+
+namespace estimator_bridge {
+constexpr int kNumRules = __COUNTER__ - kBeforeRules - 1;
+}  // namespace estimator_bridge
+
+#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_H_

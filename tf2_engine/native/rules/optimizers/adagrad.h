@@ -1,0 +1,29 @@
+// Adagrad; see optimizers/adagrad.py.
+
+#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_ADAGRAD_H_
+#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_ADAGRAD_H_
+
+#include <array>
+#include <cmath>
+
+#include "rules/rule.h"
+
+namespace estimator_bridge {
+
+struct Adagrad : Rule {
+  static constexpr int kProtoField = 3;
+  static constexpr const char* kOpName = "Adagrad";
+  static constexpr std::array kSlots = {"accumulators"};
+
+  void Update(float lr, const Step<1>& step) const {
+    step.Run([lr](float& w, float& a, float g) {
+      a = a + g * g;
+      w = w - lr * g / std::sqrt(a);
+    });
+  }
+};
+TF2_ENGINE_RULE(Adagrad);
+
+}  // namespace estimator_bridge
+
+#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_ADAGRAD_H_

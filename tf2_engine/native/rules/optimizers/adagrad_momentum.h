@@ -1,0 +1,58 @@
+// Adagrad with momentum; see optimizers/adagrad_momentum.py.
+
+#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_ADAGRAD_MOMENTUM_H_
+#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_ADAGRAD_MOMENTUM_H_
+
+#include <array>
+
+#include "rules/rule.h"
+
+namespace estimator_bridge {
+
+struct AdagradMomentum : Rule {
+  static constexpr int kProtoField = 26;
+  static constexpr const char* kOpName = "AdagradMomentum";
+  static constexpr std::array kSlots = {"accumulators", "momenta"};
+
+  float momentum = 0.0f;
+  bool use_nesterov = false;
+  float exponent = 0.0f;
+  float beta2 = 0.0f;
+  float epsilon = 0.0f;
+
+  template <class Read>
+  void ReadSettings(const Read& read) {
+    read(1, &momentum);
+    read(2, &use_nesterov);
+    read(3, &exponent);
+    read(4, &beta2);
+    read(5, &epsilon);
+  }
+
+  void Update(float lr, const Step<2>& step) const {
+    const float power = -1.0f / exponent;
+    if (power == -0.5f) {
+      Run(lr, step, InverseRoot());
+    } else {
+      Run(lr, step, Power(power));
+    }
+  }
+
+ private:
+  template <class Scale>
+  void Run(float lr, const Step<2>& step, Scale scale) const {
+    step.Run([lr, scale, mu = momentum, nesterov = use_nesterov, sums = beta2 == 1.0f,
+              beta2 = beta2, rest = 1.0f - beta2,
+              epsilon = epsilon](float& w, float& a, float& m, float g) {
+      a = sums ? a + g * g : beta2 * a + rest * (g * g);
+      const float s = g * scale(a + epsilon);
+      m = mu * m + s;
+      w = w - lr * (nesterov ? mu * m + s : m);
+    });
+  }
+};
+TF2_ENGINE_RULE(AdagradMomentum);
+
+}  // namespace estimator_bridge
+
+#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_ADAGRAD_MOMENTUM_H_

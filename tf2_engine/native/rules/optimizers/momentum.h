@@ -1,0 +1,37 @@
+// Gradient descent with momentum; see optimizers/momentum.py.
+
+#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_MOMENTUM_H_
+#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_MOMENTUM_H_
+
+#include <array>
+
+#include "rules/rule.h"
+
+namespace estimator_bridge {
+
+struct Momentum : Rule {
+  static constexpr int kProtoField = 8;
+  static constexpr const char* kOpName = "Momentum";
+  static constexpr std::array kSlots = {"momenta"};
+
+  float momentum = 0.0f;
+  bool use_nesterov = false;
+
+  template <class Read>
+  void ReadSettings(const Read& read) {
+    read(1, &momentum);
+    read(2, &use_nesterov);
+  }
+
+  void Update(float lr, const Step<1>& step) const {
+    step.Run([lr, mu = momentum, nesterov = use_nesterov](float& w, float& m, float g) {
+      m = mu * m + g;
+      w = w - lr * (nesterov ? g + mu * m : m);
+    });
+  }
+};
+TF2_ENGINE_RULE(Momentum);
+
+}  // namespace estimator_bridge
+
+#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_MOMENTUM_H_

@@ -1,0 +1,22 @@
+// Stochastic gradient descent; see optimizers/sgd.py.
+
+#ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_STOCHASTIC_GRADIENT_DESCENT_H_
+#define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_STOCHASTIC_GRADIENT_DESCENT_H_
+
+#include "rules/rule.h"
+
+namespace estimator_bridge {
+
+struct Sgd : Rule {
+  static constexpr int kProtoField = 4;
+  static constexpr const char* kOpName = "StochasticGradientDescent";
+
+  void Update(float lr, const Step<0>& step) const {
+    step.Run([lr](float& w, float g) { w = w - lr * g; });
+  }
+};
+TF2_ENGINE_RULE(Sgd);
+
+}  // namespace estimator_bridge
+
+#endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_STOCHASTIC_GRADIENT_DESCENT_H_

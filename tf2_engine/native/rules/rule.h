@@ -1,0 +1,207 @@
+// What the optimizers' rules share: plain C++17, no TensorFlow.
+//
+// A rule is a struct of settings in a file of rules/optimizers/; optimizers.h lists the files. Its
+// arithmetic is that of the Python class with the same field of the proto (optimizers/*.py). Around
+// it come, in this order (backends/host/update.py): clip the gradient, decay the weight, apply the
+// rule, clip the weight. Everything is float32 and rounds after each operation, which holds only if
+// the compiler keeps to the source: compile with -ffp-contract=off and without -ffast-math.
+// -fno-math-errno and -fno-trapping-math change no value and let the loops vectorise.
+
+#ifndef TF2_ENGINE_NATIVE_RULES_RULE_H_
+#define TF2_ENGINE_NATIVE_RULES_RULE_H_
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+namespace estimator_bridge {
+
+constexpr float kNoLimit = std::numeric_limits<float>::infinity();
+constexpr int kMaxSlots = 3;
+
+// The settings of OptimizationParameters that all optimizers share.
+//
+// The defaults, here and in the rules, are proto3's: what a message leaves out is 0 or false, and a
+// limit that it leaves out is none. The Python side writes every setting of its optimizer out. The
+// initial values of slots are not in the proto.
+struct SharedSettings {
+  enum class Accumulation { kUnspecified = 0, kEnabled = 1, kDisabled = 2 };
+
+  float constant_rate = 0.0f;  // counts if rate_tag is negative
+  int rate_tag = -1;           // position among the dynamic rates
+  Accumulation accumulation = Accumulation::kUnspecified;
+  float clip_gradient_min = -kNoLimit;
+  float clip_gradient_max = kNoLimit;
+  float clip_weight_min = -kNoLimit;
+  float clip_weight_max = kNoLimit;
+  float weight_decay_factor = 0.0f;
+  bool decay_times_rate = false;
+};
+
+// One row and its gradient; no two of these arrays overlap.
+struct RowAt {
+  float* w;                 // [dim], the row of the parameters
+  float* slots[kMaxSlots];  // [dim] each, the row of each slot of the rule
+  const float* g;           // [dim], the gradient, summed over all occurrences
+};
+
+struct Rows {
+  const RowAt* first;
+  int64_t count, dim;
+};
+
+// NaN stays NaN in all of these, as in TensorFlow.
+inline float AtLeast(float x, float low) { return x < low ? low : x; }
+inline float AtMost(float x, float high) { return high < x ? high : x; }
+inline float Sign(float x) { return x > 0.0f ? 1.0f : (x < 0.0f ? -1.0f : x); }
+
+// x^exponent for x of at least 0. The common exponents round better, and vectorise, without powf.
+struct Power {
+  explicit Power(float exponent) : exponent(exponent) {}
+  float operator()(float x) const { return std::pow(x, exponent); }
+  float exponent;
+};
+struct Root {
+  float operator()(float x) const { return std::sqrt(x); }
+};
+struct InverseRoot {
+  float operator()(float x) const { return 1.0f / std::sqrt(x); }
+};
+struct Same {
+  float operator()(float x) const { return x; }
+};
+
+// Returns a weight after the proximal step of its L1 and L2 terms; see `shrink` in Python.
+inline float Shrink(float w, float eta, float l1, float l2) {
+  const float left = AtLeast(std::fabs(w) - eta * l1, 0.0f);
+  return Sign(w) * left / (1.0f + eta * l2);
+}
+
+// The clipping and the decay around every rule.
+class ClipAndDecay {
+ public:
+  ClipAndDecay(const SharedSettings& settings, float lr)
+      : gradient_min_(settings.clip_gradient_min),
+        gradient_max_(settings.clip_gradient_max),
+        weight_min_(settings.clip_weight_min),
+        weight_max_(settings.clip_weight_max),
+        decay_(settings.decay_times_rate ? settings.weight_decay_factor * lr
+                                         : settings.weight_decay_factor),
+        decays_(settings.weight_decay_factor != 0.0f) {}
+
+  bool clips() const {
+    return gradient_min_ != -kNoLimit || gradient_max_ != kNoLimit || weight_min_ != -kNoLimit ||
+           weight_max_ != kNoLimit;
+  }
+  bool decays() const { return decays_; }
+  float Gradient(float g) const { return AtMost(AtLeast(g, gradient_min_), gradient_max_); }
+  float Decayed(float w) const { return w - decay_ * w; }
+  float Weight(float w) const { return AtMost(AtLeast(w, weight_min_), weight_max_); }
+
+ private:
+  float gradient_min_, gradient_max_, weight_min_, weight_max_, decay_;
+  bool decays_;
+};
+
+// The rows that one step of a rule updates, in order; a row may be among them again.
+template <int kSlots>
+class Step {
+ public:
+  Step(const ClipAndDecay& around, const Rows& rows) : around_(around), rows_(rows) {}
+
+  // Calls `rule(w, slots..., g)`, which changes a weight and its slots, for every element of the
+  // rows.
+  //
+  // A rule holds its settings by value (`[lr, rho = rho]`, not `this`), so that the compiler knows
+  // that writing a row does not change them.
+  template <class Rule>
+  void Run(const Rule& rule) const {
+    if (around_.decays()) {
+      RunRows<true, true>(rule);
+    } else if (around_.clips()) {
+      RunRows<true, false>(rule);
+    } else {
+      RunRows<false, false>(rule);
+    }
+  }
+
+ private:
+  template <bool kClips, bool kDecays, class Rule>
+  void RunRows(const Rule& rule) const {
+    for (int64_t i = 0; i < rows_.count; ++i) {
+      const RowAt& at = rows_.first[i];
+      float* first = kSlots > 0 ? at.slots[0] : nullptr;
+      float* second = kSlots > 1 ? at.slots[1] : nullptr;
+      float* third = kSlots > 2 ? at.slots[2] : nullptr;
+      Loop<kClips, kDecays>(around_, at.w, first, second, third, at.g, rows_.dim, rule);
+    }
+  }
+
+  // Rows do not overlap: without the pragma a compiler checks that whenever a row begins, and then
+  // takes one element at a time.
+  template <bool kClips, bool kDecays, class Rule>
+  static void Loop(const ClipAndDecay around, float* __restrict w, float* __restrict first,
+                   float* __restrict second, float* __restrict third, const float* __restrict g,
+                   int64_t dim, const Rule rule) {
+#if defined(__clang__)
+#pragma clang loop vectorize(assume_safety)
+#elif defined(__GNUC__)
+#pragma GCC ivdep
+#endif
+    for (int64_t i = 0; i < dim; ++i) {
+      float weight = kDecays ? around.Decayed(w[i]) : w[i];
+      float a = kSlots > 0 ? first[i] : 0.0f;
+      float b = kSlots > 1 ? second[i] : 0.0f;
+      float c = kSlots > 2 ? third[i] : 0.0f;
+      const float gradient = kClips ? around.Gradient(g[i]) : g[i];
+      if constexpr (kSlots == 0) rule(weight, gradient);
+      if constexpr (kSlots == 1) rule(weight, a, gradient);
+      if constexpr (kSlots == 2) rule(weight, a, b, gradient);
+      if constexpr (kSlots == 3) rule(weight, a, b, c, gradient);
+      w[i] = kClips ? around.Weight(weight) : weight;
+      if (kSlots > 0) first[i] = a;
+      if (kSlots > 1) second[i] = b;
+      if (kSlots > 2) third[i] = c;
+    }
+  }
+
+  const ClipAndDecay& around_;
+  const Rows& rows_;
+};
+
+// The base of all rules. A rule adds
+//
+//   static constexpr int kProtoField
+//       its field in OptimizationParameters
+//   static constexpr const char* kOpName
+//       the name of its ops: LoadTPUEmbedding<name>Parameters, and Retrieve...
+//   static constexpr std::array kSlots = {"...", ...}
+//       its slots, if it has any, in the order of the Load op
+//   template <class Read> void ReadSettings(const Read& read)
+//       calls read(number, &setting) for every field of its message, if there are any
+//   void Update(float lr, const Step<number of slots>& step) const
+//       applies one step; `lr` is the rate of the step, constant or dynamic
+struct Rule {
+  static constexpr std::array<const char*, 0> kSlots = {};
+  static constexpr bool kTrains = true;  // false: it has slots, but no public rule
+
+  template <class Read>
+  void ReadSettings(const Read&) {}
+  // Whether every row of the table moves every step, with a gradient of zero if need be.
+  bool updates_all_rows() const { return false; }
+};
+
+template <int kNumber>
+struct RuleNumber;
+
+}  // namespace estimator_bridge
+
+// Adds a rule to the list that optimizers.h makes of the files that it includes.
+#define TF2_ENGINE_RULE(RULE)      \
+  template <>                      \
+  struct RuleNumber<__COUNTER__> { \
+    using Type = RULE;             \
+  }
+
+#endif  // TF2_ENGINE_NATIVE_RULES_RULE_H_

@@ -70,11 +70,8 @@ class Occurrences:
     def explicit(self) -> OccurrenceTensors:
         """Returns the same with `cell` and `gain` written out as tensors."""
         size = tf.size(self.ids, out_type=tf.int64)
-        return OccurrenceTensors(
-            ids=self.ids,
-            cell=tf.range(size, dtype=tf.int64) if self.cell is None else self.cell,
-            gain=tf.ones([size], tf.float32) if self.gain is None else self.gain,
-            num_cells=tf.cast(self.num_cells, tf.int64),
+        return self._as_tensors(
+            lambda: tf.range(size, dtype=tf.int64), lambda: tf.ones([size], tf.float32)
         )
 
     def compact(self) -> OccurrenceTensors:
@@ -82,11 +79,16 @@ class Occurrences:
 
         The native ops take it so.
         """
+        return self._as_tensors(lambda: tf.zeros([0], tf.int64), lambda: tf.zeros([0], tf.float32))
+
+    def _as_tensors(
+        self, cell: Callable[[], Tensor], gain: Callable[[], Tensor]
+    ) -> OccurrenceTensors:
         return OccurrenceTensors(
-            ids=self.ids,
-            cell=tf.zeros([0], tf.int64) if self.cell is None else self.cell,
-            gain=tf.zeros([0], tf.float32) if self.gain is None else self.gain,
-            num_cells=tf.cast(self.num_cells, tf.int64),
+            self.ids,
+            cell() if self.cell is None else self.cell,
+            gain() if self.gain is None else self.gain,
+            tf.cast(self.num_cells, tf.int64),
         )
 
 
@@ -100,14 +102,7 @@ class OccurrenceTensors(Occurrences):
 
 
 class _Cells(NamedTuple):
-    """The cells of a batch.
-
-    Attributes:
-        cell: [num_ids] int64; None when id i belongs to cell i.
-        num_cells: how many cells there are.
-        keep: [num_ids] bool, the ids that count; None for all.
-        weight: [num_ids] float32; None for ones.
-    """
+    """The cells of a batch, as in `Occurrences`; and the ids to keep, [num_ids] bool or None."""
 
     cell: Tensor | None
     num_cells: Tensor | int

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf2_engine import config_proto, errors, gradients, shapes, slots, specs, structure, tf_compat
 from tf2_engine.autograph import do_not_convert
 from tf2_engine.backends import make_driver
-from tf2_engine.backends.interface import Driver, FeatureInput, StepInputs, Update
+from tf2_engine.backends.interface import Driver, EngineCall, FeatureInput, StepInputs, Update
 from tf2_engine.batch import as_tensor, check_ids
 from tf2_engine.building import Builder, BuiltEngine, not_built
 from tf2_engine.checkpoint import RetrieveOnce, exported_variables, table_tensors
@@ -268,7 +268,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         if device is not None:
             return enqueue({self._cores.core_of(device): values}, of_replicas=False)
-        return self._cores.call("enqueue", enqueue, values, read=dict, from_host=True)
+        return self._cores.call(EngineCall("enqueue", values, dict, enqueue, from_host=True))
 
     @do_not_convert
     def dequeue(self, name: str | None = None) -> Nest:
@@ -288,7 +288,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         def dequeue(_: Mapping[int, object]) -> list[Nest]:
             return [structure.pack(plan.structure, core) for core in self._driver.dequeue(name)]
 
-        return self._cores.call("dequeue", dequeue, {}, read=dict)
+        return self._cores.call(EngineCall("dequeue", {}, dict, dequeue))
 
     @do_not_convert
     def apply_gradients(self, gradients: Nest, name: str | None = None) -> Op:
@@ -350,9 +350,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             updates.append(update)
             return [structure.pack(self.plan.structure, core) for core in activations]
 
-        activations = self._cores.call(
-            "differentiable_lookup", look_up, {"features": features, "weights": weights}, read=dict
-        )
+        values = {"features": features, "weights": weights}
+        activations = self._cores.call(EngineCall("differentiable_lookup", values, dict, look_up))
         return activations, lambda gradients: self._send(
             gradients, lambda per_core, rates: updates[0](per_core, rates)
         )
@@ -442,29 +441,24 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             self._built = self._builder.build(make_plan(), self._track_tables)
         return self._built
 
-    def _send(
-        self, gradients: Nest, send: Callable[[Sequence[Sequence[Tensor]], list[Tensor]], Op]
-    ) -> Op:
+    def _send(self, nest: Nest, send: Update) -> Op:
         """Sends gradients, checked, with the learning rates of the step."""
         plan = self._check_trains("apply_gradients")
+
+        def read_part(values: Mapping[str, Nest]) -> list[Tensor]:
+            flat = structure.flatten(plan.structure, values["gradients"], "gradients")
+            return [
+                gradients.read(feature, value, self._cores.per_replica)
+                for feature, value in zip(plan.features, flat, strict=True)
+            ]
 
         def send_all(by_core: Mapping[int, list[Tensor]]) -> Op:
             rates = [tf.cast(rate(), tf.float32) for rate in plan.dynamic_rates]
             return send(list(by_core.values()), rates)
 
         return self._cores.call(
-            "apply_gradients",
-            send_all,
-            {"gradients": gradients},
-            read=lambda values: self._read_gradients(plan, values["gradients"]),
+            EngineCall("apply_gradients", {"gradients": nest}, read_part, send_all)
         )
-
-    def _read_gradients(self, plan: Plan, nest: Nest) -> list[Tensor]:
-        flat = structure.flatten(plan.structure, nest, "gradients")
-        return [
-            gradients.read(feature, value, self._cores.per_replica)
-            for feature, value in zip(plan.features, flat, strict=True)
-        ]
 
     def _check_built(self, call: str) -> BuiltEngine:
         if self._built is None:

@@ -14,7 +14,7 @@ from tf2_engine import errors
 
 
 class Stage(enum.Enum):
-    """Where a batch waits."""
+    """The places where a batch may wait."""
 
     ENQUEUED = "enqueued"
     LOOKED_UP = "looked up"

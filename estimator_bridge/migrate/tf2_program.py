@@ -11,7 +11,7 @@ import tensorflow as tf2
 
 from estimator_bridge import declared as bridge
 from estimator_bridge.migrate.tf2_model import EmbeddingModel, ModeKeys, _called
-from tf2_engine import columns as tpu_columns
+from tf2_engine import tpu_columns
 
 v1 = tf2.compat.v1
 

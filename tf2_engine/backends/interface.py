@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from tf2_engine.plan import Plan
 from tf2_engine.specs import EngineSpec
@@ -47,6 +47,27 @@ class StepInputs:
     of_replicas: bool = True
 
 
+@dataclasses.dataclass(frozen=True)
+class EngineCall(Generic[_Value]):
+    """A call of a method of the engine.
+
+    Attributes:
+        name: the name of the method, for messages.
+        values: by name of the argument the nest that was passed: for all cores, or inside
+            `strategy.run` for this replica. None is None for each of them.
+        read: called with the same for one core or replica; returns its value.
+        function: called with a value per core, or replica, by its position. Returns a list with a
+            result for each of them, or an op.
+        from_host: whether the call can be made outside of `strategy.run` on any backend.
+    """
+
+    name: str
+    values: Mapping[str, Nest]
+    read: Callable[[Mapping[str, Nest]], _Value]
+    function: Callable[[Mapping[int, _Value]], Op | list[Nest]]
+    from_host: bool = False
+
+
 class EngineCores(abc.ABC):
     """The cores and hosts of an engine, as calls reach them.
 
@@ -70,25 +91,8 @@ class EngineCores(abc.ABC):
     variable_factory: VariableFactory | None = None
 
     @abc.abstractmethod
-    def call(
-        self,
-        name: str,
-        function: Callable[[Mapping[int, _Value]], Op | list[Nest]],
-        values: Mapping[str, Nest],
-        *,
-        read: Callable[[Mapping[str, Nest]], _Value],
-        from_host: bool = False,
-    ) -> Nest:
+    def call(self, call: EngineCall[_Value]) -> Nest:
         """Calls a function with the values of the cores for which the engine is called.
-
-        Args:
-            name: the name of the engine's method, for messages.
-            function: called with a value per core, or replica, by its position. Returns a list with
-                a result for each of them, or an op.
-            values: by name of the argument the nest that was passed to the engine: for all cores,
-                or inside `strategy.run` for this replica. None is None for each of them.
-            read: called with the same for one core or replica; returns its value.
-            from_host: whether the call can be made outside of `strategy.run` on any backend.
 
         Returns:
             The op; or the results: this replica's inside `strategy.run`, else that of the only

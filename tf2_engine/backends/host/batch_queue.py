@@ -10,7 +10,6 @@ Each core enqueues into a queue of its own; a batch is complete when every core'
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import weakref
 from collections import deque
@@ -46,37 +45,7 @@ class Batch:
     after: tuple[Op, ...] = ()
 
 
-class BatchQueue(abc.ABC):
-    """Batches of one name: those that are enqueued, and those that wait for their gradients."""
-
-    @abc.abstractmethod
-    def enqueue(
-        self, core: int, occurrences: tuple[Occurrences, ...], training: Tensor | bool
-    ) -> Op:
-        """Adds one core's part of a batch; returns the op."""
-
-    @abc.abstractmethod
-    def take_enqueued(self) -> Batch:
-        """Removes and returns the oldest batch that was not looked up.
-
-        Raises:
-            OutOfOrder: a core has none.
-        """
-
-    @abc.abstractmethod
-    def keep(self, batch: Batch) -> Op:
-        """Adds a batch that was looked up and waits for its gradients; returns the op."""
-
-    @abc.abstractmethod
-    def take_looked_up(self) -> Batch:
-        """Removes and returns the oldest batch that waits for gradients.
-
-        Raises:
-            OutOfOrder: none waits.
-        """
-
-
-class GraphBatchQueue(BatchQueue):
+class GraphBatchQueue:
     """A queue of the graphs under construction."""
 
     def __init__(self, plan: Plan) -> None:
@@ -88,9 +57,15 @@ class GraphBatchQueue(BatchQueue):
     def enqueue(
         self, core: int, occurrences: tuple[Occurrences, ...], training: Tensor | bool
     ) -> Op:
+        """Adds one core's part of a batch; returns the op."""
         self._queue(core).append((occurrences, training))
 
     def take_enqueued(self) -> Batch:
+        """Removes and returns the oldest batch that was not looked up.
+
+        Raises:
+            OutOfOrder: a core has none.
+        """
         queues = [self._queue(core) for core in range(self._num_cores)]
         if not all(queues):
             raise phase.out_of_order("dequeue")
@@ -98,11 +73,17 @@ class GraphBatchQueue(BatchQueue):
         return Batch(tuple(part[0] for part in parts), parts[0][1])
 
     def keep(self, batch: Batch) -> Op:
+        """Adds a training batch that was looked up and waits for its gradients; returns the op."""
         # If only the run tells whether a batch trains, it waits, and its update is conditional.
         if batch.training is not False:
             self._queue(Stage.LOOKED_UP).append(batch)
 
     def take_looked_up(self) -> Batch:
+        """Removes and returns the oldest batch that waits for gradients.
+
+        Raises:
+            OutOfOrder: none waits.
+        """
         queue = self._queue(Stage.LOOKED_UP)
         if not queue:
             raise phase.out_of_order("apply_gradients")
@@ -114,8 +95,11 @@ class GraphBatchQueue(BatchQueue):
         return queues.setdefault(key, deque())
 
 
-class ResourceBatchQueue(BatchQueue):
-    """A queue of batches that one function enqueues and another, or the same, takes; see `pack`."""
+class ResourceBatchQueue:
+    """A queue of batches that one function enqueues and another, or the same, takes.
+
+    Its methods are those of `GraphBatchQueue`; see `pack`.
+    """
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
         self._plan = plan
@@ -127,7 +111,9 @@ class ResourceBatchQueue(BatchQueue):
     def enqueue(
         self, core: int, occurrences: tuple[Occurrences, ...], training: Tensor | bool
     ) -> Op:
-        return self._enqueued[core].put(pack(Batch((occurrences,), training), self._kernels))
+        return self._enqueued[core].put(
+            pack(self._plan, Batch((occurrences,), training), self._kernels)
+        )
 
     def take_enqueued(self) -> Batch:
         # Before the batch is taken: one that cannot be kept for its gradients stays where it is.
@@ -137,7 +123,9 @@ class ResourceBatchQueue(BatchQueue):
         return Batch(tuple(part.occurrences[0] for part in parts), parts[0].training)
 
     def keep(self, batch: Batch) -> Op:
-        return run_if(batch.training, lambda: self._looked_up.put(pack(batch, self._kernels)))
+        return run_if(
+            batch.training, lambda: self._looked_up.put(pack(self._plan, batch, self._kernels))
+        )
 
     def take_looked_up(self) -> Batch:
         # In a function, a batch that was enqueued before waits even if there is nothing to take
@@ -159,10 +147,10 @@ class BatchQueues:
         self._plan = plan
         self._kernels = kernels
         self._in_graph = building_graph()
-        self._by_name: dict[str | None, BatchQueue] = {}
+        self._by_name: dict[str | None, GraphBatchQueue | ResourceBatchQueue] = {}
         self.named(None)
 
-    def named(self, name: str | None) -> BatchQueue:
+    def named(self, name: str | None) -> GraphBatchQueue | ResourceBatchQueue:
         """Returns the queue of a name.
 
         Raises:
@@ -241,7 +229,7 @@ def batch_dtypes(plan: Plan) -> list[DType]:
     return _occurrence_dtypes(plan, plan.num_cores)
 
 
-def pack(batch: Batch, kernels: KernelSet) -> list[Tensor]:
+def pack(plan: Plan, batch: Batch, kernels: KernelSet) -> list[Tensor]:
     """Returns a batch as a flat list of tensors.
 
     Args:
@@ -249,8 +237,9 @@ def pack(batch: Batch, kernels: KernelSet) -> list[Tensor]:
     """
     flat: list[Tensor] = []
     for core in batch.occurrences:
-        for feature in kernels.as_tensors(core):
-            flat += [feature.ids, feature.cell, feature.gain, feature.num_cells]
+        for feature, occurrences in zip(plan.features, core, strict=True):
+            one = kernels.as_tensors(feature, occurrences)
+            flat += [one.ids, one.cell, one.gain, one.num_cells]
     return [*flat, tf.convert_to_tensor(batch.training, tf.bool)]
 
 

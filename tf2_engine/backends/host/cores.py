@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
-from tf2_engine.backends.interface import EngineCores
-from tf2_engine.types import Nest, Op, Strategy
+from tf2_engine.backends.interface import EngineCall, EngineCores
+from tf2_engine.types import Nest, Strategy
 
 _Value = TypeVar("_Value")
 
@@ -39,18 +39,11 @@ class HostCores(EngineCores):
                 "out."
             )
 
-    def call(
-        self,
-        name: str,
-        function: Callable[[Mapping[int, _Value]], Op | list[Nest]],
-        values: Mapping[str, Nest],
-        *,
-        read: Callable[[Mapping[str, Nest]], _Value],
-        from_host: bool = False,
-    ) -> Nest:
+    def call(self, call: EngineCall[_Value]) -> Nest:
         if _in_replica_context():
-            return _merge_call(name, function, read(values))
-        results = function({core: read(part) for core, part in enumerate(self._split(values))})
+            return _merge_call(call)
+        parts = enumerate(self._split(call.values))
+        results = call.function({core: call.read(part) for core, part in parts})
         return results[0] if isinstance(results, list) and len(results) == 1 else results
 
     def core_of(self, device: str) -> int:
@@ -96,11 +89,7 @@ def _in_replica_context() -> bool:
     return replicas > 1 and not tf.distribute.in_cross_replica_context()
 
 
-def _merge_call(
-    name: str,
-    function: Callable[[Mapping[int, _Value]], Op | list[Nest]],
-    value: _Value,
-) -> Nest:
+def _merge_call(call: EngineCall[_Value]) -> Nest:
     """Calls a function once for all replicas; returns this replica's result.
 
     Raises:
@@ -108,19 +97,19 @@ def _merge_call(
     """
 
     def merged(strategy: Strategy, *values: Nest) -> Nest:
-        results = function(dict(enumerate(_by_replica(strategy, values[0]))))
+        results = call.function(dict(enumerate(_by_replica(strategy, values[0]))))
         if not isinstance(results, list):
             return None
         return tf.nest.map_structure(lambda *parts: tf_compat.per_replica(parts), *results)
 
     context = tf.distribute.get_replica_context()
     try:
-        return context.merge_call(merged, args=(value,))
+        return context.merge_call(merged, args=(call.read(call.values),))
     except RuntimeError as error:
         if "merge_call" not in str(error):
             raise
         raise errors.ControlFlow(
-            f"`{name}` is called inside control flow (a tf.cond, say) inside `strategy.run`, "
+            f"`{call.name}` is called inside control flow (a tf.cond, say) inside `strategy.run`, "
             "where the replicas cannot meet. Call it outside of the control flow."
         ) from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import tensorflow as tf
 
@@ -11,7 +12,7 @@ from tf2_engine import batch as batches
 from tf2_engine import errors
 from tf2_engine.backends.host.batch_queue import Batch, BatchQueues
 from tf2_engine.backends.host.cores import HostCores
-from tf2_engine.backends.host.kernels import FeatureGradient, KernelSet, SplitKernels
+from tf2_engine.backends.host.kernels import KernelSet, Sent, SplitKernels
 from tf2_engine.backends.host.native_kernels import NativeKernels, supports
 from tf2_engine.backends.host.pending_update import PendingUpdate
 from tf2_engine.backends.host.profile import Profiler
@@ -21,15 +22,17 @@ from tf2_engine.batch import Occurrences
 from tf2_engine.graph_mode import building_graph, run_after, run_if, to_run
 from tf2_engine.native import loading
 from tf2_engine.optimizers.optimizer import opaque
-from tf2_engine.plan import Plan, TablePlan
+from tf2_engine.plan import FeaturePlan, Plan, TablePlan
 from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import Table
 from tf2_engine.types import Op, Tensor
 
+_Value = TypeVar("_Value")
+
 
 @dataclasses.dataclass(frozen=True)
 class _Configured:
-    """What `configure` makes for a plan.
+    """The state of a driver that is configured.
 
     Attributes:
         queues: the batches that wait.
@@ -60,17 +63,17 @@ class HostDriver(StepDriver):
     def __init__(self, native: bool | None = None) -> None:
         self._native = native
         self._configured: _Configured | None = None
-        self._tables: Mapping[str, Table] = {}
+        self._tables: dict[str, Table] = {}
 
     def __repr__(self) -> str:
-        kernels = self._configured.kernels if self._configured else TensorFlowKernels()
+        kernels = self._configured.kernels if self._configured else TensorFlowKernels
         return f"<HostDriver {len(self._tables)} tables, {kernels.name}>"
 
     def cores(self, spec: EngineSpec, count: int | None, hosts: int | None) -> HostCores:
         return HostCores(count, hosts)
 
     def configure(self, plan: Plan) -> Op:
-        kernels = _kernels_for(plan, self._native)
+        kernels = self._kernels_for(plan)
         pipelined = plan.pipeline_execution_with_tensor_core and plan.training
         profiled = plan.profile_data_directory and plan.training
         self._configured = _Configured(
@@ -83,7 +86,8 @@ class HostDriver(StepDriver):
         return to_run(None)
 
     def load(self, tables: Mapping[str, Table]) -> Op:
-        self._tables = tables
+        self._tables.clear()
+        self._tables.update(tables)
         # An update that waits belongs to the tables as they were.
         pending = self._configured.pending if self._configured else None
         return to_run([pending.drop() if pending else None])
@@ -95,8 +99,8 @@ class HostDriver(StepDriver):
 
     def enqueue(self, inputs: StepInputs, training: Tensor | bool, name: str | None = None) -> Op:
         configured = self._ready()
-        known = tf.get_static_value(training) if configured.plan.training else False
-        training = training if known is None else bool(known)
+        static = tf.get_static_value(training) if configured.plan.training else False
+        training = training if static is None else bool(static)
         with tf.name_scope(name or "enqueue"):
             parts = self._occurrences(configured, inputs)
             queue = configured.queues.named(name)
@@ -166,6 +170,16 @@ class HostDriver(StepDriver):
             )
         return self._configured
 
+    def _kernels_for(self, plan: Plan) -> KernelSet:
+        """Returns native kernels for the tables that they support, if they are allowed."""
+        ops = loading.host_ops(self._native)
+        names = {table.name for table in plan.tables if ops is not None and supports(table)}
+        fused = NativeKernels(ops, plan, self._tables)
+        plain = TensorFlowKernels(plan, self._tables)
+        if not names:
+            return plain
+        return fused if len(names) == len(plan.tables) else SplitKernels(fused, plain, names)
+
     def _occurrences(
         self, configured: _Configured, inputs: StepInputs
     ) -> dict[int, tuple[Occurrences, ...]]:
@@ -176,14 +190,16 @@ class HostDriver(StepDriver):
             for core, part in inputs.parts.items()
         }
         return {
-            core: tuple(configured.kernels.occurrences(plan.features, ids, plan.out_of_range_ids))
+            core: tuple(configured.kernels.occurrences(_pairs(plan, ids)))
             for core, ids in raw.items()
         }
 
     def _look_up(self, configured: _Configured, batch: Batch) -> list[list[Tensor]]:
         """Returns activations per core and feature."""
-        plan = configured.plan
-        return configured.kernels.look_up(plan, self._tables, plan.features, batch.occurrences)
+        plan, width = configured.plan, len(configured.plan.features)
+        pieces = [piece for core in batch.occurrences for piece in _pairs(plan, core)]
+        flat = configured.kernels.look_up(pieces)
+        return [flat[start : start + width] for start in range(0, len(flat), width)]
 
     def _apply(
         self,
@@ -202,11 +218,12 @@ class HostDriver(StepDriver):
         configured = self._ready()
         plan = configured.plan
         by_table = {table.name: _rate(table, rates) for table in plan.tables}
-        per_core = [
-            [FeatureGradient(*sent) for sent in zip(plan.features, *core, strict=True)]
-            for core in zip(batch.occurrences, gradients, strict=True)
+        pieces = [
+            Sent(feature, core, occurrences, gradient)
+            for core, parts in enumerate(zip(batch.occurrences, gradients, strict=True))
+            for feature, occurrences, gradient in zip(plan.features, *parts, strict=True)
         ]
-        return tf.group(*configured.kernels.update(plan, self._tables, per_core, by_table))
+        return tf.group(*configured.kernels.update(pieces, by_table))
 
     def _flush(self) -> Op:
         """Applies the pending update, if there is one; returns the op."""
@@ -214,15 +231,9 @@ class HostDriver(StepDriver):
         return pending.flush() if pending else None
 
 
-def _kernels_for(plan: Plan, native: bool | None) -> KernelSet:
-    """Returns the kernels for a plan: native ones for the tables that they support, if allowed."""
-    ops = loading.host_ops(native)
-    supported = [ops is not None and supports(feature.table) for feature in plan.features]
-    if not any(supported):
-        return TensorFlowKernels()
-    if all(supported):
-        return NativeKernels(ops)
-    return SplitKernels(NativeKernels(ops), TensorFlowKernels(), supported)
+def _pairs(plan: Plan, values: Sequence[_Value]) -> list[tuple[FeaturePlan, _Value]]:
+    """Returns each of a core's features with its value."""
+    return list(zip(plan.features, values, strict=True))
 
 
 def _rate(table: TablePlan, rates: Sequence[Tensor]) -> Tensor:

@@ -13,11 +13,10 @@ from contextlib import AbstractContextManager
 
 import tensorflow as tf
 
-from tf2_engine.backends.host.kernels import FeatureGradient
+from tf2_engine.backends.host.kernels import KernelsOfPlan, Raw, Read, Sent
 from tf2_engine.batch import (
     Occurrences,
     OccurrenceTensors,
-    RawIds,
     check_layout,
     checks_samples,
     occurrences_in,
@@ -63,133 +62,82 @@ def supports(table: TablePlan) -> bool:
     )
 
 
-class NativeKernels:
-    """A step on the native ops, for tables that they support; see `KernelSet`.
+class NativeKernels(KernelsOfPlan):
+    """A step on the native ops, for tables that they support.
 
     Args:
         ops: the module of the ops, as `native.loading` returns it.
+        plan, tables: as those of `KernelsOfPlan`.
     """
 
     name = "native ops"
 
-    def __init__(self, ops: Object) -> None:
+    def __init__(self, ops: Object, plan: Plan, tables: Mapping[str, Table]) -> None:
+        super().__init__(plan, tables)
         self._ops = ops
 
-    def occurrences(
-        self, features: Sequence[FeaturePlan], raw: Sequence[RawIds], out_of_range: str
-    ) -> list[Occurrences]:
-        """Returns the occurrences of each of a core's features.
-
-        A batch whose layout only the run can tell is read by TensorFlow's ops.
-        """
-        layouts = [check_layout(feature, ids) for feature, ids in zip(features, raw, strict=True)]
-        by_position = {
-            position: occurrences_in(features[position], raw[position], None, out_of_range)
-            for position, per_row in enumerate(layouts)
-            if per_row is None
-        }
-        known = {
-            position: per_row for position, per_row in enumerate(layouts) if per_row is not None
-        }
+    def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
+        # A batch whose layout only the run can tell is read by TensorFlow's ops.
+        out_of_range = self._plan.out_of_range_ids
+        layouts = [check_layout(*piece) for piece in pieces]
+        results = [
+            occurrences_in(*piece, None, out_of_range) if per_row is None else None
+            for piece, per_row in zip(pieces, layouts, strict=True)
+        ]
+        fusible = [number for number, per_row in enumerate(layouts) if per_row is not None]
         fused = self._fused_occurrences(
-            [features[position] for position in known],
-            [raw[position] for position in known],
-            list(known.values()),
-            out_of_range,
+            [pieces[number] for number in fusible],
+            [layouts[number] or 0 for number in fusible],
+            out_of_range == "drop",
         )
-        by_position |= zip(known, fused, strict=True)
-        return [by_position[position] for position in range(len(features))]
+        for number, occurrences in zip(fusible, fused, strict=True):
+            results[number] = occurrences
+        return [occurrences for occurrences in results if occurrences is not None]
 
-    def as_tensors(self, occurrences: Sequence[Occurrences]) -> list[OccurrenceTensors]:
-        """Returns occurrences with empty tensors for cells and gains of None."""
-        return [feature.compact() for feature in occurrences]
+    def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
+        return occurrences.compact()
 
-    def look_up(
-        self,
-        plan: Plan,
-        tables: Mapping[str, Table],
-        features: Sequence[FeaturePlan],
-        per_core: Sequence[Sequence[Occurrences]],
-    ) -> list[list[Tensor]]:
-        """Returns activations per core and feature."""
-        used = _tables_of(plan, features)
-        position = {table.name: number for number, table in enumerate(used)}
-        pieces = [
-            (feature, occurrences.compact())
-            for core in per_core
-            for feature, occurrences in zip(features, core, strict=True)
-        ]
-        shards = [shard for table in used for shard in tables[table.name].variables[PARAMETERS]]
+    def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
+        used = self._tables_of([feature for feature, _ in pieces])
+        compact = [occurrences.compact() for _, occurrences in pieces]
+        shards = [shard for table in used for shard in self._shards(table, PARAMETERS)]
         with _device_of(shards):
-            activations = self._ops.tf2_engine_lookup(
+            activations: list[Tensor] = self._ops.tf2_engine_lookup(
                 parameters=[shard.handle for shard in shards],
-                ids=[piece.ids for _, piece in pieces],
-                cells=[piece.cell for _, piece in pieces],
-                gains=[piece.gain for _, piece in pieces],
-                num_cells=[tf.cast(piece.num_cells, tf.int64) for _, piece in pieces],
-                num_shards=plan.num_hosts,
-                strategy=plan.partition_strategy,
-                rows=[table.rows for table in used],
-                dims=[table.dim for table in used],
-                table_of=[position[feature.table.name] for feature, _ in pieces],
+                **self._placed(used, pieces, compact),
+                num_cells=[piece.num_cells for piece in compact],
                 sizes=[list(feature.output_shape) for feature, _ in pieces],
-                where=[feature.where for feature, _ in pieces],
             )
-        count = len(features)
-        return [activations[start : start + count] for start in range(0, len(activations), count)]
+        return activations
 
-    def update(
-        self,
-        plan: Plan,
-        tables: Mapping[str, Table],
-        per_core: Sequence[Sequence[FeatureGradient]],
-        rates: Mapping[str, Tensor],
-    ) -> list[Op]:
-        """Applies one step to the tables of the features; returns the op."""
-        used = _tables_of(plan, [sent.feature for sent in per_core[0]])
-        position = {table.name: number for number, table in enumerate(used)}
-        pieces = [
-            (core, sent, sent.occurrences.compact())
-            for core, all_sent in enumerate(per_core)
-            for sent in all_sent
-        ]
+    def update(self, pieces: Sequence[Sent], rates: Mapping[str, Tensor]) -> list[Op]:
+        used = self._tables_of([sent.feature for sent in pieces])
+        compact = [sent.occurrences.compact() for sent in pieces]
         variables = [
             shard
             for table in used
             for name in (PARAMETERS, *table.optimizer.slot_names)
-            for shard in tables[table.name].variables[name]
+            for shard in self._shards(table, name)
         ]
         with _device_of(variables):
             update = self._ops.tf2_engine_update(
                 variables=[variable.handle for variable in variables],
-                ids=[piece.ids for _, _, piece in pieces],
-                cells=[piece.cell for _, _, piece in pieces],
-                gains=[piece.gain for _, _, piece in pieces],
-                gradients=[sent.gradient for _, sent, _ in pieces],
+                **self._placed(used, pieces, compact),
+                gradients=[sent.gradient for sent in pieces],
                 rates=[rates[table.name] for table in used],
-                num_shards=plan.num_hosts,
-                num_cores=plan.num_cores,
-                strategy=plan.partition_strategy,
-                rows=[table.rows for table in used],
-                dims=[table.dim for table in used],
+                num_cores=self._plan.num_cores,
                 optimizers=[optimizer_proto(table).SerializeToString() for table in used],
-                table_of=[position[sent.feature.table.name] for _, sent, _ in pieces],
-                core_of=[core for core, _, _ in pieces],
-                where=[sent.feature.where for _, sent, _ in pieces],
+                core_of=[sent.core for sent in pieces],
             )
         return [update]
 
     def _fused_occurrences(
-        self,
-        features: Sequence[FeaturePlan],
-        raw: Sequence[RawIds],
-        per_row: Sequence[int],
-        out_of_range: str,
+        self, pieces: Sequence[Raw], per_row: Sequence[int], drop: bool
     ) -> list[Occurrences]:
-        if not features:
+        if not pieces:
             return []
+        features, raw = zip(*pieces, strict=True)
         no_index, no_weight = tf.zeros([0], tf.int64), tf.zeros([0], tf.float32)
-        drop = out_of_range == "drop"
         columns = self._ops.tf2_engine_occurrences(
             index=[no_index if one.index is None else one.index for one in raw],
             ids=[one.ids for one in raw],
@@ -199,9 +147,7 @@ class NativeKernels:
             combiners=[feature.table.combiner for feature in features],
             weighted=[one.weight is not None for one in raw],
             sequence=[feature.max_sequence_length > 0 for feature in features],
-            check_samples=[
-                checks_samples(feature, one) for feature, one in zip(features, raw, strict=True)
-            ],
+            check_samples=[checks_samples(*piece) for piece in pieces],
             sizes=[list(feature.output_shape) for feature in features],
             rows=[feature.table.vocabulary_size for feature in features],
             per_row=per_row,
@@ -225,11 +171,38 @@ class NativeKernels:
             )
         return occurrences
 
+    def _placed(
+        self,
+        used: Sequence[TablePlan],
+        pieces: Sequence[Read | Sent],
+        compact: Sequence[OccurrenceTensors],
+    ) -> dict[str, Object]:
+        """Returns the arguments that lookups and updates share: the rows of the pieces.
 
-def _tables_of(plan: Plan, features: Sequence[FeaturePlan]) -> list[TablePlan]:
-    """Returns the tables of features, in the order of the plan."""
-    names = {feature.table.name for feature in features}
-    return [table for table in plan.tables if table.name in names]
+        Args:
+            used: the tables of the pieces.
+            compact: the occurrences of each piece.
+        """
+        position = {table.name: number for number, table in enumerate(used)}
+        return {
+            "ids": [piece.ids for piece in compact],
+            "cells": [piece.cell for piece in compact],
+            "gains": [piece.gain for piece in compact],
+            "num_shards": self._plan.num_hosts,
+            "strategy": self._plan.partition_strategy,
+            "rows": [table.rows for table in used],
+            "dims": [table.dim for table in used],
+            "table_of": [position[piece[0].table.name] for piece in pieces],
+            "where": [piece[0].where for piece in pieces],
+        }
+
+    def _tables_of(self, features: Sequence[FeaturePlan]) -> list[TablePlan]:
+        """Returns the tables of features, in the order of the plan."""
+        names = {feature.table.name for feature in features}
+        return [table for table in self._plan.tables if table.name in names]
+
+    def _shards(self, table: TablePlan, name: str) -> tuple[Variable, ...]:
+        return self._tables[table.name].variables[name]
 
 
 def _device_of(variables: Sequence[Variable]) -> AbstractContextManager[None]:

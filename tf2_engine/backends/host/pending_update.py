@@ -45,7 +45,7 @@ class PendingUpdate:
         flat = [gradient for core in gradients for gradient in core]
         # One update is pending at a time, also when batches overlap.
         with run_after([self.flush()]):
-            return self._fifo.put([*pack(batch, self._kernels), *flat, *rates])
+            return self._fifo.put([*pack(self._plan, batch, self._kernels), *flat, *rates])
 
     def flush(self) -> Op:
         """Applies the pending update, if there is one; returns the op."""

@@ -82,9 +82,9 @@ class Profiler:
             for table in plan.tables
         }
         for table in plan.tables:
-            known = read(self._directory, plan, table)
-            if known is not None:
-                _log.info("%s", report(table, known))
+            counts = read(self._directory, plan, table)
+            if counts is not None:
+                _log.info("%s", report(table, counts))
 
     def count(self, per_core: Sequence[Sequence[Occurrences]]) -> list[Op]:
         """Counts a batch; returns the ops."""
@@ -173,8 +173,8 @@ def merge(directory: str, plan: Plan, table: TablePlan, counts: Counts) -> None:
     path = path_of(directory, plan, table)
     with open(os.path.join(directory, ".lock"), "a", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        known = read(directory, plan, table)
-        total = counts if known is None else known + counts
+        earlier = read(directory, plan, table)
+        total = counts if earlier is None else earlier + counts
         content = {"table": table.name, **dataclasses.asdict(total)}
         handle, temporary = tempfile.mkstemp(dir=directory)
         with os.fdopen(handle, "w", encoding="utf-8") as file:

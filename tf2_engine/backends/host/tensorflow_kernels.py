@@ -6,69 +6,45 @@ from collections.abc import Mapping, Sequence
 
 from tf2_engine import batch
 from tf2_engine.backends.host import lookup
-from tf2_engine.backends.host.kernels import FeatureGradient
-from tf2_engine.backends.host.update import Contribution, update_table
-from tf2_engine.batch import Occurrences, OccurrenceTensors, RawIds
-from tf2_engine.plan import FeaturePlan, Plan, TablePlan
-from tf2_engine.tables import Table
+from tf2_engine.backends.host.kernels import KernelsOfPlan, Raw, Read, Sent
+from tf2_engine.backends.host.update import update_table
+from tf2_engine.batch import Occurrences, OccurrenceTensors
+from tf2_engine.plan import FeaturePlan, TablePlan
 from tf2_engine.types import Op, Tensor
 
 
-class TensorFlowKernels:
-    """A step on TensorFlow's ops, for any table; see `KernelSet`."""
+class TensorFlowKernels(KernelsOfPlan):
+    """A step on TensorFlow's ops, for any table."""
 
     name = "TensorFlow's ops"
 
-    def occurrences(
-        self, features: Sequence[FeaturePlan], raw: Sequence[RawIds], out_of_range: str
-    ) -> list[Occurrences]:
-        """Returns the occurrences of each of a core's features."""
+    def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
+        return [batch.occurrences(*piece, self._plan.out_of_range_ids) for piece in pieces]
+
+    def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
+        return occurrences.explicit()
+
+    def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
         return [
-            batch.occurrences(feature, ids, out_of_range)
-            for feature, ids in zip(features, raw, strict=True)
+            lookup.look_up(feature, self._tables[feature.table.name], occurrences)
+            for feature, occurrences in pieces
         ]
 
-    def as_tensors(self, occurrences: Sequence[Occurrences]) -> list[OccurrenceTensors]:
-        """Returns occurrences with their cells and gains written out."""
-        return [feature.explicit() for feature in occurrences]
-
-    def look_up(
-        self,
-        plan: Plan,
-        tables: Mapping[str, Table],
-        features: Sequence[FeaturePlan],
-        per_core: Sequence[Sequence[Occurrences]],
-    ) -> list[list[Tensor]]:
-        """Returns activations per core and feature."""
-        return [
-            [
-                lookup.look_up(feature, tables[feature.table.name], occurrences)
-                for feature, occurrences in zip(features, core, strict=True)
-            ]
-            for core in per_core
-        ]
-
-    def update(
-        self,
-        plan: Plan,
-        tables: Mapping[str, Table],
-        per_core: Sequence[Sequence[FeatureGradient]],
-        rates: Mapping[str, Tensor],
-    ) -> list[Op]:
-        """Applies one step to the tables of the features; returns the ops."""
-        trained = {sent.feature.table.name for sent in per_core[0]}
+    def update(self, pieces: Sequence[Sent], rates: Mapping[str, Tensor]) -> list[Op]:
         ops: list[Op] = []
-        for table in plan.tables:
-            if table.name in trained:
-                contributions = [_contributions(table, core) for core in per_core]
-                ops += update_table(tables[table.name], contributions, rates[table.name])
+        for table in self._plan.tables:
+            of_table = [sent for sent in pieces if sent.feature.table is table]
+            if of_table:
+                ops += self._update(table, of_table, rates[table.name])
         return ops
 
-
-def _contributions(table: TablePlan, core: Sequence[FeatureGradient]) -> list[Contribution]:
-    """Returns the contributions of a core's features to one table."""
-    return [
-        (sent.occurrences.ids, lookup.row_gradients(*sent))
-        for sent in core
-        if sent.feature.table is table
-    ]
+    def _update(self, table: TablePlan, pieces: Sequence[Sent], rate: Tensor) -> list[Op]:
+        contributions = [
+            [
+                (ids.ids, lookup.row_gradients(feature, ids, gradient))
+                for feature, of_core, ids, gradient in pieces
+                if of_core == core
+            ]
+            for core in range(self._plan.num_cores)
+        ]
+        return update_table(self._tables[table.name], contributions, rate)

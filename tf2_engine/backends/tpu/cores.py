@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
-from tf2_engine.backends.interface import EngineCores, StepInputs
+from tf2_engine.backends.interface import EngineCall, EngineCores, StepInputs
 from tf2_engine.backends.tpu import checks, topology
 from tf2_engine.backends.tpu.topology import Topology
 from tf2_engine.plan import Plan
 from tf2_engine.tables import VariableFactory
-from tf2_engine.types import Nest, Op
+from tf2_engine.types import Nest
 
 _Value = TypeVar("_Value")
 
@@ -56,25 +55,17 @@ class TpuCores(EngineCores):
                     f"`{name}`={expected}, but the TPU has {actual}. Leave `{name}` out."
                 )
 
-    def call(
-        self,
-        name: str,
-        function: Callable[[Mapping[int, _Value]], Op | list[Nest]],
-        values: Mapping[str, Nest],
-        *,
-        read: Callable[[Mapping[str, Nest]], _Value],
-        from_host: bool = False,
-    ) -> Nest:
+    def call(self, call: EngineCall[_Value]) -> Nest:
         if tf_compat.tpu_computation_graph() is not None:
-            results = function({0: read(values)})
+            results = call.function({0: call.read(call.values)})
             return results[0] if isinstance(results, list) else results
-        if not from_host:
+        if not call.from_host:
             raise errors.OutOfOrder(
-                f"`{name}` is called outside of `strategy.run`. On a TPU each core looks its own "
-                "batch up: call it inside the function that `strategy.run` runs."
+                f"`{call.name}` is called outside of `strategy.run`. On a TPU each core looks its "
+                "own batch up: call it inside the function that `strategy.run` runs."
             )
-        parts = topology.per_replica(self._strategy, dict(values))
-        return function({replica: read(part) for replica, part in enumerate(parts)})
+        parts = topology.per_replica(self._strategy, dict(call.values))
+        return call.function({core: call.read(part) for core, part in enumerate(parts)})
 
     def core_of(self, device: str) -> int:
         if tf_compat.tpu_computation_graph() is not None:
@@ -94,8 +85,8 @@ class TpuCores(EngineCores):
         computation = tf_compat.tpu_computation_graph()
         checks.check_control_flow(computation, tf.compat.v1.get_default_graph())
         for part in inputs.parts.values():
-            for feature, own in zip(plan.features, part, strict=True):
-                for value in own:
+            for feature, values in zip(plan.features, part, strict=True):
+                for value in values:
                     checks.check_on_host(feature.where, value)
                     if computation is not None:
                         checks.check_direct(feature.where, value)

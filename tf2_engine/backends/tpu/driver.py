@@ -194,8 +194,8 @@ class TpuDriver(ReplicaDriver):
 
         if not tf.executing_eagerly():
             return to_run(transfer_all())
-        known, run = self._transfers.get(move, (None, None))
-        if known is not tables or run is None:
+        traced_for, run = self._transfers.get(move, (None, None))
+        if traced_for is not tables or run is None:
             # One call to the hosts instead of one per op, traced once. Tables are captured and
             # not passed: tf.function cannot take every kind of mapping.
             run = _as_function(transfer_all)

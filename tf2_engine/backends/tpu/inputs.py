@@ -91,10 +91,10 @@ def either_mode(training: Tensor | bool) -> Tensor:
 def _read(plan: Plan, part: Sequence[FeatureInput], number: int, count: int | None) -> list[RawIds]:
     return [
         read_unchecked(
-            topology.part(feature.where, own.ids, number, count),
-            topology.part(feature.where, own.weights, number, count),
+            topology.part(feature.where, ids, number, count),
+            topology.part(feature.where, weights, number, count),
         )
-        for feature, own in zip(plan.features, part, strict=True)
+        for feature, (ids, weights) in zip(plan.features, part, strict=True)
     ]
 
 

@@ -110,12 +110,14 @@ def _shards(plan: Plan, config: bytes) -> Iterator[tuple[int, TablePlan, dict[st
         )
 
 
-def _values(plan: Plan, table: TablePlan, held: Table, name: str, shard: int) -> Tensor | Variable:
+def _values(
+    plan: Plan, table: TablePlan, of_engine: Table, name: str, shard: int
+) -> Tensor | Variable:
     """Returns the [rows, dim] float32 that the load op of a shard takes for one variable."""
-    if name not in held.variables:
+    if name not in of_engine.variables:
         # A plan for lookups alone makes no slots, but the op takes them all the same.
         shape = shard_shapes(table, plan.num_hosts)[shard]
         filled: Tensor = tf.fill(shape, table.optimizer.slot_initial_values()[name])
         return filled
-    shards = held.variables[name]
+    shards = of_engine.variables[name]
     return shards[shard] if shard < len(shards) else tf.zeros_like(shards[0])

@@ -158,7 +158,6 @@ def output_shape(name: str, max_sequence_length: int, value: Ids) -> tuple[int |
 
 def read_ids(feature: FeaturePlan, value: Ids, weight: Ids | None) -> RawIds:
     """Returns one core's ids and weights in the form of the enqueue ops, after `check_ids`."""
-    check_kind(feature.where, value)
     check_ids(feature, value, weight)
     return read_unchecked(value, weight)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 moved.keep_importable(
     {
+        "tf2_engine.columns": "tf2_engine.tpu_columns",
         "tf2_engine.drivers": "tf2_engine.backends",
         "tf2_engine.drivers.base": "tf2_engine.backends.interface",
         "tf2_engine.drivers.tpu": "tf2_engine.backends.tpu.driver",

@@ -1,16 +1,16 @@
-"""Keeps AutoGraph away from the engine's own code, in which there is nothing to convert."""
+"""Keeps AutoGraph from converting the engine's own code, which has nothing to convert."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import tensorflow as tf
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., object])
 
 
-def as_written(function: _Function) -> _Function:
-    """Returns the function as every tf.function that calls it runs it: unconverted."""
+def do_not_convert(function: _Function) -> _Function:
+    """Returns a function that AutoGraph leaves as it is, in every tf.function that calls it."""
     unconverted: _Function = tf.autograph.experimental.do_not_convert(function)
     return unconverted

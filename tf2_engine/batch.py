@@ -1,4 +1,4 @@
-"""From what a user enqueues to ids, cells and gains. Pure: tensors in, tensors out.
+"""Turns the tensors that a user enqueues into ids, cells and gains. Pure.
 
 A *cell* is one position of a feature's activation, its batch and sequence dimensions flattened.
 An *occurrence* is one id that contributes to one cell with some *gain*.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from tf2_engine import errors
 from tf2_engine.plan import FeaturePlan
+from tf2_engine.types import Ids, Object, Op, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,15 +31,15 @@ class RawIds:
     """
 
     kind: str
-    index: Any
-    ids: Any
-    weight: Any
-    num_samples: Any
+    index: Tensor | None
+    ids: Tensor
+    weight: Tensor | None
+    num_samples: Tensor | int
 
 
 @dataclasses.dataclass(frozen=True)
 class Occurrences:
-    """Which row goes where, and how much of it.
+    """The occurrences of ids in one feature's batch, on one core.
 
     Attributes:
         ids: [num_ids] int64.
@@ -47,18 +48,18 @@ class Occurrences:
         num_cells: an int or a scalar int64 tensor.
     """
 
-    ids: Any
-    cell: Any
-    gain: Any
-    num_cells: Any
+    ids: Tensor
+    cell: Tensor | None
+    gain: Tensor | None
+    num_cells: Tensor | int
 
-    def combine(self, rows: Any) -> Any:
-        """Returns [num_cells, dim] float32: the sum of each cell; one without ids is zero.
+    def combine(self, rows: Tensor) -> Tensor:
+        """Returns the sum of each cell, [num_cells, dim] float32; a cell without ids is zero.
 
         Each row is multiplied by its gain, then rows are summed: the rounding order of the device.
 
         Args:
-            rows: [num_ids, dim] float32, what is looked up for the ids.
+            rows: [num_ids, dim] float32, the row of each id.
         """
         if self.gain is not None:
             rows = self.gain[:, None] * rows
@@ -66,38 +67,54 @@ class Occurrences:
             rows = tf.math.unsorted_segment_sum(rows, self.cell, self.num_cells)
         return rows
 
-    def explicit(self) -> Occurrences:
+    def explicit(self) -> OccurrenceTensors:
         """Returns the same with `cell` and `gain` written out as tensors."""
         size = tf.size(self.ids, out_type=tf.int64)
-        return Occurrences(
-            ids=self.ids,
-            cell=tf.range(size, dtype=tf.int64) if self.cell is None else self.cell,
-            gain=tf.ones([size], tf.float32) if self.gain is None else self.gain,
-            num_cells=tf.cast(self.num_cells, tf.int64),
+        return self._as_tensors(
+            lambda: tf.range(size, dtype=tf.int64), lambda: tf.ones([size], tf.float32)
         )
 
-    def compact(self) -> Occurrences:
+    def compact(self) -> OccurrenceTensors:
         """Returns the same with an empty tensor for a `cell` or `gain` of None.
 
         The native ops take it so.
         """
-        return Occurrences(
-            ids=self.ids,
-            cell=tf.zeros([0], tf.int64) if self.cell is None else self.cell,
-            gain=tf.zeros([0], tf.float32) if self.gain is None else self.gain,
-            num_cells=tf.cast(self.num_cells, tf.int64),
+        return self._as_tensors(lambda: tf.zeros([0], tf.int64), lambda: tf.zeros([0], tf.float32))
+
+    def _as_tensors(
+        self, cell: Callable[[], Tensor], gain: Callable[[], Tensor]
+    ) -> OccurrenceTensors:
+        return OccurrenceTensors(
+            self.ids,
+            cell() if self.cell is None else self.cell,
+            gain() if self.gain is None else self.gain,
+            tf.cast(self.num_cells, tf.int64),
         )
 
 
-_Cells = tuple[Any, Any, Any, Any]
-"""Of each occurrence the cell, or None for its own; how many cells there are; which occurrences are
-kept, or None for all; and the weights."""
+@dataclasses.dataclass(frozen=True)
+class OccurrenceTensors(Occurrences):
+    """Occurrences of which every field is a tensor."""
+
+    cell: Tensor
+    gain: Tensor
+    num_cells: Tensor
+
+
+class _Cells(NamedTuple):
+    """The cells of a batch, as in `Occurrences`; and the ids to keep, [num_ids] bool or None."""
+
+    cell: Tensor | None
+    num_cells: Tensor | int
+    keep: Tensor | None
+    weight: Tensor | None
+
 
 _KINDS = (tf.Tensor, tf.Variable, tf.SparseTensor, tf.RaggedTensor)
 
 
-def output_shape(name: str, max_sequence_length: int, value: Any) -> tuple[int | None, ...]:
-    """Returns the shape of the activation, without `dim`, that a batch leads to.
+def output_shape(name: str, max_sequence_length: int, value: Ids) -> tuple[int | None, ...]:
+    """Returns the shape of the activation of a batch, without `dim`.
 
     Args:
         max_sequence_length: of the feature; 0 where it has an output shape of its own.
@@ -139,39 +156,47 @@ def output_shape(name: str, max_sequence_length: int, value: Any) -> tuple[int |
     return tuple(static[:-1]) if len(static) > 1 else tuple(static)
 
 
-def read_ids(feature: FeaturePlan, value: Any, weight: Any) -> RawIds:
+def read_ids(feature: FeaturePlan, value: Ids, weight: Ids | None) -> RawIds:
+    """Returns one core's ids and weights in the form of the enqueue ops, after `check_ids`."""
+    check_ids(feature, value, weight)
+    return read_unchecked(value, weight)
+
+
+def read_unchecked(value: Ids, weight: Ids | None) -> RawIds:
     """Returns one core's ids and weights in the form of the enqueue ops.
 
     Args:
         value: a Tensor, SparseTensor or RaggedTensor of int32 or int64.
         weight: None, or the same kind of tensor with a number per id.
+    """
+    kind, index, num_samples = _layout(value)
+    flat_weight = None if weight is None else tf.cast(_flat(weight), tf.float32)
+    return RawIds(kind, index, tf.cast(_flat(value), tf.int64), flat_weight, num_samples)
+
+
+def check_ids(feature: FeaturePlan, value: Ids, weight: Ids | None) -> None:
+    """Refuses ids and weights of dtypes, kinds or lengths that do not fit.
+
+    Args:
+        value: a Tensor, SparseTensor or RaggedTensor.
+        weight: its weights, or None.
 
     Raises:
-        WrongType: `value` is of another type, or its ids are no integers, or the weights are of
-            another kind than the ids.
+        WrongType: the ids are no integers, the weights no numbers, or the weights of another kind
+            than the ids.
         InvalidInput: weights for dense ids, or not one per id.
     """
-    check_kind(feature.where, value)
     if value.dtype not in (tf.int32, tf.int64):
         raise errors.WrongType(
             f"{feature.where}: ids must be int32 or int64, got {value.dtype.name}. Look strings up "
             "in a vocabulary before the batch is enqueued."
         )
-    kind, index, num_samples = _layout(value)
     if weight is not None:
         _check_weight(feature, value, weight)
-    flat_weight = None if weight is None else tf.cast(_flat(weight), tf.float32)
-    ids = tf.cast(_flat(value), tf.int64)
-    if flat_weight is not None and not flat_weight.shape.is_compatible_with(ids.shape):
-        raise errors.InvalidInput(
-            f"{feature.where}: there must be one weight per id, got {flat_weight.shape[0]} weights "
-            f"for {ids.shape[0]} ids."
-        )
-    return RawIds(kind, index, ids, flat_weight, num_samples)
 
 
-def as_tensor(value: Any) -> Any:
-    """Returns a numpy array as a tensor, and anything else, to be judged by its feature, as is."""
+def as_tensor(value: Object) -> Object:
+    """Returns a numpy array as a tensor, and any other value as it is."""
     return (
         tf.convert_to_tensor(value)
         if hasattr(value, "__array__") and not isinstance(value, (tf.Tensor, tf.Variable))
@@ -179,14 +204,14 @@ def as_tensor(value: Any) -> Any:
     )
 
 
-def check_kind(where: str, value: Any) -> None:
+def check_kind(where: str, value: Object) -> None:
     """Refuses ids that are no tensor.
 
     Args:
         where: how the message names the feature.
 
     Raises:
-        WrongType: they are not.
+        WrongType: `value` is no tensor.
     """
     if not isinstance(value, _KINDS):
         raise errors.WrongType(
@@ -196,7 +221,7 @@ def check_kind(where: str, value: Any) -> None:
 
 
 def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") -> Occurrences:
-    """Returns which row goes to which cell of the activation, with which gain.
+    """Returns the row, the cell and the gain of each occurrence; checks the layout first.
 
     The gain of an occurrence is its weight times the scale of the combiner: "sum" 1, "mean"
     1 / sum of the cell's weights, "sqrtn" 1 / sqrt(sum of its squared weights), and 0 where the
@@ -210,8 +235,18 @@ def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") 
     Raises:
         InvalidInput: the batch does not fit the feature's output shape.
     """
-    check_layout(feature, raw)
-    cell, num_cells, keep, weight = _CELLS[raw.kind](feature, raw)
+    return occurrences_in(feature, raw, check_layout(feature, raw), out_of_range)
+
+
+def occurrences_in(
+    feature: FeaturePlan, raw: RawIds, per_row: int | None, out_of_range: str
+) -> Occurrences:
+    """Returns the same as `occurrences`, for a batch whose layout has been checked.
+
+    Args:
+        per_row: the result of `check_layout`.
+    """
+    cell, num_cells, keep, weight = _CELLS[raw.kind](feature, raw, per_row)
     ids = _after(_size_checks(feature, raw), raw.ids)
     if out_of_range == "drop":
         inside = (ids >= 0) & (ids < feature.table.vocabulary_size)
@@ -227,11 +262,11 @@ def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") 
 
 
 def check_layout(feature: FeaturePlan, raw: RawIds) -> int | None:
-    """Checks a batch as far as its shape is known before it runs.
+    """Checks the layout of a batch as far as its shape is known before it runs.
 
     Returns:
-        How many activations a row of the input has, which is not 1 for ragged sequences; None where
-        only the run can tell.
+        The activations that a row of the input has: 1 but for ragged sequences. None if only the
+        run can tell.
 
     Raises:
         InvalidInput: the batch does not fit the feature's output shape.
@@ -240,11 +275,11 @@ def check_layout(feature: FeaturePlan, raw: RawIds) -> int | None:
 
 
 def checks_samples(feature: FeaturePlan, raw: RawIds) -> bool:
-    """Returns whether only the run can tell that a batch has the size that is planned."""
+    """Whether only the run can tell that a batch has the size that is planned."""
     return feature.cells is not None and tf.get_static_value(raw.num_samples) is None
 
 
-def _layout(value: Any) -> tuple[str, Any, Any]:
+def _layout(value: Ids) -> tuple[str, Tensor | None, Tensor]:
     if isinstance(value, tf.SparseTensor):
         return "sparse", value.indices, value.dense_shape[0]
     if isinstance(value, tf.RaggedTensor):
@@ -252,15 +287,14 @@ def _layout(value: Any) -> tuple[str, Any, Any]:
     return "dense", None, tf.shape(value, out_type=tf.int64)[0]
 
 
-def _flat(value: Any) -> Any:
+def _flat(value: Ids) -> Tensor:
     if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
         return value.values
     return tf.reshape(value, [-1])
 
 
-def _check_weight(feature: FeaturePlan, value: Any, weight: Any) -> None:
-    kinds = (tf.SparseTensor, tf.RaggedTensor)
-    if not isinstance(value, kinds):
+def _check_weight(feature: FeaturePlan, value: Ids, weight: Ids) -> None:
+    if not isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
         raise errors.InvalidInput(
             f"{feature.where}: weights are given, but the ids are dense. Pass ids and weights as "
             "sparse or ragged tensors, or drop the weights."
@@ -274,10 +308,16 @@ def _check_weight(feature: FeaturePlan, value: Any, weight: Any) -> None:
         raise errors.WrongType(
             f"{feature.where}: weights must be numbers, got {weight.dtype.name}."
         )
+    ids, weights = _flat(value).shape, _flat(weight).shape
+    if not weights.is_compatible_with(ids):
+        raise errors.InvalidInput(
+            f"{feature.where}: there must be one weight per id, got {weights.as_list()[0]} weights "
+            f"for {ids.as_list()[0]} ids."
+        )
 
 
-def _size_checks(feature: FeaturePlan, raw: RawIds) -> list[Any]:
-    """Returns checks of what only the run can tell: one weight per id, the size that is planned."""
+def _size_checks(feature: FeaturePlan, raw: RawIds) -> list[Op]:
+    """Returns checks for the run: there is one weight per id, and the size is as planned."""
     checks = []
     if raw.weight is not None and not raw.weight.shape.is_fully_defined():
         one_each = tf.equal(tf.size(raw.weight), tf.size(raw.ids))
@@ -289,43 +329,50 @@ def _size_checks(feature: FeaturePlan, raw: RawIds) -> list[Any]:
         rows = raw.num_samples
         fits = (rows > 0) & tf.equal(tf.constant(feature.cells, tf.int64) % tf.maximum(rows, 1), 0)
         return [*checks, tf.debugging.Assert(fits, [*_ragged_misfit(feature, rows)])]
-    planned, found = feature.output_shape[0], raw.num_samples
+    planned, actual = feature.output_shape[0], raw.num_samples
     if raw.kind == "dense":
-        planned, found = feature.cells, tf.size(raw.ids, out_type=tf.int64)
-    fits = tf.equal(found, tf.constant(planned, tf.int64))
+        planned, actual = feature.cells, tf.size(raw.ids, out_type=tf.int64)
+    fits = tf.equal(actual, tf.constant(planned, tf.int64))
     message = f"{feature.where}: the engine is built for {planned} samples, but this batch has"
-    return [*checks, tf.debugging.Assert(fits, [message, found])]
+    return [*checks, tf.debugging.Assert(fits, [message, actual])]
 
 
-def _num_cells(feature: FeaturePlan, raw: RawIds) -> Any:
+def _num_cells(feature: FeaturePlan, raw: RawIds) -> Tensor | int:
     return feature.cells or raw.num_samples * feature.cells_per_sample
 
 
 def _dense_layout(feature: FeaturePlan, raw: RawIds) -> int:
-    found, wanted = raw.ids.shape.as_list()[0], feature.cells
-    if found is not None and wanted is not None and found != wanted:
+    actual, expected = raw.ids.shape.as_list()[0], feature.cells
+    if actual is not None and expected is not None and actual != expected:
         raise errors.InvalidInput(
-            f"{feature.where}: {found} dense ids do not fill an activation of "
-            f"{feature.output_shape}, which takes {wanted}."
+            f"{feature.where}: {actual} dense ids do not fill an activation of "
+            f"{feature.output_shape}, which takes {expected}."
         )
     return 1
 
 
 def _sparse_layout(feature: FeaturePlan, raw: RawIds) -> int:
+    assert raw.index is not None
     sizes = feature.output_shape
     rank = raw.index.shape.as_list()[-1]
     # A sequence has one id per (sample, position), or several: then the third column counts them.
     coordinates = len(sizes) if feature.max_sequence_length else rank - 1
     if coordinates != len(sizes) or rank < len(sizes):
-        raise errors.InvalidInput(
-            f"{feature.where}: a sparse tensor of rank {rank} does not fit an activation of "
-            f"{sizes}."
-        )
+        raise wrong_rank(feature, rank)
     return 1
+
+
+def wrong_rank(feature: FeaturePlan, rank: int) -> errors.InvalidInput:
+    """Returns the error for a sparse tensor of a rank that does not fit the activation."""
+    return errors.InvalidInput(
+        f"{feature.where}: a sparse tensor of rank {rank} does not fit an activation of "
+        f"{feature.output_shape}."
+    )
 
 
 def _ragged_layout(feature: FeaturePlan, raw: RawIds) -> int | None:
     # With as many rows as activations a row is combined into one; with fewer, it is a sequence.
+    assert raw.index is not None
     splits = raw.index.shape.as_list()[0]
     rows = None if splits is None else splits - 1
     if feature.cells is None or (rows is None and not feature.takes_any_rows):
@@ -345,12 +392,13 @@ _LAYOUTS: dict[str, Callable[[FeaturePlan, RawIds], int | None]] = {
 }
 
 
-def _dense_cells(feature: FeaturePlan, raw: RawIds) -> _Cells:
+def _dense_cells(feature: FeaturePlan, raw: RawIds, per_row: int | None) -> _Cells:
     size = tf.size(raw.ids, out_type=tf.int64) if feature.cells is None else feature.cells
-    return None, size, None, raw.weight
+    return _Cells(None, size, None, raw.weight)
 
 
-def _sparse_cells(feature: FeaturePlan, raw: RawIds) -> _Cells:
+def _sparse_cells(feature: FeaturePlan, raw: RawIds, per_row: int | None) -> _Cells:
+    assert raw.index is not None
     sizes = feature.output_shape
     checks, keep = [], None
     for axis, size in enumerate(sizes):
@@ -367,32 +415,34 @@ def _sparse_cells(feature: FeaturePlan, raw: RawIds) -> _Cells:
     cell = raw.index[:, 0]
     for axis, size in enumerate(sizes[1:], start=1):
         cell = cell * size + raw.index[:, axis]
-    return _after(checks, cell), _num_cells(feature, raw), keep, raw.weight
+    return _Cells(_after(checks, cell), _num_cells(feature, raw), keep, raw.weight)
 
 
-def _ragged_cells(feature: FeaturePlan, raw: RawIds) -> _Cells:
+def _ragged_cells(feature: FeaturePlan, raw: RawIds, per_row: int | None) -> _Cells:
+    assert raw.index is not None
     row = tf.searchsorted(raw.index[1:], tf.range(tf.size(raw.ids, out_type=tf.int64)), "right")
     row = tf.cast(row, tf.int64)
-    per_row: Any = check_layout(feature, raw)
     num_cells = _num_cells(feature, raw)
     if per_row == 1:
-        return row, num_cells, None, raw.weight
-    known = per_row is not None
-    if not known:
-        per_row = tf.constant(feature.cells, tf.int64) // tf.maximum(raw.num_samples, 1)
+        return _Cells(row, num_cells, None, raw.weight)
+    positions: Tensor | int
+    if per_row is None:
+        positions = tf.constant(feature.cells, tf.int64) // tf.maximum(raw.num_samples, 1)
+    else:
+        positions = per_row
     position = tf.range(tf.size(raw.ids, out_type=tf.int64)) - tf.gather(raw.index, row)
-    cell, keep = row * per_row + position, position < per_row
+    cell, keep = row * positions + position, position < positions
     # A ragged sequence has one id per position: nothing to weigh or combine.
-    if known:
-        return cell, num_cells, keep, None
-    combined = tf.equal(per_row, 1)
+    if per_row is not None:
+        return _Cells(cell, num_cells, keep, None)
+    combined = tf.equal(positions, 1)
     weight = raw.weight
     if weight is not None:
         weight = tf.where(combined, weight, tf.ones_like(weight))
-    return tf.where(combined, row, cell), num_cells, combined | keep, weight
+    return _Cells(tf.where(combined, row, cell), num_cells, combined | keep, weight)
 
 
-def _ragged_misfit(feature: FeaturePlan, rows: Any) -> tuple[str, Any, str]:
+def _ragged_misfit(feature: FeaturePlan, rows: Tensor | int) -> tuple[str, Tensor | int, str]:
     return (
         f"{feature.where}: ",
         rows,
@@ -401,14 +451,16 @@ def _ragged_misfit(feature: FeaturePlan, rows: Any) -> tuple[str, Any, str]:
     )
 
 
-_CELLS: dict[str, Callable[[FeaturePlan, RawIds], _Cells]] = {
+_CELLS: dict[str, Callable[[FeaturePlan, RawIds, int | None], _Cells]] = {
     "dense": _dense_cells,
     "sparse": _sparse_cells,
     "ragged": _ragged_cells,
 }
 
 
-def _gain(combiner: str, weight: Any, cell: Any, num_cells: Any) -> Any:
+def _gain(
+    combiner: str, weight: Tensor | None, cell: Tensor, num_cells: Tensor | int
+) -> Tensor | None:
     if combiner == "sum":
         return weight
     ones = tf.ones_like(cell, tf.float32) if weight is None else weight
@@ -419,9 +471,9 @@ def _gain(combiner: str, weight: Any, cell: Any, num_cells: Any) -> Any:
     return ones * tf.gather(tf.math.divide_no_nan(1.0, denominator), cell)
 
 
-def _assert_in_range(feature: FeaturePlan, ids: Any) -> Any:
+def _assert_in_range(feature: FeaturePlan, ids: Tensor) -> Op:
     rows = feature.table.vocabulary_size
-    # Two reductions find out; which id it is only matters once there is one.
+    # Two reductions are enough: which id it is only matters once there is one.
     low, high = tf.reduce_min(ids), tf.reduce_max(ids)
     some = tf.size(ids) > 0
     return tf.debugging.Assert(
@@ -434,9 +486,11 @@ def _assert_in_range(feature: FeaturePlan, ids: Any) -> Any:
     )
 
 
-def _after(checks: list[Any], value: Any) -> Any:
-    done = [check for check in checks if check is not None]
-    if not done:
+def _after(checks: list[Op], value: Tensor) -> Tensor:
+    # Eagerly a check has passed, and there is no op to wait for.
+    ops = [check for check in checks if check is not None]
+    if not ops:
         return value
-    with tf.control_dependencies(done):
-        return tf.identity(value)
+    with tf.control_dependencies(ops):
+        checked: Tensor = tf.identity(value)
+    return checked

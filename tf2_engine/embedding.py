@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import errors, gradients, shapes, specs, structure, tf_compat
-from tf2_engine.autograph import as_written
-from tf2_engine.backends import DRIVERS
-from tf2_engine.backends.interface import Driver
-from tf2_engine.backends.tpu import topology
-from tf2_engine.batch import as_tensor
-from tf2_engine.building import BuiltOnce, op
-from tf2_engine.cores import ByCore
-from tf2_engine.plan import Plan
+from tf2_engine import config_proto, errors, gradients, shapes, slots, specs, structure, tf_compat
+from tf2_engine.autograph import do_not_convert
+from tf2_engine.backends import make_driver
+from tf2_engine.backends.interface import Driver, EngineCall, FeatureInput, StepInputs, Update
+from tf2_engine.batch import as_tensor, check_ids
+from tf2_engine.building import Builder, BuiltEngine, not_built
+from tf2_engine.checkpoint import RetrieveOnce, exported_variables, table_tensors
+from tf2_engine.graph_mode import building_graph, run_after
+from tf2_engine.plan import Plan, Shape
 from tf2_engine.serving import cpu_embedding_lookup
-from tf2_engine.tables import VariableFactory
+from tf2_engine.tables import PARAMETERS, Table, VariableFactory
+from tf2_engine.types import Message, Nest, Object, Op, Tensor, Variable
 
 
-class TPUEmbedding(BuiltOnce):
+class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     """Embedding tables that are looked up and trained with the arithmetic of a TPU.
 
     Works eagerly, in tf.functions and in a `tf.Graph`. In a graph the methods return ops, and
@@ -47,8 +48,8 @@ class TPUEmbedding(BuiltOnce):
         initialize_tpu_embedding: False expects that another engine has initialised the TPU.
         batch_size: the global batch size, fixed; None takes it from `build` or the first batch.
         verify_output_shapes: whether each batch is checked against the shapes that were built.
-        driver: what runs the plan, by name or as an object; None is "tpu" under a TPUStrategy,
-            else "host".
+        driver: the driver that runs the plan, by name or as an object; None is "tpu" under a
+            TPUStrategy, else "host".
         num_cores: cores to emulate on one machine; None is one per replica of the strategy.
             Outside of a strategy, batches, activations and gradients of several cores are lists
             with one entry per core.
@@ -64,9 +65,9 @@ class TPUEmbedding(BuiltOnce):
 
     def __init__(
         self,
-        feature_config: Any,
-        optimizer: Any = None,
-        pipeline_execution_with_tensor_core: Any = False,
+        feature_config: Nest,
+        optimizer: Object = None,
+        pipeline_execution_with_tensor_core: Object = False,
         *more: bool,
         initialize_tpu_embedding: bool = True,
         batch_size: int | None = None,
@@ -87,37 +88,158 @@ class TPUEmbedding(BuiltOnce):
                 f"TPUEmbedding takes 3 positional arguments, got {3 + len(more)}. (In the form of "
                 "TF 2.3 the second is the batch size, an int.)"
             )
-        spec, table_keys, has_optimizers = _read_config(
+        self._spec, self._table_keys, has_optimizers = _read_config(
             feature_config, optimizer, pipeline_execution_with_tensor_core
         )
-        made = (
-            driver if isinstance(driver, Driver) else _make_driver(driver, initialize_tpu_embedding)
-        )
-        if not initialize_tpu_embedding and made.initialized() is False:
+        if not isinstance(driver, Driver):
+            driver = make_driver(driver, initialize=initialize_tpu_embedding)
+        if not initialize_tpu_embedding and driver.initialized() is False:
             raise errors.OutOfOrder(
                 "initialize_tpu_embedding=False, but no other engine has initialised the embedding "
                 "hardware. Create that one first, or leave initialize_tpu_embedding True."
             )
-        super().__init__(
-            spec,
-            table_keys,
-            made,
-            made.cores(num_cores, num_hosts),
+        self.verify_output_shapes = verify_output_shapes
+        self._driver = driver
+        self._cores = driver.cores(self._spec, num_cores, num_hosts)
+        self._builder = Builder(
+            self._spec,
+            driver,
+            self._cores,
             training=training and has_optimizers,
             batch_size=batch_size,
-            verify_output_shapes=verify_output_shapes,
             variable_factory=variable_factory,
         )
+        self._built: BuiltEngine | None = None
+        self._retrieve_once = RetrieveOnce(self._retrieve_if_built)
 
-    @as_written
+    def __repr__(self) -> str:
+        state = "built" if self._built else "not built"
+        return f"<TPUEmbedding {len(self._spec.tables)} tables, {self._driver!r}, {state}>"
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that the driver runs.
+
+        Raises:
+            OutOfOrder: the engine is not built.
+        """
+        if self._built is None:
+            raise errors.OutOfOrder(
+                "The engine is not built yet; `build` or `enqueue` comes first."
+            )
+        return self._built.plan
+
+    @property
+    def config_proto(self) -> Message:
+        """The `TPUEmbeddingConfiguration` of the plan."""
+        return config_proto.config_proto(self.plan)
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """The variables of every table, slots included, by table name."""
+        return self._built.tables if self._built else {}
+
+    @property
+    def embedding_tables(self) -> dict[Object, Object]:
+        """The parameters of every table: [vocabulary, dim] float32.
+
+        Keyed by the `TableConfig` that was passed in; by name for an `EngineSpec`. A variable; of
+        several hosts their shards, as one variable where rows are in order ("div"), and in a tuple
+        with "mod".
+
+        Raises:
+            OutOfOrder: the engine is not built; or a TPU holds the tables, and no SavedModel is
+                being written, for which they were brought up to date.
+        """
+        built = self._check_readable("embedding_tables")
+        parameters = {}
+        for key, table in zip(self._table_keys, built.plan.tables, strict=True):
+            # Hosts beyond the vocabulary have rows that no id means.
+            shards = built.tables[table.name].variables[PARAMETERS][: table.vocabulary_size]
+            in_order = built.plan.partition_strategy == "div" or len(shards) == 1
+            parameters[key] = slots.whole(shards, table.name) if in_order else shards
+        return parameters
+
+    @do_not_convert
+    def build(
+        self, per_replica_input_shapes: Nest = None, per_replica_batch_size: int | None = None
+    ) -> Op:
+        """Makes the plan and the variables, and configures the driver; nothing if it is done.
+
+        The shape of an activation comes from the feature's `output_shape`, else from here, else
+        from the first batch.
+
+        Args:
+            per_replica_input_shapes: the structure of the feature config with the shape of each
+                input as a tuple, list or TensorShape: [*output_shape, anything]. (Where a replica
+                has several cores, these are the shapes for one of them, as stock takes them.)
+            per_replica_batch_size: deprecated: samples per replica, for inputs of rank 2. An int as
+                `per_replica_input_shapes` is the same.
+
+        Returns:
+            In a `tf.Graph` two ops: one configures the driver, the other hands it the tables. They
+            are to be run once, in this order, after variables are initialised. (A host needs
+            neither.) A later call returns them again.
+
+        Raises:
+            InvalidSpec: a shape contradicts the feature's `output_shape`, or is not known.
+        """
+        if isinstance(per_replica_input_shapes, int):
+            per_replica_batch_size, per_replica_input_shapes = per_replica_input_shapes, None
+        if per_replica_batch_size is not None:
+            warnings.warn(
+                "Building with a batch size is deprecated; pass the shape of every input as "
+                "`per_replica_input_shapes`.",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+        return self._build_once(
+            lambda: self._builder.plan_for_inputs(per_replica_input_shapes, per_replica_batch_size)
+        ).ops
+
+    def build_for(self, output_shapes: Sequence[Shape]) -> Op:
+        """Builds for the shapes of activations, without their last dimension, in feature order.
+
+        Returns:
+            As `build`.
+        """
+        return self._build_once(lambda: self._builder.plan_for(output_shapes)).ops
+
+    @do_not_convert
+    def build_for_batch(self, features: Nest) -> None:
+        """Builds for batches like this one, of any size off a TPU; nothing if it is done.
+
+        Args:
+            features: as those of `enqueue`, for one replica. Nothing is looked up.
+
+        Raises:
+            As `enqueue`.
+        """
+        if self._built is None:
+            inputs = self._read(features, None)
+            output_shapes = self._output_shapes(inputs, self._cores.per_replica)
+            fixed = self._cores.tables_on_device
+            self._build_once(lambda: self._plan_for_batch(output_shapes, fixed=fixed))
+
+    @do_not_convert
+    def load(self) -> Op:
+        """Makes the driver take over the values of the variables, as after a restore."""
+        return self._driver.load(self.tables)
+
+    @do_not_convert
+    def retrieve(self) -> Op:
+        """Brings the variables up to date, as before a checkpoint."""
+        return self._driver.retrieve(self.tables)
+
+    @do_not_convert
     def enqueue(
         self,
-        features: Any,
-        weights: Any = None,
-        training: Any = True,
+        features: Nest,
+        weights: Nest = None,
+        training: Tensor | bool = True,
         name: str | None = None,
         device: str | None = None,
-    ) -> Any:
+    ) -> Op:
         """Hands over one batch; the first one fixes shapes and builds the engine.
 
         Args:
@@ -138,31 +260,18 @@ class TPUEmbedding(BuiltOnce):
             InvalidInput, WrongType: the batch does not fit; the message names the feature.
             ControlFlow: a replica calls inside control flow.
         """
-        cores = self._cores
-        if cores.speaking_for_itself():
-            if device is not None:
-                raise errors.InvalidInput(
-                    f"`device`={device!r}: inside `strategy.run` each replica enqueues for itself; "
-                    "leave it out."
-                )
+        values = {"features": features, "weights": weights}
 
-            def all_of_them(values: ByCore) -> None:
-                parts = {core: value[0] for core, value in values.items()}
-                weight = None if weights is None else {c: v[1] for c, v in values.items()}
-                mode = next(iter(values.values()))[2]
-                return self._enqueue(parts, weight, mode, name)
+        def enqueue(by_core: Mapping[int, Mapping[str, Nest]], of_replicas: bool = True) -> Op:
+            inputs = self._inputs(by_core, of_replicas=of_replicas, fixed=True)
+            return self._driver.enqueue(inputs, training, name)
 
-            return cores.meet("enqueue", all_of_them, (features, weights, training))
         if device is not None:
-            core = cores.core_of(device)
-            own = None if weights is None else {core: weights}
-            return self._enqueue({core: features}, own, training, name, whole=False)
-        parts = cores.split(features, "features")
-        all_weights = None if weights is None else cores.split(weights, "weights")
-        return self._enqueue(parts, all_weights, training, name)
+            return enqueue({self._cores.core_of(device): values}, of_replicas=False)
+        return self._cores.call(EngineCall("enqueue", values, dict, enqueue, from_host=True))
 
-    @as_written
-    def dequeue(self, name: str | None = None) -> Any:
+    @do_not_convert
+    def dequeue(self, name: str | None = None) -> Nest:
         """Returns the activations of the oldest batch that was not looked up yet.
 
         Returns:
@@ -174,18 +283,15 @@ class TPUEmbedding(BuiltOnce):
             OutOfOrder: the engine is not built, or nothing is enqueued. (While a tf.function runs,
                 the latter is an InvalidArgumentError with the same message.)
         """
-        plan = self._built("dequeue")
+        plan = self._check_built("dequeue").plan
 
-        def all_of_them(_: Any = None) -> list[Any]:
+        def dequeue(_: Mapping[int, object]) -> list[Nest]:
             return [structure.pack(plan.structure, core) for core in self._driver.dequeue(name)]
 
-        if self._cores.speaking_for_itself():
-            return self._cores.meet("dequeue", all_of_them, ())
-        self._cores.check_outside("dequeue")
-        return _one_or_list(all_of_them())
+        return self._cores.call(EngineCall("dequeue", {}, dict, dequeue))
 
-    @as_written
-    def apply_gradients(self, gradients: Any, name: str | None = None) -> Any:
+    @do_not_convert
+    def apply_gradients(self, gradients: Nest, name: str | None = None) -> Op:
         """Updates the tables with the gradients of the oldest training batch looked up.
 
         Args:
@@ -201,29 +307,22 @@ class TPUEmbedding(BuiltOnce):
             OutOfOrder: the engine is not built or has no optimizer, or no batch waits for
                 gradients.
         """
-        plan = self._check_trains("apply_gradients")
-        if self._cores.speaking_for_itself():
-            flat = self._read_gradients(plan, gradients)
-            return self._cores.meet(
-                "apply_gradients",
-                lambda values: self._send(plan, list(values.values()), name),
-                flat,
-            )
-        self._cores.check_outside("apply_gradients")
-        per_core = self._cores.split(gradients, "gradients").values()
-        return self._send(plan, [self._read_gradients(plan, core) for core in per_core], name)
+        return self._send(
+            gradients,
+            lambda per_core, rates: self._driver.send_gradients(per_core, rates, name),
+        )
 
-    @as_written
+    @do_not_convert
     def differentiable_lookup(
         self,
-        features: Any,
-        weights: Any = None,
+        features: Nest,
+        weights: Nest = None,
         training: bool | None = None,
         name: str | None = None,
-    ) -> tuple[Any, Callable[[Any], Any]]:
-        """Looks features up at once, and returns what trains on them, if gradients come.
+    ) -> tuple[Nest, Callable[[Nest], Op]]:
+        """Looks features up at once; returns a function that trains on them, if gradients come.
 
-        For those who call before it is known whether a step trains, a Keras layer for instance.
+        For callers that do not know yet whether a step trains, a Keras layer for instance.
         Unlike an enqueued batch, one whose gradients never come waits nowhere. Off a TPU batches
         may differ in size, unless the engine has a batch size.
 
@@ -234,46 +333,31 @@ class TPUEmbedding(BuiltOnce):
             name: tells the batches of a graph from each other; on a TPU it must be given.
 
         Returns:
-            What `dequeue` returns, and a function that takes gradients of that structure and
-            updates the tables, as `apply_gradients` does. It returns the op, or None eagerly.
+            The activations as `dequeue` returns them, and a function that takes gradients of that
+            structure and updates the tables, as `apply_gradients` does. It returns the op, or None
+            eagerly.
 
         Raises:
             As `enqueue`, and the function as `apply_gradients`.
         """
-        cores = self._cores
-        update: dict[str, Any] = {}
+        # Where the calls of replicas are merged, the function of one of them is called for all:
+        # the same one here and when gradients come.
+        updates: list[Update] = []
 
-        def look_up(values: ByCore) -> list[Any]:
-            parts = {core: value[0] for core, value in values.items()}
-            own = None if weights is None else {core: v[1] for core, v in values.items()}
-            inputs = self._inputs(parts, own, fixed=cores.tables_are_elsewhere)
-            # Where replicas meet, one of them acts for all, the same one at both meetings.
-            activations, update["send"] = self._driver.look_up(inputs, training, name)
+        def look_up(by_core: Mapping[int, Mapping[str, Nest]]) -> list[Nest]:
+            inputs = self._inputs(by_core, fixed=self._cores.tables_on_device)
+            activations, update = self._driver.look_up(inputs, training, name)
+            updates.append(update)
             return [structure.pack(self.plan.structure, core) for core in activations]
 
-        inside = cores.speaking_for_itself()
-        if inside:
-            found = cores.meet("differentiable_lookup", look_up, (features, weights))
-        else:
-            cores.check_outside("differentiable_lookup")
-            parts = cores.split((features, weights), "features")
-            found = _one_or_list(look_up(parts))
+        values = {"features": features, "weights": weights}
+        activations = self._cores.call(EngineCall("differentiable_lookup", values, dict, look_up))
+        return activations, lambda gradients: self._send(
+            gradients, lambda per_core, rates: updates[0](per_core, rates)
+        )
 
-        def send(flat: Sequence[Sequence[Any]]) -> Any:
-            return update["send"](flat, self._rates(self.plan))
-
-        def apply_gradients(gradients: Any) -> Any:
-            plan = self._check_trains("apply_gradients")
-            if inside:
-                own = self._read_gradients(plan, gradients)
-                return cores.meet("apply_gradients", lambda all_: send(list(all_.values())), own)
-            per_core = cores.split(gradients, "gradients").values()
-            return send([self._read_gradients(plan, core) for core in per_core])
-
-        return found, apply_gradients
-
-    @as_written
-    def embedding_lookup(self, features: Any, weights: Any = None) -> Any:
+    @do_not_convert
+    def embedding_lookup(self, features: Nest, weights: Nest = None) -> Nest:
         """Looks features up at once: no batch is enqueued, and no gradients are awaited.
 
         Numbers are those of `dequeue`, and updates that wait are applied first. Inside of a
@@ -290,84 +374,141 @@ class TPUEmbedding(BuiltOnce):
             OutOfOrder: as `embedding_tables`.
             InvalidInput, WrongType: an input does not fit; the message names the feature.
         """
-        self._check_tables_are_here("embedding_lookup")
-        done = None if tf_compat.in_saved_model_export() else self._driver.retrieve(self._tables)
-        with tf.control_dependencies([] if done is None or tf.executing_eagerly() else [done]):
-            return cpu_embedding_lookup(features, weights, self._tables, self._spec)
+        tables = self._check_readable("embedding_lookup").tables
+        op = None if tf_compat.in_saved_model_export() else self._driver.retrieve(tables)
+        with run_after([op]):
+            return cpu_embedding_lookup(features, weights, tables, self._spec)
 
     __call__ = embedding_lookup
 
-    def _enqueue(
-        self,
-        features: ByCore,
-        weights: ByCore | None,
-        training: Any,
-        name: str | None,
-        whole: bool = True,
-    ) -> Any:
-        """Enqueues what replicas pass, or if not `whole`, what is passed for a single core."""
-        inputs = self._inputs(features, weights, whole=whole)
-        return op(self._driver.enqueue(inputs, training, name))
-
     def _inputs(
         self,
-        features: ByCore,
-        weights: ByCore | None,
+        by_core: Mapping[int, Mapping[str, Nest]],
         *,
-        whole: bool = True,
-        fixed: bool = True,
-    ) -> Sequence[Any]:
-        """Returns what the driver takes, checked; the first batch builds the engine.
+        fixed: bool,
+        of_replicas: bool = True,
+    ) -> StepInputs:
+        """Returns the inputs of a step, checked; the first batch builds the engine.
 
         Args:
+            by_core: by replica, or by core, `features` and `weights` as `enqueue` takes them.
             fixed: whether a first batch also fixes the size of those to come.
+            of_replicas: as in `StepInputs`.
         """
-        nest = self._spec.structure
-        values = {
-            core: [as_tensor(value) for value in structure.flatten(nest, part, "features")]
-            for core, part in features.items()
-        }
-        found = [
-            shapes.from_values(self._spec, own, self._cores.per_replica if whole else 1)
-            for own in values.values()
-        ]
-        plan = self._plan or self._plan_of(found[0], fixed=fixed)
+        parts = {core: self._read(**values) for core, values in by_core.items()}
+        inputs = StepInputs(parts, of_replicas)
+        per_replica = self._cores.per_replica if of_replicas else 1
+        output_shapes = [self._output_shapes(part, per_replica) for part in parts.values()]
+        # Only a batch that can be enqueued decides the shapes.
+        plan = self._built.plan if self._built else self._plan_for_batch(output_shapes[0], fixed)
         if self.verify_output_shapes:
-            built = [feature.output_shape for feature in plan.features]
-            for shape in found:
-                shapes.check(self._spec, built, shape)
-        flat_weights = {
-            core: [None] * len(own)
-            if weights is None
-            else structure.flatten(nest, weights[core], "weights")
-            for core, own in values.items()
-        }
+            built_for = [feature.output_shape for feature in plan.features]
+            for shape in output_shapes:
+                shapes.check(self._spec, built_for, shape)
+        self._cores.check(plan, inputs)
+        for part in parts.values():
+            for feature, values in zip(plan.features, part, strict=True):
+                check_ids(feature, values.ids, values.weights)
+        self._build_once(lambda: plan)
+        return inputs
 
-        def build_once() -> None:
-            # Only a batch that can be enqueued decides the shapes.
-            if self._plan is None:
-                self._build(plan)
-
-        return self._cores.inputs(plan, values, flat_weights, build_once, whole=whole)
-
-    def _read_gradients(self, plan: Plan, nest: Any) -> list[Any]:
-        flat = structure.flatten(plan.structure, nest, "gradients")
+    def _read(self, features: Nest, weights: Nest) -> list[FeatureInput]:
+        """Returns a part of a batch in the order of the features."""
+        nest = self._spec.structure
+        ids = structure.flatten(nest, features, "features")
+        flat_weights: Sequence[Nest] = [None] * len(ids)
+        if weights is not None:
+            flat_weights = structure.flatten(nest, weights, "weights")
         return [
-            gradients.read(feature, value, self._cores.per_replica)
-            for feature, value in zip(plan.features, flat, strict=True)
+            FeatureInput(as_tensor(value), weight)
+            for value, weight in zip(ids, flat_weights, strict=True)
         ]
 
-    def _send(self, plan: Plan, gradients: Sequence[Sequence[Any]], name: str | None) -> Any:
-        return op(self._driver.send_gradients(gradients, self._rates(plan), name))
+    def _output_shapes(self, part: Sequence[FeatureInput], cores: int) -> list[Shape]:
+        """Returns the shapes of the activations of a part that is split over `cores`."""
+        return shapes.from_values(self._spec, [values.ids for values in part], cores)
 
-    def _rates(self, plan: Plan) -> list[Any]:
-        return [tf.cast(rate(), tf.float32) for rate in plan.dynamic_rates]
+    def _plan_for_batch(self, output_shapes: Sequence[Shape], fixed: bool) -> Plan:
+        if not self.verify_output_shapes:
+            raise errors.InvalidSpec(
+                "With verify_output_shapes=False the shapes are not taken from batches; call "
+                "`build` with them before the first batch."
+            )
+        return self._builder.plan_for_batch(output_shapes, fixed=fixed)
+
+    def _build_once(self, make_plan: Callable[[], Plan]) -> BuiltEngine:
+        if self._built is None:
+            self._built = self._builder.build(make_plan(), self._track_tables)
+        return self._built
+
+    def _send(self, nest: Nest, send: Update) -> Op:
+        """Sends gradients, checked, with the learning rates of the step."""
+        plan = self._check_trains("apply_gradients")
+
+        def read_part(values: Mapping[str, Nest]) -> list[Tensor]:
+            flat = structure.flatten(plan.structure, values["gradients"], "gradients")
+            return [
+                gradients.read(feature, value, self._cores.per_replica)
+                for feature, value in zip(plan.features, flat, strict=True)
+            ]
+
+        def send_all(by_core: Mapping[int, list[Tensor]]) -> Op:
+            rates = [tf.cast(rate(), tf.float32) for rate in plan.dynamic_rates]
+            return send(list(by_core.values()), rates)
+
+        return self._cores.call(
+            EngineCall("apply_gradients", {"gradients": nest}, read_part, send_all)
+        )
+
+    def _check_built(self, call: str) -> BuiltEngine:
+        if self._built is None:
+            raise not_built(call)
+        return self._built
+
+    def _check_trains(self, call: str) -> Plan:
+        plan = self._check_built(call).plan
+        if not plan.training:
+            raise errors.OutOfOrder(
+                f"`{call}` is not possible: the engine has no optimizer, or was made with "
+                "training=False."
+            )
+        return plan
+
+    def _check_readable(self, call: str) -> BuiltEngine:
+        """Refuses a call that reads the variables where they are not up to date."""
+        built = self._check_built(call)
+        if self._cores.tables_on_device and not tf_compat.in_saved_model_export():
+            raise errors.OutOfOrder(
+                f"`{call}` cannot read the tables under a TPUStrategy: the TPU holds them, and the "
+                "variables are brought up to date only when a checkpoint is written. Save one and "
+                "restore it into an engine that is made outside of the TPUStrategy."
+            )
+        return built
+
+    # The hooks of checkpoints and SavedModels; see `checkpoint`.
+
+    def _track_tables(self, tables: Mapping[str, Table]) -> None:
+        for name, tensor in table_tensors(self._spec, tables, self._retrieve_once).items():
+            self._track(name, tensor)
+
+    def _retrieve_if_built(self) -> Op:
+        return self.retrieve() if self._built else None
+
+    def _before_save(self) -> None:
+        if not building_graph():
+            self._retrieve_if_built()
+
+    def _after_restore(self) -> Op:
+        return self.load() if self._built else None
+
+    def _exported(self) -> dict[str, Variable]:
+        return exported_variables(self.tables)
 
 
 def _read_config(
-    feature_config: Any, optimizer: Any, pipeline: bool
-) -> tuple[specs.EngineSpec, list[Any], bool]:
-    """Returns the spec, what its tables are called by, and whether any of them is trained."""
+    feature_config: Nest, optimizer: Object, pipeline: bool
+) -> tuple[specs.EngineSpec, Sequence[Object], bool]:
+    """Returns the spec, the keys of its tables, and whether any of them is trained."""
     if isinstance(feature_config, specs.EngineSpec):
         for name, value in (
             ("optimizer", optimizer),
@@ -385,15 +526,3 @@ def _read_config(
         pipeline_execution_with_tensor_core=pipeline,
     )
     return spec, specs.table_configs(feature_config), has_optimizers
-
-
-def _make_driver(name: str | None, initialize: bool) -> Driver:
-    if name is None:
-        name = "tpu" if topology.is_tpu(tf.distribute.get_strategy()) else "host"
-    if name not in DRIVERS:
-        raise errors.InvalidSpec(f"`driver` must be one of {', '.join(DRIVERS)}, got {name!r}.")
-    return DRIVERS[name].for_engine(initialize=initialize)
-
-
-def _one_or_list(per_core: list[Any]) -> Any:
-    return per_core if len(per_core) > 1 else per_core[0]

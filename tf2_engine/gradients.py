@@ -1,28 +1,28 @@
-"""The gradients that a model sends back, checked."""
+"""Checks the gradients that a model sends back."""
 
 from __future__ import annotations
 
 import os
 import sys
 import warnings
-from typing import Any
 
 import tensorflow as tf
 
 from tf2_engine import errors
 from tf2_engine.plan import FeaturePlan
+from tf2_engine.types import Object, Tensor
 
 
-def read(feature: FeaturePlan, value: Any, cores_per_replica: int = 1) -> Any:
-    """Returns a gradient of the activation of one feature: [*output_shape, dim] float32.
+def read(feature: FeaturePlan, value: Object, cores_per_replica: int = 1) -> Tensor:
+    """Returns the checked gradient of one feature's activation: [*output_shape, dim] float32.
 
     Args:
         value: a tensor or IndexedSlices of that shape; None is zeros, with a warning.
-        cores_per_replica: the first dimension is that of a replica, which has so many cores.
+        cores_per_replica: the first dimension of the gradient is that of this many cores.
 
     Raises:
         WrongType: the gradient is no tensor, or not float32.
-        InvalidInput: it is of another shape, or None stands for a shape that is not known.
+        InvalidInput: it has another shape, or it is None and the batch size is not fixed.
     """
     first, *rest = feature.output_shape
     expected = [None if first is None else first * cores_per_replica, *rest, feature.table.dim]
@@ -37,7 +37,8 @@ def read(feature: FeaturePlan, value: Any, cores_per_replica: int = 1) -> Any:
             "may move rows at a zero gradient.",
             stacklevel=_frames_to_the_caller(),
         )
-        return tf.zeros(expected, tf.float32)
+        zeros: Tensor = tf.zeros(expected, tf.float32)
+        return zeros
     if isinstance(value, tf.IndexedSlices):
         value = tf.convert_to_tensor(value)
     if not isinstance(value, tf.Tensor):
@@ -52,14 +53,15 @@ def read(feature: FeaturePlan, value: Any, cores_per_replica: int = 1) -> Any:
         raise errors.InvalidInput(
             f"{feature.where}: found a gradient of shape {value.shape}, expected {expected}."
         )
-    # What only the run can tell is checked in the run.
-    return value if value.shape.is_fully_defined() else tf.ensure_shape(value, expected)
+    # Sizes that only the run can tell are checked in the run.
+    checked: Tensor = value
+    return checked if value.shape.is_fully_defined() else tf.ensure_shape(value, expected)
 
 
 def _frames_to_the_caller() -> int:
     """Returns the `stacklevel` at which a warning points at the code that uses the engine."""
-    inside = (os.path.dirname(__file__), os.path.dirname(tf.__file__))
+    own_folders = (os.path.dirname(__file__), os.path.dirname(tf.__file__))
     frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(inside):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(own_folders):
         frame, level = frame.f_back, level + 1
     return level

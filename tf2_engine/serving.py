@@ -21,7 +21,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf2_engine import batch, errors, sharding, structure, tf_compat
-from tf2_engine.autograph import as_written
+from tf2_engine.autograph import do_not_convert
 from tf2_engine.optimizers import SGD, Optimizer
 from tf2_engine.plan import FeaturePlan, Shape, TablePlan
 from tf2_engine.specs import EngineSpec
@@ -40,7 +40,7 @@ from tf2_engine.types import (
 Path = tuple[str | int, ...]
 
 
-@as_written  # to convert it would take long
+@do_not_convert  # to convert it would take long
 def cpu_embedding_lookup(
     inputs: Nest, weights: Nest, tables: Mapping[Object, Object], feature_config: Nest
 ) -> Nest:

@@ -1,15 +1,15 @@
-"""Shapes of activations: from the spec, from `build`, from a batch. Pure."""
+"""Finds the shapes of activations: in the spec, in the arguments of `build`, in a batch. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tf2_engine import batch, errors, structure
 from tf2_engine.plan import Shape
 from tf2_engine.specs import EngineSpec, FeatureSpec
+from tf2_engine.types import Ids, Nest, Object
 
 
 def per_core(batch_size: int | None, num_cores: int) -> int | None:
@@ -27,66 +27,73 @@ def per_core(batch_size: int | None, num_cores: int) -> int | None:
     return batch_size // num_cores
 
 
-def from_arguments(spec: EngineSpec, input_shapes: Any, batch_size: int | None) -> list[Shape]:
-    """Returns the output shapes that the arguments of `build` lead to.
+def from_arguments(spec: EngineSpec, input_shapes: Nest, batch_size: int | None) -> list[Shape]:
+    """Returns the output shapes for the arguments of `build`.
 
     Args:
         input_shapes: None, or the structure of the feature config with [*output_shape, anything].
-        batch_size: samples per core, for what `input_shapes` does not say.
+        batch_size: samples per core, for features without an input shape.
 
     Raises:
-        InvalidSpec: nothing says a feature's shape, or two sources disagree.
+        InvalidSpec: the shape of a feature is not known, or two sources disagree.
     """
-    given: list[Any] = [None] * len(spec.features)
+    flat: list[Object] = [None] * len(spec.features)
     if input_shapes is not None:
-        given = structure.flatten_shapes(spec.structure, input_shapes, "per_replica_input_shapes")
-    found = [_of_input(feature, shape) for feature, shape in zip(spec.features, given, strict=True)]
-    return with_batch_size(spec, found, batch_size)
+        flat = structure.flatten_shapes(spec.structure, input_shapes, "per_replica_input_shapes")
+    from_inputs = [
+        _of_input(feature, shape) for feature, shape in zip(spec.features, flat, strict=True)
+    ]
+    return with_batch_size(spec, from_inputs, batch_size)
 
 
-def from_values(spec: EngineSpec, values: Sequence[Any], cores: int = 1) -> list[Shape]:
-    """Returns the per-core output shapes that a batch leads to, in feature order.
+def from_values(spec: EngineSpec, values: Sequence[Ids], cores: int = 1) -> list[Shape]:
+    """Returns the per-core output shapes of a batch, in feature order.
 
     Args:
         values: of one core; or of a replica that has several `cores`, over which it is split.
     """
-    found = [
+    of_batch = [
         batch.output_shape(
             feature.name, 0 if feature.output_shape else feature.max_sequence_length, value
         )
         for feature, value in zip(spec.features, values, strict=True)
     ]
     return [
-        _split(feature, shape, cores) for feature, shape in zip(spec.features, found, strict=True)
+        _split(feature, shape, cores)
+        for feature, shape in zip(spec.features, of_batch, strict=True)
     ]
 
 
 def with_batch_size(
-    spec: EngineSpec, found: Sequence[Shape | None], batch_size: int | None
+    spec: EngineSpec, derived: Sequence[Shape | None], batch_size: int | None
 ) -> list[Shape]:
-    """Returns complete shapes: the feature's own first, then what was found, then the batch size.
+    """Returns complete shapes: the feature's own first, then the derived, then the batch size.
+
+    Args:
+        derived: the shapes that a batch or arguments lead to; None where they say nothing.
+        batch_size: samples per core, or None.
 
     Raises:
         InvalidSpec: a feature's shape is not known, or two sources disagree.
     """
     return [
         _one(feature, shape, batch_size)
-        for feature, shape in zip(spec.features, found, strict=True)
+        for feature, shape in zip(spec.features, derived, strict=True)
     ]
 
 
-def check(spec: EngineSpec, built: Sequence[Shape], found: Sequence[Shape]) -> None:
+def check(spec: EngineSpec, built: Sequence[Shape], of_batch: Sequence[Shape]) -> None:
     """Refuses a batch of other shapes than the engine is built for.
 
     Raises:
         InvalidInput: the message names the feature and both shapes.
     """
-    for feature, want, got in zip(spec.features, built, found, strict=True):
-        if not _agree(want, got):
+    for feature, expected, actual in zip(spec.features, built, of_batch, strict=True):
+        if not _agree(expected, actual):
             raise errors.InvalidInput(
                 f"Feature {feature.name!r}: the engine is built for activations of shape "
-                f"{tuple(want)}, but this batch leads to {tuple(got)}. Batches must keep their "
-                "shape."
+                f"{tuple(expected)}, but this batch leads to {tuple(actual)}. Batches must keep "
+                "their shape."
             )
 
 
@@ -100,7 +107,7 @@ def _split(feature: FeatureSpec, shape: Shape, cores: int) -> Shape:
     return (None if first is None else first // cores, *rest)
 
 
-def _of_input(feature: FeatureSpec, shape: Any) -> Shape | None:
+def _of_input(feature: FeatureSpec, shape: Object) -> Shape | None:
     if shape is None:
         return None
     sizes = tf.TensorShape(shape).as_list()
@@ -113,9 +120,9 @@ def _of_input(feature: FeatureSpec, shape: Any) -> Shape | None:
     return tuple(sizes[:-1])
 
 
-def _one(feature: FeatureSpec, found: Shape | None, batch_size: int | None) -> Shape:
+def _one(feature: FeatureSpec, derived: Shape | None, batch_size: int | None) -> Shape:
     declared = feature.output_shape
-    shape = declared if declared is not None and None not in declared else found or declared
+    shape = declared if declared is not None and None not in declared else derived or declared
     if shape is None and batch_size is not None:
         length = feature.max_sequence_length
         shape = (batch_size, length) if length else (batch_size,)
@@ -124,10 +131,10 @@ def _one(feature: FeatureSpec, found: Shape | None, batch_size: int | None) -> S
             f"Feature {feature.name!r}: its output shape is not known. Give `build` the input "
             "shapes, or the feature an `output_shape`."
         )
-    if declared is not None and found is not None and not _agree(declared, found):
+    if declared is not None and derived is not None and not _agree(declared, derived):
         raise errors.InvalidSpec(
             f"Feature {feature.name!r}: its `output_shape` is {declared}, but the input leads to "
-            f"{found}."
+            f"{derived}."
         )
     if batch_size is not None and declared is None:
         if shape[0] not in (None, batch_size):
@@ -139,11 +146,11 @@ def _one(feature: FeatureSpec, found: Shape | None, batch_size: int | None) -> S
     return shape
 
 
-def _agree(want: Shape, got: Shape) -> bool:
+def _agree(expected: Shape, actual: Shape) -> bool:
     # A ragged batch of rank 2 may fill an activation of more dimensions; the sizes are compared
     # where the ids are read.
-    if len(got) < len(want):
-        return len(got) in (1, 2)
-    return len(want) == len(got) and all(
-        a is None or b is None or a == b for a, b in zip(want, got, strict=True)
+    if len(actual) < len(expected):
+        return len(actual) in (1, 2)
+    return len(expected) == len(actual) and all(
+        a is None or b is None or a == b for a, b in zip(expected, actual, strict=True)
     )

@@ -1,25 +1,25 @@
-"""Nests of features: from what a user passes to a flat list in feature order, and back."""
+"""Turns nests of features into flat lists in feature order, and back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tf2_engine import errors
+from tf2_engine.types import Nest, Object
 
 
-def flatten(structure: Any, value: Any, what: str) -> list[Any]:
+def flatten(structure: Nest, value: Nest, what: str) -> list[Object]:
     """Returns the leaves of `value` in feature order.
 
     Args:
         structure: a nest whose leaves are feature positions.
         value: a nest of the same structure; its leaves may be composite tensors or None.
-        what: how messages call `value`.
+        what: the name of `value` in messages.
 
     Raises:
-        InvalidInput: the structures differ; the message names what is missing or too much.
+        InvalidInput: the structures differ; the message names missing and unknown features.
     """
     if isinstance(structure, Mapping) and isinstance(value, Mapping):
         missing, extra = set(structure) - set(value), set(value) - set(structure)
@@ -41,18 +41,18 @@ def flatten(structure: Any, value: Any, what: str) -> list[Any]:
         ) from error
     positions = tf.nest.flatten(structure)
     leaves = tf.nest.flatten(value)
-    ordered: list[Any] = [None] * len(positions)
+    ordered: list[Object] = [None] * len(positions)
     for position, leaf in zip(positions, leaves, strict=True):
         ordered[position] = leaf
     return ordered
 
 
-def flatten_shapes(structure: Any, value: Any, what: str) -> list[Any]:
+def flatten_shapes(structure: Nest, value: Nest, what: str) -> list[Object]:
     """Returns shapes in feature order; as `flatten`, but tuples and lists of sizes are leaves."""
     return flatten(structure, _shapes_as_leaves(structure, value), what)
 
 
-def _shapes_as_leaves(structure: Any, value: Any) -> Any:
+def _shapes_as_leaves(structure: Nest, value: Nest) -> Nest:
     if not tf.nest.is_nested(structure):
         return tf.TensorShape(value) if value is not None else None
     if isinstance(structure, Mapping) and isinstance(value, Mapping):
@@ -68,13 +68,13 @@ def _shapes_as_leaves(structure: Any, value: Any) -> Any:
     return value
 
 
-def _same_kind(structure: Any, value: Any) -> bool:
+def _same_kind(structure: Nest, value: Nest) -> bool:
     """Whether both are dicts, or both sequences, or both neither."""
     return isinstance(structure, Mapping) == isinstance(value, Mapping) and isinstance(
         structure, (list, tuple)
     ) == isinstance(value, (list, tuple))
 
 
-def pack(structure: Any, values: Sequence[Any]) -> Any:
+def pack(structure: Nest, values: Sequence[Object]) -> Nest:
     """Returns `values`, one per feature, in the structure of the feature config."""
     return tf.nest.map_structure(lambda position: values[position], structure)

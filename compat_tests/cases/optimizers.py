@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from compat_tests.cases import Pair, Row, every, in_turn, pairwise
+from tf2_engine import backends
 
 MODES = ("eager", "function", "graph")
 COMBINERS = ("sum", "mean", "sqrtn")
-DRIVERS = ("host", "native", "tpu")
-"""What executes: the host driver on TensorFlow's ops, or on ops of its own; the TPU driver, on a
-software TPU."""
+DRIVERS = tuple(dict.fromkeys(("host", "native", *backends.DRIVERS)))
+"""The host driver on TensorFlow's ops, and on native ones; then the other drivers. The TPU driver
+runs on a software TPU."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -53,7 +53,7 @@ def feature_config(optimizer: Any) -> Any:
 def train(engine: Any, steps: int = 3) -> None:
     """Trains an engine a little."""
     for step in range(steps):
-        parts = [IDS] * engine.plan.num_cores if engine._plan else [IDS] * engine._cores.count
+        parts = [IDS] * engine._cores.count
         engine.enqueue(parts if len(parts) > 1 else parts[0])
         activations = engine.dequeue()
         gradients = [tf.fill([BATCH, DIM], float(step + 1 + core)) for core in range(len(parts))]

@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 
 from tf2_engine import batch
-from tf2_engine.backends.host import HostDriver, driver, update
+from tf2_engine.backends.host import HostDriver, driver, lookup, update
 from tf2_engine.optimizers.adam import Adam
 from tf2_engine.tables import Table
 
@@ -62,16 +62,16 @@ def _as_div(gather: Any) -> Any:
     return lambda self, *args: gather(dataclasses.replace(self, strategy="div"), *args)
 
 
-def _without_weight(read_ids: Any) -> Any:
-    return lambda feature, value, weight: read_ids(feature, value, None)
+def _without_weight(read: Any) -> Any:
+    return lambda value, weight: read(value, None)
 
 
 def _cut_too_early(cells: Any) -> Any:
-    def cut(feature: Any, raw: Any) -> Any:
-        cell, num_cells, keep, weight = cells(feature, raw)
-        if keep is not None:
-            keep = raw.index[:, 1] < feature.max_sequence_length - 1
-        return cell, num_cells, keep, weight
+    def cut(feature: Any, raw: Any, per_row: Any) -> Any:
+        right = cells(feature, raw, per_row)
+        if right.keep is None:
+            return right
+        return right._replace(keep=raw.index[:, 1] < feature.max_sequence_length - 1)
 
     return cut
 
@@ -124,13 +124,13 @@ FAULTS = {
     "swapped slots": Fault(Adam, "update", _swapped_slots, _OPTIMIZERS, f"{_RULES} and Adam"),
     "mod read as div": Fault(Table, "gather", _as_div, _ALL, f"{_STEPS} and mod"),
     "lost weight": Fault(
-        batch, "read_ids", _without_weight, _ALL, f"{_STEPS} and weighted and mean"
+        batch, "read_unchecked", _without_weight, _ALL, f"{_STEPS} and weighted and mean"
     ),
     "off-by-one truncation": Fault(
         batch._CELLS, "sparse", _cut_too_early, _ALL, f"{_STEPS} and sequence"
     ),
     "rate tag swapped": Fault(driver, "_rate", _other_rate, _OPTIMIZERS, f"{_RULES} and dynamic"),
-    "gradient scaled twice": Fault(driver, "row_gradients", _scaled_twice, _ALL, _STEPS),
+    "gradient scaled twice": Fault(lookup, "row_gradients", _scaled_twice, _ALL, _STEPS),
     "stale activation": Fault(
         HostDriver, "configure", _stale, "engine/test_pipelining.py", "without_pipelining"
     ),

@@ -19,7 +19,7 @@ from compat_tests.references.tolerance import assert_close
 from compat_tests.support.paths import ROOT
 from tf2_engine import OPTIMIZERS, SGD, Adagrad, EngineSpec, FeatureSpec, TableSpec
 from tf2_engine.backends import HostDriver
-from tf2_engine.backends.host import native
+from tf2_engine.backends.host import native_kernels
 from tf2_engine.plan import make_plan
 
 HERE = str(ROOT)
@@ -139,7 +139,7 @@ def test_what_fits_is_said() -> None:
         for number, own in enumerate(settings.get(kind, [{}])):
             table = TableSpec("table", 4, 1, "sum", optimizer(**own))
             plan = make_plan(EngineSpec((table,), (FeatureSpec("ids", "table"),)), [(2,)])
-            if not native.fits(plan.tables[0]):
+            if not native_kernels.supports(plan.tables[0]):
                 refused.append((kind, number))
 
     assert refused == [("Adam", 1), ("FrequencyEstimator", 1)]
@@ -154,7 +154,7 @@ def test_an_optimizer_without_a_rule_in_the_native_code_fits_not() -> None:
     table = TableSpec("table", 4, 1, "sum", New(1.0))
     plan = make_plan(EngineSpec((table,), (FeatureSpec("ids", "table"),)), [(2,)])
 
-    assert not native.fits(plan.tables[0])
+    assert not native_kernels.supports(plan.tables[0])
 
 
 def test_a_driver_says_which_ops_it_uses() -> None:

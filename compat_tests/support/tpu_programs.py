@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import tf2_engine
 from compat_tests.support import fake_tpu
+from tf2_engine.backends.interface import FeatureInput, StepInputs
 from tf2_engine.backends.tpu.driver import TpuDriver
 from tf2_engine.backends.tpu.topology import Topology, read_topology
 from tf2_engine.plan import Plan, make_plan
@@ -189,7 +190,8 @@ class Ours:
 
     Attributes:
         driver: its driver.
-        plan: what it runs.
+        cores: its cores.
+        plan: the plan that the driver runs.
         tables: the variables.
     """
 
@@ -201,6 +203,7 @@ class Ours:
         driver = self._embedding._driver
         assert isinstance(driver, TpuDriver)
         self.driver = driver
+        self.cores = self._embedding._cores
         self.plan = self._embedding.plan
         self.tables = self._embedding.tables
 
@@ -215,6 +218,13 @@ class Ours:
 
     def retrieve(self) -> None:
         self._embedding.retrieve()
+
+
+def step_inputs(*parts: Sequence[Any]) -> StepInputs:
+    """Returns the inputs of a step without weights: for each replica the ids of its features."""
+    return StepInputs(
+        {replica: [FeatureInput(ids, None) for ids in part] for replica, part in enumerate(parts)}
+    )
 
 
 def padded(shape: Any) -> Any:

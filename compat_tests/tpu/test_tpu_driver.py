@@ -11,7 +11,6 @@ import tensorflow as tf
 
 import tf2_engine
 from compat_tests.support import fake_tpu
-from compat_tests.support.tpu_graphs import ENQUEUE, counted
 from compat_tests.support.tpu_programs import (
     BATCH,
     Case,
@@ -22,12 +21,13 @@ from compat_tests.support.tpu_programs import (
     inputs,
     plan_of,
     sparse,
+    step_inputs,
     topology,
 )
 from tf2_engine import errors, tf_compat
 from tf2_engine.backends import DRIVERS
-from tf2_engine.backends.tpu import cores as tpu_cores
 from tf2_engine.backends.tpu import topology as tpu_topology
+from tf2_engine.backends.tpu import transfer
 from tf2_engine.backends.tpu.driver import TpuDriver
 from tf2_engine.backends.tpu.topology import Core, Topology
 from tf2_engine.plan import make_plan
@@ -62,7 +62,7 @@ def test_without_sizes_every_host_has_a_shard() -> None:
         num_cores=2,
     )
     with tf.Graph().as_default():
-        tables = create_tables(plan, tpu_cores.host_factory([host(0), host(1)]))
+        tables = create_tables(plan, transfer.host_factory([host(0), host(1)]))
 
     shards = tables["videos"].variables["parameters"]
     assert [(shard.shape.as_list(), shard.device) for shard in shards] == [
@@ -135,7 +135,7 @@ def test_verbs_return_ops_in_a_graph_alone() -> None:
         returned[where] = [
             driver.configure(plan),
             driver.load(tables),
-            driver.enqueue(tpu_cores.readers(plan, [[ids]]), True),
+            driver.enqueue(step_inputs([ids]), True),
             driver.send_gradients(driver.dequeue(), []),
             driver.retrieve(tables),
         ]
@@ -158,22 +158,12 @@ def test_a_tensor_chooses_the_mode_when_the_step_runs() -> None:
         training = tf.compat.v1.placeholder(tf.bool, [])
         ids = tf.zeros([BATCH], tf.int64)
         with fake_tpu.recorded() as made:
-            ours.driver.enqueue(tpu_cores.readers(ours.plan, [[ids], [ids]]), training)
+            ours.driver.enqueue(step_inputs([ids], [ids]), training)
         modes = [arguments["mode_override"] for _, arguments in made]
         with tf.compat.v1.Session(graph=graph) as session:
             found = [session.run(modes, {training: value}) for value in (True, False)]
 
     assert found == [[b"train"] * 2, [b"inference"] * 2]
-
-
-def test_ids_may_be_read_already() -> None:
-    """Enqueue takes ids that were read before it, too."""
-    with tf.Graph().as_default() as graph:
-        ours = built(Case(cores_per_host=1, kinds=("dense",)), fake_tpu.strategy(1, 1))
-        [read] = tpu_cores.readers(ours.plan, [[tf.range(BATCH)]])
-        ours.driver.enqueue([read()], True)
-
-    assert counted(graph)[ENQUEUE] == 1
 
 
 @pytest.mark.parametrize("kind", tf2_engine.OPTIMIZERS)

@@ -26,10 +26,12 @@ from compat_tests.support.tpu_programs import (
     plan_of,
     ragged,
     sparse,
+    step_inputs,
     topology,
 )
 from tf2_engine import errors
-from tf2_engine.backends.tpu import cores as tpu_cores
+from tf2_engine.backends.interface import StepInputs
+from tf2_engine.backends.tpu import checks
 from tf2_engine.backends.tpu import topology as tpu_topology
 from tf2_engine.backends.tpu.driver import TpuDriver
 from tf2_engine.plan import make_plan
@@ -80,15 +82,15 @@ def test_enqueue_in_a_function_inside_run_is_refused(kind: Any) -> None:
         fails_inside(kind, step, options=NO_DYNAMIC_BATCH)
 
 
-@pytest.mark.parametrize("verb", ["enqueue", "check_inputs"])
+@pytest.mark.parametrize("verb", ["enqueue", "check"])
 def test_each_of_two_checks_is_enough(verb: str) -> None:
     """Control flow is refused before anything is built, and again by enqueue itself."""
 
     def step(engine: Any, ids: Any, weights: Any) -> None:
-        readers = tpu_cores.readers(engine.plan, [[ids["dense"], ids["sparse"]]])
+        part = step_inputs([ids["dense"], ids["sparse"]])
         calls = {
-            "enqueue": lambda: engine.driver.enqueue(readers, True),
-            "check_inputs": lambda: engine.driver.check_inputs([]),
+            "enqueue": lambda: engine.driver.enqueue(part, True),
+            "check": lambda: engine.cores.check(engine.plan, StepInputs({})),
         }
 
         def call() -> Any:
@@ -155,9 +157,9 @@ def test_inputs_on_a_tpu_are_refused(kind: Any, inside: bool) -> None:
 
 def test_eager_inputs_are_on_the_host() -> None:
     """Tensors that are values already have a device too, and are not taken for a TPU's."""
-    driver = TpuDriver(topology())
     ids = tf.RaggedTensor.from_row_lengths(tf.range(3), [1, 2])
-    driver.check_inputs([("dense", tf.range(3)), ("ragged", ids), ("none", None)])
+    for value in (tf.range(3), ids, None):
+        checks.check_on_host("feature", value)
 
 
 @EITHER
@@ -225,7 +227,7 @@ def test_without_a_tpu_strategy_there_is_no_driver() -> None:
     [
         lambda driver: driver.load({}),
         lambda driver: driver.retrieve({}),
-        lambda driver: driver.enqueue([[]], True),
+        lambda driver: driver.enqueue(step_inputs([]), True),
         lambda driver: driver.dequeue(),
         lambda driver: driver.send_gradients([[]], []),
     ],
@@ -242,7 +244,7 @@ def test_there_must_be_an_entry_for_every_core() -> None:
     with tf.Graph().as_default():
         driver = built(Case(kinds=("dense",)), fake_tpu.strategy(1, 2)).driver
         with pytest.raises(errors.InvalidInput, match=r"one entry per core, 2 here, got 1"):
-            driver.enqueue([[]], True)
+            driver.enqueue(step_inputs([]), True)
         with pytest.raises(errors.InvalidInput, match=r"one entry per core, 1 here, got 2"):
             driver.send_gradients([[], []], [])
 
@@ -287,6 +289,5 @@ def test_sparse_ids_of_another_rank_are_refused(shape: tuple[int, ...]) -> None:
     with tf.Graph().as_default():
         driver = TpuDriver(topology())
         driver.configure(plan)
-        readers = tpu_cores.readers(plan, [[sparse(tf.int64, "watched", shape)]])
         with pytest.raises(errors.InvalidInput, match=rf"'watched'.*rank {len(shape)}"):
-            driver.enqueue(readers, True)
+            driver.enqueue(step_inputs([sparse(tf.int64, "watched", shape)]), True)

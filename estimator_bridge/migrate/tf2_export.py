@@ -21,8 +21,8 @@ from estimator_bridge.migrate.tf2_model import (
     _key,
     _name_of_table,
 )
-from tf2_engine import columns as tpu_columns
 from tf2_engine import preprocessing as pre
+from tf2_engine import tpu_columns
 
 v1 = tf2.compat.v1
 

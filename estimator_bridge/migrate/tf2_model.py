@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf2
 
 import tf2_engine
-from tf2_engine import columns as tpu_columns
 from tf2_engine import preprocessing as pre
+from tf2_engine import tpu_columns
 
 v1 = tf2.compat.v1
 

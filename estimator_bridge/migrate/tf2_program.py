@@ -17,7 +17,7 @@ from estimator_bridge.migrate.tf2_model import (
     Nest,
     _call,
 )
-from tf2_engine import columns as tpu_columns
+from tf2_engine import tpu_columns
 
 v1 = tf2.compat.v1
 

@@ -1,12 +1,44 @@
-"""The drivers; the table below is the list of them, one module or package each."""
+"""The backends: a folder and a row in `DRIVERS` each."""
 
 from __future__ import annotations
 
+import tensorflow as tf
+
+from tf2_engine import errors
 from tf2_engine.backends.host import HostDriver
-from tf2_engine.backends.interface import Driver
-from tf2_engine.backends.tpu.driver import TpuDriver
+from tf2_engine.backends.interface import Driver, ReplicaDriver, StepDriver
+from tf2_engine.backends.tpu import TpuDriver
 
 DRIVERS: dict[str, type[Driver]] = {"host": HostDriver, "tpu": TpuDriver}
-"""Every driver by name."""
+"""Every driver by name. The first is used under strategies that no driver claims."""
 
-__all__ = ["DRIVERS", "Driver", "HostDriver", "TpuDriver"]
+
+def make_driver(name: str | None, *, initialize: bool) -> Driver:
+    """Returns a driver for an engine that is made in the current scope.
+
+    Args:
+        name: a key of `DRIVERS`; None takes the driver that claims the current strategy.
+        initialize: as `Driver.for_engine`.
+
+    Raises:
+        InvalidSpec: there is no driver of this name.
+        OutOfOrder: the driver needs another strategy.
+    """
+    if name is None:
+        strategy = tf.distribute.get_strategy()
+        claiming = [key for key, kind in DRIVERS.items() if isinstance(strategy, kind.strategies)]
+        name = (claiming or list(DRIVERS))[0]
+    if name not in DRIVERS:
+        raise errors.InvalidSpec(f"`driver` must be one of {', '.join(DRIVERS)}, got {name!r}.")
+    return DRIVERS[name].for_engine(initialize=initialize)
+
+
+__all__ = [
+    "DRIVERS",
+    "Driver",
+    "HostDriver",
+    "ReplicaDriver",
+    "StepDriver",
+    "TpuDriver",
+    "make_driver",
+]

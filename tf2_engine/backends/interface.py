@@ -1,34 +1,137 @@
-"""What a driver answers to: six verbs, and one made of three of them."""
+"""The interface of a backend: a driver, which runs a plan, and the cores that it runs it for.
+
+`EngineCores` is the side of the caller: it turns a call of the engine, from wherever it was made,
+into values of cores. `Driver` is the side of the device: six verbs on the values of cores. An
+engine needs nothing else, and does not ask which backend it has.
+"""
 
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
-import tensorflow as tf
-
-from tf2_engine.batch import RawIds
-from tf2_engine.cores import Cores, EmulatedCores
 from tf2_engine.plan import Plan
-from tf2_engine.tables import Table
+from tf2_engine.specs import EngineSpec
+from tf2_engine.tables import Table, VariableFactory
+from tf2_engine.types import Ids, Nest, Op, Strategy, Tensor
 
-Update = Callable[[Sequence[Sequence[Any]], Sequence[Any]], Any]
+_Value = TypeVar("_Value")
+
+PerCore = Sequence[Sequence[Tensor]]
+"""Per core, per feature: activations or their gradients, each [*output_shape, dim] float32."""
+
+Update = Callable[[PerCore, Sequence[Tensor]], Op]
 """Takes gradients and rates as `Driver.send_gradients` does; returns the op that updates."""
 
 
-def building_graph() -> bool:
-    """Whether a plain `tf.Graph` is under construction: then ops must be run by whoever runs it."""
-    return not tf.executing_eagerly() and not tf.inside_function()
+class FeatureInput(NamedTuple):
+    """The ids of one feature, as the user passed them, and their weights, if there are any."""
+
+    ids: Ids
+    weights: Ids | None
+
+
+@dataclasses.dataclass(frozen=True)
+class StepInputs:
+    """The part of a step that one call enqueues.
+
+    Attributes:
+        parts: by position of the replica, or of the core, the inputs in the order of the features.
+        of_replicas: whether these are the parts of replicas, of which a replica may have several
+            cores; else of a single core, which was named by its device.
+    """
+
+    parts: Mapping[int, Sequence[FeatureInput]]
+    of_replicas: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineCall(Generic[_Value]):
+    """A call of a method of the engine.
+
+    Attributes:
+        name: the name of the method, for messages.
+        values: by name of the argument the nest that was passed: for all cores, or inside
+            `strategy.run` for this replica. None is None for each of them.
+        read: called with the same for one core or replica; returns its value.
+        function: called with a value per core, or replica, by its position. Returns a list with a
+            result for each of them, or an op.
+        from_host: whether the call can be made outside of `strategy.run` on any backend.
+    """
+
+    name: str
+    values: Mapping[str, Nest]
+    read: Callable[[Mapping[str, Nest]], _Value]
+    function: Callable[[Mapping[int, _Value]], Op | list[Nest]]
+    from_host: bool = False
+
+
+class EngineCores(abc.ABC):
+    """The cores and hosts of an engine, as calls reach them.
+
+    The methods of an engine are called in three ways: for a global step, with what an iterator of a
+    distributed dataset gives; by a replica for itself, inside `strategy.run`; and for one core that
+    is named by its device.
+
+    Attributes:
+        count: the number of cores.
+        hosts: the number of hosts over which the rows of a table are spread.
+        per_replica: the number of cores over which a replica is spread; above 1 for model
+            parallelism.
+        tables_on_device: whether a device holds the tables, and the variables are copies of them.
+        variable_factory: makes the variables of the tables; None is the default.
+    """
+
+    count: int
+    hosts: int
+    per_replica: int = 1
+    tables_on_device: bool = False
+    variable_factory: VariableFactory | None = None
+
+    @abc.abstractmethod
+    def call(self, call: EngineCall[_Value]) -> Nest:
+        """Calls a function with the values of the cores for which the engine is called.
+
+        Returns:
+            The op; or the results: this replica's inside `strategy.run`, else that of the only
+            core or a list with those of all.
+
+        Raises:
+            ControlFlow: a replica calls in control flow, where the call is not possible.
+            InvalidInput: an argument has too many or too few parts; the message names it.
+            OutOfOrder: the backend takes the call of a replica alone.
+        """
+
+    @abc.abstractmethod
+    def core_of(self, device: str) -> int:
+        """Returns the position of the core that is meant by a device.
+
+        Raises:
+            InvalidInput: it is none of the cores' devices, or the call is inside `strategy.run`.
+        """
+
+    def check(self, plan: Plan, inputs: StepInputs) -> None:
+        """Refuses inputs that the backend cannot take from where they are, before it is built.
+
+        Raises:
+            ControlFlow, InvalidInput: the message names the feature.
+        """
+        return
 
 
 class Driver(abc.ABC):
-    """Runs a plan on some device.
+    """Runs a plan on a device.
 
-    A verb speaks of one global step: what differs between cores comes as a sequence with one
-    entry per core, in core order. In a `tf.Graph` the verbs return ops that the caller must run;
-    in a tf.function and eagerly they have taken effect when they return.
+    A driver is a `StepDriver` or a `ReplicaDriver`: they differ in the cores for which `dequeue`
+    and `send_gradients` are called. Each is called through the cores that `cores` returns, which
+    know that. In a `tf.Graph` the verbs return ops that the caller must run; in a tf.function and
+    eagerly they have taken effect when they return. (`graph_mode` has helpers for that.)
     """
+
+    strategies: ClassVar[tuple[type[Strategy], ...]] = ()
+    """Under these strategies an engine uses this driver if none is named."""
 
     @classmethod
     def for_engine(cls, *, initialize: bool) -> Driver:
@@ -39,16 +142,16 @@ class Driver(abc.ABC):
         """
         return cls()
 
-    def cores(self, count: int | None, hosts: int | None) -> Cores:
+    @abc.abstractmethod
+    def cores(self, spec: EngineSpec, count: int | None, hosts: int | None) -> EngineCores:
         """Returns the cores of an engine that is made in the current scope.
 
         Args:
-            count, hosts: how many the user asks for; None is for the driver to say.
+            count, hosts: the numbers that the user asks for; None leaves them to the driver.
 
         Raises:
-            InvalidSpec: there are others.
+            InvalidSpec: the backend has other numbers of them.
         """
-        return EmulatedCores(count, 1 if hosts is None else hosts)
 
     def initialized(self) -> bool | None:
         """Whether an engine has initialised the hardware already; None where it cannot be asked.
@@ -58,31 +161,29 @@ class Driver(abc.ABC):
         return False
 
     @abc.abstractmethod
-    def configure(self, plan: Plan) -> Any:
+    def configure(self, plan: Plan) -> Op:
         """Gets ready to run `plan`; state of an earlier plan is dropped."""
 
     @abc.abstractmethod
-    def load(self, tables: Mapping[str, Table]) -> Any:
+    def load(self, tables: Mapping[str, Table]) -> Op:
         """Takes parameters and slots over from the variables, for instance after a restore."""
 
     @abc.abstractmethod
-    def retrieve(self, tables: Mapping[str, Table]) -> Any:
+    def retrieve(self, tables: Mapping[str, Table]) -> Op:
         """Brings the variables up to date, for instance before a checkpoint is written."""
 
     @abc.abstractmethod
-    def enqueue(
-        self, inputs: Sequence[Sequence[RawIds] | None], training: Any, name: str | None = None
-    ) -> Any:
-        """Hands over one batch.
+    def enqueue(self, inputs: StepInputs, training: Tensor | bool, name: str | None = None) -> Op:
+        """Enqueues a batch, or a part of one.
 
         Args:
-            inputs: per core, per feature; None for a core whose part comes with another call.
+            inputs: with kinds and dtypes that `batch.check_ids` accepts.
             training: whether gradients will come back; a bool or a scalar bool tensor.
             name: tags the batch: a `dequeue` and `send_gradients` of that name take it.
         """
 
     @abc.abstractmethod
-    def dequeue(self, name: str | None = None) -> Sequence[Sequence[Any]]:
+    def dequeue(self, name: str | None = None) -> PerCore:
         """Returns the activations of the oldest batch that was not looked up yet.
 
         Returns:
@@ -94,12 +195,12 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def send_gradients(
-        self, gradients: Sequence[Sequence[Any]], rates: Sequence[Any], name: str | None = None
-    ) -> Any:
+        self, gradients: PerCore, rates: Sequence[Tensor], name: str | None = None
+    ) -> Op:
         """Updates the tables with the gradients of the oldest training batch looked up.
 
         Args:
-            gradients: per core, per feature: the shape of the activation, float32.
+            gradients: as the activations that `dequeue` returned.
             rates: the dynamic learning rates by tag, scalar float32.
 
         Raises:
@@ -107,12 +208,9 @@ class Driver(abc.ABC):
         """
 
     def look_up(
-        self,
-        inputs: Sequence[Sequence[RawIds] | None],
-        training: bool | None,
-        name: str | None = None,
-    ) -> tuple[Sequence[Sequence[Any]], Update]:
-        """Looks one batch up at once, when nobody knows yet whether its gradients will come.
+        self, inputs: StepInputs, training: bool | None, name: str | None = None
+    ) -> tuple[PerCore, Update]:
+        """Looks one batch up at once, before it is known whether its gradients will come.
 
         A device finds out by itself: a rewrite of the graph turns a batch into one for inference
         if no op of its name sends gradients. The software TPU has no such rewrite: there a batch
@@ -124,9 +222,27 @@ class Driver(abc.ABC):
             name: tells the batches of a graph from each other.
 
         Returns:
-            What `dequeue` returns, and what sends the gradients of this batch, if it is called.
+            The activations, as `dequeue` returns them, and a function that sends their gradients.
         """
         self.enqueue(inputs, training is not False, name)
         return self.dequeue(name), lambda gradients, rates: self.send_gradients(
             gradients, rates, name
         )
+
+
+class StepDriver(Driver):
+    """A driver that is called once for all cores of a global step, outside of `strategy.run`.
+
+    Its cores merge the calls of replicas into one. `dequeue` returns, and `send_gradients` takes,
+    an entry for every core; `enqueue` takes the parts of all cores, or of one.
+    """
+
+
+class ReplicaDriver(Driver):
+    """A driver that is called while the function of a replica is traced, once for all replicas.
+
+    `dequeue` returns, and `send_gradients` takes, a single entry, for the replica that is traced;
+    so does `enqueue` inside `strategy.run`, while outside of it it takes the parts of all replicas,
+    or of one core. With model parallelism the first dimension of an entry is that of the replica:
+    it is multiplied by the cores per replica.
+    """

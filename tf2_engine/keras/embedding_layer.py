@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from tf2_engine import errors, slots, soft_tpu, specs, structure, tf_compat
-from tf2_engine.autograph import as_written
+from tf2_engine.autograph import do_not_convert
 from tf2_engine.backends.tpu import topology
 from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.keras.configuration import Configuration, by_table, configure
@@ -225,7 +225,7 @@ class EmbeddingLayer:
         """
         return self._look_up(features, weights, serving_config)
 
-    @as_written  # not around `call`, whose signature Keras reads
+    @do_not_convert  # not around `call`, whose signature Keras reads
     def _look_up(
         self, features: Nest, weights: Nest, serving_config: Nest, shapes_only: bool = False
     ) -> Nest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tf2_engine.autograph import as_written
+from tf2_engine.autograph import do_not_convert
 from tf2_engine.keras.weights import output_spec
 from tf2_engine.preprocessing import Column
 from tf2_engine.preprocessing import Preprocessing as PreprocessingModule
@@ -51,7 +51,7 @@ class PreprocessingLayer:
         """
         return self._prepared(features)
 
-    @as_written  # not around `call`, whose signature Keras reads
+    @do_not_convert  # not around `call`, whose signature Keras reads
     def _prepared(self, features: Mapping[str, Ids]) -> dict[str, Nest]:
         ids, weights, lengths = self._module(features)
         weights = {key: value for key, value in (weights or {}).items() if value is not None}

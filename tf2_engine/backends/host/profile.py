@@ -15,8 +15,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +23,7 @@ import tensorflow as tf
 from tf2_engine import sharding
 from tf2_engine.batch import Occurrences
 from tf2_engine.plan import Plan, TablePlan
+from tf2_engine.types import Array, Op, Tensor, Variable
 
 EVERY = 33
 """One sample in so many is counted: 3 %."""
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """What is known of the lookups of one table.
+    """The counts of the lookups of one table.
 
     Attributes:
         samples: samples counted, of all features of the table.
@@ -82,26 +82,26 @@ class Profiler:
             for table in plan.tables
         }
         for table in plan.tables:
-            known = read(self._directory, plan, table)
-            if known is not None:
-                _log.info("%s", report(table, known))
+            counts = read(self._directory, plan, table)
+            if counts is not None:
+                _log.info("%s", report(table, counts))
 
-    def count(self, per_core: Sequence[Sequence[Occurrences]]) -> list[Any]:
+    def count(self, per_core: Sequence[Sequence[Occurrences]]) -> list[Op]:
         """Counts a batch; returns the ops."""
-        done = []
+        ops = []
         for table in self._plan.tables:
             counter = self._counters[table.name]
             passed = counter.read_value()[-1]
-            seen: Any = tf.zeros([3 + self._plan.num_hosts], tf.int64)
+            seen: Tensor = tf.zeros([3 + self._plan.num_hosts], tf.int64)
             for core in per_core:
                 for position in self._plan.features_of(table):
                     seen = seen + self._seen(table, core[position], passed + seen[-1])
-            done.append(counter.assign_add(seen))
-        return done
+            ops.append(counter.assign_add(seen))
+        return ops
 
-    def write(self) -> Any:
-        """Adds what was counted to the files, where it is enough; returns the op."""
-        done = []
+    def write(self) -> Op:
+        """Adds the counts of tables with enough samples to the files; returns the op."""
+        ops = []
         for table in self._plan.tables:
             counter = self._counters[table.name]
             counted = counter.read_value()
@@ -109,11 +109,11 @@ class Profiler:
                 lambda values, table=table: self._merge(table, values), [counted], tf.int64
             )
             with tf.control_dependencies([written]):
-                done.append(counter.assign_sub(tf.ensure_shape(written, counter.shape)))
-        return tf.group(*done) if not tf.executing_eagerly() else None
+                ops.append(counter.assign_sub(tf.ensure_shape(written, counter.shape)))
+        return tf.group(*ops)
 
-    def _seen(self, table: TablePlan, batch: Occurrences, passed: Any) -> Any:
-        """Returns what a feature's batch adds to the counter, `passed` samples after the first."""
+    def _seen(self, table: TablePlan, batch: Occurrences, passed: Tensor) -> Tensor:
+        """Returns the counts of a feature's batch, which comes after `passed` samples."""
         explicit = batch.explicit()
         cells = tf.cast(explicit.num_cells, tf.int64)
         ids = tf.boolean_mask(explicit.ids, tf.equal((explicit.cell + passed) % EVERY, 0))
@@ -128,7 +128,7 @@ class Profiler:
         samples = (passed + cells + EVERY - 1) // EVERY - (passed + EVERY - 1) // EVERY
         return tf.concat([[samples, tf.size(ids, out_type=tf.int64)], per_shard, [cells]], 0)
 
-    def _merge(self, table: TablePlan, values: Any) -> Any:
+    def _merge(self, table: TablePlan, values: Array) -> Array:
         counts = Counts(int(values[0]), int(values[1]), tuple(map(int, values[2:-1])))
         if counts.samples < MIN_SAMPLES:
             return np.zeros_like(values)
@@ -151,7 +151,7 @@ def path_of(directory: str, plan: Plan, table: TablePlan) -> str:
 
 
 def read(directory: str, plan: Plan, table: TablePlan) -> Counts | None:
-    """Returns what earlier jobs counted of a table; None if there is nothing, or nothing usable."""
+    """Returns the counts that earlier jobs wrote for a table; None without a usable file."""
     path = path_of(directory, plan, table)
     try:
         with open(path, encoding="utf-8") as file:
@@ -173,9 +173,9 @@ def merge(directory: str, plan: Plan, table: TablePlan, counts: Counts) -> None:
     path = path_of(directory, plan, table)
     with open(os.path.join(directory, ".lock"), "a", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        known = read(directory, plan, table)
-        total = counts if known is None else known + counts
-        content: Mapping[str, Any] = {"table": table.name, **dataclasses.asdict(total)}
+        earlier = read(directory, plan, table)
+        total = counts if earlier is None else earlier + counts
+        content = {"table": table.name, **dataclasses.asdict(total)}
         handle, temporary = tempfile.mkstemp(dir=directory)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump(content, file)
@@ -191,8 +191,8 @@ def report(table: TablePlan, counts: Counts) -> str:
     )
 
 
-def _counter(size: int, name: str) -> tf.Variable:
-    return tf.compat.v1.Variable(
+def _counter(size: int, name: str) -> Variable:
+    counter: Variable = tf.compat.v1.Variable(
         tf.zeros([size], tf.int64),
         trainable=False,
         name=name,
@@ -200,3 +200,4 @@ def _counter(size: int, name: str) -> tf.Variable:
         # Counts are of a process: no checkpoint holds them.
         collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
     )
+    return counter

@@ -7,19 +7,21 @@ the gradient, decay the weight, apply the optimizer's rule, clip the weight.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AbstractContextManager
 
 import numpy as np
 import tensorflow as tf
 
+from tf2_engine.graph_mode import run_after
 from tf2_engine.optimizers import Optimizer
 from tf2_engine.tables import PARAMETERS, Table
+from tf2_engine.types import Op, Tensor
 
-Contribution = tuple[Any, Any]
+Contribution = tuple[Tensor, Tensor]
 """ids [num_ids] int64 and their gradients [num_ids, dim] float32."""
 
 
-def update_table(table: Table, per_core: Sequence[Sequence[Contribution]], lr: Any) -> list[Any]:
+def update_table(table: Table, per_core: Sequence[Sequence[Contribution]], lr: Tensor) -> list[Op]:
     """Applies one step to a table; returns the ops.
 
     With accumulation every row of the global batch is updated once, with the sum over cores and
@@ -39,7 +41,9 @@ def update_table(table: Table, per_core: Sequence[Sequence[Contribution]], lr: A
     return _update_core_by_core(table, [_sum_by_id(core) for core in per_core], lr)
 
 
-def new_rows(optimizer: Optimizer, old: dict[str, Any], g: Any, lr: Any) -> dict[str, Any]:
+def new_rows(
+    optimizer: Optimizer, old: dict[str, Tensor], g: Tensor, lr: Tensor
+) -> dict[str, Tensor]:
     """Returns parameters and slots after one step.
 
     Args:
@@ -51,7 +55,7 @@ def new_rows(optimizer: Optimizer, old: dict[str, Any], g: Any, lr: Any) -> dict
     slots = dict(old)
     w = slots.pop(PARAMETERS)
     if optimizer.weight_decay_factor:
-        decay: Any = np.float32(optimizer.weight_decay_factor)
+        decay: Tensor | np.float32 = np.float32(optimizer.weight_decay_factor)
         if optimizer.multiply_weight_decay_factor_by_learning_rate:
             decay = decay * lr
         w = w - decay * w
@@ -68,13 +72,13 @@ def _sum_by_id(pairs: Sequence[Contribution]) -> Contribution:
     return distinct, tf.math.unsorted_segment_sum(gradients, position, count)
 
 
-def _update_rows(table: Table, ids: Any, g: Any, lr: Any) -> list[Any]:
+def _update_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[Op]:
     old = {name: table.gather(name, ids) for name in table.variables}
     with _all_read(old):
         return table.scatter(new_rows(table.plan.optimizer, old, g, lr), ids)
 
 
-def _update_core_by_core(table: Table, per_core: Sequence[Contribution], lr: Any) -> list[Any]:
+def _update_core_by_core(table: Table, per_core: Sequence[Contribution], lr: Tensor) -> list[Op]:
     owner = [table.core_of(ids, len(per_core)) for ids, _ in per_core]
     owned = [tf.equal(own, core) for core, own in enumerate(owner)]
     # Owners never collide: one pass for all of them. Then one pass per core, in order.
@@ -94,15 +98,15 @@ def _update_core_by_core(table: Table, per_core: Sequence[Contribution], lr: Any
         (tf.boolean_mask(ids, ~mine), tf.boolean_mask(g, ~mine))
         for (ids, g), mine in zip(per_core, owned, strict=True)
     ]
-    done: list[Any] = []
+    ops: list[Op] = []
     for ids, g in passes:
-        with tf.control_dependencies(_ops(done)):
-            done = done + _update_rows(table, tf.identity(ids), g, lr)
-    return done
+        with run_after(ops):
+            ops = ops + _update_rows(table, tf.identity(ids), g, lr)
+    return ops
 
 
-def _update_all_rows(table: Table, ids: Any, g: Any, lr: Any) -> list[Any]:
-    done = []
+def _update_all_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[Op]:
+    ops = []
     for shard in range(table.num_shards):
         old = {
             name: tf.convert_to_tensor(shards[shard]) for name, shards in table.variables.items()
@@ -110,23 +114,18 @@ def _update_all_rows(table: Table, ids: Any, g: Any, lr: Any) -> list[Any]:
         dense = table.spread(ids, g, shard)
         with _all_read(old):
             for name, value in new_rows(table.plan.optimizer, old, dense, lr).items():
-                done.append(table.variables[name][shard].assign(value))
-    return done
+                ops.append(table.variables[name][shard].assign(value))
+    return ops
 
 
-def _all_read(old: dict[str, Any]) -> Any:
-    """Lets a graph write only once everything is read: a new slot may not depend on the old one."""
-    return tf.control_dependencies(_ops(list(old.values())))
+def _all_read(old: dict[str, Tensor]) -> AbstractContextManager[None]:
+    """Makes writes in a graph wait for all reads: a new slot may not depend on the old one."""
+    return run_after(list(old.values()))
 
 
-def _clip(value: Any, low: float | None, high: float | None) -> Any:
+def _clip(value: Tensor, low: float | None, high: float | None) -> Tensor:
     if low is not None:
         value = tf.maximum(value, np.float32(low))
     if high is not None:
         value = tf.minimum(value, np.float32(high))
     return value
-
-
-def _ops(done: Sequence[Any]) -> list[Any]:
-    # Eagerly an update has happened when it returns, and there is no op to wait for.
-    return [] if tf.executing_eagerly() else list(done)

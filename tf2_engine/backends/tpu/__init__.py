@@ -1,1 +1,7 @@
-"""The TPU driver: first-generation embedding hardware, by TensorFlow's TPU ops."""
+"""The TPU backend: first-generation embedding hardware, through TensorFlow's TPU ops."""
+
+from __future__ import annotations
+
+from tf2_engine.backends.tpu.driver import TpuDriver
+
+__all__ = ["TpuDriver"]

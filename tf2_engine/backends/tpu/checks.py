@@ -1,13 +1,14 @@
-"""What a TPU cannot take, and the messages that say so. Pure: nothing is built or changed."""
+"""Refuses plans, inputs and calls that a TPU cannot take. Pure: nothing is built or changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import tensorflow as tf
 
 from tf2_engine import errors
+from tf2_engine.plan import Plan
+from tf2_engine.types import Graph, Ids, Op, Tensor
 
 ALREADY_INITIALIZED = (
     "The TPU is already initialized for embeddings. This may be caused by several engines under "
@@ -17,8 +18,8 @@ ALREADY_INITIALIZED = (
 )
 
 
-def check_control_flow(computation: Any, current: Any) -> None:
-    """Refuses an enqueue that is deeper inside `strategy.run` than the device can lift it from.
+def check_control_flow(computation: Graph | None, current: Graph) -> None:
+    """Refuses an `enqueue` in control flow inside `strategy.run`, which cannot move to the host.
 
     Args:
         computation: the graph in which the TPU computation began, None outside of one.
@@ -37,12 +38,12 @@ def check_control_flow(computation: Any, current: Any) -> None:
         )
 
 
-def check_direct(where: str, value: Any) -> None:
+def check_direct(where: str, value: Ids | None) -> None:
     """Refuses an input that was computed inside `strategy.run`.
 
     Args:
         where: how messages name the input.
-        value: a Tensor, SparseTensor or RaggedTensor; None is nothing to check.
+        value: a Tensor, SparseTensor or RaggedTensor; None passes.
 
     Raises:
         InvalidInput: the input is not an argument of the function that `strategy.run` calls.
@@ -62,12 +63,12 @@ def check_direct(where: str, value: Any) -> None:
         )
 
 
-def check_on_host(where: str, value: Any) -> None:
+def check_on_host(where: str, value: Ids | None) -> None:
     """Refuses an input that is on a TPU already; ids go to the device through its host.
 
     Args:
         where: how messages name the input.
-        value: a Tensor, SparseTensor or RaggedTensor; None is nothing to check.
+        value: a Tensor, SparseTensor or RaggedTensor; None passes.
 
     Raises:
         InvalidInput: a component of the input is on a TPU; the message names the device.
@@ -95,7 +96,41 @@ def check_device(device: str) -> None:
         )
 
 
-def _components(value: Any) -> Iterator[Any]:
+def check_plan(plan: Plan, num_hosts: int, num_cores: int) -> None:
+    """Refuses a plan with settings that the TPU cannot honour.
+
+    Args:
+        num_hosts, num_cores: those of the TPU.
+
+    Raises:
+        InvalidSpec: the message names the table or the setting.
+    """
+    if (plan.num_hosts, plan.num_cores) != (num_hosts, num_cores):
+        raise errors.InvalidSpec(
+            f"The plan is for {plan.num_cores} cores on {plan.num_hosts} hosts, but the TPU has "
+            f"{num_cores} on {num_hosts}. Take `num_cores` and `num_hosts` from the topology."
+        )
+    if plan.out_of_range_ids == "drop":
+        raise errors.InvalidSpec(
+            "out_of_range_ids='drop' is not possible on a TPU: the device takes ids as they are. "
+            "Remove such ids in the dataset, or use driver='host'."
+        )
+    for table in plan.tables:
+        if not table.optimizer.looks_up_rows:
+            raise errors.InvalidSpec(
+                f"Table {table.name!r}: the activations of {table.optimizer!r} are computed from "
+                "the rows, but a TPU looks rows up as they are. Compute them from the activations "
+                "in the model, or use driver='host'."
+            )
+        if not hasattr(tf.raw_ops, f"LoadTPUEmbedding{table.optimizer.op_name}Parameters"):
+            raise errors.InvalidSpec(
+                f"Table {table.name!r}: TensorFlow {tf.__version__} has no op that loads the "
+                f"slots of `{type(table.optimizer).__name__}` onto a TPU. Use another optimizer, "
+                "or driver='host'."
+            )
+
+
+def _components(value: Ids | None) -> Iterator[Tensor]:
     # Composite tensors come apart when they are passed to `strategy.run`.
     return (
         leaf
@@ -104,8 +139,8 @@ def _components(value: Any) -> Iterator[Any]:
     )
 
 
-def _sources(tensor: Any) -> tuple[Any, ...]:
-    """Returns where the values come from: inside a TPU computation one tensor per replica."""
+def _sources(tensor: Tensor) -> tuple[Tensor, ...]:
+    """Returns the tensors that feed a tensor: in a TPU computation one per replica."""
     if not hasattr(tensor, "graph"):
         return (tensor,)  # eager
     op = tensor.op
@@ -114,7 +149,7 @@ def _sources(tensor: Any) -> tuple[Any, ...]:
     return (tensor,)
 
 
-def _is_argument(op: Any) -> bool:
+def _is_argument(op: Op) -> bool:
     # `strategy.run` marks its arguments so that the device's compiler finds them.
     try:
         return bool(op.get_attr("_tpu_input_identity"))
@@ -122,5 +157,5 @@ def _is_argument(op: Any) -> bool:
         return False
 
 
-def _name(graph: Any) -> str:
+def _name(graph: Graph) -> str:
     return repr(getattr(graph, "name", None) or type(graph).__name__)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TypeVar
 
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
 from tf2_engine.backends.tpu import checks
+from tf2_engine.types import Nest, Object, Strategy
+
+_Value = TypeVar("_Value")
+
+STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
+"""The strategies that run on a TPU, or on something that stands in for one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +34,7 @@ class Core:
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """What a plan is spread over.
+    """The hosts and cores over which a plan is spread.
 
     Attributes:
         hosts: the CPU of each host; shard i of every table is on `hosts[i]`.
@@ -48,29 +54,29 @@ class Topology:
             InvalidInput: it names none, or several; or it is no TPU core at all.
         """
         checks.check_device(device)
-        given = tf.DeviceSpec.from_string(device)
-        found = [
+        pattern = _spec(device)
+        positions = [
             position
             for position, core in enumerate(self.cores)
             if all(
-                getattr(given, field) in (None, getattr(_spec(core.device), field))
+                getattr(pattern, field) in (None, getattr(_spec(core.device), field))
                 for field in ("job", "replica", "task", "device_index")
             )
         ]
-        if len(found) != 1:
+        if len(positions) != 1:
             raise errors.InvalidInput(
-                f"`device`={device!r} is {'several' if found else 'none'} of the TPU's cores "
+                f"`device`={device!r} is {'several' if positions else 'none'} of the TPU's cores "
                 f"{[core.device for core in self.cores]}."
             )
-        return found[0]
+        return positions[0]
 
 
-def is_tpu(strategy: Any) -> bool:
+def is_tpu(strategy: Strategy) -> bool:
     """Whether a strategy runs on a TPU, or on something that stands in for one."""
-    return isinstance(strategy, (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy))
+    return isinstance(strategy, STRATEGIES)
 
 
-def read_topology(strategy: Any) -> Topology:
+def read_topology(strategy: Strategy) -> Topology:
     """Returns the hosts and cores of a TPUStrategy.
 
     Raises:
@@ -90,32 +96,32 @@ def read_topology(strategy: Any) -> Topology:
     return Topology(hosts, cores, cores_per_replica)
 
 
-def check_hardware(strategy: Any) -> None:
+def check_hardware(strategy: Strategy) -> None:
     """Refuses a TPU whose embedding hardware is of another generation.
 
-    A TPU that does not say what it has is taken for one of the first generation (TPU v2 to v4).
+    A TPU that does not report its hardware is taken for one of the first generation (TPU v2 to v4).
 
     Raises:
-        InvalidSpec: the message names what the TPU has.
+        InvalidSpec: the message names the hardware that the TPU has.
     """
-    found = tf_compat.embedding_hardware(strategy)
-    if found not in (None, "V1"):
+    hardware = tf_compat.embedding_hardware(strategy)
+    if hardware not in (None, "V1"):
         raise errors.InvalidSpec(
-            f"The TPU's embedding hardware is {found} (`strategy.extended.tpu_hardware_feature."
+            f"The TPU's embedding hardware is {hardware} (`strategy.extended.tpu_hardware_feature."
             "embedding_feature`), but driver='tpu' drives V1. Make the engine outside of the "
             "strategy's scope: there driver='host' computes the same on the host."
         )
 
 
-def per_replica(strategy: Any, value: Any) -> list[Any]:
+def per_replica(strategy: Strategy, value: Nest) -> list[Nest]:
     """Returns the value of each replica, for a nest whose leaves may be distributed.
 
     A leaf that is not distributed is the same for all replicas.
     """
-    return [one[0] for one in strategy.experimental_local_results([value])]
+    return [values[0] for values in strategy.experimental_local_results([value])]
 
 
-def part(where: str, value: Any, number: int, count: int | None) -> Any:
+def part(where: str, value: _Value, number: int, count: int | None) -> _Value:
     """Returns one core's part of a replica's value, split along the first dimension.
 
     Args:
@@ -150,5 +156,5 @@ def _position(device: str) -> tuple[int, int, int]:
     return (spec.replica or 0, spec.task or 0, spec.device_index or 0)
 
 
-def _spec(device: str) -> Any:
+def _spec(device: str) -> Object:
     return tf.DeviceSpec.from_string(device)

@@ -1,22 +1,22 @@
-"""TPU embedding columns in a model of TensorFlow 2: they read activations, and make no tables."""
+"""Lets TPU embedding columns read activations in a model of TensorFlow 2, and make no tables."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import tensorflow as tf
 
 from tf2_engine import tf_compat
+from tf2_engine.types import Tensor
 
 
 @contextlib.contextmanager
 def reading_activations() -> Iterator[None]:
-    """What is called inside takes columns of `tf.compat.v1.tpu.experimental` as on a TPU.
+    """While it is open, columns of `tf.compat.v1.tpu.experimental` behave as on a TPU.
 
-    `DenseFeatures` and `SequenceFeatures` over them find activations among the features then, as
-    `as_features` makes them; off a TPU they would make tables of their own.
+    `DenseFeatures` and `SequenceFeatures` over them read activations among the features then, as
+    `as_features` returns them; off a TPU they would make tables of their own.
     """
     if tf_compat.in_tpu_shard_context():
         yield
@@ -25,13 +25,15 @@ def reading_activations() -> Iterator[None]:
         yield
 
 
-def as_features(activations: Mapping[str, Any], lengths: Mapping[str, Any]) -> dict[str, Any]:
+def as_features(
+    activations: Mapping[str, Tensor], lengths: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     """Returns features as columns read them.
 
     Args:
-        activations: by feature, what an engine returns.
-        lengths: by sequence feature [batch] int64, as `preprocessing` makes them; what is behind
-            the end of the activation does not count.
+        activations: by feature, as an engine returns them.
+        lengths: by sequence feature [batch] int64, as `preprocessing` makes them; positions beyond
+            the end of the activation do not count.
     """
     features = dict(activations)
     for key, length in lengths.items():

@@ -1,0 +1,274 @@
+"""Queues of batches, held where the step runs.
+
+While a `tf.Graph` is built, a batch is a set of tensors of that graph and waits in a list kept
+per graph: a later call in the same graph takes it, and an abandoned graph takes its batches with
+it. Eagerly and in tf.functions, one function may enqueue and another dequeue, so a batch waits in
+queue resources: tracing a function any number of times, or failing to, changes nothing.
+
+Each core enqueues into a queue of its own; a batch is complete when every core's queue has a part.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+import tensorflow as tf
+
+from tf2_engine import errors, phase
+from tf2_engine.backends.host.kernels import KernelSet
+from tf2_engine.batch import Occurrences
+from tf2_engine.graph_mode import building_graph, run_if
+from tf2_engine.phase import Stage
+from tf2_engine.plan import Plan
+from tf2_engine.types import DType, Graph, Object, Op, Tensor
+
+MAX_IN_FLIGHT = 64
+"""More batches than this waiting at one stage is a loop that forgot to dequeue."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """One global batch.
+
+    Attributes:
+        occurrences: per core, per feature.
+        training: whether gradients will come back; a bool or a scalar bool tensor.
+        after: while a graph is built, the ops that must run before the batch's update: its lookups
+            need not be inputs of its gradients.
+    """
+
+    occurrences: tuple[tuple[Occurrences, ...], ...]
+    training: Tensor | bool
+    after: tuple[Op, ...] = ()
+
+
+class GraphBatchQueue:
+    """A queue of the graphs under construction."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._num_cores = plan.num_cores
+        self._waiting: weakref.WeakKeyDictionary[Graph, dict[Hashable, deque[Object]]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def enqueue(
+        self, core: int, occurrences: tuple[Occurrences, ...], training: Tensor | bool
+    ) -> Op:
+        """Adds one core's part of a batch; returns the op."""
+        self._queue(core).append((occurrences, training))
+
+    def take_enqueued(self) -> Batch:
+        """Removes and returns the oldest batch that was not looked up.
+
+        Raises:
+            OutOfOrder: a core has none.
+        """
+        queues = [self._queue(core) for core in range(self._num_cores)]
+        if not all(queues):
+            raise phase.out_of_order("dequeue")
+        parts = [queue.popleft() for queue in queues]
+        return Batch(tuple(part[0] for part in parts), parts[0][1])
+
+    def keep(self, batch: Batch) -> Op:
+        """Adds a training batch that was looked up and waits for its gradients; returns the op."""
+        # If only the run tells whether a batch trains, it waits, and its update is conditional.
+        if batch.training is not False:
+            self._queue(Stage.LOOKED_UP).append(batch)
+
+    def take_looked_up(self) -> Batch:
+        """Removes and returns the oldest batch that waits for gradients.
+
+        Raises:
+            OutOfOrder: none waits.
+        """
+        queue = self._queue(Stage.LOOKED_UP)
+        if not queue:
+            raise phase.out_of_order("apply_gradients")
+        batch: Batch = queue.popleft()
+        return batch
+
+    def _queue(self, key: Hashable) -> deque[Object]:
+        queues = self._waiting.setdefault(tf.compat.v1.get_default_graph(), {})
+        return queues.setdefault(key, deque())
+
+
+class ResourceBatchQueue:
+    """A queue of batches that one function enqueues and another, or the same, takes.
+
+    Its methods are those of `GraphBatchQueue`; see `pack`.
+    """
+
+    def __init__(self, plan: Plan, kernels: KernelSet) -> None:
+        self._plan = plan
+        self._kernels = kernels
+        part = _occurrence_dtypes(plan, 1)
+        self._enqueued = [Fifo(part, "enqueued") for _ in range(plan.num_cores)]
+        self._looked_up = Fifo(batch_dtypes(plan), "looked up")
+
+    def enqueue(
+        self, core: int, occurrences: tuple[Occurrences, ...], training: Tensor | bool
+    ) -> Op:
+        return self._enqueued[core].put(
+            pack(self._plan, Batch((occurrences,), training), self._kernels)
+        )
+
+    def take_enqueued(self) -> Batch:
+        # Before the batch is taken: one that cannot be kept for its gradients stays where it is.
+        with tf.control_dependencies(self._looked_up.check_room()):
+            packed = take_from_all(self._enqueued, lambda: phase.out_of_order("dequeue"))
+        parts = [unpack(self._plan, part, 1) for part in packed]
+        return Batch(tuple(part.occurrences[0] for part in parts), parts[0].training)
+
+    def keep(self, batch: Batch) -> Op:
+        return run_if(
+            batch.training, lambda: self._looked_up.put(pack(self._plan, batch, self._kernels))
+        )
+
+    def take_looked_up(self) -> Batch:
+        # In a function, a batch that was enqueued before waits even if there is nothing to take
+        # here: to read how many wait comes after the enqueueing, and taking comes after the read.
+        before = [] if tf.executing_eagerly() else [queue.some() for queue in self._enqueued]
+        with tf.control_dependencies(before):
+            (packed,) = take_from_all(
+                [self._looked_up], lambda: phase.out_of_order("apply_gradients")
+            )
+        batch = unpack(self._plan, packed, self._plan.num_cores)
+        # Nothing may happen before it is certain that there is a batch.
+        return dataclasses.replace(batch, after=(batch.training,))
+
+
+class BatchQueues:
+    """The queues of an engine, by the name of the batches; each is made at its first use."""
+
+    def __init__(self, plan: Plan, kernels: KernelSet) -> None:
+        self._plan = plan
+        self._kernels = kernels
+        self._in_graph = building_graph()
+        self._by_name: dict[str | None, GraphBatchQueue | ResourceBatchQueue] = {}
+        self.named(None)
+
+    def named(self, name: str | None) -> GraphBatchQueue | ResourceBatchQueue:
+        """Returns the queue of a name.
+
+        Raises:
+            OutOfOrder: the caller builds a graph, and the engine was built outside of one, or the
+                other way round.
+        """
+        if building_graph() != self._in_graph:
+            raise errors.OutOfOrder(
+                "The engine was built inside a tf.Graph and is used outside of it, or the other "
+                "way round; build another one here."
+            )
+        if name not in self._by_name:
+            with tf.init_scope():
+                self._by_name[name] = (
+                    GraphBatchQueue(self._plan)
+                    if self._in_graph
+                    else ResourceBatchQueue(self._plan, self._kernels)
+                )
+        return self._by_name[name]
+
+
+class Fifo:
+    """A first-in, first-out queue of tuples of tensors, as a resource."""
+
+    def __init__(self, dtypes: Sequence[DType], name: str) -> None:
+        self._name = name
+        with tf.device("CPU:0"):
+            self.queue = tf.queue.FIFOQueue(MAX_IN_FLIGHT, list(dtypes))
+
+    def put(self, tensors: Sequence[Tensor]) -> Op:
+        """Appends; returns the op.
+
+        Raises:
+            OutOfOrder: too many wait.
+        """
+        with tf.control_dependencies(self.check_room()):
+            return self.queue.enqueue(list(tensors))
+
+    def check_room(self) -> list[Op]:
+        """Checks that one more may wait; returns the ops to wait for.
+
+        Raises:
+            OutOfOrder: too many wait.
+        """
+        return _check(
+            self.queue.size() < MAX_IN_FLIGHT,
+            lambda: errors.OutOfOrder(
+                f"{MAX_IN_FLIGHT} batches are {self._name} and none was taken; `dequeue` each "
+                "batch that is enqueued, and `apply_gradients` for each training batch."
+            ),
+        )
+
+    def some(self) -> Tensor:
+        """Returns whether anything waits, a scalar bool tensor."""
+        size: Tensor = self.queue.size()
+        return size > 0
+
+
+def take_from_all(
+    fifos: Sequence[Fifo], error: Callable[[], errors.EngineError]
+) -> list[list[Tensor]]:
+    """Removes and returns the oldest of each queue; if one is empty, takes nothing and fails."""
+    holds = fifos[0].some()
+    for fifo in fifos[1:]:
+        holds = tf.logical_and(holds, fifo.some())
+    oldest = []
+    with tf.control_dependencies(_check(holds, error)):
+        for fifo in fifos:
+            tensors = fifo.queue.dequeue()
+            oldest.append(list(tensors) if isinstance(tensors, (list, tuple)) else [tensors])
+    return oldest
+
+
+def batch_dtypes(plan: Plan) -> list[DType]:
+    """Returns the dtypes of a packed batch."""
+    return _occurrence_dtypes(plan, plan.num_cores)
+
+
+def pack(plan: Plan, batch: Batch, kernels: KernelSet) -> list[Tensor]:
+    """Returns a batch as a flat list of tensors.
+
+    Args:
+        kernels: the kernels that will take the batch; see `KernelSet.as_tensors`.
+    """
+    flat: list[Tensor] = []
+    for core in batch.occurrences:
+        for feature, occurrences in zip(plan.features, core, strict=True):
+            one = kernels.as_tensors(feature, occurrences)
+            flat += [one.ids, one.cell, one.gain, one.num_cells]
+    return [*flat, tf.convert_to_tensor(batch.training, tf.bool)]
+
+
+def unpack(plan: Plan, flat: Sequence[Tensor], num_cores: int) -> Batch:
+    """Returns the batch that was packed, with the shapes that a queue forgets."""
+    pieces = iter(flat)
+    cores = tuple(tuple(_occurrences(pieces) for _ in plan.features) for _ in range(num_cores))
+    training = next(pieces)
+    training.set_shape([])
+    return Batch(cores, training)
+
+
+def _occurrences(pieces: Iterator[Tensor]) -> Occurrences:
+    ids, cell, gain, num_cells = (next(pieces) for _ in range(4))
+    for tensor in (ids, cell, gain):
+        tensor.set_shape([None])
+    num_cells.set_shape([])
+    return Occurrences(ids, cell, gain, num_cells)
+
+
+def _occurrence_dtypes(plan: Plan, num_cores: int) -> list[DType]:
+    one = [tf.int64, tf.int64, tf.float32, tf.int64]
+    return one * (len(plan.features) * num_cores) + [tf.bool]
+
+
+def _check(holds: Tensor, error: Callable[[], errors.EngineError]) -> list[Op]:
+    if tf.executing_eagerly():
+        if not bool(holds):
+            raise error()
+        return []
+    check = tf.debugging.Assert(holds, [str(error())])
+    return [] if check is None else [check]

@@ -1,0 +1,138 @@
+"""The cores that a driver on hosts emulates, as an engine's calls reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import tensorflow as tf
+
+from tf2_engine import errors, tf_compat
+from tf2_engine.backends.interface import EngineCall, EngineCores
+from tf2_engine.types import Nest, Strategy
+
+_Value = TypeVar("_Value")
+
+
+class HostCores(EngineCores):
+    """Emulated cores: one per replica, or as many as the user asks for.
+
+    The driver works on global steps, so the calls of all replicas are merged into one, and each
+    replica gets its part of the result.
+
+    Args:
+        count: the number of cores; None is one per replica of the current strategy.
+        hosts: the number of hosts whose row placement is emulated; None is one.
+
+    Raises:
+        InvalidSpec: `count` is not the number of replicas of a strategy that has several.
+    """
+
+    def __init__(self, count: int | None, hosts: int | None) -> None:
+        self._strategy = tf.distribute.get_strategy()
+        replicas = int(self._strategy.num_replicas_in_sync)
+        self.count = replicas if count is None else count
+        self.hosts = 1 if hosts is None else hosts
+        if replicas not in (1, self.count):
+            raise errors.InvalidSpec(
+                f"`num_cores`={count}, but the strategy has {replicas} replicas. Leave `num_cores` "
+                "out."
+            )
+
+    def call(self, call: EngineCall[_Value]) -> Nest:
+        if _in_replica_context():
+            return _merge_call(call)
+        parts = enumerate(self._split(call.values))
+        results = call.function({core: call.read(part) for core, part in parts})
+        return results[0] if isinstance(results, list) and len(results) == 1 else results
+
+    def core_of(self, device: str) -> int:
+        if _in_replica_context():
+            raise errors.InvalidInput(
+                f"`device`={device!r}: inside `strategy.run` each replica enqueues for itself; "
+                "leave it out."
+            )
+        if self.count == 1:
+            return 0
+        devices = self._strategy.extended.worker_devices
+        if device not in devices:
+            raise errors.InvalidInput(
+                f"`device`={device!r} is not one of the strategy's worker devices {list(devices)}."
+            )
+        return int(devices.index(device))
+
+    def _split(self, values: Mapping[str, Nest]) -> list[dict[str, Nest]]:
+        """Returns the values of each core."""
+        if self.count == 1:
+            return [dict(values)]
+        by_name = {
+            name: [None] * self.count if value is None else self._parts(value, name)
+            for name, value in values.items()
+        }
+        return [
+            {name: parts[core] for name, parts in by_name.items()} for core in range(self.count)
+        ]
+
+    def _parts(self, value: Nest, name: str) -> Sequence[Nest]:
+        if self._strategy.num_replicas_in_sync > 1:
+            return _by_replica(self._strategy, value)
+        if not isinstance(value, (list, tuple)) or len(value) != self.count:
+            raise errors.InvalidInput(
+                f"`{name}` must be a list with one entry for each of the {self.count} cores."
+            )
+        return value
+
+
+def _in_replica_context() -> bool:
+    """Whether one of several replicas is calling, inside `strategy.run`."""
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    return replicas > 1 and not tf.distribute.in_cross_replica_context()
+
+
+def _merge_call(call: EngineCall[_Value]) -> Nest:
+    """Calls a function once for all replicas; returns this replica's result.
+
+    Raises:
+        ControlFlow: the call is in control flow, from where it cannot be made.
+    """
+
+    def merged(strategy: Strategy, *values: Nest) -> Nest:
+        results = call.function(dict(enumerate(_by_replica(strategy, values[0]))))
+        if not isinstance(results, list):
+            return None
+        return tf.nest.map_structure(lambda *parts: tf_compat.per_replica(parts), *results)
+
+    context = tf.distribute.get_replica_context()
+    try:
+        return context.merge_call(merged, args=(call.read(call.values),))
+    except RuntimeError as error:
+        if "merge_call" not in str(error):
+            raise
+        raise errors.ControlFlow(
+            f"`{call.name}` is called inside control flow (a tf.cond, say) inside `strategy.run`, "
+            "where the replicas cannot meet. Call it outside of the control flow."
+        ) from error
+
+
+def _by_replica(strategy: Strategy, nest: Nest) -> list[Nest]:
+    """Returns for each replica the nest with that replica's tensors as leaves.
+
+    Raises:
+        InvalidInput: a leaf has another number of values than there are replicas.
+    """
+    count = strategy.num_replicas_in_sync
+    leaves: list[Sequence[Nest]] = []
+    for leaf in tf.nest.flatten(nest):
+        local = strategy.experimental_local_results(leaf)
+        if isinstance(leaf, (bool, int)) or leaf is None:
+            local = (leaf,) * count
+        if len(local) != count:
+            raise errors.InvalidInput(
+                f"{leaf!r} is one value for {count} replicas; pass what an iterator of a "
+                "distributed dataset gives, one value per replica."
+            )
+        leaves.append(local)
+    return [
+        tf.nest.pack_sequence_as(nest, [leaf[replica] for leaf in leaves])
+        for replica in range(count)
+    ]

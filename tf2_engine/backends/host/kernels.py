@@ -1,0 +1,110 @@
+"""A set of kernels: computes the parts of a step, for the features that are given to it."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence, Set
+from typing import NamedTuple, TypeVar
+
+from tf2_engine.batch import Occurrences, OccurrenceTensors, RawIds
+from tf2_engine.plan import FeaturePlan, Plan
+from tf2_engine.tables import Table
+from tf2_engine.types import Op, Tensor
+
+Raw = tuple[FeaturePlan, RawIds]
+"""A feature and its ids on one core."""
+Read = tuple[FeaturePlan, Occurrences]
+"""A feature and its occurrences on one core."""
+
+
+class Sent(NamedTuple):
+    """The gradient of one feature on one core, of the shape of its activation."""
+
+    feature: FeaturePlan
+    core: int
+    occurrences: Occurrences
+    gradient: Tensor
+
+
+_Piece = TypeVar("_Piece", Raw, Read, Sent)
+_Result = TypeVar("_Result")
+
+
+class KernelSet(abc.ABC):
+    """The parts of a step. All sets compute the same numbers on the same variables.
+
+    Attributes:
+        name: the ops that the set consists of, for messages.
+    """
+
+    name: str
+
+    @abc.abstractmethod
+    def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
+        """Returns the occurrences of each of a core's features; see `batch.occurrences`."""
+
+    @abc.abstractmethod
+    def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
+        """Returns occurrences as the set takes them from a queue, which cannot hold None."""
+
+    @abc.abstractmethod
+    def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
+        """Returns the activation of each piece: [*output_shape, dim] float32."""
+
+    @abc.abstractmethod
+    def update(self, pieces: Sequence[Sent], rates: Mapping[str, Tensor]) -> list[Op]:
+        """Applies one step to the tables of the features; returns the ops.
+
+        Args:
+            pieces: on every core the same features, with all those of a table.
+            rates: the learning rate of each table, scalar float32.
+        """
+
+
+class KernelsOfPlan(KernelSet):
+    """A set of kernels that computes by itself.
+
+    Args:
+        tables: the variables of each table, as they are when a step is computed.
+    """
+
+    def __init__(self, plan: Plan, tables: Mapping[str, Table]) -> None:
+        self._plan = plan
+        self._tables = tables
+
+
+class SplitKernels(KernelSet):
+    """Two sets of kernels; the first computes the tables with the names in `of_first`."""
+
+    def __init__(self, first: KernelSet, second: KernelSet, of_first: Set[str]) -> None:
+        self.name = f"{first.name} and {second.name}"
+        self._sets = first, second
+        self._of_first = of_first
+
+    def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
+        first, second = self._split(pieces)
+        results = self._sets[0].occurrences(first), self._sets[1].occurrences(second)
+        return self._joined(pieces, results)
+
+    def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
+        return self._sets[self._set_of(feature)].as_tensors(feature, occurrences)
+
+    def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
+        first, second = self._split(pieces)
+        return self._joined(pieces, (self._sets[0].look_up(first), self._sets[1].look_up(second)))
+
+    def update(self, pieces: Sequence[Sent], rates: Mapping[str, Tensor]) -> list[Op]:
+        first, second = self._split(pieces)
+        return self._sets[1].update(second, rates) + self._sets[0].update(first, rates)
+
+    def _set_of(self, feature: FeaturePlan) -> int:
+        return 0 if feature.table.name in self._of_first else 1
+
+    def _split(self, pieces: Sequence[_Piece]) -> list[list[_Piece]]:
+        return [[piece for piece in pieces if self._set_of(piece[0]) == i] for i in (0, 1)]
+
+    def _joined(
+        self, pieces: Sequence[Raw | Read], results: tuple[list[_Result], list[_Result]]
+    ) -> list[_Result]:
+        by_set = iter(results[0]), iter(results[1])
+        return [next(by_set[self._set_of(feature)]) for feature, _ in pieces]

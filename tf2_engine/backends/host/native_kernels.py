@@ -1,0 +1,192 @@
+"""The fused kernels: the features of all cores in one call of a native op.
+
+They compute the same as `batch.occurrences`, `lookup.look_up` and `update.update_table`, on the
+same variables, and round as these do but for powers (FTRL, AdagradMomentum). Sums are in order of
+occurrence whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+
+import tensorflow as tf
+
+from tf2_engine.backends.host.kernels import KernelsOfPlan, Raw, Read, Sent
+from tf2_engine.batch import (
+    Occurrences,
+    OccurrenceTensors,
+    check_layout,
+    checks_samples,
+    occurrences_in,
+)
+from tf2_engine.config_proto import optimizer_proto
+from tf2_engine.native import RULES
+from tf2_engine.plan import FeaturePlan, Plan, TablePlan
+from tf2_engine.tables import PARAMETERS, Table
+from tf2_engine.types import Object, Op, Tensor, Variable
+
+
+def supports(table: TablePlan) -> bool:
+    """Whether the native ops can do everything that a table needs.
+
+    They do not update rows that are in no batch (Adam with lazy_adam=False), nor look up values
+    that are computed from rows (FrequencyEstimator with weighted=True, and quantization).
+    """
+    optimizer = table.optimizer
+    return (
+        optimizer.proto_field in RULES
+        and not optimizer.updates_all_rows
+        and optimizer.looks_up_rows
+        and table.quantization is None
+    )
+
+
+class NativeKernels(KernelsOfPlan):
+    """A step on the native ops, for tables that they support.
+
+    Args:
+        ops: the module of the ops, as `native.loading` returns it.
+        plan, tables: as those of `KernelsOfPlan`.
+    """
+
+    name = "native ops"
+
+    def __init__(self, ops: Object, plan: Plan, tables: Mapping[str, Table]) -> None:
+        super().__init__(plan, tables)
+        self._ops = ops
+
+    def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
+        # A batch whose layout only the run can tell is read by TensorFlow's ops.
+        out_of_range = self._plan.out_of_range_ids
+        layouts = [check_layout(*piece) for piece in pieces]
+        results = [
+            occurrences_in(*piece, None, out_of_range) if per_row is None else None
+            for piece, per_row in zip(pieces, layouts, strict=True)
+        ]
+        fusible = [number for number, per_row in enumerate(layouts) if per_row is not None]
+        fused = self._fused_occurrences(
+            [pieces[number] for number in fusible],
+            [layouts[number] or 0 for number in fusible],
+            out_of_range == "drop",
+        )
+        for number, occurrences in zip(fusible, fused, strict=True):
+            results[number] = occurrences
+        return [occurrences for occurrences in results if occurrences is not None]
+
+    def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
+        return occurrences.compact()
+
+    def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
+        used = self._tables_of([feature for feature, _ in pieces])
+        compact = [occurrences.compact() for _, occurrences in pieces]
+        shards = [shard for table in used for shard in self._shards(table, PARAMETERS)]
+        with _device_of(shards):
+            activations: list[Tensor] = self._ops.tf2_engine_lookup(
+                parameters=[shard.handle for shard in shards],
+                **self._placed(used, pieces, compact),
+                num_cells=[piece.num_cells for piece in compact],
+                sizes=[list(feature.output_shape) for feature, _ in pieces],
+            )
+        return activations
+
+    def update(self, pieces: Sequence[Sent], rates: Mapping[str, Tensor]) -> list[Op]:
+        used = self._tables_of([sent.feature for sent in pieces])
+        compact = [sent.occurrences.compact() for sent in pieces]
+        variables = [
+            shard
+            for table in used
+            for name in (PARAMETERS, *table.optimizer.slot_names)
+            for shard in self._shards(table, name)
+        ]
+        with _device_of(variables):
+            update = self._ops.tf2_engine_update(
+                variables=[variable.handle for variable in variables],
+                **self._placed(used, pieces, compact),
+                gradients=[sent.gradient for sent in pieces],
+                rates=[rates[table.name] for table in used],
+                num_cores=self._plan.num_cores,
+                optimizers=[optimizer_proto(table).SerializeToString() for table in used],
+                core_of=[sent.core for sent in pieces],
+            )
+        return [update]
+
+    def _fused_occurrences(
+        self, pieces: Sequence[Raw], per_row: Sequence[int], drop: bool
+    ) -> list[Occurrences]:
+        if not pieces:
+            return []
+        features, raw = zip(*pieces, strict=True)
+        no_index, no_weight = tf.zeros([0], tf.int64), tf.zeros([0], tf.float32)
+        columns = self._ops.tf2_engine_occurrences(
+            index=[no_index if one.index is None else one.index for one in raw],
+            ids=[one.ids for one in raw],
+            weights=[no_weight if one.weight is None else one.weight for one in raw],
+            num_samples=[tf.cast(one.num_samples, tf.int64) for one in raw],
+            kinds=[one.kind for one in raw],
+            combiners=[feature.table.combiner for feature in features],
+            weighted=[one.weight is not None for one in raw],
+            sequence=[feature.max_sequence_length > 0 for feature in features],
+            check_samples=[checks_samples(*piece) for piece in pieces],
+            sizes=[list(feature.output_shape) for feature in features],
+            rows=[feature.table.vocabulary_size for feature in features],
+            per_row=per_row,
+            where=[feature.where for feature in features],
+            drop=drop,
+        )
+        occurrences = []
+        for feature, one, size, ids, cell, gain, num_cells in zip(
+            features, raw, per_row, *columns, strict=True
+        ):
+            has_cell = drop or one.kind != "dense"
+            combined = feature.table.combiner != "sum" and one.kind != "dense"
+            has_gain = size == 1 and (one.weight is not None or combined)
+            occurrences.append(
+                Occurrences(
+                    ids,
+                    cell if has_cell else None,
+                    gain if has_gain else None,
+                    feature.cells or num_cells,
+                )
+            )
+        return occurrences
+
+    def _placed(
+        self,
+        used: Sequence[TablePlan],
+        pieces: Sequence[Read | Sent],
+        compact: Sequence[OccurrenceTensors],
+    ) -> dict[str, Object]:
+        """Returns the arguments that lookups and updates share: the rows of the pieces.
+
+        Args:
+            used: the tables of the pieces.
+            compact: the occurrences of each piece.
+        """
+        position = {table.name: number for number, table in enumerate(used)}
+        return {
+            "ids": [piece.ids for piece in compact],
+            "cells": [piece.cell for piece in compact],
+            "gains": [piece.gain for piece in compact],
+            "num_shards": self._plan.num_hosts,
+            "strategy": self._plan.partition_strategy,
+            "rows": [table.rows for table in used],
+            "dims": [table.dim for table in used],
+            "table_of": [position[piece[0].table.name] for piece in pieces],
+            "where": [piece[0].where for piece in pieces],
+        }
+
+    def _tables_of(self, features: Sequence[FeaturePlan]) -> list[TablePlan]:
+        """Returns the tables of features, in the order of the plan."""
+        names = {feature.table.name for feature in features}
+        return [table for table in self._plan.tables if table.name in names]
+
+    def _shards(self, table: TablePlan, name: str) -> tuple[Variable, ...]:
+        return self._tables[table.name].variables[name]
+
+
+def _device_of(variables: Sequence[Variable]) -> AbstractContextManager[None]:
+    """Puts ops on the device of the variables, whatever device a replica is on."""
+    device = variables[0].device
+    return tf.device(device) if device else contextlib.nullcontext()

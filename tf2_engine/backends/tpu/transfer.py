@@ -1,0 +1,123 @@
+"""Rows and slots between the variables, which are host memory, and the tables of the TPU."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import tensorflow as tf
+
+from tf2_engine import initializers, tf_compat
+from tf2_engine.plan import Plan, TablePlan, shard_shapes
+from tf2_engine.tables import PARAMETERS, Table, VariableFactory
+from tf2_engine.types import Initializer, Op, Tensor, Variable
+
+Transfer = Callable[[Plan, Mapping[str, Table], Sequence[str], bytes], list[Op]]
+"""Takes the plan, the tables, the device of each host and the serialized configuration."""
+
+
+def load(plan: Plan, tables: Mapping[str, Table], hosts: Sequence[str], config: bytes) -> list[Op]:
+    """Copies every shard of every table, slots included, to the TPU; returns the ops."""
+    ops = []
+    for shard, table, attributes in _shards(plan, config):
+        with tf.device(hosts[shard]):
+            load_op = getattr(tf.raw_ops, f"LoadTPUEmbedding{table.optimizer.op_name}Parameters")
+            values = {
+                name: _values(plan, table, tables[table.name], name, shard)
+                for name in (PARAMETERS, *table.optimizer.slot_names)
+            }
+            ops.append(load_op(**values, **attributes))
+    return ops
+
+
+def retrieve(
+    plan: Plan, tables: Mapping[str, Table], hosts: Sequence[str], config: bytes
+) -> list[Op]:
+    """Copies every shard of every table, slots included, to the variables; returns the ops."""
+    ops = []
+    for shard, table, attributes in _shards(plan, config):
+        with tf.device(hosts[shard]):
+            name = f"RetrieveTPUEmbedding{table.optimizer.op_name}Parameters"
+            values = getattr(tf.raw_ops, name)(**attributes)
+            # Without slots it is a tensor, with them a namedtuple.
+            by_name = values._asdict() if table.optimizer.slot_names else {PARAMETERS: values}
+            for name, value in by_name.items():
+                variables = tables[table.name].variables[name]
+                if shard < len(variables):
+                    ops.append(variables[shard].assign(value, read_value=False))
+    return ops
+
+
+def host_factory(
+    hosts: Sequence[str], vocabulary_sizes: Mapping[str, int] | None = None
+) -> VariableFactory:
+    """Returns a factory for `create_tables` that keeps each shard on its host.
+
+    The variables have the names that stock gives them, `<table>_<shard>` and
+    `<table>/<slot>_<shard>`, and are not mirrored over cores, nor trainable.
+
+    Args:
+        hosts: the device of each shard's host.
+        vocabulary_sizes: by table name. A plan has a row on every host even when the vocabulary
+            is smaller; with the sizes known, hosts beyond it get no variable, as in stock, so
+            that checkpoints hold the vocabulary and nothing else.
+    """
+
+    def make(
+        table: TablePlan,
+        name: str,
+        shapes: Sequence[tuple[int, int]],
+        initializer: Initializer,
+    ) -> list[Variable]:
+        base = table.name if name == PARAMETERS else f"{table.name}/{name}"
+        rows = (vocabulary_sizes or {}).get(table.name, table.rows)
+        variables = []
+        # Fewer rows than hosts are one row each, on the first hosts.
+        for shard, (host, shape) in enumerate(zip(hosts, shapes, strict=True)):
+            if shard < rows:
+                with tf.device(host):
+                    variable = tf_compat.plain_variable(
+                        initial_value=functools.partial(
+                            initializers.initial_value, table.name, initializer, shard, shape
+                        ),
+                        shape=shape,
+                        dtype=tf.float32,
+                        trainable=False,
+                        name=f"{base}_{shard}",
+                    )
+                    variables.append(variable)
+        return variables
+
+    return make
+
+
+def _shards(plan: Plan, config: bytes) -> Iterator[tuple[int, TablePlan, dict[str, object]]]:
+    """Yields every shard of every table: its number, the table, and attributes of its op."""
+    for shard, table in itertools.product(range(plan.num_hosts), plan.tables):
+        # The proto is large and the runtime reads it from the first op only; repeating it would
+        # cost tables × hosts copies in the graph.
+        is_first = shard == 0 and table is plan.tables[0]
+        yield (
+            shard,
+            table,
+            {
+                "table_name": table.name,
+                "num_shards": plan.num_hosts,
+                "shard_id": shard,
+                "config": config if is_first else b"",
+            },
+        )
+
+
+def _values(
+    plan: Plan, table: TablePlan, of_engine: Table, name: str, shard: int
+) -> Tensor | Variable:
+    """Returns the [rows, dim] float32 that the load op of a shard takes for one variable."""
+    if name not in of_engine.variables:
+        # A plan for lookups alone makes no slots, but the op takes them all the same.
+        shape = shard_shapes(table, plan.num_hosts)[shard]
+        filled: Tensor = tf.fill(shape, table.optimizer.slot_initial_values()[name])
+        return filled
+    shards = of_engine.variables[name]
+    return shards[shard] if shard < len(shards) else tf.zeros_like(shards[0])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import time
 
 from estimator_bridge.cli import checkpoint_arguments
+from estimator_bridge.progress_line import ProgressLine
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -97,7 +96,7 @@ def _convert(options: argparse.Namespace) -> None:
         allow=options.allow,
         global_step=options.global_step,
         dry_run=options.dry_run,
-        progress=_Line(),
+        progress=ProgressLine(_describe),
     )
     for line in plan.lines():
         print(line)
@@ -107,20 +106,6 @@ def _convert(options: argparse.Namespace) -> None:
         print(f"{options.new}: {len(plan.moves)} tensors, read back and compared.")
 
 
-class _Line:
-    """One line on stderr that says how far a conversion is."""
-
-    def __init__(self) -> None:
-        self._doing = ""
-        self._next = 0.0
-
-    def __call__(self, doing: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now < self._next and doing == self._doing and done < total:
-            return
-        self._next = now + 0.2
-        ended = "\n" if done >= total and doing == "comparing" else ""
-        share = 100 if not total else 100 * done // total
-        text = f"estimator-bridge: {doing} {share:3d} % of {total / 1e6:.1f} MB"
-        print(f"\r{text:60}", end=ended, file=sys.stderr, flush=True)
-        self._doing = doing
+def _describe(phase: str, done: int, total: int) -> str:
+    share = 100 * done // total if total else 100
+    return f"{phase} {share:3d} % of {total / 1e6:.1f} MB"

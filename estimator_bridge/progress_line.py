@@ -1,0 +1,53 @@
+"""Reports on stderr how far a command is."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+Progress = Callable[[str, int, int], None]
+"""Called with the name of a phase, and how many of how many units of it are done."""
+
+_SECONDS = 0.2
+_WIDTH = 60
+
+
+def no_progress(phase: str, done: int, total: int) -> None:
+    """Reports nothing."""
+
+
+class ProgressLine:
+    """Writes one line per phase on a terminal, over and over; elsewhere up to eleven lines.
+
+    It is a `Progress`.
+
+    Args:
+        describe: returns the text for a phase, and how many of how many units of it are done.
+    """
+
+    def __init__(self, describe: Callable[[str, int, int], str]) -> None:
+        self._describe = describe
+        self._last: tuple[str, int] | None = None
+        self._next_time = 0.0
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        text = f"estimator-bridge: {self._describe(phase, done, total)}"
+        tenth = 10 if done >= total else 10 * done // total
+        if not sys.stderr.isatty():
+            # A log needs no more than every tenth of a phase.
+            if self._last != (phase, tenth):
+                print(f"{text}.", file=sys.stderr, flush=True)
+            self._last = phase, tenth
+        elif self._last != (phase, done) and self._is_due(phase, done >= total):
+            end = "\n" if done >= total else ""
+            print(f"\r{text:{_WIDTH}}", end=end, file=sys.stderr, flush=True)
+            self._last = phase, done
+
+    def _is_due(self, phase: str, is_end: bool) -> bool:
+        now = time.monotonic()
+        new_phase = self._last is None or self._last[0] != phase
+        if now < self._next_time and not new_phase and not is_end:
+            return False
+        self._next_time = now + _SECONDS
+        return True

@@ -11,8 +11,10 @@ import numpy as np
 
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, step
-from estimator_bridge.verify import causes, compare, page
-from estimator_bridge.verify.recording import EVALUATION, EXPORT, PREDICTION, SERVED, Writer
+from estimator_bridge.verify import causes
+from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.record.recording import EVALUATION, EXPORT, PREDICTION, SERVED, Writer
+from estimator_bridge.verify.report import page
 from estimator_bridge.verify.result import Result
 
 STEPS = 30

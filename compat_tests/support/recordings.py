@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from estimator_bridge.verify.recording import (
+from estimator_bridge.verify.record.recording import (
     ACTIVATIONS,
     GRADIENTS,
     LOSS,

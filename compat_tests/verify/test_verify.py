@@ -18,9 +18,11 @@ from estimator_bridge import errors, estimator
 from estimator_bridge.convert import bundle, convert
 from estimator_bridge.legacy import parameters
 from estimator_bridge.runtime.step import engine_step, variables
-from estimator_bridge.verify import causes, compare, saved
-from estimator_bridge.verify.recorder import Recorder
-from estimator_bridge.verify.recording import Recording, write_arrays
+from estimator_bridge.verify import causes
+from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.record.checkpoint_side import record_checkpoint
+from estimator_bridge.verify.record.recorder import Recorder
+from estimator_bridge.verify.record.recording import Recording, write_arrays
 from estimator_bridge.verify.result import Result
 from estimator_bridge.verify.sides import SIDES, opened
 
@@ -311,7 +313,7 @@ def test_a_checkpoint_of_a_tf2_program_is_a_side(sound: Recording, tmp_path: pat
     for name, source in (("same", legacy), ("other", changed(legacy, str(tmp_path / "c"), 5))):
         objects = str(tmp_path / name / "ckpt-1")
         convert(source, objects, to="object", tables=names, optimizer="Adam")
-        saved.record(tmp_path / f"b-{name}", objects, a)
+        record_checkpoint(tmp_path / f"b-{name}", objects, a)
         result = compare.compare(a, Recording(tmp_path / f"b-{name}"))
         result.causes = causes.explain(result)
         assert result.equal == (name == "same"), str(result)
@@ -323,4 +325,4 @@ def test_a_checkpoint_of_a_tf2_program_is_a_side(sound: Recording, tmp_path: pat
 
     early = str(sound.directory / "start")
     with pytest.raises(errors.InvalidInput, match="is of step 0, and side A ended with step 3"):
-        saved.record(tmp_path / "early", early, sound)
+        record_checkpoint(tmp_path / "early", early, sound)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import pathlib
+import pydoc
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ from compat_tests.run.test_run import PROGRAM
 from estimator_bridge import estimator
 from estimator_bridge.cli import main
 from estimator_bridge.legacy import parameters
+from estimator_bridge.verify import api
 
 TRAIN = PROGRAM.replace("job.train(input_fn, steps=2)", "job.train(input_fn, steps=3)")
 
@@ -57,13 +60,24 @@ def test_the_package_loads_no_tensorflow_until_it_is_used() -> None:
     """`import estimator_bridge` is lazy, and so is what compares recordings and writes reports."""
     program = (
         "import sys, estimator_bridge\n"
-        "from estimator_bridge.verify import compare, causes, page, procedure, processes\n"
+        "from estimator_bridge.verify import api, causes, procedure\n"
+        "from estimator_bridge.verify.record import processes\n"
+        "from estimator_bridge.verify.report import page\n"
         "print('tensorflow' in sys.modules, hasattr(estimator_bridge, 'nothing'))"
     )
     ran = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     assert ran.stdout.split() == ["False", "False"]
+
+
+def test_the_package_is_the_function() -> None:
+    """`estimator_bridge.verify` has the signature and the documentation of what it calls."""
+    function = api.verify
+    assert inspect.signature(estimator_bridge.verify) == inspect.signature(function)
+    assert "batch_size: of the global batch" in pydoc.render_doc(estimator_bridge.verify)
+    with pytest.raises(TypeError, match=r"verify\(\) missing 3 required positional"):
+        estimator_bridge.verify(batch_size=1)  # type: ignore[call-arg]
 
 
 @pytest.mark.full
@@ -104,7 +118,7 @@ def test_sides_that_differ_give_status_1(tmp_path: pathlib.Path) -> None:
     assert "NOT EQUAL" in ran.stdout
     assert "optimizer substitution: Side A runs with use_tpu=False" in ran.stdout
     # What is known is not measured.
-    assert "nudged" not in ran.stderr
+    assert "perturbed" not in ran.stderr
 
 
 @pytest.mark.full

@@ -14,8 +14,10 @@ import pytest
 from compat_tests.references import tolerance as reference
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, state, step
-from estimator_bridge.verify import causes, compare, page, text, tolerance
-from estimator_bridge.verify.recording import VARIABLES, Recording, Writer
+from estimator_bridge.verify import causes
+from estimator_bridge.verify.judge import compare, tolerance
+from estimator_bridge.verify.record.recording import VARIABLES, Recording, Writer
+from estimator_bridge.verify.report import page, text
 from estimator_bridge.verify.result import Result
 
 
@@ -116,14 +118,14 @@ def test_terms_are_counted_in_the_batches() -> None:
     assert tolerance.terms(sample, {"word": None}) == 5
 
 
-def test_what_a_nudged_start_moves_is_allowed(tmp_path: pathlib.Path) -> None:
+def test_what_a_perturbed_start_moves_is_allowed(tmp_path: pathlib.Path) -> None:
     """A model that amplifies rounding is measured by itself, and only as far as it does."""
     good, off, moved = rows(), changed(2, 1e-3), changed(2, 2e-4)
-    a, b, nudged, far = (
+    a, b, perturbed, far = (
         recordings.record(tmp_path / name, steps=(step(table),))
         for name, table in (("a", good), ("b", off), ("n", moved), ("f", changed(2, 1e-2)))
     )
-    measured = compare.sensitivity_of(a, nudged)
+    measured = compare.sensitivity_of(a, perturbed)
 
     assert not compare.compare(a, b).equal
     assert compare.compare(a, b, measured).equal
@@ -261,7 +263,6 @@ def test_the_page_needs_nothing_else(equal: bool, tmp_path: pathlib.Path) -> Non
     assert reader.text.count("allowed") > 3
     if not equal:
         assert "step 1, row 3" in reader.text
-    json.dumps(result.as_dict())
     assert text.verdict(result) in str(result)
 
 
@@ -276,3 +277,20 @@ def test_a_result_says_all_of_itself(tmp_path: pathlib.Path) -> None:
     assert {len(s["points"]) for s in found["series"] if s["group"] == "variables"} == {2}
     assert found["sides"]["a"]["where"] == "host driver"
     assert found["causes"]
+
+
+def refuse(constant: str) -> None:
+    """Raises for what Python's JSON has and JSON has not."""
+    raise AssertionError(f"{constant} is no JSON")
+
+
+def test_numbers_that_are_not_finite_are_valid_json(tmp_path: pathlib.Path) -> None:
+    """An infinite difference is a string in JSON: other readers refuse a bare `Infinity`."""
+    a, b = (step(rows(), loss=loss) for loss in (0.5, float("nan")))
+    result = judged(tmp_path, {"steps": (a,)}, {"steps": (b,)})
+    written = json.dumps(result.as_dict(), allow_nan=False)
+    found = json.loads(written, parse_constant=refuse)
+
+    assert found["first"]["name"] == "loss"
+    assert found["first"]["points"][0]["difference"] == "Infinity"
+    assert found["first"]["first"]["b"] == "nan"

@@ -18,11 +18,12 @@ from compat_tests.run.test_run import PROGRAM
 from compat_tests.support import recordings
 from compat_tests.verify.test_verify_command import verify
 from estimator_bridge import declared, errors, migrate
-from estimator_bridge.verify import compare, text
-from estimator_bridge.verify.recorder import Recorder
-from estimator_bridge.verify.recording import Recording
+from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.record.recorder import Recorder
+from estimator_bridge.verify.record.recording import Recording
+from estimator_bridge.verify.record.tf2_recorder import Tf2Recorder
+from estimator_bridge.verify.report import text
 from estimator_bridge.verify.sides import SIDES
-from estimator_bridge.verify.trainings import Trainings
 
 LEGACY = (
     PROGRAM.replace(
@@ -261,9 +262,9 @@ def test_what_is_declared_is_told_while_a_recorder_listens() -> None:
     assert told == [int]
 
 
-def recorder(tmp_path: pathlib.Path, side: str = "bridge") -> Trainings:
+def recorder(tmp_path: pathlib.Path, side: str = "bridge") -> Tf2Recorder:
     """Returns what records programs of TensorFlow 2."""
-    return Trainings(Recorder(tmp_path / "recording", SIDES[side], steps=1))
+    return Tf2Recorder(Recorder(tmp_path / "recording", SIDES[side], steps=1))
 
 
 class Trains:
@@ -334,20 +335,20 @@ def test_each_input_of_a_training_is_given_again(tmp_path: pathlib.Path) -> None
 
 
 def unsure(tmp_path: pathlib.Path, moved: float) -> Any:
-    """Compares two equal sides of which a nudge moves the loss, 0.5, by so much."""
+    """Compares two equal sides of which a perturbation moves the loss, 0.5, by so much."""
     rows = recordings.rows()
     side = {"steps": (recordings.step(rows, activation=rows[:2]),)}
     sides = [recordings.record(tmp_path / name, **side) for name in ("a", "b")]
     return compare.compare(*sides, {("loss", "loss"): {1: moved}})
 
 
-def test_what_a_nudge_moves_too_far_cannot_be_compared(tmp_path: pathlib.Path) -> None:
+def test_what_a_perturbation_moves_too_far_cannot_be_compared(tmp_path: pathlib.Path) -> None:
     """Where rounding alone makes another loss, nothing that is allowed tells faults from it."""
     result = unsure(tmp_path, 0.02)
     assert not result.equal
     assert "moves the loss loss by 4% by step 1" in text.verdict(result)
 
 
-def test_what_a_nudge_moves_a_little_is_compared(tmp_path: pathlib.Path) -> None:
+def test_what_a_perturbation_moves_a_little_is_compared(tmp_path: pathlib.Path) -> None:
     """Below the limit two equal sides are equal."""
     assert unsure(tmp_path, 0.004).equal

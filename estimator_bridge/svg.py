@@ -7,12 +7,9 @@ from collections.abc import Iterable
 
 
 def element(tag: str, content: str = "", **attributes: str | float) -> str:
-    """Returns an element; attributes have `_` for `-`, and floats are written to a tenth.
+    """Returns an element around other elements or escaped text.
 
-    Args:
-        tag: such as "line".
-        content: other elements, or escaped text.
-        attributes: of the element.
+    Attributes have `_` for `-`, and floats are written to a tenth.
     """
     opening = "".join([tag, *(f' {_name(n)}="{_value(v)}"' for n, v in attributes.items())])
     return f"<{opening}>{content}</{tag}>" if content else f"<{opening}/>"

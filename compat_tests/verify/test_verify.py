@@ -23,6 +23,7 @@ from estimator_bridge.verify.judge import compare
 from estimator_bridge.verify.record.checkpoint_side import record_checkpoint
 from estimator_bridge.verify.record.recorder import Recorder
 from estimator_bridge.verify.record.recording import Recording, write_arrays
+from estimator_bridge.verify.record.request import A, RecordingRequest
 from estimator_bridge.verify.result import Result
 from estimator_bridge.verify.sides import SIDES, opened
 
@@ -65,7 +66,7 @@ def record(
         side: what is other than with the side "bridge-ops".
     """
     chosen = dataclasses.replace(SIDES["bridge-ops"], context=fault, **(side or {}))
-    recorder = Recorder(directory, chosen, steps=steps, **options)
+    recorder = Recorder(RecordingRequest(A, str(directory), **options), chosen, steps=steps)
     columns = clicks.columns(rates)
     with opened(chosen) as kind, recorder.attached(kind):
         job = kind(
@@ -94,7 +95,11 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 
 def against(sound: Recording, tmp_path: pathlib.Path, **changes: Any) -> Result:
     """Records a side B that begins where the sound side did, and compares."""
-    options = {"begin_from": str(sound.directory / "start"), "replayed": sound, **changes}
+    options = {
+        "begin_from": str(sound.directory / "start"),
+        "replayed": str(sound.directory),
+        **changes,
+    }
     result = compare.compare(sound, record(tmp_path / "b", **options))
     result.causes = causes.explain(result)
     return result

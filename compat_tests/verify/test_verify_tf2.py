@@ -21,6 +21,7 @@ from estimator_bridge import declared, errors, migrate
 from estimator_bridge.verify.judge import compare
 from estimator_bridge.verify.record.recorder import Recorder
 from estimator_bridge.verify.record.recording import Recording
+from estimator_bridge.verify.record.request import A, RecordingRequest
 from estimator_bridge.verify.record.tf2_recorder import Tf2Recorder
 from estimator_bridge.verify.report import text
 from estimator_bridge.verify.sides import SIDES
@@ -264,7 +265,8 @@ def test_what_is_declared_is_told_while_a_recorder_listens() -> None:
 
 def recorder(tmp_path: pathlib.Path, side: str = "bridge") -> Tf2Recorder:
     """Returns what records programs of TensorFlow 2."""
-    return Tf2Recorder(Recorder(tmp_path / "recording", SIDES[side], steps=1))
+    request = RecordingRequest(A, str(tmp_path / "recording"))
+    return Tf2Recorder(Recorder(request, SIDES[side], steps=1))
 
 
 class Trains:

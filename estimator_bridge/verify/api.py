@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Callable
 
 from estimator_bridge.verify.procedure import Options, side_by_side
-from estimator_bridge.verify.record.recording import Recording
 from estimator_bridge.verify.record.request import A, B, Record, RecordingRequest
 from estimator_bridge.verify.result import Result
 from estimator_bridge.verify.sides import Side, opened, side_of
@@ -86,7 +85,7 @@ def verify(
         "predict_batch_size": batch_size,
     }
 
-    def run(estimator: Object, export_directory: pathlib.Path) -> None:
+    def run(estimator: Object, export_directory: str) -> None:
         estimator.train(input_fn, steps=steps)
         if eval_input_fn is not None:
             estimator.evaluate(eval_input_fn, steps=steps)
@@ -114,16 +113,13 @@ def _recorder(
     arguments: dict[str, Object],
     steps: int,
     every: int | None,
-    run: Callable[[Object, pathlib.Path], None],
+    run: Callable[[Object, str], None],
 ) -> Record:
     """Returns a function that records a side in this process.
 
     Args:
-        sides: by their roles, as all below.
         models: the model_fn and the EmbeddingConfigSpec of each side.
         arguments: the others of the estimators; a `config` of None is one of defaults.
-        steps: of training.
-        every: steps between looks at the variables, or None.
         run: trains an estimator, and exports to a directory.
     """
 
@@ -133,13 +129,10 @@ def _recorder(
         side = sides[request.side]
         model_fn, spec = models[request.side]
         recorder = Recorder(
-            request.directory,
+            request,
             side,
             steps=steps,
             every=every,
-            begin_from=request.begin_from,
-            perturbed=request.perturbed,
-            replayed=None if request.replayed is None else Recording(request.replayed),
             program=getattr(model_fn, "__name__", "model_fn"),
         )
         with opened(side) as estimator_class, recorder.attached(estimator_class):
@@ -147,7 +140,7 @@ def _recorder(
             estimator = estimator_class(
                 **{**arguments, "config": config}, model_fn=model_fn, embedding_config_spec=spec
             )
-            run(estimator, request.directory / "exports")
+            run(estimator, f"{request.directory}/exports")
 
     return record
 

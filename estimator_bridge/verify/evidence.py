@@ -20,21 +20,6 @@ StepPair = tuple[Step, Step]
 """The same step of both sides."""
 
 
-class SlotValues(NamedTuple):
-    """A slot of a table that both sides have.
-
-    Attributes:
-        name: such as "accumulators".
-        before: side A's values before the step; None if they are not known.
-        a, b: the values of both sides after the step.
-    """
-
-    name: str
-    before: Array | None
-    a: Array
-    b: Array
-
-
 class Evidence(NamedTuple):
     """The step at which sides first differ, and what led to it. Not part of a report.
 
@@ -76,8 +61,12 @@ class Evidence(NamedTuple):
             if a is not None and b is not None and a.shape == b.shape:
                 yield table, a, b
 
-    def slots(self, table: TableDescription) -> Iterator[SlotValues]:
-        """Yields the slots of one of side A's tables that both sides have."""
+    def slots(self, table: TableDescription) -> Iterator[tuple[str, Array | None, Array, Array]]:
+        """Yields the slots of one of side A's tables that both sides have.
+
+        Each is its name, its values before the step if they are known, and those of both sides
+        after it.
+        """
         values_a, values_b = self.values(VARIABLES)
         variables_b = {
             slot: variable
@@ -88,7 +77,7 @@ class Evidence(NamedTuple):
         for variable, slot in table["slots"].items():
             a, b = values_a.get(variable), values_b.get(variables_b.get(slot, ""))
             if a is not None and b is not None and a.shape == b.shape:
-                yield SlotValues(slot, self.before_of(variable), a, b)
+                yield slot, self.before_of(variable), a, b
 
 
 def close(one: Array, other: Array, relative: float = 1e-6) -> bool:

@@ -21,11 +21,7 @@ class Options:
     """How two sides are compared.
 
     Attributes:
-        begin_from: a checkpoint; None begins with the initial values of side A.
-        own_input: side B reads its own input instead of the batches of side A.
-        measure: where numbers differ by more than the rounding of tables explains, side A trains
-            once more from a perturbed start, and what that moves is allowed too.
-        examples: see `exported_models.query`.
+        begin_from, own_input, measure, examples: as for `api.verify`.
         checkpoint: side B; None has it recorded.
         pythons: in which exported models answer, by the role of a side; None is this interpreter.
     """
@@ -47,14 +43,12 @@ def side_by_side(
     """Records both sides, and returns what a comparison finds, with its causes.
 
     Args:
-        record: runs a side.
         directory: of the recordings.
-        options: how they are compared.
         progress: called with what happens after the recording.
     """
-    place_a, place_b, place_perturbed = (directory / role for role in (A, B, PERTURBED))
+    place_a, place_b, place_perturbed = (str(directory / role) for role in (A, B, PERTURBED))
     record(RecordingRequest(A, place_a, options.begin_from))
-    start = options.begin_from or str(place_a / "start")
+    start = options.begin_from or f"{place_a}/start"
     a, b = Recording(place_a), Recording(place_b)
     if options.checkpoint is None:
         record(RecordingRequest(B, place_b, start, None if options.own_input else place_a))

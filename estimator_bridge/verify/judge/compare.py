@@ -30,9 +30,7 @@ def compare(
     """Returns the result of a comparison, without causes.
 
     Args:
-        a, b: the sides.
         sensitivity: adds to the tolerance.
-        progress: called with the number of steps that are compared.
     """
     settings = a.settings, b.settings
     tolerance = Tolerance(_num_terms(a, settings[0]), sensitivity or {})

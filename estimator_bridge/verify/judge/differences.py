@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from estimator_bridge.verify.findings import Divergence, Point
@@ -11,33 +9,19 @@ from estimator_bridge.verify.judge import tolerance
 from tf2_engine.types import Array, Object
 
 
-class Measurement(NamedTuple):
-    """The difference of two arrays of one shape.
-
-    Attributes:
-        point: its size, beside the tolerance.
-        element: the index of the element with the largest difference.
-    """
-
-    point: Point
-    element: tuple[int, ...]
-
-
-def measure(step: int, a: Array, b: Array, bound: float) -> Measurement:
-    """Returns the difference of two arrays of one shape.
+def measure(step: int, a: Array, b: Array, bound: float) -> tuple[Point, tuple[int, ...]]:
+    """Returns the difference of two arrays of one shape, and the index where it is largest.
 
     Two NaNs are equal; a NaN and a number are infinitely far apart.
 
     Args:
-        step: the global step.
-        a, b: the arrays.
         bound: the tolerance of floats; other numbers and strings must be equal.
     """
     if a.dtype.kind not in "fiub":
         difference = 0.0 if np.array_equal(a, b) else np.inf
-        return Measurement(Point(step, difference, 0.0, 0, 0.0), (0,) * a.ndim)
+        return Point(step, difference, 0.0, 0, 0.0), (0,) * a.ndim
     if not a.size:
-        return Measurement(Point(step, 0.0, 0.0, 0, bound), ())
+        return Point(step, 0.0, 0.0, 0, bound), ()
     with np.errstate(invalid="ignore", over="ignore"):
         differences = np.abs(np.subtract(a, b, dtype=np.float64))
     differences = np.where((a == b) | ((a != a) & (b != b)), 0.0, differences)
@@ -47,12 +31,11 @@ def measure(step: int, a: Array, b: Array, bound: float) -> Measurement:
     largest = float(differences[index])
     relative = largest / scale if scale else 0.0
     allowed = bound if a.dtype.kind == "f" else 0.0
-    return Measurement(Point(step, largest, relative, _ulps(a[index], b[index]), allowed), index)
+    return Point(step, largest, relative, _ulps(a[index], b[index]), allowed), index
 
 
-def divergence(a: Array, b: Array, measurement: Measurement) -> Divergence:
+def divergence(a: Array, b: Array, point: Point, index: tuple[int, ...]) -> Divergence:
     """Returns where two arrays of one shape differ by more than the tolerance."""
-    point, index = measurement
     differs = np.abs(np.subtract(a, b, dtype=np.float64)) > point.allowed
     rows = int(np.count_nonzero(differs.reshape(len(differs), -1).any(1))) if differs.ndim else 1
     return Divergence(

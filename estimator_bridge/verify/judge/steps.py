@@ -16,10 +16,6 @@ from estimator_bridge.verify.record.recording import CHECKPOINT, VARIABLES, Reco
 class StepComparison:
     """The series of all arrays, as they grow step by step.
 
-    Args:
-        a, b: the sides.
-        tolerance: decides how far apart arrays may be.
-
     Attributes:
         series: by group and name.
         steps: the global steps that were compared, the start first.
@@ -94,9 +90,9 @@ class StepComparison:
                 number, None, None, f"{a.shape}", f"{b.shape}", 0
             )
             return True
-        measurement = measure(number, a, b, bound)
-        series.points.append(measurement.point)
-        if measurement.point.equal:
+        point, index = measure(number, a, b, bound)
+        series.points.append(point)
+        if point.equal:
             return False
-        series.first = series.first or divergence(a, b, measurement)
+        series.first = series.first or divergence(a, b, point, index)
         return True

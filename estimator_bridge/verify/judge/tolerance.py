@@ -63,10 +63,8 @@ class Tolerance:
         """Returns the tolerance of each array of a group.
 
         Args:
-            group: such as "activations".
             number: the global step.
             num_updates: how many steps were made since the start.
-            pairs: the arrays.
         """
         # Errors of a sum that cancels come from its terms, so a scale never shrinks.
         for name, arrays in pairs.items():
@@ -80,12 +78,7 @@ class Tolerance:
         return bounds
 
     def of_outcome(self, num_updates: int, *values: Array) -> float:
-        """Returns the tolerance for outputs computed after training.
-
-        Args:
-            num_updates: the steps of the training.
-            values: the output on both sides.
-        """
+        """Returns the tolerance for outputs, of both sides, computed after training."""
         scale = magnitude(*values)
         relative = max(self._relative.values(), default=0.0)
         return allowed(self.num_terms, num_updates, scale) + PERTURBATION_FACTOR * scale * relative
@@ -125,7 +118,6 @@ def terms(batch: Values, features: Mapping[str, str | None]) -> int:
     """Returns the most terms that a batch sums into one element, at least one.
 
     Args:
-        batch: the arrays of a batch, by name.
         features: keys of features with a table, and the keys of their weights.
     """
     most = 1

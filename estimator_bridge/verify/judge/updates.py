@@ -52,8 +52,6 @@ def _cause_of_table(
     """Returns why the rows of a table differ; None if they do not, or by a factor alone.
 
     Args:
-        evidence: the step.
-        table: as side A has it.
         before: the rows before the step.
         a, b: the rows of both sides after the step.
         is_scaled: whether B has moved the rows by a factor times as far as A.
@@ -87,12 +85,11 @@ def _scaled_gradients(evidence: Evidence) -> Iterator[tuple[str, float]]:
 
 def _applied_scale(evidence: Evidence, table: TableDescription) -> float | None:
     """Returns by which factor the gradients of the sides differ, as the slots show; None if not."""
-    for slot in sorted(evidence.slots(table), key=lambda slot: slot.name not in _SQUARES):
-        if slot.before is None:
-            continue
-        factor = _factor(slot.a - slot.before, slot.b - slot.before)
+    slots = sorted(evidence.slots(table), key=lambda slot: slot[0] not in _SQUARES)
+    for name, before, a, b in slots:
+        factor = None if before is None else _factor(a - before, b - before)
         if factor is not None and factor > 0:
-            return float(np.sqrt(factor)) if slot.name in _SQUARES else factor
+            return float(np.sqrt(factor)) if name in _SQUARES else factor
     return None
 
 
@@ -144,7 +141,7 @@ def _of_rule(evidence: Evidence, table: TableDescription, a: Array, b: Array) ->
             f"Table {name}: the rows that differ are all among the {len(repeated)} that occur more "
             "than once in the batch: one side does not sum their gradients.",
         )
-    slots_agree = [close(slot.a, slot.b) for slot in evidence.slots(table)]
+    slots_agree = [close(a, b) for _, _, a, b in evidence.slots(table)]
     if slots_agree and all(slots_agree):
         return Cause(
             "update rule",

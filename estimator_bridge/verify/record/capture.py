@@ -70,9 +70,7 @@ def capturing_model_fn(
     """Returns a model_fn that captures activations, gradients and the loss of training.
 
     Args:
-        model_fn: the program's.
         keys: the features that are activations.
-        capture: takes the values.
         is_training: whether the model_fn is called to train; otherwise nothing is captured.
     """
     signature = remaining_signature(model_fn)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
 
 import tensorflow as tf
 
@@ -21,11 +20,10 @@ from estimator_bridge.verify.record.recording import (
 from tf2_engine.tables import PARAMETERS
 
 
-def record_checkpoint(directory: pathlib.Path, checkpoint: str, a: Recording) -> None:
+def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Recording) -> None:
     """Writes the recording of a side of which the last step alone is known.
 
     Args:
-        directory: where the recording goes.
         checkpoint: in either form; or a directory, of which the latest is taken.
         a: the side that it is compared with, whose names it gets.
 

@@ -68,10 +68,7 @@ def describe(
 
     Args:
         name: the program's, for reports.
-        program: what the estimator was made with.
-        side: which engine runs it.
-        estimator: the TPUEstimator.
-        graph: of its training.
+        graph: of the training.
     """
     legacy, use_tpu = program.legacy, program.use_tpu
     return {
@@ -100,7 +97,6 @@ def describe_training(
     Args:
         name: the program's, for reports.
         spec: the EmbeddingConfigSpec.
-        side: which engine runs it.
         trainer: of a class that is declared `verifiable`; its engine is built.
         batch_size: of the global batch; None is not known.
         every: steps from one look at the variables to the next.

@@ -18,7 +18,6 @@ def query(recording: Recording, inputs: Recording, python: str, examples: str | 
     """Writes the answers of every exported model into the recording of its side.
 
     Args:
-        recording: of the side.
         inputs: the recording whose first batches are fed to the models.
         python: the interpreter of the side.
         examples: a TFRecord file of serialised Examples, for signatures that take such; None makes

@@ -14,7 +14,7 @@ from estimator_bridge import errors
 from estimator_bridge.progress_line import Progress
 from estimator_bridge.verify.record import program
 from estimator_bridge.verify.record.recording import read_progress
-from estimator_bridge.verify.record.request import RecordingRequest
+from estimator_bridge.verify.record.request import PERTURBED, RecordingRequest
 from estimator_bridge.verify.sides import SIDES
 
 _LAST_LINES = 15
@@ -49,12 +49,13 @@ class ProcessRecorder:
             InvalidInput: it fails, or trains nothing that is recorded.
         """
         side = request.side
-        file = request.directory.with_name(f"{request.role}.json")
-        file.write_text(json.dumps(self._as_dict(request), indent=1))
-        log = request.directory.with_name(f"{request.role}.log")
+        directory = pathlib.Path(request.directory)
+        file = directory.with_name(f"{request.role}.json")
+        file.write_text(json.dumps(self._job(request), indent=1))
+        log = directory.with_name(f"{request.role}.log")
         title = self._title(request)
         command = [self.pythons[side], "-m", program.__name__, str(file)]
-        status = self._run(command, log, request.directory, title)
+        status = self._run(command, log, directory, title)
         if status == program.NOTHING_TRAINED:
             stock = SIDES[self.sides[side]].stock
             raise errors.InvalidInput(
@@ -64,14 +65,11 @@ class ProcessRecorder:
         if status:
             raise errors.InvalidInput(f"{title} failed, with status {status}:\n{_last_lines(log)}")
 
-    def _as_dict(self, request: RecordingRequest) -> dict[str, object]:
+    def _job(self, request: RecordingRequest) -> dict[str, object]:
         """Returns what `program.main` reads."""
         return {
+            "request": dataclasses.asdict(request),
             "side": self.sides[request.side],
-            "directory": str(request.directory),
-            "begin_from": request.begin_from,
-            "perturbed": request.perturbed,
-            "replayed": None if request.replayed is None else str(request.replayed),
             "steps": self.steps,
             "every": self.every,
             "script": self.scripts[request.side],
@@ -83,7 +81,7 @@ class ProcessRecorder:
         name = self.sides[side]
         if self.scripts["a"] != self.scripts["b"]:
             name = f"{os.path.basename(self.scripts[side])}, {name}"
-        return f"side {side.upper()} ({name}){', perturbed' if request.perturbed else ''}"
+        return f"side {side.upper()} ({name}){', perturbed' * (request.role == PERTURBED)}"
 
     def _run(
         self, command: Sequence[str], log: pathlib.Path, directory: pathlib.Path, title: str

@@ -22,34 +22,30 @@ NOTHING_TRAINED = 3
 
 def main(path: str) -> int:
     """Runs a program as a JSON file says; returns the exit status."""
-    request = json.loads(pathlib.Path(path).read_text())
+    job = json.loads(pathlib.Path(path).read_text())
     from estimator_bridge.legacy import spec
     from estimator_bridge.run import install, script
     from estimator_bridge.verify.record.recorder import Recorder
-    from estimator_bridge.verify.record.recording import Recording
+    from estimator_bridge.verify.record.request import RecordingRequest
     from estimator_bridge.verify.record.tf2_recorder import Tf2Recorder
     from estimator_bridge.verify.sides import opened, side_of
 
-    side = side_of(request["side"])
-    if not side.stock and script.imports_bridge(request["script"]):
+    side = side_of(job["side"])
+    if not side.stock and script.imports_bridge(job["script"]):
         # It imports the names that it wants, and sets its own quirks.
         side = dataclasses.replace(side, quirks=None)
     elif not side.stock:
         install.install(replace=True)
         spec.set_default_quirks(side.quirks or "stock")
-    replayed = request["replayed"]
     recorder = Recorder(
-        request["directory"],
+        RecordingRequest(**job["request"]),
         side,
-        steps=request["steps"],
-        every=request["every"],
-        begin_from=request["begin_from"],
-        perturbed=request["perturbed"],
-        replayed=None if replayed is None else Recording(replayed),
-        program=_name(request["script"]),
+        steps=job["steps"],
+        every=job["every"],
+        program=_name(job["script"]),
     )
     with opened(side) as kind, recorder.attached(kind), Tf2Recorder(recorder).attached():
-        _run(recorder, request["script"], request["arguments"])
+        _run(recorder, job["script"], job["arguments"])
     return 0 if recorder.steps_done else NOTHING_TRAINED
 
 

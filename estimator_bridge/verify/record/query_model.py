@@ -87,13 +87,7 @@ def _answers(
 def _feeds(
     inputs: Mapping[str, Message], batches: Sequence[Values], stored: Array | None
 ) -> Iterator[Feed]:
-    """Yields the feeds of a signature, batch by batch.
-
-    Args:
-        inputs: the signature's.
-        batches: of the training.
-        stored: [n], serialised Examples of a file, or None.
-    """
+    """Yields the feeds of a signature, batch by batch; `stored` are Examples of a file."""
     import tensorflow.compat.v1 as tf
 
     if not inputs:

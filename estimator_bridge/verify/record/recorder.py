@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -34,6 +33,7 @@ from estimator_bridge.verify.record.recording import (
     Writer,
 )
 from estimator_bridge.verify.record.replay import recording_input_fn
+from estimator_bridge.verify.record.request import PERTURBED, RecordingRequest
 from estimator_bridge.verify.record.session_hook import RecordingHook
 from estimator_bridge.verify.record.wrappers import Arguments, Function, intercepted
 from estimator_bridge.verify.sides import Side
@@ -44,45 +44,34 @@ _MAX_PREDICTIONS = 1000
 """Samples of a call of `predict` that are recorded."""
 
 
-class _Estimator(NamedTuple):
-    # Kept with its program: the id of an object may be that of another one later.
-    estimator: Object
-    program: Program
-
-
 class Recorder:
     """Records the first model that a program trains.
 
     Args:
-        directory: made here; holds the recording, and the model directories of the side.
+        request: what is recorded, and where.
         side: which engine runs the program.
         steps: of training, over all calls of `train` together.
         every: steps from one look at the variables to the next, which is a loop of the device;
             None is 1, or 5 where lookups overlap with updates, since they do so inside a loop.
-        begin_from: a checkpoint to begin from, or None.
-        perturbed: moves every float of that checkpoint to the next one up or down.
-        replayed: the recording whose batches are trained on; None is the program's own input.
         program: the name of the program in reports.
     """
 
     def __init__(
         self,
-        directory: str | os.PathLike[str],
+        request: RecordingRequest,
         side: Side,
         *,
         steps: int,
         every: int | None = None,
-        begin_from: str | None = None,
-        perturbed: bool = False,
-        replayed: Recording | None = None,
         program: str = "",
     ) -> None:
-        self.writer = Writer(directory)
+        self.writer = Writer(request.directory)
         self.side = side
-        if perturbed and begin_from is not None:
-            begin_from = perturb(begin_from, str(self.writer.directory / "perturbed"))
-        self.begin_from = begin_from
-        self.replayed = replayed
+        self.begin_from = request.begin_from
+        if request.role == PERTURBED and request.begin_from is not None:
+            perturbed = str(self.writer.directory / "perturbed")
+            self.begin_from = perturb(request.begin_from, perturbed)
+        self.replayed = None if request.replayed is None else Recording(request.replayed)
         self.program = program
         self.capture = Capture()
         self.training = False
@@ -90,7 +79,7 @@ class Recorder:
         self._steps = steps
         self._steps_done = 0
         self._directories: dict[str, str] = {}
-        self._estimators: dict[int, _Estimator] = {}
+        self._estimators: dict[int, tuple[Object, Program]] = {}
         self._model_dir: str | None = None
         self.writer.progress(0, steps)
 
@@ -207,7 +196,8 @@ class Recorder:
         driver = None if self.side.stock else self._set_engine(arguments, quirks)
         original(estimator, **arguments)
         program = Program(spec, legacy, use_tpu, every, driver)
-        self._estimators[id(estimator)] = _Estimator(estimator, program)
+        # Kept with it: the id of an object may be that of another one later.
+        self._estimators[id(estimator)] = estimator, program
 
     def _set_engine(self, arguments: Arguments, quirks: str | None) -> PlanKeepingDriver | None:
         arguments["quirks"] = quirks
@@ -223,7 +213,7 @@ class Recorder:
             return estimator
         if first and self.begin_from is not None:
             _check_legacy(find(self.begin_from))
-        program = self._estimators[id(estimator)].program
+        _, program = self._estimators[id(estimator)]
         begin, steps_done = self._step_of(estimator), self._steps_done
         self.limit_steps(arguments, begin)
         hook = RecordingHook(

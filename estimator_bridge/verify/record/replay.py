@@ -21,8 +21,6 @@ def recording_input_fn(
     """Returns an input_fn that writes each batch, or returns the batches of a recording.
 
     Args:
-        input_fn: the program's.
-        writer: writes the batches.
         replayed: of the input_fn's own batches only the structure is used then. If that is another
             one, or no dataset, its own are returned, and written.
         step: how many steps were made before.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from collections.abc import Callable
 
 A, B, PERTURBED = "a", "b", "a-perturbed"
@@ -16,25 +15,21 @@ class RecordingRequest:
 
     Attributes:
         role: `A`, `B`, or `PERTURBED`.
-        directory: where the recording goes; does not exist yet.
+        directory: made for the recording, and the model directories of the side.
         begin_from: a checkpoint, or None.
-        replayed: the directory of the recording whose batches are trained on, or None.
+        replayed: the directory of the recording whose batches are trained on; None is the
+            program's own input.
     """
 
     role: str
-    directory: pathlib.Path
+    directory: str
     begin_from: str | None = None
-    replayed: pathlib.Path | None = None
+    replayed: str | None = None
 
     @property
     def side(self) -> str:
         """The side that runs: `A` or `B`."""
         return B if self.role == B else A
-
-    @property
-    def perturbed(self) -> bool:
-        """Whether the last bits of the start are changed."""
-        return self.role == PERTURBED
 
 
 Record = Callable[[RecordingRequest], None]

@@ -16,8 +16,6 @@ class RecordingHook(tf.train.SessionRunHook):
     """Writes every variable at the start and after each call, and begins from a given start.
 
     Args:
-        writer: writes the steps.
-        capture: has the values that the model_fn computes.
         begin_from: a checkpoint; variables that it lacks keep their initial values.
         save_start: where to write the start as a checkpoint; None does not.
         is_first: whether this is the first training of the recording, whose start is written.

@@ -33,13 +33,7 @@ def mark(differs: bool) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Row], numeric: Sequence[int] = ()) -> str:
-    """Returns a table.
-
-    Args:
-        header: the heading of each column.
-        rows: below it.
-        numeric: the numbers of the columns that hold numbers.
-    """
+    """Returns a table; `numeric` are the columns, from 0, that hold numbers."""
     body = "".join(
         f'<tr class="{row.marks}">{_cells("td", row.cells, numeric)}</tr>' for row in rows
     )

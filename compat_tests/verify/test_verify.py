@@ -63,7 +63,7 @@ def record(
     """Trains the click program on the bridge, with TensorFlow's ops, and returns the recording.
 
     Args:
-        side: what is other than with the side "bridge-ops".
+        side: changes of the side "bridge-ops".
     """
     chosen = dataclasses.replace(SIDES["bridge-ops"], context=fault, **(side or {}))
     recorder = Recorder(RecordingRequest(A, str(directory), **options), chosen, steps=steps)
@@ -114,7 +114,7 @@ def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def with_ids(change: Callable[[Any], Any]) -> Callable[[], Any]:
-    """Returns a fault that changes what is split of a batch for the engine."""
+    """Returns a fault that changes the parts of a batch that the engine gets."""
     stock = engine_step.split_features
 
     def split(*args: Any, **kwargs: Any) -> Any:
@@ -124,19 +124,19 @@ def with_ids(change: Callable[[Any], Any]) -> Callable[[], Any]:
 
 
 def lost_weights(part: Any) -> Any:
-    """No id has a weight."""
+    """Returns a part of a batch without weights."""
     return dataclasses.replace(part, weights=dict.fromkeys(part.weights))
 
 
 def cut_sequences(part: Any) -> Any:
-    """Of a sequence the last position is lost."""
+    """Returns a part of a batch whose sequences lack their last position."""
     ids = part.ids["clicked"]
     kept = tf.sparse.retain(ids, ids.indices[:, 1] < clicks.LENGTH - 1)
     return dataclasses.replace(part, ids={**part.ids, "clicked": kept})
 
 
 def dropped_duplicates(part: Any) -> Any:
-    """Of an id that is twice in a sample one is lost."""
+    """Returns a part of a batch without the repetitions of ids in a sample."""
     ids = part.ids["shown"]
 
     def first(indices: Any, values: Any) -> Any:
@@ -151,14 +151,14 @@ def dropped_duplicates(part: Any) -> Any:
 
 
 def swapped_slots() -> Any:
-    """Each slot has the name of the other."""
+    """Returns a fault that gives each slot the name of the other."""
     stock = variables.slot_suffix
     other = {"momenta": "velocities", "velocities": "momenta"}
     return patched(variables, "slot_suffix", lambda optimizer, slot: stock(optimizer, other[slot]))
 
 
 def doubled_gradients() -> Any:
-    """What is sent is twice what the model computes."""
+    """Returns a fault that doubles the gradients sent to the engine."""
     stock = engine_step._Embedding._sent
     return patched(
         engine_step._Embedding,
@@ -180,8 +180,8 @@ def in_order_of_two_hosts(sound: Recording, tmp_path: pathlib.Path) -> str:
     return str(tmp_path / "permuted")
 
 
-# For each fault: what is other on side B, the step and the table in which it is to be found, and
-# how it is to be called.
+# For each fault: the changes of side B, the step and the table in which it must be found, and the
+# names of its causes.
 FAULTS: dict[str, tuple[dict[str, Any], int, str | None, set[str]]] = {
     "epsilon": ({"optimizer": {"epsilon": 1e-3}}, 1, None, {"setting epsilon", "update rule"}),
     "missing clip": (
@@ -254,7 +254,7 @@ LIMIT = {
     "spec_options": {"clipping_limit": 0.05},
     "optimizer": {"clip_weight_min": None, "clip_weight_max": None},
 }
-# For each: what both sides have, what side B alone has, and how it is to be called.
+# For each: the changes of both sides, those of side B alone, and the names of the causes.
 DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
     "quirks": (LIMIT, {"side": {"quirks": "documented"}}, {"quirks"}),
     "cores": ({}, {"tpu_options": {"num_shards": 2}, "replayed": None}, {"core count"}),
@@ -272,8 +272,8 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", DIFFERENT)
-def test_what_the_sides_are_told_differently_is_named(name: str, tmp_path: pathlib.Path) -> None:
-    """Another way to run the same program is found by what it does, and called by its name."""
+def test_another_way_to_run_a_program_is_named(name: str, tmp_path: pathlib.Path) -> None:
+    """Other data, cores, quirks or modes are recognised, and called by their names."""
     both, alone, expected = DIFFERENT[name]
     result = against(record(tmp_path / "a", **both), tmp_path, **{**both, **alone})
 
@@ -282,7 +282,7 @@ def test_what_the_sides_are_told_differently_is_named(name: str, tmp_path: pathl
 
 
 def test_a_sound_side_is_equal(sound: Recording, tmp_path: pathlib.Path) -> None:
-    """The same program again is equal to the bit: nothing that was recorded moves by itself."""
+    """The same program again is equal to the bit: recordings are reproducible."""
     result = against(sound, tmp_path)
 
     assert result.equal, str(result)
@@ -308,7 +308,7 @@ def changed(checkpoint: str, changed: str, row: int) -> str:
 def test_a_checkpoint_of_a_tf2_program_is_a_side(sound: Recording, tmp_path: pathlib.Path) -> None:
     """Tables, slots and variables that are saved as objects are compared with the last step.
 
-    What else the program came to has no counterpart, which is said and is no difference.
+    Evaluations have no counterpart; a note says so, and that is no difference.
     """
     shutil.copytree(sound.directory, tmp_path / "a")
     a = Recording(tmp_path / "a")

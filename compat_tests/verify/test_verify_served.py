@@ -1,4 +1,4 @@
-"""What exported models are asked by `verify`, and what becomes of models that cannot be asked."""
+"""How `verify` queries exported models, and models that cannot be queried."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ BATCH: dict[str, Any] = {
     "labels": np.array([1, 0, 1]),
 }
 SUMS = [9.5, 0.25, 6.125]
-"""Of each sample, the ids of its words and its age."""
+"""The sum of the ids of the words and the age of each sample."""
 
 
 def export(directory: pathlib.Path) -> str:
-    """Exports a model that sums words and ages, with a signature for each way to ask."""
+    """Exports a model that sums words and ages, with a signature for each kind of inputs."""
     with tf.Graph().as_default(), tf.Session() as session:
         word = tf.sparse_placeholder(tf.int64, [None, None])
         age = tf.placeholder(tf.float32, [None, 1])
@@ -56,7 +56,7 @@ def export(directory: pathlib.Path) -> str:
 
 
 def answers(tmp_path: pathlib.Path, **changes: Any) -> tuple[dict[str, Any], dict[str, str]]:
-    """Asks the model with the batch; returns its answers, and what could not be asked."""
+    """Returns the answers of the model to the batch, and the signatures that failed."""
     side = recordings.record(tmp_path / "a", batches=(BATCH, BATCH))
     told = {
         "model": export(tmp_path / "model"),
@@ -72,8 +72,8 @@ def answers(tmp_path: pathlib.Path, **changes: Any) -> tuple[dict[str, Any], dic
     return read_arrays(tmp_path / "answers.npz"), found["failed"]
 
 
-def test_a_model_is_asked_with_the_batches_of_the_training(tmp_path: pathlib.Path) -> None:
-    """By names of features, sparse ones too, or by Examples of them; else with made-up numbers."""
+def test_a_model_is_queried_with_batches_of_the_training(tmp_path: pathlib.Path) -> None:
+    """Inputs are features by name, sparse ones too, or Examples of them; else made-up numbers."""
     found, failed = answers(tmp_path)
 
     assert found.keys() == {"by name: sum", "by examples: sum", "by others: sum"}
@@ -95,7 +95,7 @@ def test_a_model_is_asked_with_the_batches_of_the_training(tmp_path: pathlib.Pat
 def test_signatures_are_compared(
     signatures: dict[str, Any], said: str, tmp_path: pathlib.Path
 ) -> None:
-    """A signature that one side lacks, or that takes something else, makes the sides unequal."""
+    """A signature that one side lacks, or with other types, makes the sides unequal."""
     sides = [recordings.record(tmp_path / name) for name in "ab"]
     own = {"p": {"takes x": "int64", "gives y": "float32"}}
     for side, found in zip(sides, (own, {**own, **signatures}), strict=True):
@@ -108,7 +108,7 @@ def test_signatures_are_compared(
     assert said in outcome.note
 
 
-def test_a_model_is_asked_with_examples_of_a_file(tmp_path: pathlib.Path) -> None:
+def test_a_model_is_queried_with_examples_of_a_file(tmp_path: pathlib.Path) -> None:
     """Serialised Examples of a file go to the signature that takes such."""
     records = str(tmp_path / "examples.tfrecord")
     with tf.python_io.TFRecordWriter(records) as writer:
@@ -121,8 +121,8 @@ def test_a_model_is_asked_with_examples_of_a_file(tmp_path: pathlib.Path) -> Non
         exported_models.query(Recording(tmp_path / "a"), Recording(tmp_path / "a"), "", "no/such")
 
 
-def test_what_cannot_be_asked_is_a_note_on_the_page(tmp_path: pathlib.Path) -> None:
-    """Without any answer nothing is compared, and it says so; with one side's they differ."""
+def test_a_failing_signature_is_a_note_on_the_page(tmp_path: pathlib.Path) -> None:
+    """If a signature fails on both sides, a note says so; if on one side, the sides differ."""
     sides = [recordings.record(tmp_path / name) for name in "ab"]
     for side in sides:
         (side.directory / "exported-0").mkdir()
@@ -130,7 +130,7 @@ def test_what_cannot_be_asked_is_a_note_on_the_page(tmp_path: pathlib.Path) -> N
         (side.directory / "signatures-0.json").write_text(json.dumps(found))
     result = compare.compare(*sides)
     assert result.equal
-    assert "signature predict of export 0 could not be asked" in page.page(result)
+    assert "signature predict of export 0 could not be queried" in page.page(result)
 
     np.savez(sides[0].directory / f"{SERVED}-0.npz", **{"=predict: p": np.ones(3, np.float32)})
     assert not compare.compare(*sides).equal

@@ -37,39 +37,41 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against",
         metavar="PROGRAM",
-        help="side B runs this program, with the same arguments: such as what `migrate` wrote",
+        help="side B runs this program, with the same arguments: such as the output of `migrate`",
     )
     parser.add_argument(
         "--against-checkpoint",
         metavar="CHECKPOINT",
-        help="side B is what another program, such as a TF2 one, has saved after the same steps",
+        help="side B is a checkpoint of another program, such as a TF2 one, after the same steps",
     )
     parser.add_argument("--steps", type=int, default=20, help="steps of training (20)")
     parser.add_argument(
         "--every",
         type=int,
         metavar="N",
-        help="look at the variables every N steps (1; with pipelining 5), which is a device loop",
+        help="compare variables every N steps (1; with pipelining 5), in one device loop",
     )
     parser.add_argument(
-        "--begin-from", metavar="CHECKPOINT", help="begin from it (default: A's initial values)"
+        "--begin-from",
+        metavar="CHECKPOINT",
+        help="begin from this (default: the initial values of side A)",
     )
     parser.add_argument(
         "--own-input",
         action="store_true",
-        help="side B reads its own input (default: it is given the batches of side A)",
+        help="side B reads its own input (default: it gets the batches of side A)",
     )
     parser.add_argument(
         "--no-measure",
         action="store_true",
-        help="do not train a third time to see what the model makes of rounding errors",
+        help="do not train a third time to measure how the model amplifies rounding errors",
     )
     parser.add_argument(
         "--examples",
         metavar="TFRECORDS",
-        help="ask exported models with these Examples (default: the first batches of the training)",
+        help="query exported models with these (default: the first batches of the training)",
     )
-    parser.add_argument("--json", metavar="FILE", help="write everything as JSON")
+    parser.add_argument("--json", metavar="FILE", help="write the whole result as JSON")
     parser.add_argument("--html", metavar="FILE", help="write a page to read and to sign")
     parser.add_argument(
         "--keep", metavar="DIR", help="keep the recordings and logs there; it must not exist"

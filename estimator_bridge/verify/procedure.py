@@ -71,7 +71,7 @@ def _query_exported_models(
 ) -> None:
     for role, side in ((A, a), (B, b)):
         if side.exported():
-            phase = f"asking what side {role.upper()} exported"
+            phase = f"querying the exported models of side {role.upper()}"
             progress(phase, 0, 1)
             python = (options.pythons or {}).get(role, sys.executable)
             exported_models.query(side, a, python, options.examples)

@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from estimator_bridge import errors
-from tf2_engine.types import Object
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Side:
     native: bool | None = None
     software_tpu: bool = False
     quirks: str | None = "stock"
-    context: Callable[[], contextlib.AbstractContextManager[Object]] = contextlib.nullcontext
+    context: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
 
 
 SIDES = {

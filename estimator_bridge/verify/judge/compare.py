@@ -129,7 +129,6 @@ def _notes_of_export(number: int, a: dict[str, str], b: dict[str, str]) -> Itera
         sides = (("A", a), ("B", b))
         why = "; ".join(f"on {letter}: {side[name]}" for letter, side in sides if name in side)
         yield (
-            f"The signature {name} of export {number} could not be asked ({why}), so that its "
-            "answers are not compared. One that takes Examples is asked with those of a file: "
-            "`--examples`."
+            f"The signature {name} of export {number} could not be queried ({why}), so that its "
+            "answers are not compared. If it takes Examples, give a file of them: `--examples`."
         )

@@ -45,7 +45,7 @@ class Tolerance:
         sensitivity: adds to what the rounding model allows.
 
     Attributes:
-        remarks: why nothing can be told of these sides.
+        remarks: why faults cannot be told from rounding.
     """
 
     def __init__(self, num_terms: int, sensitivity: Sensitivity) -> None:
@@ -92,9 +92,9 @@ class Tolerance:
             self._relative[key] = relative = moved / scale
             if relative > MAX_PERTURBATION and not self.remarks:
                 self.remarks.append(
-                    f"a start that is off by its last bits alone moves the {name.role} "
-                    f"{name.name} by {relative:.0%} by step {number}, so that from there "
-                    "on nothing can be told: compare fewer --steps"
+                    f"changing the last bits of the start moves the {name.role} {name.name} by "
+                    f"{relative:.0%} by step {number}, so that faults cannot be told from rounding "
+                    "after that: compare fewer --steps"
                 )
         return moved
 

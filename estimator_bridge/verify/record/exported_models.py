@@ -29,7 +29,7 @@ def query(recording: Recording, inputs: Recording, python: str, examples: str | 
     if examples is not None and not os.path.isfile(examples):
         raise errors.InvalidInput(
             f"There is no file of Examples {examples!r}. Give the path of a TFRecord file, or "
-            "leave `examples` out: then batches of the training are asked."
+            "leave `examples` out to use batches of the training."
         )
     for number, model in enumerate(recording.exported()):
         signatures = recording.directory / f"{SIGNATURES}-{number}.json"

@@ -205,7 +205,7 @@ def _outcomes(findings: Findings) -> str:
     if SERVED in kinds:
         body += (
             "<p>“served” are the answers of the exported models: each was loaded in a process with "
-            "TensorFlow alone, and both were asked the same.</p>"
+            "TensorFlow alone, and both got the same inputs.</p>"
         )
     return f"<h2>Metrics, predictions, export, served answers</h2>{body}"
 

@@ -32,16 +32,18 @@ class ProgressLine:
         self._next_time = 0.0
 
     def __call__(self, phase: str, done: int, total: int) -> None:
+        """Reports, if it is time to."""
         text = f"estimator-bridge: {self._describe(phase, done, total)}"
         tenth = 10 if done >= total else 10 * done // total
         if not sys.stderr.isatty():
             # A log needs no more than every tenth of a phase.
             if self._last != (phase, tenth):
-                print(f"{text}.", file=sys.stderr, flush=True)
+                sys.stderr.write(f"{text}.\n")
             self._last = phase, tenth
         elif self._last != (phase, done) and self._is_due(phase, done >= total):
             end = "\n" if done >= total else ""
-            print(f"\r{text:{_WIDTH}}", end=end, file=sys.stderr, flush=True)
+            sys.stderr.write(f"\r{text:{_WIDTH}}{end}")
+            sys.stderr.flush()
             self._last = phase, done
 
     def _is_due(self, phase: str, is_end: bool) -> bool:

@@ -110,7 +110,7 @@ tf2_engine.TPUEmbedding(spec)
 
 @pytest.mark.full
 def test_a_program_is_compared_with_what_it_is_migrated_to(tmp_path: pathlib.Path) -> None:
-    """The bridge form of a program is equal to it, unless it honours what stock ignores."""
+    """The bridge form of a program is equal to it, unless it honours a setting stock ignores."""
     after, report = tmp_path / "train_bridge.py", str(tmp_path / "report.json")
     options = ["--a", "stock" if HAS_STOCK else "bridge", "--steps", "2"]
     options += ["--against", str(after), "--json", report]

@@ -15,13 +15,7 @@ from estimator_bridge.verify.findings import ACTIVATION, Cause, differing_settin
 from estimator_bridge.verify.judge import lookups
 from estimator_bridge.verify.judge.lookups import Feature, Occurrences
 from estimator_bridge.verify.judge.updates import wrong_updates
-from estimator_bridge.verify.record.recording import (
-    ACTIVATIONS,
-    CHECKPOINT,
-    LOSS,
-    VARIABLES,
-    SideDescription,
-)
+from estimator_bridge.verify.record.recording import ACTIVATIONS, CHECKPOINT, LOSS, VARIABLES
 from estimator_bridge.verify.result import Result
 from tf2_engine.types import Array
 
@@ -98,7 +92,7 @@ def _lengths(features: Mapping[str, int]) -> str:
     return ", ".join(f"{key} to {length}" for key, length in sorted(features.items()))
 
 
-def _of_values(a: SideDescription, b: SideDescription) -> Iterator[Cause]:
+def _of_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Cause]:
     for where, name, ours, theirs in differing_settings(a, b):
         yield Cause(
             f"setting {name.rpartition('.')[2]}",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from estimator_bridge.verify.evidence import Evidence
 from estimator_bridge.verify.record.recording import LOSS, SideDescription
+from tf2_engine.types import Object
 
 TABLE, SLOT, DENSE, ACTIVATION, GRADIENT = "table", "slot", "dense", "activation", "gradient"
 """The roles of arrays; that of the loss is "loss", and of a slot "slot <name>"."""
@@ -239,7 +240,7 @@ class Findings:
 
 
 def differing_settings(
-    a: SideDescription, b: SideDescription
+    a: Mapping[str, Object], b: Mapping[str, Object]
 ) -> Iterator[tuple[str, str, str, str]]:
     """Yields each setting that differs: its spec, table or feature, its name, and both values."""
     both = [{(where, name): value for where, name, value, _ in s["settings"]} for s in (a, b)]

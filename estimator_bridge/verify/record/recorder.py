@@ -54,6 +54,10 @@ class Recorder:
         every: steps from one look at the variables to the next, which is a loop of the device;
             None is 1, or 5 where lookups overlap with updates, since they do so inside a loop.
         program: the name of the program in reports.
+
+    Attributes:
+        steps_done: of training, so far.
+        training: whether a training runs.
     """
 
     def __init__(
@@ -77,7 +81,7 @@ class Recorder:
         self.training = False
         self._every = every
         self._steps = steps
-        self._steps_done = 0
+        self.steps_done = 0
         self._directories: dict[str, str] = {}
         self._estimators: dict[int, tuple[Object, Program]] = {}
         self._model_dir: str | None = None
@@ -89,14 +93,9 @@ class Recorder:
         return self.begin_from or str(self.writer.directory / "start")
 
     @property
-    def steps_done(self) -> int:
-        """Steps of training so far."""
-        return self._steps_done
-
-    @property
     def steps_left(self) -> int:
         """Steps of training to come."""
-        return self._steps - self._steps_done
+        return self._steps - self.steps_done
 
     @property
     def has_estimators(self) -> bool:
@@ -145,7 +144,7 @@ class Recorder:
 
     def record_progress(self, steps: int) -> None:
         """Writes how many steps of training are done in total."""
-        self._steps_done = steps
+        self.steps_done = steps
         self.writer.progress(steps, self._steps)
 
     @contextlib.contextmanager
@@ -214,7 +213,7 @@ class Recorder:
         if first and self.begin_from is not None:
             _check_legacy(find(self.begin_from))
         _, program = self._estimators[id(estimator)]
-        begin, steps_done = self._step_of(estimator), self._steps_done
+        begin, steps_done = self._step_of(estimator), self.steps_done
         self.limit_steps(arguments, begin)
         hook = RecordingHook(
             self.writer,

@@ -60,7 +60,8 @@ class ProcessRecorder:
             stock = SIDES[self.sides[side]].stock
             raise errors.InvalidInput(
                 f"{title}: {self.scripts[side]} trained no TPUEstimator of "
-                f"{'stock' if stock else 'the bridge, and no class that it declares verifiable'}."
+                f"{'stock' if stock else 'the bridge, and no class that it declares verifiable'}. "
+                "Give it the arguments with which it trains."
             )
         if status:
             raise errors.InvalidInput(f"{title} failed, with status {status}:\n{_last_lines(log)}")

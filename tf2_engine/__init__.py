@@ -62,7 +62,14 @@ moved.keep_importable(
         "tf2_engine.drivers": "tf2_engine.backends",
         "tf2_engine.drivers.base": "tf2_engine.backends.interface",
         "tf2_engine.drivers.tpu": "tf2_engine.backends.tpu.driver",
+        "tf2_engine.keras.export": "tf2_engine.keras.saved_model",
+        "tf2_engine.keras.layer": "tf2_engine.keras.embedding_layer",
+        "tf2_engine.keras.preprocessing": "tf2_engine.keras.preprocessing_layer",
+        "tf2_engine.keras.tables": "tf2_engine.keras.keras_tables",
+        "tf2_engine.keras.translation": "tf2_engine.keras.keras_optimizers",
         "tf2_engine.optimizers.base": "tf2_engine.optimizers.optimizer",
+        "tf2_engine.preprocessing.columns": "tf2_engine.preprocessing.categorical",
+        "tf2_engine.preprocessing.inputs": "tf2_engine.preprocessing.raw_features",
     }
 )
 

@@ -1,4 +1,4 @@
-"""What tables start with: how initializers are called, and which ones are on the rule.
+"""Initial values of tables: how initializers are checked and called.
 
 An initializer is called as `initializer(shape, dtype=tf.float32)`, once for the rows of each host;
 so one that draws numbers from a seed of its own draws the same ones on every host. An initializer
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
 
 import tensorflow as tf
 
 from tf2_engine import errors, sharding, tf_compat
 from tf2_engine.optimizers.optimizer import opaque
+from tf2_engine.types import DType, Initializer, Object, Tensor
 
 WAY_OUT = (
     "Pass a function of a shape and a dtype, such as an initializer of tf.initializers; one that "
@@ -24,8 +24,8 @@ WAY_OUT = (
 )
 
 
-def check(table: str | None, initializer: Any) -> None:
-    """Refuses what cannot be called with a shape and a dtype.
+def check(table: str | None, initializer: Object) -> None:
+    """Refuses an initializer that cannot be called with a shape and a dtype.
 
     Raises:
         InvalidSpec: the message names the table and the initializer.
@@ -37,10 +37,10 @@ def check(table: str | None, initializer: Any) -> None:
     parameters = _parameters(initializer)
     if parameters is None:
         return
-    # The latter is what `tf.compat.v1.get_variable` tells initializers of partitioned variables.
-    more = {name: None for name in ("shard_info", "partition_info") if name in parameters}
+    # `tf.compat.v1.get_variable` passes `partition_info` to initializers of partitioned variables.
+    extra = {name: None for name in ("shard_info", "partition_info") if name in parameters}
     try:
-        inspect.signature(initializer).bind((1, 1), dtype=tf.float32, **more)
+        inspect.signature(initializer).bind((1, 1), dtype=tf.float32, **extra)
     except TypeError as error:
         raise errors.InvalidSpec(
             f"Table {table!r}: `initializer` cannot be called with a shape and a dtype ({error}): "
@@ -48,7 +48,7 @@ def check(table: str | None, initializer: Any) -> None:
         ) from error
 
 
-def takes_shard_info(initializer: Any) -> bool:
+def takes_shard_info(initializer: Initializer) -> bool:
     """Returns whether an initializer wants to know which part of the table it makes."""
     return "shard_info" in (_parameters(initializer) or ())
 
@@ -63,7 +63,7 @@ class Filled:
     def __init__(self, value: float) -> None:
         self._value = value
 
-    def __call__(self, shape: Any, dtype: tf.DType = tf.float32) -> Any:
+    def __call__(self, shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
         """Returns the rows, of `shape`."""
         return tf.fill(shape, opaque(tf.constant(self._value, dtype)))
 
@@ -72,10 +72,10 @@ class ByShard:
     """An initializer that takes `shard_info`, for the shards of one table.
 
     It is called with the shape of the whole table and `shard_info`, which has the `shape` and the
-    `offset` of the part to return: with "div" the rows of a host, which are consecutive. With
-    "mod" they are not, so the part is the whole table, of which each host keeps its rows; that
-    takes memory for the whole table while a host's variable is made. Rows that exist only because
-    there are more hosts than rows are zero.
+    `offset` of the part to return. With "div" that part is the rows of a host, which are
+    consecutive. With "mod" they are not, so the part is the whole table, of which each host keeps
+    its rows; that takes memory for the whole table while a host's variable is made. Rows that exist
+    only because there are more hosts than rows are zero.
 
     Args:
         initializer: takes a shape, a dtype and `shard_info`.
@@ -87,7 +87,7 @@ class ByShard:
 
     def __init__(
         self,
-        initializer: Callable[..., Any],
+        initializer: Initializer,
         table: str,
         whole: tuple[int, int],
         num_hosts: int,
@@ -99,11 +99,11 @@ class ByShard:
         self._num_hosts = num_hosts
         self._strategy = strategy
 
-    def __call__(self, shape: Any, dtype: tf.DType = tf.float32) -> Any:
+    def __call__(self, shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
         """Returns the rows of the only host, [vocabulary, dim].
 
         Raises:
-            InvalidSpec: there are several hosts, and whoever calls does not say which.
+            InvalidSpec: there are several hosts, and the caller does not say for which.
         """
         if self._num_hosts > 1:
             raise errors.InvalidSpec(
@@ -113,7 +113,7 @@ class ByShard:
             )
         return self.rows_of(0, shape, dtype)
 
-    def rows_of(self, shard: int, shape: tuple[int, int], dtype: tf.DType) -> Any:
+    def rows_of(self, shard: int, shape: tuple[int, int], dtype: DType) -> Tensor:
         """Returns the rows of one host, [rows of the host, dim]."""
         rows = self._whole[0]
         if shard >= rows:
@@ -126,8 +126,10 @@ class ByShard:
         return tf.convert_to_tensor(value)[shard :: self._num_hosts]
 
 
-def initial_value(table: str, initializer: Any, shard: int, shape: tuple[int, int]) -> Any:
-    """Returns what one host's rows of a table, or of a slot of it, start with: float32, `shape`.
+def initial_value(
+    table: str, initializer: Initializer, shard: int, shape: tuple[int, int]
+) -> Tensor:
+    """Returns the initial values of a host's rows of a table, or of a slot: float32, `shape`.
 
     Raises:
         InvalidSpec: the initializer returned something else; the message names the table.
@@ -150,8 +152,8 @@ def initial_value(table: str, initializer: Any, shard: int, shape: tuple[int, in
     return value
 
 
-def _parameters(initializer: Any) -> Any:
+def _parameters(initializer: Initializer) -> Mapping[str, inspect.Parameter] | None:
     try:
         return inspect.signature(initializer).parameters
-    except (TypeError, ValueError):  # of something built in, which is asked when it is called
+    except (TypeError, ValueError):  # a built-in has no signature, and is checked by calling it
         return None

@@ -1,6 +1,6 @@
-"""From what the user asks to what is done: a frozen plan, made by a pure function.
+"""The plan of an engine: a spec resolved for a number of hosts and cores. Pure.
 
-The plan fixes what the device needs to know and what every driver computes from: the order of
+A plan fixes all that the device configuration says and that drivers compute from: the order of
 tables and features, which learning rates are dynamic and under which tag, shards and shapes.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tf2_engine import errors, sharding
 from tf2_engine.optimizers import Optimizer
 from tf2_engine.quantization import Quantization
-from tf2_engine.specs import EngineSpec, Initializer
+from tf2_engine.specs import EngineSpec, FeatureSpec
+from tf2_engine.types import Initializer, Nest, Tensor, TensorLike
 
 Shape = tuple[int | None, ...]
 
@@ -37,13 +37,16 @@ class TablePlan:
     dim: int
     combiner: str
     optimizer: Optimizer
-    initializer: Initializer | None
-    rate_tag: int | None
-    hot_id_replication: bool
-    quantization: Quantization | None
+    initializer: Initializer | None = None
+    rate_tag: int | None = None
+    hot_id_replication: bool = False
+    quantization: Quantization | None = None
 
-    def activation(self, rows: Any) -> Any:
-        """Returns what a lookup combines, [num_ids, dim] float32, of rows as the table has them."""
+    def activation(self, rows: Tensor) -> Tensor:
+        """Returns rows of the table, [num_ids, dim] float32, as a lookup combines them.
+
+        They are quantized first, and then read as the optimizer defines.
+        """
         if self.quantization is not None:
             rows = self.quantization(rows)
         return self.optimizer.activation(rows)
@@ -77,10 +80,10 @@ class FeaturePlan:
 
     @property
     def takes_any_rows(self) -> bool:
-        """Whether ragged batches need not have a row per step along the first dimension.
+        """Whether a ragged batch may have another number of rows than samples.
 
-        A shape of one's own with several dimensions is filled by as many rows as it has
-        activations, or by any number that divides them, as sequences.
+        An activation whose `output_shape` has several dimensions is filled by as many rows as it
+        has cells, or by a divisor of that number, as sequences.
         """
         return len(self.output_shape) > 1 and not self.max_sequence_length
 
@@ -92,11 +95,11 @@ class FeaturePlan:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Everything a driver needs; see `make_plan`."""
+    """All that a driver needs to know; see `make_plan`."""
 
     tables: tuple[TablePlan, ...]
     features: tuple[FeaturePlan, ...]
-    structure: Any
+    structure: Nest
     num_hosts: int
     num_cores: int
     partition_strategy: str
@@ -104,7 +107,7 @@ class Plan:
     profile_data_directory: str | None
     out_of_range_ids: str
     training: bool
-    dynamic_rates: tuple[Callable[[], Any], ...]
+    dynamic_rates: tuple[Callable[[], TensorLike], ...]
 
     def features_of(self, table: TablePlan) -> tuple[int, ...]:
         """Returns the positions of the features that look up in `table`."""
@@ -119,7 +122,7 @@ def make_plan(
     num_cores: int = 1,
     training: bool = True,
 ) -> Plan:
-    """Resolves a spec for a number of hosts and cores.
+    """Returns the plan of a spec for a number of hosts and cores.
 
     Args:
         output_shapes: for each feature, in the order of the spec, the per-core shape of its
@@ -158,7 +161,7 @@ def make_plan(
             name=feature.name,
             table=tables[feature.table],
             output_shape=_checked_shape(feature, shape),
-            # A shape of one's own says how many positions there are.
+            # An `output_shape` says how many positions there are.
             max_sequence_length=0 if feature.output_shape else feature.max_sequence_length,
             send_name=feature.send_name,
         )
@@ -184,9 +187,9 @@ def shard_shapes(table: TablePlan, num_hosts: int) -> tuple[tuple[int, int], ...
     return tuple((rows, table.dim) for rows in sharding.shard_rows(table.rows, num_hosts))
 
 
-def _dynamic_rates(spec: EngineSpec) -> list[Callable[[], Any]]:
+def _dynamic_rates(spec: EngineSpec) -> list[Callable[[], TensorLike]]:
     """Returns the distinct callables in order of first use, so that tags never vary."""
-    rates: list[Callable[[], Any]] = []
+    rates: list[Callable[[], TensorLike]] = []
     for table in spec.tables:
         assert table.optimizer is not None
         rate = table.optimizer.learning_rate
@@ -195,7 +198,7 @@ def _dynamic_rates(spec: EngineSpec) -> list[Callable[[], Any]]:
     return rates
 
 
-def _checked_shape(feature: Any, shape: Shape) -> Shape:
+def _checked_shape(feature: FeatureSpec, shape: Shape) -> Shape:
     if not shape or any(size is None for size in shape[1:]):
         raise errors.InvalidSpec(
             f"Feature {feature.name!r}: the output shape must be known but for its first "

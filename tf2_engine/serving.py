@@ -13,11 +13,10 @@ For a function that is exported:
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -27,12 +26,24 @@ from tf2_engine.optimizers import SGD, Optimizer
 from tf2_engine.plan import FeaturePlan, Shape, TablePlan
 from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import PARAMETERS, Table
+from tf2_engine.types import (
+    Ids,
+    Nest,
+    Object,
+    RaggedTensor,
+    SparseTensor,
+    Tensor,
+    TensorShape,
+    Variable,
+)
 
-Path = tuple[Any, ...]
+Path = tuple[str | int, ...]
 
 
 @as_written  # to convert it would take long
-def cpu_embedding_lookup(inputs: Any, weights: Any, tables: Any, feature_config: Any) -> Any:
+def cpu_embedding_lookup(
+    inputs: Nest, weights: Nest, tables: Mapping[Object, Object], feature_config: Nest
+) -> Nest:
     """Looks features up and combines them, without an engine or a driver.
 
     With an `EngineSpec` the activations are those that the engine computes in training. With
@@ -64,29 +75,46 @@ def cpu_embedding_lookup(inputs: Any, weights: Any, tables: Any, feature_config:
 
     Raises:
         InvalidInput: the input does not fit the config; the message names the feature by its path.
-        WrongType: an input is no tensor, or its ids are no integers.
+        WrongType: an input is no tensor, or its ids are not integers.
     """
-    features = dict(_read_config(feature_config, tables))
-    found = tf_compat.flatten_with_paths(inputs)
-    unknown = [path for path, _ in found if path not in features]
+    spec = feature_config if isinstance(feature_config, EngineSpec) else None
+    settings = dict(_of_spec(spec) if spec else _of_feature_configs(feature_config))
+    leaves = tf_compat.flatten_with_paths(inputs)
+    unknown = [path for path, _ in leaves if path not in settings]
     if unknown:
         raise errors.InvalidInput(
             f"`inputs` holds {sorted(map(_joined, unknown))}, which the feature config lacks; it "
-            f"has {sorted(map(_joined, features))}."
+            f"has {sorted(map(_joined, settings))}."
         )
-    flat_weights: list[Any] = [None] * len(found)
+    flat_weights: list[Ids | None] = [None] * len(leaves)
     if weights is not None:
-        positions = tf.nest.pack_sequence_as(inputs, list(range(len(found))))
+        positions = tf.nest.pack_sequence_as(inputs, list(range(len(leaves))))
         flat_weights = structure.flatten(positions, weights, "weights")
     outputs = [
-        _look_up(features[path](), batch.as_tensor(value), weight)
-        for (path, value), weight in zip(found, flat_weights, strict=True)
+        _look_up(_feature(settings[path], tables, spec), batch.as_tensor(ids), weight)
+        for (path, ids), weight in zip(leaves, flat_weights, strict=True)
     ]
     return tf.nest.pack_sequence_as(inputs, outputs)
 
 
 serving_embedding_lookup = cpu_embedding_lookup
-"""Its name in `tf.tpu.experimental.embedding`."""
+"""The name of `cpu_embedding_lookup` in `tf.tpu.experimental.embedding`."""
+
+
+class _Settings(NamedTuple):
+    """One feature of a config, as the user wrote it.
+
+    Attributes:
+        name: its path in the config.
+        feature: a FeatureSpec or FeatureConfig.
+        table: a TableSpec or TableConfig.
+        table_name: the name of the table, which a TableConfig need not have.
+    """
+
+    name: str
+    feature: Object
+    table: Object
+    table_name: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,9 +123,8 @@ class _Feature:
 
     Attributes:
         name: its path in the config.
-        table: what the table is; its optimizer says what a row is looked up as.
-        shards: the parameters, each [rows of the shard, dim].
-        strategy: "div" or "mod": which shard holds which row.
+        table: its parameters; the optimizer of its plan says what a lookup returns for a row.
+        max_sequence_length, output_shape: as in `FeatureSpec`.
         prune: whether sparse ids below 0, and weights that are not positive, count as absent; with
             FeatureConfigs those of a rank other than 2 always do.
         out_of_range: "error" or "drop", as in `EngineSpec`.
@@ -105,14 +132,17 @@ class _Feature:
     """
 
     name: str
-    table: TablePlan
-    shards: tuple[Any, ...]
-    strategy: str
+    table: Table
     max_sequence_length: int
     output_shape: Shape | None
     prune: bool
     out_of_range: str
     as_engine: bool
+
+    @property
+    def dim(self) -> int:
+        """The dimension of the embedding."""
+        return self.table.plan.dim
 
     @property
     def where(self) -> str:
@@ -121,43 +151,44 @@ class _Feature:
 
     def plan(self, shape: Shape, max_sequence_length: int = 0, combiner: str = "") -> FeaturePlan:
         """Returns the plan of a lookup whose activation has `shape`, for any number of samples."""
+        table = self.table.plan
         return FeaturePlan(
             name=self.name,
-            table=dataclasses.replace(self.table, combiner=combiner or self.table.combiner),
+            table=dataclasses.replace(table, combiner=combiner or table.combiner),
             output_shape=(None, *shape[1:]),
             max_sequence_length=max_sequence_length,
             send_name=False,
         )
 
 
-def _look_up(feature: _Feature, value: Any, weight: Any) -> Any:
-    _check(feature, value, weight)
-    if isinstance(value, tf.SparseTensor):
-        return _sparse(feature, value, weight)
-    if isinstance(value, tf.RaggedTensor):
-        return _ragged(feature, value, weight)
-    return _dense(feature, value)
+def _look_up(feature: _Feature, ids: Ids, weight: Ids | None) -> Tensor:
+    _check(feature, ids, weight)
+    if isinstance(ids, tf.SparseTensor):
+        return _sparse(feature, ids, weight)
+    if isinstance(ids, tf.RaggedTensor):
+        return _ragged(feature, ids, weight)
+    return _dense(feature, ids, weight)
 
 
-def _dense(feature: _Feature, ids: Any) -> Any:
-    kept = ids.shape
+def _dense(feature: _Feature, ids: Ids, weight: Ids | None) -> Tensor:
+    shape = ids.shape
     if feature.as_engine:
         batch.output_shape(feature.name, 0, ids)  # checks that the last dimension is 1
-        kept = ids.shape[:-1] if ids.shape.rank > 1 else ids.shape
+        shape = ids.shape[:-1] if ids.shape.rank > 1 else ids.shape
     plan = feature.plan((None,))
-    rows = _activations(feature, plan, batch.read_ids(plan, tf.reshape(ids, [-1]), None))
+    rows = _activations(feature, plan, batch.read_ids(plan, tf.reshape(ids, [-1]), weight))
     sizes = tf.shape(ids, out_type=tf.int64)
-    return _reshape(rows, sizes if kept.rank is None else sizes[: kept.rank], kept, feature)
+    return _reshape(rows, sizes if shape.rank is None else sizes[: shape.rank], shape, feature)
 
 
-def _sparse(feature: _Feature, value: tf.SparseTensor, weight: Any) -> Any:
-    rank, length = value.shape.rank, feature.max_sequence_length
+def _sparse(feature: _Feature, ids: SparseTensor, weight: Ids | None) -> Tensor:
+    rank, length = ids.shape.rank, feature.max_sequence_length
     if feature.as_engine:
-        shape = feature.output_shape or batch.output_shape(feature.name, length, value)
+        shape = feature.output_shape or batch.output_shape(feature.name, length, ids)
         if None not in shape[1:]:
-            return _combine(feature, value, weight, (_samples(value), *shape[1:]), length)
+            return _combine(feature, ids, weight, (_samples(ids), *shape[1:]), length)
     if length and feature.output_shape is None and rank in (None, 2):
-        return _sequence(feature, value, length)
+        return _sequence(feature, ids, length)
     if length:
         warnings.warn(
             f"{feature.where}: `max_sequence_length` is ignored, because "
@@ -165,29 +196,29 @@ def _sparse(feature: _Feature, value: tf.SparseTensor, weight: Any) -> Any:
             stacklevel=6,
         )
     if rank == 2:
-        return _combine(feature, value, weight, (_samples(value),))
-    lead = value.dense_shape[:-1]
-    matrix = tf.sparse.reshape(value, tf.stack([tf.reduce_prod(lead), value.dense_shape[-1]]))
+        return _combine(feature, ids, weight, (_samples(ids),))
+    lead = ids.dense_shape[:-1]
+    matrix = tf.sparse.reshape(ids, tf.stack([tf.reduce_prod(lead), ids.dense_shape[-1]]))
     feature = dataclasses.replace(feature, prune=not feature.as_engine)
-    return _reshape(_combine(feature, matrix, weight, (None,)), lead, value.shape[:-1], feature)
+    return _reshape(_combine(feature, matrix, weight, (None,)), lead, ids.shape[:-1], feature)
 
 
-def _ragged(feature: _Feature, value: tf.RaggedTensor, weight: Any) -> Any:
-    batch.output_shape(feature.name, 0, value)  # checks that the rank is 2
-    samples, length = _samples(value), feature.max_sequence_length
+def _ragged(feature: _Feature, ids: RaggedTensor, weight: Ids | None) -> Tensor:
+    batch.output_shape(feature.name, 0, ids)  # checks that the rank is 2
+    samples, length = _samples(ids), feature.max_sequence_length
     per_row, result = _ragged_result(feature, samples)
-    # There is one id per position of a sequence, and nothing to weigh or combine. A sequence of
-    # length 1 is none to the engine, which combines it, and is one to stock's serving.
+    # There is one id per position of a sequence, and nothing to weigh or combine. The engine
+    # combines a sequence of length 1; to stock's serving it is a sequence.
     if per_row > 1 or (length and not feature.output_shape and not feature.as_engine):
-        rows = _sequence(feature, value.to_sparse(), per_row)
+        rows = _sequence(feature, ids.to_sparse(), per_row)
     else:
-        rows = _combine(feature, value, weight, (samples,))
+        rows = _combine(feature, ids, weight, (samples,))
     return tf.reshape(rows, [-1 if size is None else size for size in result])
 
 
 def _ragged_result(feature: _Feature, samples: int | None) -> tuple[int, list[int | None]]:
     """Returns how many activations each row of a ragged tensor has, and the shape of all."""
-    dim, shape = feature.table.dim, feature.output_shape
+    dim, shape = feature.dim, feature.output_shape
     if shape is None:
         length = feature.max_sequence_length
         return length or 1, [samples, length, dim] if length else [samples, dim]
@@ -208,54 +239,50 @@ def _ragged_result(feature: _Feature, samples: int | None) -> tuple[int, list[in
     return cells // samples, [*shape, dim]
 
 
-def _sequence(feature: _Feature, value: tf.SparseTensor, length: int) -> Any:
+def _sequence(feature: _Feature, ids: SparseTensor, length: int) -> Tensor:
     """Returns [batch, length, dim]: cut, and padded with zeros; ids at one position add up."""
-    samples = _samples(value)
-    indices = tf.ensure_shape(value.indices, [None, 2])
-    value = tf.SparseTensor(indices, value.values, tf.ensure_shape(value.dense_shape, [2]))
-    return _combine(feature, value, None, (samples, length), length, "sum")
+    samples = _samples(ids)
+    indices = tf.ensure_shape(ids.indices, [None, 2])
+    ids = tf.SparseTensor(indices, ids.values, tf.ensure_shape(ids.dense_shape, [2]))
+    return _combine(feature, ids, None, (samples, length), length, "sum")
 
 
-def _samples(value: Any) -> int | None:
+def _samples(ids: Ids) -> int | None:
     """Returns the first dimension where it is known: an int, also after `disable_v2_behavior`."""
-    return value.shape.as_list()[0] if value.shape.rank else None
+    return ids.shape.as_list()[0] if ids.shape.rank else None
 
 
 def _combine(
     feature: _Feature,
-    value: Any,
-    weight: Any,
+    ids: Ids,
+    weight: Ids | None,
     shape: Shape,
     max_sequence_length: int = 0,
     combiner: str = "",
-) -> Any:
+) -> Tensor:
     """Returns [*shape, dim] float32 of sparse or ragged ids."""
     plan = feature.plan(shape, max_sequence_length, combiner)
-    raw = batch.read_ids(plan, value, weight)
+    raw = batch.read_ids(plan, ids, weight)
     if feature.prune and raw.kind == "sparse" and not max_sequence_length:
         raw = _pruned(raw, plan.table.combiner)
     sizes = [-1 if size is None else size for size in shape]
-    return tf.reshape(_activations(feature, plan, raw), [*sizes, feature.table.dim])
+    return tf.reshape(_activations(feature, plan, raw), [*sizes, feature.dim])
 
 
-def _activations(feature: _Feature, plan: FeaturePlan, raw: batch.RawIds) -> Any:
+def _activations(feature: _Feature, plan: FeaturePlan, raw: batch.RawIds) -> Tensor:
     """Returns [cells, dim] float32: gains first, then the sum, which is the order of the device.
 
     The gain of "sqrtn" is a quotient, as that of "mean": a weight divided by the square root of
     the sum of squared weights. In the TensorFlow 2.8 source that this API goes back to, the ragged
     "sqrtn" makes a pair of the sum and the root where it means to divide one by the other.
     """
-    found = batch.occurrences(plan, raw, feature.out_of_range)
-    if len(feature.shards) == 1:
-        rows = tf.gather(feature.shards[0], found.ids)
-    else:
-        rows = tf.compat.v1.nn.embedding_lookup(
-            list(feature.shards), found.ids, partition_strategy=feature.strategy
-        )
-    return found.combine(plan.table.activation(rows))
+    occurrences = batch.occurrences(plan, raw, feature.out_of_range)
+    rows = feature.table.gather(PARAMETERS, occurrences.ids)
+    return occurrences.combine(plan.table.activation(rows))
 
 
 def _pruned(raw: batch.RawIds, combiner: str) -> batch.RawIds:
+    """Returns the ids without those that count as absent; see `_Feature.prune`."""
     keep = raw.ids >= 0
     if raw.weight is not None and combiner != "sum":
         keep &= raw.weight > 0
@@ -267,151 +294,118 @@ def _pruned(raw: batch.RawIds, combiner: str) -> batch.RawIds:
     )
 
 
-def _reshape(rows: Any, sizes: Any, static: tf.TensorShape, feature: _Feature) -> Any:
-    dim = feature.table.dim
-    shaped = tf.reshape(rows, tf.concat([sizes, tf.constant([dim], sizes.dtype)], 0))
-    return tf.ensure_shape(shaped, static.concatenate(dim))
+def _reshape(rows: Tensor, sizes: Tensor, static: TensorShape, feature: _Feature) -> Tensor:
+    """Returns [*sizes, dim]; `static` is what is known of the sizes while a function is traced."""
+    shaped = tf.reshape(rows, tf.concat([sizes, tf.constant([feature.dim], sizes.dtype)], 0))
+    return tf.ensure_shape(shaped, static.concatenate(feature.dim))
 
 
-def _check(feature: _Feature, value: Any, weight: Any) -> None:
-    batch.check_kind(feature.where, value)
-    dense = isinstance(value, (tf.Tensor, tf.Variable))
-    sequence = feature.max_sequence_length > 0
-    if weight is not None and dense:
-        raise errors.InvalidInput(
-            f"{feature.where}: weights are given, but the ids are dense. Pass ids and weights as "
-            "sparse or ragged tensors, or drop the weights."
-        )
-    if weight is not None and type(weight) is not type(value):
-        raise errors.InvalidInput(
-            f"{feature.where}: weights must be of the same kind as the ids, a "
-            f"{type(value).__name__}, got {type(weight).__name__}."
-        )
-    # In the engine a weighted sequence has a meaning: there is no combiner, but there are gains.
-    if weight is not None and sequence and not feature.as_engine:
-        raise errors.InvalidInput(
-            f"{feature.where}: weights are given, but this is a sequence feature "
-            f"(max_sequence_length={feature.max_sequence_length}), whose ids are not combined. "
-            "Drop the weights, or set max_sequence_length=0."
-        )
-    if dense and sequence:
+def _check(feature: _Feature, ids: Ids, weight: Ids | None) -> None:
+    batch.check_kind(feature.where, ids)
+    is_dense = isinstance(ids, (tf.Tensor, tf.Variable))
+    is_sequence = feature.max_sequence_length > 0
+    if is_dense and is_sequence:
         raise errors.InvalidInput(
             f"{feature.where}: the ids are dense, but this is a sequence feature "
             f"(max_sequence_length={feature.max_sequence_length}). Pass a sparse or ragged tensor, "
             "or set max_sequence_length=0."
         )
-
-
-def _read_config(
-    config: Any, tables: Mapping[Any, Any]
-) -> Iterator[tuple[Path, Callable[[], _Feature]]]:
-    """Yields the path of every feature of a config, and what reads the feature if it is needed."""
-    if isinstance(config, EngineSpec):
-        by_name = {table.name: table for table in config.tables}
-        for path, position in tf_compat.flatten_with_paths(config.structure):
-            feature = config.features[position]
-            yield (
-                path,
-                functools.partial(
-                    _read_feature,
-                    _joined(path) or feature.name,
-                    feature,
-                    by_name[feature.table],
-                    feature.table,
-                    tables,
-                    strategy=config.partition_strategy,
-                    prune=False,
-                    out_of_range=config.out_of_range_ids,
-                    as_engine=True,
-                ),
-            )
+    if weight is None or is_dense:  # `batch.read_ids` refuses weights of dense ids
         return
+    if type(weight) is not type(ids):
+        raise errors.InvalidInput(
+            f"{feature.where}: weights must be of the same kind as the ids, a "
+            f"{type(ids).__name__}, got {type(weight).__name__}."
+        )
+    # In the engine a weighted sequence has a meaning: there is no combiner, but there are gains.
+    if is_sequence and not feature.as_engine:
+        raise errors.InvalidInput(
+            f"{feature.where}: weights are given, but this is a sequence feature "
+            f"(max_sequence_length={feature.max_sequence_length}), whose ids are not combined. "
+            "Drop the weights, or set max_sequence_length=0."
+        )
+
+
+def _of_spec(spec: EngineSpec) -> Iterator[tuple[Path, _Settings]]:
+    """Yields the path of every feature of a spec, and its settings."""
+    tables = {table.name: table for table in spec.tables}
+    for path, position in tf_compat.flatten_with_paths(spec.structure):
+        feature = spec.features[position]
+        name = _joined(path) or feature.name
+        yield path, _Settings(name, feature, tables[feature.table], feature.table)
+
+
+def _of_feature_configs(config: Nest) -> Iterator[tuple[Path, _Settings]]:
+    """Yields the path of every feature of a nest of FeatureConfigs, and its settings."""
     names: dict[int, str] = {}
     for path, feature in tf_compat.flatten_with_paths(config):
+        table = feature.table
         # An unnamed table is called by its place among the tables, as it is in the engine.
-        name = names.setdefault(id(feature.table), feature.table.name or f"table_{len(names)}")
-        yield (
-            path,
-            functools.partial(
-                _read_feature,
-                _joined(path) or feature.name or "",
-                feature,
-                feature.table,
-                name,
-                tables,
-                strategy="div",
-                prune=feature.validate_weights_and_indices,
-                out_of_range="error",
-                as_engine=False,
-            ),
-        )
+        table_name = names.setdefault(id(table), table.name or f"table_{len(names)}")
+        yield path, _Settings(_joined(path) or feature.name or "", feature, table, table_name)
 
 
-def _read_feature(
-    path: str, feature: Any, table: Any, table_name: str, tables: Mapping[Any, Any], **rules: Any
+def _feature(
+    settings: _Settings, tables: Mapping[Object, Object], spec: EngineSpec | None
 ) -> _Feature:
-    """Reads a FeatureConfig or FeatureSpec, and finds its table in `tables`."""
-    where = f"Feature {path!r} (table {table_name!r})"
-    given = [
-        value
-        for key, value in tables.items()
-        if key is table or (key if isinstance(key, str) else key.name) == table_name
-    ]
-    if not given:
-        known = [key if isinstance(key, str) else key.name for key in tables]
+    """Returns a feature with its table, which is in `tables` by its name or by its config."""
+    name, feature, table, table_name = settings
+    where = f"Feature {name!r} (table {table_name!r})"
+    names = {key: key if isinstance(key, str) else key.name for key in tables}
+    keys = [key for key in tables if key is table or names[key] == table_name]
+    if not keys:
         raise errors.InvalidInput(
-            f"{where}: `tables` holds {known}. Add the parameters under the table's name."
+            f"{where}: `tables` holds {list(names.values())}. Add the parameters under the table's "
+            "name."
         )
-    shards, strategy = _shards(given[0], rules.pop("strategy"))
+    shards, strategy = _shards(tables[keys[0]], spec.partition_strategy if spec else "div")
+    plan = TablePlan(
+        name=table_name,
+        table_id=0,
+        vocabulary_size=table.vocabulary_size,
+        rows=_rows(where, shards, table.vocabulary_size, table.dim),
+        dim=table.dim,
+        combiner=table.combiner,
+        optimizer=table.optimizer if isinstance(table.optimizer, Optimizer) else SGD(),
+        # Stock's serving leaves it to the user to quantize the variable.
+        quantization=table.quantization if spec else None,
+    )
     shape = tf.TensorShape(feature.output_shape)
     return _Feature(
-        name=path,
-        table=TablePlan(
-            name=table_name,
-            table_id=0,
-            vocabulary_size=table.vocabulary_size,
-            rows=_rows(where, shards, table.vocabulary_size, table.dim),
-            dim=table.dim,
-            combiner=table.combiner,
-            optimizer=table.optimizer if isinstance(table.optimizer, Optimizer) else SGD(),
-            initializer=None,
-            rate_tag=None,
-            hot_id_replication=False,
-            # Stock's serving leaves it to the user to quantize the variable.
-            quantization=table.quantization if rules["as_engine"] else None,
-        ),
-        shards=shards,
-        strategy=strategy,
+        name=name,
+        table=Table(plan, strategy, {PARAMETERS: shards}),
         max_sequence_length=feature.max_sequence_length,
         output_shape=None if shape.rank is None else tuple(shape.as_list()),
-        **rules,
+        prune=not spec and feature.validate_weights_and_indices,
+        out_of_range=spec.out_of_range_ids if spec else "error",
+        as_engine=spec is not None,
     )
 
 
-def _shards(given: Any, strategy: str) -> tuple[tuple[Any, ...], str]:
+def _shards(parameters: Object, strategy: str) -> tuple[tuple[Variable, ...], str]:
     """Returns the shards of a table and how its rows are spread over them."""
-    if isinstance(given, Table):
-        return given.variables[PARAMETERS], given.strategy
-    if isinstance(given, tf_compat.ShardedTable):
-        given = given.variables
-    if isinstance(given, (list, tuple)):
-        return tuple(given), strategy
-    # Stock's TPUEmbedding and parameter servers have an object of several variables.
-    return tuple(getattr(given, "variables", (given,))), strategy
+    if isinstance(parameters, Table):
+        return parameters.variables[PARAMETERS], parameters.strategy
+    if isinstance(parameters, (list, tuple)):
+        return tuple(parameters), strategy
+    # Stock's TPUEmbedding and parameter servers have, as we have, an object of several variables.
+    return tuple(getattr(parameters, "variables", (parameters,))), strategy
 
 
-def _rows(where: str, shards: tuple[Any, ...], vocabulary_size: int, dim: int) -> int:
-    """Returns how many rows the shards hold, which must be shards of such a table."""
+def _rows(where: str, shards: Sequence[Variable], vocabulary_size: int, dim: int) -> int:
+    """Returns how many rows the shards hold; refuses shards that are not of such a table."""
     shapes = [tuple(tf.TensorShape(shard.shape).as_list()) for shard in shards]
     total = sum(shape[0] for shape in shapes)
-    wanted = sharding.shard_rows(total, len(shards))
-    if total < vocabulary_size or shapes != [(rows, dim) for rows in wanted]:
-        expected = sharding.shard_rows(max(vocabulary_size, len(shards)), len(shards))
-        raise errors.InvalidInput(
-            f"{where}: its parameters have the shapes {shapes}, expected "
-            f"{[(rows, dim) for rows in expected]}."
-        )
-    return total
+    if total >= vocabulary_size and shapes == _shard_shapes(total, dim, len(shards)):
+        return total
+    raise errors.InvalidInput(
+        f"{where}: its parameters have the shapes {shapes}, expected "
+        f"{_shard_shapes(max(vocabulary_size, len(shards)), dim, len(shards))}."
+    )
+
+
+def _shard_shapes(rows: int, dim: int, num_shards: int) -> list[tuple[int, int]]:
+    return [(shard_rows, dim) for shard_rows in sharding.shard_rows(rows, num_shards)]
 
 
 def _joined(path: Path) -> str:

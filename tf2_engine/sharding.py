@@ -8,11 +8,16 @@ tpu_embedding_configuration.proto (example: 13 ids on 5 hosts) and the documenta
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
+from tf2_engine.types import Array, Tensor
+
 STRATEGIES = ("div", "mod")
+
+Integers = TypeVar("Integers", int, Array, Tensor)
+"""Ids, rows or shards: an int, or an integer array or tensor."""
 
 
 def shard_rows(rows: int, num_shards: int) -> tuple[int, ...]:
@@ -25,16 +30,15 @@ def shard_rows(rows: int, num_shards: int) -> tuple[int, ...]:
 
 
 def shard_of(
-    ids: Any,
+    ids: Integers,
     rows: int,
     num_shards: int,
     strategy: str,
-    maximum: Callable[[Any, Any], Any] = np.maximum,
-) -> Any:
+    maximum: Callable[[Integers, Integers], Integers] = np.maximum,
+) -> Integers:
     """Returns the shard that holds each id.
 
     Args:
-        ids: an int, or an integer array or tensor.
         maximum: the element-wise maximum for the type of `ids`.
     """
     if strategy == "mod":
@@ -47,7 +51,7 @@ def shard_of(
     return maximum(ids // (quotient + 1), (ids - extra) // quotient)
 
 
-def local_row(ids: Any, rows: int, num_shards: int, strategy: str) -> Any:
+def local_row(ids: Integers, rows: int, num_shards: int, strategy: str) -> Integers:
     """Returns the row of each id inside the shard that holds it."""
     if strategy == "mod":
         return ids // num_shards
@@ -55,14 +59,16 @@ def local_row(ids: Any, rows: int, num_shards: int, strategy: str) -> Any:
     return ids - first_row(shard, rows, num_shards)
 
 
-def first_row(shard: Any, rows: int, num_shards: int) -> Any:
+def first_row(shard: Integers, rows: int, num_shards: int) -> Integers:
     """Returns how many rows the shards before `shard` hold."""
     quotient, extra = divmod(rows, num_shards)
     over = shard > extra
     return shard * (quotient + 1) - over * (shard - extra)
 
 
-def global_id(shard: Any, row: Any, rows: int, num_shards: int, strategy: str) -> Any:
+def global_id(
+    shard: Integers, row: Integers, rows: int, num_shards: int, strategy: str
+) -> Integers:
     """Returns the id held in `row` of `shard`: the inverse of `shard_of` and `local_row`."""
     if strategy == "mod":
         return shard + row * num_shards

@@ -1,21 +1,22 @@
-"""Slots that the user makes: by an optimizer's `slot_variable_creation_fn`."""
+"""Slots that are made by the user, by an optimizer's `slot_variable_creation_fn`."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
 from tf2_engine.plan import TablePlan
+from tf2_engine.types import DType, Initializer, Object, Tensor, Variable
 
-Shards = tuple[tf.Variable, ...]
+Shards = tuple[Variable, ...]
 
 
-def whole(shards: Sequence[tf.Variable], name: str) -> Any:
-    """Returns the shards of a variable as one: [rows, dim]; a single shard as it is."""
+def whole(shards: Sequence[Variable], name: str) -> Variable:
+    """Returns the shards of a variable as one variable [rows, dim]; a single shard as it is."""
     return shards[0] if len(shards) == 1 else tf_compat.ShardedTable(list(shards), name)
 
 
@@ -23,7 +24,7 @@ def created_by_user(
     table: TablePlan,
     parameters: Shards,
     shapes: Sequence[tuple[int, int]],
-    make: Callable[[str, Callable[..., Any]], Sequence[tf.Variable]],
+    make: Callable[[str, Initializer], Sequence[Variable]],
 ) -> dict[str, Shards]:
     """Returns the slots of a table, made by the `slot_variable_creation_fn` of its optimizer.
 
@@ -43,48 +44,48 @@ def created_by_user(
     function = table.optimizer.slot_variable_creation_fn
     assert function is not None
     values = table.optimizer.slot_initial_values()
-    making = False
+    in_make = False
 
-    def creator(next_creator: Callable[..., Any], **given: Any) -> Any:
-        nonlocal making
-        if making:  # this is the table's own way to make a variable
-            return next_creator(**given)
-        making = True
+    def creator(next_creator: Callable[..., Variable], **settings: Object) -> Variable:
+        nonlocal in_make
+        if in_make:  # `make` creates the variable of a shard
+            return next_creator(**settings)
+        in_make = True
         try:
-            name = str(given.get("name") or "slot").split("/")[-1]
-            initializer = _by_shard(table, name, given["initial_value"], shapes)
+            name = str(settings.get("name") or "slot").split("/")[-1]
+            initializer = _by_shard(table, name, settings["initial_value"], shapes)
             return whole(make(name, initializer), name)
         finally:
-            making = False
+            in_make = False
 
     with tf.variable_creator_scope(creator):
-        made = function(
+        created = function(
             whole(parameters, table.name),
             list(values),
             [tf.constant_initializer(value) for value in values.values()],
         )
-    if not isinstance(made, dict) or set(made) != set(values):
+    if not isinstance(created, dict) or set(created) != set(values):
+        returned = sorted(created) if isinstance(created, dict) else repr(created)
         raise errors.InvalidSpec(
             f"Table {table.name!r}: `slot_variable_creation_fn` must return a dict with the slots "
-            f"{sorted(values)}, but returned {sorted(made) if isinstance(made, dict) else made!r}."
+            f"{sorted(values)}, but returned {returned}."
         )
-    return {name: _shards(table, name, made[name], parameters) for name in values}
+    return {name: _shards(table, name, created[name], parameters) for name in values}
 
 
 def _by_shard(
-    table: TablePlan, name: str, initial_value: Any, shapes: Sequence[tuple[int, int]]
-) -> Callable[..., Any]:
+    table: TablePlan, name: str, initial_value: Object, shapes: Sequence[tuple[int, int]]
+) -> Initializer:
     """Returns an initializer that is called once for each shard, in their order."""
     total = [sum(rows for rows, _ in shapes), shapes[0][1]]
-    first_rows = [sum(rows for rows, _ in shapes[:number]) for number in range(len(shapes))]
-    starts = iter(first_rows)
+    starts = iter([0, *itertools.accumulate(rows for rows, _ in shapes[:-1])])
 
-    def initialize(shape: tuple[int, int], dtype: Any = tf.float32) -> Any:
+    def initialize(shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
         start = next(starts, 0)
         if not callable(initial_value):
             value = tf.convert_to_tensor(initial_value, dtype)
         elif isinstance(initial_value, functools.partial) and "shape" in initial_value.keywords:
-            # As Keras writes it; so a shard's part is made, and never the whole.
+            # Keras passes its initializers so; a shard alone is made, and never the whole.
             return initial_value.func(**{**initial_value.keywords, "shape": shape})
         else:
             value = initial_value()
@@ -98,12 +99,10 @@ def _by_shard(
     return initialize
 
 
-def _shards(table: TablePlan, name: str, slot: Any, parameters: Shards) -> Shards:
+def _shards(table: TablePlan, name: str, slot: Object, parameters: Shards) -> Shards:
     shards = tuple(slot.variables) if isinstance(slot, tf_compat.ShardedTable) else (slot,)
-    wanted = [shard.shape.as_list() for shard in parameters]
-    if not all(isinstance(shard, tf.Variable) for shard in shards) or wanted != [
-        shard.shape.as_list() for shard in shards
-    ]:
+    shapes, expected = ([one.shape.as_list() for one in each] for each in (shards, parameters))
+    if shapes != expected or not all(isinstance(shard, tf.Variable) for shard in shards):
         raise errors.InvalidSpec(
             f"Table {table.name!r}: `slot_variable_creation_fn` must return variables that are "
             f"made while it runs, of the shape of the table, but slot {name!r} is {slot!r}."

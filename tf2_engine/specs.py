@@ -7,19 +7,17 @@ read and never written.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 import tensorflow as tf
 
 from tf2_engine import errors, initializers, sharding, tf_compat
 from tf2_engine.optimizers import OPTIMIZERS, SGD, Optimizer
 from tf2_engine.quantization import Quantization
+from tf2_engine.types import Initializer, Nest, Object
 
 COMBINERS = ("sum", "mean", "sqrtn")
 OUT_OF_RANGE = ("error", "drop")
-
-Initializer = Callable[..., Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,13 +30,13 @@ class TableSpec:
         dim: columns.
         combiner: how the rows of one sample are reduced: "sum"; "mean", scaled by
             1 / sum of weights; "sqrtn", scaled by 1 / sqrt(sum of squared weights).
-        optimizer: how rows are updated; None takes the engine's.
+        optimizer: how rows are updated; None means the engine's.
         initializer: called as `initializer(shape, dtype=tf.float32)` for the rows of each host, or
-            with `shard_info` if it takes that (see `initializers.ByShard`); None is what the
-            optimizer wants rows to start with, or else a truncated normal of standard deviation
+            with `shard_info` if it takes that (see `initializers.ByShard`); None means the initial
+            value that the optimizer needs, or else a truncated normal of standard deviation
             1 / sqrt(dim).
         hot_id_replication: asks a TPU to keep frequent rows on every core. Numerically neutral.
-        quantization: how lookups round the rows; None is not at all.
+        quantization: how lookups round the rows; None means not at all.
 
     Raises:
         InvalidSpec: a setting is outside its range; the message names the table.
@@ -54,41 +52,34 @@ class TableSpec:
     quantization: Quantization | None = None
 
     def __post_init__(self) -> None:
-        for field in ("vocabulary_size", "dim"):
-            value = getattr(self, field)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise errors.InvalidSpec(
-                    f"Table {self.name!r}: `{field}` must be a positive int, got {value!r}."
-                )
-        if self.combiner not in COMBINERS:
-            raise errors.InvalidSpec(
-                f"Table {self.name!r}: `combiner` must be one of {', '.join(COMBINERS)}, got "
-                f"{self.combiner!r}."
-            )
+        where = f"Table {self.name!r}: "
+        _check_int(where, "vocabulary_size", self.vocabulary_size, 1)
+        _check_int(where, "dim", self.dim, 1)
+        check_choice(where, "combiner", self.combiner, COMBINERS)
         if self.initializer is not None:
             initializers.check(self.name, self.initializer)
-        if self.quantization is not None and not isinstance(self.quantization, Quantization):
+        if not isinstance(self.quantization, Quantization | None):
             raise errors.InvalidSpec(
-                f"Table {self.name!r}: `quantization` must be a Quantization, got "
-                f"{self.quantization!r}."
+                f"{where}`quantization` must be a Quantization, got {self.quantization!r}."
             )
-        if self.optimizer is not None and not isinstance(self.optimizer, Optimizer):
+        if not isinstance(self.optimizer, Optimizer | None):
             raise errors.InvalidSpec(
-                f"Table {self.name!r}: {self.optimizer!r} is not an optimizer of this engine; "
-                f"known: {', '.join(OPTIMIZERS)}."
+                f"{where}{self.optimizer!r} is not an optimizer of this engine; known: "
+                f"{', '.join(OPTIMIZERS)}."
             )
         if self.optimizer is not None:
-            self._suit(self.optimizer)
+            self._adapt_to(self.optimizer)
 
-    def _suit(self, optimizer: Optimizer) -> None:
+    def _adapt_to(self, optimizer: Optimizer) -> None:
+        """Checks `dim`, and takes over the initial value that an optimizer needs."""
         if optimizer.only_dim not in (None, self.dim):
             raise errors.InvalidSpec(
                 f"Table {self.name!r}: with `{type(optimizer).__name__}` the `dim` must be "
                 f"{optimizer.only_dim}, got {self.dim}."
             )
-        start = optimizer.row_initial_value
-        if self.initializer is None and start is not None:
-            object.__setattr__(self, "initializer", tf.compat.v1.constant_initializer(start))
+        value = optimizer.row_initial_value
+        if self.initializer is None and value is not None:
+            object.__setattr__(self, "initializer", tf.compat.v1.constant_initializer(value))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,23 +106,18 @@ class FeatureSpec:
     send_name: bool = True
 
     def __post_init__(self) -> None:
-        length = self.max_sequence_length
-        if isinstance(length, bool) or not isinstance(length, int) or length < 0:
-            raise errors.InvalidSpec(
-                f"Feature {self.name!r}: `max_sequence_length` must be an int of at least 0, got "
-                f"{length!r}."
-            )
+        _check_int(f"Feature {self.name!r}: ", "max_sequence_length", self.max_sequence_length, 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class EngineSpec:
-    """Everything the engine is told.
+    """The settings of an engine: its tables, its features and its options.
 
     Attributes:
         tables: in device order.
         features: in device order.
         structure: a nest whose leaves are positions in `features`; batches, activations and
-            gradients have this structure. None is a dict by feature name.
+            gradients have this structure. None means a dict by feature name.
         pipeline_execution_with_tensor_core: a step's activations do not see the update of the
             step before it (see the field of that name in tpu_embedding_configuration.proto).
         partition_strategy: "div" or "mod": which host holds which row.
@@ -139,13 +125,13 @@ class EngineSpec:
         out_of_range_ids: "error", or "drop" to treat an id below 0 or beyond the table as absent.
 
     Raises:
-        InvalidSpec: there is no feature; names are not unique; a feature's table is not there, or a
-            table has no feature or no optimizer; or a word is none of those above.
+        InvalidSpec: there is no feature; names are not unique; a feature's table is missing; a
+            table has no feature or no optimizer; or an option has none of its values above.
     """
 
     tables: tuple[TableSpec, ...]
     features: tuple[FeatureSpec, ...]
-    structure: Any = None
+    structure: Nest = None
     pipeline_execution_with_tensor_core: bool = False
     partition_strategy: str = "div"
     profile_data_directory: str | None = None
@@ -158,9 +144,14 @@ class EngineSpec:
             object.__setattr__(self, "structure", by_name)
         if not self.features:
             raise errors.InvalidSpec("There is no feature; give at least one.")
-        names = [table.name for table in self.tables]
-        _refuse_repeated("table", names)
+        _refuse_repeated("table", [table.name for table in self.tables])
         _refuse_repeated("feature", [feature.name for feature in self.features])
+        self._check_tables()
+        check_choice("", "partition_strategy", self.partition_strategy, sharding.STRATEGIES)
+        check_choice("", "out_of_range_ids", self.out_of_range_ids, OUT_OF_RANGE)
+
+    def _check_tables(self) -> None:
+        names = [table.name for table in self.tables]
         for feature in self.features:
             if feature.table not in names:
                 raise errors.InvalidSpec(
@@ -176,42 +167,32 @@ class EngineSpec:
                 raise errors.InvalidSpec(
                     f"Table {table.name!r} has no optimizer. Pass one for it or for the engine."
                 )
-        if self.partition_strategy not in sharding.STRATEGIES:
-            raise errors.InvalidSpec(
-                f"`partition_strategy` must be one of {', '.join(sharding.STRATEGIES)}, got "
-                f"{self.partition_strategy!r}."
-            )
-        if self.out_of_range_ids not in OUT_OF_RANGE:
-            raise errors.InvalidSpec(
-                f"`out_of_range_ids` must be one of {', '.join(OUT_OF_RANGE)}, got "
-                f"{self.out_of_range_ids!r}."
-            )
 
 
 NO_UPDATES = SGD(learning_rate=1.0)
 """Stands for the optimizer of a table that is only looked up, as in stock's inference mode."""
 
 
-def table_configs(feature_config: Any) -> list[Any]:
+def table_configs(feature_config: Nest) -> list[Object]:
     """Returns the distinct table configs of a nest of FeatureConfigs, in order of first use.
 
     Raises:
         WrongType: a leaf is no FeatureConfig.
     """
-    tables: dict[int, Any] = {}
-    for config in _feature_configs(feature_config):
-        tables.setdefault(id(config.table), config.table)
-    return list(tables.values())
+    configs = _feature_configs(feature_config)
+    return list({id(config.table): config.table for config in configs}.values())
 
 
-def has_optimizers(feature_config: Any, optimizer: Any) -> bool:
-    """Returns whether every table has an optimizer, its own or the given one."""
+def has_optimizers(feature_config: Nest, optimizer: Object) -> bool:
+    """Returns whether every table has an optimizer, its own or the one passed for the others."""
     configs = [config for config in tf.nest.flatten(feature_config) if hasattr(config, "table")]
     return optimizer is not None or all(config.table.optimizer is not None for config in configs)
 
 
-def from_feature_config(feature_config: Any, optimizer: Any = None, **options: Any) -> EngineSpec:
-    """Reads a nest of `tf.tpu.experimental.embedding.FeatureConfig`.
+def from_feature_config(
+    feature_config: Nest, optimizer: Object = None, **options: Object
+) -> EngineSpec:
+    """Returns the spec for a nest of `tf.tpu.experimental.embedding.FeatureConfig`.
 
     Tables come in the order in which the flattened features name them; a table is an object, so
     two equal TableConfigs are two tables. Nothing that is passed in is changed.
@@ -227,10 +208,10 @@ def from_feature_config(feature_config: Any, optimizer: Any = None, **options: A
         WrongType: a leaf is no FeatureConfig, or an optimizer is of an unknown class.
     """
     configs = _feature_configs(feature_config)
-    tables: dict[int, TableSpec] = {}
-    for config in configs:
-        if id(config.table) not in tables:
-            tables[id(config.table)] = _read_table(config.table, len(tables), optimizer)
+    tables = {
+        id(config): _read_table(config, position, optimizer)
+        for position, config in enumerate(table_configs(feature_config))
+    }
     features = tuple(
         _read_feature(config, name, tables[id(config.table)])
         for config, name in zip(configs, _feature_names(feature_config), strict=True)
@@ -239,41 +220,41 @@ def from_feature_config(feature_config: Any, optimizer: Any = None, **options: A
     return EngineSpec(tuple(tables.values()), features, structure, **options)
 
 
-def read_optimizer(optimizer: Any) -> Optimizer | None:
+def read_optimizer(optimizer: Object) -> Optimizer | None:
     """Returns the engine's counterpart of an optimizer of `tf.tpu.experimental.embedding`.
 
     Raises:
-        WrongType: the class is unknown here.
+        WrongType: the engine has no such optimizer.
     """
     if optimizer is None or isinstance(optimizer, Optimizer):
         return optimizer
-    kind = OPTIMIZERS.get(type(optimizer).__name__)
-    if kind is None or not hasattr(optimizer, "learning_rate"):
+    counterpart = OPTIMIZERS.get(type(optimizer).__name__)
+    if counterpart is None or not hasattr(optimizer, "learning_rate"):
         raise errors.WrongType(
             f"{optimizer!r} is an unsupported optimizer class; known: {', '.join(OPTIMIZERS)}."
         )
-    read = {
+    settings = {
         field.name: getattr(optimizer, field.name)
-        for field in dataclasses.fields(kind)
+        for field in dataclasses.fields(counterpart)
         if hasattr(optimizer, field.name)
     }
     # The one setting that stock names otherwise: a pair (lower, upper).
     clip = getattr(optimizer, "clipvalue", None)
     if clip is not None:
-        read["clip_gradient_min"], read["clip_gradient_max"] = clip
-    return kind(**read)
+        settings["clip_gradient_min"], settings["clip_gradient_max"] = clip
+    return counterpart(**settings)
 
 
-def _feature_configs(feature_config: Any) -> list[Any]:
+def _feature_configs(feature_config: Nest) -> list[Object]:
     """Returns the leaves of a nest of FeatureConfigs."""
-    configs: list[Any] = tf.nest.flatten(feature_config)
+    configs: list[Object] = tf.nest.flatten(feature_config)
     for config in configs:
         if not hasattr(config, "table") or not hasattr(config, "max_sequence_length"):
             raise errors.WrongType(f"`feature_config` holds {config!r}, which is no FeatureConfig.")
     return configs
 
 
-def _read_table(config: Any, position: int, optimizer: Any) -> TableSpec:
+def _read_table(config: Object, position: int, optimizer: Object) -> TableSpec:
     name = config.name or f"table_{position}"
     _refuse_sparse_core(name, config)
     return TableSpec(
@@ -287,8 +268,8 @@ def _read_table(config: Any, position: int, optimizer: Any) -> TableSpec:
     )
 
 
-def _refuse_sparse_core(table: str, config: Any) -> None:
-    """Refuses what newer TableConfigs have for SparseCores alone."""
+def _refuse_sparse_core(table: str, config: Object) -> None:
+    """Refuses the settings of newer TableConfigs that are for SparseCores alone."""
     for setting, neutral, way_out in (
         ("layout", None, "Leave it out: rows are placed by `partition_strategy`."),
         ("dtype", tf.float32, "Tables are float32 here."),
@@ -300,7 +281,7 @@ def _refuse_sparse_core(table: str, config: Any) -> None:
             )
 
 
-def _read_quantization(table: str, config: Any) -> Quantization | None:
+def _read_quantization(table: str, config: Object) -> Quantization | None:
     if config is None:
         return None
     try:
@@ -309,20 +290,20 @@ def _read_quantization(table: str, config: Any) -> Quantization | None:
         raise errors.InvalidSpec(f"Table {table!r}: {error}") from error
 
 
-def _feature_names(feature_config: Any) -> list[str]:
-    """Returns how messages call the features: by their names, else by where they are."""
+def _feature_names(feature_config: Nest) -> list[str]:
+    """Returns the names of the features for messages; of unnamed ones their place in the nest."""
     paths = tf_compat.flatten_with_paths(feature_config)
-    given = {config.name for _, config in paths if config.name}
+    used = {config.name for _, config in paths if config.name}
     names = []
     for position, (path, config) in enumerate(paths):
-        place = "/".join(str(part) for part in path)
-        free = bool(place) and place not in given
-        names.append(config.name or (place if free else f"feature_{position}"))
-        given.add(names[-1])
+        place = "/".join(map(str, path))
+        is_free = bool(place) and place not in used
+        names.append(config.name or (place if is_free else f"feature_{position}"))
+        used.add(names[-1])
     return names
 
 
-def _read_feature(config: Any, name: str, table: TableSpec) -> FeatureSpec:
+def _read_feature(config: Object, name: str, table: TableSpec) -> FeatureSpec:
     assert table.name is not None
     shape = tf.TensorShape(config.output_shape)
     return FeatureSpec(
@@ -341,10 +322,28 @@ def _named(tables: Sequence[TableSpec]) -> tuple[TableSpec, ...]:
     )
 
 
-def _refuse_repeated(what: str, names: Sequence[str | None]) -> None:
+def check_choice(where: str, setting: str, value: Object, choices: Collection[str]) -> None:
+    """Raises InvalidSpec if a setting has none of its possible values.
+
+    Args:
+        where: how the message begins.
+    """
+    if value not in choices:
+        raise errors.InvalidSpec(
+            f"{where}`{setting}` must be one of {', '.join(choices)}, got {value!r}."
+        )
+
+
+def _check_int(where: str, setting: str, value: Object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        expected = "a positive int" if least else "an int of at least 0"
+        raise errors.InvalidSpec(f"{where}`{setting}` must be {expected}, got {value!r}.")
+
+
+def _refuse_repeated(noun: str, names: Sequence[str | None]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise errors.InvalidSpec(
-                f"There are {names.count(name)} {what}s with the name {name!r}; names must be "
+                f"There are {names.count(name)} {noun}s with the name {name!r}; names must be "
                 "unique."
             )

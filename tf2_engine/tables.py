@@ -6,16 +6,18 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tf2_engine import initializers, sharding, slots, tf_compat
 from tf2_engine.plan import Plan, TablePlan, shard_shapes
+from tf2_engine.types import Initializer, Op, Tensor, Variable
 
 PARAMETERS = "parameters"
 
-VariableFactory = Callable[[TablePlan, str, Sequence[tuple[int, int]], Callable[..., Any]], Any]
+VariableFactory = Callable[
+    [TablePlan, str, Sequence[tuple[int, int]], Initializer], Sequence[Variable]
+]
 """Makes the shards of one variable: (table, "parameters" or a slot, shapes, initializer)."""
 
 
@@ -24,7 +26,7 @@ class Table:
     """The variables of one table.
 
     Attributes:
-        plan: what the table is.
+        plan: the plan of the table.
         strategy: "div" or "mod": which shard holds which row.
         variables: for "parameters" and every slot the shards, each [rows of the shard, dim]
             float32.
@@ -32,21 +34,21 @@ class Table:
 
     plan: TablePlan
     strategy: str
-    variables: Mapping[str, tuple[tf.Variable, ...]]
+    variables: Mapping[str, tuple[Variable, ...]]
 
     @property
     def num_shards(self) -> int:
         """The number of hosts over which the rows are spread."""
         return len(self.variables[PARAMETERS])
 
-    def gather(self, name: str, ids: Any) -> Any:
+    def gather(self, name: str, ids: Tensor) -> Tensor:
         """Returns [num_ids, dim] float32: the row of each id in the variable `name`."""
         shards = self.variables[name]
         if len(shards) == 1:
             return tf.gather(shards[0], ids)
         return tf.compat.v1.nn.embedding_lookup(list(shards), ids, partition_strategy=self.strategy)
 
-    def scatter(self, rows: Mapping[str, Any], ids: Any) -> list[Any]:
+    def scatter(self, rows: Mapping[str, Tensor], ids: Tensor) -> list[Op]:
         """Overwrites rows; returns the ops.
 
         Args:
@@ -55,46 +57,47 @@ class Table:
         """
         if self.num_shards == 1:
             return [
-                self.variables[name][0].scatter_update(tf.IndexedSlices(value, ids))
-                for name, value in rows.items()
+                self.variables[name][0].scatter_update(tf.IndexedSlices(values, ids))
+                for name, values in rows.items()
             ]
-        shard, local = self._place(ids)
-        done = []
-        for number in range(self.num_shards):
-            here = tf.where(tf.equal(shard, number))[:, 0]
-            where = tf.gather(local, here)
-            done += [
-                self.variables[name][number].scatter_update(
-                    tf.IndexedSlices(tf.gather(value, here), where)
+        shard_of_id, local_rows = self._place(ids)
+        updates = []
+        for shard in range(self.num_shards):
+            positions = tf.where(tf.equal(shard_of_id, shard))[:, 0]
+            targets = tf.gather(local_rows, positions)
+            updates += [
+                self.variables[name][shard].scatter_update(
+                    tf.IndexedSlices(tf.gather(values, positions), targets)
                 )
-                for name, value in rows.items()
+                for name, values in rows.items()
             ]
-        return done
+        return updates
 
-    def spread(self, ids: Any, rows: Any, shard: int) -> Any:
+    def spread(self, ids: Tensor, rows: Tensor, shard: int) -> Tensor:
         """Returns a dense [rows of the shard, dim] float32 with `rows` at their ids, else zeros."""
         shape = tf.constant(self.variables[PARAMETERS][shard].shape.as_list(), tf.int64)
-        number, local = self._place(ids)
+        shard_of_id, local_rows = self._place(ids)
         if self.num_shards > 1:
-            here = tf.where(tf.equal(number, shard))[:, 0]
-            local, rows = tf.gather(local, here), tf.gather(rows, here)
-        return tf.scatter_nd(local[:, None], rows, shape)
+            positions = tf.where(tf.equal(shard_of_id, shard))[:, 0]
+            local_rows, rows = tf.gather(local_rows, positions), tf.gather(rows, positions)
+        return tf.scatter_nd(local_rows[:, None], rows, shape)
 
-    def core_of(self, ids: Any, num_cores: int) -> Any:
+    def core_of(self, ids: Tensor, num_cores: int) -> Tensor:
         """Returns the core that owns each row: the local row modulo the cores of its host."""
         cores_per_host = num_cores // self.num_shards
-        shard, local = self._place(ids)
-        return shard * cores_per_host + local % cores_per_host
+        shard, local_row = self._place(ids)
+        return shard * cores_per_host + local_row % cores_per_host
 
-    def _place(self, ids: Any) -> tuple[Any, Any]:
+    def _place(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the shard of each id, and the row inside of it."""
         if self.num_shards == 1:
             return tf.zeros_like(ids), ids
         rows = self.plan.rows
         shard = sharding.shard_of(ids, rows, self.num_shards, self.strategy, tf.maximum)
         if self.strategy == "mod":
             return shard, ids // self.num_shards
-        first = [sharding.first_row(n, rows, self.num_shards) for n in range(self.num_shards)]
-        return shard, ids - tf.gather(tf.constant(first, tf.int64), shard)
+        first_rows = [sharding.first_row(n, rows, self.num_shards) for n in range(self.num_shards)]
+        return shard, ids - tf.gather(tf.constant(first_rows, tf.int64), shard)
 
 
 def create_tables(plan: Plan, factory: VariableFactory | None = None) -> dict[str, Table]:
@@ -104,7 +107,7 @@ def create_tables(plan: Plan, factory: VariableFactory | None = None) -> dict[st
         factory: makes the variables; the default makes `tf.Variable`s named `<table>_<shard>` and
             `<table>/<slot>_<shard>`.
     """
-    factory = factory or _variables
+    factory = factory or _plain_variables
     tables = {}
     for table in plan.tables:
         shapes = shard_shapes(table, plan.num_hosts)
@@ -124,17 +127,17 @@ def _make(
     table: TablePlan,
     shapes: Sequence[tuple[int, int]],
     name: str,
-    initializer: Callable[..., Any],
-) -> tuple[tf.Variable, ...]:
+    initializer: Initializer,
+) -> tuple[Variable, ...]:
     return tuple(factory(table, name, shapes, initializer))
 
 
-def _initializer(plan: Plan, table: TablePlan) -> Any:
-    given = table.initializer or default_initializer(table.dim)
-    if not initializers.takes_shard_info(given):
-        return given
+def _initializer(plan: Plan, table: TablePlan) -> Initializer:
+    initializer = table.initializer or default_initializer(table.dim)
+    if not initializers.takes_shard_info(initializer):
+        return initializer
     return initializers.ByShard(
-        given,
+        initializer,
         table.name,
         (table.vocabulary_size, table.dim),
         plan.num_hosts,
@@ -142,14 +145,14 @@ def _initializer(plan: Plan, table: TablePlan) -> Any:
     )
 
 
-def default_initializer(dim: int) -> Any:
+def default_initializer(dim: int) -> Initializer:
     """Returns a truncated normal of standard deviation 1 / sqrt(dim), stock's default."""
     return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1.0 / math.sqrt(dim))
 
 
-def _variables(
-    table: TablePlan, name: str, shapes: Sequence[tuple[int, int]], initializer: Any
-) -> list[tf.Variable]:
+def _plain_variables(
+    table: TablePlan, name: str, shapes: Sequence[tuple[int, int]], initializer: Initializer
+) -> list[Variable]:
     base = table.name if name == PARAMETERS else f"{table.name}/{name}"
     return [
         tf_compat.plain_variable(

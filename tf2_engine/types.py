@@ -1,8 +1,8 @@
 """Names for the types in signatures: TensorFlow's own, for a type checker without TensorFlow.
 
-To a type checker they are classes that tensors are, and lists or strings are not; what TensorFlow's
-functions return passes for any of them. At run time they are plain names, and importing this module
-loads no TensorFlow.
+A type checker sees classes, and so does not take a list or a string for a tensor; it accepts the
+results of TensorFlow's functions as any of them. At run time they are plain names, and importing
+this module loads no TensorFlow.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Array: TypeAlias = npt.NDArray[Any]
 """A numpy array of any dtype."""
 
 Nest: TypeAlias = Any
-"""Tensors, or other leaves, in dicts, lists, tuples and dataclasses, as `tf.nest` knows them."""
+"""Tensors, or other leaves, in nested dicts, lists, tuples and dataclasses; see `tf.nest`."""
 
 Op: TypeAlias = Any
-"""What has to run in a graph: a `tf.Operation` or a tensor; None where it has happened already."""
+"""A `tf.Operation` or tensor that has to run in a graph; None where it has taken effect already."""
 
 Object: TypeAlias = Any
-"""An object of a class that is not ours and may be one of several: it is read by its attributes."""
+"""An object of a foreign class, or of one of several, which is only read by its attributes."""
 
 if TYPE_CHECKING:
 
@@ -31,12 +31,15 @@ if TYPE_CHECKING:
         """Operators and attributes that are not checked further."""
 
         def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
     class DType(_OfTensorFlow):
         """A `tf.DType`."""
 
     class TensorShape(_OfTensorFlow):
         """A `tf.TensorShape`."""
+
+        def __getitem__(self, key: Any) -> Any: ...
 
     class Graph(_OfTensorFlow):
         """A `tf.Graph`."""
@@ -110,7 +113,7 @@ else:
     Tensor = SparseTensor = RaggedTensor = Variable = Any
 
 TensorLike: TypeAlias = Union["Tensor", Array, np.generic, float, int, bool]
-"""What `tf.convert_to_tensor` takes as a number or an array of numbers."""
+"""A number or an array of numbers, as `tf.convert_to_tensor` takes it."""
 
 Ids: TypeAlias = Union["Tensor", "SparseTensor", "RaggedTensor"]
 """The ids, or the weights, of a feature, as users pass them."""
@@ -122,4 +125,4 @@ Rate: TypeAlias = float | Callable[[], "TensorLike"]
 """A learning rate: constant, or a function that is called once a step."""
 
 Features: TypeAlias = Mapping[str, "Ids"] | Sequence["Ids"]
-"""What an `input_fn` returns for the features, by name."""
+"""The features that an `input_fn` returns, by name or in order."""

@@ -15,8 +15,8 @@ from tf2_engine import Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
 ROWS, DIM, BATCH, LONGEST = 1000, 16, 32, 40
 STEPS, WARM_UP = 5000, 1000
 MEMORY = 16 * 2**20
-"""What may be added after the warm-up, in bytes. A single batch that is kept, or an op that is
-added, each step takes more: the ids, cells and gains of a batch are 32 kB on average."""
+"""The growth of memory that is allowed after the warm-up, in bytes. A batch that is kept, or an op
+that is added, in each step takes more: the ids, cells and gains of a batch are 32 kB on average."""
 
 SPEC = EngineSpec(
     (
@@ -46,7 +46,7 @@ def a_batch(chance: np.random.Generator, most: int) -> dict[str, Any]:
 
 
 def signature() -> dict[str, Any]:
-    """Returns what all batches have in common."""
+    """Returns the types of a batch's tensors, with the sizes that all batches share."""
     sparse = tf.SparseTensorSpec([BATCH, None], tf.int64)
     ragged = tf.RaggedTensorSpec([BATCH, None], tf.int64)
     open_rows = tf.RaggedTensorSpec([None, None], tf.int64)
@@ -85,8 +85,8 @@ def memory() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-def test_new_lengths_are_no_new_trace() -> None:
-    """Fifty batches of every length, the empty one among them, are one trace."""
+def test_new_lengths_cause_no_new_trace() -> None:
+    """Fifty batches of every length, the empty one among them, share one trace."""
     chance, model = np.random.default_rng(0), Model()
     for number in range(50):
         model.step(a_batch(chance, number % LONGEST))
@@ -95,14 +95,14 @@ def test_new_lengths_are_no_new_trace() -> None:
 
 @pytest.mark.full
 def test_five_thousand_steps() -> None:
-    """Over 5,000 steps of changing lengths there is one trace, and memory stays where it was."""
+    """Over 5,000 steps of changing lengths there is one trace, and memory does not grow."""
     chance, model = np.random.default_rng(0), Model()
-    held = []
+    readings = []
     for number in range(STEPS):
         total = model.step(a_batch(chance, int(chance.integers(0, LONGEST))))
         assert np.isfinite(total), f"step {number}"
         if number + 1 >= WARM_UP and (number + 1) % 500 == 0:
-            held.append(memory())
+            readings.append(memory())
     assert model.traces == 1
-    growth = held[-1] - held[0]
-    assert growth < MEMORY, f"{growth / 2**20:.1f} MiB more after step {WARM_UP}: {held}"
+    growth = readings[-1] - readings[0]
+    assert growth < MEMORY, f"{growth / 2**20:.1f} MiB more after step {WARM_UP}: {readings}"

@@ -1,4 +1,4 @@
-"""What tables start with: shard by shard, with `shard_info`, and what is off the rule."""
+"""Initial values of tables: shard by shard, with `shard_info`, and unsuitable initializers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tensorflow as tf
 from compat_tests.conftest import Engine, Runner
 from compat_tests.references.tolerance import assert_close
 from compat_tests.support import fake_tpu
-from estimator_bridge.runtime.step.variables import table_factory
+from estimator_bridge.runtime.step.table_variables import table_factory
 from tf2_engine import SGD, Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
 from tf2_engine.backends.tpu import cores
 from tf2_engine.initializers import ByShard
@@ -99,8 +99,8 @@ def test_shards_are_those_of_stock(make: Callable[[], Any], rows: int) -> None:
     wanted = fake_tpu.stock_shards(make(), (rows, DIM), 3)
     engine = engine_with(make(), rows, 3, "div")
 
-    found = engine.embedding.tables["table"].variables["parameters"][: len(wanted)]
-    for shard, (one, other) in enumerate(zip(wanted, found, strict=True)):
+    actual = engine.embedding.tables["table"].variables["parameters"][: len(wanted)]
+    for shard, (one, other) in enumerate(zip(wanted, actual, strict=True)):
         np.testing.assert_array_equal(one, other.numpy(), f"shard {shard}")
 
 
@@ -113,19 +113,19 @@ def test_the_tpu_driver_makes_the_same_shards() -> None:
     assert ids.tolist() == list(range(13))
 
 
-def test_slots_start_as_ever() -> None:
-    """What the initializer of a table takes does not concern its slots."""
+def test_slots_are_initialized_as_usual() -> None:
+    """Slots start at their own value, also if the table's initializer takes `shard_info`."""
     table = TableSpec("table", 4, DIM, "sum", Adagrad(1.0), Recorded())
     engine = Engine(Runner("eager"), EngineSpec((table,), (FeatureSpec("ids", "table"),)))
     engine.build_for([(1,)])
 
     expected = np.full((4, DIM), 0.1)
-    found = engine.read()["table"]["accumulators"]
-    assert_close(expected, found, n_terms=1, steps=0, where="accumulators")
+    actual = engine.read()["table"]["accumulators"]
+    assert_close(expected, actual, n_terms=1, steps=0, where="accumulators")
 
 
 def test_keyword_only_shard_info_is_given() -> None:
-    """It does not matter how a function takes `shard_info`."""
+    """An initializer may take `shard_info` as a keyword-only argument."""
 
     def initializer(shape: Any, dtype: Any, *, shard_info: Any) -> Any:
         return Recorded()(shape, dtype, shard_info)
@@ -164,7 +164,7 @@ OFF_THE_RULE: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("initializer, message", OFF_THE_RULE.values(), ids=OFF_THE_RULE)
 def test_what_cannot_be_called_is_refused(initializer: Any, message: str) -> None:
-    """An initializer off the rule is a ValueError with table, value and way out, in both APIs."""
+    """An unsuitable initializer is a ValueError with table, value and way out, in both APIs."""
     message = f"Table 'table': `initializer` {message}.*function of a shape and a dtype"
     with pytest.raises(errors.InvalidSpec, match=message) as caught:
         spec(initializer, 4, "div")

@@ -18,7 +18,7 @@ from tf2_engine.plan import Plan, make_plan
 from tf2_engine.tables import PARAMETERS, Table
 
 ROWS = 2**40 + 7
-"""More than an int32 counts, and than anyone holds: no variable is made for it."""
+"""More rows than an int32 can count or memory can hold: no variable is made for them."""
 FAR = [0, 2**31 - 1, 2**31, 2**32 + 5, ROWS - 1]
 
 

@@ -96,7 +96,7 @@ COLUMNS: dict[str, Callable[[], Any]] = {
         FC.sequence_categorical_column_with_hash_bucket("word", 5), "weight"
     ),
 }
-"""By what they show; made anew for each test, since files are written."""
+"""Feature columns, named for what they test; made anew for each test, since files are written."""
 
 RAW = {
     "word": (st.sampled_from(["", "-1", "dog", *WORDS]), tf.string),
@@ -164,13 +164,15 @@ def cells_of(sparse: Any, keep: Any = None) -> list[tuple[Any, ...]]:
 def test_ids_are_those_of_the_feature_column(name: str, examples: int) -> None:
     """Ids and weights are the column's, in the same cells, without its -1; lengths count all."""
     column = COLUMNS[name]()
-    own = read_input(column)
-    prepare = pre.Preprocessing({"f": own})
+    engine_column = read_input(column)
+    prepare = pre.Preprocessing({"f": engine_column})
 
     @settings(max_examples=examples, deadline=None, derandomize=True)
     @given(features=batches())
     def check(features: dict[str, Any]) -> None:
-        if isinstance(own, pre.Weighted) and not isinstance(features["word"], tf.SparseTensor):
+        if isinstance(engine_column, pre.Weighted) and not isinstance(
+            features["word"], tf.SparseTensor
+        ):
             # Dense ids lose '' and -1 on their way, and their weights must then lack them, too.
             features = {key: _filled(value) for key, value in features.items()}
         if name == "buckets":
@@ -178,17 +180,17 @@ def test_ids_are_those_of_the_feature_column(name: str, examples: int) -> None:
         ids, weights = of_columns(column, features)
         keep = ids.values.numpy() >= 0
 
-        made = prepare(features)
+        prepared = prepare(features)
 
-        assert cells_of(made.ids["f"]) == cells_of(ids, keep)
+        assert cells_of(prepared.ids["f"]) == cells_of(ids, keep)
         if weights is not None:
-            assert made.weights is not None
-            assert cells_of(made.weights["f"]) == cells_of(weights, keep)
-        if own.is_sequence:
+            assert prepared.weights is not None
+            assert cells_of(prepared.weights["f"]) == cells_of(weights, keep)
+        if engine_column.is_sequence:
             cells = cells_of(ids)
             samples = ids.dense_shape.numpy()[0]
             ends = [[0, *(p + 1 for s, p, _ in cells if s == sample)] for sample in range(samples)]
-            assert made.lengths["f"].numpy().tolist() == [max(each) for each in ends]
+            assert prepared.lengths["f"].numpy().tolist() == [max(each) for each in ends]
 
     check()
 
@@ -261,7 +263,7 @@ def test_an_engine_takes_what_it_makes() -> None:
         (pre.Bucketized("f", (1.0,)), tf.sparse.from_dense([[1.0]]), "must be a dense Tensor"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(column: Any, value: Any, words: str) -> None:
+def test_features_that_do_not_fit_are_refused_by_name(column: Any, value: Any, words: str) -> None:
     """A feature that is missing, or of another kind than its column's, is named."""
     prepare = pre.Preprocessing({"f": column})
 
@@ -270,7 +272,7 @@ def test_what_does_not_fit_is_refused_by_name(column: Any, value: Any, words: st
 
 
 def test_columns_print_as_the_code_that_makes_them() -> None:
-    """What a column prints, evaluated, is the column."""
+    """The `repr` of a column, evaluated, is the column."""
     column = pre.Sequence(pre.VocabularyList("f", ("a", "b"), num_oov_buckets=2))
 
     assert eval(repr(column), vars(pre) | {k: getattr(pre, k) for k in pre.__all__}) == column

@@ -23,14 +23,14 @@ MODES = ("eager", "function", "two functions", "graph")
 
 
 class Setup(NamedTuple):
-    """What is run.
+    """The run of an engine.
 
     Attributes:
         mode: "two functions" enqueues in one tf.function and goes on in another.
-        cores: how many.
-        driver: what executes.
+        cores: the number of cores.
+        driver: the name of the driver.
         kinds: the optimizers whose cases have a table each.
-        attempt: tells runs apart that do the same.
+        attempt: distinguishes runs with the same settings.
     """
 
     mode: str
@@ -46,7 +46,7 @@ def combinations(setup: Setup) -> tuple[Combination, ...]:
     The latter are without accumulation where the optimizer allows it. Two cores have it the other
     way round.
     """
-    found = []
+    rows = []
     for number, case in enumerate(cases.CASES.values()):
         many = (number + setup.cores) % 2 == 0
         settings = {
@@ -61,7 +61,7 @@ def combinations(setup: Setup) -> tuple[Combination, ...]:
             if factor in settings and settings[factor] not in levels
         }
         combiner = cases.COMBINERS[number % 3]
-        found.append(
+        rows.append(
             Combination(
                 kind=case.kind,
                 optimizer=case.name,
@@ -74,7 +74,7 @@ def combinations(setup: Setup) -> tuple[Combination, ...]:
         )
     return tuple(
         row
-        for row in found
+        for row in rows
         if row.kind in setup.kinds and cases.allows(row.case, {"driver": row.driver})
     )
 
@@ -173,10 +173,10 @@ def assert_same(one: Setup, other: Setup, place: int) -> None:
 def digest(mode: str) -> str:
     """Returns a hash of everything that `history` returns."""
     activations, tables = history(Setup(mode))
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for array in tf.nest.flatten([activations, tables]):
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 @pytest.mark.full

@@ -83,7 +83,7 @@ def test_a_host_holds_its_rows(strategy: str) -> None:
 
 
 def test_every_host_has_a_row() -> None:
-    """A vocabulary smaller than the hosts is made up with a row for every host."""
+    """A vocabulary smaller than the number of hosts is padded to one row per host."""
     spec = EngineSpec((TableSpec("table", 3, 2, optimizer=SGD()),), (FeatureSpec("ids", "table"),))
     engine = Engine(Runner("eager"), spec, num_hosts=5, num_cores=5)
     engine.build_for([(1,)])
@@ -145,8 +145,10 @@ def test_training_on_several_hosts(
         for place, (table, (optimizer, _)) in enumerate(zip(expected, OPTIMIZERS, strict=True)):
             batch = []
             for core, row in enumerate(ids):
-                found = dense(row)
-                batch += contributions(core, 0, found, combine(table.weights, found, 4, "sum")[1])
+                occurrences = dense(row)
+                batch += contributions(
+                    core, 0, occurrences, combine(table.weights, occurrences, 4, "sum")[1]
+                )
             table.apply(
                 batch,
                 {(core, 0): rows for core, rows in enumerate(gradients)},
@@ -191,7 +193,7 @@ def after_training(mode: str, num_hosts: int, strategy: str) -> Array:
 
 
 def test_reading_and_writing_are_inverse() -> None:
-    """What the tests write to the shards of a table is what they read from them."""
+    """Values that the tests write to the shards of a table are read back unchanged."""
     for strategy in STRATEGIES:
         engine = engine_with([SGD()], 5, 5, strategy)
         engine.write("table0", first_weights(0))

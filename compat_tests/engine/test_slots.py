@@ -55,9 +55,9 @@ def train(engine: Any, steps: int = 3) -> None:
     for step in range(steps):
         parts = [IDS] * engine.plan.num_cores if engine._plan else [IDS] * engine._cores.count
         engine.enqueue(parts if len(parts) > 1 else parts[0])
-        found = engine.dequeue()
+        activations = engine.dequeue()
         gradients = [tf.fill([BATCH, DIM], float(step + 1 + core)) for core in range(len(parts))]
-        del found
+        del activations
         engine.apply_gradients(gradients if len(parts) > 1 else gradients[0])
 
 
@@ -66,9 +66,9 @@ def train(engine: Any, steps: int = 3) -> None:
 def test_a_keras_optimizer_makes_the_slots(name: str, hosts: int) -> None:
     """Slots made by `add_slot` start with the same values, and train to the same numbers."""
     kind = getattr(CONFIG, name)
-    made = keras()
+    keras_optimizer = keras()
     theirs = tf2_engine.TPUEmbedding(
-        feature_config(kind(0.1, slot_variable_creation_fn=by_keras(made))),
+        feature_config(kind(0.1, slot_variable_creation_fn=by_keras(keras_optimizer))),
         num_hosts=hosts,
         num_cores=hosts,
     )
@@ -88,11 +88,15 @@ def test_a_keras_optimizer_makes_the_slots(name: str, hosts: int) -> None:
     (table,) = theirs.embedding_tables.values()
     for slot in slots:
         shards = theirs.tables["videos"].variables[slot]
-        own = made.get_slot(table, slot) if hosts == 1 else made.weights[slots.index(slot)]
-        kept = own.variables if hosts > 1 else [own]
-        assert [shard is variable for shard, variable in zip(kept, shards, strict=True)] == (
-            [True] * hosts
+        keras_slot = (
+            keras_optimizer.get_slot(table, slot)
+            if hosts == 1
+            else keras_optimizer.weights[slots.index(slot)]
         )
+        keras_shards = keras_slot.variables if hosts > 1 else [keras_slot]
+        assert [
+            shard is variable for shard, variable in zip(keras_shards, shards, strict=True)
+        ] == ([True] * hosts)
 
 
 def test_the_slots_are_in_the_checkpoint_of_the_engine(tmp_path: pathlib.Path) -> None:
@@ -120,12 +124,12 @@ def test_the_slots_are_in_the_checkpoint_of_the_engine(tmp_path: pathlib.Path) -
 
 def test_the_slots_are_on_the_hosts_of_a_tpu() -> None:
     """Under a TPUStrategy what the function makes is spread over hosts like the table."""
-    made: dict[str, Any] = {}
+    created: dict[str, Any] = {}
 
     def function(table: Any, names: list[str], initializers: list[Any]) -> dict[str, Any]:
         assert isinstance(table, tf_compat.ShardedTable)
-        made.update(by_keras(keras())(table, names, initializers))
-        return made
+        created.update(by_keras(keras())(table, names, initializers))
+        return created
 
     with tf.Graph().as_default(), fake_tpu.recorded():
         strategy = fake_tpu.strategy(2, 1)
@@ -138,7 +142,7 @@ def test_the_slots_are_on_the_hosts_of_a_tpu() -> None:
         assert [shard.device for shard in shards] == [
             f"/job:worker/replica:0/task:{task}/device:CPU:0" for task in range(2)
         ]
-        assert list(made["accumulators"].variables) == list(shards)
+        assert list(created["accumulators"].variables) == list(shards)
 
 
 @pytest.mark.parametrize(
@@ -211,9 +215,9 @@ def test_a_lookup_at_once_sees_every_update(hosts: int, pipelining: bool) -> Non
     called = engine(IDS)
     parts = [IDS] * hosts if hosts > 1 else IDS
     engine.enqueue(parts, training=False)
-    found = engine.dequeue()
+    dequeued = engine.dequeue()
 
-    np.testing.assert_array_equal(at_once, found[0] if hosts > 1 else found)
+    np.testing.assert_array_equal(at_once, dequeued[0] if hosts > 1 else dequeued)
     np.testing.assert_array_equal(called, at_once)
     with pytest.raises(errors.OutOfOrder, match="no batch waits"):
         engine.dequeue()

@@ -1,4 +1,4 @@
-"""`Estimator`, the base class: what a job of it does, keeps and reports."""
+"""`Estimator`, the base class: training, evaluation, prediction, checks and signals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import houses
 from compat_tests.support.base_jobs import Terminate, make
 from estimator_bridge import errors, estimator
-from estimator_bridge.runtime.estimator.estimator import Estimator
+from estimator_bridge.runtime.estimator.base_estimator import Estimator
 
 if HAS_STOCK:
     from compat_tests.support import stock
@@ -48,7 +48,7 @@ def test_a_job_trains_evaluates_and_predicts(tmp_path: pathlib.Path) -> None:
 
 
 def test_predict_keys_choose(tmp_path: pathlib.Path) -> None:
-    """Only the predictions that are asked for come; none of them is an error that lists them."""
+    """Only the requested predictions are returned; keys without any raise an error with a list."""
     job = make(tmp_path)
 
     (sample, *_) = job.predict(lambda: houses.data(1), predict_keys=["double"])
@@ -92,7 +92,7 @@ def test_functions_take_what_they_like(tmp_path: pathlib.Path) -> None:
     ],
 )
 def test_wrong_arguments_are_refused(model_fn: Any, options: Any, message: str) -> None:
-    """What stock's constructor refuses is refused with the name of the argument."""
+    """Arguments that stock's constructor refuses are refused by name."""
     with pytest.raises(ValueError, match=message):
         Estimator(model_fn, **options)
     if HAS_STOCK:
@@ -126,7 +126,7 @@ def test_calls_are_checked(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_scaffold_keeps_its_own_local_init_op(tmp_path: pathlib.Path) -> None:
-    """In evaluation it runs beside the initialisation of metrics."""
+    """A scaffold's own local_init_op runs in evaluation beside the initialisation of metrics."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         start = tf.get_variable(
@@ -159,7 +159,7 @@ def test_nan_ends_a_training(tmp_path: pathlib.Path) -> None:
 
 
 def test_sigterm_stops_with_a_checkpoint(tmp_path: pathlib.Path) -> None:
-    """The step that runs is finished and saved; only then the handler from before is called."""
+    """On SIGTERM the current step is finished and saved before the previous handler is called."""
     job = make(tmp_path)
     calls: list[Any] = []
 
@@ -177,7 +177,7 @@ def test_sigterm_stops_with_a_checkpoint(tmp_path: pathlib.Path) -> None:
 
 
 def test_an_error_puts_the_handler_back(tmp_path: pathlib.Path) -> None:
-    """Also where the training fails."""
+    """The previous SIGTERM handler is restored even if the training fails."""
 
     def fail() -> Any:
         raise KeyError("no data")
@@ -189,7 +189,7 @@ def test_an_error_puts_the_handler_back(tmp_path: pathlib.Path) -> None:
 
 
 def test_threads_train_without_a_handler(tmp_path: pathlib.Path) -> None:
-    """Only the main thread may have handlers; a training in another one goes without."""
+    """A training outside of the main thread, which alone may have handlers, runs without one."""
     job = make(tmp_path)
     thread = threading.Thread(target=lambda: job.train(houses.data, steps=2))
     thread.start()
@@ -199,7 +199,7 @@ def test_threads_train_without_a_handler(tmp_path: pathlib.Path) -> None:
 
 
 def test_sigterm_ends_the_process_after_the_checkpoint(tmp_path: pathlib.Path) -> None:
-    """A process without a handler of its own dies of the signal, but with its steps saved."""
+    """A process without its own handler is ended by the signal after its steps are saved."""
     program = (
         "import sys, pathlib\n"
         "from compat_tests.support import base_jobs\n"

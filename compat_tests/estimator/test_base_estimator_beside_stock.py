@@ -1,4 +1,4 @@
-"""Estimator beside stock's: to the bit, the same signatures, errors that catch alike."""
+"""Estimator beside stock's: equal values, signatures and error classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import houses, jobs
 from compat_tests.support.base_jobs import events, make, several_outputs, signatures, started
-from estimator_bridge.runtime.estimator.estimator import Estimator
+from estimator_bridge.runtime.estimator.base_estimator import Estimator
 
 if HAS_STOCK:
     from compat_tests.support import stock
@@ -55,7 +55,7 @@ def test_training_is_stocks_to_the_bit(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("outputs", [None, several_outputs])
 def test_exported_signatures_are_stocks(outputs: Any, tmp_path: pathlib.Path) -> None:
     """Names, methods, tensor names, types and shapes of all signatures, in all modes."""
-    found = []
+    exports = []
     for kind, name in ((stock.ESTIMATOR.Estimator, "stock"), (Estimator, "bridge")):
         job = make(tmp_path, kind, name, outputs=outputs)
         job.train(houses.data, steps=1)
@@ -68,20 +68,20 @@ def test_exported_signatures_are_stocks(outputs: Any, tmp_path: pathlib.Path) ->
             },
         )
         files = sorted(
-            str(found.relative_to(os.fsdecode(path)))
-            for found in pathlib.Path(os.fsdecode(path)).rglob("*")
-            if found.name != "fingerprint.pb"
+            str(file.relative_to(os.fsdecode(path)))
+            for file in pathlib.Path(os.fsdecode(path)).rglob("*")
+            if file.name != "fingerprint.pb"
         )
         variables = tf.train.list_variables(os.path.join(os.fsdecode(path), "variables/variables"))
-        found.append(
+        exports.append(
             (*(signatures(path, tag) for tag in ("serve", "eval", "train")), files, variables)
         )
-    assert found[0] == found[1]
+    assert exports[0] == exports[1]
 
 
 @pytest.mark.stock
 def test_stock_warm_starts_from_ours_and_the_other_way_round(tmp_path: pathlib.Path) -> None:
-    """Either side's export or checkpoint gives the other's variables the same start."""
+    """Variables start the same from either side's export or checkpoint."""
     kinds = {"stock": stock.ESTIMATOR.Estimator, "bridge": Estimator}
     sources = {}
     for name, kind in kinds.items():
@@ -100,7 +100,7 @@ def test_stock_warm_starts_from_ours_and_the_other_way_round(tmp_path: pathlib.P
 
 @pytest.mark.stock
 def test_stocks_errors(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What stock's methods refuse raises a class that catches of stock's catch too."""
+    """Where stock's methods raise an error, ours raise one that the same `except` catches."""
     caplog.set_level(logging.ERROR)
 
     def outcomes(kind: Any, name: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What an Estimator exports, and what it is warm-started from."""
+"""Exports and warm starts of an Estimator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from estimator_bridge.legacy.warm_start import WarmStartSettings
 
 
 def test_exported_predictions_are_those_of_predict(tmp_path: pathlib.Path) -> None:
-    """Serialised or parsed, a sample gets the prediction that `predict` makes of it."""
+    """An exported model predicts the same as `predict`, from serialised or parsed samples."""
     job = make(tmp_path, outputs=several_outputs)
     job.train(houses.data, steps=STEPS)
     expected = [sample["price"] for sample in job.predict(lambda: houses.data(2))]
@@ -79,7 +79,7 @@ def test_an_export_needs_only_tensorflow(tmp_path: pathlib.Path) -> None:
 
 
 def test_all_modes_are_exported_with_one_set_of_variables(tmp_path: pathlib.Path) -> None:
-    """Each mode is a graph with its own tag and signature; the training graph can go on."""
+    """Each mode is a graph with its own tag and signature; the training graph can be trained."""
     job = make(tmp_path)
     job.train(houses.data, steps=STEPS)
     path = job.experimental_export_all_saved_models(
@@ -110,7 +110,7 @@ def test_all_modes_are_exported_with_one_set_of_variables(tmp_path: pathlib.Path
 
 
 def test_extra_assets_text_and_one_mode(tmp_path: pathlib.Path) -> None:
-    """Files are added where they are asked for, the graph may be text, and one mode be chosen."""
+    """Extra files are added at their paths, the graph may be text, and the mode may be chosen."""
     job = make(tmp_path)
     job.train(houses.data, steps=1)
     (tmp_path / "note.txt").write_text("a note")
@@ -134,7 +134,7 @@ def test_extra_assets_text_and_one_mode(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_failed_export_leaves_nothing(tmp_path: pathlib.Path) -> None:
-    """What cannot be exported is told, and no part of a directory stays behind."""
+    """A failed export raises an error and leaves no part of a directory."""
     base = tmp_path / "exported"
     job = make(tmp_path)
     with pytest.raises(errors.NotTrained, match="no checkpoint"):
@@ -157,7 +157,7 @@ def test_a_failed_export_leaves_nothing(tmp_path: pathlib.Path) -> None:
 
 
 def test_exports_of_one_second_get_their_own_directories(tmp_path: pathlib.Path) -> None:
-    """Two exports, one right after the other, have different names in ascending order."""
+    """Two exports in immediate succession have different names in ascending order."""
     job = make(tmp_path)
     job.train(houses.data, steps=1)
     first, second = (
@@ -172,7 +172,7 @@ def test_exports_of_one_second_get_their_own_directories(tmp_path: pathlib.Path)
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: Any) -> Any:
-    """A job that was trained, and its folder."""
+    """Returns a trained job and its folder."""
     folder = tmp_path_factory.mktemp("source")
     return make(folder).train(houses.data, steps=STEPS), folder
 
@@ -181,7 +181,7 @@ EMBEDDING = "input_layer/street_embedding/embedding_weights"
 
 
 def test_a_path_warm_starts_trainable_variables(source: Any, tmp_path: pathlib.Path) -> None:
-    """A checkpoint, its directory or a SavedModel: weights are taken over, all else starts anew."""
+    """From a checkpoint, its directory or a SavedModel weights are restored, and nothing else."""
     base, _ = source
     exported = base.export_saved_model(str(tmp_path / "exported"), houses.serving_receiver)
     trained = jobs.saved(base)
@@ -194,7 +194,7 @@ def test_a_path_warm_starts_trainable_variables(source: Any, tmp_path: pathlib.P
 
 
 def test_settings_choose_what_is_warm_started(source: Any, tmp_path: pathlib.Path) -> None:
-    """A pattern, a list that reaches slots, other names, and a vocabulary that has changed."""
+    """Settings may be a pattern, a list that names slots, other names, or a changed vocabulary."""
     base, _ = source
     trained = jobs.saved(base)
     streets = tmp_path / "old.txt"
@@ -235,7 +235,7 @@ def test_settings_choose_what_is_warm_started(source: Any, tmp_path: pathlib.Pat
 def test_evaluation_prediction_and_export_are_warm_started(
     source: Any, tmp_path: pathlib.Path
 ) -> None:
-    """Without a checkpoint of its own a job evaluates, predicts and exports the other's values."""
+    """A job without a checkpoint evaluates, predicts and exports the values of the warm start."""
     base, _ = source
     job = make(tmp_path, warm_start_from=base.model_dir)
 
@@ -252,7 +252,7 @@ def test_evaluation_prediction_and_export_are_warm_started(
 
 
 def test_a_checkpoint_of_its_own_comes_first(source: Any, tmp_path: pathlib.Path) -> None:
-    """A job that was trained goes on, and is not warm-started again."""
+    """A trained job continues, and is not warm-started again."""
     base, _ = source
     make(tmp_path).train(houses.data, steps=2)
     own = jobs.saved(make(tmp_path))

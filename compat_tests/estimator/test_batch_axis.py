@@ -22,7 +22,7 @@ MODES = estimator.tpu.InputPipelineConfig
 
 
 def input_fn(params: Any) -> Any:
-    """Images with their samples along the last axis, and labels along the second of two."""
+    """Returns images with their samples along the last axis, and labels along the second of two."""
     image = np.arange(3 * SIZE, dtype=np.float32).reshape([3, SIZE])
     label = np.arange(SIZE, dtype=np.float32).reshape([1, SIZE])
     return tf.data.Dataset.from_tensors(({"image": image, "age": image.T}, label)).repeat(8)
@@ -66,7 +66,7 @@ def make(
 
 
 def test_every_core_gets_its_samples(tmp_path: pathlib.Path) -> None:
-    """Two cores get halves along each tensor's own axis, and train what one core trains."""
+    """Two cores get halves along each tensor's axis, and end with the weights of one core."""
     seen: list[Any] = []
     trained = []
     for cores in (1, 2):
@@ -86,7 +86,7 @@ def test_every_core_gets_its_samples(tmp_path: pathlib.Path) -> None:
 @pytest.mark.stock
 @pytest.mark.full
 def test_stock_trains_the_same_on_a_tpu(tmp_path: pathlib.Path) -> None:
-    """On the one core of the software TPU stock gets to the same weights."""
+    """Stock on the single core of the software TPU ends with the same weights."""
     weights = [make(tmp_path / "bridge", [0, 1, 1], None).train(input_fn, steps=4)]
     with software_tpu.stock_on_software_tpu():
         theirs = make(tmp_path / "stock", [0, 1, 1], None, stock.ESTIMATOR)
@@ -109,18 +109,18 @@ def test_stock_trains_the_same_on_a_tpu(tmp_path: pathlib.Path) -> None:
 def test_axes_that_do_not_fit_are_refused(
     batch_axis: list[int], message: str, tmp_path: pathlib.Path
 ) -> None:
-    """A ValueError, as in stock, that names the tensor."""
+    """An axis that does not fit is a ValueError, as in stock, that names the tensor."""
     with pytest.raises(ValueError, match=message):
         make(tmp_path, batch_axis, 2).train(input_fn, steps=1)
 
 
 def test_predictions_have_no_batch_axis(tmp_path: pathlib.Path) -> None:
-    """With batches per host it is a TypeError, as in stock; with batches per core of no effect."""
+    """In predictions `batch_axis` is a TypeError for PER_HOST_V1, as in stock, else ignored."""
     with pytest.raises(TypeError, match="predictions"):
         next(make(tmp_path, [0, 1, 1], 1).predict(input_fn))
     job = make(tmp_path, [0, 1, 1], 1, mode=MODES.PER_HOST_V2)
-    found = job.predict(lambda params: tf.data.Dataset.from_tensors({"row": tf.range(SIZE)}))
-    assert [each["row"] for each in found] == list(range(SIZE))
+    predictions = job.predict(lambda params: tf.data.Dataset.from_tensors({"row": tf.range(SIZE)}))
+    assert [each["row"] for each in predictions] == list(range(SIZE))
 
 
 @pytest.mark.full

@@ -35,7 +35,7 @@ OPTIMIZERS = {
     ],
 )
 def one_core(request: Any, tmp_path_factory: Any) -> tuple[Any, Any]:
-    """An optimizer, and a job that one core trained with it."""
+    """Returns an optimizer, and a job that one core trained with it."""
     optimizer = OPTIMIZERS[request.param]
     job = make(str(tmp_path_factory.mktemp("one") / "job"), optimizer, None)
     job.train(clicks.input_fn, max_steps=STEPS)
@@ -43,7 +43,7 @@ def one_core(request: Any, tmp_path_factory: Any) -> tuple[Any, Any]:
 
 
 def make(model_dir: str, optimizer: Any, num_shards: int | None) -> Any:
-    """Returns a job whose cores split one batch; the model depends on it as a mean alone."""
+    """Returns a job whose cores split one batch, on which the model depends as a mean alone."""
     columns = clicks.columns()
     config = estimator.tpu.RunConfig(
         model_dir=model_dir,
@@ -75,7 +75,7 @@ def make(model_dir: str, optimizer: Any, num_shards: int | None) -> Any:
 def test_cores_share_a_batch(
     one_core: tuple[Any, Any], num_shards: int, tmp_path: pathlib.Path
 ) -> None:
-    """Cores that split each batch train, evaluate and predict what one core does."""
+    """Cores that split each batch have the same results as one core."""
     optimizer, base = one_core
     start = jobs.continue_from(jobs.first_checkpoint(base), str(tmp_path / "job"))
     job = make(start, optimizer, num_shards)
@@ -83,9 +83,9 @@ def test_cores_share_a_batch(
 
     difference, name = jobs.largest_difference(jobs.saved(base), jobs.saved(job))
     assert difference <= TOLERANCE, f"{num_shards} cores, {name}: {difference}"
-    expected, found = (one.evaluate(clicks.short_input_fn, steps=5) for one in (base, job))
+    expected, metrics = (one.evaluate(clicks.short_input_fn, steps=5) for one in (base, job))
     for metric, value in expected.items():
-        assert abs(value - found[metric]) <= TOLERANCE, f"{num_shards} cores: {metric}"
+        assert abs(value - metrics[metric]) <= TOLERANCE, f"{num_shards} cores: {metric}"
     ours, theirs = (
         [sample["p"] for sample in one.predict(clicks.short_input_fn)] for one in (base, job)
     )
@@ -130,7 +130,7 @@ def test_each_core_gets_a_batch_of_its_own(tmp_path: pathlib.Path) -> None:
 
 
 def test_unnamed_layers_have_the_same_variables_on_every_core(tmp_path: pathlib.Path) -> None:
-    """Keras layers, tf.layers, batch normalisation and optimizer slots are made once."""
+    """Variables of layers, batch normalisation and optimizer slots are created once."""
     names = []
     for shards in (None, 2):
         job = jobs.make(str(tmp_path / str(shards)), tpu_options={"num_shards": shards})
@@ -158,7 +158,7 @@ def test_cores_that_differ_are_refused(tmp_path: pathlib.Path) -> None:
 
 
 def test_only_the_first_core_moves_averages(tmp_path: pathlib.Path) -> None:
-    """Its part of each batch moves them, once per step, as in the copy that a TPU saves."""
+    """Core 0's part of each batch updates averages once per step, as in a TPU's saved copy."""
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
         weight = tf.get_variable("weight", [], initializer=tf.ones_initializer())

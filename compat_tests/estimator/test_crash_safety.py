@@ -1,4 +1,4 @@
-"""Nothing is lost when a training is killed: the next one goes on as if it had not been."""
+"""Nothing is lost when a training is killed: the next one continues as if it had not been."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIVES = [
 
 
 def run(program: str, *arguments: Any) -> Any:
-    """Runs a program of `compat_tests.programs`; returns its end."""
+    """Runs a program of `compat_tests.programs`; returns the completed process."""
     return subprocess.run(
         [sys.executable, "-m", f"compat_tests.programs.{program}", *map(str, arguments)],
         capture_output=True,
@@ -42,7 +42,7 @@ def losses_of(path: pathlib.Path) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("kind, kills", LIVES)
 def test_killed_at_any_moment_it_goes_on(kind: str, kills: int, tmp_path: pathlib.Path) -> None:
-    """Killed while it starts, trains or saves, a job ends where it ends unkilled, step for step.
+    """A job that is killed while it starts, trains or saves makes the steps of one that is not.
 
     Its batches follow from the global step, or from the state of an iterator that is saved.
     """
@@ -72,9 +72,9 @@ BESIDE = [
 def test_killed_beside_training_the_next_one_works(
     kind: str, kills: int, tmp_path: pathlib.Path
 ) -> None:
-    """Exports, evaluations, conversions and statistics: what is there after kills is whole.
+    """Results of killed exports, evaluations, conversions and statistics are complete.
 
-    The next one works, and comes to what it comes to without kills.
+    The next run works, and has the result of one without kills.
     """
     seed = random.SystemRandom().randrange(1 << 30)
     ran = run("killed_beside", tmp_path, kind, kills, seed)
@@ -83,7 +83,7 @@ def test_killed_beside_training_the_next_one_works(
 
 
 def test_what_was_restored_is_not_written_again(tmp_path: pathlib.Path) -> None:
-    """A training that starts leaves the checkpoint from which it starts alone, to the byte."""
+    """A training does not rewrite the checkpoint from which it starts."""
     killed.make(tmp_path).train(killed.by_step, max_steps=2)
     path = tmp_path / "model.ckpt-2.index"
     before = path.stat().st_ino, path.stat().st_mtime_ns, path.read_bytes()
@@ -100,7 +100,7 @@ def test_what_was_restored_is_not_written_again(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_input_goes_on_where_it_was(tmp_path: pathlib.Path) -> None:
-    """Two trainings with the state of a shuffled input make the steps of one, and no others."""
+    """Two trainings with a saved state of a shuffled input make exactly the steps of one."""
     for name, ends in (("whole", (6,)), ("parts", (3, 6))):
         for end in ends:
             killed.train(tmp_path / name, "iterator", end)
@@ -118,7 +118,7 @@ def test_the_input_goes_on_where_it_was(tmp_path: pathlib.Path) -> None:
 def test_a_model_without_the_state_of_its_input_says_so(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where the input was not saved with the model it starts anew, with a warning."""
+    """If the input was not saved with the model it starts from its beginning, with a warning."""
     killed.make(tmp_path / "job").train(killed.by_iterator, max_steps=2)
     killed.train(tmp_path / "job", "iterator", 3)
 
@@ -146,7 +146,7 @@ def test_settings_of_the_input_hook_are_checked(tmp_path: pathlib.Path) -> None:
 
 
 def test_programs_find_the_hook_where_it_was() -> None:
-    """With `install` it is in tf.data, where newer versions of TensorFlow have it no more."""
+    """With `install` the hook is in tf.data, from which newer versions of TensorFlow removed it."""
     install.uninstall()  # what commands of earlier tests in this process have installed
     before = getattr(tf.data.experimental, "CheckpointInputPipelineHook", None)
     install.install(replace=True)

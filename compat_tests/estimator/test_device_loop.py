@@ -1,6 +1,6 @@
-"""Training loops of several steps: what hooks, checkpoints and host calls see of them.
+"""Training loops of several steps, as hooks, checkpoints and host calls see them.
 
-Oracle: the rules of stock's TPUEstimator, as its code states them. Stock has no such loop with
+Oracle: the rules in the code of stock's TPUEstimator. Stock has no such loop with
 use_tpu=False, and does not run with use_tpu=True where there is no TPU.
 """
 
@@ -18,11 +18,11 @@ import tensorflow.compat.v1 as tf
 from compat_tests.programs import clicks, jobs, tiny
 from estimator_bridge import estimator
 from estimator_bridge.legacy.run_config import parse_iterations_per_loop
-from estimator_bridge.runtime.loop.device_loop import reports_of
+from estimator_bridge.runtime.loop.device_loop import report_interval
 
 
 class Recorder(tf.train.SessionRunHook):
-    """Writes down the global step that is read around every call of the hooks."""
+    """Records the global step around every call of the hooks."""
 
     def __init__(self) -> None:
         self.before: list[int] = []
@@ -49,7 +49,7 @@ def trained(
     input_fn: Any = clicks.input_fn,
     **arguments: Any,
 ) -> tuple[Any, Recorder]:
-    """Returns a job that trained, and what its hook recorded."""
+    """Returns a trained job, and the records of its hook."""
     job = jobs.make(str(model_dir), tpu_options={"iterations_per_loop": iterations})
     recorder = Recorder()
     job.train(input_fn, hooks=[recorder], **arguments)
@@ -68,7 +68,7 @@ def trained(
 def test_hooks_are_called_once_per_loop(
     iterations: int, before: list[int], after: list[int], tmp_path: pathlib.Path
 ) -> None:
-    """The step advances by the iterations between two calls; the last loop is what is left."""
+    """The step advances by the iterations between two calls; the last loop has the rest."""
     job, recorder = trained(tmp_path, iterations, steps=7)
 
     assert (recorder.before, recorder.after, recorder.ends) == (before, after, 1)
@@ -76,7 +76,7 @@ def test_hooks_are_called_once_per_loop(
 
 
 def test_max_steps_end_a_loop_early(tmp_path: pathlib.Path) -> None:
-    """A job that goes on makes loops of its own and stops at the step that is asked for."""
+    """A continued job starts a new loop and stops at `max_steps`."""
     trained(tmp_path, 4, steps=3)
     _, recorder = trained(tmp_path, 4, max_steps=9)
 
@@ -93,7 +93,7 @@ def test_the_length_of_a_loop_changes_no_number(tmp_path: pathlib.Path) -> None:
 
 
 def test_hooks_fetch_from_the_last_step_of_a_loop(tmp_path: pathlib.Path) -> None:
-    """What a hook asks for comes from the batch of the loop's last step."""
+    """Tensors that a hook fetches are computed from the batch of the loop's last step."""
     ages: list[Any] = []
     inner = clicks.make_model_fn(estimator, clicks.columns(), cross_shard=True)
 
@@ -193,7 +193,7 @@ def test_the_host_call_runs_inside_of_loops(
 
 
 def test_an_input_that_ends_inside_a_loop_ends_the_training(tmp_path: pathlib.Path) -> None:
-    """Five batches in loops of three: hooks saw one loop, and all five steps are saved."""
+    """With five batches in loops of three, hooks see one loop, and all five steps are saved."""
     job, recorder = trained(tmp_path, 3, clicks.short_input_fn, steps=100)
     whole, _ = trained(tmp_path / "whole", 1, clicks.short_input_fn, steps=100)
 
@@ -255,12 +255,12 @@ def test_reports_come_at_the_ends_of_loops() -> None:
         (1000, {"every_n_iter": 1}),
         ("2m", {"every_n_secs": 120}),
     ):
-        found = reports_of(parse_iterations_per_loop(iterations), 100)
-        assert found == expected, iterations
+        interval = report_interval(parse_iterations_per_loop(iterations), 100)
+        assert interval == expected, iterations
 
 
 def test_an_evaluation_of_unknown_length_is_a_call_per_step(tmp_path: pathlib.Path) -> None:
-    """Without `steps` hooks are called for every batch, and for a number of steps once."""
+    """In evaluations hooks are called for every batch without `steps`, and once with it."""
     job = tiny.make(estimator, str(tmp_path), [tiny.column()], use_tpu=True)
     job.train(tiny.input_fn, steps=2)
     ends, endless = Recorder(), Recorder()

@@ -28,7 +28,7 @@ MOST_TERMS = dicts.BATCH * 10 + TERMS_OF_A_SAMPLE
 
 @pytest.fixture
 def told(caplog: pytest.LogCaptureFixture) -> Any:
-    """The warnings of TensorFlow's logger."""
+    """Returns the warnings of TensorFlow's logger."""
     return lambda: [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
 
 
@@ -36,7 +36,7 @@ def told(caplog: pytest.LogCaptureFixture) -> Any:
 def test_activations_are_those_of_the_references(
     trained_with: bool, tmp_path: pathlib.Path
 ) -> None:
-    """Whichever way the tables were trained, both ways look up what the references look up."""
+    """Both settings look up the references' activations, whichever of them trained the tables."""
     dicts.make(str(tmp_path), use_tpu=trained_with).train(dicts.input_fn, steps=2)
     for use_tpu in (False, True):
         job = dicts.make(str(tmp_path), use_tpu=use_tpu)
@@ -89,7 +89,7 @@ def _expected(saved: dict[str, np.ndarray], number: int) -> dict[str, tuple[Any,
 
 
 def test_a_job_switches_and_keeps_its_tables(tmp_path: pathlib.Path) -> None:
-    """Five steps in either mode, or in turn, end in the same tables: both are gradient descent."""
+    """Five steps with either setting, or in turn, give the same tables: it is gradient descent."""
     base = dicts.make(str(tmp_path / "base"), use_tpu=True)
     base.train(dicts.input_fn, steps=5)
     start = jobs.first_checkpoint(base)
@@ -125,7 +125,7 @@ _OTHERS = {"dense/kernel", "dense/bias", "global_step"}
 
 @pytest.mark.parametrize("trained_with", [True, False])
 def test_evaluation_switches(trained_with: bool, tmp_path: pathlib.Path) -> None:
-    """A checkpoint of either mode, with slots of either kind, evaluates to the same in both."""
+    """A checkpoint of either setting, with slots of either kind, has the same metrics with both."""
     options = {
         "optimizer": parameters.AdagradParameters(0.1),
         "model_optimizer": lambda: tf.train.AdagradOptimizer(0.1),
@@ -162,7 +162,7 @@ def _assert_losses_close(expected: Any, found: Any) -> None:
 
 
 def test_tables_are_trainable_and_start_as_told(tmp_path: pathlib.Path) -> None:
-    """Each table is one trainable variable of its name, made by its initializer."""
+    """Each table is one trainable variable of its name with the values of its initializer."""
     seen: list[str] = []
 
     class Hook(tf.train.SessionRunHook):
@@ -182,7 +182,7 @@ def test_tables_are_trainable_and_start_as_told(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_models_optimizer_trains_the_tables(tmp_path: pathlib.Path) -> None:
-    """The rate of the model's optimizer counts, none of the tables'."""
+    """The learning rate of the model's optimizer is used, and none of the tables'."""
     fixed = dicts.make(
         str(tmp_path),
         use_tpu=False,
@@ -257,7 +257,7 @@ def test_mod_of_columns_works_with_one_warning(tmp_path: pathlib.Path, told: Any
 
 
 def test_mod_of_dicts_changes_no_number(tmp_path: pathlib.Path) -> None:
-    """partition_strategy="mod" with config dicts is a layout alone, and of one host the same."""
+    """partition_strategy="mod" with config dicts affects the layout of several hosts alone."""
     saved = []
     for strategy in ("div", "mod"):
         job = dicts.make(

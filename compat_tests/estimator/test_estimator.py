@@ -1,4 +1,4 @@
-"""TPUEstimator on the engine: what a job does, keeps and reports."""
+"""TPUEstimator on the engine: training, checkpoints, settings and reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TABLES = {
 
 
 class RecordingDriver(HostDriver):
-    """A host driver that writes down which verbs are called."""
+    """A host driver that records its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ def test_programs_find_table_variables(tmp_path: pathlib.Path) -> None:
 
 
 def test_training_resumes_where_it_stopped(tmp_path: pathlib.Path) -> None:
-    """Two times three steps, with the data in its place, end where six steps end."""
+    """Two trainings of three steps, on the data of each, end with the values of six steps."""
     whole = jobs.make(str(tmp_path / "whole"))
     whole.train(clicks.input_fn, steps=6)
     start = jobs.continue_from(jobs.first_checkpoint(whole), str(tmp_path / "parts"))
@@ -157,7 +157,7 @@ def test_max_steps_is_the_step_to_stop_at(tmp_path: pathlib.Path) -> None:
 
 
 def test_evaluation_reads_the_checkpoint(tmp_path: pathlib.Path) -> None:
-    """Evaluation counts every batch until the input ends and tells the step it evaluated."""
+    """Evaluation uses every batch until the input ends and returns the evaluated step."""
     job = jobs.make(str(tmp_path))
     job.train(clicks.input_fn, steps=4)
 
@@ -173,7 +173,7 @@ def test_evaluation_reads_the_checkpoint(tmp_path: pathlib.Path) -> None:
 
 
 def test_predictions_come_in_order_to_the_last_sample(tmp_path: pathlib.Path) -> None:
-    """A last batch that is not full is predicted too, and samples keep their order."""
+    """Samples of a partial last batch are predicted too, and all keep their order."""
     job = jobs.make(str(tmp_path))
     job.train(clicks.input_fn, steps=4)
 

@@ -36,7 +36,7 @@ def make(model_dir: Any, engine: str, cores: int, **options: Any) -> Any:
 
 
 def same(a: Any, b: Any) -> None:
-    """Asserts that two jobs have saved the same, to the bit."""
+    """Asserts that two jobs have saved equal values, to the bit."""
     difference, where = jobs.largest_difference(jobs.saved(a), jobs.saved(b))
     assert difference == 0, where
 
@@ -98,7 +98,7 @@ def test_a_software_tpu_computes_what_the_host_does(
 
 @pytest.mark.full
 def test_evaluations_may_come_between_the_loops_of_a_training(tmp_path: pathlib.Path) -> None:
-    """They take the one software TPU away, and the training takes it back with its tables."""
+    """Evaluations take over the software TPU, and the training takes it back with its tables."""
     start = make(tmp_path / "start", "host", 1)
     start.train(clicks.input_fn, steps=1)
     results = []
@@ -109,7 +109,7 @@ def test_evaluations_may_come_between_the_loops_of_a_training(tmp_path: pathlib.
             """Evaluates after every loop."""
 
             def after_run(self, run_context: Any, run_values: Any, job: Any = job) -> None:
-                """Evaluates the checkpoint that there is."""
+                """Evaluates the latest checkpoint."""
                 job.evaluate(clicks.short_input_fn)
 
         job.train(clicks.input_fn, steps=STEPS, hooks=[Evaluate()])
@@ -120,7 +120,7 @@ def test_evaluations_may_come_between_the_loops_of_a_training(tmp_path: pathlib.
 
 @pytest.mark.full
 def test_an_input_that_ends_inside_a_loop_leaves_its_steps_saved(tmp_path: pathlib.Path) -> None:
-    """The lookups that wait for a batch end, and the tables are those after the last step."""
+    """Lookups that wait for a batch are ended, and the tables are those after the last step."""
     start = make(tmp_path / "start", "host", 1)
     start.train(clicks.input_fn, steps=1)
     ended = []
@@ -134,7 +134,7 @@ def test_an_input_that_ends_inside_a_loop_leaves_its_steps_saved(tmp_path: pathl
 
 
 def test_run_decides_on_what_programs_run(tmp_path: pathlib.Path) -> None:
-    """Inside `bridge_on_software_tpu` an estimator that names no engine is on it, else not."""
+    """Without an `engine` the software TPU is used inside `bridge_on_software_tpu` alone."""
     with software_tpu.bridge_on_software_tpu():
         assert "software_tpu engine, 2 cores" in repr(
             jobs.make(str(tmp_path / "a"), tpu_options={"num_shards": 2})
@@ -143,14 +143,14 @@ def test_run_decides_on_what_programs_run(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_tpu_is_refused_by_name(tmp_path: pathlib.Path) -> None:
-    """engine="tpu" is refused, with what there is instead."""
+    """engine="tpu" is refused with the names of the possible engines."""
     with pytest.raises(errors.InvalidInput, match=r"`engine`='tpu'.*'software_tpu'"):
         jobs.make(str(tmp_path), engine="tpu")
 
 
 @pytest.fixture(scope="module")
 def replicas(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What `programs/replicas.py` found."""
+    """Returns the results of `programs/replicas.py`."""
     ran = subprocess.run(
         [
             *(sys.executable, "-m", "compat_tests.programs.replicas"),
@@ -172,23 +172,23 @@ def test_with_an_engine_the_replicas_of_a_strategy_are_cores(replicas: Any) -> N
 @pytest.mark.full
 def test_replicas_train_as_one_with_their_batches_together(replicas: Any) -> None:
     """Without an engine MirroredStrategy trains and evaluates as one replica on whole batches."""
-    found = replicas["replicas"]
+    results = replicas["replicas"]
 
     # Means of halves are rounded otherwise. Adam divides by roots of squares of gradients, so
     # that an element moves by up to its rate, 0.01, whatever the gradient: a unit of a gradient
     # near zero counts most. 1e-5 is a thousandth of one such step.
-    assert found["difference"] <= 1e-5
-    assert found["parts"] == pytest.approx(found["whole"], abs=1e-5)
+    assert results["difference"] <= 1e-5
+    assert results["parts"] == pytest.approx(results["whole"], abs=1e-5)
 
 
 @pytest.mark.full
 @pytest.mark.stock
 def test_replicas_train_as_stocks_do(replicas: Any) -> None:
     """Under MirroredStrategy what is saved and the metrics are stock's, to the bit."""
-    found = replicas["replicas"]
+    results = replicas["replicas"]
 
-    assert found["difference from stock"] == 0
-    assert found["parts"] == found["stock"]
+    assert results["difference from stock"] == 0
+    assert results["parts"] == results["stock"]
 
 
 @pytest.mark.full
@@ -210,6 +210,6 @@ def test_a_strategy_and_another_number_of_shards_are_refused(replicas: Any) -> N
 )
 def test_other_strategies_are_refused_by_name(settings: dict[str, Any], message: str) -> None:
     """A strategy that cannot run an estimator is refused when the estimator is made."""
-    made = {key: value() if callable(value) else value for key, value in settings.items()}
+    arguments = {key: value() if callable(value) else value for key, value in settings.items()}
     with pytest.raises(errors.InvalidInput, match=message):
-        estimator.Estimator(lambda features: None, config=estimator.RunConfig(**made))
+        estimator.Estimator(lambda features: None, config=estimator.RunConfig(**arguments))

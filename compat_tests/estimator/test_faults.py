@@ -1,4 +1,4 @@
-"""What goes wrong with files of a training: an error names the file, and nothing is lost."""
+"""Faulty files of a training: an error names the file, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -48,25 +48,26 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def test_damage_is_told_with_the_last_good_checkpoint(
     what: str, trained: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """Training names the file, changes nothing, and says how to go on; that works as it is said."""
+    """The error names the file and a way to continue, which works; nothing is changed."""
     name, damage, good = DAMAGE[what]
     directory = pathlib.Path(shutil.copytree(trained, tmp_path / "a job"))
     damage(directory / name)
     before = checkpoints_in(directory)
 
-    with pytest.raises(errors.UnreadableCheckpoint, match=re.escape(f"{directory}/{name}")) as told:
+    path = re.escape(f"{directory}/{name}")
+    with pytest.raises(errors.UnreadableCheckpoint, match=path) as caught:
         # What is in the tensors is read by sessions alone.
         killed.make(directory).train(killed.by_step, max_steps=5 if what == "data changed" else 3)
 
     # Events may go on in the file of a job that ended in the same second.
     assert checkpoints_in(directory) == before
-    assert f"The last good checkpoint is {directory}/{good};" in str(told.value)
-    subprocess.run(str(told.value).partition("to go on from it: ")[2], shell=True, check=True)
+    assert f"The last good checkpoint is {directory}/{good};" in str(caught.value)
+    subprocess.run(str(caught.value).partition("to go on from it: ")[2], shell=True, check=True)
     assert killed.make(directory).latest_checkpoint() == f"{directory}/{good}"
 
 
 def test_so_do_evaluation_and_export(trained: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Whatever reads a damaged checkpoint names the file, and takes no initial values instead."""
+    """Evaluation and export of a damaged checkpoint name the file, and use no initial values."""
     directory = pathlib.Path(shutil.copytree(trained, tmp_path / "job"))
     flip(directory / DATA)
     job = killed.make(directory)
@@ -81,7 +82,7 @@ def test_so_do_evaluation_and_export(trained: pathlib.Path, tmp_path: pathlib.Pa
 
 
 def test_what_a_checkpoint_claims_is_not_allocated(tmp_path: pathlib.Path) -> None:
-    """A small file that claims a huge variable is refused before anything is made for it."""
+    """A small file that declares a huge variable is refused before memory is allocated for it."""
     (tmp_path / STATE).write_text('model_checkpoint_path: "model.ckpt-4"')
     header = tf_compat.BundleHeader(num_shards=1)
     write_index(str(tmp_path / "model.ckpt-4"), {b"": header, b"users": entry([1 << 40], 1 << 42)})
@@ -100,7 +101,7 @@ def checkpoints_in(directory: pathlib.Path) -> dict[str, bytes]:
 
 @contextlib.contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """While it is open no file of this process can be larger, as on a disk that is full."""
+    """Limits the size of the files of this process, as a full disk does."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -110,7 +111,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 def test_a_full_disk_is_told_and_costs_nothing(tmp_path: pathlib.Path) -> None:
-    """The checkpoint that cannot be written is named; with room again training goes on from before.
+    """A checkpoint that cannot be written is named; with room again training continues.
 
     The error is not taken for the end of the input, as TensorFlow's own would be.
     """
@@ -139,7 +140,7 @@ def test_a_full_disk_is_told_and_costs_nothing(tmp_path: pathlib.Path) -> None:
 def test_events_that_cannot_be_written_are_named(
     trained: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """An evaluation whose events find no room names their file, and touches no checkpoint."""
+    """An evaluation whose events cannot be written names their file, and changes no checkpoint."""
     directory = pathlib.Path(shutil.copytree(trained, tmp_path / "job"))
     before = checkpoints_in(directory)
 
@@ -155,7 +156,7 @@ def test_events_that_cannot_be_written_are_named(
 
 @contextlib.contextmanager
 def as_nobody() -> Iterator[None]:
-    """While it is open this process has no rights, if it has those of root."""
+    """Drops the rights of this process if it runs as root."""
     if os.geteuid() != 0:
         yield
         return
@@ -167,7 +168,7 @@ def as_nobody() -> Iterator[None]:
 
 
 def test_a_directory_that_is_read_only_is_named(trained: pathlib.Path) -> None:
-    """Where nothing can be written training says where, and leaves all as it is."""
+    """Training in a read-only directory names it, and changes nothing."""
     with tempfile.TemporaryDirectory() as name:  # nobody may enter pytest's own
         directory = pathlib.Path(name)
         directory.chmod(0o755)

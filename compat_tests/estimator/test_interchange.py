@@ -1,4 +1,4 @@
-"""One model_dir passes from job to job: other hosts, the other `use_tpu`, and nothing is lost."""
+"""One model_dir is used by jobs with other hosts or the other `use_tpu`, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLOTS = ("Adam/m", "Adam/v")
 
 
 def spread(job: Any, directory: pathlib.Path, hosts: int, strategy: str) -> Any:
-    """Writes the latest checkpoint of a job as several hosts do; returns a job that has it."""
+    """Writes the latest checkpoint of a job as several hosts do; returns a job with it."""
     values = jobs.saved(job)
     tables = {name: values.pop(name) for name in list(values) if name.split("/")[0] in killed.ROWS}
     path = str(directory / "model.ckpt-3")
@@ -38,7 +38,7 @@ def spread(job: Any, directory: pathlib.Path, hosts: int, strategy: str) -> Any:
 def test_checkpoints_of_several_hosts_are_read_in_place(
     hosts: int, strategy: str, tmp_path: pathlib.Path
 ) -> None:
-    """Training, evaluation, prediction and export read the rows of the ids, whoever held them."""
+    """Training, evaluation, prediction and export find each id's row in the parts of any hosts."""
     one = killed.make(tmp_path / "one", strategy=strategy)
     one.train(killed.by_step, max_steps=3)
     several = spread(one, tmp_path / "several", hosts, strategy)
@@ -68,7 +68,7 @@ def test_checkpoints_of_several_hosts_are_read_in_place(
 
 @pytest.mark.full
 def test_parts_that_no_hosts_made_are_refused(tmp_path: pathlib.Path) -> None:
-    """With "mod" the parts of a table say which rows they are; parts that cannot be are named."""
+    """With "mod" parts whose sizes are not those of hosts are refused by name."""
     one = killed.make(tmp_path / "one", strategy="mod")
     one.train(killed.by_step, max_steps=3)
     values = jobs.saved(one)
@@ -103,11 +103,11 @@ def test_slots_of_the_other_mode_are_kept_and_missing_ones_start(
     caplog.clear()
     killed.make(tmp_path / "job").train(killed.by_step, max_steps=6)
     after = jobs.saved(job)
-    told = [line for line in caplog.messages if "start anew" in line]
+    warnings = [line for line in caplog.messages if "start anew" in line]
     missing = {f"{table}/{slot}" for table in killed.ROWS for slot in SLOTS}
     dummies = set(after) - set(before) - missing
-    assert len(told) == 1
-    assert all(f"'{name}'" in told[0] for name in missing | dummies)
+    assert len(warnings) == 1
+    assert all(f"'{name}'" in warnings[0] for name in missing | dummies)
     assert all(name.startswith("tpu_embedding_dummy_table_variable_") for name in dummies)
     for name in ("users/Adam", "users/Adam_1", "items/Adam", "items/Adam_1"):
         np.testing.assert_array_equal(before[name], after[name], err_msg=name)

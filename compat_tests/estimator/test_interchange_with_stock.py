@@ -1,4 +1,4 @@
-"""One model_dir passes between the bridge and stock; collected where stock is installed.
+"""One model_dir is used by the bridge and stock in turn; collected where stock is installed.
 
 Stock runs on the software TPU, or with use_tpu=False.
 """
@@ -77,13 +77,13 @@ def make(side: str, form: str, model_dir: pathlib.Path, name: str, strategy: str
 
 
 def inputs(form: str, first: int) -> Any:
-    """Returns an input_fn whose first batch is that of a step."""
+    """Returns an input_fn that starts with the batch of a step."""
     return lambda params: PROGRAMS[form].input_fn(params).skip(first)
 
 
-def assert_near(expected: Any, found: Any, steps: int) -> None:
-    """Compares what two checkpoints hold, one side of which rounded otherwise for some steps."""
-    difference, where = jobs.largest_difference(expected, found)
+def assert_near(expected: Any, values: Any, steps: int) -> None:
+    """Compares two checkpoints of which one side rounded differently in some steps."""
+    difference, where = jobs.largest_difference(expected, values)
     largest = max(float(np.max(np.abs(v))) for k, v in expected.items() if k != "global_step")
     # Per step each side rounds an element once more, by half a unit of the largest magnitude;
     # these models, of bounded activations and small rates, hand errors on without amplifying them.
@@ -174,11 +174,11 @@ def test_stock_without_a_tpu_goes_on_with_what_the_bridge_trained_as_on_one(
     ours = bridge_with(name, tmp_path / "bridge", use_tpu=False)
     ours.train(inputs("columns", 3), steps=3)
 
-    wanted, found = jobs.saved(theirs), jobs.saved(ours)
+    expected, values = jobs.saved(theirs), jobs.saved(ours)
     # The bridge keeps what the way back to a TPU needs; stock drops it.
-    kept = {key: found.pop(key) for key in set(found) - set(wanted)}
-    assert wanted["global_step"] == 6
-    assert jobs.largest_difference(wanted, found)[0] == 0.0
+    kept = {key: values.pop(key) for key in set(values) - set(expected)}
+    assert expected["global_step"] == 6
+    assert jobs.largest_difference(expected, values)[0] == 0.0
     assert kept
     assert all(key.startswith("tpu_embedding_dummy_table_variable_") for key in kept)
 
@@ -187,9 +187,9 @@ def test_stock_without_a_tpu_goes_on_with_what_the_bridge_trained_as_on_one(
 def test_from_stocks_cpu_to_its_tpu_the_way_is_over_the_bridge(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Converted and trained for a step, what stock made on a CPU is what stock takes on a TPU.
+    """Stock's checkpoint of a CPU, converted and trained for a step, can be used by stock on a TPU.
 
-    Without that step stock finds no slots of its stand-ins for tables.
+    Without that step it lacks the slots of the dummy variables of tables.
     """
     job, spec = cpu_job(tmp_path / "cpu", "Adam", batch_norm=False)
     job.train(clicks.input_fn, steps=3)
@@ -208,6 +208,6 @@ def test_from_stocks_cpu_to_its_tpu_the_way_is_over_the_bridge(
         theirs.train(inputs("columns", 4), max_steps=7)
 
     assert_near(jobs.saved(ours), jobs.saved(theirs), 3)
-    told = [line for line in caplog.messages if "start anew" in line]
-    assert len(told) == 2
-    assert not any("'items/Adam" in line for line in told)
+    warnings = [line for line in caplog.messages if "start anew" in line]
+    assert len(warnings) == 2
+    assert not any("'items/Adam" in line for line in warnings)

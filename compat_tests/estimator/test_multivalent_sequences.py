@@ -90,8 +90,8 @@ def test_ids_of_a_position_are_combined(
     name = next(name for name in job.get_variable_names() if "embedding_weights" in name)
     before = jobs.saved(job, jobs.first_checkpoint(job))[name].astype(np.float64)
     # Of three coordinates the first two say where an id goes.
-    found = inputs.sparse(np.array(INDICES)[:, :2], IDS, max_sequence_length=LENGTH)
-    expected, gains = lookup.combine(before, found, BATCH * LENGTH, combiner)
+    occurrences = inputs.sparse(np.array(INDICES)[:, :2], IDS, max_sequence_length=LENGTH)
+    expected, gains = lookup.combine(before, occurrences, BATCH * LENGTH, combiner)
     (predicted,) = job.predict(
         _input_fn, checkpoint_path=jobs.first_checkpoint(job), yield_single_examples=False
     )
@@ -100,7 +100,7 @@ def test_ids_of_a_position_are_combined(
         predicted["rows"].reshape(expected.shape),
         n_terms=3,
         steps=0,
-        scale=tolerance.lookup_scale(before, found, gains),
+        scale=tolerance.lookup_scale(before, occurrences, gains),
         where=f"{combiner}, activations",
     )
     # Positions up to the last one with an id, cut at the table's length.
@@ -108,7 +108,7 @@ def test_ids_of_a_position_are_combined(
 
     after = before.copy()
     factors = np.arange(1.0, 1 + LENGTH * DIMENSION).reshape(LENGTH, DIMENSION) / BATCH
-    for (cell, row, _), gain in zip(found, gains, strict=True):
+    for (cell, row, _), gain in zip(occurrences, gains, strict=True):
         after[row] -= RATE * gain * factors[cell % LENGTH]
     tolerance.assert_close(
         after,

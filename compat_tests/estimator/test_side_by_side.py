@@ -1,7 +1,7 @@
-"""One program on stock's TPUEstimator and on the bridge's: what it leaves, is told and returns.
+"""One program on stock's TPUEstimator and on the bridge's: files, calls and results are compared.
 
-Collected where stock is installed. Without a TPU, and on the software TPU; both sides go on from
-one checkpoint of stock's. Each test is a question that is put to both.
+Collected where stock is installed. Without a TPU, and on the software TPU; both sides start from
+one checkpoint of stock's.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ ALLOWED = 2 * LAST * UNIT_ROUNDOFF
 
 @pytest.fixture(scope="module")
 def cpu(tmp_path_factory: Any) -> Sides:
-    """Stock's side and the bridge's, with use_tpu=False."""
+    """Returns stock's side and the bridge's, with use_tpu=False."""
     return side_by_side.both(tmp_path_factory.mktemp("cpu"), use_tpu=False)
 
 
 @pytest.fixture(scope="module")
 def tpu(tmp_path_factory: Any) -> Sides:
-    """The same with use_tpu=True: stock on the software TPU, the bridge on its host engine."""
+    """Returns both sides with use_tpu=True: stock's on the software TPU, ours on the host."""
     return side_by_side.both(tmp_path_factory.mktemp("tpu"), use_tpu=True)
 
 
 @pytest.fixture(params=[pytest.param("cpu", marks=pytest.mark.full), "tpu"])
 def sides(request: pytest.FixtureRequest) -> Sides:
-    """Either pair."""
+    """Returns stock's side and the bridge's, with either setting."""
     return request.getfixturevalue(request.param)
 
 
 def allowed(request: pytest.FixtureRequest) -> float:
-    """Returns how far numbers may be apart: without a TPU not at all."""
+    """Returns the tolerance of values; it is 0 without a TPU."""
     return 0.0 if request.node.callspec.params["sides"] == "cpu" else ALLOWED
 
 
@@ -56,7 +56,7 @@ def allowed(request: pytest.FixtureRequest) -> float:
 
 
 def test_files_have_the_same_names(sides: Sides) -> None:
-    """Checkpoints, their index, the graph and directories of evaluations.
+    """Files of checkpoints, graphs and evaluations have the same names.
 
     Beside a TPU stock writes a checkpoint's data in two files, one of them for the device of the
     TPU's host, which is the same machine.
@@ -77,14 +77,14 @@ def test_data_of_a_checkpoint_is_in_fewer_files(tpu: Sides) -> None:
 
 
 def test_the_same_checkpoints_are_kept(sides: Sides) -> None:
-    """`keep_checkpoint_max` and `save_checkpoints_steps` come to the same index of checkpoints."""
+    """`keep_checkpoint_max` and `save_checkpoints_steps` keep the same checkpoints."""
     texts = [pathlib.Path(side.job.model_dir, "checkpoint").read_text() for side in sides]
     assert texts[0] == texts[1]
     assert texts[1].count("all_model_checkpoint_paths") == 3
 
 
 def test_checkpoints_have_the_same_keys(sides: Sides) -> None:
-    """Tables, slots, weights of the model, slots of dummies, in every checkpoint that is kept."""
+    """Every checkpoint has the same tables, slots, weights of the model, and slots of dummies."""
     for step in (STEPS, STEPS + 1, LAST):
         keys = [
             [name for name, _ in tf.train.list_variables(f"{side.job.model_dir}/model.ckpt-{step}")]
@@ -95,13 +95,13 @@ def test_checkpoints_have_the_same_keys(sides: Sides) -> None:
 
 
 def test_checkpoints_have_the_same_shapes(sides: Sides) -> None:
-    """Those of whole tables."""
+    """Shapes in checkpoints are those of whole tables on both sides."""
     stock, bridge = (dict(tf.train.list_variables(side.job.model_dir)) for side in sides)
     assert stock == bridge
 
 
 def test_checkpoints_have_the_same_types(sides: Sides) -> None:
-    """float32, but for the global step."""
+    """All variables in checkpoints are float32 on both sides, but for the global step."""
     stock, bridge = (
         {name: value.dtype for name, value in jobs.saved(side.job).items()} for side in sides
     )
@@ -110,7 +110,7 @@ def test_checkpoints_have_the_same_types(sides: Sides) -> None:
 
 
 def test_checkpoints_have_the_same_values(sides: Sides, request: Any) -> None:
-    """Without a TPU to the bit, on one within the rounding of eight steps."""
+    """Values are equal to the bit without a TPU, and within the rounding of eight steps on one."""
     stock, bridge = (jobs.saved(side.job) for side in sides)
     assert stock.keys() == bridge.keys()
     if allowed(request):
@@ -125,13 +125,13 @@ def test_checkpoints_have_the_same_values(sides: Sides, request: Any) -> None:
 
 
 def test_checkpoints_store_tables_in_the_same_slices(sides: Sides) -> None:
-    """The slices say what the whole is and where they begin, so that any sharding restores them."""
+    """Slices have the same whole shape and offset, so that any sharding can restore them."""
     stock, bridge = (side.slices for side in sides)
     assert stock == bridge
 
 
 def test_training_writes_the_same_kinds_of_events(sides: Sides) -> None:
-    """The loss, global_step/sec and examples/sec."""
+    """Both sides write the loss, global_step/sec and examples/sec."""
     stock, bridge = (
         {event[1] for event in side_by_side.events(side.job.model_dir)} for side in sides
     )
@@ -139,7 +139,7 @@ def test_training_writes_the_same_kinds_of_events(sides: Sides) -> None:
 
 
 def test_training_writes_events_of_the_same_steps(tpu: Sides) -> None:
-    """At the ends of loops; without a TPU which step a hook reads is a race, also in stock."""
+    """Events are of the ends of loops; without a TPU the step that a hook reads is a race."""
     stock, bridge = (
         [event[:2] for event in side_by_side.events(side.job.model_dir)] for side in tpu
     )
@@ -148,7 +148,7 @@ def test_training_writes_events_of_the_same_steps(tpu: Sides) -> None:
 
 
 def test_the_loss_of_events_is_the_same(sides: Sides, request: Any) -> None:
-    """Value by value."""
+    """Each loss in the events is the same."""
     stock, bridge = (
         [value for _, tag, value in side_by_side.events(side.job.model_dir) if tag == "loss"]
         for side in sides
@@ -159,7 +159,7 @@ def test_the_loss_of_events_is_the_same(sides: Sides, request: Any) -> None:
 
 @pytest.mark.parametrize("name", [None, "earlier"])
 def test_evaluations_write_the_same_events(sides: Sides, name: str | None, request: Any) -> None:
-    """Metrics, the loss and the path of the checkpoint, at the step that was evaluated."""
+    """Metrics, the loss and the checkpoint's path are written at the evaluated step."""
     stock, bridge = (list(side_by_side.events(side.job.eval_dir(name))) for side in sides)
     assert [event[:2] for event in stock] == [event[:2] for event in bridge]
     for theirs, ours in zip(stock, bridge, strict=True):
@@ -173,7 +173,7 @@ def test_evaluations_write_the_same_events(sides: Sides, name: str | None, reque
 
 
 def test_global_variables_have_the_same_names(sides: Sides) -> None:
-    """In the same order, tables and slots with `part_0` on a TPU."""
+    """Names and order of global variables are the same, with `part_0` for tables on a TPU."""
     stock, bridge = (side.collections["variables"] for side in sides)
     assert stock == bridge
 
@@ -187,7 +187,7 @@ def test_table_variables_are_parts(tpu: Sides) -> None:
 
 
 def test_trainable_variables_have_the_same_names(sides: Sides) -> None:
-    """Those of the model; on a TPU no table is among them."""
+    """Trainable variables are those of the model; on a TPU no table is among them."""
     stock, bridge = (side.collections["trainable_variables"] for side in sides)
     assert stock == bridge
 
@@ -208,7 +208,7 @@ MACHINERY = {
 
 
 def test_collections_hold_the_same(sides: Sides, request: Any) -> None:
-    """Under the same names; on a TPU but for what belongs to stock's loops and infeeds."""
+    """Collections have the same names, but for those of stock's loops and infeeds on a TPU."""
     left_out = MACHINERY if request.node.callspec.params["sides"] == "tpu" else set()
     stock, bridge = (
         {key: names for key, names in side.collections.items() if key not in left_out}
@@ -219,13 +219,13 @@ def test_collections_hold_the_same(sides: Sides, request: Any) -> None:
 
 
 def test_variables_are_listed_the_same(sides: Sides) -> None:
-    """`get_variable_names`."""
+    """`get_variable_names` returns the same."""
     stock, bridge = (side.job.get_variable_names() for side in sides)
     assert stock == bridge
 
 
 def test_a_variable_is_read_the_same(sides: Sides, request: Any) -> None:
-    """`get_variable_value` of a table."""
+    """`get_variable_value` of a table returns the same."""
     stock, bridge = (side.job.get_variable_value("items") for side in sides)
     np.testing.assert_allclose(bridge, stock, rtol=0, atol=allowed(request))
 
@@ -238,7 +238,7 @@ def test_the_latest_checkpoint_is_the_same(sides: Sides) -> None:
 
 @pytest.mark.full
 def test_tpu_checkpoints_hold_all_that_those_without_a_tpu_hold(cpu: Sides, tpu: Sides) -> None:
-    """But for the slots of the model's optimizer, which has none for tables on a TPU."""
+    """On a TPU the model's optimizer lacks slots of tables; everything else is in both."""
     for without, with_tpu in zip(cpu, tpu, strict=True):
         slots = {f"{table}/Adam{number}" for table in TABLES for number in ("", "_1")}
         names = set(without.job.get_variable_names()) - slots
@@ -249,20 +249,20 @@ def test_tpu_checkpoints_hold_all_that_those_without_a_tpu_hold(cpu: Sides, tpu:
 
 
 def test_hooks_and_listeners_are_called_in_the_same_order(sides: Sides) -> None:
-    """Of the caller, the model_fn and checkpoints, from begin to end, over both trainings."""
+    """Hooks of the caller and of the model_fn, and listeners, are called in the same order."""
     stock, bridge = ([call[:2] for call in side.calls] for side in sides)
     assert stock == bridge
     assert bridge[0] == ("listener", "begin")
 
 
 def test_hooks_see_the_same_global_steps(sides: Sides) -> None:
-    """Read before and after every call, and at the end."""
+    """Global steps before and after every call, and at the end, are the same."""
     stock, bridge = ([call for call in side.calls if len(call) == 3] for side in sides)
     assert stock == bridge
 
 
 def test_hooks_see_one_loop_as_one_step(tpu: Sides) -> None:
-    """The global step goes up by `iterations_per_loop`, and by what is left in the last loop."""
+    """The global step rises by `iterations_per_loop`, in the last loop by the remaining steps."""
     for side in tpu:
         after = [call[2] for call in side.calls if call[:2] == ("caller", "after_run")]
         assert after == [1 + LOOP, 1 + 2 * LOOP, 1 + STEPS]
@@ -276,37 +276,37 @@ def test_checkpoints_are_announced_at_the_same_steps(sides: Sides) -> None:
 
 
 def test_evaluations_call_hooks_the_same(sides: Sides) -> None:
-    """Each hook of the caller and the model_fn, with the step that is evaluated."""
+    """Hooks of the caller and of the model_fn are called with the evaluated step."""
     stock, bridge = (side.eval_calls for side in sides)
     assert stock == bridge
 
 
 @pytest.mark.full
 def test_an_evaluation_is_one_call_on_a_tpu(cpu: Sides, tpu: Sides) -> None:
-    """Its steps are made in one; without a TPU each is a call."""
+    """All steps of an evaluation are one call on a TPU; without one each step is a call."""
     for pair, calls in ((cpu, side_by_side.EVALUATED), (tpu, 1)):
         for side in pair:
             assert side.eval_calls.count(("caller", "after_run", LAST)) == calls
 
 
-# --- What functions are told --------------------------------------------------------------
+# --- Arguments of functions ---------------------------------------------------------------
 
 
-def told(side: Side, who: str, mode: str) -> list[tuple[Any, ...]]:
+def calls_of(side: Side, who: str, mode: str) -> list[tuple[Any, ...]]:
     """Returns what a function was called with in a mode."""
-    return [call[2:] for call in side.told if call[:2] == (who, mode)]
+    return [call[2:] for call in side.calls_of_functions if call[:2] == (who, mode)]
 
 
 def test_functions_are_called_as_often(sides: Sides) -> None:
-    """In the same order, input_fn and model_fn, in every mode."""
-    stock, bridge = ([call[:2] for call in side.told] for side in sides)
+    """Input_fn and model_fn are called as often, in the same order, in every mode."""
+    stock, bridge = ([call[:2] for call in side.calls_of_functions] for side in sides)
     assert stock == bridge
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_input_fns_are_told_the_same(sides: Sides, mode: str) -> None:
-    """Their params, and on a TPU which of the calls this is."""
-    stock, bridge = (told(side, "input", mode) for side in sides)
+    """Input_fns get the same params, and on a TPU the same number of the call."""
+    stock, bridge = (calls_of(side, "input", mode) for side in sides)
     assert stock == bridge
     assert len(bridge) >= 2
 
@@ -314,17 +314,17 @@ def test_input_fns_are_told_the_same(sides: Sides, mode: str) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["train", "eval", "infer"])
 def test_model_fns_are_told_the_same(cpu: Sides, tpu: Sides, mode: str) -> None:
-    """Params, and shapes and types of all features and labels."""
+    """Model_fns get the same params, and features and labels of the same shapes and types."""
     for pair in (cpu, tpu):
-        stock, bridge = ([call[:3] for call in told(side, "model", mode)] for side in pair)
+        stock, bridge = ([call[:3] for call in calls_of(side, "model", mode)] for side in pair)
         assert stock == bridge
-    assert told(cpu[1], "model", mode)
+    assert calls_of(cpu[1], "model", mode)
 
 
 def test_activations_take_the_place_of_ids(tpu: Sides) -> None:
-    """With the static shapes of stock's, and the lengths of sequences beside them."""
+    """Activations have stock's static shapes, and the lengths of sequences are beside them."""
     for side in tpu:
-        features = dict(told(side, "model", "train")[0][1])
+        features = dict(calls_of(side, "model", "train")[0][1])
         assert features["clicked"] == ([jobs.BATCH, 3, 4], "float32")
         assert features["clicked_seq_length_"] == ([jobs.BATCH], "int64")
         assert "query_weights" not in features
@@ -334,7 +334,7 @@ def test_activations_take_the_place_of_ids(tpu: Sides) -> None:
 
 
 def test_train_returns_the_estimator(sides: Sides) -> None:
-    """So that calls can be chained."""
+    """`train` returns the estimator, so that calls can be chained."""
     for side in sides:
         assert side.results["train"] is side.job
 
@@ -347,7 +347,7 @@ def test_a_training_that_has_been_done_is_skipped(sides: Sides) -> None:
 
 @pytest.mark.parametrize("what", ["evaluate", "evaluate earlier"])
 def test_metrics_are_the_same(sides: Sides, what: str, request: Any) -> None:
-    """By name and value, of the latest checkpoint and of an earlier one."""
+    """Metrics of the latest checkpoint and of an earlier one have the same names and values."""
     stock, bridge = (side.results[what] for side in sides)
     assert set(stock) == set(bridge) == {"accuracy", "loss", "global_step"}
     for name, value in bridge.items():
@@ -357,7 +357,7 @@ def test_metrics_are_the_same(sides: Sides, what: str, request: Any) -> None:
 
 @pytest.mark.full
 def test_predictions_are_the_same(cpu: Sides) -> None:
-    """In their order, to the bit."""
+    """Predictions are equal to the bit, and in the same order."""
     stock, bridge = (side.results["predict"] for side in cpu)
     assert stock == bridge
     assert len(bridge) == 2 * jobs.BATCH
@@ -365,21 +365,21 @@ def test_predictions_are_the_same(cpu: Sides) -> None:
 
 @pytest.mark.full
 def test_predict_keys_choose_the_same(cpu: Sides) -> None:
-    """One prediction of those that there are."""
+    """`predict_keys` chooses the same prediction."""
     stock, bridge = (side.results["predict keys"] for side in cpu)
     assert stock == bridge == [["p"]] * (2 * jobs.BATCH)
 
 
 @pytest.mark.full
 def test_batches_of_predictions_are_the_same(cpu: Sides) -> None:
-    """With `yield_single_examples=False`."""
+    """With `yield_single_examples=False` batches are the same."""
     stock, bridge = (side.results["predict batches"] for side in cpu)
     assert stock == bridge == [(jobs.BATCH, 1)] * 2
 
 
 @pytest.mark.full
 def test_exported_signatures_are_the_same(cpu: Sides) -> None:
-    """Names, methods, tensor names, types and shapes."""
+    """Signatures have the same names, methods, tensor names, types and shapes."""
     paths = [side.exported for side in cpu]
     assert all(isinstance(path, bytes) for path in paths)
     assert signatures(paths[0]) == signatures(paths[1])
@@ -387,7 +387,7 @@ def test_exported_signatures_are_the_same(cpu: Sides) -> None:
 
 @pytest.mark.full
 def test_exported_files_are_the_same(cpu: Sides) -> None:
-    """By name, in a directory that is named by the time."""
+    """Exported files have the same names, in a directory that is named by the time."""
     files = []
     for side in cpu:
         root = pathlib.Path(os.fsdecode(side.exported or b""))
@@ -398,7 +398,7 @@ def test_exported_files_are_the_same(cpu: Sides) -> None:
 
 @pytest.mark.full
 def test_exported_variables_are_the_same(cpu: Sides) -> None:
-    """Names and shapes, without the slots of optimizers."""
+    """Exported variables have the same names and shapes, without the slots of optimizers."""
     stock, bridge = (
         tf.train.list_variables(
             os.path.join(os.fsdecode(side.exported or b""), "variables/variables")
@@ -410,7 +410,7 @@ def test_exported_variables_are_the_same(cpu: Sides) -> None:
 
 
 def test_properties_are_the_same(sides: Sides) -> None:
-    """`params`, `eval_dir` and what the config says."""
+    """`params`, `eval_dir` and the config are the same."""
     stock, bridge = (side.job for side in sides)
     assert stock.params == bridge.params == {"own": 1}
     for job in (stock, bridge):

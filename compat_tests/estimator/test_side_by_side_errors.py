@@ -1,7 +1,7 @@
-"""What stock's TPUEstimator refuses, and what the bridge does there: one case for each.
+"""Errors of stock's TPUEstimator, and the bridge's behaviour in each of these cases.
 
-Collected where stock is installed; stock is on the software TPU where a case asks for one. What the
-bridge refuses too raises a class that catches of stock's catch; what it takes is said so in a list.
+Collected where stock is installed; stock is on the software TPU where a case asks for one. If the
+bridge raises an error too, the same `except` catches it; the cases that it accepts are listed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from estimator_bridge.run import software_tpu
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """Something that stock refuses.
+    """A case in which stock raises an error.
 
     Attributes:
-        do: is given a namespace and a model_dir.
-        says: a part of the bridge's message; None is what the bridge takes.
-        tpu: whether stock needs one for it.
+        do: the function to call with a namespace and a model_dir.
+        says: a part of the bridge's message; None if the bridge accepts it.
+        tpu: whether stock needs a TPU for it.
     """
 
     do: Callable[[Any, str], Any]
@@ -42,12 +42,12 @@ def make(namespace: Any, model_dir: str, *, use_tpu: bool = True, **options: Any
 
 
 def train(namespace: Any, model_dir: str, input_fn: Any = tiny.input_fn, **options: Any) -> None:
-    """Trains one for two steps."""
+    """Trains a job for two steps."""
     make(namespace, model_dir, **options).train(input_fn, steps=2)
 
 
 def given(**arguments: Any) -> Callable[[Any, str], Any]:
-    """Returns what makes a TPUEstimator with these arguments, and nothing else of its own."""
+    """Returns a function that makes a TPUEstimator with these arguments alone."""
 
     def construct(namespace: Any, model_dir: str) -> None:
         settings = {
@@ -62,7 +62,7 @@ def given(**arguments: Any) -> Callable[[Any, str], Any]:
 
 
 def returns(mode: str = "train", **fields: Any) -> Callable[[Any, str], Any]:
-    """Returns what runs a model_fn whose spec has these fields, without embeddings."""
+    """Returns a function that runs a model_fn whose spec has these fields, without embeddings."""
 
     def run(namespace: Any, model_dir: str) -> None:
         def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
@@ -97,7 +97,7 @@ def returns(mode: str = "train", **fields: Any) -> Callable[[Any, str], Any]:
 
 
 def spec_over(columns: Any = None, **options: Any) -> Callable[[Any, str], Any]:
-    """Returns what trains with a spec of these settings."""
+    """Returns a function that trains with a spec of these settings."""
 
     def run(namespace: Any, model_dir: str) -> None:
         chosen = columns() if columns else [tiny.column()]
@@ -114,7 +114,7 @@ def spec_over(columns: Any = None, **options: Any) -> Callable[[Any, str], Any]:
 
 
 def job(method: str, *args: Any, **kwargs: Any) -> Callable[[Any, str], Any]:
-    """Returns what calls a method of a job of the tiny program."""
+    """Returns a function that calls a method of a job of the tiny program."""
 
     def call(namespace: Any, model_dir: str) -> None:
         result = getattr(make(namespace, model_dir), method)(*args, **kwargs)
@@ -125,23 +125,23 @@ def job(method: str, *args: Any, **kwargs: Any) -> Callable[[Any, str], Any]:
 
 
 def tensors(params: Any) -> Any:
-    """Gives tensors where a dataset is needed."""
+    """Returns tensors instead of a dataset."""
     return tiny.features_of(tf.constant(0, tf.int64)), tf.ones([tiny.BATCH, 1])
 
 
 def no_params() -> Any:
-    """Takes no params."""
+    """Is an input_fn without `params`."""
     return tiny.input_fn({})
 
 
 def strings(number: Any) -> tf.SparseTensor:
-    """Ids that are words."""
+    """Returns ids that are words."""
     ids = tiny.features_of(number)["a"]
     return tf.SparseTensor(ids.indices, tf.as_string(ids.values), ids.dense_shape)
 
 
 def receiver() -> Any:
-    """A serving receiver."""
+    """Returns a serving receiver."""
     ids = tf.sparse.placeholder(tf.int64, [None, None])
     features = {"a": ids, "x": tf.placeholder(tf.float32, [None, 1])}
     return estimator.export.ServingInputReceiver(features, features)
@@ -273,7 +273,7 @@ CASES = {
 
 
 def raised(case: Case, namespace: Any, model_dir: pathlib.Path) -> Exception | None:
-    """Returns what a side raises."""
+    """Returns the error that a side raises."""
     on_tpu = case.tpu and namespace is stock.ESTIMATOR
     with software_tpu.stock_on_software_tpu() if on_tpu else contextlib.nullcontext():
         try:
@@ -291,7 +291,7 @@ def raised(case: Case, namespace: Any, model_dir: pathlib.Path) -> Exception | N
     ],
 )
 def test_what_stock_refuses(name: str, tmp_path: pathlib.Path) -> None:
-    """The bridge refuses it with a class that is stock's too and names it, or takes it."""
+    """The bridge raises an error of stock's class that names the cause, or accepts the case."""
     case = CASES[name]
     theirs = raised(case, stock.ESTIMATOR, tmp_path / "stock")
     ours = raised(case, estimator, tmp_path / "bridge")

@@ -1,4 +1,4 @@
-"""What programs do with the graph around a TPU's tables, on stock and on the bridge.
+"""Programs that use the graph around a TPU's tables, on stock and on the bridge.
 
 Collected where stock is installed; stock is on the software TPU.
 """
@@ -35,7 +35,7 @@ def both(
     **options: Any,
 ) -> list[Any]:
     """Trains on both sides, tables by Adagrad; returns the two jobs, stock's first."""
-    found = []
+    results = []
     for name, namespace in (("stock", stock.ESTIMATOR), ("bridge", estimator)):
         columns = [tiny.column()]
         spec = namespace.tpu.experimental.EmbeddingConfigSpec(
@@ -54,8 +54,8 @@ def both(
                 **options,
             )
             job.train(input_fn, steps=STEPS, hooks=[hook()] if hook else [])
-        found.append(job)
-    return found
+        results.append(job)
+    return results
 
 
 def same(pair: list[Any]) -> dict[str, np.ndarray]:
@@ -108,9 +108,9 @@ def test_averages_over_global_variables(tmp_path: pathlib.Path) -> None:
 
 
 class Finding(tf.train.SessionRunHook):
-    """Reads a table and its slot by stock's names, at the end."""
+    """Reads a table and its slot by stock's names, at the end of a session."""
 
-    found: dict[str, Any]
+    results: dict[str, Any]
 
     def begin(self) -> None:
         graph = tf.get_default_graph()
@@ -120,11 +120,11 @@ class Finding(tf.train.SessionRunHook):
         }
 
     def end(self, session: Any) -> None:
-        self.found = session.run(self._tensors)
+        self.results = session.run(self._tensors)
 
 
 def test_a_hook_that_finds_a_table_and_a_slot(tmp_path: pathlib.Path) -> None:
-    """By the names that stock's graph has; at the end it reads what is saved."""
+    """A hook finds a table and its slot by stock's names, and reads the values that are saved."""
     hooks: list[Finding] = []
 
     def hook() -> Any:
@@ -134,7 +134,7 @@ def test_a_hook_that_finds_a_table_and_a_slot(tmp_path: pathlib.Path) -> None:
     pair = both(tmp_path, hook=hook)
     same(pair)
     for job, made in zip(pair, hooks, strict=True):
-        for name, value in made.found.items():
+        for name, value in made.results.items():
             np.testing.assert_array_equal(value, job.get_variable_value(name), err_msg=name)
 
 
@@ -167,14 +167,14 @@ def test_host_calls_of_the_same_steps(every: int, tmp_path: pathlib.Path) -> Non
 
 @pytest.mark.full
 def test_loops_of_a_duration(tmp_path: pathlib.Path) -> None:
-    """With `iterations_per_loop` in seconds both sides stop at the step that is asked for."""
+    """With `iterations_per_loop` in seconds both sides stop at the requested step."""
     pair = both(tmp_path, tpu_options={"iterations_per_loop": "1h"})
     assert same(pair)["global_step"] == STEPS
 
 
 @pytest.mark.full
 def test_inputs_per_host_are_split_the_same(tmp_path: pathlib.Path) -> None:
-    """With PER_HOST_V1, also where the input_fn returns tensors."""
+    """With PER_HOST_V1 batches are split the same, also if the input_fn returns tensors."""
 
     def tensors(params: Any) -> Any:
         return tf.data.make_one_shot_iterator(tiny.input_fn(params)).get_next()
@@ -185,7 +185,7 @@ def test_inputs_per_host_are_split_the_same(tmp_path: pathlib.Path) -> None:
 
 
 def doubling(namespace: Any, sizes: list[Any]) -> Callable[..., Any]:
-    """Returns a model_fn that doubles "x", and writes down which shape it has."""
+    """Returns a model_fn that doubles "x", and records its shape."""
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
         sizes.append(features["x"].shape.as_list())
@@ -198,11 +198,11 @@ def doubling(namespace: Any, sizes: list[Any]) -> Callable[..., Any]:
 @pytest.mark.full
 @pytest.mark.parametrize("last", [1, 7, 8])
 def test_predictions_of_a_last_batch(last: int, tmp_path: pathlib.Path) -> None:
-    """A batch that is not full is filled up for the model and cut for the caller.
+    """A partial batch is padded for the model and cut for the caller.
 
-    Without embeddings, whose predictions stock's TPUs do not make.
+    Without embeddings, for which stock's predictions on a TPU are broken.
     """
-    found = []
+    results = []
 
     def input_fn(params: Any) -> Any:
         rows = tf.data.Dataset.range(tiny.BATCH + last).batch(params["batch_size"])
@@ -219,6 +219,6 @@ def test_predictions_of_a_last_batch(last: int, tmp_path: pathlib.Path) -> None:
                 predict_batch_size=tiny.BATCH,
             )
             values = [float(each["p"][0]) for each in job.predict(input_fn)]
-        found.append((values, sizes))
-    assert found[0] == found[1]
-    assert found[1][0] == [2.0 * number for number in range(tiny.BATCH + last)]
+        results.append((values, sizes))
+    assert results[0] == results[1]
+    assert results[1][0] == [2.0 * number for number in range(tiny.BATCH + last)]

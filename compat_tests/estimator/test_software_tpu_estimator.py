@@ -110,11 +110,11 @@ def compare(
             str(tmp_path / side), optimizer, spec_options=spec_options, tpu_options=loops
         )
         bridge.train(clicks.input_fn, steps=STEPS)
-        found = bridge.evaluate(clicks.short_input_fn)
+        metrics = bridge.evaluate(clicks.short_input_fn)
         judge(capsys, f"{name}, {side}", start, theirs, jobs.saved(bridge), tables)
-        assert found["global_step"] == expected["global_step"] == STEPS + 1
-        assert found["accuracy"] == expected["accuracy"]
-        assert abs(found["loss"] - expected["loss"]) <= 2 * STEPS * UNIT_ROUNDOFF
+        assert metrics["global_step"] == expected["global_step"] == STEPS + 1
+        assert metrics["accuracy"] == expected["accuracy"]
+        assert abs(metrics["loss"] - expected["loss"]) <= 2 * STEPS * UNIT_ROUNDOFF
 
 
 def make_stock_of_dicts(model_dir: pathlib.Path, optimizer: Any, options: dict[str, Any]) -> Any:
@@ -131,7 +131,7 @@ def make_stock_of_dicts(model_dir: pathlib.Path, optimizer: Any, options: dict[s
 
 
 def falling(step: Any) -> Any:
-    """Returns the number of hundreds of steps that are done."""
+    """Returns the number of hundreds of steps so far."""
     return dicts.step_before(step) / 100.0
 
 
@@ -186,7 +186,7 @@ def test_config_dicts_train_as_on_stock_on_a_tpu(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So do the tables of config dicts, from one checkpoint, on both paths of the bridge."""
+    """Tables of config dicts train as on stock, from one checkpoint, on both kernel sets."""
     optimizer, options = OF_DICTS[name]
     with software_tpu.stock_on_software_tpu():
         make_stock_of_dicts(tmp_path / "start", optimizer, options).train(
@@ -219,8 +219,8 @@ def test_no_optimizer_of_stock_is_left_out() -> None:
     """Every class of stock's for an optimizer of tables trains above, beside the bridge."""
     of_dicts = [
         optimizer
-        for given, options in OF_DICTS.values()
-        for optimizer in (given, options.get("counter"))
+        for of_tables, options in OF_DICTS.values()
+        for optimizer in (of_tables, options.get("counter"))
     ]
     trained = {type(one) for one in (*OPTIMIZERS.values(), *of_dicts) if one is not None}
 
@@ -245,7 +245,7 @@ def judge(
     ours: dict[str, Any],
     tables: Iterable[str],
 ) -> None:
-    """Prints how far the tables moved and the two sides are apart, and compares that."""
+    """Prints and checks the change of the tables and the difference between the two sides."""
     moved = max(float(np.max(np.abs(theirs[key] - start[key]))) for key in tables)
     largest = max(
         float(np.max(np.abs(value))) for key, value in theirs.items() if key not in COUNTS
@@ -287,7 +287,7 @@ def test_the_bridge_trains_as_stock_on_a_tpu_with_every_optimizer(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So they are with every optimizer that stock can express, and with the common settings."""
+    """Variables and slots are stock's with every optimizer that stock has, and common settings."""
     compare(tmp_path, capsys, monkeypatch, name, OPTIMIZERS[name])
 
 
@@ -298,7 +298,7 @@ def test_the_bridge_pipelines_as_stock_on_a_tpu(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So they are when lookups overlap with updates.
+    """Variables and slots are stock's when lookups overlap with updates.
 
     The overlap ends with each loop of the device: stock retrieves the tables then, and the next
     lookup sees every update.
@@ -315,7 +315,7 @@ def test_the_bridge_pipelines_as_stock_on_a_tpu(
 
 
 def test_shards_are_taken_off_and_said_so(tmp_path: pathlib.Path) -> None:
-    """A program with several shards runs on one core, one line says so, and all is undone."""
+    """A program with several shards runs on one core with a warning; afterwards all is undone."""
     lines: list[str] = []
     config = stock.ESTIMATOR.tpu.TPUConfig
     with software_tpu.stock_on_software_tpu(lines.append):

@@ -1,4 +1,4 @@
-"""Stock still does what known_differences.py says of its estimators, where no other test shows it.
+"""Stock's estimators behave as known_differences.py says, where no other test shows it.
 
 Collected where stock is installed; on a TPU it is on the software TPU.
 """
@@ -43,12 +43,12 @@ def case_of(table: Table, settings: Mapping[str, Any] = MappingProxyType({}), **
 
 
 def configured(spec: Any) -> Any:
-    """Returns what stock configures a device with."""
+    """Returns the configuration of a device by stock."""
     return stock.config_proto(spec, training=True, batch_size=8, num_hosts=1, num_cores=1)
 
 
 def on(side: str) -> contextlib.AbstractContextManager[Any]:
-    """The software TPU for stock."""
+    """Runs stock on the software TPU."""
     return software_tpu.stock_on_software_tpu() if side == "stock" else contextlib.nullcontext()
 
 
@@ -62,7 +62,7 @@ def train(side: str, folder: pathlib.Path, input_fn: Any, steps: int, **options:
 
 
 def test_stock_reads_no_clipping_limit() -> None:
-    """A limit of the spec leaves no trace in what the device is configured with."""
+    """A limit of the spec is not in the configuration of the device."""
     with_limit, without = (
         configured(legacy_specs.build(case_of(Table(), options=options), stock.CLASSES))
         for options in ({"clipping_limit": 0.5}, {})
@@ -86,17 +86,17 @@ def test_stock_takes_zeros_for_unset() -> None:
 
 
 def test_stock_shifts_samples_with_id_0() -> None:
-    """Of dense ids of rank 1 those that are 0 go, and the ids behind them change samples."""
+    """Zeros of dense ids of rank 1 are dropped, and the ids after them belong to other samples."""
     case = Case(**{**vars(batches.CASE), **batches.only(batches.BAG)})
     spec = legacy_specs.build(case, stock.CLASSES)
-    _, (found,) = stock.split_inputs(
+    _, (results,) = stock.split_inputs(
         spec, {"bag": tf.constant([3, 0, 4, 5])}, num_cores=1, batch_size=4
     )
-    assert batches.plain(found["bag"].embedding_indices) == ("int32", [3, 4, 5])
+    assert batches.plain(results["bag"].embedding_indices) == ("int32", [3, 4, 5])
 
 
 def test_stock_orders_tags_as_functions_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two functions keep their tags when the tables that use them change places."""
+    """Two functions keep their tags when their tables are exchanged."""
     # Where they want the same of its eight places, a set of two keeps the order in which they came.
     rates = [lambda step: 0.1 for _ in range(1000)]
     other = next(rate for rate in rates if hash(rate) % 8 != hash(rates[0]) % 8)
@@ -118,7 +118,7 @@ def test_stock_orders_tags_as_functions_hash(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_stock_looks_up_no_dicts_without_a_tpu(tmp_path: pathlib.Path) -> None:
-    """With use_tpu=False the model gets the ids as the input_fn gave them."""
+    """With use_tpu=False the model gets the ids of the input_fn."""
     seen = []
 
     def body(features: Any) -> Any:
@@ -139,18 +139,19 @@ def test_stock_looks_up_no_dicts_without_a_tpu(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.full
 def test_stock_predicts_nothing_with_embeddings(tmp_path: pathlib.Path) -> None:
-    """Features are never looked up, so that the column gets ids where it wants activations."""
+    """In predictions features are not looked up, so that columns get ids instead of activations."""
     with software_tpu.stock_on_software_tpu():
         job = tiny.make(stock.ESTIMATOR, str(tmp_path), [tiny.column()], use_tpu=True)
         job.train(tiny.input_fn, steps=2)
-        found = job.predict(lambda params: tiny.input_fn(params).map(lambda features, _: features))
+        inputs = lambda params: tiny.input_fn(params).map(lambda features, _: features)  # noqa: E731
+        results = job.predict(inputs)
         with pytest.raises(TypeError, match="SparseTensor"):
-            next(found)
+            next(results)
 
 
 @pytest.mark.full
 def test_an_input_of_stock_may_not_end_inside_a_loop(tmp_path: pathlib.Path) -> None:
-    """Five batches in loops of three are an OutOfRangeError."""
+    """With five batches in loops of three stock raises an OutOfRangeError."""
     with pytest.raises(tf.errors.OutOfRangeError):
         train(
             "stock",
@@ -163,7 +164,7 @@ def test_an_input_of_stock_may_not_end_inside_a_loop(tmp_path: pathlib.Path) -> 
 
 @pytest.mark.full
 def test_stock_refuses_summaries_of_a_model(tmp_path: pathlib.Path) -> None:
-    """A summary in a model_fn ends stock's training, and the bridge's goes on."""
+    """A summary in a model_fn is an error in stock's training, and none in the bridge's."""
 
     def with_summary(output: Any, loss: Any) -> dict[str, Any]:
         tf.summary.scalar("mine", loss)
@@ -179,7 +180,7 @@ def test_stock_refuses_summaries_of_a_model(tmp_path: pathlib.Path) -> None:
 def test_the_bridge_logs_the_loss_without_a_tpu(
     side: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With use_tpu=False its lines "loss = ..." are there; stock's TPUEstimator has none."""
+    """With use_tpu=False the bridge logs "loss = ..."; stock's TPUEstimator does not."""
     verbosity = tf.logging.get_verbosity()
     tf.logging.set_verbosity(tf.logging.INFO)
     try:
@@ -195,7 +196,7 @@ def test_the_bridge_logs_the_loss_without_a_tpu(
 
 @pytest.mark.full
 def test_stock_estimates_how_many_steps_a_time_is(tmp_path: pathlib.Path) -> None:
-    """Of a loop of an hour stock makes one step, to see how long it takes; the bridge makes all."""
+    """In a loop of an hour stock makes one step, to measure it; the bridge makes all."""
     loops = {"iterations_per_loop": "1h"}
 
     assert train("stock", tmp_path, tiny.input_fn, 6, tpu_options=loops)[0] == 1

@@ -53,7 +53,7 @@ def test_use_tpu_false_is_stock_to_the_bit(
 ) -> None:
     """After 200 steps from one checkpoint no variable, metric or prediction differs from stock's.
 
-    With dropout too: the same ops in the same order draw the same numbers.
+    This includes dropout: the same ops in the same order draw the same numbers.
     """
     make(stock.ESTIMATOR, tmp_path / "start", dropout).train(clicks.input_fn, max_steps=1)
     saved, evaluated, predicted = {}, {}, {}
@@ -103,9 +103,9 @@ def test_a_job_passes_to_the_bridge_and_back(tmp_path: pathlib.Path) -> None:
 
 
 def test_stock_takes_our_spec(tmp_path: pathlib.Path) -> None:
-    """Our EmbeddingConfigSpec and optimizer in stock's TPUEstimator: stock's own, to the bit.
+    """Our EmbeddingConfigSpec in stock's TPUEstimator gives the values of stock's own, to the bit.
 
-    Without a TPU stock executes columns, so that is what can be compared here.
+    Without a TPU stock executes columns alone, so they are compared here.
     """
     make(stock.ESTIMATOR, tmp_path / "start", 0.0).train(clicks.input_fn, max_steps=1)
     came_to = {}
@@ -131,7 +131,7 @@ def test_stock_takes_our_spec(tmp_path: pathlib.Path) -> None:
 def test_stock_refuses_of_our_spec_what_it_refuses_of_its_own(
     form: str, tmp_path: pathlib.Path
 ) -> None:
-    """Without a TPU: "mod" is refused, and dicts are accepted, by stock, whosever spec it is."""
+    """Without a TPU stock refuses "mod" and accepts dicts, in our spec as in its own."""
     outcomes = []
     for namespace, classes in ((stock.ESTIMATOR, stock.CLASSES), (estimator, legacy_specs.OURS)):
         columns = clicks.columns()

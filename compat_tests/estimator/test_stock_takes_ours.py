@@ -32,7 +32,7 @@ OPTIMIZERS: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_stock_has_a_handler_for_each_of_our_optimizers(kind: str) -> None:
-    """It takes them for its own, and names their slots alike; also after copying and pickling."""
+    """Stock accepts our optimizers, also copied and pickled, and names their slots as its own."""
     ours = getattr(parameters, kind)(*OPTIMIZERS[kind])
     theirs = getattr(stock.CLASSES, kind)(*OPTIMIZERS[kind])
 
@@ -45,7 +45,7 @@ def test_stock_has_a_handler_for_each_of_our_optimizers(kind: str) -> None:
 
 
 def test_stock_takes_our_configs_for_its_own() -> None:
-    """Tables and features, also copied, pickled and with replaced fields."""
+    """Stock accepts our tables and features, also copied, pickled and with replaced fields."""
     for ours, kind in (
         (legacy_specs.OURS.TableConfig(10, 2), stock.CLASSES.TableConfig),
         (legacy_specs.OURS.FeatureConfig("t"), stock.CLASSES.FeatureConfig),
@@ -93,7 +93,7 @@ def _of_activations(features: Any) -> Any:
 
 @pytest.mark.parametrize("form", ["columns", "dicts"])
 def test_stock_trains_with_our_spec_on_a_tpu(form: str, tmp_path: pathlib.Path) -> None:
-    """Stock on the software TPU gets to the same checkpoint with our spec as with its own."""
+    """Stock on the software TPU has the same checkpoint with our spec as with its own."""
     came_to = []
     inputs = tiny.inputs("a", "b")
     with software_tpu.stock_on_software_tpu():

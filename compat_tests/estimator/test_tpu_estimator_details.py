@@ -1,4 +1,4 @@
-"""TPUEstimator in its details: what functions are told, and how batches are filled up."""
+"""Details of TPUEstimator: arguments of functions, and padding of batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.programs import clicks, jobs
 from estimator_bridge import errors, estimator
 from estimator_bridge.legacy import parameters
-from estimator_bridge.runtime.estimator.estimator import Estimator
+from estimator_bridge.runtime.estimator.base_estimator import Estimator
 
 Modes = estimator.ModeKeys
 
@@ -29,7 +29,7 @@ def wrapped(job: Any, around: Any) -> Any:
 
 
 def test_a_tpu_estimator_is_an_estimator(tmp_path: pathlib.Path) -> None:
-    """Programs that ask for the base class get what they expect."""
+    """A TPUEstimator is an instance of the base class."""
     assert issubclass(estimator.tpu.TPUEstimator, Estimator)
     assert isinstance(jobs.make(str(tmp_path)), Estimator)
 
@@ -38,7 +38,7 @@ def test_a_tpu_estimator_is_an_estimator(tmp_path: pathlib.Path) -> None:
 
 
 def told(tmp_path: pathlib.Path, input_mode: int, cores: int) -> dict[str, list[Any]]:
-    """Returns what input_fn and model_fn of a plain model are told, by mode and function."""
+    """Returns the arguments of input_fn and model_fn of a plain model, by mode and function."""
     seen: dict[str, list[Any]] = {}
 
     def input_fn(params: Any, mode: str) -> Any:
@@ -94,7 +94,7 @@ CONFIG = estimator.tpu.InputPipelineConfig
 def test_functions_are_told_of_the_cores(
     input_mode: int, train: Any, inference: Any, tmp_path: pathlib.Path
 ) -> None:
-    """Batch sizes, use_tpu and a context that knows this call of two cores' input."""
+    """Functions get batch sizes, use_tpu and a context with the number of the call."""
     seen = told(tmp_path, input_mode, 2)
 
     for mode, (given, used, calls, replicas) in (
@@ -134,7 +134,7 @@ def test_functions_are_told_of_the_cores(
 
 
 class HParams:
-    """As programs had them from `tf.contrib.training`: attributes that are added and set."""
+    """Hyperparameters as in `tf.contrib.training`: attributes that are added and set."""
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update(values)
@@ -152,7 +152,7 @@ class HParams:
 
 
 def test_a_rate_sees_the_step_before_it_is_counted(tmp_path: pathlib.Path) -> None:
-    """Where tables alone are trained, too: steps 0 to 7 move a row by 0 + 1 + ... + 7 = 28."""
+    """If only tables are trained, too: steps 0 to 7 move a row by 0 + 1 + ... + 7 = 28."""
     column = tf.tpu.experimental.embedding_column(
         tf.feature_column.categorical_column_with_identity("a", 3),
         2,
@@ -188,7 +188,7 @@ def test_a_rate_sees_the_step_before_it_is_counted(tmp_path: pathlib.Path) -> No
 
 
 def test_params_may_be_hparams(tmp_path: pathlib.Path) -> None:
-    """Functions get a copy with the additions as attributes; the caller's object stays as it is."""
+    """Functions get a copy with the additions as attributes; the caller's object is not changed."""
     params = HParams(use_tpu="mine", rate=0.1)
     seen: list[Any] = []
 
@@ -218,9 +218,9 @@ def test_params_may_be_hparams(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("last", [1, 7])
 def test_models_see_batches_of_one_size(last: int, tmp_path: pathlib.Path) -> None:
-    """The last batch is filled up for the model, static shapes and all, and cut for the caller.
+    """The last batch is padded to a static shape for the model, and cut for the caller.
 
-    Dense, sparse and ragged features alike, in nests of their own.
+    This holds for dense, sparse and ragged features, also in nests.
     """
     shapes: list[Any] = []
 
@@ -250,11 +250,11 @@ def test_models_see_batches_of_one_size(last: int, tmp_path: pathlib.Path) -> No
         train_batch_size=8,
         predict_batch_size=8,
     )
-    found = list(job.predict(input_fn, predict_keys=["total"]))
+    samples = list(job.predict(input_fn, predict_keys=["total"]))
 
     assert shapes == [[8], 8]
-    assert [float(each["total"][0]) for each in found] == [3.0 * n + 1 for n in range(16 + last)]
-    assert [set(each) for each in found] == [{"total"}] * len(found)
+    assert [float(each["total"][0]) for each in samples] == [3.0 * n + 1 for n in range(16 + last)]
+    assert [set(each) for each in samples] == [{"total"}] * len(samples)
     batches = list(job.predict(input_fn, yield_single_examples=False))
     assert [len(batch["total"]) for batch in batches] == [8, 8, last]
     with pytest.raises(errors.InvalidInput, match="yield_single_examples=False"):
@@ -262,7 +262,7 @@ def test_models_see_batches_of_one_size(last: int, tmp_path: pathlib.Path) -> No
 
 
 def test_a_batch_that_is_too_large_fails(tmp_path: pathlib.Path) -> None:
-    """An input_fn that takes no notice of its batch size is told so."""
+    """An input_fn that ignores its batch size is an error that says so."""
     job = jobs.make(str(tmp_path))
     job.train(clicks.input_fn, steps=1)
 
@@ -278,7 +278,7 @@ def test_a_batch_that_is_too_large_fails(tmp_path: pathlib.Path) -> None:
 
 
 def test_embeddings_of_the_last_batch(tmp_path: pathlib.Path) -> None:
-    """A sample is predicted the same whether its batch is full or not."""
+    """A sample has the same prediction whether its batch is full or not."""
     job = jobs.make(str(tmp_path))
     job.train(clicks.input_fn, steps=3)
 

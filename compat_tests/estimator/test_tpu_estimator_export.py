@@ -1,4 +1,4 @@
-"""SavedModels of TPUEstimators: what the exported model predicts is what `predict` does."""
+"""SavedModels of TPUEstimators: their predictions are those of `predict`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def predicted(job: Any) -> np.ndarray:
 
 
 def served(path: bytes) -> np.ndarray:
-    """Returns what the exported model makes of the same samples."""
+    """Returns the predictions of the exported model for the same samples."""
     examples = clicks_served.examples(BATCHES, jobs.BATCH)
     return run_signature(path, "serving_default", {"examples": examples})["p"]
 
@@ -66,15 +66,15 @@ def test_the_exported_model_predicts_what_predict_does(
 
 
 def _lengths(key: str) -> list[int]:
-    found = []
+    results = []
     for serialized in clicks_served.examples(BATCHES, jobs.BATCH):
         example = tf.train.Example.FromString(serialized)
-        found.append(len(example.features.feature[key].int64_list.value))
-    return found
+        results.append(len(example.features.feature[key].int64_list.value))
+    return results
 
 
 def test_a_fresh_process_serves_the_tables(tmp_path: pathlib.Path) -> None:
-    """With TensorFlow alone; the SavedModel has no op of the engine and holds no slot."""
+    """TensorFlow alone serves the model, which has no op of the engine and no slot."""
     job = jobs.make(str(tmp_path / "job"))
     job.train(clicks.input_fn, steps=5)
     path = os.fsdecode(job.export_saved_model(tmp_path / "exported", clicks_served.receiver))
@@ -92,8 +92,8 @@ def test_a_fresh_process_serves_the_tables(tmp_path: pathlib.Path) -> None:
     )
 
     assert done.returncode == 0, done.stderr
-    found = np.array([float(value) for value in done.stdout.strip("[]\n").split(",")])
-    np.testing.assert_allclose(found, predicted(job)[: jobs.BATCH, 0], rtol=0, atol=ALLOWED)
+    results = np.array([float(value) for value in done.stdout.strip("[]\n").split(",")])
+    np.testing.assert_allclose(results, predicted(job)[: jobs.BATCH, 0], rtol=0, atol=ALLOWED)
     names = {n for n, _ in tf.train.list_variables(os.path.join(path, "variables/variables"))}
     assert {
         "items",
@@ -108,7 +108,7 @@ def test_a_fresh_process_serves_the_tables(tmp_path: pathlib.Path) -> None:
 
 
 def dict_job(model_dir: pathlib.Path, **spec_options: Any) -> Any:
-    """A job of config dicts: a shared table, a weighted feature and a sequence."""
+    """Returns a job of config dicts: a shared table, a weighted feature and a sequence."""
     start = tf.random_normal_initializer(stddev=0.1, seed=3)
     spec = estimator.tpu.experimental.EmbeddingConfigSpec(
         table_to_config_dict={
@@ -183,16 +183,16 @@ def test_the_model_is_called_as_without_a_tpu(tmp_path: pathlib.Path) -> None:
 def test_what_of_an_export_is_not_for_tpus(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line says that there is no TPU graph, unless none is asked for; neither is refused."""
-    told: list[str] = []
-    monkeypatch.setattr(tf.logging, "warning", lambda line, *parts: told.append(line % parts))
+    """A warning says that there is no TPU graph, unless none is requested; no graph is an error."""
+    warnings: list[str] = []
+    monkeypatch.setattr(tf.logging, "warning", lambda line, *parts: warnings.append(line % parts))
     for number, (to_tpu, to_cpu) in enumerate(((True, True), (False, True), (True, False))):
-        told.clear()
+        warnings.clear()
         job = jobs.make(str(tmp_path / str(number)), export_to_tpu=to_tpu, export_to_cpu=to_cpu)
         job.train(clicks.input_fn, steps=1)
         for _ in range(2):
             path = job.export_saved_model(tmp_path / f"e{number}", clicks_served.receiver)
-        lines = [line for line in told if "export_to_tpu" in line]
+        lines = [line for line in warnings if "export_to_tpu" in line]
         assert len(lines) == (1 if to_tpu else 0), (to_tpu, to_cpu)
         assert set(signatures(path)) == {"serving_default"}
     job = jobs.make(str(tmp_path / "2"), export_to_tpu=False, export_to_cpu=False)
@@ -206,7 +206,7 @@ def test_what_of_an_export_is_not_for_tpus(
 @pytest.mark.stock
 def test_exports_without_a_tpu_are_stocks(tmp_path: pathlib.Path) -> None:
     """With use_tpu=False signatures, variables and predictions are those of stock's CPU graph."""
-    found = []
+    results = []
     for name, namespace in (("stock", stock.ESTIMATOR), ("bridge", estimator)):
         columns = clicks.columns()
         job = namespace.tpu.TPUEstimator(
@@ -225,5 +225,5 @@ def test_exports_without_a_tpu_are_stocks(tmp_path: pathlib.Path) -> None:
         job.train(clicks.input_fn, max_steps=5)  # stock trains, the other finds the checkpoint
         path = job.export_saved_model(str(tmp_path / f"{name} exported"), clicks_served.receiver)
         variables = tf.train.list_variables(os.path.join(os.fsdecode(path), "variables/variables"))
-        found.append((signatures(path), variables, served(path).tolist()))
-    assert found[0] == found[1]
+        results.append((signatures(path), variables, served(path).tolist()))
+    assert results[0] == results[1]

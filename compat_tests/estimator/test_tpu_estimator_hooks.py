@@ -27,7 +27,7 @@ if HAS_STOCK:
 
 
 class Counting(tf.train.SessionRunHook):
-    """Writes down its calls."""
+    """Records its calls."""
 
     def __init__(self, name: str, calls: list[str]) -> None:
         self._name, self._calls = name, calls
@@ -146,7 +146,7 @@ def test_averages_follow_the_variables(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_hook_finds_a_table_and_a_slot(tmp_path: pathlib.Path) -> None:
-    """By stock's names, with `part_0`; it reads what the checkpoint then holds."""
+    """A hook finds them by stock's names, with `part_0`, and reads the values that are saved."""
     values: dict[str, Any] = {}
 
     class Hook(tf.train.SessionRunHook):
@@ -176,16 +176,16 @@ def test_a_hook_finds_a_table_and_a_slot(tmp_path: pathlib.Path) -> None:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: Any) -> Any:
-    """A job that was trained with use_tpu=True."""
+    """Returns a job that was trained with use_tpu=True."""
     job = jobs.make(str(tmp_path_factory.mktemp("source") / "job"))
     return job.train(clicks.input_fn, steps=4)
 
 
 @pytest.mark.parametrize("use_tpu", [True, False])
 def test_tables_are_warm_started(source: Any, use_tpu: bool, tmp_path: pathlib.Path) -> None:
-    """From a directory or a SavedModel: tables and weights are taken over, slots start anew.
+    """From a directory or a SavedModel tables and weights are restored, and slots are not.
 
-    A job without a TPU takes over the tables of one with a TPU.
+    A job without a TPU restores the tables of one with a TPU.
     """
     exported = source.export_saved_model(tmp_path / "exported", clicks_served.receiver)
     trained = jobs.saved(source)
@@ -201,7 +201,7 @@ def test_tables_are_warm_started(source: Any, use_tpu: bool, tmp_path: pathlib.P
 
 
 def test_settings_reach_tables_and_slots(source: Any, tmp_path: pathlib.Path) -> None:
-    """A pattern for one table, a list that names its slot, and a table of another name."""
+    """Settings may be a pattern for one table, a list with its slot, or a table of another name."""
     trained = jobs.saved(source)
     place = "dense_features/place_embedding/embedding_weights"
 
@@ -250,7 +250,7 @@ def test_settings_reach_tables_and_slots(source: Any, tmp_path: pathlib.Path) ->
 
 
 def test_sigterm_saves_the_tables(tmp_path: pathlib.Path) -> None:
-    """A training with pipelining that is stopped ends where one of as many steps ends."""
+    """A pipelined training that is stopped has the values of one with as many steps."""
     options = {
         "spec_options": {"pipeline_execution_with_tensor_core": True},
         "tpu_options": {"iterations_per_loop": 1},
@@ -300,7 +300,7 @@ def test_sigterm_does_not_wait_for_a_loop(tmp_path: pathlib.Path) -> None:
 
 
 def calls_of_a_job(namespace: Any, model_dir: str) -> list[Any]:
-    """Returns what the functions and hooks of either side's job were called with, in order."""
+    """Returns the calls of functions and hooks of either side's job, in order."""
     seen: list[Any] = []
     columns = clicks.columns()
     inner = clicks.make_model_fn(namespace, columns, cross_shard=False)
@@ -338,7 +338,7 @@ def calls_of_a_job(namespace: Any, model_dir: str) -> list[Any]:
 
 @pytest.mark.stock
 def test_functions_are_told_what_stock_tells_them(tmp_path: pathlib.Path) -> None:
-    """With use_tpu=False: batch sizes, params and modes of every call, and the order of hooks."""
+    """With use_tpu=False batch sizes, params, modes and the order of hooks are stock's."""
     theirs = calls_of_a_job(stock.ESTIMATOR, str(tmp_path / "stock" / "job"))
     ours = calls_of_a_job(estimator, str(tmp_path / "bridge" / "job"))
 

@@ -1,6 +1,6 @@
-"""Dense ids of tables with a combiner do what the quirks say; bad batches are refused by name.
+"""Dense ids of tables with a combiner follow `quirks`; bad batches are refused by name.
 
-Oracle: stock's `split_inputs`, where TensorFlow has it; else its rules, as its code states them.
+Oracle: stock's `split_inputs`, where TensorFlow has it; else the rules in its code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from compat_tests.cases.legacy import Case, Feature
 from compat_tests.programs import clicks
 from compat_tests.support import batches, legacy_specs
 from estimator_bridge import errors, estimator
-from estimator_bridge.runtime.input.inputs import split_features
+from estimator_bridge.runtime.input.feature_splitting import split_features
 
 # --- Dense ids of a table with a combiner --------------------------------------------------
 
@@ -27,7 +27,7 @@ def test_documented_dense_ids_of_rank_one_are_taken_as_they_are(
 ) -> None:
     """With quirks="documented" each sample has its id, 0 too; one warning says so."""
     with caplog.at_level(logging.WARNING):
-        (core,) = split_features({"bag": tf.constant([3, 0, 3])}, batches.legacy(**batches.BAG), 1)
+        core = split_features({"bag": tf.constant([3, 0, 3])}, batches.legacy(**batches.BAG))
     assert batches.plain(core.ids["bag"]) == ("int32", [3, 0, 3])
     (record,) = caplog.records
     assert "Feature 'bag'" in record.getMessage()
@@ -35,21 +35,19 @@ def test_documented_dense_ids_of_rank_one_are_taken_as_they_are(
 
 def test_stock_dense_ids_of_rank_one_without_zero_are_taken_as_they_are() -> None:
     """With quirks="stock" a batch without id 0 is looked up, one id per sample."""
-    (core,) = split_features(
-        {"bag": tf.constant([3, 1, 3])}, batches.legacy("stock", **batches.BAG), 1
-    )
+    core = split_features({"bag": tf.constant([3, 1, 3])}, batches.legacy("stock", **batches.BAG))
     assert batches.plain(core.ids["bag"]) == ("int32", [3, 1, 3])
 
 
 def test_stock_dense_ids_of_rank_one_with_zero_fail() -> None:
-    """With quirks="stock" id 0 is an error when the batch comes, whose message says why."""
+    """With quirks="stock" id 0 is an error at run time, whose message says why."""
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"'bag'.*hold id 0"):
-        split_features({"bag": tf.constant([3, 0, 3])}, batches.legacy("stock", **batches.BAG), 1)
+        split_features({"bag": tf.constant([3, 0, 3])}, batches.legacy("stock", **batches.BAG))
     legacy = batches.legacy("stock", **batches.BAG)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"bag.*hold id 0"):
         batches.in_graph(
             {"bag": tf.constant([3, 0, 3])},
-            lambda batch: split_features(batch, legacy, 1)[0].ids["bag"],
+            lambda batch: split_features(batch, legacy).ids["bag"],
         )
 
 
@@ -61,7 +59,7 @@ def test_dense_ids_of_rank_two_drop_zeros_and_weights_with_a_warning(
     legacy = batches.legacy(quirks, bag=Feature("combined", weight_key="weight"))
     weights = tf.constant([[1.0, 2.0]])
     with caplog.at_level(logging.WARNING):
-        (core,) = split_features({"bag": tf.constant([[0, 5]]), "weight": weights}, legacy, 1)
+        core = split_features({"bag": tf.constant([[0, 5]]), "weight": weights}, legacy)
     assert batches.plain(core.ids["bag"]) == [
         ("int64", [[0, 1]]),
         ("int32", [5]),
@@ -177,7 +175,7 @@ def test_a_bad_batch_is_refused_by_name(name: str, quirks: str) -> None:
     """A batch that cannot be looked up is refused with feature, value and a built-in type."""
     features, batch, kind, message = REFUSED[name]
     with pytest.raises(kind, match=message) as caught:
-        split_features(batch, batches.legacy(quirks, **features), 1)
+        split_features(batch, batches.legacy(quirks, **features))
     assert isinstance(caught.value, errors.EngineError)
 
 
@@ -200,5 +198,5 @@ def test_stock_refuses_the_same_batches(name: str) -> None:
 def test_a_missing_feature_reads_as_a_sentence() -> None:
     """The message of a missing feature is shown as it is, without the quotes of a KeyError."""
     with pytest.raises(errors.MissingFeature) as caught:
-        split_features({}, batches.legacy(**batches.BAG), 1)
+        split_features({}, batches.legacy(**batches.BAG))
     assert str(caught.value).startswith("Feature 'bag'")

@@ -1,7 +1,7 @@
-"""What columns and model_fns of TPU programs may use, held to what stock did on the software TPU.
+"""Features of columns and model_fns of TPU programs, compared with stock on the software TPU.
 
-The goldens are of stock 2.15.1 (goldens/record_variants.py); the bridge is held to them on every
-version, and without a TPU to stock itself.
+The goldens are of stock 2.15.1 (goldens/record_variants.py); the bridge is compared with them on
+every version, and without a TPU with stock itself.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ QUICK = {
 }
 
 
-def close(expected: dict[str, Any], found: dict[str, Any], rounding: float) -> None:
-    """Compares what two runs saved and reported.
+def close(expected: dict[str, Any], results: dict[str, Any], rounding: float) -> None:
+    """Compares the saved and reported values of two runs.
 
     Each step each side rounds a few sums of fewer than twenty terms, of a magnitude of at most 4.
     """
     allowed = STEPS * 20 * 4.0 * rounding
     for kind, values in expected.items():
-        assert set(values) == set(found[kind]), kind
+        assert set(values) == set(results[kind]), kind
         for name, value in values.items():
             np.testing.assert_allclose(
-                found[kind][name], value, rtol=0, atol=allowed, err_msg=f"{kind}: {name}"
+                results[kind][name], value, rtol=0, atol=allowed, err_msg=f"{kind}: {name}"
             )
 
 
 def test_every_variant_has_a_golden() -> None:
-    """And every golden a variant, under names that differ."""
+    """Every variant has a golden and every golden a variant; names differ."""
     assert {variant.name for variant in VARIANTS} == set(GOLDENS)
     assert len(GOLDENS) == len(VARIANTS)
 
@@ -65,19 +65,19 @@ def test_every_variant_has_a_golden() -> None:
     ],
 )
 def test_the_bridge_does_what_stock_did_on_a_tpu(variant: Variant, tmp_path: pathlib.Path) -> None:
-    """Keys and values of the checkpoint, metrics and reported activations."""
-    found = run(variant, estimator, tmp_path, use_tpu=True)
-    close(GOLDENS[variant.name], found, variant.rounding)
+    """Checkpoint, metrics and reported activations are those of the goldens."""
+    results = run(variant, estimator, tmp_path, use_tpu=True)
+    close(GOLDENS[variant.name], results, variant.rounding)
 
 
 @pytest.mark.full
 @pytest.mark.stock
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_goldens_of_variants_are_fresh(variant: Variant, tmp_path: pathlib.Path) -> None:
-    """Stock still does it, on the software TPU."""
+    """Stock on the software TPU reproduces the goldens."""
     with software_tpu.stock_on_software_tpu():
-        found = run(variant, stock.ESTIMATOR, tmp_path, use_tpu=True)
-    close(GOLDENS[variant.name], found, variant.rounding)
+        results = run(variant, stock.ESTIMATOR, tmp_path, use_tpu=True)
+    close(GOLDENS[variant.name], results, variant.rounding)
 
 
 @pytest.mark.full
@@ -86,7 +86,7 @@ def test_goldens_of_variants_are_fresh(variant: Variant, tmp_path: pathlib.Path)
 def test_without_a_tpu_the_bridge_does_what_stock_does(
     variant: Variant, tmp_path: pathlib.Path
 ) -> None:
-    """To the bit."""
+    """Without a TPU the bridge's results are stock's, to the bit."""
     theirs, ours = (
         run(variant, namespace, tmp_path / name, use_tpu=False)
         for name, namespace in (("stock", stock.ESTIMATOR), ("bridge", estimator))
@@ -98,7 +98,7 @@ def test_without_a_tpu_the_bridge_does_what_stock_does(
 
 
 def row(number: int) -> np.ndarray:
-    """Returns a row of the table that tiny programs start with."""
+    """Returns a row of the initial table of tiny programs."""
     return np.array([number + 1.0, number + 1.5]) / 10.0
 
 
@@ -148,22 +148,22 @@ def test_activations_of_sequences(whose: str, name: str, tmp_path: pathlib.Path)
     with of_stock() if whose == "stock" else contextlib.nullcontext():
         namespace = stock.ESTIMATOR if whose == "stock" else estimator
         job = variant.make(namespace, tmp_path, use_tpu=True)
-        found = job.evaluate(variant.input_fn, steps=1)
+        results = job.evaluate(variant.input_fn, steps=1)
 
     for sample, expected in BY_HAND[name].items():
         # Sums of two float32 terms below 1.
         np.testing.assert_allclose(
-            found["activations"][sample], expected, atol=2.0**-23, err_msg=f"sample {sample}"
+            results["activations"][sample], expected, atol=2.0**-23, err_msg=f"sample {sample}"
         )
-    assert found["lengths"].tolist() == LENGTHS[name]
+    assert results["lengths"].tolist() == LENGTHS[name]
 
 
 # --- What is refused, on both sides -------------------------------------------------------
 
 
 def outcomes(tmp_path: pathlib.Path, variant: Variant, *, use_tpu: bool) -> list[Any]:
-    """Returns what two steps of training raise: with the bridge, and with stock if it is there."""
-    found = []
+    """Returns the errors of two training steps on the bridge, and on stock if there is one."""
+    results = []
     for name, namespace in (
         ("bridge", estimator),
         *([("stock", stock.ESTIMATOR)] if HAS_STOCK else []),
@@ -173,21 +173,21 @@ def outcomes(tmp_path: pathlib.Path, variant: Variant, *, use_tpu: bool) -> list
             job = variant.make(namespace, tmp_path / name, use_tpu=use_tpu)
             with pytest.raises(Exception) as caught:  # noqa: PT011 - compared by the tests
                 job.train(variant.input_fn, steps=2)
-            found.append(caught)
-    return found
+            results.append(caught)
+    return results
 
 
 @pytest.mark.parametrize("use_tpu", [True, False])
 def test_a_loss_that_is_nan_ends_a_training(use_tpu: bool, tmp_path: pathlib.Path) -> None:
-    """With NanLossDuringTrainingError, in loops and without, and as with stock nothing is saved.
+    """A NaN loss raises NanLossDuringTrainingError, in loops and without; nothing is saved.
 
     (On a software TPU the optimizer of stock's tables fails on the gradient before that.)
     """
     variant = Variant("NaN", body=_nan)
     for caught in outcomes(tmp_path, variant, use_tpu=use_tpu)[: 1 if use_tpu else None]:
         assert caught.type is tf.train.NanLossDuringTrainingError
-    found = sorted(path.name for path in (tmp_path / "bridge").glob("*.index"))
-    assert found == ["model.ckpt-0.index"]
+    results = sorted(path.name for path in (tmp_path / "bridge").glob("*.index"))
+    assert results == ["model.ckpt-0.index"]
 
 
 def _nan(columns: Any) -> tiny.Body:
@@ -214,8 +214,8 @@ def test_functions_on_the_host_have_no_v1_summaries(what: str, tmp_path: pathlib
 
     variant = Variant(what, model_options=lambda output, loss: {what: (function, [output])})
     if what == "host_call":
-        caught, *_ = found = outcomes(tmp_path, variant, use_tpu=True)
-        assert all(issubclass(each.type, ValueError) for each in found)
+        caught, *_ = results = outcomes(tmp_path, variant, use_tpu=True)
+        assert all(issubclass(each.type, ValueError) for each in results)
     else:
         with pytest.raises(ValueError, match="eval_metrics") as caught:
             variant.make(estimator, tmp_path, use_tpu=True).evaluate(variant.input_fn, steps=1)

@@ -16,7 +16,7 @@ from tf2_engine import errors
 KERAS = {"tf.keras": tf.keras, "tf_keras": tf_keras}
 
 
-def made(name: str, arithmetic: str, form: str = "functional") -> Any:
+def trained_model(name: str, arithmetic: str, form: str = "functional") -> Any:
     """Returns a model, trained for an epoch."""
     keras = KERAS[name]
     optimizer = keras.optimizers.Adagrad(0.1)
@@ -32,7 +32,7 @@ NAMES = ["tf.keras", pytest.param("tf_keras", marks=pytest.mark.full)]
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_is_cloned(name: str, arithmetic: str) -> None:
     """A clone has the same settings and tables of its own, which start anew."""
-    model = made(name, arithmetic)
+    model = trained_model(name, arithmetic)
 
     with KERAS[name].utils.custom_object_scope({"kernel_start": models.kernel_start}):
         clone = KERAS[name].models.clone_model(model)
@@ -49,7 +49,10 @@ def test_a_model_is_cloned(name: str, arithmetic: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_files_of_keras_hold_tables_that_are_variables(name: str, tmp_path: pathlib.Path) -> None:
     """`save_weights` and `load_weights` carry them; tables of "tpu" arithmetic are refused."""
-    model, other = made(name, "keras", "subclass"), made(name, "keras", "subclass")
+    model, other = (
+        trained_model(name, "keras", "subclass"),
+        trained_model(name, "keras", "subclass"),
+    )
     models.layer_of(other).trainable_variables[0].assign(
         tf.zeros_like(models.layer_of(other).trainable_variables[0])
     )
@@ -61,4 +64,4 @@ def test_files_of_keras_hold_tables_that_are_variables(name: str, tmp_path: path
     for key, table in models.tables_of(model).items():
         np.testing.assert_array_equal(models.tables_of(other)[key], table)
     with pytest.raises(errors.InvalidSpec, match=r"`save_weights`.*tf\.train\.Checkpoint"):
-        made(name, "tpu", "subclass").save_weights(path)
+        trained_model(name, "tpu", "subclass").save_weights(path)

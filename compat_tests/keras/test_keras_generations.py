@@ -44,7 +44,7 @@ def generation(request: pytest.FixtureRequest) -> str:
 def ran(
     generation: str, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[dict[str, Any], pathlib.Path]:
-    """What the program came to, and the folder with its exports."""
+    """The results of the program, and the folder with its exports."""
     folder = tmp_path_factory.mktemp("keras")
     name = "tf_keras" if generation == "tf_keras" else "tf.keras"
     environment = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"}
@@ -124,8 +124,10 @@ def test_training_is_that_of_the_float64_model(
     for name in ("users", "items", "kernel"):
         assert np.abs(expected[name] - program.start()[name]).max() > 0.01
     for run in runs(generation):
-        found = {key: results[f"{arithmetic}/{run}/{key}"] for key in ("users", "items", "kernel")}
-        for key, value in found.items():
+        variables = {
+            key: results[f"{arithmetic}/{run}/{key}"] for key in ("users", "items", "kernel")
+        }
+        for key, value in variables.items():
             np.testing.assert_allclose(
                 value, expected[key], rtol=0, atol=ROUNDING, err_msg=f"{run}, {key}"
             )
@@ -157,21 +159,21 @@ def test_the_layer_has_the_numbers_of_the_engine(ran: Any) -> None:
             )
 
 
-def test_what_is_trainable(ran: Any, generation: str) -> None:
-    """It is one virtual scalar in "tpu" arithmetic, and the tables in "keras" arithmetic."""
+def test_trainable_variables(ran: Any, generation: str) -> None:
+    """They are one virtual scalar in "tpu" arithmetic, and the tables in "keras" arithmetic."""
     results, _ = ran
     kernel = [2 * program.DIM + program.OTHER_DIM, 1]
     tables = [[program.ITEMS, program.OTHER_DIM], [program.USERS, program.DIM]]
-    for arithmetic, own in (("tpu", [[]]), ("keras", tables)):
+    for arithmetic, shapes in (("tpu", [[]]), ("keras", tables)):
         for run in runs(generation):
             of_layer = json.loads(str(results[f"{arithmetic}/{run}/of the layer"]))
             of_model = json.loads(str(results[f"{arithmetic}/{run}/of the model"]))
-            assert sorted(of_layer) == own, run
-            assert sorted(of_model) == sorted([*own, kernel]), run
+            assert sorted(of_layer) == shapes, run
+            assert sorted(of_model) == sorted([*shapes, kernel]), run
 
 
 def test_a_separate_optimizer_works_in_both_arithmetics(ran: Any) -> None:
-    """The listing that partitions variables by `id` ends at the same tables in both."""
+    """A program that partitions variables by `id` trains the same tables in both."""
     results, _ = ran
     # Adagrad's epsilon of 1e-7 beside 0.1 changes a step of at most 0.1 by 5e-8 of itself each.
     for key in ("users", "items", "kernel"):
@@ -185,7 +187,7 @@ def test_a_separate_optimizer_works_in_both_arithmetics(ran: Any) -> None:
 @pytest.mark.parametrize("restored", ["tpu", "keras"])
 @pytest.mark.parametrize("built", [0, 1])
 def test_checkpoints_fit_everything(ran: Any, saved: str, restored: str, built: int) -> None:
-    """What one arithmetic saves, both restore, before and after variables exist; so do engines."""
+    """Both arithmetics, and engines, restore what either saved, before and after they are built."""
     results, _ = ran
     name = f"checkpoints/{saved}/{restored}/{built}"
 
@@ -195,9 +197,9 @@ def test_checkpoints_fit_everything(ran: Any, saved: str, restored: str, built: 
     np.testing.assert_allclose(
         results[f"{name}/output restored"], output, rtol=0, atol=allowed(20, 0, 10.0)
     )
-    own = "model/embedding_layer/_tpu_embedding"
-    slots = [f"{own}/items.Saccumulators", f"{own}/users.Saccumulators"] if saved == "tpu" else []
-    assert list(results[f"{name}/keys"]) == sorted([f"{own}/items", f"{own}/users", *slots])
+    root = "model/embedding_layer/_tpu_embedding"
+    slots = [f"{root}/items.Saccumulators", f"{root}/users.Saccumulators"] if saved == "tpu" else []
+    assert list(results[f"{name}/keys"]) == sorted([f"{root}/items", f"{root}/users", *slots])
 
 
 LOADER = """
@@ -236,9 +238,9 @@ def test_exports_answer_serialized_examples_without_us(ran: Any, tmp_path: pathl
 
 
 def served(folder: pathlib.Path, names: list[str], work: pathlib.Path) -> dict[str, Any]:
-    """Returns what exports answer to the samples in a process that has nothing of this project."""
-    given = [each.hex() for each in program.examples(program.data())]
-    np.savez(work / "given.npz", examples=np.array(given))
+    """Returns the answers of exports in a process that has nothing of this project."""
+    encoded = [each.hex() for each in program.examples(program.data())]
+    np.savez(work / "given.npz", examples=np.array(encoded))
     arguments = [str(folder), json.dumps(names), str(work / "given.npz")]
     subprocess.run(
         [sys.executable, "-c", LOADER, *arguments, str(work / "answers.npz")],

@@ -1,4 +1,4 @@
-"""The Keras layer: arithmetics, arguments, refusals, and what it does on a TPU."""
+"""The Keras layer: arithmetics, arguments, refusals, and its ops on a TPU."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def ids_of(step: int) -> Any:
 
 
 def loss_of(activations: Any, step: int) -> Any:
-    """Returns a loss that pulls every sample to another place at every step."""
+    """Returns a loss with another target for every sample at every step."""
     goal = np.random.default_rng(100 + step).normal(size=(BATCH, DIM)).astype("f4")
     return tf.reduce_sum((activations - goal) ** 2) / BATCH
 
@@ -66,10 +66,10 @@ def train(layer: Any, optimizer: Any = None, steps: int = STEPS) -> Any:
 
 KERAS = tf.keras.optimizers
 MAKERS: dict[str, Callable[..., Any]] = {
-    "SGD": lambda of, rate: of.SGD(rate),
-    "Adagrad": lambda of, rate: of.Adagrad(rate),
-    "Adam": lambda of, rate: of.Adam(rate, beta_1=0.8, beta_2=0.9, epsilon=1e-4),
-    "Ftrl": lambda of, rate: of.Ftrl(
+    "SGD": lambda namespace, rate: namespace.SGD(rate),
+    "Adagrad": lambda namespace, rate: namespace.Adagrad(rate),
+    "Adam": lambda namespace, rate: namespace.Adam(rate, beta_1=0.8, beta_2=0.9, epsilon=1e-4),
+    "Ftrl": lambda namespace, rate: namespace.Ftrl(
         rate, l1_regularization_strength=0.01, l2_regularization_strength=0.1, beta=0.2
     ),
 }
@@ -84,15 +84,15 @@ class Halved(KERAS.schedules.LearningRateSchedule):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("rate", [0.2, Halved()], ids=["constant", "schedule"])
-@pytest.mark.parametrize("of", [KERAS, KERAS.legacy], ids=["new", "legacy"])
+@pytest.mark.parametrize("namespace", [KERAS, KERAS.legacy], ids=["new", "legacy"])
 @pytest.mark.parametrize("name", MAKERS)
-def test_both_arithmetics_train_to_the_same(name: str, of: Any, rate: Any) -> None:
-    """An optimizer in "tpu" arithmetic trains a table to where Keras itself does, nearly.
+def test_both_arithmetics_train_to_the_same(name: str, namespace: Any, rate: Any) -> None:
+    """An optimizer in "tpu" arithmetic trains a table nearly to the values of Keras itself.
 
     In Keras 2.11 and later Ftrl sets rows that a batch does not touch to another value than in
     legacy Keras and on a TPU, so it is compared on rows of every batch.
     """
-    optimizers = [MAKERS[name](of, rate) for _ in range(2)]
+    optimizers = [MAKERS[name](namespace, rate) for _ in range(2)]
     layers = [
         TPUEmbedding(one_table(), optimizer, arithmetic=arithmetic)
         for optimizer, arithmetic in zip(optimizers, ("tpu", "keras"), strict=True)
@@ -169,7 +169,7 @@ def test_an_embedding_optimizer_reads_a_step_of_ones_own() -> None:
 
 @pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])
 def test_a_name_is_the_default_of_keras(name: str) -> None:
-    """The layer has TPU numbers then, and counts the steps of the optimizer itself."""
+    """With a name the layer has TPU numbers, and counts the steps of the optimizer itself."""
     layer = TPUEmbedding(one_table(), name)
     optimizer = KERAS.get(name)
 
@@ -186,13 +186,13 @@ def test_the_arithmetic_is_chosen_by_the_optimizer() -> None:
     """Keras optimizers alone mean "keras", all others "tpu"; a table's own one counts."""
     assert TPUEmbedding(one_table(), KERAS.Adam()).arithmetic == "keras"
     assert TPUEmbedding(one_table(), tf2_engine.Adam()).arithmetic == "tpu"
-    own = one_table(optimizer=EMB.Adagrad(0.1))
-    assert TPUEmbedding(own, KERAS.Adam()).arithmetic == "tpu"
+    config = one_table(optimizer=EMB.Adagrad(0.1))
+    assert TPUEmbedding(config, KERAS.Adam()).arithmetic == "tpu"
     assert TPUEmbedding(one_table(optimizer=KERAS.SGD()), EMB.SGD(0.1)).arithmetic == "keras"
 
 
 def test_a_table_has_its_own_optimizer() -> None:
-    """It takes the place of the global one, and no config is changed."""
+    """It is used in place of the layer's, and no config is changed."""
     quiet = one_table(optimizer=KERAS.SGD(0.0))
     loud = EMB.FeatureConfig(
         EMB.TableConfig(ROWS, DIM, tf.constant_initializer(START), combiner="sum")
@@ -211,7 +211,7 @@ def test_a_table_has_its_own_optimizer() -> None:
 
 
 def test_without_an_optimizer_nothing_trains() -> None:
-    """There are no slots and nothing to train."""
+    """There are no slots and no trainable variables."""
     layer = TPUEmbedding(one_table())
 
     np.testing.assert_array_equal(train(layer), START)
@@ -239,7 +239,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("make, message", REFUSED, ids=[row[1][:25] for row in REFUSED])
-def test_what_cannot_be_carried_is_refused(make: Any, message: str) -> None:
+def test_settings_that_cannot_be_carried_are_refused(make: Any, message: str) -> None:
     """The message names the setting, its value, and a way out if there is one."""
     with pytest.raises((ValueError, TypeError), match=message):
         TPUEmbedding(one_table(), make(), arithmetic="tpu")
@@ -254,7 +254,7 @@ def test_what_cannot_be_carried_is_refused(make: Any, message: str) -> None:
     ],
 )
 def test_settings_that_contradict_are_refused(options: Any, message: str) -> None:
-    """Of the layer's own, too."""
+    """So are the layer's own settings; the message names one of them."""
     with pytest.raises(errors.InvalidSpec, match=message):
         TPUEmbedding(**{"feature_config": one_table(), "optimizer": KERAS.SGD(0.1), **options})
 
@@ -289,20 +289,20 @@ def sparse(values: Any, dtype: Any = tf.int64) -> Any:
 @pytest.mark.parametrize("arithmetic", ["tpu", "keras"])
 def test_weights_and_a_config_for_serving(arithmetic: str) -> None:
     """Weights combine rows; a serving config looks the same tables up in another way."""
-    of = one_table("mean")
-    layer = TPUEmbedding({"n": [of]}, KERAS.SGD(0.1), arithmetic=arithmetic)
+    config = one_table("mean")
+    layer = TPUEmbedding({"n": [config]}, KERAS.SGD(0.1), arithmetic=arithmetic)
     ids, weights = sparse([1, 2, 5]), sparse([1.0, 3.0, 2.0], tf.float32)
 
-    found = layer({"n": [ids]}, weights={"n": [weights]})["n"][0]
-    served = layer({"x": ids}, serving_config={"x": EMB.FeatureConfig(of.table, 2)})["x"]
+    activations = layer({"n": [ids]}, weights={"n": [weights]})["n"][0]
+    served = layer({"x": ids}, serving_config={"x": EMB.FeatureConfig(config.table, 2)})["x"]
 
     wanted = [START[1] * np.float32(0.25) + START[2] * np.float32(0.75), START[5]]
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed(2, 0, 3.0))
+    np.testing.assert_allclose(activations, wanted, rtol=0, atol=allowed(2, 0, 3.0))
     np.testing.assert_array_equal(served, [[START[1], START[2]], [START[5], np.zeros(DIM)]])
 
 
 def test_a_batch_size_is_fixed_by_the_user_alone() -> None:
-    """Batches of any size are welcome without one; with it, others are refused."""
+    """Without one, batches may have any size; with one, other sizes are refused."""
     free = TPUEmbedding(one_table(), EMB.SGD(0.1))
     assert [free(tf.constant(ids)).shape[0] for ids in ([1, 2], [3])] == [2, 1]
     fixed = TPUEmbedding(one_table(), EMB.SGD(0.1), batch_size=2)
@@ -323,10 +323,10 @@ def test_pipelining_is_that_of_the_engine() -> None:
             loss = loss_of(expected, step)
         engine.apply_gradients(tape.gradient(loss, expected))
         with tf.GradientTape() as tape:
-            found = layer(ids_of(step))
-            loss = loss_of(found, step)
+            activations = layer(ids_of(step))
+            loss = loss_of(activations, step)
         tape.gradient(loss, layer.trainable_variables)
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(activations, expected)
 
     (stale,) = (table.numpy() for table in layer.embedding_tables.values())
     np.testing.assert_array_equal(layer(ids_of(0)), engine.embedding_lookup(ids_of(0)))
@@ -393,32 +393,32 @@ def test_a_frozen_layer_does_not_train(arithmetic: str) -> None:
     assert len(layer.non_trainable_variables) == 1
 
 
-@pytest.mark.parametrize("of", [KERAS, KERAS.legacy], ids=["new", "legacy"])
+@pytest.mark.parametrize("namespace", [KERAS, KERAS.legacy], ids=["new", "legacy"])
 def test_slots_of_keras_are_in_the_checkpoint_of_the_optimizer(
-    of: Any, tmp_path: pathlib.Path
+    namespace: Any, tmp_path: pathlib.Path
 ) -> None:
     """In "keras" arithmetic training goes on as if it had not stopped, if the optimizer is saved.
 
     In "tpu" arithmetic the layer saves them itself.
     """
 
-    def made(arithmetic: str) -> tuple[Any, Any, Any]:
-        optimizer = of.Adam(0.1)
+    def make(arithmetic: str) -> tuple[Any, Any, Any]:
+        optimizer = namespace.Adam(0.1)
         layer = TPUEmbedding(one_table(), optimizer, arithmetic=arithmetic)
         return layer, optimizer, tf.train.Checkpoint(layer=layer, optimizer=optimizer)
 
     for arithmetic in ("keras", "tpu"):
-        layer, optimizer, checkpoint = made(arithmetic)
+        layer, optimizer, checkpoint = make(arithmetic)
         train(layer, optimizer)
         path = checkpoint.save(str(tmp_path / arithmetic))
         expected = train(layer, optimizer)
         for with_optimizer in (True, False):
-            other, own, everything = made(arithmetic)
+            other, other_optimizer, everything = make(arithmetic)
             part = everything if with_optimizer else tf.train.Checkpoint(layer=other)
             part.restore(path).expect_partial()
             if not with_optimizer and arithmetic == "tpu":
-                own.iterations.assign(STEPS)  # of which the optimizer has the only copy
-            same = np.array_equal(train(other, own), expected)
+                other_optimizer.iterations.assign(STEPS)  # of which the optimizer has the only copy
+            same = np.array_equal(train(other, other_optimizer), expected)
             assert same == (with_optimizer or arithmetic == "tpu"), (arithmetic, with_optimizer)
 
 
@@ -443,7 +443,7 @@ def test_a_tpu_needs_an_optimizer() -> None:
 @pytest.mark.parametrize("arithmetic", [None, "keras"])
 def test_on_a_tpu_a_call_is_a_lookup_and_its_gradient_an_update(arithmetic: str | None) -> None:
     """Ops of one call share a name; there is one virtual variable, and the table is a stand-in."""
-    with tf.Graph().as_default(), fake_tpu.recorded() as made:
+    with tf.Graph().as_default(), fake_tpu.recorded() as recorded:
         strategy = fake_tpu.strategy(2, 1)
         with strategy.scope():
             layer = TPUEmbedding(
@@ -471,7 +471,7 @@ def test_on_a_tpu_a_call_is_a_lookup_and_its_gradient_an_update(arithmetic: str 
     assert named == dict.fromkeys(
         ("RecvTPUEmbeddingActivations", "SendTPUEmbeddingGradients"), b"users_1"
     )
-    assert [name for name, _ in made].count("EnqueueTPUEmbeddingArbitraryTensorBatch") == 1
+    assert [name for name, _ in recorded].count("EnqueueTPUEmbeddingArbitraryTensorBatch") == 1
     assert (config.name, table.shape.as_list()) == ("users", [ROWS, DIM])
     assert len(table.variables) == 2
 
@@ -481,19 +481,19 @@ def test_a_functional_model_is_made_for_a_tpu() -> None:
     config = {"one": one_table(), "many": one_table("mean")}
     config["many"] = EMB.FeatureConfig(config["one"].table, name="many")
 
-    def made(size: int | None, **options: Any) -> Any:
+    def output_shapes(size: int | None, **options: Any) -> Any:
         with fake_tpu.strategy(1, 1, job="localhost").scope(), fake_tpu.recorded():
             inputs = {
                 "one": tf.keras.Input(shape=(), dtype=tf.int32, batch_size=size),
                 "many": tf.keras.Input(shape=(2,), dtype=tf.int32, sparse=True),
             }
-            found = TPUEmbedding(config, EMB.SGD(0.1), **options)(inputs)
-            return {key: value.shape.as_list() for key, value in found.items()}
+            activations = TPUEmbedding(config, EMB.SGD(0.1), **options)(inputs)
+            return {key: value.shape.as_list() for key, value in activations.items()}
 
     both = {key: [BATCH, DIM] for key in config}
-    assert made(None, batch_size=BATCH) == both
+    assert output_shapes(None, batch_size=BATCH) == both
     with pytest.raises(errors.InvalidSpec, match="batch"):
-        made(None)
+        output_shapes(None)
 
 
 # Imports.

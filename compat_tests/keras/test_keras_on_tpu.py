@@ -29,7 +29,7 @@ ROUNDING = generations.ROUNDING
 def ran(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[dict[str, Any], pathlib.Path]:
-    """What the program came to with a Keras, and the folder with its exports."""
+    """The results of the program with a Keras, and the folder with its exports."""
     folder = tmp_path_factory.mktemp("keras_on_tpu")
     environment = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"}
     subprocess.run(
@@ -43,9 +43,9 @@ def ran(
         return dict(stored), folder
 
 
-def assert_near(found: Any, expected: Any, times: float, where: str) -> None:
-    """Checks that values differ by rounding, of which there is so many times as in a table."""
-    np.testing.assert_allclose(found, expected, rtol=0, atol=times * ROUNDING, err_msg=where)
+def assert_near(actual: Any, expected: Any, times: float, where: str) -> None:
+    """Checks that values differ by at most `times` the rounding of a table."""
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=times * ROUNDING, err_msg=where)
 
 
 def test_two_cores_train_as_one() -> None:
@@ -59,8 +59,8 @@ def test_two_cores_train_as_one() -> None:
             )
             model = models.make_model(tf.keras, "subclass", optimizer)
         models.train(strategy, model, optimizer, "loop")
-        for name, found in models.state_of(model).items():
-            assert_near(found, expected[name], 1, f"{cores} cores, {name}")
+        for name, actual in models.state_of(model).items():
+            assert_near(actual, expected[name], 1, f"{cores} cores, {name}")
 
 
 @pytest.mark.full
@@ -88,7 +88,7 @@ def test_training_on_a_tpu_is_that_of_the_float64_model(ran: Any) -> None:
 
 @pytest.mark.full
 def test_a_separate_optimizer_works_on_a_tpu_and_on_a_cpu(ran: Any) -> None:
-    """The listing that partitions variables by `id` ends where it ends on a CPU.
+    """A program that partitions variables by `id` trains the tables that it trains on a CPU.
 
     With Keras 2 the first step makes the variables, as it is written; or they are made before.
     """
@@ -105,7 +105,7 @@ def test_a_separate_optimizer_works_on_a_tpu_and_on_a_cpu(ran: Any) -> None:
 
 @pytest.mark.full
 def test_tables_of_a_tpu_are_stand_ins(ran: Any) -> None:
-    """They are sharded, and stale until a checkpoint is written."""
+    """The tables of the layer are sharded, and stale until a checkpoint is written."""
     results, _ = ran
     assert results["checkpoints/stand-in/shards"] == 1
     np.testing.assert_array_equal(results["checkpoints/stand-in/before"], models.start()["items"])
@@ -117,7 +117,7 @@ def test_tables_of_a_tpu_are_stand_ins(ran: Any) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("arithmetic", ["tpu", "keras"])
 def test_checkpoints_pass_between_a_tpu_and_a_cpu(ran: Any, arithmetic: str) -> None:
-    """What a TPU saves is restored on a CPU, in both arithmetics, and back on another TPU."""
+    """A checkpoint of a TPU is restored on a CPU, in both arithmetics, and back on another TPU."""
     results, _ = ran
     for name in ("users", "items"):
         saved = results[f"checkpoints/of_tpu/tpu/{name}"]

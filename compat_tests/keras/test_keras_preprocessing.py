@@ -83,25 +83,25 @@ def test_raw_features_go_into_a_model(name: str, tmp_path: pathlib.Path) -> None
     Ids, weights and lengths are those of the columns without Keras.
     """
     keras, kinds = KERAS[name], columns(tmp_path)
-    given = inputs(keras)
-    prepared = preprocessing_for(keras)(kinds, name="raw")(given)
+    raw_inputs = inputs(keras)
+    prepared = preprocessing_for(keras)(kinds, name="raw")(raw_inputs)
     layer = layer_for(keras)(feature_config(kinds), keras.optimizers.SGD(0.1), name="tables")
-    found = layer(prepared["ids"], prepared["weights"])
-    flat = [keras.layers.Flatten()(found[key]) for key in sorted(found)]
+    activations = layer(prepared["ids"], prepared["weights"])
+    flat = [keras.layers.Flatten()(activations[key]) for key in sorted(activations)]
     scores = keras.layers.Dense(1)(keras.layers.Concatenate()(flat))
-    model = keras.Model(given, scores)
+    model = keras.Model(raw_inputs, scores)
 
     wanted = preprocessing.Preprocessing(kinds)(features())
-    made = model.get_layer("raw")(features())
-    assert set(made["weights"]) == {"weighted"}
-    assert set(made["lengths"]) == {"sequence"}
-    pairs = [(made["ids"][key], wanted.ids[key]) for key in kinds]
+    outputs = model.get_layer("raw")(features())
+    assert set(outputs["weights"]) == {"weighted"}
+    assert set(outputs["lengths"]) == {"sequence"}
+    pairs = [(outputs["ids"][key], wanted.ids[key]) for key in kinds]
     assert wanted.weights is not None
-    pairs.append((made["weights"]["weighted"], wanted.weights["weighted"]))
+    pairs.append((outputs["weights"]["weighted"], wanted.weights["weighted"]))
     for ours, theirs in pairs:
         for part in ("indices", "values", "dense_shape"):
             np.testing.assert_array_equal(getattr(ours, part), getattr(theirs, part))
-    np.testing.assert_array_equal(made["lengths"]["sequence"], wanted.lengths["sequence"])
+    np.testing.assert_array_equal(outputs["lengths"]["sequence"], wanted.lengths["sequence"])
 
     before = model(features()).numpy()
     model.compile(keras.optimizers.SGD(0.1), loss="mse")

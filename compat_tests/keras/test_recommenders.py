@@ -36,7 +36,7 @@ def test_its_programs_do_the_same_with_our_layer(name: str) -> None:
     Keras 2 all of them: `tf.keras` on 2.15, tf_keras later.
     """
     keras = tf.keras if IS_OLD else tf_keras
-    found = program.run(name, layer_for(keras), keras)
+    results = program.run(name, layer_for(keras), keras)
 
     rounding = allowed(n_terms=40, steps=models.STEPS, scale=1.0)
     for key, expected in RECORDED[name].items():
@@ -45,7 +45,9 @@ def test_its_programs_do_the_same_with_our_layer(name: str) -> None:
         # Adam divides by the root of few squares, which multiplies what is left of rounding; a
         # prediction is a sum of ten products.
         times = 80 if key == "outputs" else 10
-        np.testing.assert_allclose(found[key], expected, rtol=0, atol=times * rounding, err_msg=key)
+        np.testing.assert_allclose(
+            results[key], expected, rtol=0, atol=times * rounding, err_msg=key
+        )
 
 
 def test_every_program_is_recorded() -> None:

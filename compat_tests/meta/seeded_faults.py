@@ -2,8 +2,8 @@
 
     python -m compat_tests.meta.seeded_faults "lost weight"
 
-makes a fault and runs that part. Those of compat_tests/verify/test_verify.py are the same ten,
-as `verify` meets them.
+puts a fault into the engine and runs that part. compat_tests/verify/test_verify.py has the same
+ten, which `verify` must find.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SUITE = pathlib.Path(__file__).parent.parent
 
 
 class Fault(NamedTuple):
-    """A mistake in the host driver on TensorFlow's ops, and who finds it.
+    """A fault in the host driver on TensorFlow's ops, and the tests that find it.
 
     Attributes:
-        owner, name: what is replaced.
-        wrong: returns the wrong one, given the right one.
-        file: of the conformance suite.
-        select: the tests there, as of pytest's `-k`.
+        owner, name: the attribute, or the entry of a dict, that is replaced.
+        wrong: returns the faulty replacement of the original.
+        file: a file of the conformance suite.
+        select: the tests in it, as for pytest's `-k`.
     """
 
     owner: Any
@@ -68,10 +68,10 @@ def _without_weight(read_ids: Any) -> Any:
 
 def _cut_too_early(cells: Any) -> Any:
     def cut(feature: Any, raw: Any) -> Any:
-        found, num_cells, keep, weight = cells(feature, raw)
+        cell, num_cells, keep, weight = cells(feature, raw)
         if keep is not None:
             keep = raw.index[:, 1] < feature.max_sequence_length - 1
-        return found, num_cells, keep, weight
+        return cell, num_cells, keep, weight
 
     return cut
 
@@ -84,9 +84,9 @@ def _other_rate(rate: Any) -> Any:
 
 
 def _scaled_twice(row_gradients: Any) -> Any:
-    def scaled(feature: Any, found: Any, gradient: Any) -> Any:
-        rows = row_gradients(feature, found, gradient)
-        return rows if found.gain is None else found.gain[:, None] * rows
+    def scaled(feature: Any, occurrences: Any, gradient: Any) -> Any:
+        rows = row_gradients(feature, occurrences, gradient)
+        return rows if occurrences.gain is None else occurrences.gain[:, None] * rows
 
     return scaled
 
@@ -139,7 +139,7 @@ FAULTS = {
 
 
 def main(name: str) -> int:
-    """Runs what must fail with a fault; returns pytest's status."""
+    """Runs the tests that must fail with a fault; returns pytest's status."""
     fault = FAULTS[name]
     with pytest.MonkeyPatch.context() as patch:
         if isinstance(fault.owner, dict):

@@ -19,9 +19,9 @@ def test_dense_ids_are_one_per_cell() -> None:
 
 def test_sparse_entries_belong_to_their_row() -> None:
     """A plain sparse entry belongs to its sample, wherever in the sample it stands."""
-    found = inputs.sparse([[0, 0], [0, 7], [2, 1]], [4, 4, 9], [0.5, 2.0, -1.0])
+    occurrences = inputs.sparse([[0, 0], [0, 7], [2, 1]], [4, 4, 9], [0.5, 2.0, -1.0])
 
-    assert found == [(0, 4, 0.5), (0, 4, 2.0), (2, 9, -1.0)]
+    assert occurrences == [(0, 4, 0.5), (0, 4, 2.0), (2, 9, -1.0)]
 
 
 @pytest.mark.parametrize("weights", [None, [], np.zeros((0,), np.float32)], ids=repr)
@@ -43,21 +43,21 @@ def test_sparse_sequence_keeps_gaps_and_cuts_off() -> None:
     Sample 1 has position 1 only: cell 2 is a gap, cell 3 is filled.
     Sample 2 has position 1 twice: both are in cell 5.
     """
-    found = inputs.sparse(
+    occurrences = inputs.sparse(
         [[0, 0], [0, 2], [1, 1], [2, 1], [2, 1]],
         [10, 11, 12, 13, 14],
         [1.0, 2.0, 3.0, 4.0, 5.0],
         max_sequence_length=2,
     )
 
-    assert found == [(0, 10, 1.0), (3, 12, 3.0), (5, 13, 4.0), (5, 14, 5.0)]
+    assert occurrences == [(0, 10, 1.0), (3, 12, 3.0), (5, 13, 4.0), (5, 14, 5.0)]
 
 
 def test_ragged_rows_are_combined_when_there_is_a_cell_for_each() -> None:
     """Three ragged rows for three cells keep their weights, and an empty row has no occurrence."""
-    found = inputs.ragged([0, 2, 2, 3], [7, 8, 9], [0.5, 0.25, 4.0], num_cells=3)
+    occurrences = inputs.ragged([0, 2, 2, 3], [7, 8, 9], [0.5, 0.25, 4.0], num_cells=3)
 
-    assert found == [(0, 7, 0.5), (0, 8, 0.25), (2, 9, 4.0)]
+    assert occurrences == [(0, 7, 0.5), (0, 8, 0.25), (2, 9, 4.0)]
 
 
 def test_ragged_rows_are_sequences_when_there_are_more_cells() -> None:
@@ -65,9 +65,9 @@ def test_ragged_rows_are_sequences_when_there_are_more_cells() -> None:
 
     Row 0 is [7, 8, 9] and loses 9; row 1 is [6] and leaves cell 3 empty.
     """
-    found = inputs.ragged([0, 3, 4], [7, 8, 9, 6], [0.5, 0.0, 4.0, -3.0], num_cells=4)
+    occurrences = inputs.ragged([0, 3, 4], [7, 8, 9, 6], [0.5, 0.0, 4.0, -3.0], num_cells=4)
 
-    assert found == [(0, 7, 1.0), (1, 8, 1.0), (2, 6, 1.0)]
+    assert occurrences == [(0, 7, 1.0), (1, 8, 1.0), (2, 6, 1.0)]
 
 
 def test_ragged_rows_that_do_not_divide_the_cells_are_refused() -> None:

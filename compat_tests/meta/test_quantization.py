@@ -9,7 +9,7 @@ from compat_tests.references.quantization import distance_to_an_edge, quantize
 
 
 @pytest.mark.parametrize(
-    ("settings", "given", "expected"),
+    ("settings", "values", "expected"),
     [
         # Two buckets are the ends; the middle goes up.
         ((2, 0.0, 1.0), [-3.0, 0.0, 0.49, 0.5, 0.51, 1.0, 7.0], [0, 0, 0, 1, 1, 1, 1]),
@@ -20,11 +20,11 @@ from compat_tests.references.quantization import distance_to_an_edge, quantize
     ],
 )
 def test_buckets_by_hand(
-    settings: tuple[int, float, float], given: list[float], expected: list[float]
+    settings: tuple[int, float, float], values: list[float], expected: list[float]
 ) -> None:
     """Numbers are clipped to the ends and go to the nearest bucket."""
     # float64, in which a bucket's place is rounded a few times.
-    np.testing.assert_allclose(quantize([given], *settings), [expected], rtol=1e-15)
+    np.testing.assert_allclose(quantize([values], *settings), [expected], rtol=1e-15)
 
 
 def test_fewer_than_two_buckets_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""The conformance suite catches ten faults: it is no echo of the engine."""
+"""The conformance suite catches ten faults, so it does not merely repeat the engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compat_tests.verify import test_verify
 
 
 def test_the_faults_are_those_that_verify_finds() -> None:
-    """Each fault is one of both tests, and is looked for by a file of the conformance suite."""
+    """Both tests have the same faults, each caught by a file of the conformance suite."""
     assert set(seeded_faults.FAULTS) == set(test_verify.FAULTS)
     assert {fault.file for fault in seeded_faults.FAULTS.values()} <= set(oracles.FILES)
 

@@ -1,6 +1,6 @@
 """A click model with single, shared, weighted and sequence columns, as such programs are written.
 
-Knows nothing of the bridge: the namespaces of the estimator and of the `*Parameters` are arguments.
+It does not import the bridge: the namespaces of the estimator and of `*Parameters` are arguments.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ def batch_of(step: Any, batch_size: int) -> tuple[dict[str, Any], Any]:
 
 
 def input_fn(params: dict[str, Any]) -> Any:
-    """An endless dataset of batches."""
+    """Returns an endless dataset of batches."""
     size = params["batch_size"]
     return tf.data.Dataset.range(1 << 40).map(lambda step: batch_of(step, size)).prefetch(2)
 
 
 def short_input_fn(params: dict[str, Any]) -> Any:
-    """Five batches."""
+    """Returns a dataset of five batches."""
     size = params["batch_size"]
     return tf.data.Dataset.range(5).map(lambda step: batch_of(step, size))
 
@@ -103,7 +103,7 @@ def make_model_fn(
     Args:
         estimator: the namespace of `tf.compat.v1.estimator`.
         cross_shard: wraps the optimizer in CrossShardOptimizer, as programs do on a TPU.
-        optimizer: makes the optimizer of the model from its learning rate.
+        optimizer: returns the optimizer of the model for a learning rate.
     """
     optimizer = optimizer or tf.train.AdamOptimizer
     sequence = [column for column in feature_columns if column.get_max_sequence_length()]
@@ -137,11 +137,11 @@ def make_model_fn(
             )
         step = tf.train.get_global_step()
         rate = tf.train.exponential_decay(params.get("learning_rate", 0.01), step, 100, 0.9)
-        chosen = optimizer(rate)
+        model_optimizer = optimizer(rate)
         if cross_shard:
-            chosen = tf.tpu.CrossShardOptimizer(chosen)
+            model_optimizer = tf.tpu.CrossShardOptimizer(model_optimizer)
         with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
-            train_op = chosen.minimize(loss, global_step=step)
+            train_op = model_optimizer.minimize(loss, global_step=step)
         return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
     return model_fn

@@ -1,6 +1,6 @@
-"""What the click program is served with: examples of its samples, and the receiver of them.
+"""The serving receiver of the click program, and examples for it.
 
-Knows nothing of the bridge.
+It does not import the bridge.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WEIGHTS = "query_weights"
 
 
 class Receiver(NamedTuple):
-    """What a serving_input_receiver_fn may return: any object with these attributes."""
+    """A result of a serving_input_receiver_fn: any object with these attributes will do."""
 
     features: Any
     receiver_tensors: Any
@@ -24,7 +24,7 @@ class Receiver(NamedTuple):
 
 
 def receiver() -> Receiver:
-    """A receiver of serialised examples."""
+    """Returns a receiver of serialised examples."""
     serialized = tf.placeholder(tf.string, [None], "examples")
     kinds: dict[str, Any] = {key: tf.io.VarLenFeature(tf.int64) for key in IDS}
     kinds[WEIGHTS] = tf.io.VarLenFeature(tf.float32)
@@ -34,21 +34,21 @@ def receiver() -> Receiver:
 
 def examples(batches: int, batch_size: int) -> list[bytes]:
     """Returns the samples of the first batches of `clicks.short_input_fn`, serialised."""
-    found = []
+    samples = []
     with tf.Graph().as_default(), tf.Session() as session:
         data = clicks.short_input_fn({"batch_size": batch_size})
         features, _ = tf.data.make_one_shot_iterator(data).get_next()
         for _ in range(batches):
             values = session.run(features)
-            found.extend(_example(values, row) for row in range(batch_size))
-    return [example.SerializeToString() for example in found]
+            samples.extend(_example(values, row) for row in range(batch_size))
+    return [example.SerializeToString() for example in samples]
 
 
 def _example(values: dict[str, Any], row: int) -> Any:
     example = tf.train.Example()
     for key in (*IDS, WEIGHTS):
-        mine = values[key].values[values[key].indices[:, 0] == row]
+        of_row = values[key].values[values[key].indices[:, 0] == row]
         kind = "float_list" if key == WEIGHTS else "int64_list"
-        getattr(example.features.feature[key], kind).value.extend(mine)
+        getattr(example.features.feature[key], kind).value.extend(of_row)
     example.features.feature["age"].float_list.value.extend(values["age"][row])
     return example

@@ -1,8 +1,8 @@
 """A program with config dicts: combined, weighted, shared, dense and sequence features.
 
-Its model takes activations and computes nothing else of the tables, and has no variables but the
-tables and one dense layer, so that gradient descent on it can be written out. On request it counts
-how often one more feature is seen.
+Its model uses the activations alone, and has no variables but the tables and one dense layer, so
+that gradient descent on it can be written out. On request it counts how often another feature is
+seen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROWS = {"items": 12, "places": 6, "words": 9}
 DIMENSION = 2
 RATE = 0.02
 SEEN = 20
-"""Rows of the table that counts."""
+"""Rows of the table of counts."""
 
 
 def make(
@@ -40,16 +40,16 @@ def make(
     classes: Any = table_config,
     **options: Any,
 ) -> Any:
-    """Returns a TPUEstimator, of the bridge unless told otherwise.
+    """Returns a TPUEstimator, by default of the bridge.
 
     Args:
         namespace: of `tf.compat.v1.estimator`.
         classes: has the TableConfig and FeatureConfig that go with it.
-        optimizer: of the tables; gradient descent of rate `RATE` unless given.
+        optimizer: of the tables; None is gradient descent of rate `RATE`.
         tables: for each table further arguments of its TableConfig.
-        counter: the optimizer of a table that counts; there is none unless given.
-        model_optimizer: makes the optimizer of the model; gradient descent of rate `RATE` unless
-            given.
+        counter: the optimizer of a table of counts; None makes no such table.
+        model_optimizer: returns the optimizer of the model; None is gradient descent of rate
+            `RATE`.
         spec_options: further arguments of the spec.
         options: further arguments of the estimator.
     """
@@ -61,8 +61,8 @@ def make(
     }
     feature = classes.FeatureConfig
     table_configs = {
-        name: classes.TableConfig(ROWS[name], DIMENSION, **given)
-        for name, given in settings.items()
+        name: classes.TableConfig(ROWS[name], DIMENSION, **arguments)
+        for name, arguments in settings.items()
     }
     features = {
         "shown": feature("items"),
@@ -115,7 +115,7 @@ def batch_of(step: Any, batch_size: int) -> tuple[dict[str, Any], Any]:
         return tf.random.stateless_uniform(shape, seed, 0, limit, tf.int64)
 
     def sparse(offset: int, shape: list[int], limit: int) -> tf.SparseTensor:
-        indices = tf.where(integers(offset, shape, 3) > 0)  # two in three are there
+        indices = tf.where(integers(offset, shape, 3) > 0)  # two in three are present
         values = tf.gather_nd(integers(offset + 1, shape, limit), indices)
         return tf.SparseTensor(indices, values, shape)
 
@@ -123,7 +123,7 @@ def batch_of(step: Any, batch_size: int) -> tuple[dict[str, Any], Any]:
         weights = 0.5 + tf.cast(ids.values % 5, tf.float32) / 4.0
         return tf.SparseTensor(ids.indices, weights, ids.dense_shape)
 
-    # Several ids per position, one position more than is kept.
+    # Several ids per position, and one position more than the maximum.
     clicked = sparse(20, [batch_size, LENGTH + 1, 2], ROWS["items"])
     query = sparse(30, [batch_size, 3], ROWS["words"])
     features = {
@@ -139,29 +139,29 @@ def batch_of(step: Any, batch_size: int) -> tuple[dict[str, Any], Any]:
 
 
 def input_fn(params: dict[str, Any]) -> Any:
-    """An endless dataset of batches."""
+    """Returns an endless dataset of batches."""
     size = params["batch_size"]
     return tf.data.Dataset.range(1 << 40).map(lambda step: batch_of(step, size))
 
 
 def short_input_fn(params: dict[str, Any]) -> Any:
-    """Three batches."""
+    """Returns a dataset of three batches."""
     return input_fn(params).take(3)
 
 
 def step_before(step: Any) -> Any:
-    """Returns the global step before the model counts on: for functions of rates and multipliers.
+    """Returns the global step before the model increments it, for learning_rate_fns and the like.
 
-    Stock reads the step that it hands them without an order between that and counting it.
+    Stock passes them a step that may be read before or after the increment.
 
     Args:
-        step: what those functions are given.
+        step: the argument of those functions.
     """
     (before,) = tf.get_collection(_STEP_BEFORE)
     return tf.cast(before, tf.float32)
 
 
-_STEP_BEFORE = "step before the model counts on"
+_STEP_BEFORE = "step before the increment"
 
 
 def _make_model_fn(estimator: Any, optimizer: Any, counts: bool) -> Any:
@@ -174,7 +174,7 @@ def _make_model_fn(estimator: Any, optimizer: Any, counts: bool) -> Any:
                 features["place"],
                 features["query"],
                 lengths,
-                # Without a table that counts, the ids of the feature are not used.
+                # Without a table of counts the feature is not used.
                 *([tf.stop_gradient(features["seen"]) / SEEN] if counts else []),
             ],
             1,
@@ -186,14 +186,14 @@ def _make_model_fn(estimator: Any, optimizer: Any, counts: bool) -> Any:
         loss = tf.reduce_mean(tf.square(logits - labels))
         if mode == "eval":
             return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)
-        chosen = optimizer()
+        model_optimizer = optimizer()
         if params["use_tpu"]:
-            chosen = tf.tpu.CrossShardOptimizer(chosen)
+            model_optimizer = tf.tpu.CrossShardOptimizer(model_optimizer)
         step = tf.train.get_global_step()
         before = tf.identity(step)
         tf.add_to_collection(_STEP_BEFORE, before)
         with tf.control_dependencies([before]):
-            train_op = chosen.minimize(loss, step)
+            train_op = model_optimizer.minimize(loss, step)
         return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
     return model_fn

@@ -1,6 +1,6 @@
 """A small model of house prices for plain Estimators, with a vocabulary file and export outputs.
 
-Knows nothing of the bridge: the namespace of the estimator is an argument.
+It does not import the bridge: the namespace of the estimator is an argument.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ BATCH = 4
 Receiver = collections.namedtuple(
     "Receiver", ("features", "receiver_tensors", "receiver_tensors_alternatives", "labels")
 )
-"""What a serving_input_receiver_fn may return: any object with these attributes."""
+"""A result of a serving_input_receiver_fn: any object with these attributes will do."""
 
 
 def data(batches: int | None = None) -> Any:
-    """A dataset of (features, labels); they depend on the number of the batch alone."""
+    """Returns a dataset of (features, labels), which depend on the number of the batch alone."""
 
     def make(step: Any) -> Any:
         size = tf.stack([step, tf.constant(3, tf.int64)])
@@ -41,8 +41,8 @@ def make_model_fn(estimator: Any, vocabulary: str, outputs: Any = None, name: st
     """Returns a model_fn that returns EstimatorSpecs.
 
     Args:
-        outputs: called with the predictions, gives the export_outputs; None gives none.
-        name: goes before the names of variables.
+        outputs: returns the export_outputs for the predictions; None is without them.
+        name: the scope of the variables.
     """
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
@@ -110,7 +110,7 @@ def run_config(estimator: Any, model_dir: Any, **options: Any) -> Any:
 
 
 def serving_receiver() -> Receiver:
-    """A receiver of serialised examples, with the parsed features as an alternative."""
+    """Returns a receiver of serialised examples, with the parsed features as an alternative."""
     serialized = tf.placeholder(tf.string, [None], "examples")
     parsed = tf.io.parse_example(
         serialized,
@@ -123,7 +123,7 @@ def serving_receiver() -> Receiver:
 
 
 def supervised_receiver() -> Receiver:
-    """A receiver of features and labels, for graphs of training and evaluation."""
+    """Returns a receiver of features and labels, for graphs of training and evaluation."""
     features = {
         "area": tf.placeholder(tf.float32, [None, 2], "area"),
         "street": tf.placeholder(tf.string, [None], "street"),

@@ -1,4 +1,4 @@
-"""Runs the click program on the bridge and reads what it left behind."""
+"""Runs the click program on the bridge and reads its checkpoints."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make(
     """Returns a TPUEstimator of the bridge over the click program.
 
     Args:
-        optimizer: of the tables; Adagrad with rate 0.1 unless given.
+        optimizer: of the tables; None is Adagrad with rate 0.1.
     """
     columns = clicks.columns()
     spec = estimator.tpu.experimental.EmbeddingConfigSpec(
@@ -54,7 +54,7 @@ def make(
 
 
 def saved(job: Any, checkpoint: str | None = None) -> dict[str, np.ndarray]:
-    """Returns every value of a checkpoint, the latest unless given, by name."""
+    """Returns every value of a checkpoint, by default the latest, by name."""
     reader = tf.train.load_checkpoint(checkpoint or job.latest_checkpoint())
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
@@ -65,7 +65,7 @@ def first_checkpoint(job: Any) -> str:
 
 
 def continue_from(checkpoint: str, model_dir: str) -> str:
-    """Makes a model directory that holds one checkpoint; returns it."""
+    """Creates a model directory with one checkpoint; returns it."""
     os.makedirs(model_dir)
     name = os.path.basename(checkpoint)
     for path in glob.glob(f"{checkpoint}.*"):

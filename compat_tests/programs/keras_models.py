@@ -1,6 +1,6 @@
 """Models with the Keras layer, trained in every way that its documentation shows.
 
-Run in a process of its own, with the Keras to use: `python -m ... <tf.keras|tf_keras> <results>`.
+Run in a separate process, with the Keras to use: `python -m ... <tf.keras|tf_keras> <results>`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GLOBAL_BATCH, STEPS, RATE, START = 8, 5, 0.1, 0.1
 STRATEGIES = {
     "default": tf.distribute.get_strategy,
     "one_device": lambda: tf.distribute.OneDeviceStrategy("/cpu:0"),
-    # One for all models: two of them in a process take each other's collectives for their own.
+    # One for all models: two of them in a process confuse each other's collectives.
     "mirrored": functools.cache(lambda: tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])),
 }
 RUNS = [
@@ -39,7 +39,7 @@ RUNS = [
 
 
 def start() -> dict[str, np.ndarray]:
-    """Returns what variables start with: tables, and kernel of the dense layer."""
+    """Returns the initial values of the variables: tables, and kernel of the dense layer."""
     random = np.random.default_rng(11)
     shapes = {
         "users": (USERS, DIM),
@@ -50,7 +50,7 @@ def start() -> dict[str, np.ndarray]:
 
 
 def data() -> dict[str, np.ndarray]:
-    """Returns the samples; ids of -1 are not there.
+    """Returns the samples; an id of -1 stands for none.
 
     "single" [n] is looked up in users, "bag" [n, 3] in items and "pair" [n, 2] in users.
     """
@@ -70,13 +70,13 @@ def data() -> dict[str, np.ndarray]:
 
 def features_of(rows: dict[str, Any]) -> dict[str, Any]:
     """Returns a dense, a ragged and a sparse feature of samples."""
-    there = tf.where(rows["pair"] >= 0)
+    present = tf.where(rows["pair"] >= 0)
     return {
         "single": rows["single"],
         "bag": tf.RaggedTensor.from_tensor(rows["bag"], padding=-1),
         "pair": tf.SparseTensor(
-            there,
-            tf.gather_nd(rows["pair"], there),
+            present,
+            tf.gather_nd(rows["pair"], present),
             tf.shape(rows["pair"], out_type=tf.int64),
         ),
     }
@@ -123,8 +123,9 @@ def make_model(keras: Any, form: str, optimizer: Any, **options: Any) -> Any:
             "bag": keras.Input(shape=(None,), dtype=tf.int64, ragged=True, name="bag"),
             "pair": keras.Input(shape=(2,), dtype=tf.int64, sparse=True, name="pair"),
         }
-        found = layer(inputs)
-        logits = dense(keras.layers.Concatenate()([found["bag"], found["pair"], found["single"]]))
+        looked_up = layer(inputs)
+        in_order = [looked_up[name] for name in ("bag", "pair", "single")]
+        logits = dense(keras.layers.Concatenate()(in_order))
         model = keras.Model(inputs, logits)
         assert logits.shape[-1] == 1
         return model
@@ -148,9 +149,9 @@ def layer_of(model: Any) -> Any:
 
 def tables_of(model: Any) -> dict[str, np.ndarray]:
     """Returns the tables of a model."""
-    held = layer_of(model)
-    getattr(held.embedding, "retrieve", lambda: None)()
-    tables = held.embedding_tables.items()
+    layer = layer_of(model)
+    getattr(layer.embedding, "retrieve", lambda: None)()
+    tables = layer.embedding_tables.items()
     return {config.name: tf.convert_to_tensor(value).numpy() for config, value in tables}
 
 
@@ -169,7 +170,7 @@ def distributed(strategy: Any) -> Any:
 
 
 def inputs_of(strategy: Any) -> Any:
-    """Returns what `fit` is given; TensorFlow wants it distributed for a TPU."""
+    """Returns the dataset for `fit`, which TensorFlow requires to be distributed for a TPU."""
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return distributed(strategy)
     return dataset(GLOBAL_BATCH)
@@ -180,7 +181,12 @@ def train(strategy: Any, model: Any, optimizer: Any, how: str) -> None:
     if how == "fit":
         model.compile(optimizer, loss="mse")
         model.fit(inputs_of(strategy), epochs=1, steps_per_epoch=STEPS, verbose=0)
-        return
+    else:
+        train_in_loop(strategy, model, optimizer, eager=how == "eager")
+
+
+def train_in_loop(strategy: Any, model: Any, optimizer: Any, *, eager: bool) -> None:
+    """Trains a model for an epoch in a custom training loop."""
     dataset_iterator = iter(distributed(strategy))
 
     def tpu_step(inputs: Any) -> None:
@@ -196,11 +202,11 @@ def train(strategy: Any, model: Any, optimizer: Any, how: str) -> None:
         for _ in tf.range(num_steps):
             strategy.run(tpu_step, args=(next(dataset_iterator),))
 
-    if how == "eager":
+    if eager:
         for _ in range(STEPS):
             tpu_step(next(dataset_iterator))
         return
-    # Keras makes the variables of models and optimizers at their first use.
+    # Keras creates the variables of models and optimizers at their first use.
     with strategy.scope():
         if not isinstance(strategy, tf.distribute.TPUStrategy):
             model(next(iter(dataset(GLOBAL_BATCH)))[0])
@@ -210,37 +216,37 @@ def train(strategy: Any, model: Any, optimizer: Any, how: str) -> None:
 
 
 def run(keras: Any, strategy: Any, form: str, how: str, arithmetic: str) -> dict[str, Any]:
-    """Trains one model, and returns what became of it."""
+    """Trains one model; returns its state, the shapes of its variables, and its results."""
     with strategy.scope():
         optimizer = keras.optimizers.Adagrad(RATE, initial_accumulator_value=START)
-        # Inputs say no batch size; batches do.
+        # A TPU needs a static batch size, which the inputs of a functional model do not have.
         fixed = form == "functional" and isinstance(strategy, tf.distribute.TPUStrategy)
         size = GLOBAL_BATCH if fixed else None
         model = make_model(keras, form, optimizer, arithmetic=arithmetic, batch_size=size)
     train(strategy, model, optimizer, how)
-    held = layer_of(model)
+    layer = layer_of(model)
     results = {
         **state_of(model),
-        "of the layer": [list(variable.shape) for variable in held.trainable_variables],
+        "of the layer": [list(variable.shape) for variable in layer.trainable_variables],
         "of the model": [list(variable.shape) for variable in model.trainable_variables],
     }
     if how == "fit":
-        # Five samples do not fill a batch, which a TPU wants.
+        # Five samples do not fill a batch, as a TPU requires.
         on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         for name in ("predict", "evaluate"):
-            given = distributed(strategy) if on_tpu else dataset(5, drop_remainder=False)
+            batches = distributed(strategy) if on_tpu else dataset(5, drop_remainder=False)
             options = {"verbose": 0, "steps": STEPS if on_tpu else None}
-            results[name] = getattr(model, name)(given, **options)
+            results[name] = getattr(model, name)(batches, **options)
     return results
 
 
 def separate(keras: Any, strategy: Any, arithmetic: str, built: bool = True) -> dict[str, Any]:
-    """Runs the listing with an optimizer of its own for the tables; see the layer's documentation.
+    """Runs the listing of the layer's documentation that has a separate optimizer for the tables.
 
-    The embedding layer's variables are found by `id`.
+    It finds the embedding layer's variables by `id`.
 
     Args:
-        built: whether variables are made before the first step, which Keras 3 wants.
+        built: whether variables are created before the first step, as Keras 3 requires.
     """
 
     class ModelWithSeparateOptimizer(keras.Model):  # type: ignore[misc]
@@ -351,7 +357,7 @@ def checkpoints(keras: Any) -> dict[str, Any]:
             other(features)
             if saved == restored:
                 status.assert_existing_objects_matched().assert_consumed()
-            # The engine's own: its keys are below the one it is given.
+            # The engine by itself, at the place that it has in the model's checkpoint.
             engine = tf2_engine.TPUEmbedding(feature_config(), tf2_engine.Adagrad(RATE))
             engine.build_for_batch(features)
             holder = tf.train.Checkpoint(
@@ -375,8 +381,8 @@ def checkpoints(keras: Any) -> dict[str, Any]:
 
 
 def exports(keras: Any, folder: str) -> dict[str, Any]:
-    """Exports models from training and from a restore; returns what each must answer."""
-    wanted: dict[str, Any] = {}
+    """Exports models from training and from a restore; returns the expected answers of each."""
+    expected: dict[str, Any] = {}
     samples = data()
     for form, arithmetic in itertools.product(("functional", "subclass"), ("tpu", "keras")):
         optimizer = keras.optimizers.Adagrad(RATE)
@@ -391,10 +397,10 @@ def exports(keras: Any, folder: str) -> dict[str, Any]:
             # A function that was called before is exported as it was traced then.
             early = serve(tf.constant(examples(samples)))["scores"]
             tf.saved_model.save(exportable(one), f"{folder}/{name}", signatures=serve)
-            wanted[name] = early.numpy()
+            expected[name] = early.numpy()
             features = features_of({key: tf.constant(value) for key, value in samples.items()})
-            wanted[f"{name}/model"] = model(features)
-    return wanted
+            expected[f"{name}/model"] = model(features)
+    return expected
 
 
 def serving_function(model: Any) -> Any:
@@ -439,7 +445,7 @@ def examples(samples: dict[str, np.ndarray]) -> list[bytes]:
 
 
 def main(name: str, folder: str) -> None:
-    """Runs everything with a Keras, and writes down what came of it."""
+    """Runs everything with one Keras, and writes the results to a file."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     keras = tf.keras if name == "tf.keras" else importlib.import_module(name)
@@ -452,8 +458,8 @@ def main(name: str, folder: str) -> None:
         for strategy, form, how in RUNS:
             if is_keras_3 and (strategy, how) == ("mirrored", "fit"):
                 continue  # Keras 3 cannot read RaggedTensors of several replicas
-            found = run(keras, STRATEGIES[strategy](), form, how, arithmetic)
-            results |= prefixed(f"{arithmetic}/{strategy}/{form}/{how}", found)
+            state = run(keras, STRATEGIES[strategy](), form, how, arithmetic)
+            results |= prefixed(f"{arithmetic}/{strategy}/{form}/{how}", state)
         results |= prefixed(
             f"{arithmetic}/separate", separate(keras, tf.distribute.get_strategy(), arithmetic)
         )
@@ -463,13 +469,13 @@ def main(name: str, folder: str) -> None:
 
 
 def write(results: dict[str, Any], folder: str) -> None:
-    """Writes results down for the tests."""
+    """Writes results to a file for the tests."""
     arrays = {key: str(value) if "of the" in key else value for key, value in results.items()}
     np.savez(f"{folder}/results.npz", **arrays)
 
 
 def prefixed(prefix: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the same under longer keys."""
+    """Returns the values with a prefix before each key."""
     return {f"{prefix}/{key}": value for key, value in values.items()}
 
 

@@ -1,6 +1,6 @@
 """Models with the Keras layer on a software TPU: training, checkpoints to and from a CPU, exports.
 
-Run in a process of its own, with the Keras to use: `python -m ... <tf.keras|tf_keras> <results>`.
+Run in a separate process, with the Keras to use: `python -m ... <tf.keras|tf_keras> <results>`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def made(keras: Any, strategy: Any, arithmetic: str) -> tuple[Any, Any]:
 
 
 def on_cpu(model: Any) -> Any:
-    """Returns what a model that was not made for a TPU answers."""
+    """Returns the output of a model that was not built for a TPU."""
     return model(next(iter(models.dataset(models.GLOBAL_BATCH)))[0])
 
 
@@ -69,7 +69,7 @@ def checkpoints(keras: Any, folder: str) -> dict[str, Any]:
 
 def exports(keras: Any, folder: str) -> dict[str, Any]:
     """Exports a model straight from training on a TPU, and from its restore on a CPU."""
-    wanted: dict[str, Any] = {}
+    expected: dict[str, Any] = {}
     strategy = soft_tpu.SoftTPUStrategy(2)
     model, optimizer = made(keras, strategy, "tpu")
     models.train(strategy, model, optimizer, "loop")
@@ -80,17 +80,17 @@ def exports(keras: Any, folder: str) -> dict[str, Any]:
     for source, one in (("trained", model), ("restored", restored)):
         serve = models.serving_function(one)
         tf.saved_model.save(exportable(one), f"{folder}/{source}", signatures=serve)
-        wanted[source] = restored(features)
-    return wanted
+        expected[source] = restored(features)
+    return expected
 
 
 def main(name: str, folder: str) -> None:
-    """Runs everything with a Keras, and writes down what came of it."""
+    """Runs everything with one Keras, and writes the results to a file."""
     keras = tf.keras if name == "tf.keras" else importlib.import_module(name)
     results: dict[str, Any] = {}
     for cores, form, how in RUNS:
-        found = models.run(keras, soft_tpu.SoftTPUStrategy(cores), form, how, "tpu")
-        results |= models.prefixed(f"{cores}/{form}/{how}", found)
+        state = models.run(keras, soft_tpu.SoftTPUStrategy(cores), form, how, "tpu")
+        results |= models.prefixed(f"{cores}/{form}/{how}", state)
     for cores, built in itertools.product((1, 2), (True, False)):
         if built or not hasattr(keras, "Variable"):
             strategy = soft_tpu.SoftTPUStrategy(cores)

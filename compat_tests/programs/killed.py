@@ -1,8 +1,8 @@
-"""A job that is killed again and again.
+"""Trains a job that is killed again and again.
 
     python -m compat_tests.programs.killed DIRECTORY KIND KILLS SEED
 
-Each life is a fork of this process, which has imported TensorFlow and never runs an op itself.
+Each process that is killed is a fork of this one, which has imported TensorFlow but runs no op.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ BATCH = 4
 ROWS = {"users": 11, "items": 6}
 
 CHANGES = 24
-"""A life is killed within so many changes of its directory; a checkpoint is at least five."""
+"""A process is killed within this number of changes of its directory; a save is at least five."""
 
 
 def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-    """A model with variables of its own."""
+    """Builds a model that has variables beside the tables."""
     net = tf.concat([features[name] for name in sorted(ROWS)], 1)
     weights = tf.get_variable("weights", [net.shape[1], 1], initializer=tf.ones_initializer())
     predicted = tf.matmul(net, weights)
@@ -45,7 +45,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
 
 
 def batch_of(number: Any) -> tuple[dict[str, Any], Any]:
-    """Returns features and labels that follow from a number."""
+    """Returns features and labels that depend on a number alone."""
     number = tf.cast(number, tf.int64)
     features = {
         name: tf.sparse.from_dense((tf.range(BATCH, dtype=tf.int64)[:, None] * 3 + number) % rows)
@@ -55,12 +55,12 @@ def batch_of(number: Any) -> tuple[dict[str, Any], Any]:
 
 
 def by_step(params: Any) -> Any:
-    """Batches that follow from the global step, with which the dataset begins."""
+    """Returns batches that depend on the global step, with which the dataset begins."""
     return tf.data.Dataset.range(tf.train.get_global_step(), 1 << 40).map(batch_of)
 
 
 def by_iterator(params: Any) -> Any:
-    """Batches in an order that the state of the iterator alone knows."""
+    """Returns batches in an order that only the state of the iterator determines."""
     return tf.data.Dataset.range(100).shuffle(30, seed=5).repeat().map(batch_of).prefetch(2)
 
 
@@ -96,8 +96,8 @@ def make(directory: pathlib.Path, *, rows: dict[str, int] | None = None, **optio
     """Returns the job, which writes a checkpoint every second step.
 
     Args:
-        rows: of the tables; `ROWS` unless given.
-        options: of the TPUEstimator, and "strategy", how rows are spread over hosts.
+        rows: of the tables; None is `ROWS`.
+        options: of the TPUEstimator; and "strategy", how rows are spread over hosts.
     """
     strategy = options.pop("strategy", "div")
     return estimator.tpu.TPUEstimator(
@@ -138,13 +138,13 @@ def train(directory: pathlib.Path, kind: str, steps: int) -> None:
     job.train(INPUTS[kind], max_steps=steps, hooks=hooks)
 
 
-def live(life: Callable[[], None]) -> int:
-    """Starts a life; returns its process."""
+def fork(function: Callable[[], None]) -> int:
+    """Runs a function in a fork of this process; returns the id of the fork."""
     process = os.fork()
     if process == 0:
         status = 1
         try:
-            life()
+            function()
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -161,17 +161,17 @@ def kill(
     changes: int = CHANGES,
     look: Callable[[pathlib.Path], list[str]] = os.listdir,
 ) -> None:
-    """Kills a life shortly after some change of its directory.
+    """Kills a process shortly after a random change of its directory.
 
     Args:
-        changes: at most so many.
-        look: returns what there is.
+        changes: the maximum number of changes until then.
+        look: returns the content of the directory.
     """
-    left, before = draw.randint(1, changes), None
-    while left:
-        now = sorted(look(directory)) if directory.exists() else None
-        left -= now != before
-        before = now
+    remaining, previous = draw.randint(1, changes), None
+    while remaining:
+        content = sorted(look(directory)) if directory.exists() else None
+        remaining -= content != previous
+        previous = content
         assert os.waitpid(process, os.WNOHANG)[0] == 0, "it ended by itself"
         time.sleep(0.0001)
     time.sleep(draw.uniform(0.0, 0.003))
@@ -180,25 +180,28 @@ def kill(
 
 
 def main(directory: pathlib.Path, kind: str, kills: int, seed: int) -> int:
-    """Trains in several lives, and then as far in one; returns how many steps that is.
+    """Trains in several processes, and then as far in one; returns the number of steps.
 
     Args:
         kind: of the input, one of `INPUTS`.
     """
     parts, draw = directory / "parts", random.Random(seed)
     for _ in range(kills):
-        kill(live(lambda: train(parts, kind, 1 << 40)), parts, draw)
+        kill(fork(lambda: train(parts, kind, 1 << 40)), parts, draw)
     state = parts / "checkpoint"
-    found = re.search(r"model\.ckpt-(\d+)", state.read_text() if state.exists() else "model.ckpt-0")
-    assert found is not None, state.read_text()
-    steps = int(found[1]) + 3
+    latest = re.search(
+        r"model\.ckpt-(\d+)", state.read_text() if state.exists() else "model.ckpt-0"
+    )
+    assert latest is not None, state.read_text()
+    steps = int(latest[1]) + 3
     for name in ("parts", "whole"):
-        last = live(lambda name=name: train(directory / name, kind, steps))
+        last = fork(lambda name=name: train(directory / name, kind, steps))
         assert os.waitpid(last, 0)[1] == 0
     return steps
 
 
 if __name__ == "__main__":
-    place, given, times, start = sys.argv[1:]
+    base, kind_of_input, num_kills, first_seed = sys.argv[1:]
     tf.logging.set_verbosity(tf.logging.ERROR)
-    print(main(pathlib.Path(place), given, int(times), int(start)))  # noqa: T201
+    trained = main(pathlib.Path(base), kind_of_input, int(num_kills), int(first_seed))
+    print(trained)  # noqa: T201

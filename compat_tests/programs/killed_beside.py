@@ -1,8 +1,8 @@
-"""What is done beside training, killed again and again.
+"""Exports, evaluations, conversions and statistics that are killed again and again.
 
     python -m compat_tests.programs.killed_beside DIRECTORY KIND KILLS SEED
 
-It comes to its end only if what was made is whole after each kill, and the next one works.
+It succeeds only if all results are complete after the kills, and one more run works.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tf2_engine.backends.host import profile
 from tf2_engine.plan import make_plan
 
 LAST = 8
-"""The step at which a job is that is exported or converted."""
+"""The step of a job that is exported or converted."""
 
 IDS = [[3], [10]]
 
@@ -36,9 +36,9 @@ class Work(NamedTuple):
     """Something to kill.
 
     Attributes:
-        do: does it, over and over, in a directory.
-        check: does it once more, and sees whether all that is there is whole; may print.
-        changes: a life is killed within so many changes of the directory.
+        do: does the work in a directory, over and over.
+        check: does the work once more, and checks that all results are complete; may print.
+        changes: a process is killed within this number of changes of the directory.
     """
 
     do: Callable[[pathlib.Path], Any]
@@ -47,7 +47,7 @@ class Work(NamedTuple):
 
 
 def served(export: pathlib.Path) -> Any:
-    """Returns what an exported model predicts."""
+    """Returns the predictions of an exported model."""
     model = tf.compat.v2.saved_model.load(str(export))
     return model.signatures["serving_default"](users=tf.constant(IDS, tf.int64))["p"].numpy()
 
@@ -58,21 +58,21 @@ def exports(base: pathlib.Path) -> list[pathlib.Path]:
 
 
 def trained(directory: pathlib.Path) -> Any:
-    """Returns a job that is trained."""
+    """Returns a trained job."""
     job = killed.make(directory / "job")
     job.train(killed.by_step, max_steps=LAST)
     return job
 
 
 def export(directory: pathlib.Path) -> None:
-    """Exports."""
+    """Exports a job over and over."""
     job = trained(directory)
     while True:
         job.export_saved_model(str(directory / "made"), killed.receiver)
 
 
 def check_exports(directory: pathlib.Path) -> None:
-    """Every export predicts what one predicts that was never killed."""
+    """Checks that every export predicts the same as one that was never killed."""
     job = trained(directory)
     whole = served(
         pathlib.Path(os.fsdecode(job.export_saved_model(directory / "whole", killed.receiver)))
@@ -81,8 +81,8 @@ def check_exports(directory: pathlib.Path) -> None:
     made = exports(directory / "made")
     for path in made:
         np.testing.assert_array_equal(served(path), whole, err_msg=str(path))
-    left = {path.name for path in (directory / "made").iterdir()} - {path.name for path in made}
-    assert all(name.startswith("temp-") for name in left), left
+    others = {path.name for path in (directory / "made").iterdir()} - {path.name for path in made}
+    assert all(name.startswith("temp-") for name in others), others
 
 
 def train_and_evaluate(directory: pathlib.Path, steps: int) -> Any:
@@ -100,7 +100,7 @@ def train_and_evaluate(directory: pathlib.Path, steps: int) -> Any:
 
 
 def check_evaluations(directory: pathlib.Path) -> None:
-    """The job ends as one that was never killed, in numbers, metrics and exports."""
+    """Checks that values, metrics and exports are those of a job that was never killed."""
     latest = tf.train.latest_checkpoint(str(directory / "made"))
     steps = 4 + (0 if latest is None else int(latest.rpartition("-")[2]))
     ends = []
@@ -116,7 +116,7 @@ def check_evaluations(directory: pathlib.Path) -> None:
 
 
 def convert(directory: pathlib.Path) -> None:
-    """Converts a checkpoint, each time to another directory."""
+    """Converts a checkpoint over and over, each time to another directory."""
     (directory / "made").mkdir(exist_ok=True)
     first = len(converted(directory))
     for number in itertools.count(first):
@@ -124,7 +124,7 @@ def convert(directory: pathlib.Path) -> None:
 
 
 def convert_to(directory: pathlib.Path, number: int) -> None:
-    """Converts a checkpoint, which it makes."""
+    """Converts a checkpoint, and trains the job that writes it if there is none."""
     job = killed.make(directory / "job", strategy="mod")
     if job.latest_checkpoint() is None:
         job.train(killed.by_step, max_steps=LAST)
@@ -138,21 +138,21 @@ def convert_to(directory: pathlib.Path, number: int) -> None:
 
 
 def converted(directory: pathlib.Path) -> list[pathlib.Path]:
-    """Returns what conversions made; what they write into at first is hidden."""
+    """Returns the results of conversions; their temporary directories are hidden."""
     return [path for path in (directory / "made").iterdir() if not path.name.startswith(".")]
 
 
 def check_conversions(directory: pathlib.Path) -> None:
-    """Every directory that a conversion made is whole, and a further one can be made."""
+    """Checks that every converted checkpoint is complete, and that one more can be made."""
     convert_to(directory, len(converted(directory)))
-    wanted = legacy_checkpoints.read(tf.train.latest_checkpoint(str(directory / "job")))
+    expected = legacy_checkpoints.read(tf.train.latest_checkpoint(str(directory / "job")))
     for path in converted(directory):
-        found = legacy_checkpoints.read(tf.train.latest_checkpoint(str(path)))
-        assert set(found) == set(wanted), path
-        for name, value in wanted.items():
+        values = legacy_checkpoints.read(tf.train.latest_checkpoint(str(path)))
+        assert set(values) == set(expected), path
+        for name, value in expected.items():
             if name.split("/")[0] in killed.ROWS:
-                found[name] = legacy_checkpoints.by_id(found[name], 2, "mod")
-            np.testing.assert_array_equal(found[name], value, err_msg=f"{path}: {name}")
+                values[name] = legacy_checkpoints.by_id(values[name], 2, "mod")
+            np.testing.assert_array_equal(values[name], value, err_msg=f"{path}: {name}")
 
 
 COUNTED = profile.Counts(samples=1000, ids=3000, per_shard=(3000,))
@@ -165,14 +165,14 @@ def _plan() -> Any:
 
 
 def count(directory: pathlib.Path) -> None:
-    """Adds to lookup statistics."""
+    """Adds to lookup statistics over and over."""
     plan = _plan()
     while True:
         profile.merge(str(directory / "made"), plan, plan.tables[0], COUNTED)
 
 
 def check_counts(directory: pathlib.Path) -> None:
-    """Statistics are those of so many whole additions, and more can be added."""
+    """Checks that statistics are a number of complete additions, and that more can be added."""
     plan = _plan()
     before = profile.read(str(directory / "made"), plan, plan.tables[0]) or profile.Counts(
         0, 0, (0,)
@@ -195,7 +195,7 @@ WORKS = {
 
 
 def paths_in(directory: pathlib.Path) -> list[str]:
-    """Returns all files and directories, however deep."""
+    """Returns all files and directories below a directory."""
 
     def walk() -> Iterator[str]:
         for place, directories, files in os.walk(directory):
@@ -205,18 +205,18 @@ def paths_in(directory: pathlib.Path) -> list[str]:
 
 
 def main(directory: pathlib.Path, kind: str, kills: int, seed: int) -> None:
-    """Lets lives begin and kills them; looks after each."""
+    """Starts processes and kills them, and checks the results."""
     work, draw = WORKS[kind], random.Random(seed)
     directory.mkdir(exist_ok=True)
     if kind == "export":
-        assert os.waitpid(killed.live(lambda: trained(directory)), 0)[1] == 0
+        assert os.waitpid(killed.fork(lambda: trained(directory)), 0)[1] == 0
     for _ in range(kills):
-        life = killed.live(lambda: work.do(directory))
-        killed.kill(life, directory / "made", draw, changes=work.changes, look=paths_in)
-    assert os.waitpid(killed.live(lambda: work.check(directory)), 0)[1] == 0
+        process = killed.fork(lambda: work.do(directory))
+        killed.kill(process, directory / "made", draw, changes=work.changes, look=paths_in)
+    assert os.waitpid(killed.fork(lambda: work.check(directory)), 0)[1] == 0
 
 
 if __name__ == "__main__":
-    place, given, times, start = sys.argv[1:]
+    base, kind_of_work, num_kills, first_seed = sys.argv[1:]
     tf.logging.set_verbosity(tf.logging.ERROR)
-    main(pathlib.Path(place), given, int(times), int(start))
+    main(pathlib.Path(base), kind_of_work, int(num_kills), int(first_seed))

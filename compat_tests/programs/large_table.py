@@ -1,4 +1,4 @@
-"""Trains and saves, or restores, a table of more than 2^31 elements; says how much memory it took.
+"""Trains and saves, or restores, a table of more than 2^31 elements; prints its use of memory.
 
 python -m compat_tests.programs.large_table save|restore CHECKPOINT
 """
@@ -10,7 +10,7 @@ import resource
 import sys
 from typing import Any
 
-# The allocator of oneDNN takes twice as much as it is asked for.
+# The allocator of oneDNN takes twice the memory that is requested.
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 
 import numpy as np
@@ -34,25 +34,25 @@ TRAINED = {
 
 
 def zeros(shape: Any, dtype: Any) -> tf.Tensor:
-    """Is the initializer: nothing but the table itself is held."""
+    """Initializes the table without a second copy of it in memory."""
     return tf.zeros(shape, dtype)
 
 
 def check(engine: TPUEmbedding) -> None:
-    """Looks rows up; and an id beyond the table, which must be refused."""
+    """Checks looked-up rows, and that an id beyond the table is refused."""
     engine.enqueue({"ids": tf.constant(list(TRAINED), tf.int64)}, training=False)
     np.testing.assert_array_equal(engine.dequeue()["ids"], np.stack(list(TRAINED.values())))
     with pytest.raises(tf.errors.InvalidArgumentError, match=str(ROWS)):
         engine.enqueue({"ids": tf.constant([0, 0, 0, ROWS], tf.int64)})
 
 
-def main(what: str, path: str) -> None:
+def main(part: str, path: str) -> None:
     """Runs one of the two parts."""
     table = TableSpec("table", ROWS, DIM, "sum", SGD(0.5), zeros)
     engine = TPUEmbedding(EngineSpec((table,), (FeatureSpec("ids", "table"),)))
     engine.build_for([(len(IDS),)])
     checkpoint = tf.train.Checkpoint(embedding=engine)
-    if what == "save":
+    if part == "save":
         engine.enqueue({"ids": tf.constant(IDS, tf.int64)})
         engine.dequeue()
         engine.apply_gradients({"ids": tf.constant(GRADIENT)})
@@ -62,7 +62,7 @@ def main(what: str, path: str) -> None:
         checkpoint.read(path).assert_consumed()
         check(engine)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    sys.stdout.write(f"{what}: {peak:.1f} GiB at most\n")
+    sys.stdout.write(f"{part}: {peak:.1f} GiB at most\n")
 
 
 if __name__ == "__main__":

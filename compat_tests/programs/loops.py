@@ -19,11 +19,11 @@ STRATEGIES = {
 
 
 def run_all() -> dict[str, np.ndarray]:
-    """Returns what every loop came to under every strategy."""
+    """Returns the results of every loop under every strategy."""
     results: dict[str, np.ndarray] = {}
     for name, make in STRATEGIES.items():
-        for what, value in run(make()).items():
-            results[f"{name}/{what}"] = np.asarray(value)
+        for key, value in run(make()).items():
+            results[f"{name}/{key}"] = np.asarray(value)
     return results
 
 
@@ -78,28 +78,30 @@ def run(strategy: tf.distribute.Strategy) -> dict[str, Any]:
 
         return strategy.run(step, args=(next(dataset_iterator),))
 
-    def whole(result: Any) -> np.ndarray:
-        """Returns both features' activations of the global batch."""
-        return np.concatenate(
-            [
-                np.concatenate([part.numpy() for part in strategy.experimental_local_results(each)])
-                for _, each in sorted(result.items())
-            ]
-        )
-
     results: dict[str, Any] = {"start": start}
     training_step(dataset_iterator, tf.constant(10))
     results["table"] = embedding.embedding_tables[table].numpy()
-    results["evaluation"] = whole(evaluation_step(dataset_iterator))
-    results["enqueue_inside"] = whole(enqueue_inside(dataset_iterator))
-    results["per_core"] = whole(_per_core(strategy, embedding, next(dataset_iterator)))
+    results["evaluation"] = _global_batch(strategy, evaluation_step(dataset_iterator))
+    results["enqueue_inside"] = _global_batch(strategy, enqueue_inside(dataset_iterator))
+    per_core = _per_core(strategy, embedding, next(dataset_iterator))
+    results["per_core"] = _global_batch(strategy, per_core)
     if strategy.num_replicas_in_sync > 1:
         results["control_flow"] = _in_control_flow(strategy, embedding, next(dataset_iterator))
     return results
 
 
+def _global_batch(strategy: Any, result: Any) -> np.ndarray:
+    """Returns both features' activations of the global batch."""
+    parts = [
+        part.numpy()
+        for _, each in sorted(result.items())
+        for part in strategy.experimental_local_results(each)
+    ]
+    return np.concatenate(parts)
+
+
 def batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
-    """The same global batches however many replicas share them."""
+    """Returns global batches that are the same for any number of replicas."""
     size = context.get_per_replica_batch_size(GLOBAL_BATCH)
     places = [(sample, place) for sample in range(size) for place in range(2)]
 
@@ -119,7 +121,7 @@ def batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
 
 
 def _per_core(strategy: Any, embedding: Any, batch: Any) -> Any:
-    """Each core's part is enqueued for its device, as the documentation's per_core_enqueue does."""
+    """Enqueues each core's part for its device, as the documentation's per_core_enqueue does."""
     per_core_features = {
         name: strategy.experimental_local_results(value) for name, value in batch[0].items()
     }

@@ -1,9 +1,9 @@
-"""Runs a program, legacy or migrated, and writes down what it predicts.
+"""Runs a program, legacy or migrated, and writes its predictions to a file.
 
 python -m compat_tests.programs.predicting PREDICTIONS.npz PROGRAM.py ARGUMENTS...
 
-Instead of a file, "stock" runs a legacy program on stock's estimator, on the software TPU; it
-predicts nothing then, since stock's `predict` with tables is broken on a TPU. With --cores=N before
+Instead of a file, "stock" runs a legacy program on stock's estimator, on the software TPU; it makes
+no predictions then, since stock's `predict` with tables is broken on a TPU. With --cores=N before
 it, the program runs in the scope of a SoftTPUStrategy of N cores.
 """
 
@@ -23,10 +23,10 @@ install.use_legacy_keras()
 
 
 def main() -> None:
-    """Runs the program's `main`, with its estimator's `predict` overheard."""
-    given = sys.argv[1:]
-    cores = int(given.pop(0).partition("=")[2]) if given[0].startswith("--cores=") else None
-    path, program, *arguments = given
+    """Runs the program's `main`, and intercepts its estimator's `predict`."""
+    argv = sys.argv[1:]
+    cores = int(argv.pop(0).partition("=")[2]) if argv[0].startswith("--cores=") else None
+    path, program, *arguments = argv
     sys.argv = [program, *arguments]
     if path == "stock":
         from compat_tests.support import stock
@@ -39,9 +39,10 @@ def main() -> None:
     from estimator_bridge.estimator import tpu
 
     def write(samples: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        found = list(samples)
-        np.savez(path, **{key: np.stack([each[key] for each in found]) for key in found[0]})
-        return iter(found)
+        predictions = list(samples)
+        keys = predictions[0]
+        np.savez(path, **{key: np.stack([each[key] for each in predictions]) for key in keys})
+        return iter(predictions)
 
     with contextlib.ExitStack() as stack:
         if cores is not None:
@@ -51,23 +52,23 @@ def main() -> None:
         run(program, arguments, tpu.TPUEstimator, write)
 
 
-def run(program: str, arguments: list[str], legacy: Any, hear: Callable[[Any], Any]) -> None:
+def run(program: str, arguments: list[str], legacy: Any, intercept: Callable[[Any], Any]) -> None:
     """Runs a program's `main`.
 
     Args:
         legacy: the estimator of a legacy program.
-        hear: is given the predictions, and returns what the program gets in their place.
+        intercept: takes the predictions, and returns those for the program.
     """
     import tensorflow.compat.v1 as tf
     from absl import app
 
-    found = runpy.run_path(program, run_name="program")
-    kind = found.get("Trainer", legacy)
+    names = runpy.run_path(program, run_name="program")
+    kind = names.get("Trainer", legacy)
     if kind is legacy:
         tf.disable_v2_behavior()
     predict = kind.predict
-    kind.predict = lambda *given, **named: hear(predict(*given, **named))
-    app.run(found["main"], argv=[program, *arguments])
+    kind.predict = lambda *args, **kwargs: intercept(predict(*args, **kwargs))
+    app.run(names["main"], argv=[program, *arguments])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Programs for the layer of tensorflow-recommenders and for ours, which is to do the same.
+"""Programs for the layer of tensorflow-recommenders and for ours, which has to agree with it.
 
-They are those that its documentation shows: on a CPU, with Keras 2 and its legacy optimizers, the
-only ones that it takes.
+They are the programs of its documentation: on a CPU, with Keras 2 and its legacy optimizers, the
+only ones that it accepts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from compat_tests.programs import keras_models as models
 
 EMB = tf.tpu.experimental.embedding
 Make = Callable[[Any], Any]
-"""Makes an optimizer of a namespace of legacy optimizers."""
+"""Returns an optimizer of a namespace of legacy optimizers."""
 
 OPTIMIZERS: dict[str, Make] = {
     "SGD": lambda of: of.SGD(0.1),
@@ -30,7 +30,7 @@ RUNS = (*OPTIMIZERS, *FORMS)
 
 
 def feature_config() -> dict[str, Any]:
-    """Returns a table of two features, and one of another."""
+    """Returns the config of a table with two features, and of one with a single feature."""
     values = models.start()
     users = EMB.TableConfig(
         models.USERS, models.DIM, tf.constant_initializer(values["users"]), name="users"
@@ -62,7 +62,7 @@ def dataset() -> tf.data.Dataset:
 
 
 def run(name: str, layer: Any, keras: Any) -> dict[str, Any]:
-    """Trains one of `RUNS`; returns its tables, its kernel, and what it predicts.
+    """Trains one of `RUNS`; returns its tables, its kernel, and its predictions.
 
     Args:
         layer: the class of the layer.

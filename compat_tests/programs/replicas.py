@@ -1,6 +1,6 @@
 """Estimators under MirroredStrategy on two logical CPUs: `replicas.py DIRECTORY`.
 
-Two logical devices must be asked for before TensorFlow starts. Prints what differs as JSON.
+Logical devices must be configured before TensorFlow starts. Prints the differences as JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HERE = pathlib.Path(sys.argv[1])
 
 def mirrored() -> Any:
     """Returns a strategy of two replicas on logical CPUs."""
-    # TensorFlow's default, collectives, fails where replicas look up different numbers of ids.
+    # TensorFlow's default, collectives, fails if replicas look up different numbers of ids.
     return tf.distribute.MirroredStrategy(
         ["/cpu:0", "/cpu:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
     )
@@ -60,7 +60,7 @@ BATCHES = 8
 
 
 def halves(replicas: int) -> Any:
-    """Returns an input_fn of the same samples, one replica's part of a step at a time."""
+    """Returns an input_fn of the same samples for any number of replicas, a batch for each."""
 
     def input_fn() -> Any:
         draw = np.random.RandomState(0)
@@ -71,7 +71,7 @@ def halves(replicas: int) -> Any:
 
 
 def regression(namespace: Any, model_dir: Any, strategy: Any) -> Any:
-    """Returns an Estimator of unnamed layers, Keras's among them."""
+    """Returns an Estimator with unnamed layers, including Keras's."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         net = V1.layers.dense(features["x"], 5, tf.nn.tanh)
@@ -84,7 +84,7 @@ def regression(namespace: Any, model_dir: Any, strategy: Any) -> Any:
             mode, loss=loss, train_op=train_op, eval_metric_ops=metrics, predictions={"out": out}
         )
 
-    # A session of stock's has one CPU unless it is told.
+    # By default a session of stock's has one CPU.
     session = V1.ConfigProto(allow_soft_placement=True, device_count={"CPU": 2})
     config = namespace.RunConfig(
         str(model_dir),
@@ -97,7 +97,7 @@ def regression(namespace: Any, model_dir: Any, strategy: Any) -> Any:
 
 
 def trained(namespace: Any, start: str, model_dir: pathlib.Path, strategy: Any) -> Any:
-    """Returns what an Estimator has saved, and its metrics."""
+    """Returns the saved values and the metrics of an Estimator."""
     job = regression(namespace, jobs.continue_from(start, str(model_dir)), strategy)
     replicas = 1 if strategy is None else 2
     job.train(halves(replicas))
@@ -105,17 +105,17 @@ def trained(namespace: Any, start: str, model_dir: pathlib.Path, strategy: Any) 
 
 
 def compare_cores() -> dict[str, Any]:
-    """Trains with use_tpu=True: under the strategy, and with as many cores."""
+    """Trains with use_tpu=True: under the strategy, and with the same number of cores."""
     start = on_cores(str(HERE / "cores"), None, 2)
     start.train(clicks.input_fn, steps=1)
-    found = []
+    results = []
     for name, strategy, shards in (("two cores", None, 2), ("two replicas", mirrored(), None)):
         job = on_cores(
             jobs.continue_from(start.latest_checkpoint(), str(HERE / name)), strategy, shards
         )
         job.train(clicks.input_fn, steps=LOOP)
-        found.append((jobs.saved(job), job.evaluate(clicks.short_input_fn, steps=2)))
-    (cores, whole), (replicas, parts) = found
+        results.append((jobs.saved(job), job.evaluate(clicks.short_input_fn, steps=2)))
+    (cores, whole), (replicas, parts) = results
     return {
         "difference": jobs.largest_difference(cores, replicas)[0],
         "same metrics": bool(whole == parts),
@@ -129,20 +129,20 @@ def compare_replicas() -> dict[str, Any]:
     checkpoint = start.latest_checkpoint()
     whole, of_whole = trained(estimator, checkpoint, HERE / "whole", None)
     parts, of_parts = trained(estimator, checkpoint, HERE / "parts", mirrored())
-    found = {
+    results = {
         "difference": jobs.largest_difference(whole, parts)[0],
         "whole": {key: float(value) for key, value in of_whole.items()},
         "parts": {key: float(value) for key, value in of_parts.items()},
     }
     if HAS_STOCK:
         stocks, of_stock = trained(V1.estimator, checkpoint, HERE / "stock", mirrored())
-        found["difference from stock"] = jobs.largest_difference(stocks, parts)[0]
-        found["stock"] = {key: float(value) for key, value in of_stock.items()}
-    return found
+        results["difference from stock"] = jobs.largest_difference(stocks, parts)[0]
+        results["stock"] = {key: float(value) for key, value in of_stock.items()}
+    return results
 
 
 def refused() -> str:
-    """Returns what is said to two replicas and four shards."""
+    """Returns the error message for two replicas and four shards."""
     try:
         on_cores(str(HERE / "refused"), mirrored(), 4).train(clicks.input_fn, steps=1)
     except errors.InvalidInput as error:

@@ -1,6 +1,6 @@
 """A regression that trains in a fraction of a second, of any columns and any body.
 
-Whose estimator it runs on is an argument.
+The namespace of the estimator is an argument.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def sequence(key: str = "a") -> Any:
 
 
 def start(*_: Any, **__: Any) -> Any:
-    """An initializer of tables: row i begins with i + 1 and goes up by a half."""
+    """Initializes tables: row i is i + 1, i + 1.5, i + 2, ..., over 10."""
     shape = _[0]
     rows = tf.range(1.0, shape[0] + 1)[:, tf.newaxis]
     return (rows + tf.range(shape[1], dtype=tf.float32) / 2.0) / 10.0
@@ -67,19 +67,19 @@ def features_of(number: Any) -> dict[str, Any]:
     return {"a": several, "b": one, "dense": dense, "x": x}
 
 
-def inputs(*keys: str, **made: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def inputs(*keys: str, **functions: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Returns an input_fn of endless features and labels.
 
     Args:
-        keys: the features beside "x"; "a" if there are none. A TPU takes no sparse tensors that are
-            not looked up.
-        made: features by name, from the number of the batch.
+        keys: the features beside "x"; "a" if there are none. A TPU accepts no sparse tensors that
+            are not looked up.
+        functions: return further features, by name, for the number of the batch.
     """
-    chosen = {"x", *(keys or (() if made else ("a",)))}
+    chosen = {"x", *(keys or (() if functions else ("a",)))}
 
     def batch(number: Any) -> Any:
         features = {key: value for key, value in features_of(number).items() if key in chosen}
-        features.update({key: make(number) for key, make in made.items()})
+        features.update({key: make(number) for key, make in functions.items()})
         return features, tf.ones([BATCH, 1])
 
     return lambda params: tf.data.Dataset.range(1 << 40).map(batch)
@@ -89,11 +89,11 @@ input_fn = inputs()
 
 
 Body = Callable[[Any], Any]
-"""Gives the output [batch, 1] for the features, or that and tensors [batch, ...] to report."""
+"""Returns the output [batch, 1] for the features, or that and tensors [batch, ...] to report."""
 
 
 def plain(columns: Sequence[Any]) -> Body:
-    """Returns a body: the embeddings and "x", times a vector of weights."""
+    """Returns a body that multiplies the embeddings and "x" by a vector of weights."""
 
     def body(features: Mapping[str, Any]) -> Any:
         net = tf.concat([tf.keras.layers.DenseFeatures(columns)(features), features["x"]], 1)
@@ -138,8 +138,8 @@ def make(
         return {"mean": tf.metrics.mean(output), **means}
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        made = body(features)
-        output, reported = made if isinstance(made, tuple) else (made, {})
+        result = body(features)
+        output, reported = result if isinstance(result, tuple) else (result, {})
         loss = train_op = None
         if mode != "infer":
             loss = tf.reduce_mean(tf.square(output - labels))

@@ -15,24 +15,24 @@ from estimator_bridge.legacy import parameters, spec, table_config
 BATCH, USERS, DIMENSION = 8, 30, 4
 
 
-class Found(NamedTuple):
-    """What the model makes of a batch."""
+class Outputs(NamedTuple):
+    """The outputs of the model for a batch."""
 
     loss: Any
     rating: Any
 
 
-def model_fn(features: Any, labels: Any, weights: Any) -> Found:
+def model_fn(features: Any, labels: Any, weights: Any) -> Outputs:
     """Rates by a weighted sum of the user's activation."""
     rating = tf.linalg.matvec(features["user"], weights)
-    return Found(tf.reduce_mean(tf.square(rating - labels)), rating)
+    return Outputs(tf.reduce_mean(tf.square(rating - labels)), rating)
 
 
 def input_fn() -> tf.data.Dataset:
-    """Returns batches for ever: users, who are drawn, and what they rate."""
-    drawn = np.random.RandomState(0)
-    users = drawn.randint(USERS, size=[100 * BATCH]).astype(np.int64)
-    ratings = drawn.normal(size=users.shape).astype(np.float32)
+    """Returns an endless dataset of random users and their ratings."""
+    random = np.random.RandomState(0)
+    users = random.randint(USERS, size=[100 * BATCH]).astype(np.int64)
+    ratings = random.normal(size=users.shape).astype(np.float32)
 
     def features(ids: Any, rating: Any) -> Any:
         where = tf.stack([tf.range(BATCH, dtype=tf.int64), tf.zeros([BATCH], tf.int64)], 1)
@@ -44,7 +44,7 @@ def input_fn() -> tf.data.Dataset:
 
 @estimator_bridge.verifiable
 class ByHand:
-    """A loop of one's own."""
+    """A training loop without an estimator."""
 
     def __init__(
         self, model_fn: Callable[..., Any], model_dir: str, embedding_config_spec: Any
@@ -58,7 +58,7 @@ class ByHand:
         self._model_fn = model_fn
 
     def restore(self, checkpoint: str) -> None:
-        """Takes all values."""
+        """Restores all values."""
         variables = tf.Module()
         variables.weights = self.variables["weights"]
         saved = tf.train.Checkpoint(
@@ -73,7 +73,7 @@ class ByHand:
         max_steps: int | None = None,
         callbacks: Sequence[Any] = (),
     ) -> None:
-        """Trains so many steps, or up to one."""
+        """Trains for `steps` steps, or up to step `max_steps`."""
         end = int(self.step) + steps if steps is not None else max_steps
         assert end is not None
         for callback in callbacks:
@@ -94,15 +94,15 @@ class ByHand:
 
     def evaluate(self, input_fn: Callable[[], Any], steps: int | None = None) -> dict[str, float]:
         """Returns the mean loss."""
-        found = [made.loss.numpy() for made in self._made(input_fn().take(steps or 1))]
-        return {"loss": float(np.mean(found))}
+        losses = [each.loss.numpy() for each in self._outputs(input_fn().take(steps or 1))]
+        return {"loss": float(np.mean(losses))}
 
     def predict(self, input_fn: Callable[[], Any]) -> Iterator[dict[str, Any]]:
         """Yields the rating of each sample of a batch."""
-        for made in self._made(input_fn().take(1)):
-            yield from ({"rating": rating} for rating in made.rating.numpy())
+        for outputs in self._outputs(input_fn().take(1)):
+            yield from ({"rating": rating} for rating in outputs.rating.numpy())
 
-    def _made(self, batches: Any) -> Iterator[Found]:
+    def _outputs(self, batches: Any) -> Iterator[Outputs]:
         for features, labels in batches:
             activations = self.engine.embedding_lookup({"user": features["user"]})
             yield self._model_fn(dict(activations), labels, self.variables["weights"])

@@ -1,4 +1,4 @@
-"""What columns and model_fns of TPU programs may use: a tiny program for each."""
+"""A tiny program for each feature that columns and model_fns of TPU programs may use."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ class Variant:
     """A program.
 
     Attributes:
-        name: says what it uses.
-        columns: makes those of its spec.
-        body: makes the body from the columns.
-        input_fn: as programs have it.
-        model_options: as `tiny.make` takes them.
+        name: the feature that it uses.
+        columns: returns the columns of its spec.
+        body: returns the body for the columns.
+        model_options: those of `tiny.make`.
         rounding: the unit roundoff of the type that it computes in.
     """
 
@@ -51,7 +50,7 @@ class Variant:
 
 
 def after(function: Callable[[Any], Any]) -> Callable[[Any], tiny.Body]:
-    """Returns what makes a body whose output went through a function."""
+    """Returns a maker of bodies that apply a function to their output."""
 
     def body_of(columns: Any) -> tiny.Body:
         inner = tiny.plain(columns)
@@ -61,7 +60,7 @@ def after(function: Callable[[Any], Any]) -> Callable[[Any], tiny.Body]:
 
 
 def in_bfloat16(columns: Any) -> tiny.Body:
-    """Computes, and has its weight, in bfloat16."""
+    """Returns a body that computes in bfloat16, as its weight is."""
 
     def body(features: Any) -> Any:
         with tf.tpu.bfloat16_scope():
@@ -76,7 +75,10 @@ def in_bfloat16(columns: Any) -> tiny.Body:
 
 
 def of_sequence(columns: Any) -> tiny.Body:
-    """Weights each position of a sequence by its number; reports activations of a known shape."""
+    """Returns a body that weights the positions of a sequence by their numbers.
+
+    It reports activations if their shape is known.
+    """
 
     def body(features: Any) -> Any:
         looked_up, lengths = tf.keras.experimental.SequenceFeatures(columns)(features)
@@ -92,23 +94,23 @@ def of_sequence(columns: Any) -> tiny.Body:
 
 
 def with_ordinary_column(columns: Any) -> tiny.Body:
-    """Looks a feature up by a column that is not in the spec."""
-    own = tf.feature_column.embedding_column(tiny.identity("dense"), 2, "sum", tiny.start)
-    return tiny.plain([*columns, own])
+    """Returns a body that also looks a feature up by a column that is not in the spec."""
+    ordinary = tf.feature_column.embedding_column(tiny.identity("dense"), 2, "sum", tiny.start)
+    return tiny.plain([*columns, ordinary])
 
 
 # --- Inputs -------------------------------------------------------------------------------
 
 
 def sequences(number: Any) -> tf.SparseTensor:
-    """Sequences with gaps, of none to five positions."""
+    """Returns sequences with gaps, of none to five positions."""
     places = [[0, 0], [0, 2], [2, 1], [3, 0], [3, 1], [3, 2], [3, 3], [5, 2], [7, 0], [7, 4]]
     ids = (tf.range(1, 11, dtype=tf.int64) + number) % tiny.ROWS
     return tf.SparseTensor(places, ids, [tiny.BATCH, 5])
 
 
 def multivalent(number: Any) -> tf.SparseTensor:
-    """Sequences with gaps whose positions have none, one or two ids."""
+    """Returns sequences with gaps whose positions have none, one or two ids."""
     places = [
         *([0, 0, 0], [0, 2, 0], [0, 2, 1], [2, 1, 0], [3, 0, 0], [3, 0, 1], [3, 1, 0], [3, 2, 0]),
         *([5, 2, 1], [7, 0, 0], [7, 3, 0]),
@@ -118,7 +120,7 @@ def multivalent(number: Any) -> tf.SparseTensor:
 
 
 def weighted(number: Any) -> tf.SparseTensor:
-    """Weights for the ids of `tiny.features_of`'s "a"."""
+    """Returns weights for the ids of `tiny.features_of`'s "a"."""
     ids = tiny.features_of(number)["a"]
     weights = 0.5 + tf.cast(ids.values % 3, tf.float32) / 4.0
     return tf.SparseTensor(ids.indices, weights, ids.dense_shape)

@@ -1,4 +1,4 @@
-"""A program as small as a TPUEstimator's can be, for tests of what is around a model.
+"""A minimal TPUEstimator program, for tests of everything around a model.
 
 The namespaces of the estimator and of the `*Parameters` are arguments.
 """
@@ -23,19 +23,19 @@ def batch_of(step: Any, batch_size: int) -> tuple[dict[str, Any], Any]:
 
 
 def input_fn(params: dict[str, Any]) -> Any:
-    """An endless dataset of batches."""
+    """Returns an endless dataset of batches."""
     size = params["batch_size"]
     return tf.data.Dataset.range(1 << 40).map(lambda step: batch_of(step, size))
 
 
 def short_input_fn(params: dict[str, Any]) -> Any:
-    """Five batches."""
+    """Returns a dataset of five batches."""
     size = params["batch_size"]
     return tf.data.Dataset.range(5).map(lambda step: batch_of(step, size))
 
 
 def metric_fn(labels: Any, predictions: Any) -> dict[str, Any]:
-    """One metric."""
+    """Returns one metric."""
     return {"distance": tf.metrics.mean_absolute_error(labels, predictions)}
 
 

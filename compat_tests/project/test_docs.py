@@ -169,7 +169,10 @@ def test_the_page_on_the_keras_layer_runs(tmp_path: pathlib.Path) -> None:
     words = names["EMB"].TableConfig(vocabulary_size=1000, dim=4, name="words")
     names["feature_config"] = {key: names["EMB"].FeatureConfig(words) for key in ("city", "tags")}
     execute("docs/keras.md", 2, names)
-    assert {key: value.shape[-1] for key, value in names["found"].items()} == {"city": 4, "tags": 4}
+    assert {key: value.shape[-1] for key, value in names["activations"].items()} == {
+        "city": 4,
+        "tags": 4,
+    }
 
 
 @pytest.mark.full
@@ -314,6 +317,21 @@ def test_the_page_on_commands_has_every_argument() -> None:
             "-h",
             *re.findall(r"`(-[-\w]+)", section),
         }
+
+
+def test_the_glossary_names_what_the_code_has() -> None:
+    """Each name of the code in the glossary is a word of the sources."""
+    names = re.findall(r"`([A-Za-z_][\w.]*)`", (DOCS / "glossary.md").read_text(encoding="utf-8"))
+    sources = (
+        path.read_text(encoding="utf-8")
+        for package in ("estimator_bridge", "tf2_engine")
+        for path in (ROOT / package).rglob("*.py")
+    )
+    words = {word for source in sources for word in re.findall(r"\w+", source)}
+
+    parts = {name: name.removesuffix(".py").rsplit(".", 1)[-1] for name in names}
+    modules = {path.stem for path in (ROOT / "tf2_engine").rglob("*.py")}
+    assert [name for name, part in parts.items() if part not in words | modules] == []
 
 
 def test_targets_of_make_that_are_shown_are_there() -> None:

@@ -1,4 +1,4 @@
-"""Turns what a user enqueues into a list of looked-up ids.
+"""Reads the ids that a user enqueues as a list of occurrences.
 
 A *cell* is one position of the feature's output, counted in row-major order over the output
 shape without the embedding dimension: sample `b` of a plain feature is cell `b`, position `t`
@@ -53,8 +53,8 @@ def sparse(
     """Reads a sparse feature, plain or as a sequence.
 
     Plain, every entry belongs to the sample named in its first column; the second column is
-    not looked at. As a sequence, entry `(b, t)` belongs to cell `b * T + t`; entries with
-    `t >= T` are cut off, and positions without an entry simply have no occurrence.
+    ignored. As a sequence, entry `(b, t)` belongs to cell `b * T + t`; entries with
+    `t >= T` are cut off, and positions without an entry have no occurrence.
 
     Args:
         indices: [num_entries, 2] integers, (sample, position).
@@ -69,16 +69,16 @@ def sparse(
     where = np.asarray(indices).reshape(-1, 2)
     if len(where) != len(ids):
         raise ValueError(f"`indices` has {len(where)} entries and `values` has {len(ids)}.")
-    found = []
+    occurrences = []
     for (sample, position), id_, weight in zip(
         where, ids, _weights(weights, len(ids)), strict=True
     ):
         if not max_sequence_length:
-            found.append(Occurrence(int(sample), int(id_), weight))
+            occurrences.append(Occurrence(int(sample), int(id_), weight))
         elif position < max_sequence_length:
             cell = int(sample) * max_sequence_length + int(position)
-            found.append(Occurrence(cell, int(id_), weight))
-    return found
+            occurrences.append(Occurrence(cell, int(id_), weight))
+    return occurrences
 
 
 def ragged(
@@ -88,7 +88,7 @@ def ragged(
     *,
     num_cells: int,
 ) -> list[Occurrence]:
-    """Reads a ragged feature, combined or as a sequence, whichever the cell count says.
+    """Reads a ragged feature, combined or as a sequence, depending on the number of cells.
 
     With as many rows as cells every row is combined into its cell. With `T` times as many
     cells as rows each row is a sequence: the id at position `t` is cell `row * T + t` with
@@ -117,19 +117,19 @@ def ragged(
             "the cells must be a multiple of the rows."
         )
     length = num_cells // num_rows
-    found = []
+    occurrences = []
     for row in range(num_rows):
         for position, entry in enumerate(range(splits[row], splits[row + 1])):
             if num_rows == num_cells:
-                found.append(Occurrence(row, int(ids[entry]), weight[entry]))
+                occurrences.append(Occurrence(row, int(ids[entry]), weight[entry]))
             elif position < length:
-                found.append(Occurrence(row * length + position, int(ids[entry]), 1.0))
-    return found
+                occurrences.append(Occurrence(row * length + position, int(ids[entry]), 1.0))
+    return occurrences
 
 
 def _weights(weights: npt.ArrayLike | None, count: int) -> list[float]:
     """Returns `count` weights; None and an empty tensor both mean ones."""
-    given = [] if weights is None else [float(weight) for weight in np.asarray(weights).ravel()]
-    if given and len(given) != count:
-        raise ValueError(f"{len(given)} weights were given for {count} ids.")
-    return given or [1.0] * count
+    floats = [] if weights is None else [float(weight) for weight in np.asarray(weights).ravel()]
+    if floats and len(floats) != count:
+        raise ValueError(f"{len(floats)} weights were given for {count} ids.")
+    return floats or [1.0] * count

@@ -30,8 +30,8 @@ def quantize(
     quantum = (upper - lower) / (num_buckets - 1)
     table = np.array(rows, dtype=np.float64)
     for place in np.ndindex(table.shape):
-        held = min(max(float(table[place]), lower), upper)
-        table[place] = math.floor((held - lower) / quantum + 0.5) * quantum + lower
+        clipped = min(max(float(table[place]), lower), upper)
+        table[place] = math.floor((clipped - lower) / quantum + 0.5) * quantum + lower
     return table
 
 
@@ -41,6 +41,6 @@ def distance_to_an_edge(rows: npt.ArrayLike, num_buckets: int, lower: float, upp
     Where a float32 implementation may round to another bucket, there is nothing to compare.
     """
     quantum = (upper - lower) / (num_buckets - 1)
-    held = np.clip(np.asarray(rows, dtype=np.float64), lower, upper)
-    places = (held - lower) / quantum + 0.5
+    clipped = np.clip(np.asarray(rows, dtype=np.float64), lower, upper)
+    places = (clipped - lower) / quantum + 0.5
     return float(np.min(np.abs(places - np.round(places))))

@@ -95,7 +95,7 @@ class ReferenceTable:
         slots: Mapping[str, npt.ArrayLike] | None = None,
         round_settings: bool = True,
     ) -> None:
-        """Starts a table.
+        """Makes a table with its slots.
 
         Args:
             initial: [num_rows, dim] floats; copied.
@@ -103,8 +103,8 @@ class ReferenceTable:
             settings: the optimizer's settings, all of them.
             common: the fields of `Common` that differ from their defaults.
             slots: [num_rows, dim] of each slot, to go on from a trained state, for instance
-                from what an implementation holds, to compare single steps; by default every
-                slot starts as the optimizer says.
+                from the state of an implementation, to compare single steps; by default every
+                slot has the optimizer's initial value.
             round_settings: rounds settings and learning rates to float32 first, because the
                 proto's fields and the op's learning rates are float32. It matters: 1 - beta_2
                 for a beta_2 of 0.999 changes by 13 parts in a million.
@@ -119,7 +119,7 @@ class ReferenceTable:
         self._rule = reference.update
         self._settings = {key: self._round(value) for key, value in settings.items()}
         self._common = Common(**{key: self._round(value) for key, value in (common or {}).items()})
-        # A missing key is the optimizer having no such switch: only touched rows are updated.
+        # Without the key the optimizer has no such setting: only touched rows are updated.
         self._updates_every_row = not settings.get("lazy_adam", True)
         if not self._common.use_gradient_accumulation:
             if self._updates_every_row:
@@ -231,7 +231,7 @@ class ReferenceTable:
                 factor = factor * lr
             w = w - factor * w
         old = {name: slot[row].copy() for name, slot in self.slots.items()}
-        # What divides by zero on the device gives NaN there, and so it does here.
+        # A division by zero gives NaN on the device, and so it does here.
         with np.errstate(divide="ignore", invalid="ignore"):
             w, new = self._rule(w, old, g, np.float64(lr), self._settings)
         self.weights[row] = _clip(w, common.clip_weight_min, common.clip_weight_max)

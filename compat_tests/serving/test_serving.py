@@ -44,17 +44,17 @@ DIFFERENCES = {
     ("sparse, nothing", "unvalidated"): "the same: stock returns no sample at all",
     ("ragged, open output_shape", "validated"): "stock fails where it needs the first dimension",
 }
-"""Where we intend another result than stock, whatever combiner and weights, and why."""
+"""Batches whose result differs from stock's on purpose, for every combiner and weight, and why."""
 
 
-def agree(wanted: Any, found: Any) -> bool:
+def agree(wanted: Any, actual: Any) -> bool:
     """Whether two outcomes are the same: numbers, or a refusal of the same type."""
-    if isinstance(wanted, Exception) or isinstance(found, Exception):
+    if isinstance(wanted, Exception) or isinstance(actual, Exception):
         common = ValueError if isinstance(wanted, ValueError) else tf.errors.InvalidArgumentError
-        return isinstance(wanted, Exception) and isinstance(found, common)
+        return isinstance(wanted, Exception) and isinstance(actual, common)
     # Both are off by what sums of at most 6 float32 terms of at most 4 may be off.
     bound = 2 * allowed(6, 0, 6 * 4)
-    return wanted.shape == found.shape and bool(np.all(np.abs(wanted - found) <= bound))
+    return wanted.shape == actual.shape and bool(np.all(np.abs(wanted - actual) <= bound))
 
 
 @pytest.mark.filterwarnings("ignore:.*max_sequence_length.*is ignored")
@@ -74,9 +74,11 @@ def test_lookups_are_those_of_stock(name: str, validation: str) -> None:
     for combiner, (label, values) in itertools.product(COMBINERS, WEIGHTS.items()):
         if values is not None and not kind.weighted:
             continue
-        of = config(kind, combiner, validate_weights_and_indices=validation == "validated")
+        feature_config = config(
+            kind, combiner, validate_weights_and_indices=validation == "validated"
+        )
         both = [
-            outcome(lookup, kind.features(), kind.weights(values), of)
+            outcome(lookup, kind.features(), kind.weights(values), feature_config)
             for lookup in (stock.serving_embedding_lookup, cpu_embedding_lookup)
         ]
         where = f"{name}, {combiner}, {label}: stock {both[0]!r}, ours {both[1]!r}"
@@ -112,26 +114,26 @@ def test_combiners_follow_their_formulas(make: Any, combiner: str) -> None:
     """Weighted rows are combined as the float64 reference does it, "sqrtn" with a division."""
     kind, weights = Kind(make), WEIGHTS["weighted"]
     assert weights is not None
-    found = (
+    occurrences = (
         sparse(PLACES, IDS, weights)
         if make is SPARSE
         else ragged([0, 2, 2, 5, 6], IDS, weights, num_cells=4)
     )
-    wanted, gains = combine(TABLE, found, 4, combiner)
+    wanted, gains = combine(TABLE, occurrences, 4, combiner)
 
     result = outcome(
         cpu_embedding_lookup, kind.features(), kind.weights(weights), config(kind, combiner)
     )
 
-    scale = lookup_scale(TABLE, found, gains)
+    scale = lookup_scale(TABLE, occurrences, gains)
     assert_close(wanted, result, n_terms=3, steps=0, scale=scale, where=combiner)
 
 
 def test_a_sequence_is_cut_and_padded() -> None:
-    """Position t of a sequence holds the row of its id; what is beyond the length is cut."""
+    """Position t of a sequence holds the row of its id; positions beyond the length are cut."""
     kind = KINDS["sparse, sequence"]
-    found = [Occurrence(cell, id_, 1.0) for cell, id_ in [(0, 4), (4, 7), (5, 7), (6, 11)]]
-    wanted, _ = combine(TABLE, found, 8, "sum")
+    occurrences = [Occurrence(cell, id_, 1.0) for cell, id_ in [(0, 4), (4, 7), (5, 7), (6, 11)]]
+    wanted, _ = combine(TABLE, occurrences, 8, "sum")
 
     for name in ("sparse, sequence", "ragged, sequence"):
         kind = KINDS[name]
@@ -162,36 +164,44 @@ FORMS: dict[str, Callable[[], Any]] = {
 def test_tables_may_have_any_form(form: str) -> None:
     """Rows are the same from an array, a variable and shards, under a name or a TableConfig."""
     kind = KINDS["dense"]
-    of = config(kind)
+    feature_config = config(kind)
     other = stock.TableConfig(1, 1, name="others")
 
-    for key in ("users", of["n"]["x"].table):
+    for key in ("users", feature_config["n"]["x"].table):
         tables = {other: np.zeros([1, 1]), key: FORMS[form]()}
-        found = cpu_embedding_lookup({"n": {"x": kind.features()}}, None, tables, of)["n"]["x"]
+        activations = cpu_embedding_lookup(
+            {"n": {"x": kind.features()}}, None, tables, feature_config
+        )["n"]["x"]
 
-        np.testing.assert_array_equal(TABLE[[3, 0, 3, 11]], found, err_msg=f"{form}, {key}")
+        np.testing.assert_array_equal(TABLE[[3, 0, 3, 11]], activations, err_msg=f"{form}, {key}")
 
 
 def test_more_hosts_than_rows_are_no_matter() -> None:
     """Shards of a table that is padded to one row per host are read as such."""
-    of = EngineSpec((TableSpec("few", 2, DIM, optimizer=SGD(0.5)),), (FeatureSpec("x", "few"),))
+    engine_spec = EngineSpec(
+        (TableSpec("few", 2, DIM, optimizer=SGD(0.5)),), (FeatureSpec("x", "few"),)
+    )
     shards = [TABLE[[0]], TABLE[[1]], TABLE[[2]]]
 
-    found = cpu_embedding_lookup({"x": tf.constant([1, 0])}, None, {"few": shards}, of)["x"]
+    activations = cpu_embedding_lookup(
+        {"x": tf.constant([1, 0])}, None, {"few": shards}, engine_spec
+    )["x"]
 
-    np.testing.assert_array_equal(TABLE[[1, 0]], found)
+    np.testing.assert_array_equal(TABLE[[1, 0]], activations)
 
 
 def test_any_nest_and_any_part_of_it_is_looked_up() -> None:
     """Features are found by their path in the config; absent ones need no table."""
     users, items = stock.TableConfig(ROWS, DIM), stock.TableConfig(2, 1)
     user, item = stock.FeatureConfig(users), stock.FeatureConfig(items)
-    of = {"a": [user, item], "b": (user, {"c": item})}
+    feature_config = {"a": [user, item], "b": (user, {"c": item})}
     ids, zero = tf.constant([1, 2]), tf.constant([0])
     tables = {"table_0": TABLE, "table_1": np.array([[5.0], [6.0]], np.float32)}
 
-    whole = cpu_embedding_lookup({"a": [ids, zero], "b": (zero, {"c": zero})}, None, tables, of)
-    part = cpu_embedding_lookup({"a": [ids]}, None, {"table_0": TABLE}, of)
+    whole = cpu_embedding_lookup(
+        {"a": [ids, zero], "b": (zero, {"c": zero})}, None, tables, feature_config
+    )
+    part = cpu_embedding_lookup({"a": [ids]}, None, {"table_0": TABLE}, feature_config)
     single = cpu_embedding_lookup(ids, None, {users: TABLE}, user)
 
     np.testing.assert_array_equal(TABLE[[1, 2]], whole["a"][0])
@@ -213,11 +223,11 @@ def test_nothing_that_is_passed_in_is_changed() -> None:
 
 def test_arrays_are_welcome() -> None:
     """A numpy array of ids is looked up like a tensor."""
-    found = cpu_embedding_lookup(
+    activations = cpu_embedding_lookup(
         {"n": {"x": np.array([3, 1])}}, None, {"users": TABLE}, config(KINDS["dense"])
     )
 
-    np.testing.assert_array_equal(TABLE[[3, 1]], found["n"]["x"])
+    np.testing.assert_array_equal(TABLE[[3, 1]], activations["n"]["x"])
 
 
 # --- Refusals -----------------------------------------------------------------------------------
@@ -266,23 +276,25 @@ def test_what_stock_refuses_is_refused_by_name(case: str) -> None:
 
 
 def test_an_engine_weighs_sequences() -> None:
-    """With an EngineSpec a sparse sequence may have weights: each row comes times its weight."""
-    of = spec(SEQUENCE, "sum")
+    """With an EngineSpec a sparse sequence may have weights, by which its rows are multiplied."""
+    engine_spec = spec(SEQUENCE, "sum")
     weights = SPARSE([2.0] * 6, tf.float32)
-    plain = cpu_embedding_lookup({"x": SEQUENCE.features()}, None, {"users": TABLE}, of)["x"]
-
-    found = cpu_embedding_lookup({"x": SEQUENCE.features()}, {"x": weights}, {"users": TABLE}, of)[
+    plain = cpu_embedding_lookup({"x": SEQUENCE.features()}, None, {"users": TABLE}, engine_spec)[
         "x"
     ]
 
-    np.testing.assert_array_equal(2 * plain, found)
+    activations = cpu_embedding_lookup(
+        {"x": SEQUENCE.features()}, {"x": weights}, {"users": TABLE}, engine_spec
+    )["x"]
+
+    np.testing.assert_array_equal(2 * plain, activations)
 
 
 def refused(inputs: Any, weights: Any = None, tables: Any = None) -> Any:
     """Looks up in the config of two features, n/x and n/y."""
-    of = config(KINDS["dense"])
-    of["n"]["y"] = of["n"]["x"]
-    return cpu_embedding_lookup(inputs, weights, tables or {"users": TABLE}, of)
+    feature_config = config(KINDS["dense"])
+    feature_config["n"]["y"] = feature_config["n"]["x"]
+    return cpu_embedding_lookup(inputs, weights, tables or {"users": TABLE}, feature_config)
 
 
 IDS_2 = tf.constant([1, 2])
@@ -320,7 +332,7 @@ IDS_2 = tf.constant([1, 2])
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(call: Any, kind: Any, message: str) -> None:
-    """Inputs, weights and tables that do not fit are refused with what is wrong and where."""
+    """Inputs, weights and tables that do not fit are refused; the message says what and where."""
     with pytest.raises(kind, match=message) as caught:
         call()
     assert isinstance(caught.value, errors.EngineError)

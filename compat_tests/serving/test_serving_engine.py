@@ -27,9 +27,9 @@ from tf2_engine import EngineSpec, FeatureSpec, FrequencyEstimator, TableSpec
 from tf2_engine.serving import cpu_embedding_lookup
 
 
-def built(of: EngineSpec, hosts: int, features: Any, weights: Any) -> tuple[Any, Any]:
-    """Returns an engine that holds TABLE, and what it looks up."""
-    engine = tf2_engine.TPUEmbedding(of, num_hosts=hosts, num_cores=hosts)
+def built(engine_spec: EngineSpec, hosts: int, features: Any, weights: Any) -> tuple[Any, Any]:
+    """Returns an engine that holds TABLE, and the activations that it looks up."""
+    engine = tf2_engine.TPUEmbedding(engine_spec, num_hosts=hosts, num_cores=hosts)
     batch = [{"x": features}] * hosts if hosts > 1 else {"x": features}
     weight = [{"x": weights}] * hosts if hosts > 1 else {"x": weights}
     for step in range(2):
@@ -80,14 +80,16 @@ def test_with_a_spec_the_numbers_are_the_engines(name: str) -> None:
     for (label, values), combiner in itertools.product(WEIGHTS.items(), COMBINERS):
         if values is not None and not kind.weighted:
             continue
-        of = spec(kind, combiner)
+        engine_spec = spec(kind, combiner)
         features, weights = kind.features(), kind.weights(values)
-        engine, wanted = built(of, 1, features, weights)
+        engine, wanted = built(engine_spec, 1, features, weights)
 
         weighted = None if weights is None else {"x": weights}
-        found = cpu_embedding_lookup({"x": features}, weighted, engine.embedding_tables, of)["x"]
+        activations = cpu_embedding_lookup(
+            {"x": features}, weighted, engine.embedding_tables, engine_spec
+        )["x"]
 
-        np.testing.assert_array_equal(wanted, found, err_msg=f"{name}, {combiner}, {label}")
+        np.testing.assert_array_equal(wanted, activations, err_msg=f"{name}, {combiner}, {label}")
 
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])
@@ -95,25 +97,25 @@ def test_with_a_spec_the_numbers_are_the_engines(name: str) -> None:
 def test_with_a_spec_shards_lie_as_it_says(strategy: str, hosts: int) -> None:
     """The shards of an engine are read by the partition strategy of its spec."""
     kind = KINDS["sparse"]
-    of = spec(kind, partition_strategy=strategy)
-    engine, wanted = built(of, hosts, kind.features(), None)
+    engine_spec = spec(kind, partition_strategy=strategy)
+    engine, wanted = built(engine_spec, hosts, kind.features(), None)
 
     for tables in (engine.embedding_tables, engine.tables):
-        found = cpu_embedding_lookup({"x": kind.features()}, None, tables, of)["x"]
-        np.testing.assert_array_equal(wanted, found)
+        activations = cpu_embedding_lookup({"x": kind.features()}, None, tables, engine_spec)["x"]
+        np.testing.assert_array_equal(wanted, activations)
 
 
 def test_with_a_spec_an_absent_id_is_absent() -> None:
-    """With `out_of_range_ids="drop"` ids outside the table count for nothing; they fail else."""
+    """With `out_of_range_ids="drop"` ids outside the table are absent; with "error" they fail."""
     kind = Kind(SPARSE, [4, -1, 7, 12, 0, 99])
-    of = spec(kind, "mean", out_of_range_ids="drop")
-    _, wanted = built(of, 1, kind.features(), None)
+    engine_spec = spec(kind, "mean", out_of_range_ids="drop")
+    _, wanted = built(engine_spec, 1, kind.features(), None)
     tables = {"users": TABLE}
 
-    found = cpu_embedding_lookup({"x": kind.features()}, None, tables, of)["x"]
-    single = cpu_embedding_lookup({"x": tf.constant([4, 12])}, None, tables, of)["x"]
+    activations = cpu_embedding_lookup({"x": kind.features()}, None, tables, engine_spec)["x"]
+    single = cpu_embedding_lookup({"x": tf.constant([4, 12])}, None, tables, engine_spec)["x"]
 
-    np.testing.assert_array_equal(wanted, found)
+    np.testing.assert_array_equal(wanted, activations)
     np.testing.assert_array_equal([TABLE[4], np.zeros(DIM)], single)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"'x'.*'users'.*rows 0 to 11"):
         cpu_embedding_lookup({"x": kind.features()}, None, tables, spec(kind))
@@ -124,10 +126,10 @@ def test_a_batch_may_have_another_size_than_in_training() -> None:
     kind = KINDS["ragged, sequence by output_shape"]
     two = a_ragged([0, 1, 4])([4, 7, 0, 1], tf.int64)
 
-    found = cpu_embedding_lookup({"x": two}, None, {"users": TABLE}, spec(kind))["x"]
+    activations = cpu_embedding_lookup({"x": two}, None, {"users": TABLE}, spec(kind))["x"]
 
     wanted = [[TABLE[4], np.zeros(DIM)], [TABLE[7], TABLE[0]]]
-    np.testing.assert_array_equal(wanted, found)
+    np.testing.assert_array_equal(wanted, activations)
     traced = tf.function(
         lambda ids: cpu_embedding_lookup({"n": {"x": ids}}, None, {"users": TABLE}, config(kind)),
         input_signature=[tf.RaggedTensorSpec([None, None], tf.int64)],
@@ -146,19 +148,19 @@ def test_what_a_row_is_looked_up_as_is_up_to_the_optimizer() -> None:
         weight_exponent=0.5,
         weighted=True,
     )
-    of = EngineSpec(
+    engine_spec = EngineSpec(
         (TableSpec("users", ROWS, 1, combiner="sum", optimizer=optimizer),),
         (FeatureSpec("x", "users"),),
     )
     rows = np.arange(1, ROWS + 1, dtype=np.float32)[:, None]
-    engine = tf2_engine.TPUEmbedding(of)
+    engine = tf2_engine.TPUEmbedding(engine_spec)
     engine.build_for([(2,)])
     engine.tables["users"].variables["parameters"][0].assign(rows)
     ids = tf.constant([3, 5])
     engine.enqueue({"x": ids}, training=False)
 
-    found = cpu_embedding_lookup({"x": ids}, None, {"users": rows}, of)["x"]
+    activations = cpu_embedding_lookup({"x": ids}, None, {"users": rows}, engine_spec)["x"]
 
-    np.testing.assert_array_equal(engine.dequeue()["x"], found)
+    np.testing.assert_array_equal(engine.dequeue()["x"], activations)
     # A quotient and a root on either side, 2^-24 each.
-    np.testing.assert_allclose(np.sqrt(rows[[3, 5]] / 8), found, rtol=4 * 2.0**-24)
+    np.testing.assert_allclose(np.sqrt(rows[[3, 5]] / 8), activations, rtol=4 * 2.0**-24)

@@ -60,7 +60,7 @@ TRACED = [
 def traced(name: str) -> tuple[Any, list[Any]]:
     """Returns a function of ids and weights, for any sizes, and a batch for it."""
     kind, weighted = KINDS[name], may_be_weighted(name)
-    of = config(kind, "sqrtn")
+    feature_config = config(kind, "sqrtn")
     arguments = [kind.features()]
     if weighted:
         arguments.append(kind.weights(WEIGHTS["weighted"]))
@@ -68,7 +68,9 @@ def traced(name: str) -> tuple[Any, list[Any]]:
 
     def lookup(ids: Any, weight: Any = None) -> Any:
         weights = None if weight is None else {"n": {"x": weight}}
-        return cpu_embedding_lookup({"n": {"x": ids}}, weights, {"users": shards}, of)["n"]["x"]
+        return cpu_embedding_lookup({"n": {"x": ids}}, weights, {"users": shards}, feature_config)[
+            "n"
+        ]["x"]
 
     function = tf.function(lookup, input_signature=[spec_of(value) for value in arguments])
     return function, arguments
@@ -82,22 +84,22 @@ def may_be_weighted(name: str) -> bool:
 @pytest.mark.filterwarnings("ignore:.*max_sequence_length.*is ignored")
 @pytest.mark.parametrize("name", TRACED)
 def test_a_traced_lookup_is_the_eager_one(name: str) -> None:
-    """A function that knows no size returns what the eager call returns, from two shards.
+    """A function traced without sizes returns what the eager call returns, from two shards.
 
     Where an `output_shape` folds samples, it takes each row for a sample: nothing tells otherwise.
     """
     kind = KINDS[name]
     values = WEIGHTS["weighted"] if may_be_weighted(name) else None
-    of = config(kind, "sqrtn")
-    eager = outcome(cpu_embedding_lookup, kind.features(), kind.weights(values), of)
+    feature_config = config(kind, "sqrtn")
+    eager = outcome(cpu_embedding_lookup, kind.features(), kind.weights(values), feature_config)
     function, arguments = traced(name)
 
-    found = function(*arguments)
+    activations = function(*arguments)
 
     if name in ("ragged, folded", "ragged, flat sequence by output_shape"):
-        assert found.shape != eager.shape
+        assert activations.shape != eager.shape
         return
-    np.testing.assert_array_equal(eager, found)
+    np.testing.assert_array_equal(eager, activations)
     assert function.get_concrete_function().structured_outputs.shape[-1] == DIM
 
 
@@ -123,11 +125,11 @@ def op_types(function: Any) -> set[str]:
 @pytest.mark.filterwarnings("ignore:.*max_sequence_length.*is ignored")
 def test_a_traced_lookup_holds_plain_ops() -> None:
     """The ops of all kinds of lookups are those on the list: none is of a TPU, none our own."""
-    found: set[str] = set()
+    types: set[str] = set()
     for name in TRACED:
-        found |= op_types(traced(name)[0])
+        types |= op_types(traced(name)[0])
 
-    assert found == PLAIN, (sorted(found - PLAIN), sorted(PLAIN - found))
+    assert types == PLAIN, (sorted(types - PLAIN), sorted(PLAIN - types))
 
 
 # --- Export -------------------------------------------------------------------------------------
@@ -154,7 +156,7 @@ print("REPORT", json.dumps([report, ours]))
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """A model to export, what its signature is called with, and what it must return."""
+    """A model to export, the arguments of its signature, and the expected outputs."""
 
     model: tf.Module
     signature: Any
@@ -163,14 +165,14 @@ class Export:
 
 
 def pull(step: int, activation: Any) -> Any:
-    """Returns the gradient of an activation that is drawn to another place at every step."""
+    """Returns the gradient of a loss with another target for the activation at every step."""
     return activation - 0.5 * step
 
 
-def trained(of: Any, features: Any, steps: int = 3, **options: Any) -> Any:
+def trained(feature_config: Any, features: Any, steps: int = 3, **options: Any) -> Any:
     """Returns an engine after some steps of Adagrad on one batch per core."""
-    optimizer = None if isinstance(of, EngineSpec) else Adagrad(0.3)
-    engine = tf2_engine.TPUEmbedding(of, optimizer, **options)
+    optimizer = None if isinstance(feature_config, EngineSpec) else Adagrad(0.3)
+    engine = tf2_engine.TPUEmbedding(feature_config, optimizer, **options)
     cores = options.get("num_cores", 1)
     for step in range(steps):
         engine.enqueue([features] * cores if cores > 1 else features)
@@ -182,9 +184,9 @@ def trained(of: Any, features: Any, steps: int = 3, **options: Any) -> Any:
 def rows_of(engine: Any, table: str) -> Any:
     """Returns the rows of a table by id."""
     engine.retrieve()
-    held = engine.tables[table]
-    shards = [shard.numpy() for shard in held.variables["parameters"]]
-    if held.strategy == "mod":
+    engine_table = engine.tables[table]
+    shards = [shard.numpy() for shard in engine_table.variables["parameters"]]
+    if engine_table.strategy == "mod":
         whole = np.empty([sum(map(len, shards)), shards[0].shape[1]], np.float32)
         for number, shard in enumerate(shards):
             whole[number :: len(shards)] = shard
@@ -194,16 +196,20 @@ def rows_of(engine: Any, table: str) -> Any:
 
 def pipelined_model() -> Export:
     """Returns a model whose engine has an update pending when it is exported."""
-    of = {"x": stock.FeatureConfig(stock.TableConfig(ROWS, DIM, name="users"))}
-    engine = trained(of, {"x": tf.constant([1, 2])}, pipeline_execution_with_tensor_core=True)
+    feature_config = {"x": stock.FeatureConfig(stock.TableConfig(ROWS, DIM, name="users"))}
+    engine = trained(
+        feature_config, {"x": tf.constant([1, 2])}, pipeline_execution_with_tensor_core=True
+    )
     before = engine.tables["users"].variables["parameters"][0].numpy()
     model = tf.Module()
     model.embedding = engine
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, name="ids")])
     def serve(ids: Any) -> Any:
-        found = cpu_embedding_lookup({"x": ids}, None, engine.embedding_tables, of)
-        return {"activations": found["x"]}
+        activations = cpu_embedding_lookup(
+            {"x": ids}, None, engine.embedding_tables, feature_config
+        )
+        return {"activations": activations["x"]}
 
     return Export(model, serve, {"ids": np.arange(ROWS)}, (engine, before))
 
@@ -211,7 +217,7 @@ def pipelined_model() -> Export:
 def model_of_examples() -> Export:
     """Returns a model of a mod-partitioned job on three hosts, which reads serialized Examples."""
     tables = (TableSpec("users", ROWS, DIM, combiner="mean"), TableSpec("items", 2, 2))
-    of = EngineSpec(
+    engine_spec = EngineSpec(
         tuple(dataclasses.replace(table, optimizer=Adagrad(0.3)) for table in tables),
         (
             FeatureSpec("bag", "users"),
@@ -225,7 +231,7 @@ def model_of_examples() -> Export:
         "history": SPARSE(IDS, tf.int64),
         "item": tf.constant([1, 0, 1, 1]),
     }
-    engine = trained(of, batch, num_hosts=3, num_cores=3)
+    engine = trained(engine_spec, batch, num_hosts=3, num_cores=3)
     model = tf.Module()
     model.embedding = engine
 
@@ -239,9 +245,9 @@ def model_of_examples() -> Export:
                 "item": tf.io.FixedLenFeature([], tf.int64),
             },
         )
-        found = cpu_embedding_lookup(features, None, engine.embedding_tables, of)
-        flat = tf.reshape(found["history"], [-1, 2 * DIM])
-        return {"activations": tf.concat([found["bag"], flat, found["item"]], 1)}
+        activations = cpu_embedding_lookup(features, None, engine.embedding_tables, engine_spec)
+        flat = tf.reshape(activations["history"], [-1, 2 * DIM])
+        return {"activations": tf.concat([activations["bag"], flat, activations["item"]], 1)}
 
     bags, items = [[4, 1], [], [7, 7, 0]], [1, 0, 1]
     examples = [
@@ -256,7 +262,7 @@ def model_of_examples() -> Export:
         ).SerializeToString()
         for bag, item in zip(bags, items, strict=True)
     ]
-    users, held = rows_of(engine, "users"), rows_of(engine, "items")
+    users, item_rows = rows_of(engine, "users"), rows_of(engine, "items")
     none = np.zeros(DIM, np.float32)
     third = np.float32(1) / np.float32(3)
     bag_rows = [
@@ -265,7 +271,7 @@ def model_of_examples() -> Export:
         third * users[7] + third * users[7] + third * users[0],
     ]
     sequences = [[users[4], users[1]], [none, none], [users[7], users[7]]]
-    wanted = np.concatenate([bag_rows, np.reshape(sequences, [3, -1]), held[items]], 1)
+    wanted = np.concatenate([bag_rows, np.reshape(sequences, [3, -1]), item_rows[items]], 1)
     return Export(
         model, serve, {"examples": np.array(list(map(base64.b64encode, examples)))}, wanted
     )
@@ -278,12 +284,14 @@ def int_list(values: list[int]) -> Any:
 
 def model_of_arrays() -> Export:
     """Returns a model whose table is part of the graph."""
-    of = config(KINDS["dense"])
+    feature_config = config(KINDS["dense"])
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, name="ids")])
     def serve(ids: Any) -> Any:
-        found = cpu_embedding_lookup({"n": {"x": ids}}, None, {"users": TABLE}, of)
-        return {"activations": found["n"]["x"]}
+        activations = cpu_embedding_lookup(
+            {"n": {"x": ids}}, None, {"users": TABLE}, feature_config
+        )
+        return {"activations": activations["n"]["x"]}
 
     return Export(tf.Module(), serve, {"ids": np.arange(ROWS)}, TABLE)
 
@@ -308,7 +316,7 @@ def test_an_export_needs_nothing_but_tensorflow(tmp_path: pathlib.Path) -> None:
             np.testing.assert_array_equal(wanted, rows_of(engine, "users"))
         np.savez(tmp_path / f"{name}.npz", wanted=wanted, **export.given)
 
-    done = subprocess.run(
+    loader = subprocess.run(
         [sys.executable, "-c", LOADER, str(tmp_path), *exports],
         cwd=tmp_path,
         capture_output=True,
@@ -316,8 +324,8 @@ def test_an_export_needs_nothing_but_tensorflow(tmp_path: pathlib.Path) -> None:
         check=False,
     )
 
-    lines = [line for line in done.stdout.splitlines() if line.startswith("REPORT")]
-    assert lines, done.stderr[-2000:]
+    lines = [line for line in loader.stdout.splitlines() if line.startswith("REPORT")]
+    assert lines, loader.stderr[-2000:]
     same, ours = json.loads(lines[0].removeprefix("REPORT"))
     assert same == dict.fromkeys(exports, True)
     assert ours == []
@@ -325,12 +333,12 @@ def test_an_export_needs_nothing_but_tensorflow(tmp_path: pathlib.Path) -> None:
 
 def small_model() -> tuple[Any, Any]:
     """Returns an engine, and a function that looks up in it."""
-    of = {"x": stock.FeatureConfig(stock.TableConfig(ROWS, DIM, name="users"))}
-    engine = trained(of, {"x": tf.constant([1, 2])})
+    feature_config = {"x": stock.FeatureConfig(stock.TableConfig(ROWS, DIM, name="users"))}
+    engine = trained(feature_config, {"x": tf.constant([1, 2])})
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, name="ids")])
     def serve(ids: Any) -> Any:
-        return cpu_embedding_lookup({"x": ids}, None, engine.embedding_tables, of)
+        return cpu_embedding_lookup({"x": ids}, None, engine.embedding_tables, feature_config)
 
     return engine, serve
 

@@ -1,4 +1,4 @@
-"""An engine that has trained a step, bad batches for it, and what shows that it is unharmed."""
+"""Bad batches for an engine that has trained a step, and checks that it is unharmed."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ WATCHED = FeatureSpec("watched", "videos")
 
 ROWS = 8
 FIRST = np.array([[row, 10.0 * row] for row in range(ROWS)], np.float32)
-"""What every table starts with: small whole numbers, so that every sum is exact."""
+"""The initial value of every table: small whole numbers, so that every sum is exact."""
 
 
 def first_rows(shape: Any, dtype: Any) -> tf.Tensor:
-    """Is the initializer of every table."""
+    """Returns the first rows of START; the initializer of every table."""
     return tf.constant(FIRST, dtype, shape)
 
 
@@ -61,7 +61,7 @@ def a_ragged(*ids: Any, dtype: Any = tf.int64) -> tf.RaggedTensor:
 
 
 def features(**changed: Any) -> dict[str, Any]:
-    """Returns a good batch but for what is changed."""
+    """Returns a good batch with the changes."""
     return {
         "watched": a_sparse(1, 2),
         "history": a_sparse(3, 4),
@@ -71,9 +71,9 @@ def features(**changed: Any) -> dict[str, Any]:
     }
 
 
-def weights(**given: Any) -> dict[str, Any]:
+def weights(**by_feature: Any) -> dict[str, Any]:
     """Returns weights for the features named."""
-    return {**dict.fromkeys(features()), **given}
+    return {**dict.fromkeys(features()), **by_feature}
 
 
 def without(batch: dict[str, Any], name: str) -> dict[str, Any]:
@@ -85,9 +85,9 @@ class Bad(NamedTuple):
     """A batch that is refused.
 
     Attributes:
-        features: makes it.
-        error: what is raised; InvalidArgumentError where only the values can tell.
-        message: what it says.
+        features: makes the batch.
+        error: the class of the error; InvalidArgumentError where only the values are wrong.
+        message: a pattern for its message.
         weights: makes its weights, if it has any.
         only_when_built: whether another engine may take it as its first batch.
     """
@@ -107,7 +107,7 @@ COUNTRY_IN_COUNTRIES = rf"{Q}country{Q} \(table {Q}countries{Q}\)"
 
 
 class Fixture:
-    """An engine in a mode, and what tells that it is unharmed."""
+    """An engine in a mode, and the checks that it is unharmed."""
 
     def __init__(self, mode: str, *, build: bool = True) -> None:
         self.mode = mode
@@ -139,7 +139,7 @@ class Fixture:
 
     @property
     def rows(self) -> dict[str, Any]:
-        """What the tables hold."""
+        """The contents of the tables."""
         return self.runner.read(
             {
                 name: table.variables["parameters"][0]
@@ -182,7 +182,7 @@ _fixtures: dict[str, Fixture] = {}
 
 @contextlib.contextmanager
 def unharmed(mode: str) -> Iterator[Fixture]:
-    """Gives an engine to do something bad to; rows must stay and a good step must work after it.
+    """Yields an engine to do something bad to; rows must stay and a good step must work after it.
 
     Tests of one mode share an engine, until one of them fails.
     """
@@ -207,12 +207,12 @@ def ones_after(activation: tf.Tensor) -> tf.Tensor:
 
 
 def enqueue_bad(fixture: Fixture, bad: Bad) -> None:
-    """Enqueues a bad batch; in a graph what fails only when it runs is run."""
+    """Enqueues a bad batch; in a graph, runs the ops that fail only when they run."""
 
     def enqueue() -> Any:
-        given = None if bad.weights is None else bad.weights()
+        batch_weights = None if bad.weights is None else bad.weights()
         in_graph = fixture.mode == "graph"
-        fixture.embedding.enqueue(bad.features(), given, training=not in_graph)
+        fixture.embedding.enqueue(bad.features(), batch_weights, training=not in_graph)
         return fixture.embedding.dequeue() if in_graph else None
 
     fixture.call(enqueue)
@@ -240,6 +240,6 @@ def in_modes(table: dict[str, Any], quick: Callable[[Any], bool]) -> list[Any]:
 
 
 def gradients(value: float = 1.0, **changed: Any) -> dict[str, Any]:
-    """Returns gradients that are the same everywhere but for what is changed."""
+    """Returns gradients of one value, with the changes."""
     shapes = {"watched": [3, 2], "history": [3, 2, 2], "tags": [3, 2], "country": [3, 2]}
     return {**{name: tf.fill(shape, value) for name, shape in shapes.items()}, **changed}

@@ -1,4 +1,4 @@
-"""Jobs of an Estimator without embeddings, and what their exports and events say."""
+"""Jobs of an Estimator without embeddings, and readers of their exports and events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import houses, jobs
 from estimator_bridge import estimator
-from estimator_bridge.runtime.estimator.estimator import Estimator
+from estimator_bridge.runtime.estimator.base_estimator import Estimator
 from tf2_engine import tf_compat
 
 OUTPUTS = tf_compat.export_output_classes()
@@ -48,7 +48,7 @@ def several_outputs(predictions: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_signature(path: bytes, name: str, feeds: dict[str, Any]) -> dict[str, Any]:
-    """Runs a signature of a SavedModel in a graph of its own."""
+    """Returns the outputs of a signature of a SavedModel, in a new graph."""
     with tf.Graph().as_default(), tf.Session() as session:
         signatures = tf.saved_model.loader.load(session, ["serve"], os.fsdecode(path)).signature_def
         inputs, outputs = signatures[name].inputs, signatures[name].outputs
@@ -62,16 +62,16 @@ class Terminate(tf.train.SessionRunHook):
     """Sends SIGTERM to this process in a step."""
 
     def __init__(self, step: int) -> None:
-        self._left = step
+        self._remaining = step
 
     def before_run(self, run_context: Any) -> None:
-        self._left -= 1
-        if self._left == 0:
+        self._remaining -= 1
+        if self._remaining == 0:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
 def started(job: Any) -> dict[str, np.ndarray]:
-    """Returns what a job's variables start with."""
+    """Trains a job for a step; returns the initial values of its variables."""
     job.train(houses.data, steps=1)
     return jobs.saved(job, jobs.first_checkpoint(job))
 
@@ -96,12 +96,12 @@ def signatures(path: bytes, tag: str = "serve") -> dict[str, Any]:
 
 def events(folder: str) -> list[tuple[int, str, Any]]:
     """Returns step, tag and number or text of every value in the events of a folder."""
-    found = []
+    values = []
     for path in sorted(glob.glob(os.path.join(folder, "events.out.tfevents.*"))):
         for event in tf.train.summary_iterator(path):
             for value in event.summary.value:
                 if value.HasField("simple_value"):
-                    found.append((event.step, value.tag, value.simple_value))
+                    values.append((event.step, value.tag, value.simple_value))
                 else:
-                    found.append((event.step, value.tag, value.WhichOneof("value")))
-    return found
+                    values.append((event.step, value.tag, value.WhichOneof("value")))
+    return values

@@ -1,4 +1,4 @@
-"""Helpers of the tests of inputs: a spec, a batch for it, and what is in a tensor."""
+"""Helpers of the tests of inputs: a spec, a batch for it, and tensors as lists."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from compat_tests.cases.legacy import Case, Feature, Optimizer, Table
 from compat_tests.support import legacy_specs
+from estimator_bridge.runtime.input.feature_splitting import CoreInput, split_batch, split_features
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
 
@@ -35,7 +36,7 @@ def sparse(rows: list[list[int]], dtype: Any = np.int64) -> tf.SparseTensor:
 
 
 def batch() -> dict[str, Any]:
-    """Returns four samples: empty rows, repeated ids, id 0, a sequence that is too long."""
+    """Returns four samples with empty rows, repeated ids, id 0 and a sequence that is too long."""
     return {
         "bag": sparse([[1, 0, 1], [], [4], []]),
         "weighted": sparse([[3], [3, 4], [], [5, 0]]),
@@ -47,16 +48,21 @@ def batch() -> dict[str, Any]:
 
 
 def legacy(quirks: str = "documented", **features: Feature) -> LegacySpec:
-    """Returns the case's spec, read; given features take the place of its own."""
+    """Returns the case's spec as read; `features` replace its own."""
     case = CASE if not features else Case(**{**vars(CASE), **only(features)})
     return read_spec(legacy_specs.build(case), quirks)
 
 
 def only(features: Mapping[str, Feature]) -> dict[str, Any]:
     """Returns these features and their tables, as arguments of a `Case`."""
-    used = {feature.table for feature in features.values()}
-    tables = {name: table for name, table in CASE.tables.items() if name in used}
+    table_names = {feature.table for feature in features.values()}
+    tables = {name: table for name, table in CASE.tables.items() if name in table_names}
     return {"features": features, "tables": tables}
+
+
+def split(features: Mapping[str, Any], legacy: LegacySpec, num_cores: int) -> list[CoreInput]:
+    """Returns each core's part of the features, split as for a step."""
+    return [split_features(part, legacy) for part in split_batch(features, num_cores)]
 
 
 BAG = {"bag": Feature("combined")}
@@ -72,7 +78,7 @@ def plain(value: Any) -> Any:
 
 
 def in_graph(batch: Mapping[str, Any], make: Callable[[dict[str, Any]], Any]) -> Any:
-    """Returns what a function makes of a batch, in a graph that knows no size beforehand."""
+    """Returns the result of a function of a batch in a graph with unknown static shapes."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         holders, feeds = {}, {}
         for key, value in batch.items():

@@ -34,8 +34,8 @@ def table(parser: argparse.ArgumentParser) -> str:
 
 def _name(action: argparse.Action) -> str:
     if not action.option_strings:
-        given = str(action.metavar or action.dest).upper()
-        return f"{given} ..." if action.nargs == argparse.REMAINDER else given
+        name = str(action.metavar or action.dest).upper()
+        return f"{name} ..." if action.nargs == argparse.REMAINDER else name
     if action.nargs == 0:
         return ", ".join(action.option_strings)
     if action.choices is not None:
@@ -53,8 +53,8 @@ def sections(text: str) -> dict[str, str]:
 
 def table_in(section: str) -> str:
     """Returns the table of arguments that a section has; empty if it has none."""
-    found = re.search(re.escape(HEAD) + r"(\|.*\n)*", section)
-    return found.group() if found else ""
+    match = re.search(re.escape(HEAD) + r"(\|.*\n)*", section)
+    return match.group() if match else ""
 
 
 def with_tables(text: str) -> str:

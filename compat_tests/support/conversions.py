@@ -43,7 +43,7 @@ TPU_SLOTS: Mapping[str, Mapping[str, str]] = {
     "ProximalYogi": {"v": "ProximalYogi", "m": "ProximalYogi_1"},
     "FrequencyEstimator": {"last_hit_step": "FrequencyEstimator"},
 }
-"""What stock's TPU programs call a slot of the engine, behind the table's name and a slash."""
+"""The names of the engine's slots in stock's TPU programs, after the table's name and a slash."""
 
 CPU_SLOTS: Mapping[str, Mapping[str, str]] = {
     **TPU_SLOTS,
@@ -146,9 +146,9 @@ def engine_of(spec: Any) -> Any:
     return engine
 
 
-def assert_same(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+def assert_same(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> None:
     """Checks that two sets of tensors have the same names, types and bytes."""
-    assert set(wanted) == set(found)
+    assert set(wanted) == set(actual)
     for name, value in wanted.items():
-        assert np.asarray(value).dtype == np.asarray(found[name]).dtype, name
-        assert np.array_equal(value, found[name]), name
+        assert np.asarray(value).dtype == np.asarray(actual[name]).dtype, name
+        assert np.array_equal(value, actual[name]), name

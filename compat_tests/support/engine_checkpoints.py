@@ -1,4 +1,4 @@
-"""Engines of ours and of stock's with numbers in their tables, and what their checkpoints hold."""
+"""Engines of ours and of stock's with numbers in their tables, and the contents of checkpoints."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ stock = tf.tpu.experimental.embedding
 VOCABULARY = {"us/ers.x": 10, "items": 3}
 DIM = {"us/ers.x": 4, "items": 2}
 OPTIMIZERS = ("SGD", "Adagrad", "AdagradMomentum", "FTRL", "Adam")
-"""Those that stock has."""
+"""The optimizers that stock has."""
 
 Values = Mapping[str, Mapping[str, Any]]
 """By table, by "parameters" and slot: rows by id."""
 
 
 class Placement(NamedTuple):
-    """Which host holds which row."""
+    """A number of hosts and a partition strategy."""
 
     hosts: int
     strategy: str
@@ -79,14 +79,14 @@ def ours(
 
     Without an optimizer it only looks up.
     """
-    of = specs.from_feature_config(
+    spec = specs.from_feature_config(
         feature_config(),
         getattr(tf2_engine, optimizer or "SGD")(0.1),
         partition_strategy=placement.strategy,
         pipeline_execution_with_tensor_core=pipelined,
     )
     engine = tf2_engine.TPUEmbedding(
-        of,
+        spec,
         num_hosts=placement.hosts,
         num_cores=cores or placement.hosts,
         training=optimizer is not None,
@@ -99,16 +99,16 @@ def ours(
 
 def theirs(optimizer: str | None = "Adagrad", *, build: bool = True) -> Any:
     """Returns a TPUEmbedding of stock's, whose tables are ordinary variables on this machine."""
-    made = stock.TPUEmbedding(
+    engine = stock.TPUEmbedding(
         feature_config(), None if optimizer is None else getattr(stock, optimizer)(0.1)
     )
     if build:
-        made.build()
-    return made
+        engine.build()
+    return engine
 
 
 def numbers(table: str, kind: str) -> Any:
-    """Returns values of which no two rows, tables or slots share one."""
+    """Returns values that differ in all rows, tables and slots."""
     first = 1000 * list(VOCABULARY).index(table) + 100 * len(kind)
     count = VOCABULARY[table] * DIM[table]
     return np.arange(first, first + count, dtype=np.float32).reshape(-1, DIM[table])
@@ -137,21 +137,21 @@ def fill_theirs(engine: Any) -> Values:
 
 
 def read(engine: Any) -> Values:
-    """Returns what the variables of an engine of ours hold, without the rows of the padding."""
-    held: dict[str, dict[str, Any]] = {}
+    """Returns the values of the variables of an engine of ours, without the rows of the padding."""
+    contents: dict[str, dict[str, Any]] = {}
     for name, table in engine.tables.items():
-        held[name] = {}
+        contents[name] = {}
         for kind, shards in table.variables.items():
             rows = sum(shard.shape[0] for shard in shards)
             whole = np.empty([rows, DIM[name]], np.float32)
             for number, shard in enumerate(shards):
                 whole[rows_of_shard(rows, len(shards), number, table.strategy)] = shard.numpy()
-            held[name][kind] = whole[: VOCABULARY[name]]
-    return held
+            contents[name][kind] = whole[: VOCABULARY[name]]
+    return contents
 
 
 def read_theirs(engine: Any) -> Values:
-    """Returns what the variables of an engine of stock's hold."""
+    """Returns the values of the variables of an engine of stock's."""
     return {
         name: {kind: variable.numpy() for kind, variable in kinds.items()}
         for name, kinds in engine._variables.items()
@@ -159,28 +159,28 @@ def read_theirs(engine: Any) -> Values:
 
 
 def read_file(path: str) -> Values:
-    """Returns what a checkpoint holds for the object `embedding`."""
-    held: dict[str, dict[str, Any]] = {}
+    """Returns the values that a checkpoint holds for the object `embedding`."""
+    contents: dict[str, dict[str, Any]] = {}
     for name in VOCABULARY:
         root = f"embedding/{name.replace('.', '..').replace('/', '.S')}"
-        held[name] = {}
+        contents[name] = {}
         for key, _ in tf.train.list_variables(path):
             child, _, attribute = key.partition("/.ATTRIBUTES/")
             if attribute == "VARIABLE_VALUE" and (child == root or child.startswith(f"{root}.S")):
                 kind = child.removeprefix(root).removeprefix(".S") or "parameters"
-                held[name][kind] = tf.train.load_variable(path, key)
-    return held
+                contents[name][kind] = tf.train.load_variable(path, key)
+    return contents
 
 
-def assert_same(wanted: Values, found: Values, where: str = "") -> None:
+def assert_same(wanted: Values, actual: Values, where: str = "") -> None:
     """Checks that two sets of values are the same to the bit."""
     assert {name: set(kinds) for name, kinds in wanted.items()} == {
-        name: set(kinds) for name, kinds in found.items()
+        name: set(kinds) for name, kinds in actual.items()
     }, where
     for name, kinds in wanted.items():
         for kind, values in kinds.items():
             np.testing.assert_array_equal(
-                values, found[name][kind], err_msg=f"{where}: table {name}, {kind}"
+                values, actual[name][kind], err_msg=f"{where}: table {name}, {kind}"
             )
 
 
@@ -195,7 +195,7 @@ def restore(engine: Any, path: str) -> Any:
 
 
 class Recorder(HostDriver):
-    """A driver that writes down when tables are loaded and retrieved."""
+    """A driver that records when tables are loaded and retrieved."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A TPU that is not there: genuine TPUStrategies to build graphs with, on a machine without one.
+"""A fake TPU: genuine TPUStrategies to build graphs with, on a machine without a TPU.
 
 Also the tests' seam to stock's TPUEmbedding, which needs a few things mended before it builds its
 graphs here. Nothing of stock is copied, or changed for good.
@@ -20,7 +20,7 @@ from tensorflow.python.tpu.ops import tpu_ops
 
 
 class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
-    """Answers what TPUStrategy asks, without a TPU to ask."""
+    """A cluster resolver that answers TPUStrategy without a TPU."""
 
     def __init__(self, metadata: Any) -> None:
         self._metadata = metadata
@@ -94,22 +94,22 @@ def distribute(strategy: Any, values: Sequence[Any]) -> Any:
 def recorded(
     initialized: bool = False, retrieved: Callable[[str, int], Any] | None = None
 ) -> Iterator[list[tuple[str, dict[str, Any]]]]:
-    """While it is open, ops that no machine without a TPU can run are written down instead.
+    """While open, ops that need a TPU are recorded and not made.
 
     These are the ones that configure, load, retrieve and enqueue.
 
     Args:
-        initialized: what the TPU says when it is asked.
+        initialized: whether the TPU claims to be initialized.
         retrieved: called with the name of a table and a shard; returns what a retrieve op does.
 
     Returns:
         The names and arguments of the ops that were made.
     """
-    made: list[tuple[str, dict[str, Any]]] = []
+    ops: list[tuple[str, dict[str, Any]]] = []
 
     def stand_in(name: str) -> Callable[..., Any]:
         def op(**arguments: Any) -> Any:
-            made.append((name, arguments))
+            ops.append((name, arguments))
             if name == "IsTPUEmbeddingInitialized":
                 return tf.constant(initialized)
             if name.startswith("Retrieve") and retrieved is not None:
@@ -127,7 +127,7 @@ def recorded(
                 "IsTPUEmbeddingInitialized",
             ):
                 stack.enter_context(mock.patch.object(tf.raw_ops, name, stand_in(name)))
-        yield made
+        yield ops
 
 
 def stock_optimizer(name: str, **settings: Any) -> Any:
@@ -139,18 +139,18 @@ def stock_optimizer(name: str, **settings: Any) -> Any:
 
 
 def stock_shards(initializer: Any, shape: tuple[int, int], num_hosts: int) -> list[Any]:
-    """Returns what stock fills the shards of a table with; hosts without rows have none."""
+    """Returns the initial values of a table's shards in stock; hosts without rows have none."""
     creator = tpu_embedding_v2.make_sharded_variable_creator(["/CPU:0"] * num_hosts)
     with tf.variable_creator_scope(creator):
-        made = tf.Variable(
+        variable = tf.Variable(
             functools.partial(initializer, shape, dtype=tf.float32), trainable=False, name="table"
         )
-    return [shard.numpy() for shard in made.variables]
+    return [shard.numpy() for shard in variable.variables]
 
 
 @contextlib.contextmanager
 def stock_builds(*, device_ops: bool = True) -> Iterator[None]:
-    """While it is open, stock's TPUEmbedding builds, loads and retrieves without a TPU.
+    """While open, stock's TPUEmbedding builds, loads and retrieves without a TPU.
 
     Args:
         device_ops: whether the ops for it are made; eagerly they would be run.
@@ -190,7 +190,7 @@ def stock_builds(*, device_ops: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stock_runs() -> Iterator[None]:
-    """While it is open, stock's TPUEmbedding loads and retrieves on a TPU that is there."""
+    """While open, stock's TPUEmbedding loads and retrieves on an existing TPU."""
 
     def with_plain_dicts(function: Any) -> Any:
         # Its dicts are wrapped by trackable objects, and with TensorFlow 2.15 and newer

@@ -34,7 +34,7 @@ ENQUEUE = {
     "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch": "sample_indices_or_row_splits",
     "DynamicEnqueueTPUEmbeddingRaggedTensorBatch": "sample_splits",
 }
-"""Ops that enqueue, and what they call indices."""
+"""The enqueue ops, and the name of the argument for indices of each."""
 
 
 class Hostile:
@@ -65,7 +65,7 @@ class Hostile:
         self._start()
 
     def run(self, count: int) -> None:
-        """Makes so many calls, and ends what still waits."""
+        """Makes a number of calls, and ends those that still wait."""
         kinds = list(self._kinds)
         share = np.array(list(self._kinds.values())) / sum(self._kinds.values())
         for kind in self._chance.choice(np.array(kinds, object), count, p=share):
@@ -90,7 +90,7 @@ class Hostile:
         self._waiting = None
 
     def _start(self) -> None:
-        """Gives the process another TPU, configured; whatever waits ends."""
+        """Replaces the TPU of the process by another one, configured; waiting ops end."""
         self._cores = int(self._chance.choice(list(self._devices)))
         soft_tpu.start(self._cores)
         if self._waiting is not None:
@@ -117,7 +117,7 @@ class Hostile:
             tf.raw_ops.ConfigureTPUEmbedding(config=self._devices[self._cores].config)
 
     def _configure(self) -> None:
-        """Configures with damaged bytes; what they make is used until something ends it."""
+        """Configures with damaged bytes; if that works, the TPU is used until something ends it."""
         data = bytearray(self._devices[int(self._chance.integers(1, 3))].config)
         for _ in range(self._chance.integers(0, 5)):
             data[self._chance.integers(len(data))] = self._chance.integers(256)
@@ -137,12 +137,14 @@ class Hostile:
         columns = axes + 1 if self._chance.random() < 0.9 else int(self._chance.integers(4))
         shape = {0: [], 1: [int(self._chance.integers(0, 6))], 2: [num_ids, columns], 3: [1, 1, 1]}
         largest = BATCH if self._chance.random() < 0.8 else BATCH + 1
-        found = self._numbers(int(np.prod(shape[int(rank)])), largest).reshape(shape[int(rank)])
+        coordinates = self._numbers(int(np.prod(shape[int(rank)])), largest).reshape(
+            shape[int(rank)]
+        )
         if rank == 1 and self._chance.random() < 0.7:
             inner = np.sort(self._chance.integers(0, num_ids + 1, BATCH - 1))
             return np.array([0, *inner, num_ids])
         sort = rank == 2 and columns and self._chance.random() < 0.9
-        return found[np.lexsort(found.T[::-1])] if sort else found
+        return coordinates[np.lexsort(coordinates.T[::-1])] if sort else coordinates
 
     def _feature(self, axes: int) -> tuple[Any, Any, Any]:
         ids = self._numbers(int(self._chance.integers(0, 6)), ROWS)
@@ -185,7 +187,7 @@ class Hostile:
                 self._devices[self._cores].enqueue(core, _fitting(self._chance))
 
     def _transfer(self) -> None:
-        """Loads or retrieves a table, or what is none."""
+        """Loads or retrieves a table, which may not exist."""
         name = str(self._chance.choice(soft_tpu.OPTIMIZERS))
         if self._chance.random() < 0.6:
             name = "Adagrad"
@@ -205,7 +207,7 @@ class Hostile:
         )
 
     def _outside(self) -> None:
-        """Asks, or sends gradients, outside of a computation; nothing that would wait."""
+        """Queries state, or sends gradients, outside of a computation; no call would wait."""
         if self._chance.random() < 0.3:
             tf.raw_ops.IsTPUEmbeddingInitialized()
         elif self._chance.random() < 0.3:
@@ -216,7 +218,7 @@ class Hostile:
             self._devices[self._cores].send([np.ones(shape, np.float32)] * 2)
 
     def _feed(self) -> None:
-        """Feeds a core that may not be there."""
+        """Feeds a core that may not exist."""
         tf.raw_ops.InfeedEnqueueTuple(
             inputs=[tf.zeros([int(self._chance.integers(0, 3))])],
             shapes=[[int(self._chance.integers(0, 3))]],
@@ -224,7 +226,7 @@ class Hostile:
         )
 
     def _native(self) -> None:
-        """Calls a fused op of the host driver with what makes no sense."""
+        """Calls a fused op of the host driver with nonsensical arguments."""
         chosen = self._chance.integers(3)
         if chosen == 0:
             native.occurrences(**native.arbitrary(self._chance))

@@ -29,7 +29,7 @@ RATES = {
 
 
 def arguments(kind: type) -> list[tuple[str, Any]]:
-    """Returns names and defaults of a constructor's arguments, but for `quirks` and **kwargs."""
+    """Returns names and defaults of a constructor's arguments, without `quirks` and **kwargs."""
     return [
         # The default that means "not given" is an object of its own on either side.
         (p.name, p.default if isinstance(p.default, _PLAIN) else "not given")
@@ -113,14 +113,16 @@ def _build_column(column: Column) -> list[Any]:
 
 def _categorical(column: Column, key: str) -> Any:
     if column.max_sequence_length:
-        made = tf.feature_column.sequence_categorical_column_with_identity(
+        categorical = tf.feature_column.sequence_categorical_column_with_identity(
             key, column.vocabulary_size
         )
     else:
-        made = tf.feature_column.categorical_column_with_identity(key, column.vocabulary_size)
+        categorical = tf.feature_column.categorical_column_with_identity(
+            key, column.vocabulary_size
+        )
     if column.weight_key is None:
-        return made
-    return tf.feature_column.weighted_categorical_column(made, column.weight_key)
+        return categorical
+    return tf.feature_column.weighted_categorical_column(categorical, column.weight_key)
 
 
 def _rate(name: str | None) -> Any:

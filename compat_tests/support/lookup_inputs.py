@@ -1,4 +1,4 @@
-"""Batches of every kind to look up, each with what it means, occurrence by occurrence."""
+"""Batches of every kind to look up, each with its occurrences."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from compat_tests.references.inputs import Occurrence, dense, ragged, sparse
 
 ROWS, DIM = 12, 3
 FIRST = np.random.default_rng(3).uniform(-1, 1, (ROWS, DIM)).astype(np.float32)
-"""What every table starts with, unless a test writes to it."""
+"""The initial value of every table, unless a test writes to it."""
 
 
 class Input(NamedTuple):
-    """What is enqueued for one feature, and what that means.
+    """The tensors that are enqueued for one feature, and their occurrences.
 
     Attributes:
         value: makes the tensor of ids.
@@ -50,13 +50,13 @@ def a_sparse(
 ) -> Input:
     """Returns a sparse input of the rank of `shape`."""
     where = np.array(indices, np.int64).reshape(-1, len(shape))
-    found = found_in_sparse(where, ids, weights, shape, more.get("length", 0))
+    occurrences = found_in_sparse(where, ids, weights, shape, more.get("length", 0))
     return Input(
         lambda: tf.SparseTensor(where, tf.constant(ids, tf.int64, [len(ids)]), shape),
         None
         if weights is None
         else lambda: tf.SparseTensor(where, tf.constant(weights, dtype, [len(ids)]), shape),
-        found,
+        occurrences,
         (shape[0], more["length"]) if more.get("length") else tuple(shape[:-1]),
         **more,
     )
@@ -68,9 +68,9 @@ def found_in_sparse(
     """Returns the occurrences; of rank 3, (sample, position, which of the ids there)."""
     if len(shape) == 2 or length:
         return sparse(where[:, :2], ids, weights, max_sequence_length=length)
-    found = sparse(where[:, :2], ids, weights, max_sequence_length=shape[1])
-    assert len(found) == len(ids)
-    return found
+    occurrences = sparse(where[:, :2], ids, weights, max_sequence_length=shape[1])
+    assert len(occurrences) == len(ids)
+    return occurrences
 
 
 def a_ragged(

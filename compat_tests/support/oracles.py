@@ -1,4 +1,4 @@
-"""What each property of the conformance suite is held to: the column "oracle" of its report.
+"""The oracle of each property of the conformance suite: the column "oracle" of its report.
 
 stock run       stock's own code runs the same cases on a software TPU, beside the references
 stock graph     the ops that stock builds
@@ -18,7 +18,7 @@ OF_TPU_EMBEDDING = ("SGD", "Adagrad", "AdagradMomentum", "Adam", "FTRL")
 
 
 class Oracle(NamedTuple):
-    """What the tests of a file are held to.
+    """The oracles of the tests of a file.
 
     Attributes:
         default: one of the three above.
@@ -77,7 +77,7 @@ OF_TPU_DRIVER = tuple(file for file, oracle in FILES.items() if oracle.default =
 
 
 def oracle_of(file: str, test: str, optimizer: str | None) -> str:
-    """Returns what a test is held to; one of an optimizer that stock has is run by stock too.
+    """Returns the oracle of a test; stock runs those of optimizers that it has.
 
     Args:
         optimizer: its key in `tf2_engine.OPTIMIZERS`, or None where a test is about none.

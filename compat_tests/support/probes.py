@@ -1,4 +1,4 @@
-"""Questions that no public document answers: each is put to whatever executes, and recorded.
+"""Questions that no public document answers: each is put to a driver, and its answer recorded.
 
 The engine had to choose an answer. A TPU that answers otherwise is right, and the engine is to be
 changed; so these are no tests.
@@ -233,7 +233,7 @@ def _first_rows(engine: Engine) -> Any:
 
 
 def _row(driver: str, optimizer: Optimizer, row: int, gradients: Sequence[float]) -> Any:
-    """Returns what a step for each gradient makes of a row, which starts as its own number."""
+    """Returns a row after a step with each gradient; its initial value is its own number."""
     engine = _engine(driver, optimizer, 1)
     for gradient in gradients:
         _step(engine, [{"ids0": row}], [{"ids0": gradient}])
@@ -285,5 +285,5 @@ def _mean(driver: str, ids: list[int], weights: list[float] | None = None) -> An
     engine = _engine(driver, SGD(1.0), 1, combiner="mean")
     places, shape = [[0, at] for at in range(len(ids))], [1, len(ids)]
     value = tf.SparseTensor(places, tf.constant(ids, tf.int64), shape)
-    given = None if weights is None else [{"ids0": tf.SparseTensor(places, weights, shape)}]
-    return engine.look_up([{"ids0": value}], given)[0]["ids0"][0, 0]
+    weight_batch = None if weights is None else [{"ids0": tf.SparseTensor(places, weights, shape)}]
+    return engine.look_up([{"ids0": value}], weight_batch)[0]["ids0"][0, 0]

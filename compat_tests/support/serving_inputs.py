@@ -19,7 +19,7 @@ COMBINERS = ("sum", "mean", "sqrtn")
 
 
 def a_sparse(indices: Any, shape: Sequence[int]) -> Callable[[Any, Any], Any]:
-    """Returns what makes a SparseTensor of values and a dtype."""
+    """Returns a function that makes a SparseTensor of values and a dtype."""
     where = np.array(indices, np.int64).reshape(-1, len(shape))
     return lambda values, dtype: tf.SparseTensor(
         where, tf.constant(values, dtype, [len(where)]), shape
@@ -27,7 +27,7 @@ def a_sparse(indices: Any, shape: Sequence[int]) -> Callable[[Any, Any], Any]:
 
 
 def a_ragged(splits: Sequence[int], dtype: Any = tf.int64) -> Callable[[Any, Any], Any]:
-    """Returns what makes a RaggedTensor of values and a dtype."""
+    """Returns a function that makes a RaggedTensor of values and a dtype."""
     return lambda values, kind: tf.RaggedTensor.from_row_splits(
         tf.constant(values, kind), tf.constant(splits, dtype)
     )
@@ -134,12 +134,12 @@ def config(kind: Kind, combiner: str = "mean", **settings: Any) -> Any:
     return {"n": {"x": stock.FeatureConfig(table, **{**kind.setting, **settings})}}
 
 
-def outcome(lookup: Any, features: Any, weights: Any, of: Any) -> Any:
+def outcome(lookup: Any, features: Any, weights: Any, feature_config: Any) -> Any:
     """Returns the activation of the feature, or the error."""
-    tables = {of["n"]["x"].table: tf.Variable(TABLE)}
+    tables = {feature_config["n"]["x"].table: tf.Variable(TABLE)}
     weights = None if weights is None else {"n": {"x": weights}}
     try:
-        return lookup({"n": {"x": features}}, weights, tables, of)["n"]["x"].numpy()
+        return lookup({"n": {"x": features}}, weights, tables, feature_config)["n"]["x"].numpy()
     except (ValueError, tf.errors.InvalidArgumentError) as error:
         return error
 

@@ -1,6 +1,6 @@
-"""Runs one program on stock's TPUEstimator and on the bridge's, and writes down what both do.
+"""Runs one program on stock's TPUEstimator and on the bridge's, and records calls and results.
 
-Imported where stock is installed.
+It needs stock.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ EVALUATED = 3
 
 @dataclasses.dataclass
 class Side:
-    """What one side's job did and kept.
+    """The records of one side's job.
 
     Attributes:
         job: the TPUEstimator.
         calls: of hooks and listeners in training, in order: who, what, and the global step.
         eval_calls: of hooks in evaluation.
-        told: what input_fn and model_fn were called with.
+        calls_of_functions: the arguments of calls of input_fn and model_fn.
         collections: by collection the names in it when training began.
         slices: for each partitioned global variable the name, shape and offset of the whole.
         results: of methods, by name.
@@ -46,7 +46,7 @@ class Side:
     job: Any
     calls: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
     eval_calls: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
-    told: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
+    calls_of_functions: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
     collections: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     slices: dict[str, Any] = dataclasses.field(default_factory=dict)
     results: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -59,14 +59,14 @@ class Side:
 
 
 class Recording(tf.train.SessionRunHook):
-    """Writes down its calls, each with the global step."""
+    """Records its calls, each with the global step."""
 
     def __init__(self, name: str, calls: list[tuple[Any, ...]]) -> None:
         self._name, self._calls = name, calls
 
-    def _add(self, what: str, session: Any = None) -> None:
+    def _add(self, method: str, session: Any = None) -> None:
         step = () if session is None else (int(session.run(self._step)),)
-        self._calls.append((self._name, what, *step))
+        self._calls.append((self._name, method, *step))
 
     def begin(self) -> None:
         self._step = tf.train.get_global_step().read_value()
@@ -86,7 +86,7 @@ class Recording(tf.train.SessionRunHook):
 
 
 class Looking(tf.train.SessionRunHook):
-    """Writes down the names in the collections of a graph."""
+    """Records the names in the collections of a graph."""
 
     def __init__(self, side: Side) -> None:
         self._side = side
@@ -109,7 +109,7 @@ class Looking(tf.train.SessionRunHook):
 
 
 class Listening(tf.train.CheckpointSaverListener):
-    """Writes down its calls."""
+    """Records its calls."""
 
     def __init__(self, calls: list[tuple[Any, ...]]) -> None:
         self._calls = calls
@@ -133,7 +133,7 @@ def make(
     """Returns a TPUEstimator over the click program.
 
     Args:
-        side: where to write down what functions are told; None is nowhere.
+        side: where to record the arguments of functions; None records nothing.
     """
     columns = clicks.columns()
     inner = clicks.make_model_fn(namespace, columns, cross_shard=use_tpu)
@@ -142,7 +142,7 @@ def make(
         spec = inner(features, labels, mode, params)
         if side is None:
             return spec
-        side.told.append(
+        side.calls_of_functions.append(
             ("model", mode, _public(params), _shapes(features), _shapes(labels), config.model_dir)
         )
         return spec._replace(
@@ -155,7 +155,7 @@ def make(
             deployed = None
             if "context" in params:
                 deployed = params["context"].current_input_fn_deployment()[1:]
-            side.told.append(("input", mode, _public(params), deployed))
+            side.calls_of_functions.append(("input", mode, _public(params), deployed))
         return clicks.input_fn(params)
 
     config = clicks.run_config(namespace, str(model_dir), iterations_per_loop=LOOP).replace(
@@ -192,7 +192,7 @@ def both(folder: pathlib.Path, *, use_tpu: bool) -> tuple[Side, Side]:
         ("stock", stock.ESTIMATOR, _on_stock(use_tpu)),
         ("bridge", estimator, contextlib.nullcontext()),
     ):
-        # The same name, which functions are told.
+        # Of the same name, as functions get it in their config.
         model_dir = folder / name / "job"
         shutil.copytree(folder / "start", model_dir)
         for events in model_dir.glob("events*"):
@@ -210,9 +210,9 @@ def _run(namespace: Any, model_dir: pathlib.Path, use_tpu: bool) -> Side:
     results["train"] = job.train(
         job.input_fn, hooks=hooks, steps=STEPS, saving_listeners=[Listening(side.calls)]
     )
-    before = len(side.told)
+    before = len(side.calls_of_functions)
     job.train(job.input_fn, max_steps=STEPS)
-    results["calls of a training that has been done"] = len(side.told) - before
+    results["calls of a training that has been done"] = len(side.calls_of_functions) - before
     job.train(job.input_fn, max_steps=LAST)
     results["evaluate"] = job.evaluate(
         job.input_fn, steps=EVALUATED, hooks=[Recording("caller", side.eval_calls)]
@@ -227,15 +227,15 @@ def _run(namespace: Any, model_dir: pathlib.Path, use_tpu: bool) -> Side:
 
 
 def _without_a_tpu(side: Side) -> None:
-    """What stock does not do with embeddings on a TPU, or not on a software TPU."""
+    """Runs the methods that stock does not support with embeddings on a (software) TPU."""
     job, results = side.job, side.results
 
     def few(params: Any) -> Any:
         return clicks.short_input_fn(params).take(2).map(lambda features, labels: features)
 
-    found = list(job.predict(few, predict_keys=["p", "and none that there is not"]))
-    results["predict"] = [sample["p"].tolist() for sample in found]
-    results["predict keys"] = [sorted(sample) for sample in found]
+    samples = list(job.predict(few, predict_keys=["p", "a key without a prediction"]))
+    results["predict"] = [sample["p"].tolist() for sample in samples]
+    results["predict keys"] = [sorted(sample) for sample in samples]
     batches = job.predict(few, yield_single_examples=False)
     results["predict batches"] = [batch["p"].shape for batch in batches]
     side.exported = job.export_saved_model(

@@ -35,8 +35,8 @@ def dense(ids: Any) -> Ids:
 
 def sparse(indices: Any, ids: Any, weights: Any = None) -> Ids:
     """Returns ids with coordinates, [num_ids, axes + 1]."""
-    given = NO_WEIGHTS if weights is None else np.asarray(weights, np.float32)
-    return Ids(np.asarray(indices, np.int32), np.asarray(ids, np.int64), given)
+    weight_array = NO_WEIGHTS if weights is None else np.asarray(weights, np.float32)
+    return Ids(np.asarray(indices, np.int32), np.asarray(ids, np.int64), weight_array)
 
 
 def ragged(row_splits: Any, ids: Any, weights: Any = None) -> Ids:
@@ -61,7 +61,7 @@ class Device:
         num_hosts: int = 1,
         training: bool = True,
     ) -> None:
-        """Starts and configures it; the tables are zeros, the slots what they start with.
+        """Starts and configures it; the tables are zeros, the slots have their initial values.
 
         Args:
             output_shapes: for each feature the shape of its activation on one core.
@@ -133,8 +133,8 @@ class Device:
     ) -> list[list[Array]]:
         """Looks up on all cores, then sends gradients on all; returns [core][feature]."""
         parts = [[tf.constant(gradient, tf.float32) for gradient in core] for core in gradients]
-        given = fake_tpu.distribute(self.strategy, parts)
-        return self._per_core(self._step(given, [tf.constant(rate) for rate in rates]))
+        distributed = fake_tpu.distribute(self.strategy, parts)
+        return self._per_core(self._step(distributed, [tf.constant(rate) for rate in rates]))
 
     def look_up(self) -> list[list[Array]]:
         """Looks up on all cores; returns [core][feature]."""
@@ -155,9 +155,9 @@ class Device:
         )
 
     def _in_step(self, gradients: Any, rates: Any) -> Any:
-        def core(own: Any) -> Any:
+        def core(core_gradients: Any) -> Any:
             activations = self.receive()
-            self.send(own, rates)
+            self.send(core_gradients, rates)
             return activations
 
         return self.strategy.run(core, args=(gradients,))
@@ -201,7 +201,7 @@ class Waiting:
 
     @property
     def waits(self) -> bool:
-        """Whether the call has not ended."""
+        """Returns whether the call has not ended."""
         return self._thread.is_alive()
 
     def end(self, again: Callable[[], Any] | None = None) -> None:

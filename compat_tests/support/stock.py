@@ -20,7 +20,7 @@ from tensorflow_estimator.python.estimator.tpu import (
 )
 
 ESTIMATOR = _estimator
-"""The namespace of `tf.compat.v1.estimator`, whoever has replaced it there."""
+"""The namespace of `tf.compat.v1.estimator`, also after the bridge has replaced it there."""
 
 CLASSES = types.SimpleNamespace(
     **{name: kind for name, kind in vars(tpu_embedding).items() if name.endswith("Parameters")},
@@ -69,34 +69,34 @@ def config_proto(
     spec: Any, *, training: bool, batch_size: int, num_hosts: int, num_cores: int
 ) -> Any:
     """Returns stock's TPUEmbeddingConfiguration of a spec."""
-    made = embedding(
+    legacy = embedding(
         spec,
         training=training,
         batch_size=batch_size,
         num_hosts=num_hosts,
         num_cores=num_cores,
     )
-    return made.config_proto
+    return legacy.config_proto
 
 
 def lookups(spec: Any) -> list[tuple[str, str]]:
     """Returns stock's features in the order of the device, and how each is combined."""
-    made = embedding(spec, training=False, batch_size=1, num_hosts=1, num_cores=1)
-    features = [key for keys in made.table_to_features_dict.values() for key in keys]
-    return list(zip(features, made._combiners, strict=True))
+    legacy = embedding(spec, training=False, batch_size=1, num_hosts=1, num_cores=1)
+    features = [key for keys in legacy.table_to_features_dict.values() for key in keys]
+    return list(zip(features, legacy._combiners, strict=True))
 
 
 def split_inputs(
     spec: Any, features: Mapping[str, Any], *, num_cores: int, batch_size: int
 ) -> tuple[dict[str, Any], list[Mapping[str, Any]]]:
-    """Returns what stock leaves of a batch's features, and each core's enqueued data by feature.
+    """Returns the features that stock passes on, and each core's enqueued data by feature.
 
     Args:
         batch_size: samples in `features`, for all the cores together.
     """
-    made = embedding(spec, training=True, batch_size=batch_size, num_hosts=1, num_cores=num_cores)
+    legacy = embedding(spec, training=True, batch_size=batch_size, num_hosts=1, num_cores=num_cores)
     context = types.SimpleNamespace(
-        embedding_config=types.SimpleNamespace(tpu_embedding=made),
+        embedding_config=types.SimpleNamespace(tpu_embedding=legacy),
         tensor_core_embedding_columns=spec.tensor_core_feature_columns or (),
         batch_size_for_input_fn=batch_size,
     )

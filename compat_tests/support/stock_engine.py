@@ -18,7 +18,7 @@ CONFIG = tf.tpu.experimental.embedding
 
 
 class CannotExpress(ValueError):
-    """Stock has no name for a part of a spec."""
+    """Stock has no counterpart of a part of a spec."""
 
 
 class StockEngine:

@@ -27,7 +27,7 @@ TABLES = ("videos", "only", "table_0", "table_1", "table_2")
 
 
 def is_whole_table(op: Any) -> bool:
-    """Whether an op is the variable of a whole table or slot, or reads it."""
+    """Returns whether an op is the variable of a whole table or slot, or reads it."""
     if op.type == "ReadVariableOp":
         return is_whole_table(op.inputs[0].op)
     if op.type != "VarHandleOp":
@@ -37,7 +37,7 @@ def is_whole_table(op: Any) -> bool:
 
 
 def is_read_back(op: Any) -> bool:
-    """Whether an op reads what a retrieve op has just put into a variable."""
+    """Returns whether an op reads the value that a retrieve op has just put into a variable."""
     assigned = [other for other in op.control_inputs if other.type == "AssignVariableOp"]
     return op.type == "ReadVariableOp" and any(
         assign.inputs[1].op.type.startswith("RetrieveTPUEmbedding") for assign in assigned
@@ -45,14 +45,14 @@ def is_read_back(op: Any) -> bool:
 
 
 def is_initialized_check(op: Any) -> bool:
-    """Whether an op belongs to the check that the TPU is not initialized."""
+    """Returns whether an op belongs to the check that the TPU is not initialized."""
     if op.type in ("Assert", "LogicalNot"):
         return is_initialized_check(op.inputs[0].op)
     return op.type == "IsTPUEmbeddingInitialized"
 
 
 def is_group(op: Any) -> bool:
-    """Whether an op stands for all ops of a verb."""
+    """Returns whether an op stands for all ops of a verb."""
     grouped = ("AssignVariableOp", "Load", "Enqueue")
     return op.type == "NoOp" and any(
         other.type.startswith(grouped) or is_group(other) for other in op.control_inputs
@@ -60,12 +60,12 @@ def is_group(op: Any) -> bool:
 
 
 def is_unused_size(op: Any) -> bool:
-    """Whether an op takes a size that nothing uses."""
+    """Returns whether an op takes a size that nothing uses."""
     return op.type == "StridedSlice" and not op.outputs[0].consumers()
 
 
 def is_filling(op: Any) -> bool:
-    """Whether an op fills the first rows of a slot with a number."""
+    """Returns whether an op fills the first rows of a slot with a number."""
     if op.type == "PlaceholderWithDefault":
         return all(is_filling(user) for user in op.outputs[0].consumers())
     return op.type == "Fill" and all(
@@ -74,7 +74,7 @@ def is_filling(op: Any) -> bool:
 
 
 def filled_with(op: Any) -> tuple[Any, ...] | None:
-    """Returns what rows of one number are, a constant or not: their number and shape."""
+    """Returns the number and the shape of rows that hold one number, as a constant or not."""
     if op.type == "Fill":
         (number,) = op.inputs[1].op.inputs
         rows, shape = tf.get_static_value(number), tuple(tf.get_static_value(op.inputs[0]))
@@ -115,12 +115,12 @@ IGNORED_ATTRIBUTES = {
 
 def removed(graph: tf.Graph, side: str) -> dict[Any, Difference]:
     """Returns the ops of a graph that may be there, each with its reason."""
-    found = {}
+    reasons = {}
     for op in graph.get_operations():
         for difference in DIFFERENCES:
             if difference.side == side and difference.holds(op):
-                found[op] = difference
-    return found
+                reasons[op] = difference
+    return reasons
 
 
 class Graph:
@@ -175,14 +175,14 @@ def differences(stock: tf.Graph, ours: tf.Graph) -> list[str]:
         "stock": sides["stock"].counts - sides["ours"].counts,
         "ours": sides["ours"].counts - sides["stock"].counts,
     }
-    found = []
+    descriptions = []
     for side, counts in alone.items():
         for number, count in counts.items():
             op = sides[side].descriptions[number]
             used = {part[0] if isinstance(part, tuple) else part for part in op}
             if not used & set(counts):
-                found.append(f"{side} alone, {count} times: {op}")
-    return found
+                descriptions.append(f"{side} alone, {count} times: {op}")
+    return descriptions
 
 
 @functools.cache

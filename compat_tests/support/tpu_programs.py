@@ -37,10 +37,10 @@ def rate() -> Any:
 
 def feature_config(kinds: Sequence[str] | None = None) -> dict[str, Any]:
     """Returns stock's configuration; `kinds` are the features, or all."""
-    own = fake_tpu.stock_optimizer("SGD", learning_rate=0.25, clip_weight_max=3.0)
+    optimizer = fake_tpu.stock_optimizer("SGD", learning_rate=0.25, clip_weight_max=3.0)
     videos = CONFIG.TableConfig(10, 4, name="videos", combiner="mean")
     only = CONFIG.TableConfig(1, 8, name="only", combiner="sum")
-    unnamed = CONFIG.TableConfig(7, 2, combiner="sqrtn", optimizer=own)
+    unnamed = CONFIG.TableConfig(7, 2, combiner="sqrtn", optimizer=optimizer)
     feature = CONFIG.FeatureConfig
     every = {
         "dense": feature(videos, name="dense"),
@@ -141,7 +141,7 @@ class Case:
 
 
 class Inputs(NamedTuple):
-    """What a step is given: by feature, per replica."""
+    """The inputs of a step: by feature, per replica."""
 
     ids: dict[str, list[Any]]
     weights: dict[str, list[Any]]
@@ -228,8 +228,8 @@ def build(kind: type[Stock] | type[Ours], case: Case) -> tf.Graph:
         strategy = case.strategy()
         kinds = case.kinds or tuple(feature_config())
         replicas = strategy.num_replicas_in_sync
-        given = inputs(kinds, replicas)
-        engine = kind(case, strategy, core_shapes(given, case.cores_per_replica))
+        step_inputs = inputs(kinds, replicas)
+        engine = kind(case, strategy, core_shapes(step_inputs, case.cores_per_replica))
         options = {"training": case.training, "name": case.name}
         if case.inside:
 
@@ -237,22 +237,22 @@ def build(kind: type[Stock] | type[Ours], case: Case) -> tf.Graph:
                 engine.enqueue(ids, weights, **options)
                 engine.finish(case.training, case.name)
 
-            strategy.run(step, args=given.distributed(strategy), options=NO_DYNAMIC_BATCH)
+            strategy.run(step, args=step_inputs.distributed(strategy), options=NO_DYNAMIC_BATCH)
         else:
             if case.device is None:
-                engine.enqueue(*given.distributed(strategy), **options)
+                engine.enqueue(*step_inputs.distributed(strategy), **options)
             else:
-                first = [{key: of[key][0] for key in of} for of in given]
+                first = [{key: of[key][0] for key in of} for of in step_inputs]
                 engine.enqueue(*first, **options, device=case.device)
             strategy.run(lambda: engine.finish(case.training, case.name))
         engine.retrieve()
     return graph
 
 
-def core_shapes(given: Inputs, cores_per_replica: int | None) -> dict[str, Any]:
+def core_shapes(step_inputs: Inputs, cores_per_replica: int | None) -> dict[str, Any]:
     """Returns the shape of each core's ids, by feature."""
     shapes = {}
-    for kind, values in given.ids.items():
+    for kind, values in step_inputs.ids.items():
         first, *rest = values[0].shape.as_list()
         shapes[kind] = tf.TensorShape([first // (cores_per_replica or 1), *rest])
     return shapes
@@ -262,10 +262,10 @@ def core_shapes(given: Inputs, cores_per_replica: int | None) -> dict[str, Any]:
 
 
 def built(case: Case, strategy: Any) -> Ours:
-    """Returns a driver that is ready to run; what only a TPU can run is left out."""
+    """Returns a driver that is ready to run, without the ops that only a TPU can run."""
     with tf.Graph().as_default():
-        given = inputs(case.kinds or (), strategy.num_replicas_in_sync)
-        shapes = core_shapes(given, None)
+        step_inputs = inputs(case.kinds or (), strategy.num_replicas_in_sync)
+        shapes = core_shapes(step_inputs, None)
     with fake_tpu.recorded():
         return Ours(case, strategy, shapes)
 

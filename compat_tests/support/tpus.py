@@ -11,12 +11,12 @@ from tf2_engine import soft_tpu
 
 
 def is_own() -> bool:
-    """Whether the machine has a TPU: TensorFlow has kernels for one, and they are not ours."""
+    """Returns whether the machine has a TPU: TensorFlow has kernels for one, other than ours."""
     return not soft_tpu.is_loaded() and bool(soft_tpu.ops_with_kernels())
 
 
 def num_cores(wanted: int) -> int:
-    """Returns how many cores a test can have that would like so many, and takes any number."""
+    """Returns the number of cores for a test that prefers `wanted` and works with any number."""
     return strategy(1).num_replicas_in_sync if is_own() else wanted
 
 
@@ -24,33 +24,33 @@ def strategy(num_cores: int) -> Any:
     """Returns a TPUStrategy over an empty TPU.
 
     Args:
-        num_cores: of a software TPU. A TPU of the machine's own has the cores it has, and embedding
-            tables need all of them; where that are less, the test is left out.
+        num_cores: the cores of a software TPU. On the machine's own TPU embedding tables need all
+            of its cores; a test that wants more than those is skipped.
     """
     if not is_own():
         return soft_tpu.SoftTPUStrategy(num_cores)
     local = resolver()
     # Also forgets what an engine before has configured.
     initialize(local)
-    found = strategy_over(local)
-    if found.num_replicas_in_sync < num_cores:
-        pytest.skip(f"needs {num_cores} cores, the TPU has {found.num_replicas_in_sync}")
-    return found
+    tpu_strategy = strategy_over(local)
+    if tpu_strategy.num_replicas_in_sync < num_cores:
+        pytest.skip(f"needs {num_cores} cores, the TPU has {tpu_strategy.num_replicas_in_sync}")
+    return tpu_strategy
 
 
-# What asks the machine's own TPU, each by itself, so that a stand-in can take its place.
+# The calls to the machine's own TPU, each in a function of its own, so that tests can replace it.
 
 
 def resolver() -> Any:
-    """Returns what finds the TPU of this machine."""
+    """Returns the cluster resolver of this machine's TPU."""
     return tf.distribute.cluster_resolver.TPUClusterResolver("local")
 
 
-def initialize(found: Any) -> None:
+def initialize(cluster_resolver: Any) -> None:
     """Makes its TPU ready."""
-    tf.tpu.experimental.initialize_tpu_system(found)
+    tf.tpu.experimental.initialize_tpu_system(cluster_resolver)
 
 
-def strategy_over(found: Any) -> Any:
+def strategy_over(cluster_resolver: Any) -> Any:
     """Returns a TPUStrategy over all its cores."""
-    return tf.distribute.TPUStrategy(found)
+    return tf.distribute.TPUStrategy(cluster_resolver)

@@ -14,14 +14,14 @@ ADAGRAD = Optimizer("Adagrad", {"learning_rate": 0.2})
 
 
 def case(**settings: Any) -> Case:
-    """Returns one table with one feature, but for what the settings of a `Case` say."""
-    given = {
+    """Returns a spec of one table with one feature, with the settings of a `Case`."""
+    fields = {
         "optimizer": ADAGRAD,
         "tables": {"t": Table()},
         "features": {"f": Feature("t")},
         **settings,
     }
-    return Case(name="here", **given)
+    return Case(name="here", **fields)
 
 
 def column() -> Any:

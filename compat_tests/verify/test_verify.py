@@ -17,7 +17,7 @@ from compat_tests.programs import clicks, jobs
 from estimator_bridge import errors, estimator
 from estimator_bridge.convert import bundle, convert
 from estimator_bridge.legacy import parameters
-from estimator_bridge.runtime.step import engine_step, variables
+from estimator_bridge.runtime.step import engine_step, table_variables
 from estimator_bridge.verify import causes
 from estimator_bridge.verify.judge import compare
 from estimator_bridge.verify.record.checkpoint_side import record_checkpoint
@@ -117,8 +117,8 @@ def with_ids(change: Callable[[Any], Any]) -> Callable[[], Any]:
     """Returns a fault that changes the parts of a batch that the engine gets."""
     stock = engine_step.split_features
 
-    def split(*args: Any, **kwargs: Any) -> Any:
-        return [change(part) for part in stock(*args, **kwargs)]
+    def split(*args: Any) -> Any:
+        return change(stock(*args))
 
     return lambda: patched(engine_step, "split_features", split)
 
@@ -152,9 +152,11 @@ def dropped_duplicates(part: Any) -> Any:
 
 def swapped_slots() -> Any:
     """Returns a fault that gives each slot the name of the other."""
-    stock = variables.slot_suffix
+    stock = table_variables.slot_suffix
     other = {"momenta": "velocities", "velocities": "momenta"}
-    return patched(variables, "slot_suffix", lambda optimizer, slot: stock(optimizer, other[slot]))
+    return patched(
+        table_variables, "slot_suffix", lambda optimizer, slot: stock(optimizer, other[slot])
+    )
 
 
 def doubled_gradients() -> Any:

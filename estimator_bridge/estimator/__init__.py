@@ -91,5 +91,7 @@ _refuse = unsupported.refuse("tf.estimator", unsupported.ESTIMATOR)
 
 def __getattr__(name: str) -> Any:
     if name == "Estimator":
-        return importlib.import_module("estimator_bridge.runtime.estimator.estimator").Estimator
+        return importlib.import_module(
+            "estimator_bridge.runtime.estimator.base_estimator"
+        ).Estimator
     return _refuse(name)

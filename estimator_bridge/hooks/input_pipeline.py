@@ -1,39 +1,40 @@
-"""`CheckpointInputPipelineHook`: training goes on with the batch after the last one it saw."""
+"""`CheckpointInputPipelineHook`: training resumes with the batch after the last one it saw."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.runtime.saving.job_saver import JobSaver
+from estimator_bridge.runtime.saving.saving_hook import SavingHook
 from tf2_engine import tf_compat
+from tf2_engine.types import Object, Session
 
 _POLICIES = ("fail", "warn", "ignore")
-_ITERATORS = "iterators"  # the collection to which TensorFlow adds each one
+_ITERATORS = "iterators"  # the collection that TensorFlow adds every iterator to
 
 
-class CheckpointInputPipelineHook(tf.train.SessionRunHook):
+class CheckpointInputPipelineHook(SavingHook):
     """Saves the state of the input's iterators with each checkpoint, and restores it.
 
-    It is for an input_fn whose batches do not follow from the global step. The states are in
-    `input.ckpt-<step>` beside `model.ckpt-<step>`, and come back with the model of the same step.
-    (TensorFlow's own hook takes the latest of both by themselves: killed between the two, a job
-    goes on with batches of another step.)
+    Use it if the batches of the input_fn do not follow from the global step. The states are in
+    `input.ckpt-<step>` beside `model.ckpt-<step>`, and are restored with the model of the same
+    step. (TensorFlow's own hook restores the latest states and the latest model independently: a
+    job that was killed between saving the two resumes with the batches of another step.)
 
     Args:
-        estimator: that which trains.
-        external_state_policy: what to do with an input that depends on more than its iterators,
-            such as random ops without a seed: "fail", the default; "warn" and "ignore" save
-            without.
+        estimator: the estimator that is trained.
+        external_state_policy: how to save an input that depends on more than its iterators, such
+            as random ops without a seed: "fail", the default, refuses to; "warn" and "ignore"
+            save the iterators alone.
 
     Raises:
         InvalidInput: there is no such policy.
     """
 
-    def __init__(self, estimator: Any, external_state_policy: str | None = None) -> None:
+    def __init__(self, estimator: Object, external_state_policy: str | None = None) -> None:
         self._policy = external_state_policy or "fail"
         if self._policy not in _POLICIES:
             raise errors.InvalidInput(
@@ -45,12 +46,12 @@ class CheckpointInputPipelineHook(tf.train.SessionRunHook):
         if config.num_worker_replicas > 1:
             self._name += f"_{config.task_type}_{config.task_id}"
         self._path = os.path.join(estimator.model_dir, f"{self._name}.ckpt")
-        # One more than of the model: the states of a step are there before the model is.
+        # One more than of the model: the states of a step are saved before the model.
         self._keep = config.keep_checkpoint_max and config.keep_checkpoint_max + 1
-        self.listener = _SaveBefore(self)
+        self.listener = _StateListener(self)
 
     def begin(self) -> None:
-        """Makes the ops."""
+        """Makes the ops that save and restore the iterators."""
         self._global_step = tf.train.get_global_step()
         iterators = [
             tf_compat.iterator_saveable(resource, self._policy)
@@ -64,38 +65,38 @@ class CheckpointInputPipelineHook(tf.train.SessionRunHook):
             save_relative_paths=True,
         )
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Restores the states of the model's step; the input's own hooks have started them."""
+    def after_create_session(self, session: Session, coord: Object) -> None:
+        """Restores the states of the model's step, after the input's own hooks initialized them."""
         step = session.run(self._global_step)
         path = f"{self._path}-{step}"
         if tf.io.gfile.exists(f"{path}.index"):
             self._saver.restore(session, path)
-            known = tf.train.get_checkpoint_state(os.path.dirname(path), self._state)
-            self._saver.recover_last_checkpoints(known.all_model_checkpoint_paths if known else [])
+            state = tf.train.get_checkpoint_state(os.path.dirname(path), self._state_file)
+            self._saver.recover_last_checkpoints(state.all_model_checkpoint_paths if state else [])
         elif step:
             tf.logging.warning("There is no %s.index: the input starts from its beginning.", path)
 
-    def save(self, session: Any, step: int) -> None:
-        """Saves the states as those of a step."""
+    def save(self, session: Session, step: int) -> None:
+        """Saves the states for a step."""
         self._saver.save(
             session,
             self._path,
             global_step=step,
-            latest_filename=self._state,
+            latest_filename=self._state_file,
             write_meta_graph=False,
         )
 
     @property
-    def _state(self) -> str:
+    def _state_file(self) -> str:
         return f"checkpoint_{self._name}"
 
 
-class _SaveBefore(tf.train.CheckpointSaverListener):
-    """Saves the states before the model, so that no model is without them."""
+class _StateListener(tf.train.CheckpointSaverListener):
+    """Saves the states before each checkpoint of the model, so that none lacks them."""
 
     def __init__(self, hook: CheckpointInputPipelineHook) -> None:
         self._hook = hook
 
-    def before_save(self, session: Any, global_step_value: Any) -> None:
-        """Saves."""
+    def before_save(self, session: Session, global_step_value: int) -> None:
+        """Saves the states for the step of the checkpoint."""
         self._hook.save(session, int(global_step_value))

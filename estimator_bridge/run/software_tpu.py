@@ -67,7 +67,7 @@ def bridge_on_software_tpu() -> Iterator[None]:
     Raises:
         InvalidSpec, CannotBuild: there can be no software TPU here; the message says why.
     """
-    from estimator_bridge.runtime.estimator import devices
+    from estimator_bridge.runtime.step import devices
     from tf2_engine import soft_tpu
 
     soft_tpu.start()

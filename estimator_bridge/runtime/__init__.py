@@ -1,1 +1,1 @@
-"""What runs a legacy model: inputs, sessions, the estimator."""
+"""Runs legacy models: reads inputs, builds steps, runs sessions, saves checkpoints."""

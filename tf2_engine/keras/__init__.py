@@ -8,25 +8,19 @@ Names are imported when they are first used: importing the package loads no Kera
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tf2_engine import lazy
 
 if TYPE_CHECKING:
-    from tf2_engine.keras.classes import layer_for, preprocessing_for
-    from tf2_engine.keras.export import exportable
-    from tf2_engine.keras.translation import translate_keras_optimizer
-
-    Preprocessing: Any
-    TPUEmbedding: Any
-
-_HOME = {
-    "Preprocessing": "classes",
-    "TPUEmbedding": "classes",
-    "exportable": "export",
-    "layer_for": "classes",
-    "preprocessing_for": "classes",
-    "translate_keras_optimizer": "translation",
-}
+    from tf2_engine.keras.classes import (
+        Preprocessing,
+        TPUEmbedding,
+        layer_for,
+        preprocessing_for,
+    )
+    from tf2_engine.keras.keras_optimizers import translate_keras_optimizer
+    from tf2_engine.keras.saved_model import exportable
 
 __all__ = [
     "Preprocessing",
@@ -37,8 +31,11 @@ __all__ = [
     "translate_keras_optimizer",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__, __dir__ = lazy.exports(
+    __name__,
+    {
+        "classes": ["Preprocessing", "TPUEmbedding", "layer_for", "preprocessing_for"],
+        "keras_optimizers": ["translate_keras_optimizer"],
+        "saved_model": ["exportable"],
+    },
+)

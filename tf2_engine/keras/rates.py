@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import tensorflow as tf
 
 from tf2_engine import tf_compat
+from tf2_engine.types import Object, Tensor
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -15,11 +15,11 @@ class OptimizerRate:
     """Reads the rate of a Keras optimizer: scalar float32.
 
     Attributes:
-        optimizer: is read at every step.
-        decay: of a legacy optimizer: the rate is divided by 1 + decay * iterations.
+        optimizer: a Keras optimizer, which is read at every step.
+        decay: that of a legacy optimizer: the rate is divided by 1 + decay * iterations.
     """
 
-    optimizer: Any
+    optimizer: Object
     decay: float = 0.0
 
     def __post_init__(self) -> None:
@@ -27,16 +27,20 @@ class OptimizerRate:
         # inside a tf.function.
         _ = self.optimizer.iterations, self.optimizer.learning_rate
 
-    def __call__(self) -> Any:
+    @property
+    def iterations(self) -> Tensor:
+        """The number of steps that the optimizer has counted."""
+        return tf.convert_to_tensor(self.optimizer.iterations)
+
+    def __call__(self) -> Tensor:
         """Returns the rate of the step."""
         rate = tf_compat.keras_learning_rate(self.optimizer)
-        steps = tf.cast(_tensor(self.optimizer.iterations), tf.float32)
+        iterations = self.iterations
         if callable(rate) and not hasattr(rate, "dtype"):
             # A schedule takes the number of steps, any other callable nothing.
-            is_schedule = hasattr(rate, "get_config")
-            rate = rate(_tensor(self.optimizer.iterations)) if is_schedule else rate()
-        rate = tf.cast(_tensor(rate), tf.float32)
-        return rate / (1.0 + self.decay * steps) if self.decay else rate
+            rate = rate(iterations) if hasattr(rate, "get_config") else rate()
+        rate = tf.cast(tf.convert_to_tensor(rate), tf.float32)
+        return rate / (1.0 + self.decay * tf.cast(iterations, tf.float32)) if self.decay else rate
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,13 +56,9 @@ class BiasCorrectedRate:
     beta_1: float
     beta_2: float
 
-    def __call__(self) -> Any:
+    def __call__(self) -> Tensor:
         """Returns the corrected rate of the step."""
-        step = tf.cast(_tensor(self.rate.optimizer.iterations), tf.float32) + 1.0
+        step = tf.cast(self.rate.iterations, tf.float32) + 1.0
         power_1 = tf.pow(tf.constant(self.beta_1, tf.float32), step)
         power_2 = tf.pow(tf.constant(self.beta_2, tf.float32), step)
         return self.rate() * tf.sqrt(1.0 - power_2) / (1.0 - power_1)
-
-
-def _tensor(value: Any) -> Any:
-    return tf.convert_to_tensor(value)

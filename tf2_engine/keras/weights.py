@@ -1,4 +1,4 @@
-"""Which variables a layer shows to Keras; checkpoints do not get them from there.
+"""The variables that a layer shows to Keras; checkpoints do not get them from there.
 
 Keras would put a weight that it makes itself into checkpoints under a key of its own: a table
 would be stored twice, and the virtual variable of one arithmetic would stand where the other has
@@ -9,51 +9,48 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
+from tf2_engine.types import Initializer, Nest, Object, Variable
 
-class Shown:
+
+class LayerVariables:
     """The variables of a layer, in an object that Keras does not look into."""
 
-    def __init__(self, variables: Sequence[Any], *, trainable: bool) -> None:
+    def __init__(self, variables: Sequence[Object], *, trainable: bool) -> None:
         self.variables, self.trainable = list(variables), trainable
 
 
-def _own(layer: Any) -> list[Any]:
-    """Returns what a layer shows; nothing while its constructor runs."""
-    shown = getattr(layer, "_shown", None)
-    return [] if shown is None else shown.variables
+def _variables(layer: Object) -> list[Object]:
+    """Returns the variables of a layer; none while its constructor runs."""
+    layer_variables = getattr(layer, "_layer_variables", None)
+    return [] if layer_variables is None else layer_variables.variables
 
 
 class Keras2Weights:
-    """Adds what is `_shown` to the weights of a Keras 2 layer."""
+    """Adds the `_layer_variables` to the weights of a Keras 2 layer."""
 
-    _shown: Shown
+    _layer_variables: LayerVariables
     _distinct_rows = False
     trainable: bool
 
     @property
-    def trainable_weights(self) -> list[Any]:
+    def trainable_weights(self) -> list[Object]:
         """The variables that training updates."""
-        own = [variable for variable in _own(self) if self.trainable and variable.trainable]
+        own = [each for each in _variables(self) if self.trainable and each.trainable]
         return [*super().trainable_weights, *own]  # type: ignore[misc]
 
     @property
-    def non_trainable_weights(self) -> list[Any]:
+    def non_trainable_weights(self) -> list[Object]:
         """The other variables."""
-        own = [variable for variable in _own(self) if not (self.trainable and variable.trainable)]
+        own = [each for each in _variables(self) if not (self.trainable and each.trainable)]
         return [*super().non_trainable_weights, *own]  # type: ignore[misc]
 
     def _make_variable(
-        self,
-        initializer: Callable[..., Any],
-        shape: Sequence[int],
-        name: str,
-        trainable: bool = True,
-    ) -> tuple[Any, tf.Variable]:
-        """Returns a variable as Keras takes it, and as TensorFlow does."""
+        self, initializer: Initializer, shape: Sequence[int], name: str, trainable: bool = True
+    ) -> tuple[Object, Variable]:
+        """Returns a variable as Keras holds it, and as TensorFlow does."""
         variable = tf.Variable(
             functools.partial(initializer, list(shape), dtype=tf.float32),
             trainable=trainable,
@@ -65,22 +62,22 @@ class Keras2Weights:
 
 
 class Keras3Weights:
-    """Adds what is `_shown` to the weights of a Keras 3 layer."""
+    """Adds the `_layer_variables` to the weights of a Keras 3 layer."""
 
-    _shown: Shown
+    _layer_variables: LayerVariables
     _distinct_rows = True
-    _keras_variable: Any
-    _look_up: Callable[..., Any]
+    _keras_variable: Callable[..., Object]
+    _look_up: Callable[..., Nest]
 
     @property
-    def variables(self) -> list[Any]:
+    def variables(self) -> list[Object]:
         """All variables."""
-        return [*super().variables, *_own(self)]  # type: ignore[misc]
+        return [*super().variables, *_variables(self)]  # type: ignore[misc]
 
     @property
-    def weights(self) -> list[Any]:
+    def weights(self) -> list[Object]:
         """All variables but those of metrics and random numbers."""
-        return [*super().weights, *_own(self)]  # type: ignore[misc]
+        return [*super().weights, *_variables(self)]  # type: ignore[misc]
 
     @property
     def trainable(self) -> bool:
@@ -91,30 +88,23 @@ class Keras3Weights:
     def trainable(self, value: bool) -> None:
         # A model asks the variables, and not the layer that they belong to.
         super(Keras3Weights, type(self)).trainable.fset(self, value)  # type: ignore[misc]
-        for variable in _own(self):
-            variable.trainable = bool(value) and self._shown.trainable
+        for variable in _variables(self):
+            variable.trainable = bool(value) and self._layer_variables.trainable
 
     def compute_output_spec(
-        self, features: Any, weights: Any = None, serving_config: Any = None
-    ) -> Any:
-        """Returns what Keras's placeholders of the features lead to, which may be ragged."""
-        traced = tf.function(
-            lambda *given: self._look_up(*given, serving_config, shapes_only=True),
-            autograph=False,
-        ).get_concrete_function(*tf.nest.map_structure(as_spec, (features, weights)))
-        kind = type(tf.nest.flatten(features)[0])
-        return tf.nest.map_structure(
-            lambda found: kind(found.shape.as_list(), dtype="float32"), traced.structured_outputs
+        self, features: Nest, weights: Nest = None, serving_config: Nest = None
+    ) -> Nest:
+        """Returns placeholders of the activations for Keras's placeholders of the features."""
+        return output_spec(
+            lambda *inputs: self._look_up(*inputs, serving_config, shapes_only=True),
+            features,
+            weights,
         )
 
     def _make_variable(
-        self,
-        initializer: Callable[..., Any],
-        shape: Sequence[int],
-        name: str,
-        trainable: bool = True,
-    ) -> tuple[Any, tf.Variable]:
-        """Returns a variable as Keras takes it, and as TensorFlow does."""
+        self, initializer: Initializer, shape: Sequence[int], name: str, trainable: bool = True
+    ) -> tuple[Object, Variable]:
+        """Returns a variable as Keras holds it, and as TensorFlow does."""
         variable = self._keras_variable(
             lambda shape, dtype: initializer(list(shape), dtype=tf.as_dtype(dtype)),
             shape=tuple(shape),
@@ -125,12 +115,32 @@ class Keras3Weights:
         return variable, variable.value
 
 
-def as_spec(given: Any) -> Any:
+def output_spec(function: Callable[..., Nest], *inputs: Nest) -> Nest:
+    """Returns placeholders of Keras 3 for the outputs of a function, which it traces.
+
+    Args:
+        inputs: nests of placeholders, of SparseTensors and RaggedTensors too, or None.
+    """
+    traced = tf.function(function, autograph=False).get_concrete_function(
+        *tf.nest.map_structure(_type_spec, inputs)
+    )
+    placeholder = type(tf.nest.flatten(inputs)[0])
+    return tf.nest.map_structure(
+        lambda output: placeholder(
+            output.shape.as_list(),
+            dtype=output.dtype.name,
+            sparse=isinstance(output, tf.SparseTensor),
+        ),
+        traced.structured_outputs,
+    )
+
+
+def _type_spec(placeholder: Object) -> Object:
     """Returns the tf.TypeSpec of a Keras 3 placeholder; of None, None."""
-    if given is None:
+    if placeholder is None:
         return None
-    if given.sparse:
-        return tf.SparseTensorSpec(given.shape, given.dtype)
-    if given.ragged:
-        return tf.RaggedTensorSpec(given.shape, given.dtype)
-    return tf.TensorSpec(given.shape, given.dtype)
+    if placeholder.sparse:
+        return tf.SparseTensorSpec(placeholder.shape, placeholder.dtype)
+    if placeholder.ragged:
+        return tf.RaggedTensorSpec(placeholder.shape, placeholder.dtype)
+    return tf.TensorSpec(placeholder.shape, placeholder.dtype)

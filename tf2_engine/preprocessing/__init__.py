@@ -1,4 +1,4 @@
-"""From raw features to ids: what feature columns did to their input, without feature columns.
+"""From raw features to the ids that feature columns make of them, without feature columns.
 
     prepare = Preprocessing({"city": VocabularyList("city", ("Bern", "Rome"), num_oov_buckets=2)})
     ids, weights, lengths = prepare({"city": tf.constant(["Rome", "Oslo"])})
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tf2_engine import lazy
 
 if TYPE_CHECKING:
-    from tf2_engine.preprocessing.columns import (
+    from tf2_engine.preprocessing.categorical import (
         Bucketized,
         Column,
         Crossed,
@@ -43,7 +43,7 @@ __all__ = [
 __getattr__, __dir__ = lazy.exports(
     __name__,
     {
-        "columns": [
+        "categorical": [
             "Bucketized",
             "Column",
             "Crossed",

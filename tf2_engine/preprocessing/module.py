@@ -1,46 +1,47 @@
-"""All columns of a model as one callable, for `tf.data` as well as inside of models."""
+"""All columns of a model as one callable, for `tf.data` and for models."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.preprocessing.columns import Column
-from tf2_engine.preprocessing.inputs import Inputs
+from tf2_engine.preprocessing.categorical import Column
+from tf2_engine.preprocessing.raw_features import RawFeatures
+from tf2_engine.types import Ids, SparseTensor, Tensor
 
 
 class Prepared(NamedTuple):
-    """What an engine is given.
+    """The inputs of an engine.
 
     Attributes:
-        ids: by feature, a SparseTensor of int64; -1, which means nothing, is left out.
+        ids: by feature, a SparseTensor of int64 without the ids of -1, which mean no id.
         weights: by feature, the weights or None; None as a whole if no feature has any.
         lengths: by sequence feature, [batch] int64: positions, those without an id included.
     """
 
-    ids: dict[str, Any]
-    weights: dict[str, Any] | None
-    lengths: dict[str, Any]
+    ids: dict[str, SparseTensor]
+    weights: dict[str, SparseTensor | None] | None
+    lengths: dict[str, Tensor]
 
 
 class Preprocessing(tf.Module):
-    """Makes ids of raw features, the same as feature columns make.
+    """Turns raw features into the ids that feature columns make of them.
 
         dataset = dataset.map(lambda features: prepare(features))
         embedding.enqueue(prepared.ids, prepared.weights)
 
     Raw features are Tensors, SparseTensors or RaggedTensors of strings and numbers, the batch
-    first; as in feature columns '' and -1 in dense ones stand for nothing. Lookup tables are made
-    once, by the constructor, and are saved with models that hold this object.
+    first; as in feature columns '' and -1 in dense ones stand for missing values. Lookup tables are
+    made once, by the constructor, and are saved with models that hold this object.
 
     Args:
-        columns: by feature of the engine, how its ids are made.
+        columns: by feature of the engine, the column of its ids.
 
     Raises:
-        WrongType: something is no column.
+        WrongType: a value of `columns` is not a Column.
     """
 
     def __init__(self, columns: Mapping[str, Column], name: str | None = None) -> None:
@@ -52,18 +53,17 @@ class Preprocessing(tf.Module):
                 )
         # Pairs, since a tf.Module tracks lists, and dicts with keys that are strings.
         self._columns = tuple(columns.items())
-        tables = {
-            each: each.make_table() for _, column in self._columns for each in _all_parts(column)
-        }
-        self._made_of = tuple(each for each, table in tables.items() if table is not None)
-        self._tables = [tables[each] for each in self._made_of]
+        tables = {part: part.make_table() for _, each in self._columns for part in _parts(each)}
+        # The name is part of checkpoints and SavedModels, as those of all attributes here.
+        self._made_of = tuple(part for part, table in tables.items() if table is not None)
+        self._tables = [tables[part] for part in self._made_of]
 
     @property
     def columns(self) -> dict[str, Column]:
-        """How the ids of each feature are made."""
+        """The column of each feature."""
         return dict(self._columns)
 
-    def __call__(self, features: Mapping[str, Any]) -> Prepared:
+    def __call__(self, features: Mapping[str, Ids]) -> Prepared:
         """Returns the ids of a batch.
 
         Args:
@@ -72,33 +72,36 @@ class Preprocessing(tf.Module):
         Raises:
             InvalidInput, WrongType: a feature is missing or does not fit its column.
         """
-        inputs = Inputs(features, dict(zip(self._made_of, self._tables, strict=True)))
+        raw = RawFeatures(features, dict(zip(self._made_of, self._tables, strict=True)))
         ids, weights, lengths = {}, {}, {}
         for key, column in self._columns:
-            made = column.ids(inputs)
+            with_missing = column.ids(raw)
             if column.is_sequence:
-                lengths[key] = _lengths(made)
-            ids[key], weights[key] = _without_nothing(made, column.weights(inputs))
+                lengths[key] = _lengths(with_missing)
+            ids[key], weights[key] = _without_missing(with_missing, column.weights(raw))
         weighted = any(value is not None for value in weights.values())
         return Prepared(ids, weights if weighted else None, lengths)
 
 
-def _all_parts(column: Column) -> Iterator[Column]:
+def _parts(column: Column) -> Iterator[Column]:
+    """Yields the columns that a column is made of, at any depth, and itself last."""
     for part in column.parts:
-        yield from _all_parts(part)
+        yield from _parts(part)
     yield column
 
 
-def _without_nothing(ids: Any, weights: Any) -> tuple[Any, Any]:
+def _without_missing(
+    ids: SparseTensor, weights: SparseTensor | None
+) -> tuple[SparseTensor, SparseTensor | None]:
     keep = ids.values >= 0
     if weights is not None:
         weights = tf.sparse.retain(weights, keep)
     return tf.sparse.retain(ids, keep), weights
 
 
-def _lengths(ids: Any) -> Any:
+def _lengths(ids: SparseTensor) -> Tensor:
     """Returns [batch] int64: one more than the last position at which there was a value."""
-    found = tf.math.unsorted_segment_max(
+    ends = tf.math.unsorted_segment_max(
         ids.indices[:, 1] + 1, ids.indices[:, 0], ids.dense_shape[0]
     )
-    return tf.maximum(found, 0)
+    return tf.maximum(ends, 0)

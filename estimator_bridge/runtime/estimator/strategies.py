@@ -1,15 +1,16 @@
-"""The strategies of a RunConfig: which ones an estimator runs under, and which it refuses."""
+"""Reads the strategies of a RunConfig, and refuses those that cannot run an estimator."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
 
 from estimator_bridge import errors
+from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from tf2_engine import soft_tpu
+from tf2_engine.types import Strategy
 
 _IN_ONE_GRAPH = (
     tf.distribute.MirroredStrategy,
@@ -19,7 +20,7 @@ _IN_ONE_GRAPH = (
 )
 
 
-def read_strategies(config: Any) -> Mapping[str, Any]:
+def read_strategies(config: RunConfig) -> Mapping[str, Strategy | None]:
     """Returns the strategy of each mode, None for most.
 
     Prediction has none: it is made in the order of the input.
@@ -27,26 +28,27 @@ def read_strategies(config: Any) -> Mapping[str, Any]:
     Raises:
         InvalidInput: a strategy cannot run an estimator here; the message names the setting.
     """
-    given = {
+    strategies = {
         "train_distribute": getattr(config, "train_distribute", None),
         "eval_distribute": getattr(config, "eval_distribute", None),
     }
-    more = getattr(config, "experimental_distribute", None)
-    if more is not None:
-        if getattr(more, "remote_cluster", None):
+    experimental = getattr(config, "experimental_distribute", None)
+    if experimental is not None:
+        if getattr(experimental, "remote_cluster", None):
             raise errors.InvalidInput(
-                f"`RunConfig`: `experimental_distribute.remote_cluster`={more.remote_cluster!r}: "
-                "one process does all the work here. Leave it out."
+                "`RunConfig`: `experimental_distribute.remote_cluster`="
+                f"{experimental.remote_cluster!r}: one process does all the work here. Leave it "
+                "out."
             )
-        for name in given:
-            own = getattr(more, name, None)
-            if own is not None and given[name] is not None:
+        for name in strategies:
+            strategy = getattr(experimental, name, None)
+            if strategy is not None and strategies[name] is not None:
                 raise errors.InvalidInput(
                     f"`RunConfig`: both `{name}` and `experimental_distribute.{name}` are given; "
                     "give one of them."
                 )
-            given[name] = given[name] or own
-    for name, strategy in given.items():
+            strategies[name] = strategies[name] or strategy
+    for name, strategy in strategies.items():
         if strategy is not None and not isinstance(
             strategy, (*_IN_ONE_GRAPH, soft_tpu.SoftTPUStrategy)
         ):
@@ -56,17 +58,17 @@ def read_strategies(config: Any) -> Mapping[str, Any]:
                 "set TPUConfig.num_shards for several cores."
             )
     return {
-        ModeKeys.TRAIN: given["train_distribute"],
-        ModeKeys.EVAL: given["eval_distribute"],
+        ModeKeys.TRAIN: strategies["train_distribute"],
+        ModeKeys.EVAL: strategies["eval_distribute"],
         ModeKeys.PREDICT: None,
     }
 
 
-def check_replicates(strategy: Any) -> None:
-    """Refuses a strategy that cannot run the replicas of a model without an engine.
+def check_replicates(strategy: Strategy) -> None:
+    """Raises an error if a strategy cannot run the replicas of a model without an engine.
 
     Raises:
-        InvalidInput: it is that of a TPU.
+        InvalidInput: it is that of a software TPU.
     """
     if isinstance(strategy, soft_tpu.SoftTPUStrategy):
         raise errors.InvalidInput(
@@ -74,8 +76,6 @@ def check_replicates(strategy: Any) -> None:
         )
 
 
-def core_devices(strategy: Any) -> tuple[str, ...]:
-    """Returns on which device the model of each core runs; nothing leaves it to TensorFlow."""
-    if isinstance(strategy, (*_IN_ONE_GRAPH,)):
-        return tuple(strategy.extended.worker_devices)
-    return ()
+def core_devices(strategy: Strategy | None) -> tuple[str, ...]:
+    """Returns the device of each core's model; none leaves the placement to TensorFlow."""
+    return tuple(strategy.extended.worker_devices) if isinstance(strategy, _IN_ONE_GRAPH) else ()

@@ -1,29 +1,13 @@
-"""`params["context"]`: what functions of a program may ask about the cores they run for."""
+"""`params["context"]`: tells the functions of a program about the cores that they run for."""
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 from estimator_bridge import errors
 from estimator_bridge.legacy.run_config import InputPipelineConfig
-from estimator_bridge.runtime.input.feeding import Cores
+from estimator_bridge.runtime.input.feeding import CoreLayout
 
 HOST = "/replica:0/task:0/device:CPU:0"
 """The one host: the process itself."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Invocation:
-    """One call of an input_fn.
-
-    Attributes:
-        index: how many calls came before it.
-        host: the position of the host that calls.
-    """
-
-    index: int
-    host: int = 0
 
 
 class TPUContext:
@@ -34,36 +18,35 @@ class TPUContext:
 
     Args:
         cores: how batches are spread.
-        invocation: the call that it is made for; None is a call of the model_fn.
+        input_fn_call: the number of calls of the input_fn before this one; None is a call of the
+            model_fn.
     """
 
-    def __init__(self, cores: Cores, invocation: Invocation | None = None) -> None:
+    def __init__(self, cores: CoreLayout, input_fn_call: int | None = None) -> None:
         self._cores = cores
-        self._invocation = invocation
+        self._input_fn_call = input_fn_call
         self.num_replicas = cores.count
         self.num_hosts = 1
         self.num_of_replicas_per_host = cores.count
 
     def __repr__(self) -> str:
-        where = (
-            "model_fn" if self._invocation is None else f"input_fn, call {self._invocation.index}"
-        )
+        call = self._input_fn_call
+        where = "model_fn" if call is None else f"input_fn, call {call}"
         return f"<TPUContext {self.num_replicas} replicas, {where}>"
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
         """Returns how the input_fn is called.
 
         Returns:
-            The device of the host; the number of this call, from 0; how many calls there are; how
-            many replicas what it returns is for.
+            The device of the host; the number of this call, from 0; the number of calls; the
+            number of replicas that its result is for.
 
         Raises:
             WrongCaller: this is the context of a model_fn.
         """
-        index = self._called("current_input_fn_deployment").index
-        calls = (
-            self._cores.count if self._cores.input_mode == InputPipelineConfig.PER_SHARD_V1 else 1
-        )
+        index = self._index_of_call("current_input_fn_deployment")
+        per_core = self._cores.input_mode == InputPipelineConfig.PER_SHARD_V1
+        calls = self._cores.count if per_core else 1
         return HOST, index, calls, self._cores.count // calls
 
     @property
@@ -73,7 +56,8 @@ class TPUContext:
         Raises:
             WrongCaller: this is the context of a model_fn.
         """
-        return self._called("current_host").host
+        self._index_of_call("current_host")
+        return 0
 
     @property
     def device_assignment(self) -> None:
@@ -82,7 +66,7 @@ class TPUContext:
         Raises:
             WrongCaller: this is the context of an input_fn.
         """
-        if self._invocation is not None:
+        if self._input_fn_call is not None:
             raise errors.WrongCaller(
                 "`device_assignment` is for the model_fn; the context of an input_fn has none."
             )
@@ -101,7 +85,7 @@ class TPUContext:
             )
         return HOST, replica_id
 
-    def tpu_host_placement_function(self, host_id: Any = 0) -> str:
+    def tpu_host_placement_function(self, host_id: int = 0) -> str:
         """Returns the device of a host.
 
         Raises:
@@ -111,9 +95,9 @@ class TPUContext:
             raise errors.InvalidInput(f"There is no host {host_id!r}; the one host is 0.")
         return HOST
 
-    def _called(self, what: str) -> Invocation:
-        if self._invocation is None:
+    def _index_of_call(self, name: str) -> int:
+        if self._input_fn_call is None:
             raise errors.WrongCaller(
-                f"`{what}` is for the input_fn; the context of a model_fn has none."
+                f"`{name}` is for the input_fn; the context of a model_fn has none."
             )
-        return self._invocation
+        return self._input_fn_call

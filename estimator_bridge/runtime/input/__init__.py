@@ -1,1 +1,1 @@
-"""What an `input_fn` returns, split and fed to the cores."""
+"""Reads batches from an `input_fn` and splits them over the cores."""

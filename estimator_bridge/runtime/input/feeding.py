@@ -1,32 +1,31 @@
-"""From an input_fn to tensors, in stock's input modes."""
+"""Reads batches from an input_fn and spreads them over cores, in stock's input modes."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.run_config import InputPipelineConfig
-from estimator_bridge.runtime.input.inputs import split_batch
-from estimator_bridge.runtime.step.batch_axis import split_along
+from estimator_bridge.runtime.input.batch_axis import split_along
+from estimator_bridge.runtime.input.feature_splitting import split_batch
+from estimator_bridge.runtime.program_types import Batch, Hook, ReadInput
 from estimator_bridge.translation.legacy_spec import LegacySpec
-
-Batch = tuple[Any, Any]
-"""features and labels; labels are None when there are none."""
+from tf2_engine.types import Object, Op, Session
 
 
 @dataclasses.dataclass(frozen=True)
-class Cores:
+class CoreLayout:
     """How a global batch is spread over the cores of one host.
 
     Attributes:
         count: emulated cores.
         input_mode: a member of InputPipelineConfig.
-        batch_axis: along which axis each tensor of a PER_HOST_V1 batch is split; None is the first.
-        devices: where the model of each core runs; empty leaves it to TensorFlow.
+        batch_axis: the axis along which each tensor of a PER_HOST_V1 batch is split; None is the
+            first.
+        devices: the device of each core's model; empty leaves the placement to TensorFlow.
     """
 
     count: int
@@ -36,73 +35,74 @@ class Cores:
 
     def input_batch_size(self, global_batch_size: int) -> int:
         """Returns the `params["batch_size"]` of the input_fn."""
-        return global_batch_size // self.count if self._per_core else global_batch_size
+        reads_per_core = (InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.PER_SHARD_V1)
+        per_core = self.input_mode in reads_per_core
+        return global_batch_size // self.count if per_core else global_batch_size
 
     def model_batch_size(self, global_batch_size: int) -> int:
         """Returns the `params["batch_size"]` of the model_fn."""
-        broadcast = self.input_mode == InputPipelineConfig.BROADCAST
-        return global_batch_size if broadcast else global_batch_size // self.count
+        return global_batch_size if self.is_broadcast else global_batch_size // self.count
 
-    def check_for_predictions(self) -> None:
-        """Refuses a `batch_axis`: batches are filled up along their first axis.
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether every core gets the whole batch."""
+        return self.input_mode == InputPipelineConfig.BROADCAST
+
+    def for_predictions(self) -> CoreLayout:
+        """Returns the layout of predictions: one core makes them, in the order of the input.
 
         Raises:
-            WrongType: there is one, as in stock.
+            WrongType: there is a `batch_axis`, as in stock; batches of predictions are padded along
+                their first axis.
         """
         if self.batch_axis is not None and self.input_mode == InputPipelineConfig.PER_HOST_V1:
             raise errors.WrongType(
                 f"`batch_axis`={self.batch_axis} is not possible in predictions; leave it out, or "
                 "use InputPipelineConfig.PER_HOST_V2, which has no use for it."
             )
-
-    @property
-    def _per_core(self) -> bool:
-        return self.input_mode in (
-            InputPipelineConfig.PER_HOST_V2,
-            InputPipelineConfig.PER_SHARD_V1,
-        )
+        return dataclasses.replace(self, count=1)
 
 
-class IteratorHook(tf.train.SessionRunHook):
-    """Starts a dataset's iterator in every session that is created."""
+class SessionStartHook(tf.train.SessionRunHook):
+    """Runs an op in every session that is created."""
 
-    def __init__(self, iterator: Any) -> None:
-        self._iterator = iterator
+    def __init__(self, make_op: Callable[[], Op]) -> None:
+        self._make_op = make_op
 
     def begin(self) -> None:
-        """Takes the op while the graph may still change."""
-        self._initializer = self._iterator.initializer
+        """Makes the op while the graph may still change."""
+        self._op = self._make_op()
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Runs it."""
-        session.run(self._initializer)
+    def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
+        """Runs the op."""
+        session.run(self._op)
 
 
-def read_batch(input_fn: Callable[[], Any]) -> tuple[Batch, list[Any]]:
+def read_batch(input_fn: ReadInput) -> tuple[Batch, list[Hook]]:
     """Returns one batch of an input_fn and the hooks that its input needs."""
-    (batches, hooks) = _read(input_fn, 1)
-    return batches[0], hooks
+    (batch,), hooks = _read(input_fn, 1)
+    return batch, hooks
 
 
-def read_per_replica(input_fn: Callable[[], Any], count: int) -> tuple[list[Batch], list[Any]]:
+def read_per_replica(input_fn: ReadInput, count: int) -> tuple[list[Batch], list[Hook]]:
     """Returns a batch for each replica of a strategy, and the hooks that the input needs.
 
     Raises:
-        InvalidInput: there are several replicas, and the input_fn gives no dataset.
+        InvalidInput: there are several replicas, and the input_fn returns no dataset.
     """
     return _read(input_fn, count, f"Under a strategy of {count} replicas")
 
 
 def read_per_core(
-    input_fn: Callable[[], Any], cores: Cores, legacy: LegacySpec | None = None
-) -> tuple[list[Batch], list[Any]]:
+    input_fn: ReadInput, cores: CoreLayout, legacy: LegacySpec | None = None
+) -> tuple[list[Batch], list[Hook]]:
     """Returns each core's batch and the hooks that the input needs.
 
-    PER_HOST_V1 splits one batch, PER_HOST_V2 and PER_SHARD_V1 give every core a batch of its own
+    PER_HOST_V1 splits one batch, PER_HOST_V2 and PER_SHARD_V1 give every core another batch
     (from one call of the input_fn or one call per core), BROADCAST gives every core the same.
 
     Args:
-        legacy: says which features are ids, for `batch_axis`; None is none.
+        legacy: says which features are ids, for `batch_axis`; None means that none is.
 
     Raises:
         InvalidInput: the input mode is not supported here, or `batch_axis` does not fit.
@@ -113,52 +113,50 @@ def read_per_core(
             input_fn, cores.count, f"For {cores.count} cores in the PER_HOST_V2 input mode"
         )
     if mode == InputPipelineConfig.PER_SHARD_V1:
-        parts = [_read(input_fn, 1) for _ in range(cores.count)]
-        return [part[0][0] for part in parts], [hook for part in parts for hook in part[1]]
+        reads = [read_batch(input_fn) for _ in range(cores.count)]
+        return [batch for batch, _ in reads], [hook for _, hooks in reads for hook in hooks]
     if mode not in (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.BROADCAST):
         raise errors.InvalidInput(
             f"TPUConfig.per_host_input_for_training={mode} is not supported with use_tpu=True; use "
             "InputPipelineConfig.PER_HOST_V1 or PER_HOST_V2."
         )
-    (batch,), hooks = _read(input_fn, 1)
-    if mode == InputPipelineConfig.BROADCAST:
+    batch, hooks = read_batch(input_fn)
+    if cores.is_broadcast:
         return [batch] * cores.count, hooks
     if cores.batch_axis is not None:
         return split_along(batch, cores.batch_axis, cores.count, legacy), hooks
     return list(zip(*(split_batch(part, cores.count) for part in batch), strict=True)), hooks
 
 
-def _read(
-    input_fn: Callable[[], Any], count: int, where: str = ""
-) -> tuple[list[Batch], list[Any]]:
-    """Calls an input_fn once and takes `count` batches from what it gives."""
+def _read(input_fn: ReadInput, count: int, where: str = "") -> tuple[list[Batch], list[Hook]]:
+    """Calls an input_fn once and takes `count` batches from what it returns."""
     with tf.device("/device:CPU:0"):
-        given = input_fn()
-        if not isinstance(given, (tf.data.Dataset, tf.compat.v2.data.Dataset)):
+        source = input_fn()
+        if not isinstance(source, (tf.data.Dataset, tf.compat.v2.data.Dataset)):
             if count > 1:
                 raise errors.InvalidInput(
                     f"{where} the input_fn must return a tf.data.Dataset, got "
-                    f"{type(given).__name__}."
+                    f"{type(source).__name__}."
                 )
-            return [_features_and_labels(given)], []
-        iterator = tf.data.make_initializable_iterator(given)
+            return [_features_and_labels(source)], []
+        iterator = tf.data.make_initializable_iterator(source)
         batches: list[Batch] = []
-        before: list[Any] = []
+        previous: list[Op] = []
         for _ in range(count):
             # One after the other: ops of one step run in any order, and core 0 comes first.
-            with tf.control_dependencies(before):
+            with tf.control_dependencies(previous):
                 batch = iterator.get_next()
-            before = tf.nest.flatten(batch, expand_composites=True)
+            previous = tf.nest.flatten(batch, expand_composites=True)
             batches.append(_features_and_labels(batch))
-    return batches, [IteratorHook(iterator)]
+    return batches, [SessionStartHook(lambda: iterator.initializer)]
 
 
-def _features_and_labels(given: Any) -> Batch:
-    if isinstance(given, (list, tuple)):
-        if len(given) != 2:
+def _features_and_labels(batch: Object) -> Batch:
+    if isinstance(batch, (list, tuple)):
+        if len(batch) != 2:
             raise errors.InvalidInput(
                 "input_fn should return features, or a pair (features, labels); got "
-                f"{len(given)} elements."
+                f"{len(batch)} elements."
             )
-        return given[0], given[1]
-    return given, None
+        return batch[0], batch[1]
+    return batch, None

@@ -1,16 +1,15 @@
-"""Batches of one size for prediction: the last one is filled up, and its predictions cut again."""
+"""Pads the batches of a prediction to one size, and cuts the predictions of the padding off."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from tf2_engine.types import Ids, Nest, Tensor
 
 
-def pad_batch(features: Any, size: int) -> tuple[Any, tf.Tensor | None]:
-    """Fills a batch up with zeros and empty rows, and fixes its static shape.
+def pad_batch(features: Nest, size: int) -> tuple[Nest, Tensor | None]:
+    """Pads a batch with zeros and empty rows, and fixes its static shape.
 
     Args:
         features: a nest of Tensors, SparseTensors and RaggedTensors [up to size, ...]; scalars are
@@ -18,7 +17,7 @@ def pad_batch(features: Any, size: int) -> tuple[Any, tf.Tensor | None]:
 
     Returns:
         The nest, each [size, ...]; and the number of samples in the batch, int64, or None where it
-        is known to be full. Running it fails where a batch has more samples.
+        is known to be full. Running it fails if a batch has more samples.
 
     Raises:
         InvalidInput: every batch has more samples.
@@ -37,8 +36,8 @@ def pad_batch(features: Any, size: int) -> tuple[Any, tf.Tensor | None]:
     return tf.nest.map_structure(lambda leaf: _padded(leaf, size, missing), features), real
 
 
-def cut_predictions(predictions: Any, size: int, real: tf.Tensor | None) -> Any:
-    """Returns predictions [size, ...] without those of samples that were filled in."""
+def cut_predictions(predictions: Nest, size: int, real: Tensor | None) -> Nest:
+    """Returns predictions [size, ...] without those of the padding."""
     if real is None:
         return predictions
     return tf.nest.map_structure(
@@ -49,13 +48,13 @@ def cut_predictions(predictions: Any, size: int, real: tf.Tensor | None) -> Any:
     )
 
 
-def _samples(leaf: Any) -> int | None:
-    """Returns the first dimension, where it is known: an int, also after `disable_v2_behavior`."""
+def _samples(leaf: Ids) -> int | None:
+    """Returns the first dimension if it is known: an int, also after `disable_v2_behavior`."""
     first: int | None = leaf.shape.as_list()[0]
     return first
 
 
-def _rows(leaf: Any) -> tf.Tensor:
+def _rows(leaf: Ids) -> Tensor:
     if isinstance(leaf, tf.SparseTensor):
         return leaf.dense_shape[0]
     if isinstance(leaf, tf.RaggedTensor):
@@ -63,12 +62,12 @@ def _rows(leaf: Any) -> tf.Tensor:
     return tf.shape(leaf, out_type=tf.int64)[0]
 
 
-def _padded(leaf: Any, size: int, missing: tf.Tensor) -> Any:
+def _padded(leaf: Ids | None, size: int, missing: Tensor) -> Ids | None:
     if leaf is None or not leaf.shape.rank or _samples(leaf) == size:
         return leaf
     if isinstance(leaf, tf.SparseTensor):
         shape = tf.concat([tf.constant([size], tf.int64), leaf.dense_shape[1:]], 0)
-        # The new shape does not depend on the samples that there are; the check of them does.
+        # The new shape does not depend on the number of samples, which has to be checked first.
         with tf.control_dependencies([missing]):
             return tf.SparseTensor(tf.identity(leaf.indices), leaf.values, shape)
     if isinstance(leaf, tf.RaggedTensor):
@@ -79,4 +78,4 @@ def _padded(leaf: Any, size: int, missing: tf.Tensor) -> Any:
         )
     around = tf.concat([tf.reshape(missing, [1]), tf.zeros([leaf.shape.rank - 1], tf.int64)], 0)
     padded = tf.pad(leaf, tf.stack([tf.zeros_like(around), around], 1))
-    return tf.ensure_shape(padded, [size, *leaf.shape[1:]])
+    return tf.ensure_shape(padded, [size, *leaf.shape.as_list()[1:]])

@@ -6,24 +6,26 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
-from typing import Any
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.legacy.run_config import IterationsPerLoop
-from estimator_bridge.runtime.step.step import Step
+from estimator_bridge.runtime.program_types import RunContext, RunValues
+from estimator_bridge.runtime.step.model_step import ModelStep
+from tf2_engine.types import Op, Session, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
 class DeviceLoop:
-    """How many steps a training makes, and how many of them from one call of the hooks to the next.
+    """The number of steps of a training, and of those between two calls of the hooks.
 
     Attributes:
         iterations: steps of a loop, or its seconds; the last loop may be shorter.
-        steps: steps to add; None when `last_step` is given.
-        last_step: the global step to stop at; None when `steps` is given.
+        steps: steps to add; None if `last_step` is set.
+        last_step: the global step to stop at; None if `steps` is set.
         host_call_every: inside a loop the host call is run in steps 0, k, 2k, ...
-        interrupted: whether the next step must be the last of its loop, whatever its length.
+        interrupted: returns whether the next step must be the last of its loop.
     """
 
     iterations: IterationsPerLoop
@@ -33,11 +35,11 @@ class DeviceLoop:
     interrupted: Callable[[], bool] = lambda: False
 
 
-def reports_of(iterations: IterationsPerLoop, every_n_steps: int) -> dict[str, int]:
-    """Returns how often hooks report that count their calls, as stock has it.
+def report_interval(iterations: IterationsPerLoop, every_n_steps: int) -> dict[str, int]:
+    """Returns the interval of progress reports as stock computes it, an argument of hooks.
 
     Stock divides by the steps of a loop also where there are no loops, and also for hooks that
-    count steps.
+    count steps and not calls.
     """
     if iterations.unit == "seconds":
         return {"every_n_secs": iterations.value}
@@ -48,21 +50,21 @@ class DeviceLoopHook(tf.train.SessionRunHook):
     """Makes all steps of a loop but its last, which is that of the session call itself.
 
     It must be the last hook. Every other hook's `before_run` then comes before the first step of
-    the loop and its `after_run` after the last, and what hooks fetch is of the last step, as
-    with stock, whose loop is on the device. A `tf.while_loop` around the step would be one call
-    too, but would put the model into another graph, where neither hooks nor the program's own
-    handles on tensors reach it; the ops and so the numbers are those of single steps here.
+    the loop and its `after_run` after the last, and tensors that hooks fetch are of the last
+    step, as with stock, whose loop is on the device. A `tf.while_loop` around the step would be
+    one call too, but would put the model into another graph, out of reach of hooks and of the
+    program's tensors; with single steps ops and numbers are those of an ordinary training.
 
     Args:
-        loop: how far to go.
-        step: what to run.
+        loop: the lengths of the training and of its loops.
+        step: the step to run.
 
     Attributes:
         loss: of the last step that ended, or None.
     """
 
-    def __init__(self, loop: DeviceLoop, step: Step) -> None:
-        self.loss: Any = None
+    def __init__(self, loop: DeviceLoop, step: ModelStep) -> None:
+        self.loss: np.floating | None = None
         self._loop = loop
         self._last_step = loop.last_step
         self._step = step
@@ -71,42 +73,42 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         """Reads the global step together with the last step of a loop, and after it."""
         self._global_step = tf.train.get_global_step()
         with tf.control_dependencies([self._step.train_op]):
-            self._counted = self._global_step.read_value()
+            self._step_after: Tensor = self._global_step.read_value()
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Finds the step to stop at; a session that is made again stops at the same."""
-        self._at = int(session.run(self._global_step))
+    def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
+        """Computes the step to stop at; a session that is created again stops at the same."""
+        self._current_step = int(session.run(self._global_step))
         if self._last_step is None:
             assert self._loop.steps is not None
-            self._last_step = self._at + self._loop.steps
+            self._last_step = self._current_step + self._loop.steps
 
-    def before_run(self, run_context: Any) -> Any:
+    def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs:
         """Makes all steps of the loop but the last."""
-        session, made = run_context.session, 0
-        left = int(self._last_step or 0) - self._at
+        session, number = run_context.session, 0
+        remaining = int(self._last_step or 0) - self._current_step
         started = time.monotonic()
-        while not self._is_last(made, left, started):
-            self.loss = session.run([*self._fetches(made), self._step.loss])[-1]
-            made += 1
+        while not self._is_last(number, remaining, started):
+            self.loss = session.run([*self._fetches(number), self._step.loss])[-1]
+            number += 1
         last = [] if self._step.end_of_loop is None else [self._step.end_of_loop]
-        fetches = [*last, *self._fetches(made), self._step.loss, self._counted]
+        fetches = [*last, *self._fetches(number), self._step.loss, self._step_after]
         return tf.train.SessionRunArgs(fetches)
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Ends the loop, and stops when the last step is reached."""
-        *_, self.loss, counted = run_values.results
-        self._at = int(counted)
-        if self._at >= int(self._last_step or 0):
+        *_, self.loss, current_step = run_values.results
+        self._current_step = int(current_step)
+        if self._current_step >= int(self._last_step or 0):
             run_context.request_stop()
 
-    def _is_last(self, made: int, left: int, started: float) -> bool:
-        """Returns whether the next step is the loop's last, `made` steps after its start."""
+    def _is_last(self, number: int, remaining: int, started: float) -> bool:
+        """Returns whether step `number` of a loop is its last, `remaining` steps before the end."""
         value, unit = self._loop.iterations
-        if made + 1 >= left or self._loop.interrupted():
+        if number + 1 >= remaining or self._loop.interrupted():
             return True
-        return made + 1 >= value if unit == "count" else time.monotonic() - started >= value
+        return number + 1 >= value if unit == "count" else time.monotonic() - started >= value
 
-    def _fetches(self, number: int) -> list[Any]:
-        """Returns what step `number` of a loop runs."""
+    def _fetches(self, number: int) -> list[Op]:
+        """Returns the ops of step `number` of a loop."""
         due = number % self._loop.host_call_every == 0 and self._step.host_call is not None
         return [self._step.train_op, self._step.host_call] if due else [self._step.train_op]

@@ -1,19 +1,19 @@
-"""What an evaluation writes into its events: the metrics, and the checkpoint they are of."""
+"""Writes the events of an evaluation: the metrics, and the path of their checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from tf2_engine.types import Message, Object
 
 CHECKPOINT_TAG = "checkpoint_path"
 
 
-def write_metrics(directory: str, results: Mapping[str, Any], checkpoint: str | None) -> None:
+def write_metrics(directory: str, results: Mapping[str, Object], checkpoint: str | None) -> None:
     """Writes one event of the metrics and one of the checkpoint's path, with stock's tags.
 
     Numbers are simple values, arrays are tensors; bytes are serialised summaries, whose values
@@ -56,14 +56,14 @@ def write_metrics(directory: str, results: Mapping[str, Any], checkpoint: str | 
         ) from error
 
 
-def _add(summary: Any, name: str, value: Any) -> None:
+def _add(summary: Message, name: str, value: Object) -> None:
     if isinstance(value, bytes):
         try:
-            given = tf.Summary.FromString(value)
+            serialized = tf.Summary.FromString(value)
         except Exception:  # protobuf's error has no public name in TensorFlow
             tf.logging.warning("The metric %s is bytes, but no serialised summary; skipped.", name)
             return
-        for number, part in enumerate(given.value):
+        for number, part in enumerate(serialized.value):
             part.tag = f"{name}/{number}"
             summary.value.append(part)
     elif np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number):

@@ -1,10 +1,10 @@
-"""What Estimator users see while a job trains."""
+"""Reports the rate of a training in the log and in events."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow.compat.v1 as tf
+
+from estimator_bridge.runtime.program_types import RunContext, RunValues
 
 
 class StepRateHook(tf.train.SessionRunHook):
@@ -29,21 +29,21 @@ class StepRateHook(tf.train.SessionRunHook):
         self._output_dir = output_dir
 
     def begin(self) -> None:
-        """Finds the global step."""
+        """Opens the events."""
         self._step = tf.train.get_global_step()
         self._writer = (
             tf.summary.FileWriterCache.get(self._output_dir) if self._output_dir else None
         )
 
-    def before_run(self, run_context: Any) -> Any:
-        """Asks for the global step."""
+    def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs:
+        """Fetches the global step."""
         return tf.train.SessionRunArgs(self._step)
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Reports when it is time."""
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        """Reports if the interval has passed."""
         if not self._timer.should_trigger_for_step(run_values.results + 1):
             return
-        # Read anew: whether the value that came with the step is from before it is not certain.
+        # Read again: the value that was fetched may be of before or after the step.
         step = run_context.session.run(self._step)
         if not self._timer.should_trigger_for_step(step):
             return

@@ -1,4 +1,4 @@
-"""What SIGTERM does to a training: it ends after the step that runs, with a checkpoint."""
+"""Ends a training on SIGTERM: after the step that runs, with a checkpoint."""
 
 from __future__ import annotations
 
@@ -7,47 +7,53 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from typing import Any
+from types import FrameType
 
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge.runtime.program_types import RunContext, RunValues
+
 
 class StopHook(tf.train.SessionRunHook):
-    """Stops a training once it is told to."""
+    """Stops a training after the step that runs.
+
+    Attributes:
+        stop_requested: set it to stop.
+    """
 
     def __init__(self) -> None:
-        self.told = False
+        self.stop_requested = False
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Ends the training after this step; hooks then save as at every end."""
-        if self.told:
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        """Ends the training if that is requested; hooks then save as at every end."""
+        if self.stop_requested:
             tf.logging.warning("SIGTERM: the training stops after this step and saves.")
             run_context.request_stop()
 
 
 @contextlib.contextmanager
 def stop_on_sigterm() -> Iterator[list[StopHook]]:
-    """While it is open a SIGTERM is kept back, and stops the hooks that it gives.
+    """Yields hooks that stop a training on SIGTERM, and holds the signal back until it has ended.
 
-    On leaving, the handler from before is put back, and a signal that was kept back is sent anew:
-    the process ends, or does what its own handler does, only later. Where SIGTERM is ignored, or
-    outside of the main thread, which alone may have handlers, there are no hooks.
+    On exit the previous handler is restored, and a signal that was held back is sent again: the
+    process ends, or runs its own handler, only later. There are no hooks where SIGTERM is ignored,
+    and outside of the main thread, which alone may have handlers.
     """
-    before = signal.getsignal(signal.SIGTERM)
+    previous = signal.getsignal(signal.SIGTERM)
     in_main_thread = threading.current_thread() is threading.main_thread()
-    # None is a handler that is not Python's, and could not be put back.
-    if not in_main_thread or before in (None, signal.SIG_IGN):
+    # None is a handler that is not Python's, and could not be restored.
+    if not in_main_thread or previous in (None, signal.SIG_IGN):
         yield []
         return
     hook = StopHook()
 
-    def tell(signum: int, frame: Any) -> None:
-        hook.told = True
+    def request_stop(signum: int, frame: FrameType | None) -> None:
+        hook.stop_requested = True
 
-    signal.signal(signal.SIGTERM, tell)
+    signal.signal(signal.SIGTERM, request_stop)
     try:
         yield [hook]
     finally:
-        signal.signal(signal.SIGTERM, before)
-        if hook.told:
+        signal.signal(signal.SIGTERM, previous)
+        if hook.stop_requested:
             os.kill(os.getpid(), signal.SIGTERM)

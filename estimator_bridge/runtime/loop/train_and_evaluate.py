@@ -1,35 +1,43 @@
-"""`train_and_evaluate`: trains, and evaluates and exports what checkpoints hold on the way."""
+"""`train_and_evaluate`: trains, and evaluates and exports checkpoints on the way."""
 
 from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.checks import check_estimator
 from estimator_bridge.legacy.cluster import TaskType
-from estimator_bridge.legacy.train_and_eval_specs import is_eval_spec, is_train_spec
+from estimator_bridge.legacy.train_and_eval_specs import (
+    EvalSpec,
+    TrainSpec,
+    is_eval_spec,
+    is_train_spec,
+)
+from tf2_engine.types import Object, Session
 
 _sleep = time.sleep
 
-Results = tuple[dict[str, Any] | None, list[Any] | None]
+Metrics = dict[str, Object]
+Results = tuple[Metrics | None, list[Object] | None]
+"""The metrics of an evaluation, and the results of its exporters."""
 
 
-def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Results | None:
+def train_and_evaluate(
+    estimator: Object, train_spec: TrainSpec, eval_spec: EvalSpec
+) -> Results | None:
     """Trains an estimator; evaluates after checkpoints, and always after the last one.
 
-    The first checkpoint of a run, which holds what training starts from, is not evaluated. In a
-    cluster of TF_CONFIG a chief only trains, and an evaluator only evaluates what it finds.
+    The first checkpoint of a run, from which training starts, is not evaluated. In a cluster of
+    TF_CONFIG a chief only trains, and an evaluator only evaluates the checkpoints that it finds.
 
     Args:
-        train_spec: a `TrainSpec`.
-        eval_spec: an `EvalSpec`.
+        estimator: stock's or ours; the specs likewise.
 
     Returns:
-        The metrics of the last evaluation and what its exporters returned, None and None if there
+        The metrics of the last evaluation and the results of its exporters, None and None if there
         was none; in a cluster, None.
 
     Raises:
@@ -61,7 +69,7 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Resul
 
 
 class EvaluationListener(tf.train.CheckpointSaverListener):
-    """Evaluates checkpoints as they are written, but not more often than asked.
+    """Evaluates checkpoints as they are written, but at most once in `throttle_secs`.
 
     Attributes:
         results: metrics and exports of the last evaluation.
@@ -70,7 +78,7 @@ class EvaluationListener(tf.train.CheckpointSaverListener):
     def __init__(self, evaluator: Evaluator, throttle_secs: float) -> None:
         self._evaluator = evaluator
         self._throttle_secs = throttle_secs
-        self._timer: Any = None
+        self._timer: tf.train.SecondOrStepTimer = None
         self._is_first = True
         self.results: Results = (None, None)
 
@@ -79,8 +87,8 @@ class EvaluationListener(tf.train.CheckpointSaverListener):
         self._timer = tf.train.SecondOrStepTimer(every_secs=self._throttle_secs)
         self._is_first = True
 
-    def after_save(self, session: Any, global_step_value: Any) -> None:
-        """Evaluates, unless it is too soon or this is where training started."""
+    def after_save(self, session: Session, global_step_value: int) -> None:
+        """Evaluates, unless it is too soon or training started from this checkpoint."""
         if self._is_first:
             self._is_first = False
         elif self._timer.should_trigger_for_step(global_step_value):
@@ -91,12 +99,12 @@ class EvaluationListener(tf.train.CheckpointSaverListener):
                 *(global_step_value, self._throttle_secs),
             )
 
-    def end(self, session: Any, global_step_value: Any) -> None:
-        """Evaluates the last checkpoint if that was not done."""
+    def end(self, session: Session, global_step_value: int) -> None:
+        """Evaluates the last checkpoint unless it has been evaluated."""
         if global_step_value != self._timer.last_triggered_step():
             self._evaluate(global_step_value)
 
-    def _evaluate(self, step: Any) -> None:
+    def _evaluate(self, step: int) -> None:
         self._timer.update_last_triggered_step(step)
         results = self._evaluator.evaluate_and_export()
         if results is None:
@@ -114,14 +122,14 @@ class Evaluator:
         max_steps: the step at which training is over; None if that is not known.
     """
 
-    def __init__(self, estimator: Any, eval_spec: Any, max_steps: int | None) -> None:
+    def __init__(self, estimator: Object, eval_spec: EvalSpec, max_steps: int | None) -> None:
         self._estimator = estimator
         self._spec = eval_spec
         self._max_steps = max_steps
         self._evaluated: str | None = None
 
-    def evaluate_and_export(self) -> tuple[dict[str, Any], list[Any]] | None:
-        """Returns the metrics and what the exporters returned; None without a new checkpoint."""
+    def evaluate_and_export(self) -> tuple[Metrics, list[Object]] | None:
+        """Returns the metrics and the exporters' results; None if there is no new checkpoint."""
         path = self._estimator.latest_checkpoint()
         if path is None or path == self._evaluated:
             return None
@@ -146,20 +154,26 @@ class Evaluator:
         ]
         return metrics, exports
 
-    def is_final(self, metrics: dict[str, Any]) -> bool:
+    def is_final(self, metrics: Metrics) -> bool:
         """Returns whether training is over at the step of an evaluation."""
         step = metrics[tf.GraphKeys.GLOBAL_STEP]
         return self._max_steps is not None and bool(step >= self._max_steps)
 
 
-def _train_and_evaluate_here(estimator: Any, train_spec: Any, eval_spec: Any) -> Results:
+def _train_and_evaluate_here(
+    estimator: Object, train_spec: TrainSpec, eval_spec: EvalSpec
+) -> Results:
     evaluator = Evaluator(estimator, eval_spec, train_spec.max_steps)
     listener = EvaluationListener(evaluator, eval_spec.throttle_secs)
     _train(estimator, train_spec, (*train_spec.saving_listeners, listener))
     return listener.results
 
 
-def _train(estimator: Any, train_spec: Any, listeners: tuple[Any, ...]) -> None:
+def _train(
+    estimator: Object,
+    train_spec: TrainSpec,
+    listeners: tuple[tf.train.CheckpointSaverListener, ...],
+) -> None:
     estimator.train(
         input_fn=train_spec.input_fn,
         max_steps=train_spec.max_steps,
@@ -168,8 +182,10 @@ def _train(estimator: Any, train_spec: Any, listeners: tuple[Any, ...]) -> None:
     )
 
 
-def _evaluate_while_others_train(estimator: Any, train_spec: Any, eval_spec: Any) -> None:
-    """Evaluates each new checkpoint until one has the last step; for ever if that is unknown."""
+def _evaluate_while_others_train(
+    estimator: Object, train_spec: TrainSpec, eval_spec: EvalSpec
+) -> None:
+    """Evaluates each new checkpoint until one has the last step; forever if that is not known."""
     evaluator = Evaluator(estimator, eval_spec, train_spec.max_steps)
     _sleep(eval_spec.start_delay_secs)
     while True:

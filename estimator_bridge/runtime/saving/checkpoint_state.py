@@ -1,4 +1,4 @@
-"""The latest checkpoint of a model_dir, and the last good one where that is damaged."""
+"""The latest checkpoint of a model_dir, and the last good one if that is damaged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 from collections.abc import Iterator
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -23,41 +22,42 @@ _INDEX = re.compile(r"(.*-(\d+))\.index$")
 def latest_checkpoint(model_dir: str) -> str | None:
     """Returns the path of the latest checkpoint; None where training starts.
 
-    Unlike `tf.train.latest_checkpoint` it is no new start where the state file is damaged, or
-    names a checkpoint that is gone: training would write over what is there.
+    Unlike `tf.train.latest_checkpoint` it does not return None if the state file is damaged, or
+    names a checkpoint that is gone: training would start anew and overwrite the others.
 
     Raises:
-        UnreadableCheckpoint: that is so; the message names the file and the last good checkpoint.
+        UnreadableCheckpoint: in these cases; the message names the file and the last good
+            checkpoint.
     """
-    state, before = os.path.join(model_dir, STATE), None
+    state, previous = os.path.join(model_dir, STATE), None
     while tf.io.gfile.exists(state):
         try:
-            found = tf.train.get_checkpoint_state(model_dir)
-        except ValueError:  # it is empty, or no text
-            found = None
-        if found is None:
+            content = tf.train.get_checkpoint_state(model_dir)
+        except ValueError:  # it is empty, or not text
+            content = None
+        if content is None:
             raise errors.UnreadableCheckpoint(
                 f"{state}: it does not say which checkpoint is the latest. {_offer(model_dir)}"
             )
-        path = str(found.model_checkpoint_path)
+        path = str(content.model_checkpoint_path)
         if tf.io.gfile.exists(f"{path}.index") or tf.io.gfile.exists(path):  # of V1: one file
             return path
         # A job that trains at the same time may have replaced it since the state was read.
-        if path == before:
+        if path == previous:
             raise errors.UnreadableCheckpoint(
                 f"{path}.index: there is no such file, but {state} says that it is the latest "
                 f"checkpoint. {_offer(model_dir)}"
             )
-        before = path
+        previous = path
     return None
 
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Names the file, and the last good checkpoint, where a checkpoint cannot be read.
+    """Adds the file and the last good checkpoint to the errors of reading a checkpoint.
 
     Raises:
-        UnreadableCheckpoint: so it is.
+        UnreadableCheckpoint: the checkpoint cannot be read.
     """
     try:
         yield
@@ -66,7 +66,7 @@ def reading(path: str) -> Iterator[None]:
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
         if has_index(path):
             with reading(path):
-                check(path)  # It names the file and the tensor.
+                check(path)  # Its error names the file and the tensor.
         raise errors.UnreadableCheckpoint(f"{path}: {reason(error)}") from error
 
 
@@ -74,7 +74,7 @@ def step_of(path: str) -> int:
     """Returns the global step of a checkpoint.
 
     Raises:
-        UnreadableCheckpoint: it is damaged, or has none; the message names the file.
+        UnreadableCheckpoint: it is damaged, or has no step; the message names the file.
     """
     with reading(path):
         if not has_index(path):
@@ -89,12 +89,12 @@ def step_of(path: str) -> int:
 
 
 def has_index(path: str) -> bool:
-    """Returns whether a checkpoint can be read here: it is of this machine, and not of V1."""
+    """Returns whether `Reader` can read a checkpoint: it is local, and not of V1."""
     return is_local(path) and os.path.exists(f"{path}.index")
 
 
-def reason(error: Any) -> str:
-    """Returns what an error of a session says, without the stack of the op."""
+def reason(error: Exception) -> str:
+    """Returns the message of an error of a session, without the stack of the op."""
     message = str(getattr(error, "message", error))
     return message.partition("\n\t [[")[0].rpartition("\n")[2]
 
@@ -126,8 +126,8 @@ def _offer(model_dir: str) -> str:
 
 
 def _last_good(model_dir: str) -> str | None:
-    found = filter(None, map(_INDEX.match, os.listdir(model_dir or ".")))
-    for match in sorted(found, key=lambda match: int(match[2]), reverse=True):
+    indices = filter(None, map(_INDEX.match, os.listdir(model_dir or ".")))
+    for match in sorted(indices, key=lambda match: int(match[2]), reverse=True):
         path = os.path.join(model_dir, match[1])
         try:
             check(path)

@@ -1,12 +1,9 @@
-"""The Saver of a job: it loses no checkpoint that is there, and restores what fits."""
+"""The Saver of a job: it keeps the checkpoint that it restored, and restores what fits."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -15,72 +12,49 @@ from estimator_bridge import errors
 from estimator_bridge.convert import object_graph
 from estimator_bridge.convert.bundle import Reader
 from estimator_bridge.convert.layout import Layout
+from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.runtime.saving.checkpoint_state import has_index, is_local, reading, reason
+from estimator_bridge.runtime.step.model_step import ModelStep
+from estimator_bridge.runtime.step.table_variables import Shapes, TableVariables
 from tf2_engine import sharding, tf_compat
-
-Shapes = Mapping[str, tuple[int, ...]]
-
-
-@dataclasses.dataclass(frozen=True)
-class TableVariables:
-    """Which variables are the tables of an embedding spec, and what belongs to these.
-
-    Attributes:
-        shapes: of each table, by the name of its variable but for a scope.
-        strategy: how checkpoints of several hosts hold their rows, "div" or "mod".
-    """
-
-    shapes: Shapes = dataclasses.field(default_factory=dict)
-    strategy: str = "div"
-
-    def is_slot(self, key: str, shape: Sequence[int]) -> bool:
-        """Returns whether a variable is a slot: after that of its table, and of its shape."""
-        return any(
-            f"/{name}/" in f"/{key}" and tuple(shape) == of_table
-            for name, of_table in self.shapes.items()
-        )
-
-    def is_part(self, key: str, shape: Sequence[int]) -> bool:
-        """Returns whether a variable is a table or a slot."""
-        return self.is_slot(f"{key}/", shape)
+from tf2_engine.types import Object, Op, Session
 
 
 class JobSaver(tf.train.Saver):
     """Restores and saves a job's variables.
 
     Unlike a plain Saver
-    * it does not write the checkpoint again that it restored, as is done at the start of each
-      training: killed in the middle of that, a job would have lost its latest checkpoint;
-    * slots of tables that the checkpoint lacks start anew, as `tables` tells slots;
-    * rows that several hosts spread by "mod" are put into the order of the one host here;
+    * it does not rewrite the checkpoint that it restored, though sessions save at the start of a
+      training: a job that is killed meanwhile would lose its latest checkpoint;
+    * slots of tables that the checkpoint lacks get their initial values;
+    * rows that several hosts spread by "mod" are put into the order of a single host;
     * an error names the file.
 
     Args:
-        stored: the variables of the checkpoint that is going to be restored; None if there is
-            none.
+        stored: the variables of the checkpoint that will be restored; None if there is none.
         tables: which variables are tables.
         options: of `tf.train.Saver`.
     """
 
     def __init__(
-        self, stored: Shapes | None = None, tables: TableVariables | None = None, **options: Any
+        self, stored: Shapes | None = None, tables: TableVariables | None = None, **options: Object
     ) -> None:
         self._stored = stored
         self._tables = tables or TableVariables()
         self._restored: str | None = None
         self._partial: tf.train.Saver | None = None
         self._missing: list[str] = []
-        self._start: Any = None
+        self._initialize_missing: Op = None
         super().__init__(**options)
 
     def build(self) -> None:
-        """Makes the ops, those for missing slots too: once a session runs it is too late."""
+        """Makes the ops, including those for missing slots: once a session runs it is too late."""
         if self._is_built:
             return
         super().build()
         if self._stored is None or object_graph.KEY in self._stored:
             return
-        present: list[Any] = tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
+        present: list[Object] = tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
         missing = {}
         for variable in tf.global_variables():
             key = tf_compat.checkpoint_key(variable)
@@ -91,9 +65,9 @@ class JobSaver(tf.train.Saver):
         if missing:
             self._missing = sorted(missing)
             self._partial = tf.train.Saver(present, sharded=True)
-            self._start = tf.variables_initializer(list(missing.values()))
+            self._initialize_missing = tf.variables_initializer(list(missing.values()))
 
-    def restore(self, sess: Any, save_path: str) -> None:
+    def restore(self, sess: Session, save_path: str) -> None:
         """Restores a checkpoint.
 
         Raises:
@@ -103,13 +77,15 @@ class JobSaver(tf.train.Saver):
         if not has_index(save_path):
             super().restore(sess, save_path)
         else:
-            with reading(save_path), Reader(save_path) as reader:  # holds sizes against the files
+            with reading(save_path), Reader(save_path) as reader:  # checks sizes of the files
                 self._restore(sess, save_path, set(reader.tensors))
                 if self._tables.strategy == "mod":
                     self._put_in_order(sess, reader)
         self._restored = save_path
 
-    def save(self, sess: Any, save_path: str, global_step: Any = None, **options: Any) -> Any:
+    def save(
+        self, sess: Session, save_path: str, global_step: Object = None, **options: Object
+    ) -> str:
         """Saves a checkpoint, unless it is the one that was restored; returns its path.
 
         Raises:
@@ -126,22 +102,22 @@ class JobSaver(tf.train.Saver):
         except (tf.errors.AbortedError, tf.errors.UnavailableError):
             raise  # sessions recover from these
         except (tf.errors.OpError, OSError) as error:
-            # It would keep a full disk full.
+            # The partial files would keep a full disk full.
             with contextlib.suppress(tf.errors.OpError):
                 tf.io.gfile.rmtree(f"{path}_temp")
-            # As an OutOfRangeError, which TensorFlow makes of some, it would pass for the end of
-            # the input, and training for complete.
+            # TensorFlow raises an OutOfRangeError for some, which a session takes for the end of
+            # the input: the training would pass for complete.
             raise errors.CannotWrite(
                 f"{path}: the checkpoint cannot be written: {reason(error)}. Older checkpoints are "
                 "as they were."
             ) from error
 
-    def _restore(self, session: Any, path: str, names: set[str]) -> None:
+    def _restore(self, session: Session, path: str, names: set[str]) -> None:
         if self._partial is None or not names.isdisjoint(self._missing):
             super().restore(session, path)
             return
         self._partial.restore(session, path)
-        session.run(self._start)
+        session.run(self._initialize_missing)
         tf.logging.warning(
             "%s has no slots %s: they start anew. Where it was made with the other `use_tpu`, "
             "`estimator-bridge convert --slots` gives slots their other names.",
@@ -149,12 +125,14 @@ class JobSaver(tf.train.Saver):
             self._missing,
         )
 
-    def _put_in_order(self, session: Any, reader: Reader) -> None:
+    def _put_in_order(self, session: Session, reader: Reader) -> None:
         """Reads the rows of tables, by id, from a checkpoint of several hosts."""
         for variable in session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
             key = tf_compat.checkpoint_key(variable)
             tensor = reader.tensors.get(key)
-            if tensor is None or not tensor.sliced or not self._tables.is_part(key, tensor.shape):
+            if tensor is None or not tensor.sliced:
+                continue
+            if not self._tables.is_table_or_slot(key, tensor.shape):
                 continue
             rows = tensor.part_rows
             if rows is None or rows != sharding.shard_rows(tensor.shape[0], len(rows)):
@@ -166,6 +144,35 @@ class JobSaver(tf.train.Saver):
             ids = np.arange(tensor.shape[0])
             values = reader.rows(tensor, layout.stored(ids))
             session.run(variable.initializer, {variable.initializer.inputs[1]: values})
+
+
+def add_job_saver(
+    scaffold: tf.train.Scaffold | None, config: RunConfig, step: ModelStep, checkpoint: str | None
+) -> None:
+    """Adds the Saver of a job to the default graph, unless the program has one.
+
+    Args:
+        checkpoint: the checkpoint that the session is going to restore; None if there is none.
+
+    Raises:
+        UnreadableCheckpoint: its index is damaged.
+    """
+    if (scaffold and scaffold.saver) or tf.get_collection(tf.GraphKeys.SAVERS):
+        return
+    stored = stored_variables(checkpoint)
+    if step.train_op is not None:
+        keep_slots(stored, step.tables)
+    saver = JobSaver(
+        stored,
+        step.tables,
+        sharded=True,
+        max_to_keep=config.keep_checkpoint_max,
+        keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
+        defer_build=True,
+        allow_empty=True,
+        save_relative_paths=True,
+    )
+    tf.add_to_collection(tf.GraphKeys.SAVERS, saver)
 
 
 def stored_variables(checkpoint: str | None) -> Shapes | None:
@@ -183,9 +190,9 @@ def stored_variables(checkpoint: str | None) -> Shapes | None:
 
 
 def keep_slots(stored: Shapes | None, tables: TableVariables) -> None:
-    """Makes variables of the slots that only the checkpoint has, so that later ones have them.
+    """Creates variables for the slots that only the checkpoint has, so that later ones have them.
 
-    They are of the other `use_tpu`, or of an optimizer from before: whoever goes back finds them.
+    They are of the other `use_tpu`, or of an earlier optimizer, to which a job may return.
     """
     known = {tf_compat.checkpoint_key(variable) for variable in tf.global_variables()}
     for name, shape in (stored or {}).items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -13,16 +12,17 @@ from estimator_bridge import errors
 from estimator_bridge.convert.bundle import Reader
 from estimator_bridge.legacy.warm_start import WarmStartSettings
 from estimator_bridge.runtime.saving.checkpoint_state import has_index
-from estimator_bridge.runtime.saving.job_saver import TableVariables
-from estimator_bridge.runtime.step.trap import DUMMY_NAME
+from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
+from estimator_bridge.runtime.step.table_variables import TableVariables
+from tf2_engine.types import Object, Variable
 
 _FIELDS = WarmStartSettings._fields
 _DUMMY = DUMMY_NAME.format("")
 _PART = re.compile(r"/part_\d+$")
 
 
-def read_settings(warm_start_from: Any) -> WarmStartSettings | None:
-    """Returns what an estimator's `warm_start_from` asks for.
+def read_settings(warm_start_from: Object) -> WarmStartSettings | None:
+    """Returns the settings that an estimator's `warm_start_from` stands for.
 
     Args:
         warm_start_from: None, the path of a checkpoint, of its directory or of a SavedModel; or
@@ -49,13 +49,13 @@ def read_settings(warm_start_from: Any) -> WarmStartSettings | None:
 
 
 def checkpoint_of(settings: WarmStartSettings) -> str | None:
-    """Returns the checkpoint that the settings mean, the latest where they name a directory."""
+    """Returns the checkpoint of the settings, the latest one if they name a directory."""
     path = os.fspath(settings.ckpt_to_initialize_from)
     return tf.train.latest_checkpoint(path) if tf.io.gfile.isdir(path) else path
 
 
 def check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
-    """Refuses rows in an order that is not that of the ids.
+    """Raises an error if a checkpoint's rows are not stored in the order of the ids.
 
     Raises:
         InvalidInput: several hosts spread them by "mod"; warm starts copy rows as they are stored.
@@ -66,23 +66,22 @@ def check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
         spread = sorted(
             name
             for name, tensor in reader.tensors.items()
-            if tensor.sliced and tables.is_part(name, tensor.shape)
+            if tensor.sliced and tables.is_table_or_slot(name, tensor.shape)
         )
     if spread:
         raise errors.InvalidInput(
             f"`warm_start_from`: {checkpoint} holds {spread} as several hosts with "
-            'partition_strategy="mod" keep them, whose order fits no other number of hosts. Use '
-            "what `estimator-bridge convert --to names` makes of it."
+            'partition_strategy="mod" keep them, whose order fits no other number of hosts. Start '
+            "from the result of `estimator-bridge convert --to names`."
         )
 
 
-def warm_start(settings: WarmStartSettings, tables: Sequence[tf.Variable]) -> None:
+def warm_start(settings: WarmStartSettings, tables: Sequence[Variable]) -> None:
     """Gives variables of the default graph initialisers that read the checkpoint.
 
-    Unlike `tf.compat.v1.train.warm_start`, which is called underneath, a regular expression
-    reaches the engine's tables too, though they are not trainable; their slots start anew unless a
-    list names them. The variables that stand for tables in the model hold nothing, and are left
-    alone.
+    Unlike in `tf.compat.v1.train.warm_start`, which this calls, a regular expression matches the
+    engine's tables too, though they are not trainable; their slots get their initial values unless
+    a list names them. The dummy variables of tables hold nothing, and are skipped.
 
     Args:
         tables: the shards of all tables of the engine.
@@ -103,15 +102,15 @@ def warm_start(settings: WarmStartSettings, tables: Sequence[tf.Variable]) -> No
     tf.train.warm_start(path, _without_dummies(chosen), vocabularies, renamed)
 
 
-def _matching(pattern: str, variables: Iterable[tf.Variable]) -> list[tf.Variable]:
+def _matching(pattern: str, variables: Iterable[Variable]) -> list[Variable]:
     # As the scope of `tf.get_collection`: from the beginning of the name.
     return [variable for variable in variables if re.match(pattern, variable.name)]
 
 
-def _without_dummies(variables: Iterable[tf.Variable]) -> list[tf.Variable]:
+def _without_dummies(variables: Iterable[Variable]) -> list[Variable]:
     kept = {v.ref(): v for v in variables if not v.op.name.startswith(_DUMMY)}
     return list(kept.values())
 
 
-def _name(variable: tf.Variable) -> str:
+def _name(variable: Variable) -> str:
     return _PART.sub("", variable.op.name)

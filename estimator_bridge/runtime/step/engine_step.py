@@ -1,7 +1,7 @@
-"""Steps with use_tpu=True: the tables in the TF2 engine, the model around its activations.
+"""Builds steps with use_tpu=True: the tables in the TF2 engine, the model around its activations.
 
-The model_fn is traced first, on stand-ins for the activations: only then is known under which
-scope its columns put each table, and so what the variables are called.
+The model_fn is traced first, on proxies of the activations: only then is known under which scope
+its columns put each table, and so the names of the variables.
 """
 
 from __future__ import annotations
@@ -10,111 +10,99 @@ import contextlib
 import dataclasses
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Generic, TypeVar
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.legacy.estimator_spec import HostCallHook, ModeKeys
-from estimator_bridge.legacy.run_config import InputPipelineConfig
-from estimator_bridge.runtime.estimator.devices import SOFTWARE_TPU, make_device
-from estimator_bridge.runtime.input.feeding import Cores, read_per_core
-from estimator_bridge.runtime.input.inputs import CoreInput, Notify, split_features
+from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.runtime.input.feature_splitting import CoreInput, Notify, split_features
+from estimator_bridge.runtime.input.feeding import CoreLayout, SessionStartHook, read_per_core
 from estimator_bridge.runtime.input.padding import cut_predictions, pad_batch
-from estimator_bridge.runtime.step.cores import CoreTracer
+from estimator_bridge.runtime.program_types import Batch, CallModel, Hook, ModelSpec, ReadInput
+from estimator_bridge.runtime.step.activation_proxy import (
+    DUMMY_COLLECTION,
+    ActivationProxy,
+    create_dummies,
+)
+from estimator_bridge.runtime.step.core_tracing import CoreTracer
+from estimator_bridge.runtime.step.devices import SOFTWARE_TPU, Engine, make_device
 from estimator_bridge.runtime.step.host_calls import call_with_all_cores
-from estimator_bridge.runtime.step.plain_step import MODE_HOOKS, check_spec, scaffold_of
-from estimator_bridge.runtime.step.step import Step
-from estimator_bridge.runtime.step.trap import DUMMY_COLLECTION, Trap, create_dummies
-from estimator_bridge.runtime.step.variables import table_factory, variable_names
+from estimator_bridge.runtime.step.model_step import ModelStep, check_spec, step_of_spec
+from estimator_bridge.runtime.step.table_variables import table_factory, variable_names
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from estimator_bridge.translation.translate import Translation, translate
-from tf2_engine import tf_compat
+from tf2_engine import EngineSpec, tf_compat
+from tf2_engine.types import Op, Session, Tensor
+
+_Value = TypeVar("_Value")
 
 
 @dataclasses.dataclass(frozen=True)
 class EngineSettings:
-    """What a step needs beside the user's functions.
+    """The settings of a step on the engine.
 
     Attributes:
         legacy: the embedding spec as read; None for a model without one.
         cores: how batches are spread.
-        engine: what the tables are on: a name of `devices`, or a driver for hosts.
+        engine: holds the tables.
         notify: called with a line for every setting that deserves a warning.
-        predict_batch_size: samples that a batch of a prediction is filled up to; None leaves it.
+        predict_batch_size: samples that a batch of a prediction is padded to; None pads none.
         core_batch_size: samples of a core, for devices that need to know them beforehand.
     """
 
     legacy: LegacySpec | None
-    cores: Cores
-    engine: Any
+    cores: CoreLayout
+    engine: Engine
     notify: Notify
     predict_batch_size: int | None = None
     core_batch_size: int | None = None
 
 
-class InitializeHook(tf.train.SessionRunHook):
-    """Initialises variables that no checkpoint holds, in every session that is created."""
-
-    def __init__(self, variables: Sequence[tf.Variable]) -> None:
-        self._op = tf.variables_initializer(list(variables))
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Runs the initialisers."""
-        session.run(self._op)
-
-
-class OncePerGraph:
+class OncePerGraph(Generic[_Value]):
     """A function whose ops are made once in each graph."""
 
-    def __init__(self, function: Callable[[], Any]) -> None:
+    def __init__(self, function: Callable[[], _Value]) -> None:
         self._function = function
-        self._made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._results: weakref.WeakKeyDictionary[tf.Graph, _Value] = weakref.WeakKeyDictionary()
 
-    def __call__(self) -> Any:
-        """Returns what the function made in this graph."""
+    def __call__(self) -> _Value:
+        """Returns the result of the function in this graph."""
         graph = tf.get_default_graph()
-        if graph not in self._made:
-            self._made[graph] = self._function()
-        return self._made[graph]
+        if graph not in self._results:
+            self._results[graph] = self._function()
+        return self._results[graph]
 
 
 def build_engine_step(
-    mode: str,
-    input_fn: Callable[[], Any],
-    model_fn: Callable[[Any, Any], Any],
-    settings: EngineSettings,
-) -> Step:
+    mode: str, input_fn: ReadInput, model_fn: CallModel, settings: EngineSettings
+) -> ModelStep:
     """Builds a step in the default graph.
 
     Args:
-        input_fn: gives a dataset, or features, or (features, labels); its batch size is
-            `settings.cores.input_batch_size`.
-        model_fn: called once per core with features and labels.
+        input_fn: its batch size is `settings.cores.input_batch_size`.
+        model_fn: called once per core.
     """
-    # Predictions come in the order of the input, so one core makes them.
-    if mode == ModeKeys.PREDICT:
-        settings.cores.check_for_predictions()
-        settings = dataclasses.replace(settings, cores=dataclasses.replace(settings.cores, count=1))
-    batches, hooks = read_per_core(input_fn, settings.cores, settings.legacy)
     if mode != ModeKeys.PREDICT:
+        batches, hooks = read_per_core(input_fn, settings.cores, settings.legacy)
         return _build(mode, batches, hooks, model_fn, settings)
-    ((features, _),) = batches
-    size, real = settings.predict_batch_size, None
-    if size is not None:
-        features, real = pad_batch(features, size)
-    step = _build(mode, [(features, None)], hooks, model_fn, settings)
+    settings = dataclasses.replace(settings, cores=settings.cores.for_predictions())
+    ((features, _),), hooks = read_per_core(input_fn, settings.cores, settings.legacy)
+    size = settings.predict_batch_size
     if size is None:
-        return step
-    return dataclasses.replace(step, predictions=cut_predictions(step.predictions, size, real))
+        return _build(mode, [(features, None)], hooks, model_fn, settings)
+    features, num_samples = pad_batch(features, size)
+    step = _build(mode, [(features, None)], hooks, model_fn, settings)
+    predictions = cut_predictions(step.predictions, size, num_samples)
+    return dataclasses.replace(step, predictions=predictions)
 
 
 def _build(
     mode: str,
-    batches: Sequence[Any],
-    hooks: Sequence[Any],
-    model_fn: Callable[[Any, Any], Any],
+    batches: Sequence[Batch],
+    hooks: Sequence[Hook],
+    model_fn: CallModel,
     settings: EngineSettings,
-) -> Step:
+) -> ModelStep:
     legacy = settings.legacy
     if legacy is not None and not legacy.features:
         # Columns for tensor cores alone: their tables are variables of the model.
@@ -125,54 +113,57 @@ def _build(
         legacy = None
     if legacy is None:
         specs = _trace(mode, batches, model_fn, settings.cores)
-        broadcast = settings.cores.input_mode == InputPipelineConfig.BROADCAST
-        return _step(mode, specs, specs[0].train_op, hooks, broadcast=broadcast)
+        return _step(mode, specs, hooks, broadcast=settings.cores.is_broadcast)
     embedding = _Embedding(mode, legacy, batches, settings)
     specs = _trace(mode, embedding.batches, model_fn, settings.cores)
     update = embedding.connect()
-    train_op = specs[0].train_op
-    hooks = [*embedding.hooks, *hooks]
+    step = _step(mode, specs, [*embedding.hooks, *hooks])
     if mode != ModeKeys.TRAIN:
-        return _step(mode, specs, train_op, hooks)
-    train_op = tf.group(train_op, update)
-    hooks = [InitializeHook(tf.get_collection(DUMMY_COLLECTION)), *hooks]
+        return step
+    train_op = tf.group(step.train_op, update)
     return dataclasses.replace(
-        _step(mode, specs, train_op, hooks),
+        step,
+        train_op=train_op,
+        input_hooks=(SessionStartHook(_initialize_dummies), *step.input_hooks),
         before_save=embedding.before_save(),
         end_of_loop=embedding.end_of_loop(train_op),
     )
 
 
+def _initialize_dummies() -> Op:
+    # No checkpoint holds them.
+    return tf.variables_initializer(tf.get_collection(DUMMY_COLLECTION))
+
+
 class _Embedding:
-    """The engine's part of a step: stand-ins first, the engine once the model is traced."""
+    """The engine's part of a step: proxies first, the engine once the model is traced."""
 
     def __init__(
-        self, mode: str, legacy: LegacySpec, batches: Sequence[Any], settings: EngineSettings
+        self, mode: str, legacy: LegacySpec, batches: Sequence[Batch], settings: EngineSettings
     ) -> None:
         self._training = mode == ModeKeys.TRAIN
         self._legacy = legacy
         self._settings = settings
         self._inputs = _core_inputs(batches, legacy, settings)
-        # Read before the train_op moves it: the activations wait for what is made of it.
+        # Read before the train_op increments it: activations wait for the rates computed from it.
         self._step = tf.identity(tf.train.get_or_create_global_step())
         self._translation = self._translate()
         dims = {table.name: table.dim for table in self._translation.engine_spec.tables}
-        tables = {feature.key: feature.table for feature in legacy.features}
         shapes = {
             feature.key: [*shape, dims[feature.table]]
             for feature, shape in zip(legacy.features, self._translation.output_shapes, strict=True)
         }
         dummies = None
         if self._training:
-            made = create_dummies([table.name for table in legacy.tables])
-            dummies = {key: made[table] for key, table in tables.items()}
-        self._traps = [Trap(shapes, dummies) for _ in self._inputs]
-        self.batches = [
-            ({**part.features, **trap.features}, labels)
-            for part, trap, (_, labels) in zip(self._inputs, self._traps, batches, strict=True)
+            by_table = create_dummies([table.name for table in legacy.tables])
+            dummies = {feature.key: by_table[feature.table] for feature in legacy.features}
+        self._proxies = [ActivationProxy(shapes, dummies) for _ in self._inputs]
+        self.batches: list[Batch] = [
+            ({**part.features, **proxy.features}, labels)
+            for part, proxy, (_, labels) in zip(self._inputs, self._proxies, batches, strict=True)
         ]
 
-    def connect(self) -> Any:
+    def connect(self) -> Op:
         """Builds the engine around the traced model; returns the op that updates the tables."""
         spec = self._translation.engine_spec
         names = variable_names(self._legacy, tf_compat.column_scopes(tf.get_default_graph()))
@@ -185,37 +176,37 @@ class _Embedding:
             table_factory(names),
         )
         multiplier = self._multiplier()
-        waits = [rate() for rate in device.engine.plan.dynamic_rates] if self._training else []
+        rates = [rate() for rate in device.engine.plan.dynamic_rates] if self._training else []
         activations, enqueued = device.look_up(
             [part.ids for part in self._inputs],
             [part.weights for part in self._inputs],
             self._training,
-            [*waits, self._step, *([] if multiplier is None else [multiplier])],
+            [*rates, self._step, *([] if multiplier is None else [multiplier])],
         )
-        for trap, core in zip(self._traps, activations, strict=True):
-            trap.resolve(core)
+        for proxy, of_core in zip(self._proxies, activations, strict=True):
+            proxy.resolve(of_core)
         if not self._training:
             return None
         gradients = [
-            self._sent(trap, core, multiplier)
-            for trap, core in zip(self._traps, activations, strict=True)
+            self._sent(proxy, of_core, multiplier)
+            for proxy, of_core in zip(self._proxies, activations, strict=True)
         ]
         return tf.group(device.update(gradients), enqueued)
 
     @property
-    def hooks(self) -> tuple[Any, ...]:
-        """What sessions need, once the model is connected."""
+    def hooks(self) -> tuple[Hook, ...]:
+        """The hooks that sessions need, once the model is connected."""
         return self._device.hooks
 
-    def before_save(self) -> Callable[[Any], None] | None:
-        """Returns what brings the variables up to date in a session; None if they always are."""
+    def before_save(self) -> Callable[[Session], None] | None:
+        """Returns a function that brings the variables up to date; None if they always are."""
         spec = self._translation.engine_spec
         if not (self._is_behind or spec.profile_data_directory):
             return None
         retrieve = self._device.engine.retrieve()
         return lambda session: self._device.retrieve(session, retrieve)
 
-    def end_of_loop(self, train_op: Any) -> Any:
+    def end_of_loop(self, train_op: Op) -> Op:
         """Returns the train_op of the last step of a loop; None if it is that of the others."""
         if not self._is_behind:
             return None
@@ -228,20 +219,26 @@ class _Embedding:
         pipelined = self._translation.engine_spec.pipeline_execution_with_tensor_core
         return bool(pipelined or self._device.holds_tables)
 
-    def _sent(self, trap: Trap, activations: Mapping[str, Any], multiplier: Any) -> dict[str, Any]:
-        sent = {}
+    def _sent(
+        self,
+        proxy: ActivationProxy,
+        activations: Mapping[str, Tensor],
+        multiplier: Tensor | None,
+    ) -> dict[str, Tensor]:
+        """Returns the gradients that a core sends to the engine."""
+        gradients = {}
         for key, activation in activations.items():
-            gradient = trap.gradients.get(key)
+            gradient = proxy.gradients.get(key)
             if gradient is None:
                 self._settings.notify(
                     f"Feature {key!r}: the loss has no gradient for its activation; zeros are "
                     "sent. Optimizers other than SGD may move rows at a zero gradient."
                 )
                 gradient = tf.zeros_like(activation)
-            sent[key] = gradient if multiplier is None else gradient * multiplier
-        return sent
+            gradients[key] = gradient if multiplier is None else gradient * multiplier
+        return gradients
 
-    def _multiplier(self) -> Any:
+    def _multiplier(self) -> Tensor | None:
         function = self._legacy.gradient_multiplier_fn
         if function is None or not self._training:
             return None
@@ -249,13 +246,13 @@ class _Embedding:
 
     def _translate(self) -> Translation:
         count = len(self._inputs)
-        batch = _static_batch(self._inputs[0])
-        if batch is None and self._settings.engine == SOFTWARE_TPU:
-            batch = self._settings.core_batch_size
+        batch_size = _static_batch_size(self._inputs[0])
+        if batch_size is None and self._settings.engine == SOFTWARE_TPU:
+            batch_size = self._settings.core_batch_size
         translation = translate(
             self._legacy,
             training=self._training,
-            batch_size=None if batch is None else batch * count,
+            batch_size=None if batch_size is None else batch_size * count,
             num_cores=count,
             step=lambda: self._step,
         )
@@ -267,22 +264,20 @@ class _Embedding:
 
 
 def _core_inputs(
-    batches: Sequence[Any], legacy: LegacySpec, settings: EngineSettings
+    batches: Sequence[Batch], legacy: LegacySpec, settings: EngineSettings
 ) -> list[CoreInput]:
     assert len(batches) == settings.cores.count
-    return [
-        split_features(features, legacy, 1, notify=settings.notify)[0] for features, _ in batches
-    ]
+    return [split_features(features, legacy, settings.notify) for features, _ in batches]
 
 
 def _trace(
-    mode: str, batches: Sequence[Any], model_fn: Callable[[Any, Any], Any], cores: Cores
-) -> list[Any]:
+    mode: str, batches: Sequence[Batch], model_fn: CallModel, cores: CoreLayout
+) -> list[ModelSpec]:
     tracer, devices = CoreTracer(cores.count), cores.devices
     specs = []
     for number, (features, labels) in enumerate(batches):
-        where = tf.device(devices[number]) if devices else contextlib.nullcontext()
-        with tracer.core(number), where:
+        device = tf.device(devices[number]) if devices else contextlib.nullcontext()
+        with tracer.core(number), device:
             specs.append(model_fn(features, labels))
         check_spec(mode, specs[-1])
     tracer.join()
@@ -290,55 +285,37 @@ def _trace(
 
 
 def _step(
-    mode: str,
-    specs: Sequence[Any],
-    train_op: Any,
-    input_hooks: Sequence[Any],
-    *,
-    broadcast: bool = False,
-) -> Step:
-    first = specs[0]
-    hooks = list(getattr(first, MODE_HOOKS[mode]) or ())
-    metrics = getattr(first, "eval_metric_ops", None) or {}
-    if getattr(first, "eval_metrics", None):
-        metrics = _on_host("eval_metrics", specs, broadcast)
-    host_call = None
-    if getattr(first, "host_call", None):
-        host_call = _on_host("host_call", specs, broadcast)
-        # In training the device loop runs the ops, and the hook only has the summary writers.
-        hooks.append(HostCallHook(None if mode == ModeKeys.TRAIN else host_call))
-    loss = first.loss
+    mode: str, specs: Sequence[ModelSpec], input_hooks: Sequence[Hook], *, broadcast: bool = False
+) -> ModelStep:
+    # Cores with the same input are taken to have the same output.
+    on_host = specs[:1] if broadcast else specs
+    step = step_of_spec(
+        mode,
+        specs[0],
+        list(input_hooks),
+        lambda field: call_with_all_cores(
+            field, [getattr(spec, field) for spec in on_host], no_v1_summaries=True
+        ),
+        loop_runs_host_call=mode == ModeKeys.TRAIN,
+    )
     if mode == ModeKeys.EVAL and len(specs) > 1:
         loss = tf.add_n([spec.loss for spec in specs]) / len(specs)
-    return Step(
-        loss=loss,
-        train_op=train_op,
-        predictions=first.predictions,
-        eval_metric_ops=metrics,
-        scaffold=scaffold_of(first),
-        input_hooks=tuple(input_hooks),
-        hooks=tuple(hooks),
-        host_call=host_call,
-    )
+        step = dataclasses.replace(step, loss=loss)
+    return step
 
 
-def _on_host(what: str, specs: Sequence[Any], broadcast: bool) -> Any:
-    # Cores with the same input are taken to have the same output.
-    calls = [getattr(spec, what) for spec in (specs[:1] if broadcast else specs)]
-    return call_with_all_cores(what, calls, no_v1_summaries=True)
-
-
-def _static_batch(part: CoreInput) -> int | None:
+def _static_batch_size(part: CoreInput) -> int | None:
     """Returns the samples of a core's batch if every embedding feature says how many."""
     sizes = {ids.shape.as_list()[0] for ids in part.ids.values()}
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _once_per_graph(spec: Any) -> Any:
+def _once_per_graph(spec: EngineSpec) -> EngineSpec:
     """Makes each dynamic rate's ops once, so that the lookup can wait for them."""
-    wrapped: dict[Any, OncePerGraph] = {}
+    wrapped: dict[Callable[[], Tensor], OncePerGraph[Tensor]] = {}
     tables = []
     for table in spec.tables:
+        assert table.optimizer is not None  # a translation gives each table one
         rate = table.optimizer.learning_rate
         if callable(rate):
             once = wrapped.setdefault(rate, OncePerGraph(rate))

@@ -1,78 +1,76 @@
-"""Steps under a strategy, without an engine: the model once per replica of the strategy."""
+"""Builds steps under a strategy, without an engine: the model once per replica."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.input.feeding import read_per_replica
-from estimator_bridge.runtime.step.plain_step import metric_ops, step_of_spec
-from estimator_bridge.runtime.step.step import Step
+from estimator_bridge.runtime.program_types import CallModel, LookUp, ReadInput
+from estimator_bridge.runtime.step.model_step import MetricOps, ModelStep, metric_ops
+from estimator_bridge.runtime.step.plain_step import trace_step
 from tf2_engine import tf_compat
+from tf2_engine.types import Op, Strategy
 
 
 def build_replicated_step(
-    strategy: Any,
+    strategy: Strategy,
     mode: str,
-    input_fn: Callable[[], Any],
-    model_fn: Callable[[Any, Any], Any],
-    look_up: Callable[[Any], Any] | None = None,
-) -> Step:
+    input_fn: ReadInput,
+    model_fn: CallModel,
+    look_up: LookUp | None = None,
+) -> ModelStep:
     """Builds a step of training or evaluation in the default graph, in the strategy's scope.
 
-    Each replica takes a batch of its own from the input: a step has as many batches as there are
-    replicas. Optimizers of TensorFlow 1 sum the gradients of the replicas, and scale the loss.
+    Each replica takes another batch from the input: a step has as many batches as replicas.
+    Optimizers of TensorFlow 1 sum the gradients of the replicas, and scale the loss.
 
     Args:
         input_fn, model_fn, look_up: as those of `build_plain_step`.
 
     Raises:
-        InvalidInput: the input_fn gives no dataset.
+        InvalidInput: the input_fn returns no dataset.
     """
     count = strategy.num_replicas_in_sync
     batches, hooks = read_per_replica(input_fn, count)
     names = tf_compat.KerasNames(tf.get_default_graph())
-    steps: list[Step] = []
+    steps: list[ModelStep] = []
+    mean_losses: list[MetricOps] = []
 
     def replica(number: int) -> tuple[()]:
-        # Replicas are traced one after the other, up to where they meet.
+        # Replicas are traced one after the other, up to their merge calls.
         if number:
             names.restore()
-        features, labels = batches[number]
-        if look_up is not None:
-            features = look_up(features)
-        step = step_of_spec(mode, model_fn(features, labels), [])
+        step = trace_step(mode, batches[number], [], model_fn, look_up)
         if mode == ModeKeys.EVAL:
-            metrics = {name: metric_ops(given) for name, given in step.eval_metric_ops.items()}
-            # Made here, it is over all replicas.
-            mean_loss = tf.metrics.mean(step.loss)
-            step = dataclasses.replace(step, eval_metric_ops=metrics, mean_loss=mean_loss)
+            metrics = {name: metric_ops(metric) for name, metric in step.eval_metric_ops.items()}
+            step = dataclasses.replace(step, eval_metric_ops=metrics)
+            # Made in the context of a replica, it is over all replicas.
+            mean_losses.append(tf.metrics.mean(step.loss))
         steps.append(step)
         return ()
 
     tf_compat.call_for_each_replica(strategy, replica, [(number,) for number in range(count)])
-    first = steps[0]
     loss = tf.add_n([tf.convert_to_tensor(step.loss) for step in steps])
     if tf_compat.is_loss_scaled(tf.get_default_graph()):
         loss /= count
-    together = dataclasses.replace(first, loss=loss, input_hooks=tuple(hooks))
+    step = dataclasses.replace(steps[0], loss=loss, input_hooks=tuple(hooks))
     if mode == ModeKeys.TRAIN:
-        return dataclasses.replace(together, train_op=_all([step.train_op for step in steps]))
+        return dataclasses.replace(step, train_op=_group([step.train_op for step in steps]))
     metrics = {
-        name: (value, _all([step.eval_metric_ops[name][1] for step in steps]))
-        for name, (value, _) in first.eval_metric_ops.items()
+        name: _over_replicas([step.eval_metric_ops[name] for step in steps])
+        for name in step.eval_metric_ops
     }
-    assert first.mean_loss is not None
-    updates = [step.mean_loss[1] for step in steps if step.mean_loss is not None]
-    return dataclasses.replace(
-        together, eval_metric_ops=metrics, mean_loss=(first.mean_loss[0], _all(updates))
-    )
+    return dataclasses.replace(step, eval_metric_ops=metrics, mean_loss=_over_replicas(mean_losses))
 
 
-def _all(ops: list[Any]) -> Any:
+def _over_replicas(metrics: list[MetricOps]) -> MetricOps:
+    """Returns the value of a metric and the updates of all replicas in one op."""
+    return metrics[0][0], _group([update for _, update in metrics])
+
+
+def _group(ops: list[Op]) -> Op:
     strategy = tf.distribute.get_strategy()
-    return tf.group(*[own for op in ops for own in strategy.experimental_local_results(op)])
+    return tf.group(*[part for op in ops for part in strategy.experimental_local_results(op)])

@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSpec
-from estimator_bridge.runtime.step.trap import DUMMY_NAME
+from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
 from estimator_bridge.verify.record.recording import ACTIVATIONS, GRADIENTS, LOSS, Values
 from estimator_bridge.verify.record.wrappers import (
     Function,

@@ -14,7 +14,7 @@ from estimator_bridge import errors
 from estimator_bridge.convert import bundle
 from estimator_bridge.convert.contents import objects_of
 from estimator_bridge.convert.conversion import find
-from estimator_bridge.runtime.estimator.devices import SOFTWARE_TPU
+from estimator_bridge.runtime.step.devices import SOFTWARE_TPU
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.verify.record.capture import (

@@ -1,27 +1,56 @@
-"""Legacy names of table variables: what stock's checkpoints call tables and slots."""
+"""The variables of tables: their names in stock's checkpoints, and their creation."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from estimator_bridge.translation.optimizer_rows import OPTIMIZERS
+from tf2_engine import Optimizer
 from tf2_engine.plan import TablePlan
 from tf2_engine.tables import PARAMETERS, VariableFactory
+from tf2_engine.types import Tensor, Variable
 
 TABLES = "tpu_embedding_table_shards"
 """The collection of the variables that hold rows, not slots."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""The shapes of variables, by name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TableVariables:
+    """Which variables are the tables of an embedding spec, and which are their slots.
+
+    Attributes:
+        shapes: the shape of each table, by the name of its variable without a scope.
+        strategy: how checkpoints of several hosts spread the rows, "div" or "mod".
+    """
+
+    shapes: Shapes = dataclasses.field(default_factory=dict)
+    strategy: str = "div"
+
+    def is_slot(self, key: str, shape: Sequence[int]) -> bool:
+        """Returns whether a variable is a slot: its name extends a table's; the shape is equal."""
+        return any(
+            f"/{name}/" in f"/{key}" and tuple(shape) == table_shape
+            for name, table_shape in self.shapes.items()
+        )
+
+    def is_table_or_slot(self, key: str, shape: Sequence[int]) -> bool:
+        """Returns whether a variable is a table or a slot."""
+        return self.is_slot(f"{key}/", shape)
 
 
 def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     """Returns the name of each table's variable, by table name.
 
     Args:
-        scopes: what columns recorded while the model was traced: for the name of a variable
+        scopes: the record of columns from the tracing of the model: for the name of a variable
             without its scope, (scope, name within it).
 
     Raises:
@@ -42,8 +71,8 @@ def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) ->
     return names
 
 
-def slot_suffix(optimizer: Any, slot: str) -> str:
-    """Returns what follows the table's name in the name of a slot variable."""
+def slot_suffix(optimizer: Optimizer, slot: str) -> str:
+    """Returns the part of a slot variable's name that follows the table's name."""
     row = next(row for row in OPTIMIZERS.values() if row.engine is type(optimizer))
     return row.slots[slot]
 
@@ -53,14 +82,17 @@ def table_factory(names: Mapping[str, str]) -> VariableFactory:
 
     A variable of `n` shards is `<name>/part_0` to `<name>/part_<n-1>`, in GLOBAL_VARIABLES but not
     trainable; a checkpoint holds it as one tensor `<name>`.
+
+    Args:
+        names: the name of each table's variable, by table name.
     """
 
     def make(
         table: TablePlan,
         part: str,
         shapes: Sequence[tuple[int, int]],
-        initializer: Callable[..., Any],
-    ) -> list[Any]:
+        initializer: Callable[..., Tensor],
+    ) -> list[Variable]:
         name = names[table.name]
         if part != PARAMETERS:
             name = f"{name}/{slot_suffix(table.optimizer, part)}"

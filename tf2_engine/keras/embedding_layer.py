@@ -1,11 +1,11 @@
-"""The layer: activations in a model's forward pass, updates as its tape is unwound."""
+"""The embedding layer: lookups in a model's forward pass, updates as gradients are computed."""
 
 from __future__ import annotations
 
 import itertools
 import sys
+import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -14,21 +14,26 @@ from tf2_engine.autograph import as_written
 from tf2_engine.backends.tpu import topology
 from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.keras.configuration import Configuration, by_table, configure
-from tf2_engine.keras.tables import KerasTables
-from tf2_engine.keras.translation import is_keras_optimizer
-from tf2_engine.keras.weights import Shown
+from tf2_engine.keras.keras_optimizers import is_keras_optimizer
+from tf2_engine.keras.keras_tables import KerasTables, MakeVariable
+from tf2_engine.keras.weights import LayerVariables
 from tf2_engine.optimizers.optimizer import opaque
+from tf2_engine.plan import Plan
 from tf2_engine.serving import cpu_embedding_lookup
 from tf2_engine.tables import PARAMETERS
+from tf2_engine.types import Nest, Object, Op, Tensor, Variable
+
+ApplyGradients = Callable[[Nest], Op]
+"""Updates the tables with the gradients of the activations of one lookup."""
 
 
 class EmbeddingLayer:
     """Embedding tables as a Keras layer: on a TPU, and with or without its arithmetic elsewhere.
 
     With "tpu" arithmetic an engine holds the tables, and they are not among the layer's variables.
-    A single virtual variable is: to compute its gradient is to update the tables, once per call of
-    the layer, whatever is done with that gradient, which is zero. With "keras" arithmetic the
-    tables are the layer's trainable variables, and Keras optimizers train them as any others.
+    A single virtual variable is: whenever its gradient is computed, the tables are updated, once
+    per call of the layer; the gradient itself is zero. With "keras" arithmetic the tables are the
+    layer's trainable variables, and Keras optimizers train them as any others.
 
         layer = TPUEmbedding(feature_config, tf.keras.optimizers.Adagrad(0.1))
         activations = layer(features)
@@ -41,28 +46,28 @@ class EmbeddingLayer:
             there are no slots.
         pipeline_execution_with_tensor_core: activations do not see the update of the step before;
             "tpu" arithmetic.
-        batch_size: the global batch size, which is then not taken from the input. On a TPU it is
-            needed if no input says it: if all are SparseTensors, say. Elsewhere batches of any
-            size are welcome without it.
-        arithmetic: off a TPU "tpu", the numbers of a TPU, or "keras", those of Keras. None is
+        batch_size: the global batch size; None takes it from the input. A TPU needs it if no input
+            has a known batch size, as when all are SparseTensors. Elsewhere batches may have any
+            size without it.
+        arithmetic: off a TPU "tpu", the numbers of a TPU, or "keras", those of Keras. None means
             "keras" if Keras optimizers were passed for all tables, else "tpu".
         bias_correction: see `translate_keras_optimizer`.
-        trainable: False looks up alone.
-        name: the layer's.
+        trainable: False looks up without training.
+        name: the name of the layer.
 
     Raises:
         InvalidSpec, WrongType: a setting cannot be honoured; the message names it.
     """
 
-    _make_variable: Callable[..., tuple[Any, tf.Variable]]
+    _make_variable: MakeVariable
     _distinct_rows: bool
     name: str
     trainable: bool
 
     def __init__(
         self,
-        feature_config: Any,
-        optimizer: Any = None,
+        feature_config: Nest,
+        optimizer: Object = None,
         pipeline_execution_with_tensor_core: bool = False,
         batch_size: int | None = None,
         *,
@@ -70,14 +75,22 @@ class EmbeddingLayer:
         bias_correction: bool = True,
         trainable: bool = True,
         name: str | None = None,
-        **options: Any,
+        **options: Object,
     ) -> None:
         # Ids are integers and weights are the engine's to cast.
         super().__init__(  # type: ignore[call-arg]
             name=name, trainable=trainable, dtype="float32", autocast=False, **options
         )
-        given, named = optimizer, isinstance(optimizer, str)
-        if named:
+        arguments = {
+            "feature_config": feature_config,
+            "optimizer": optimizer,
+            "pipeline_execution_with_tensor_core": pipeline_execution_with_tensor_core,
+            "batch_size": batch_size,
+            "arithmetic": arithmetic,
+            "bias_correction": bias_correction,
+        }
+        is_name = isinstance(optimizer, str)
+        if is_name:
             optimizer = _keras_of(self).optimizers.get(optimizer)
         on_tpu = topology.is_tpu(tf.distribute.get_strategy())
         configuration = configure(
@@ -85,35 +98,29 @@ class EmbeddingLayer:
             optimizer,
             arithmetic=arithmetic,
             on_tpu=on_tpu,
-            made_here=named,
+            made_here=is_name,
             bias_correction=bias_correction,
             pipelined=pipeline_execution_with_tensor_core,
         )
-        self._kept = _Kept(configuration, optimizer, on_tpu=on_tpu, counts=named)
-        self._kept.arguments = {
-            "feature_config": feature_config,
-            "optimizer": given,
-            "pipeline_execution_with_tensor_core": pipeline_execution_with_tensor_core,
-            "batch_size": batch_size,
-            "arithmetic": arithmetic,
-            "bias_correction": bias_correction,
-        }
+        self._state = _State(configuration, optimizer, arguments, on_tpu=on_tpu, counts=is_name)
         if configuration.arithmetic == "keras" and configuration.trains:
-            self._tpu_embedding: Any = KerasTables(
+            self._tpu_embedding: KerasTables | TPUEmbedding = KerasTables(
                 configuration.spec, self._make_variable, distinct=self._distinct_rows
             )
-            self._shown = Shown(self._tpu_embedding.shown, trainable=True)
+            self._layer_variables = LayerVariables(
+                self._tpu_embedding.keras_variables, trainable=True
+            )
         else:
             self._tpu_embedding = TPUEmbedding(
                 configuration.spec, batch_size=batch_size, training=configuration.trains
             )
             # Where nothing trains, too: checkpoints of functional models of Keras 2 count the
             # layers that have weights.
-            shown, virtual = self._make_variable(
+            keras_variable, virtual = self._make_variable(
                 tf.compat.v1.zeros_initializer(), [], "virtual_variable", configuration.trains
             )
-            self._shown = Shown([shown], trainable=configuration.trains)
-            self._kept.virtual = virtual if configuration.trains else None
+            self._layer_variables = LayerVariables([keras_variable], trainable=configuration.trains)
+            self._state.virtual = virtual if configuration.trains else None
         # Keras 3: the layer makes its variables itself, takes any nest of tensors as it is, and has
         # ops that XLA cannot compile.
         self.built = True
@@ -124,53 +131,53 @@ class EmbeddingLayer:
     @property
     def arithmetic(self) -> str:
         """Whose numbers training gives: "tpu" or "keras"."""
-        return self._kept.configuration.arithmetic
+        return self._state.configuration.arithmetic
 
     @property
-    def optimizer(self) -> Any:
-        """The optimizer that was passed, or made of the name that was; None if there is none."""
-        return self._kept.optimizer
+    def optimizer(self) -> Object:
+        """The optimizer that was passed, or made from its name; None if there is none."""
+        return self._state.optimizer
 
     @property
-    def embedding(self) -> Any:
+    def embedding(self) -> KerasTables | TPUEmbedding:
         """What holds the tables; `tf.train.Checkpoint(embedding=...)` of it is an engine's."""
         return self._tpu_embedding
 
     @property
-    def embedding_tables(self) -> dict[Any, Any]:
+    def embedding_tables(self) -> dict[Object, Variable]:
         """The parameters of every table, [vocabulary, dim] float32, by the TableConfig passed in.
 
-        Under a TPUStrategy sharded stand-ins that are brought up to date when a checkpoint is
-        written: for export, not for computation.
+        Under a TPUStrategy they are sharded stand-ins that are brought up to date when a checkpoint
+        is written: for export, not for computation.
 
         Raises:
             OutOfOrder: the layer has not been called, so that the tables do not exist yet.
         """
-        held = self._tpu_embedding
-        if isinstance(held, KerasTables):
-            return by_table(self._kept.configuration, held.parameters)
-        if not held.tables:
+        embedding = self._tpu_embedding
+        if isinstance(embedding, KerasTables):
+            return by_table(self._state.configuration, embedding.parameters)
+        if not embedding.tables:
             raise errors.OutOfOrder(
                 "`embedding_tables` do not exist yet; they are made when the layer is first called."
             )
         # One host's is sharded, too: programs look for `variables`, as stock's has.
-        joined = tf_compat.ShardedTable if self._kept.on_tpu else slots.whole
+        join = tf_compat.ShardedTable if self._state.on_tpu else slots.whole
         return by_table(
-            self._kept.configuration,
+            self._state.configuration,
             {
-                name: joined(table.variables[PARAMETERS][: table.plan.vocabulary_size], name)
-                for name, table in held.tables.items()
+                name: join(table.variables[PARAMETERS][: table.plan.vocabulary_size], name)
+                for name, table in embedding.tables.items()
             },
         )
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns what `from_config` makes such a layer of, with new tables.
+    def get_config(self) -> dict[str, Object]:
+        """Returns the arguments from which `from_config` makes such a layer, with new tables.
 
-        Configs and optimizers are in it as they are, for copies in one program: they are no JSON.
+        Configs and optimizers are in it as they are, for copies in one program, and not as JSON.
         """
-        return {**self._kept.arguments, "name": self.name, "trainable": self.trainable}
+        return {**self._state.arguments, "name": self.name, "trainable": self.trainable}
 
-    def save_own_variables(self, store: Any) -> None:
+    def save_own_variables(self, store: Object) -> None:
         """Writes the tables into one of Keras's own files.
 
         Raises:
@@ -179,8 +186,8 @@ class EmbeddingLayer:
         for number, variable in enumerate(self._own_tables()):
             store[str(number)] = variable.numpy()
 
-    def load_own_variables(self, store: Any) -> None:
-        """Reads what `save_own_variables` wrote.
+    def load_own_variables(self, store: Object) -> None:
+        """Reads the tables that `save_own_variables` wrote.
 
         Raises:
             InvalidSpec: as `save_own_variables`.
@@ -188,27 +195,26 @@ class EmbeddingLayer:
         for number, variable in enumerate(self._own_tables()):
             variable.assign(store[str(number)])
 
-    def _own_tables(self) -> list[tf.Variable]:
-        held = self._tpu_embedding
-        if not isinstance(held, KerasTables):
+    def _own_tables(self) -> list[Variable]:
+        embedding = self._tpu_embedding
+        if not isinstance(embedding, KerasTables):
             raise errors.InvalidSpec(
                 f"Layer {self.name!r}: Keras's own files (`save_weights`, `.keras`) hold variables "
                 'of Keras alone, and not the tables and slots of "tpu" arithmetic. Use '
                 "`tf.train.Checkpoint(model=model)`, which holds them."
             )
-        return list(held.parameters.values())
+        return list(embedding.parameters.values())
 
-    def call(self, features: Any, weights: Any = None, serving_config: Any = None) -> Any:
-        """Looks features up.
+    def call(self, features: Nest, weights: Nest = None, serving_config: Nest = None) -> Nest:
+        """Returns the activations of a batch.
 
         Args:
             features: the structure of the feature config, with int32 or int64 Tensors,
                 SparseTensors and RaggedTensors as leaves.
             weights: None, or the same with a weight tensor or None per feature; in a dict,
                 features without weights may be left out.
-            serving_config: None, or a nest of FeatureConfigs over the same tables, which then
-                takes the place of the feature config: features are looked up on the host, and not
-                trained.
+            serving_config: None, or a nest of FeatureConfigs over the same tables, which is used in
+                place of the feature config: features are looked up on the host, and not trained.
 
         Returns:
             The structure of `features`; for each feature [*output_shape, dim] float32.
@@ -221,100 +227,108 @@ class EmbeddingLayer:
 
     @as_written  # not around `call`, whose signature Keras reads
     def _look_up(
-        self, features: Any, weights: Any, serving_config: Any, shapes_only: bool = False
-    ) -> Any:
+        self, features: Nest, weights: Nest, serving_config: Nest, shapes_only: bool = False
+    ) -> Nest:
         if tf_compat.in_keras_construction():
             shapes_only = True
-            features = tf.nest.map_structure(_as_keras_forgot, features)
+            features = tf.nest.map_structure(_with_sparse_restored, features)
         if isinstance(features, Mapping) and isinstance(weights, Mapping):
             weights = dict.fromkeys(features) | dict(weights)
-        kept, held = self._kept, self._tpu_embedding
-        if not kept.on_tpu and topology.is_tpu(tf.distribute.get_strategy()):
+        if not self._state.on_tpu and topology.is_tpu(tf.distribute.get_strategy()):
             raise errors.OutOfOrder(
                 "The layer was not made under a TPUStrategy, but is called under one. Make it, and "
                 "the model, inside `strategy.scope()`."
             )
         if serving_config is not None:
             return cpu_embedding_lookup(features, weights, self.embedding_tables, serving_config)
-        spec = kept.configuration.spec
-        if isinstance(held, KerasTables):
+        embedding, spec = self._tpu_embedding, self._state.configuration.spec
+        if isinstance(embedding, KerasTables):
             structure.flatten(spec.structure, features, "features")
-            return cpu_embedding_lookup(features, weights, held.to_look_up(), spec)
-        if kept.on_tpu and shapes_only:
-            held.build_for_batch(features)
-            return _placeholders(held.plan)
-        exporting = tf_compat.in_saved_model_export()
-        if exporting or shapes_only or not kept.speaks_for_a_replica():
-            held.build_for_batch(features)
-            return held.embedding_lookup(features, weights)
-        training = None if kept.virtual is not None and tf_compat.could_record() else False
-        activations, apply_gradients = held.differentiable_lookup(
-            features, weights, training, name=kept.next_name() if kept.on_tpu else None
+            return cpu_embedding_lookup(features, weights, embedding.to_look_up(), spec)
+        if shapes_only or tf_compat.in_saved_model_export() or not self._state.in_replica_context():
+            embedding.build_for_batch(features)
+            if shapes_only and self._state.on_tpu:
+                return _placeholders(embedding.plan)
+            return embedding.embedding_lookup(features, weights)
+        return self._look_up_in_training(embedding, features, weights)
+
+    def _look_up_in_training(self, embedding: TPUEmbedding, features: Nest, weights: Nest) -> Nest:
+        state = self._state
+        training = None if state.virtual is not None and tf_compat.could_record() else False
+        activations, apply_gradients = embedding.differentiable_lookup(
+            features, weights, training, name=state.next_name() if state.on_tpu else None
         )
-        if kept.virtual is None or not self.trainable:
+        if state.virtual is None or not self.trainable:
             return activations
-        return _trap(activations, spec, kept.virtual, kept.counting(apply_gradients))
+        spec = state.configuration.spec
+        return _activation_proxy(activations, spec, state.virtual, state.counting(apply_gradients))
 
 
-class _Kept:
-    """What a layer remembers, in an object that Keras does not look into.
+class _State:
+    """The state of a layer, in an object that Keras does not look into.
 
     Attributes:
+        arguments: those that the user passed.
         virtual: the variable whose gradient stands for the update of the tables, if they train.
-        arguments: what the user passed.
-        counts: whether nobody else counts the steps of the optimizer.
+
+    Args:
+        counts: whether the layer counts the steps of the optimizer, as nobody else does.
     """
 
     def __init__(
-        self, configuration: Configuration, optimizer: Any, *, on_tpu: bool, counts: bool
+        self,
+        configuration: Configuration,
+        optimizer: Object,
+        arguments: Mapping[str, Object],
+        *,
+        on_tpu: bool,
+        counts: bool,
     ) -> None:
         self.configuration = configuration
         self.optimizer = optimizer
+        self.arguments = arguments
         self.on_tpu = on_tpu
-        self.virtual: tf.Variable | None = None
-        self.arguments: dict[str, Any] = {}
+        self.virtual: Variable | None = None
         self._counts = counts and optimizer is not None and is_keras_optimizer(optimizer)
         self._replicas = tf.distribute.get_strategy().num_replicas_in_sync
         self._names = itertools.count(1)
 
     def next_name(self) -> str:
-        """Returns what pairs the ops of one call in a graph, on every core."""
+        """Returns the name that pairs the ops of one call in a graph, the same on every core."""
         number = soft_tpu.next_call() or next(self._names)
         return f"{self.configuration.spec.tables[0].name}_{number}"
 
-    def speaks_for_a_replica(self) -> bool:
-        """Whether a call is that of one replica, as the strategy of the layer has them."""
+    def in_replica_context(self) -> bool:
+        """Returns whether a call is that of one replica of the layer's strategy."""
         if self.on_tpu or self._replicas == 1:
             return True
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         return replicas > 1 and not tf.distribute.in_cross_replica_context()
 
-    def counting(self, apply_gradients: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Returns the same, which also counts the step if nobody else does."""
+    def counting(self, apply_gradients: ApplyGradients) -> ApplyGradients:
+        """Returns the same function, which also counts the step if nobody else does."""
         if not self._counts:
             return apply_gradients
 
-        def apply_and_count(gradients: Any) -> Any:
-            done = apply_gradients(gradients)
-            with tf.control_dependencies(_ops(done)):
+        def apply_and_count(gradients: Nest) -> Op:
+            update = apply_gradients(gradients)
+            with tf.control_dependencies(_ops(update)):
                 count = self.optimizer.iterations.assign_add(1)
-            return done if count is None or tf.executing_eagerly() else tf.group(done, count)
+            return update if count is None or tf.executing_eagerly() else tf.group(update, count)
 
         return apply_and_count
 
 
-def _trap(
-    activations: Any,
-    spec: specs.EngineSpec,
-    virtual: tf.Variable,
-    apply_gradients: Callable[[Any], Any],
-) -> Any:
-    """Returns the activations, whose gradient updates the tables on its way to a variable."""
+def _activation_proxy(
+    activations: Nest, spec: specs.EngineSpec, virtual: Variable, apply_gradients: ApplyGradients
+) -> Nest:
+    """Returns the activations as a function of a variable, whose gradient updates the tables."""
     flat = structure.flatten(spec.structure, activations, "activations")
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-    seen: list[bool] = []
+    is_applied = False
 
-    def update(*gradients: Any) -> Any:
+    def update(*gradients: Object) -> Tensor:
+        nonlocal is_applied
         # Hidden from graph optimisation: on 2.15 it folds what is computed of a constant zero, and
         # drops the update on which the zero depends, if that is in the body of a loop.
         zero = opaque(tf.zeros([], tf.float32))
@@ -322,34 +336,34 @@ def _trap(
             return zero
         # The gradient of a nested tf.function is traced in other graphs, and maybe several times.
         if graph is None or graph is tf.compat.v1.get_default_graph():
-            if seen:
+            if is_applied:
                 raise errors.OutOfOrder(
                     "The gradients of this call of the layer were applied already: they are when "
                     "they are computed, so compute them once. (A persistent tape does so twice.)"
                 )
-            seen.append(True)
+            is_applied = True
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        done = apply_gradients(structure.pack(spec.structure, dense))
-        with tf.control_dependencies(_ops(done)):
+        updates = _ops(apply_gradients(structure.pack(spec.structure, dense)))
+        with tf.control_dependencies(updates):
             return tf.identity(zero)
 
     @tf.custom_gradient
-    def trap(_: Any) -> Any:
-        return [tf.identity(each) for each in flat], update
+    def proxy(_: Tensor) -> tuple[list[Tensor], Callable[..., Tensor]]:
+        return [tf.identity(activation) for activation in flat], update
 
-    return structure.pack(spec.structure, trap(tf.convert_to_tensor(virtual)))
+    return structure.pack(spec.structure, proxy(tf.convert_to_tensor(virtual)))
 
 
-def _placeholders(plan: Any) -> Any:
-    """Returns what stands for activations while Keras wants to know their shapes alone."""
-    flat: Sequence[Any] = [
+def _placeholders(plan: Plan) -> Nest:
+    """Returns placeholders of the activations, whose shapes are all that Keras wants to know."""
+    flat: Sequence[Tensor] = [
         tf.compat.v1.placeholder(tf.float32, [*feature.output_shape, feature.table.dim])
         for feature in plan.features
     ]
     return structure.pack(plan.structure, flat)
 
 
-def _as_keras_forgot(value: Any) -> Any:
+def _with_sparse_restored(value: Object) -> Object:
     """Returns a SparseTensor in place of what must have been one, or a RaggedTensor.
 
     Keras 3 takes dense tensors for both when it builds a model from the first batch of `fit` under
@@ -363,12 +377,12 @@ def _as_keras_forgot(value: Any) -> Any:
     return sparse
 
 
-def _ops(done: Any) -> list[Any]:
-    return [] if done is None or tf.executing_eagerly() else [done]
+def _ops(op: Op) -> list[Op]:
+    return [] if op is None or tf.executing_eagerly() else [op]
 
 
-def _keras_of(layer: Any) -> Any:
-    """Returns the Keras whose layer it is: one that was imported, or else `tf.keras`."""
+def _keras_of(layer: Object) -> types.ModuleType:
+    """Returns the Keras of a layer: one that was imported, or else `tf.keras`."""
     for name in ("tf_keras", "keras"):
         module = sys.modules.get(name)
         if module is not None and isinstance(layer, module.layers.Layer):

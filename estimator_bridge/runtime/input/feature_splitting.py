@@ -1,94 +1,81 @@
-"""What an input_fn gives, as the engine takes it: ids, weights and the rest, core by core."""
+"""Splits batches over cores, and the features of a core into ids, weights and the rest."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.translation.legacy_spec import LegacyFeature, LegacySpec
 from tf2_engine import tf_compat
+from tf2_engine.types import Ids, Nest, Object, SparseTensor, Tensor
 
 _log = logging.getLogger(__name__)
 
 Notify = Callable[[str], None]
+"""Called with a line of warning."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CoreInput:
-    """The part of a batch that one core is given; n is the batch size per core.
+    """One core's part of a batch; n is the batch size per core.
 
     Attributes:
         ids: for each feature of the spec SparseTensor [n, length], or [n, T, ids of a position]
             for a sequence, or Tensor [n] with one id per sample; of any integer type.
         weights: for each feature of the spec SparseTensor [n, length] float32, or None for ones.
-        features: what the model_fn gets beside activations, as nests of [n, ...]; the lengths of
-            sequence features, int64 [n], among them.
+        features: the other features of the model_fn, as nests of [n, ...]; the lengths of sequence
+            features, int64 [n], are among them.
     """
 
-    ids: dict[str, Any]
-    weights: dict[str, Any]
-    features: dict[str, Any]
+    ids: dict[str, Ids]
+    weights: dict[str, SparseTensor | None]
+    features: dict[str, Nest]
 
 
 def split_features(
-    features: Mapping[str, Any],
-    legacy: LegacySpec,
-    num_cores: int,
-    quirks: str | None = None,
-    batch_size: int | None = None,
-    notify: Notify = _log.warning,
-) -> list[CoreInput]:
-    """Takes the ids and weights out of a batch and splits all of it along its first axis.
+    features: Mapping[str, Nest], legacy: LegacySpec, notify: Notify = _log.warning
+) -> CoreInput:
+    """Separates the ids and weights of one core's batch from its other features.
 
     Args:
-        features: what the input_fn gives, for all the cores together; it is left as it is.
-        quirks: "stock" or "documented"; None takes the spec's.
-        batch_size: samples in `features`, where known.
-        notify: called with a line for every feature whose ids are not what they seem; lines do
-            not depend on the size of the batch, so who is called may say each once.
-
-    Returns:
-        One part per core.
+        features: those of the input_fn; they are not changed.
+        notify: called with a line for every feature whose ids are read in an unexpected way; the
+            lines do not depend on the size of the batch, so a caller may log each one once.
 
     Raises:
-        MissingFeature: an id or weight feature is not there.
-        InvalidInput: ids or weights have a type or rank that cannot be looked up, or the cores do
-            not divide the batch.
-        WrongType: `features` is no dict.
+        MissingFeature: an id or weight feature is missing.
+        InvalidInput: ids or weights have a type or rank that cannot be looked up.
+        WrongType: `features` is not a dict.
     """
     if not isinstance(features, Mapping):
         raise errors.WrongType(
             f"With an embedding config the input_fn must give features as a dict, got {features!r}."
         )
     rest = dict(features)
-    ids: dict[str, Any] = {}
-    weights: dict[str, Any] = {}
+    ids: dict[str, Ids] = {}
+    weights: dict[str, SparseTensor | None] = {}
     for feature in legacy.features:
         key = feature.key
-        ids[key] = _read_ids(features, feature)
-        weights[key] = None
-        if isinstance(ids[key], tf.SparseTensor):
-            weights[key] = _read_weights(features, feature)
+        values: Object = _read_ids(features, feature)
+        if isinstance(values, tf.SparseTensor):
+            ids[key], weights[key] = values, _read_weights(features, feature)
         else:
-            ids[key] = _read_dense(ids[key], feature, legacy, quirks or legacy.quirks, notify)
+            ids[key], weights[key] = _read_dense(values, feature, legacy, notify), None
         rest.pop(key, None)
         if weights[key] is not None:
             rest.pop(str(feature.weight_key), None)  # Features may share weights.
         if feature.max_sequence_length:
-            lengths = _sequence_lengths(ids[key], feature, batch_size)
-            rest[tf_compat.sequence_length_key(key)] = lengths
+            rest[tf_compat.sequence_length_key(key)] = _sequence_lengths(ids[key], feature)
     for column in legacy.tensor_core_columns:
-        rest.update(_padded(features, column.key, column.padded_length, batch_size))
-    parts = [split_batch(nest, num_cores) for nest in (ids, weights, rest)]
-    return [CoreInput(*part) for part in zip(*parts, strict=True)]
+        rest.update(_padded(features, column.key, column.padded_length))
+    return CoreInput(ids, weights, rest)
 
 
-def split_batch(nest: Any, num_cores: int) -> list[Any]:
+def split_batch(nest: Nest, num_cores: int) -> list[Nest]:
     """Splits every tensor of a nest along its first axis.
 
     Args:
@@ -98,7 +85,7 @@ def split_batch(nest: Any, num_cores: int) -> list[Any]:
         One nest of [batch / num_cores, ...] per core; `nest` itself for a single core.
 
     Raises:
-        InvalidInput: a tensor is a scalar, or the cores do not divide its first axis.
+        InvalidInput: a tensor is a scalar, or the number of cores does not divide its first axis.
     """
     if num_cores == 1:
         return [nest]
@@ -108,9 +95,9 @@ def split_batch(nest: Any, num_cores: int) -> list[Any]:
     ]
 
 
-def _read_ids(features: Mapping[str, Any], feature: LegacyFeature) -> Any:
+def _read_ids(features: Mapping[str, Nest], feature: LegacyFeature) -> Tensor | SparseTensor:
     """Returns the ids of a feature as a Tensor or SparseTensor of integers."""
-    ids = _tensor(_take(features, feature.key, _where(feature)))
+    ids = _as_tensor(_feature(features, feature.key, _where(feature)))
     if not ids.dtype.is_integer:
         raise errors.InvalidInput(
             f"{_where(feature)}: ids must be integers, got {ids.dtype.name}. With use_tpu=True no "
@@ -123,25 +110,27 @@ def _read_ids(features: Mapping[str, Any], feature: LegacyFeature) -> Any:
             "sequence rank 3, [batch, positions, ids of a position]; got shape "
             f"{ids.shape}, and max_sequence_length={feature.max_sequence_length}."
         )
-    return ids if ids.dtype in (tf.int32, tf.int64) else tf.cast(ids, tf.int64)
+    if ids.dtype in (tf.int32, tf.int64):
+        return ids
+    return tf.cast(ids, tf.int64)
 
 
-def _read_weights(features: Mapping[str, Any], feature: LegacyFeature) -> tf.SparseTensor | None:
+def _read_weights(features: Mapping[str, Nest], feature: LegacyFeature) -> SparseTensor | None:
     if feature.weight_key is None:
         return None
     where = f"{_where(feature)}, weights {feature.weight_key!r}"
-    weights = _tensor(_take(features, feature.weight_key, where))
+    weights = _as_tensor(_feature(features, feature.weight_key, where))
     if not isinstance(weights, tf.SparseTensor):
         raise errors.InvalidInput(
             f"{where}: weights must be a SparseTensor with the indices of the ids, got {weights!r}."
         )
-    return weights if weights.dtype == tf.float32 else tf.cast(weights, tf.float32)
+    if weights.dtype == tf.float32:
+        return weights
+    return tf.cast(weights, tf.float32)
 
 
-def _read_dense(
-    ids: tf.Tensor, feature: LegacyFeature, legacy: LegacySpec, quirks: str, notify: Notify
-) -> Any:
-    """Returns dense ids as one id per sample, or sparse, as the table's combiner asks for."""
+def _read_dense(ids: Tensor, feature: LegacyFeature, legacy: LegacySpec, notify: Notify) -> Ids:
+    """Returns dense ids as one id per sample, or sparse, as the table's combiner requires."""
     if feature.max_sequence_length:
         raise errors.InvalidInput(
             f"{_where(feature)}: a sequence needs a SparseTensor [batch, length], got dense ids of "
@@ -149,7 +138,7 @@ def _read_dense(
         )
     if legacy.table(feature.table).combiner is None:
         return _one_per_sample(ids, feature)
-    read = _DENSE_WITH_COMBINER.get((ids.shape.rank, quirks))
+    read = _DENSE_WITH_COMBINER.get((ids.shape.rank, legacy.quirks))
     if read is None:
         raise errors.InvalidInput(
             f"{_where(feature)}: dense ids must have rank 1 or 2, got shape {ids.shape}. Reshape "
@@ -158,8 +147,8 @@ def _read_dense(
     return read(ids, feature, notify)
 
 
-def _one_per_sample(ids: tf.Tensor, feature: LegacyFeature) -> tf.Tensor:
-    """Dense ids of a table without a combiner: one id, hence one embedding, per sample."""
+def _one_per_sample(ids: Tensor, feature: LegacyFeature) -> Tensor:
+    """Returns dense ids of a table without a combiner as one id per sample, [batch]."""
     if feature.weight_key is not None:
         raise errors.InvalidInput(
             f"{_where(feature)}: weights {feature.weight_key!r} need sparse ids and a combiner, "
@@ -175,10 +164,8 @@ def _one_per_sample(ids: tf.Tensor, feature: LegacyFeature) -> tf.Tensor:
     return ids
 
 
-def _sparse_without_zeros(
-    ids: tf.Tensor, feature: LegacyFeature, notify: Notify
-) -> tf.SparseTensor:
-    """Stock's conversion: id 0 is padding, -1 is an id."""
+def _sparse_without_zeros(ids: Tensor, feature: LegacyFeature, notify: Notify) -> SparseTensor:
+    """Returns sparse ids without the zeros, as stock converts them: id 0 is padding, -1 an id."""
     notify(
         f"{_where(feature)}: the ids are dense, of rank 2: id 0 is taken for padding and dropped"
         f"{_and_weights(feature)}, as stock does. Give a SparseTensor to keep it."
@@ -187,7 +174,7 @@ def _sparse_without_zeros(
     return tf.SparseTensor(present, tf.gather_nd(ids, present), tf.shape(ids, out_type=tf.int64))
 
 
-def _verbatim(ids: tf.Tensor, feature: LegacyFeature, notify: Notify) -> tf.Tensor:
+def _verbatim(ids: Tensor, feature: LegacyFeature, notify: Notify) -> Tensor:
     notify(
         f"{_where(feature)}: the ids are dense, of rank 1: one id per sample, id 0 too"
         f'{_and_weights(feature)}. Stock fails on id 0 (quirks="stock").'
@@ -195,8 +182,11 @@ def _verbatim(ids: tf.Tensor, feature: LegacyFeature, notify: Notify) -> tf.Tens
     return ids
 
 
-def _verbatim_without_zeros(ids: tf.Tensor, feature: LegacyFeature, notify: Notify) -> tf.Tensor:
-    """Stock drops the zeros, then takes what is left for one id per sample: too few to work."""
+def _verbatim_without_zeros(ids: Tensor, feature: LegacyFeature, notify: Notify) -> Tensor:
+    """Returns the ids after an assertion that none is 0.
+
+    Stock drops the zeros and takes the remaining ids for one per sample, which are too few then.
+    """
     notify(
         f"{_where(feature)}: the ids are dense, of rank 1, and the table has a combiner: stock "
         f"fails on every batch with id 0{_and_weights(feature)}. Give a SparseTensor, or use "
@@ -211,8 +201,10 @@ def _verbatim_without_zeros(ids: tf.Tensor, feature: LegacyFeature, notify: Noti
         return tf.identity(ids)
 
 
-# What becomes of dense ids of a table with a combiner, by rank and quirks.
-_DENSE_WITH_COMBINER = {
+# How dense ids of a table with a combiner are read, by rank and quirks.
+_DENSE_WITH_COMBINER: Mapping[
+    tuple[int | None, str], Callable[[Tensor, LegacyFeature, Notify], Ids]
+] = {
     (1, "stock"): _verbatim_without_zeros,
     (1, "documented"): _verbatim,
     (2, "stock"): _sparse_without_zeros,
@@ -220,39 +212,35 @@ _DENSE_WITH_COMBINER = {
 }
 
 
-def _sequence_lengths(
-    ids: tf.SparseTensor, feature: LegacyFeature, batch_size: int | None
-) -> tf.Tensor:
-    """Returns how many steps each sequence has, cut at the table's length: int64 [batch]."""
+def _sequence_lengths(ids: Ids, feature: LegacyFeature) -> Tensor:
+    """Returns the length of each sequence, at most `max_sequence_length`: int64 [batch]."""
     ends = tf.math.unsorted_segment_max(
         ids.indices[:, 1] + 1, ids.indices[:, 0], num_segments=ids.dense_shape[0]
     )
-    # A sequence without ids has the lowest int64 for its maximum.
+    # The maximum of a sequence without ids is the lowest int64.
     lengths = tf.clip_by_value(ends, tf.constant(0, tf.int64), feature.max_sequence_length)
-    return tf.ensure_shape(lengths, [batch_size or ids.shape.as_list()[0]])
+    return tf.ensure_shape(lengths, ids.shape.as_list()[:1])
 
 
-def _padded(
-    features: Mapping[str, Any], key: str, padded_length: int, batch_size: int | None
-) -> dict[str, tf.Tensor]:
+def _padded(features: Mapping[str, Nest], key: str, padded_length: int) -> dict[str, Tensor]:
     """Returns the ids of a tensor-core column, padded, and their mask, by key."""
     mask_key = tf_compat.mask_key(key)
     if mask_key in features:
         raise errors.InvalidInput(
-            f"Feature {mask_key!r} is in the way of the mask of tensor-core column {key!r}. Give "
-            "it another key."
+            f"Feature {mask_key!r} has the key of the mask of tensor-core column {key!r}. Give it "
+            "another key."
         )
-    ids = _tensor(_take(features, key, f"Tensor-core column {key!r}"))
+    ids = _as_tensor(_feature(features, key, f"Tensor-core column {key!r}"))
     if not isinstance(ids, tf.SparseTensor) or not ids.dtype.is_integer:
         raise errors.InvalidInput(
             f"Tensor-core column {key!r}: ids must be a SparseTensor of integers, got {ids!r}."
         )
     padded, mask = tf_compat.pad_ids(ids, padded_length)
-    shape = [batch_size or ids.shape.as_list()[0], padded_length]
+    shape = [ids.shape.as_list()[0], padded_length]
     return {key: tf.ensure_shape(padded, shape), mask_key: tf.ensure_shape(mask, shape)}
 
 
-def _take(features: Mapping[str, Any], key: str, where: str) -> Any:
+def _feature(features: Mapping[str, Nest], key: str, where: str) -> Nest:
     try:
         return features[key]
     except KeyError:
@@ -261,17 +249,17 @@ def _take(features: Mapping[str, Any], key: str, where: str) -> Any:
         ) from None
 
 
-def _tensor(value: Any) -> Any:
-    """Returns a Tensor or a SparseTensor of what an input_fn may give."""
+def _as_tensor(value: Object) -> Object:
+    """Returns a value of an input_fn as a Tensor or a SparseTensor."""
     if isinstance(value, tf.RaggedTensor):
         return value.to_sparse()
     return tf.compat.v1.convert_to_tensor_or_sparse_tensor(value)
 
 
-def _split(leaf: Any, num_cores: int) -> Sequence[Any]:
+def _split(leaf: Object, num_cores: int) -> Sequence[Ids | None]:
     if leaf is None:
         return [None] * num_cores
-    leaf = leaf if isinstance(leaf, tf.RaggedTensor) else _tensor(leaf)
+    leaf = leaf if isinstance(leaf, tf.RaggedTensor) else _as_tensor(leaf)
     if leaf.shape.rank == 0:
         raise errors.InvalidInput(
             f"{leaf!r} is a scalar, which cannot be split over {num_cores} cores. Give it a batch "

@@ -1,17 +1,19 @@
-"""Tables that Keras trains: ordinary variables, with the checkpoint keys of an engine."""
+"""Tables that a Keras optimizer trains: ordinary variables, with an engine's checkpoint keys."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import tensorflow as tf
 
 from tf2_engine import tf_compat
 from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import default_initializer
+from tf2_engine.types import Object, Tensor, Variable
 
-Maker = Callable[..., tuple[Any, tf.Variable]]
+MakeVariable = Callable[..., tuple[Object, Variable]]
+"""Makes a variable from an initializer, a shape, a name and whether it is trainable; returns it as
+Keras holds it and as TensorFlow does."""
 
 
 class KerasTables(tf_compat.CheckpointedEmbedding):
@@ -22,35 +24,36 @@ class KerasTables(tf_compat.CheckpointedEmbedding):
 
     Args:
         spec: says what the tables are; its optimizers are not looked at.
-        make: makes a variable from an initializer, a shape and a name; returns it as Keras takes
-            it and as TensorFlow does. Under a strategy it is one like any other of the model.
+        make: makes the variables. Under a strategy they are like any others of the model.
         distinct: whether gradients must have each row once. Keras 3's optimizers square each
             occurrence of a row, and not their sum; those of Keras 2 add them up first.
     """
 
-    def __init__(self, spec: EngineSpec, make: Maker, *, distinct: bool) -> None:
+    def __init__(self, spec: EngineSpec, make: MakeVariable, *, distinct: bool) -> None:
         self._distinct = distinct
-        self.shown: list[Any] = []
-        self._variables: dict[str, tf.Variable] = {}
+        self.keras_variables: list[Object] = []
+        self._variables: dict[str, Variable] = {}
         for table in spec.tables:
             assert table.name is not None
             initializer = table.initializer or default_initializer(table.dim)
-            shown, variable = make(initializer, [table.vocabulary_size, table.dim], table.name)
-            self.shown.append(shown)
+            keras_variable, variable = make(
+                initializer, [table.vocabulary_size, table.dim], table.name
+            )
+            self.keras_variables.append(keras_variable)
             self._variables[table.name] = variable
             # As Keras has it: optimizers track it, too, and it shall be saved once.
-            self._track(table.name, shown)
+            self._track(table.name, keras_variable)
 
     def __repr__(self) -> str:
         return f"<KerasTables {len(self._variables)} tables>"
 
     @property
-    def parameters(self) -> Mapping[str, tf.Variable]:
+    def parameters(self) -> Mapping[str, Variable]:
         """The variable of each table by its name: [vocabulary, dim] float32."""
         return self._variables
 
-    def to_look_up(self) -> Mapping[str, Any]:
-        """Returns what lookups read: the variables, or their values with another gradient.
+    def to_look_up(self) -> Mapping[str, Tensor]:
+        """Returns the variables, or their values where lookups need another gradient.
 
         Replicas cannot reduce the gradients of rows if they have different numbers of them
         (CollectiveGatherV2 fails), so theirs are gradients of whole tables.
@@ -58,30 +61,26 @@ class KerasTables(tf_compat.CheckpointedEmbedding):
         replicated = tf.distribute.get_strategy().num_replicas_in_sync > 1
         if not replicated and not self._distinct:
             return self._variables
-        through = _with_dense_gradient if replicated else _with_distinct_rows
+        read = _with_dense_gradient if replicated else _with_distinct_rows
         return {
-            name: through(tf.convert_to_tensor(variable))
-            for name, variable in self._variables.items()
+            name: read(tf.convert_to_tensor(variable)) for name, variable in self._variables.items()
         }
 
-    def _before_save(self) -> Any:
-        return None
-
-    def _after_restore(self) -> Any:
-        return None
-
-    def _exported(self) -> dict[str, tf.Variable]:
+    def _exported(self) -> dict[str, Variable]:
         return dict(self._variables)
 
 
+Gradient = Callable[[Object], Object]
+
+
 @tf.custom_gradient
-def _with_dense_gradient(value: Any) -> Any:
+def _with_dense_gradient(value: Tensor) -> tuple[Tensor, Gradient]:
     return tf.identity(value), tf.convert_to_tensor
 
 
 @tf.custom_gradient
-def _with_distinct_rows(value: Any) -> Any:
-    def add_up(gradient: Any) -> Any:
+def _with_distinct_rows(value: Tensor) -> tuple[Tensor, Gradient]:
+    def add_up(gradient: Object) -> Object:
         if not isinstance(gradient, tf.IndexedSlices):
             return gradient
         rows, position = tf.unique(gradient.indices)

@@ -1,58 +1,57 @@
-"""The features of one batch, as columns read them."""
+"""The raw features of one batch, in the forms in which columns read them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
 
 from tf2_engine import errors
+from tf2_engine.types import Ids, Object, SparseTensor, Tensor
 
 
-class Inputs:
+class RawFeatures:
     """Raw features of one batch, each at least of rank 2, and the lookup tables of the columns.
 
     Args:
         features: Tensors, SparseTensors or RaggedTensors, the batch first.
-        tables: by column, what looks its vocabulary up.
+        tables: the lookup table of each column that has a vocabulary.
     """
 
-    def __init__(self, features: Mapping[str, Any], tables: Mapping[Any, Any]) -> None:
+    def __init__(self, features: Mapping[str, Ids], tables: Mapping[Object, Object]) -> None:
         self._features = features
         self.tables = tables
-        self._read: dict[str, Any] = {}
+        self._of_rank_2: dict[str, Ids] = {}
 
-    def raw(self, key: str) -> Any:
-        """Returns a feature; one of rank 1 becomes [batch, 1].
+    def raw(self, key: str) -> Ids:
+        """Returns a feature, dense or sparse; one of rank 1 becomes [batch, 1].
 
         Raises:
             InvalidInput: there is no such feature, or it is a scalar.
         """
-        if key not in self._read:
-            self._read[key] = self._of_rank_2(key)
-        return self._read[key]
+        if key not in self._of_rank_2:
+            self._of_rank_2[key] = self._read(key)
+        return self._of_rank_2[key]
 
-    def dense(self, key: str) -> Any:
+    def dense(self, key: str) -> Tensor:
         """Returns a feature that must be a Tensor.
 
         Raises:
             WrongType: it is sparse or ragged.
         """
-        value = self.raw(key)
+        value: Object = self.raw(key)
         if isinstance(value, tf.SparseTensor):
             raise errors.WrongType(
                 f"Feature {key!r}: numbers that are put into buckets must be a dense Tensor, got "
-                f"{type(self._features[key]).__name__}. Pass them as one, filled up where they are "
-                "missing."
+                f"{type(self._features[key]).__name__}. Pass one with a number in every place."
             )
         return value
 
-    def sparse(self, key: str) -> Any:
-        """Returns a feature as a SparseTensor, without what stands for nothing: '' and -1."""
+    def sparse(self, key: str) -> SparseTensor:
+        """Returns a feature as a SparseTensor, without the missing values of dense ones: '', -1."""
         return to_sparse(self.raw(key))
 
-    def _of_rank_2(self, key: str) -> Any:
+    def _read(self, key: str) -> Ids:
         if key not in self._features:
             raise errors.InvalidInput(
                 f"Feature {key!r} is missing; there are {sorted(self._features)}."
@@ -74,18 +73,18 @@ class Inputs:
         return value[:, tf.newaxis]
 
 
-def to_sparse(value: Any, nothing: Any = None) -> Any:
-    """Returns a SparseTensor without the cells that hold `nothing`; sparse ones as they are.
+def to_sparse(value: Ids, missing: int | str | None = None) -> SparseTensor:
+    """Returns a SparseTensor without the cells that hold `missing`; sparse ones as they are.
 
     Args:
-        nothing: None is '' for strings and -1 for integers.
+        missing: None means '' for strings and -1 for integers.
     """
     if isinstance(value, tf.SparseTensor):
         return value
-    if nothing is None:
-        nothing = "" if value.dtype == tf.string else -1
+    if missing is None:
+        missing = "" if value.dtype == tf.string else -1
     # In a `tf.Graph`, `!=` would ask whether it is the same tensor.
-    present = tf.where(tf.not_equal(value, tf.cast(nothing, value.dtype)))
+    present = tf.where(tf.not_equal(value, tf.cast(missing, value.dtype)))
     shape = tf.shape(value, out_type=tf.int64)
     sparse = tf.SparseTensor(present, tf.gather_nd(value, present), shape)
     sparse.set_shape(value.shape)

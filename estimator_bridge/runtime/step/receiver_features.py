@@ -1,16 +1,37 @@
-"""What makes an exported graph, which has no engine, see the embeddings that the engine gave."""
+"""Prepares the features of an exported graph, which has no engine, as the engine reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge.runtime.input.feature_splitting import Notify
+from estimator_bridge.runtime.step.plain_tables import look_up_dicts
 from estimator_bridge.translation.legacy_spec import LegacySpec
+from tf2_engine.types import Nest, SparseTensor
 
 
-def cut_sequences(features: Any, legacy: LegacySpec) -> Any:
+def features_for_export(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> Nest:
+    """Returns a receiver's features as the model was trained on them.
+
+    Config dicts are looked up; for ordinary columns sequences are cut, see `cut_sequences`.
+
+    Args:
+        notify: called with the lines that deserve a warning.
+    """
+    if legacy.form == "dict":
+        return look_up_dicts(mode, features, legacy, notify)
+    for table in legacy.tables:
+        if table.combiner is None:
+            notify(
+                f"Table {table.name!r}: combiner=None; the exported model takes the mean of a "
+                "sample's embeddings, as stock's does, where training added them."
+            )
+    return cut_sequences(features, legacy)
+
+
+def cut_sequences(features: Nest, legacy: LegacySpec) -> Nest:
     """Gives the ids and weights of sequences the length that they have with use_tpu=True.
 
     Ordinary columns look up sequences as long as they are; the engine cuts them at their table's
@@ -36,7 +57,7 @@ def cut_sequences(features: Any, legacy: LegacySpec) -> Any:
     return {**features, **cut}
 
 
-def _cut(value: tf.SparseTensor, length: int) -> tf.SparseTensor:
+def _cut(value: SparseTensor, length: int) -> SparseTensor:
     kept = tf.sparse.retain(value, value.indices[:, 1] < length)
     shape = value.dense_shape
     return tf.SparseTensor(

@@ -4,28 +4,50 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.cluster import TaskType
 from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.runtime.estimator import arguments
+from estimator_bridge.runtime.estimator.calls import (
+    call_input_fn,
+    call_model_fn,
+    check_model_fn,
+    with_items,
+)
 from estimator_bridge.runtime.estimator.strategies import check_replicates, read_strategies
-from estimator_bridge.runtime.input import arguments
-from estimator_bridge.runtime.input.calls import call_input_fn, call_model_fn, check_model_fn
-from estimator_bridge.runtime.loop import graph_loop
+from estimator_bridge.runtime.loop import inference, training
+from estimator_bridge.runtime.loop.device_loop import DeviceLoop
 from estimator_bridge.runtime.loop.termination import stop_on_sigterm
+from estimator_bridge.runtime.program_types import (
+    CallModel,
+    Hook,
+    InputFn,
+    LookUp,
+    ModelFn,
+    ModelSpec,
+    ReadInput,
+)
 from estimator_bridge.runtime.saving import checkpoint_state, warm_starting
-from estimator_bridge.runtime.saving.export import export_saved_model
-from estimator_bridge.runtime.saving.job_saver import TableVariables
+from estimator_bridge.runtime.saving.saved_model_writer import ReceiverFn, write_saved_model
+from estimator_bridge.runtime.step.model_step import ModelStep
 from estimator_bridge.runtime.step.plain_step import build_plain_step
 from estimator_bridge.runtime.step.replicated_step import build_replicated_step
-from estimator_bridge.runtime.step.step import Step
+from estimator_bridge.runtime.step.table_variables import TableVariables
+from tf2_engine.types import Array, Nest, Object, Strategy, Variable
 
 _Self = TypeVar("_Self", bound="Estimator")
+
+PathLike = str | os.PathLike[str]
+Listeners = Sequence[tf.train.CheckpointSaverListener]
 
 
 class Estimator:
@@ -42,19 +64,21 @@ class Estimator:
             checkpoint or SavedModel, or a WarmStartSettings.
 
     Raises:
-        InvalidInput: the model_fn does not fit; the config is none, or names another model_dir.
+        InvalidInput: the model_fn cannot be called as one; the config is not a RunConfig, or has
+            another model_dir.
     """
 
     def __init__(
         self,
-        model_fn: Callable[..., Any] | None,
-        model_dir: str | os.PathLike[str] | None = None,
-        config: Any = None,
-        params: Any = None,
-        warm_start_from: Any = None,
+        model_fn: ModelFn | None,
+        model_dir: PathLike | None = None,
+        config: RunConfig | None = None,
+        params: Object = None,
+        warm_start_from: Object = None,
     ) -> None:
         check_model_fn(model_fn, params)
-        self._model_fn: Any = model_fn
+        assert model_fn is not None
+        self._model_fn = model_fn
         self._config = arguments.with_model_dir(arguments.checked_config(config), model_dir)
         self._params = copy.deepcopy({} if params is None else params)
         self._strategies = read_strategies(self._config)
@@ -69,36 +93,36 @@ class Estimator:
         return str(self._config.model_dir)
 
     @property
-    def config(self) -> Any:
+    def config(self) -> RunConfig:
         """A copy of the RunConfig."""
         return copy.deepcopy(self._config)
 
     @property
-    def params(self) -> Any:
+    def params(self) -> Object:
         """A copy of the params."""
         return copy.deepcopy(self._params)
 
     @property
-    def model_fn(self) -> Callable[..., Any]:
+    def model_fn(self) -> ModelFn:
         """The model_fn, bound to this estimator's params: takes features, labels, mode, config."""
 
-        def public(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        def public(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
             return call_model_fn(self._model_fn, features, labels, mode, config, self.params)
 
         return public
 
     def train(
         self: _Self,
-        input_fn: Callable[..., Any],
-        hooks: Sequence[Any] | None = None,
+        input_fn: InputFn,
+        hooks: Sequence[Hook] | None = None,
         steps: int | None = None,
         max_steps: int | None = None,
-        saving_listeners: Sequence[Any] | None = None,
+        saving_listeners: Listeners | None = None,
     ) -> _Self:
         """Trains; continues from the latest checkpoint of the model_dir.
 
-        A SIGTERM ends it after the step that runs, with a checkpoint, and then does what it would
-        have done.
+        A SIGTERM ends the training after the step that runs, with a checkpoint, and only then has
+        its usual effect.
 
         Args:
             input_fn: takes any of params, config and mode.
@@ -112,26 +136,27 @@ class Estimator:
 
         Raises:
             InvalidInput: `steps` or `max_steps` is not possible, or this process is an evaluator.
-            WrongType: a hook or listener is none.
+            WrongType: a hook or listener is of another type.
         """
         if self._config.task_type == TaskType.EVALUATOR:
             raise errors.InvalidInput(
-                "This process is an evaluator, as TF_CONFIG says, and does not train. Use "
-                "train_and_evaluate, which does what the process is for."
+                "TF_CONFIG makes this process an evaluator, which does not train. Use "
+                "train_and_evaluate, which only evaluates in such a process."
             )
         if steps is not None and max_steps is not None:
             raise errors.InvalidInput("Give `steps` or `max_steps`, not both.")
         arguments.check_positive("steps", steps)
         arguments.check_positive("max_steps", max_steps)
-        if max_steps is not None and max_steps <= self._saved_step():
-            tf.logging.info("Nothing to train: max_steps=%d is reached already.", max_steps)
-            return self
         checkpoint = self.latest_checkpoint()
+        if checkpoint is not None and max_steps is not None:
+            if max_steps <= checkpoint_state.step_of(checkpoint):
+                tf.logging.info("Nothing to train: max_steps=%d is reached already.", max_steps)
+                return self
         with stop_on_sigterm() as stopping:
             loss = self._train(
-                lambda: self._started(self._build(ModeKeys.TRAIN, input_fn), checkpoint),
-                [*arguments.all_of(hooks, tf.train.SessionRunHook), *stopping],
-                arguments.all_of(saving_listeners, tf.train.CheckpointSaverListener),
+                lambda: self._with_tables(self._build(ModeKeys.TRAIN, input_fn), checkpoint),
+                [*arguments.checked_list(hooks, tf.train.SessionRunHook), *stopping],
+                arguments.checked_list(saving_listeners, tf.train.CheckpointSaverListener),
                 steps,
                 max_steps,
             )
@@ -141,19 +166,19 @@ class Estimator:
 
     def evaluate(
         self,
-        input_fn: Callable[..., Any],
+        input_fn: InputFn,
         steps: int | None = None,
-        hooks: Sequence[Any] | None = None,
+        hooks: Sequence[Hook] | None = None,
         checkpoint_path: str | None = None,
         name: str | None = None,
-    ) -> dict[str, Any]:
+    ) -> dict[str, Object]:
         """Evaluates a checkpoint.
 
         Args:
             input_fn: as for `train`.
             steps: batches; None is until the input ends.
             hooks: SessionRunHooks.
-            checkpoint_path: the latest one unless given; without any, initial values are used.
+            checkpoint_path: None is the latest one; if there is none, initial values are used.
             name: keeps the events of several evaluations apart.
 
         Returns:
@@ -164,11 +189,11 @@ class Estimator:
         """
         arguments.check_positive("steps", steps)
         checkpoint = self._checkpoint(checkpoint_path, "evaluate")
-        return graph_loop.evaluate(
-            lambda: self._started(self._build(ModeKeys.EVAL, input_fn), checkpoint),
+        return inference.evaluate(
+            lambda: self._with_tables(self._build(ModeKeys.EVAL, input_fn), checkpoint),
             self._config,
             steps,
-            arguments.all_of(hooks, tf.train.SessionRunHook),
+            arguments.checked_list(hooks, tf.train.SessionRunHook),
             checkpoint,
             self.eval_dir(name),
             self._scope_of(ModeKeys.EVAL),
@@ -177,12 +202,12 @@ class Estimator:
 
     def predict(
         self,
-        input_fn: Callable[..., Any],
+        input_fn: InputFn,
         predict_keys: Sequence[str] | None = None,
-        hooks: Sequence[Any] | None = None,
+        hooks: Sequence[Hook] | None = None,
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
-    ) -> Iterator[Any]:
+    ) -> Iterator[Nest]:
         """Yields predictions in the order of the input; its last batch may be smaller.
 
         Args:
@@ -197,19 +222,19 @@ class Estimator:
                 length.
         """
         checkpoint = self._checkpoint(checkpoint_path, "predict")
-        yield from graph_loop.predict(
-            lambda: self._started(self._build(ModeKeys.PREDICT, input_fn), checkpoint),
+        yield from inference.predict(
+            lambda: self._with_tables(self._build(ModeKeys.PREDICT, input_fn), checkpoint),
             self._config,
             predict_keys,
-            arguments.all_of(hooks, tf.train.SessionRunHook),
+            arguments.checked_list(hooks, tf.train.SessionRunHook),
             checkpoint,
             yield_single_examples,
         )
 
     def export_saved_model(
         self,
-        export_dir_base: str | os.PathLike[str],
-        serving_input_receiver_fn: Callable[[], Any],
+        export_dir_base: PathLike,
+        serving_input_receiver_fn: ReceiverFn,
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
         checkpoint_path: str | None = None,
@@ -220,10 +245,10 @@ class Estimator:
         Args:
             export_dir_base: the SavedModel goes into a new directory below it, named by the time.
             serving_input_receiver_fn: returns a receiver: the tensors that are fed, and the
-                features that the model_fn gets of them.
+                features for the model_fn that are computed from them.
             assets_extra: files to add, by their path below `assets.extra`.
             as_text: writes the graph as text.
-            checkpoint_path: the latest one unless given.
+            checkpoint_path: None is the latest one.
             experimental_mode: the mode in which the model_fn is called.
 
         Returns:
@@ -235,7 +260,7 @@ class Estimator:
         """
         return self._export(
             export_dir_base,
-            {experimental_mode: arguments.receiver_fn(serving_input_receiver_fn)},
+            {experimental_mode: arguments.checked_receiver_fn(serving_input_receiver_fn)},
             assets_extra,
             as_text,
             checkpoint_path,
@@ -243,8 +268,8 @@ class Estimator:
 
     def export_savedmodel(
         self,
-        export_dir_base: str | os.PathLike[str],
-        serving_input_receiver_fn: Callable[[], Any],
+        export_dir_base: PathLike,
+        serving_input_receiver_fn: ReceiverFn,
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
         checkpoint_path: str | None = None,
@@ -253,7 +278,7 @@ class Estimator:
         """The old name of `export_saved_model`; by default it keeps attributes of default value."""
         return self._export(
             export_dir_base,
-            {ModeKeys.PREDICT: arguments.receiver_fn(serving_input_receiver_fn)},
+            {ModeKeys.PREDICT: arguments.checked_receiver_fn(serving_input_receiver_fn)},
             assets_extra,
             as_text,
             checkpoint_path,
@@ -262,8 +287,8 @@ class Estimator:
 
     def experimental_export_all_saved_models(
         self,
-        export_dir_base: str | os.PathLike[str],
-        input_receiver_fn_map: Mapping[str, Callable[[], Any]],
+        export_dir_base: PathLike,
+        input_receiver_fn_map: Mapping[str, ReceiverFn],
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
         checkpoint_path: str | None = None,
@@ -284,7 +309,7 @@ class Estimator:
         """Returns the path of the latest checkpoint, or None.
 
         Raises:
-            UnreadableCheckpoint: there is one, but which it is cannot be read, or it is gone.
+            UnreadableCheckpoint: the file that names it cannot be read, or the checkpoint is gone.
         """
         return checkpoint_state.latest_checkpoint(self.model_dir)
 
@@ -294,78 +319,97 @@ class Estimator:
         Raises:
             NotTrained: there is none.
         """
-        return [name for name, _ in tf.train.list_variables(self._trained())]
+        return [name for name, _ in tf.train.list_variables(self._checkpoint_of_training())]
 
-    def get_variable_value(self, name: str) -> Any:
-        """Returns a value of the latest checkpoint as a numpy array.
+    def get_variable_value(self, name: str) -> Array:
+        """Returns a value of the latest checkpoint.
 
         Raises:
             NotTrained: there is none.
         """
-        return tf.train.load_variable(self._trained(), name)
+        return tf.train.load_variable(self._checkpoint_of_training(), name)
 
     @property
     def _evaluates_in_one_call(self) -> bool:
         """Whether hooks see the steps of an evaluation as one."""
         return False
 
-    def _build(self, mode: str, input_fn: Callable[..., Any]) -> Step:
+    def _build(self, mode: str, input_fn: InputFn) -> ModelStep:
         """Builds the step of a mode in the default graph."""
         return self._build_without_engine(
             mode,
-            lambda: call_input_fn(input_fn, mode, self._config, self.params),
-            lambda features, labels: call_model_fn(
-                self._model_fn, features, labels, mode, self._config, self.params
-            ),
+            functools.partial(self._call_input, input_fn, mode, {}),
+            functools.partial(self._call_model, mode=mode, items={}),
         )
 
+    def _call_input(self, input_fn: InputFn, mode: str, items: Mapping[str, Object]) -> Object:
+        """Calls an input_fn with `items` added to the params."""
+        return call_input_fn(input_fn, mode, self._config, with_items(self._params, items))
+
+    def _call_model(
+        self, features: Nest, labels: Nest, mode: str, items: Mapping[str, Object]
+    ) -> ModelSpec:
+        """Calls the model_fn with `items` added to the params."""
+        params = with_items(self._params, items)
+        return call_model_fn(self._model_fn, features, labels, mode, self._config, params)
+
     def _build_without_engine(
-        self,
-        mode: str,
-        read: Callable[[], Any],
-        model: Callable[[Any, Any], Any],
-        look_up: Callable[[Any], Any] | None = None,
-    ) -> Step:
-        """Builds a step whose model is all there is, under the strategy of the mode."""
+        self, mode: str, read: ReadInput, model: CallModel, look_up: LookUp | None = None
+    ) -> ModelStep:
+        """Builds the step of a mode under its strategy, with the tables in the model."""
         strategy = self._strategies[mode]
         if strategy is None:
             return build_plain_step(mode, read, model, look_up)
         check_replicates(strategy)
         return build_replicated_step(strategy, mode, read, model, look_up)
 
-    def _scope_of(self, mode: str) -> Any:
+    def _scope_of(self, mode: str) -> Strategy | None:
         """Returns the strategy in whose scope the step of a mode is built; None is none."""
         return self._strategies[mode]
 
     def _train(
         self,
-        build: Callable[[], Step],
-        hooks: Sequence[Any],
-        saving_listeners: Sequence[Any],
+        build: Callable[[], ModelStep],
+        hooks: Sequence[Hook],
+        saving_listeners: Listeners,
         steps: int | None,
         max_steps: int | None,
-        batch_size: int | None = None,
-        reports: Mapping[str, int] | None = None,
-    ) -> Any:
+    ) -> np.floating | None:
         """Trains; returns the last loss."""
-        end = []
-        if steps is not None or max_steps is not None:
-            end = [tf.train.StopAtStepHook(num_steps=steps, last_step=max_steps)]
-        return graph_loop.train(
+        device_loop = self._device_loop(hooks, steps, max_steps)
+        if device_loop is None and (steps is not None or max_steps is not None):
+            hooks = [*hooks, tf.train.StopAtStepHook(num_steps=steps, last_step=max_steps)]
+        return training.train(
             build,
             self._config,
-            [*hooks, *end],
+            hooks,
             saving_listeners,
-            batch_size,
-            reports=reports,
-            strategy=self._scope_of(ModeKeys.TRAIN),
+            self._train_batch_size,
+            device_loop,
+            self._report_interval(),
+            self._scope_of(ModeKeys.TRAIN),
         )
 
-    def _call_for_export(self, features: Any, labels: Any, mode: str) -> Any:
-        """Calls the model_fn on the features of a receiver."""
-        return call_model_fn(self._model_fn, features, labels, mode, self._config, self.params)
+    @property
+    def _train_batch_size(self) -> int | None:
+        """The samples of a global batch of training, for reports; None if it is not known."""
+        return None
 
-    def _table_shards(self) -> list[tf.Variable]:
+    def _device_loop(
+        self, hooks: Sequence[Hook], steps: int | None, max_steps: int | None
+    ) -> DeviceLoop | None:
+        """Returns how many steps of a training hooks see as one; None if they see each."""
+        return None
+
+    def _report_interval(self) -> Mapping[str, int] | None:
+        """Returns the interval of progress reports; None is that of the config."""
+        return None
+
+    def _call_for_export(self, features: Nest, labels: Nest, mode: str) -> ModelSpec:
+        """Calls the model_fn on the features of a receiver."""
+        return self._call_model(features, labels, mode, {})
+
+    def _table_shards(self) -> list[Variable]:
         """Returns the variables of the default graph that hold tables and are not trainable."""
         return []
 
@@ -373,8 +417,8 @@ class Estimator:
         """Returns which variables are the tables of an embedding spec."""
         return TableVariables()
 
-    def _started(self, step: Step, checkpoint: str | None) -> Step:
-        """Warm-starts the step's variables where no checkpoint gives them their values."""
+    def _with_tables(self, step: ModelStep, checkpoint: str | None) -> ModelStep:
+        """Adds the tables to a step, and warm-starts its variables if there is no checkpoint."""
         if checkpoint is None and self._warm_start is not None:
             warm_starting.check_hosts(warm_starting.checkpoint_of(self._warm_start), self._tables())
             warm_starting.warm_start(self._warm_start, self._table_shards())
@@ -382,8 +426,8 @@ class Estimator:
 
     def _export(
         self,
-        export_dir_base: str | os.PathLike[str],
-        receiver_fns: Mapping[str, Callable[[], Any]],
+        export_dir_base: PathLike,
+        receiver_fns: Mapping[str, ReceiverFn],
         assets_extra: Mapping[str, str] | None,
         as_text: bool,
         checkpoint_path: str | None,
@@ -392,37 +436,31 @@ class Estimator:
         checkpoint = checkpoint_path or self.latest_checkpoint()
         if checkpoint is None and self._warm_start is not None:
             checkpoint = warm_starting.checkpoint_of(self._warm_start)
-        return export_saved_model(
+        return write_saved_model(
             export_dir_base,
             receiver_fns,
             self._call_for_export,
             self._config,
-            checkpoint or self._trained(),
+            checkpoint or self._checkpoint_of_training(),
             tables=self._tables(),
             assets_extra=assets_extra,
             as_text=as_text,
             strip_default_attrs=strip_default_attrs,
         )
 
-    def _checkpoint(self, path: str | None, what: str) -> str | None:
+    def _checkpoint(self, path: str | None, method: str) -> str | None:
         path = path or self.latest_checkpoint()
         if path is None:
             tf.logging.info(
                 "There is no checkpoint in the model_dir %s: %s starts from initial values.",
-                *(self.model_dir, what),
+                *(self.model_dir, method),
             )
         return path
 
-    def _trained(self) -> str:
+    def _checkpoint_of_training(self) -> str:
         path = self.latest_checkpoint()
         if path is None:
             raise errors.NotTrained(
                 f"There is no checkpoint in the model_dir {self.model_dir!r}; `train` comes first."
             )
         return path
-
-    def _saved_step(self) -> int:
-        path = self.latest_checkpoint()
-        if path is None:
-            return 0
-        return checkpoint_state.step_of(path)

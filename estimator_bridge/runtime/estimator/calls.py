@@ -1,22 +1,24 @@
-"""Calls of the user's functions: each gets the arguments that it names."""
+"""Calls the user's functions: each gets the arguments that it names."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from estimator_bridge import errors
+from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.checks import argument_names
+from estimator_bridge.runtime.program_types import InputFn, ModelFn, ModelSpec
+from tf2_engine.types import Nest, Object
 
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
 
 
-def check_model_fn(model_fn: Any, params: Any) -> None:
-    """Refuses a model_fn that cannot be called as one.
+def check_model_fn(model_fn: ModelFn | None, params: Object) -> None:
+    """Raises an error if a model_fn cannot be called as one.
 
     Raises:
-        InvalidInput: it takes no features, or something that no model_fn is given; or there are
+        InvalidInput: it takes no features, or an argument that no model_fn gets; or there are
             params and it does not take them.
     """
     if model_fn is None:
@@ -37,26 +39,25 @@ def check_model_fn(model_fn: Any, params: Any) -> None:
         )
 
 
-def with_items(params: Any, items: Mapping[str, Any]) -> Any:
+def with_items(params: Object, items: Mapping[str, Object]) -> Object:
     """Returns a copy of params, a dict or an HParams, with other values for some keys."""
-    made = copy.deepcopy(params)
+    copied = copy.deepcopy(params)
     for key, value in items.items():
-        if hasattr(made, "set_hparam"):
-            (made.set_hparam if key in made else made.add_hparam)(key, value)
+        if hasattr(copied, "set_hparam"):
+            (copied.set_hparam if key in copied else copied.add_hparam)(key, value)
         else:
-            made[key] = value
-    return made
+            copied[key] = value
+    return copied
 
 
-def call_input_fn(input_fn: Callable[..., Any], mode: str, config: Any, params: Any) -> Any:
-    """Returns what an input_fn gives, called with those of params, config and mode it takes."""
-    names = argument_names(input_fn)
-    given = {"params": params, "config": copy.deepcopy(config), "mode": mode}
-    return input_fn(**{name: value for name, value in given.items() if name in names})
+def call_input_fn(input_fn: InputFn, mode: str, config: RunConfig, params: Object) -> Object:
+    """Calls an input_fn with those of params, config and mode that it takes."""
+    arguments = {"params": params, "config": copy.deepcopy(config), "mode": mode}
+    return input_fn(**_taken(arguments, argument_names(input_fn)))
 
 
-def check_takes_params(input_fn: Callable[..., Any]) -> None:
-    """Refuses an input_fn that cannot learn its batch size.
+def check_takes_params(input_fn: InputFn) -> None:
+    """Raises an error if an input_fn cannot learn its batch size.
 
     Raises:
         InvalidInput: it does not take `params`.
@@ -69,14 +70,14 @@ def check_takes_params(input_fn: Callable[..., Any]) -> None:
 
 
 def call_model_fn(
-    model_fn: Callable[..., Any],
-    features: Any,
-    labels: Any,
+    model_fn: ModelFn,
+    features: Nest,
+    labels: Nest,
     mode: str,
-    config: Any,
-    params: Any,
-) -> Any:
-    """Returns what a model_fn gives, called with those arguments that it takes.
+    config: RunConfig,
+    params: Object,
+) -> ModelSpec:
+    """Calls a model_fn with those of the arguments that it takes.
 
     Raises:
         InvalidInput: there are labels and it does not take them.
@@ -84,15 +85,18 @@ def call_model_fn(
     names = argument_names(model_fn)
     if labels is not None and "labels" not in names:
         raise errors.InvalidInput(
-            "The input_fn returns labels, which the model_fn has no argument for. Add `labels` to "
+            "The input_fn returns labels, for which the model_fn has no argument. Add `labels` to "
             "it, or return features alone."
         )
-    given = {
+    arguments = {
+        "features": features,
         "labels": labels,
         "mode": mode,
         "config": copy.deepcopy(config),
         "params": params,
     }
-    return model_fn(
-        features=features, **{name: value for name, value in given.items() if name in names}
-    )
+    return model_fn(**_taken(arguments, names))
+
+
+def _taken(arguments: Mapping[str, Object], names: tuple[str, ...]) -> dict[str, Object]:
+    return {name: value for name, value in arguments.items() if name in names}

@@ -1,20 +1,20 @@
-"""One class for each kind of input that feature columns know; each says which ids it makes."""
+"""The categorical columns: one class for each kind of feature column that returns ids."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.preprocessing.inputs import Inputs, to_sparse
+from tf2_engine.preprocessing.raw_features import RawFeatures, to_sparse
+from tf2_engine.types import DType, Object, SparseTensor, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """What all kinds have: settings alone, so that they print as the code that makes them."""
+    """Base of all columns. It holds settings alone, so that its `repr` is code that makes it."""
 
     @property
     def parts(self) -> tuple[Column, ...]:
@@ -26,38 +26,38 @@ class Column:
         """Whether the second dimension of the ids counts positions, which are not combined."""
         return False
 
-    def make_table(self) -> Any:
-        """Returns a lookup table, which is made once; None if the column needs none."""
+    def make_table(self) -> Object:
+        """Returns the lookup table of the column, or None. It is called once."""
         return None
 
-    def ids(self, inputs: Inputs) -> Any:
-        """Returns ids as the feature column makes them, a SparseTensor [batch, ...] of int64.
+    def ids(self, features: RawFeatures) -> SparseTensor:
+        """Returns the ids of the feature column, [batch, ...] int64.
 
         Values outside of a vocabulary may be -1.
         """
         raise NotImplementedError
 
-    def weights(self, inputs: Inputs) -> Any:
-        """Returns the weights of the ids, a SparseTensor of float32; None if there are none."""
+    def weights(self, features: RawFeatures) -> SparseTensor | None:
+        """Returns the weights of the ids, float32; None if there are none."""
         return None
 
 
 @dataclasses.dataclass(frozen=True)
 class Identity(Column):
-    """Integers that are ids already, as in `categorical_column_with_identity`.
+    """Integers that already are ids, as in `categorical_column_with_identity`.
 
     Attributes:
         key: of the feature; int32 or int64, dense, sparse or ragged.
         num_buckets: ids are below it.
-        default_value: takes the place of values outside; None leaves them, and the engine refuses.
+        default_value: replaces values out of range; None keeps them, and the engine refuses them.
     """
 
     key: str
     num_buckets: int
     default_value: int | None = None
 
-    def ids(self, inputs: Inputs) -> Any:
-        sparse = inputs.sparse(self.key)
+    def ids(self, features: RawFeatures) -> SparseTensor:
+        sparse = features.sparse(self.key)
         if not sparse.dtype.is_integer:
             raise errors.WrongType(
                 f"Feature {self.key!r}: ids must be integers, got {sparse.dtype.name}."
@@ -71,41 +71,41 @@ class Identity(Column):
 
 @dataclasses.dataclass(frozen=True)
 class Hashed(Column):
-    """Strings or integers by their hash, as in `categorical_column_with_hash_bucket`.
+    """Hashes of strings or integers, as in `categorical_column_with_hash_bucket`.
 
     Attributes:
         key: of the feature.
         hash_bucket_size: number of ids.
-        dtype: tf.string, or an integer type; integers are hashed as they are written.
+        dtype: tf.string, or an integer type; integers are hashed as decimal strings.
     """
 
     key: str
     hash_bucket_size: int
-    dtype: Any = tf.string
+    dtype: DType = tf.string
 
-    def ids(self, inputs: Inputs) -> Any:
-        sparse = inputs.sparse(self.key)
-        check_kind(self.key, self.dtype, sparse.dtype)
+    def ids(self, features: RawFeatures) -> SparseTensor:
+        sparse = features.sparse(self.key)
+        check_dtype(self.key, self.dtype, sparse.dtype)
         text = sparse.values if sparse.dtype == tf.string else tf.strings.as_string(sparse.values)
         return sparse.with_values(tf.strings.to_hash_bucket_fast(text, self.hash_bucket_size))
 
 
 @dataclasses.dataclass(frozen=True)
 class Bucketized(Column):
-    """Numbers by the interval they lie in, as in `bucketized_column`.
+    """Intervals that numbers lie in, as in `bucketized_column`.
 
     Attributes:
         key: of the feature, a dense tensor [batch, n] or [batch].
         boundaries: ascending; there is one bucket more. Each of the n numbers has its own buckets.
-        normalizer_fn: called with the numbers first; None is nothing.
+        normalizer_fn: applied to the numbers first; None applies nothing.
     """
 
     key: str
     boundaries: tuple[float, ...]
-    normalizer_fn: Callable[[Any], Any] | None = None
+    normalizer_fn: Callable[[Tensor], Tensor] | None = None
 
-    def ids(self, inputs: Inputs) -> Any:
-        numbers = inputs.dense(self.key)
+    def ids(self, features: RawFeatures) -> SparseTensor:
+        numbers = features.dense(self.key)
         if self.normalizer_fn is not None:
             numbers = self.normalizer_fn(numbers)
         numbers = tf.cast(numbers, tf.float32)
@@ -122,12 +122,12 @@ class Bucketized(Column):
 
 @dataclasses.dataclass(frozen=True)
 class Crossed(Column):
-    """Combinations of several features by their hash, as in `crossed_column`.
+    """Hashes of combinations of several features, as in `crossed_column`.
 
     Attributes:
         keys: names of raw features, of strings or integers, or columns.
         hash_bucket_size: number of ids.
-        hash_key: of the hash; None is its default.
+        hash_key: the key of the hash; None means its default.
     """
 
     keys: tuple[str | Column, ...]
@@ -138,19 +138,21 @@ class Crossed(Column):
     def parts(self) -> tuple[Column, ...]:
         return tuple(key for key in self.keys if isinstance(key, Column))
 
-    def ids(self, inputs: Inputs) -> Any:
-        # Dense features keep '' and -1 here: that is what feature columns do.
+    def ids(self, features: RawFeatures) -> SparseTensor:
+        # Dense features keep '' and -1 here, as in feature columns.
         crossed = [
-            inputs.raw(key) if isinstance(key, str) else key.ids(inputs) for key in self.leaves()
+            features.raw(key) if isinstance(key, str) else key.ids(features)
+            for key in self.leaves()
         ]
         return tf.sparse.cross_hashed(crossed, self.hash_bucket_size, self.hash_key)
 
     def leaves(self) -> tuple[str | Column, ...]:
-        """Returns the keys, those of inner crosses in the place of these."""
-        found: list[str | Column] = []
-        for key in self.keys:
-            found.extend(key.leaves() if isinstance(key, Crossed) else (key,))
-        return tuple(found)
+        """Returns the keys, with inner crosses replaced by their keys."""
+        return tuple(
+            leaf
+            for key in self.keys
+            for leaf in (key.leaves() if isinstance(key, Crossed) else (key,))
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,9 +160,9 @@ class Weighted(Column):
     """Ids with a weight each, as in `weighted_categorical_column`.
 
     Attributes:
-        column: makes the ids.
-        weight_key: the feature that holds the weights. In a dense one, 0 is no weight, and there
-            must be one for each id that is present.
+        column: the column of the ids.
+        weight_key: the feature that holds the weights, one for each id that is present. In a dense
+            one, 0 means that there is no weight.
     """
 
     column: Column
@@ -174,11 +176,11 @@ class Weighted(Column):
     def is_sequence(self) -> bool:
         return self.column.is_sequence
 
-    def ids(self, inputs: Inputs) -> Any:
-        return self.column.ids(inputs)
+    def ids(self, features: RawFeatures) -> SparseTensor:
+        return self.column.ids(features)
 
-    def weights(self, inputs: Inputs) -> Any:
-        weights = to_sparse(inputs.raw(self.weight_key), nothing=0)
+    def weights(self, features: RawFeatures) -> SparseTensor | None:
+        weights = to_sparse(features.raw(self.weight_key), missing=0)
         weights = weights.with_values(tf.cast(weights.values, tf.float32))
         return _flat_positions(weights) if self.is_sequence else weights
 
@@ -188,7 +190,7 @@ class Sequence(Column):
     """Ids that are not combined, as in the `sequence_categorical_column_...` functions.
 
     Attributes:
-        column: makes the ids, [batch, T] or [batch, T, n].
+        column: the column of the ids, [batch, T] or [batch, T, n].
     """
 
     column: Column
@@ -201,25 +203,25 @@ class Sequence(Column):
     def is_sequence(self) -> bool:
         return True
 
-    def ids(self, inputs: Inputs) -> Any:
-        return _flat_positions(self.column.ids(inputs))
+    def ids(self, features: RawFeatures) -> SparseTensor:
+        return _flat_positions(self.column.ids(features))
 
-    def weights(self, inputs: Inputs) -> Any:
-        weights = self.column.weights(inputs)
+    def weights(self, features: RawFeatures) -> SparseTensor | None:
+        weights = self.column.weights(features)
         return None if weights is None else _flat_positions(weights)
 
 
-def _flat_positions(sparse: Any) -> Any:
-    """Returns [batch, T, everything else], or [batch, T] as it is."""
+def _flat_positions(sparse: SparseTensor) -> SparseTensor:
+    """Returns [batch, T, n]: all dimensions after the second in one; [batch, T] stays as it is."""
     if sparse.shape.rank <= 3:
         return sparse
     shape = sparse.dense_shape
     return tf.sparse.reshape(sparse, [shape[0], shape[1], tf.reduce_prod(shape[2:])])
 
 
-def check_kind(key: str, wanted: Any, found: Any) -> None:
+def check_dtype(key: str, expected: DType, dtype: DType) -> None:
     """Raises WrongType if a feature has strings where integers are expected, or the reverse."""
-    if wanted.is_integer != found.is_integer or not (found.is_integer or found == tf.string):
+    if expected.is_integer != dtype.is_integer or not (dtype.is_integer or dtype == tf.string):
         raise errors.WrongType(
-            f"Feature {key!r}: its column is for {wanted.name}, but the batch has {found.name}."
+            f"Feature {key!r}: its column is for {expected.name}, but the batch has {dtype.name}."
         )

@@ -1,19 +1,21 @@
-"""Keras optimizers as optimizers of the engine; what has no counterpart is refused by name.
+"""Keras optimizers as optimizers of the engine; refuses by name what has no counterpart.
 
-Read through what all generations of Keras have in public: `get_config`, `learning_rate` and
+They are read by what all generations of Keras have in public: `get_config`, `learning_rate` and
 `iterations`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from tf2_engine import errors, specs
 from tf2_engine.keras.rates import BiasCorrectedRate, OptimizerRate
 from tf2_engine.optimizers import FTRL, OPTIMIZERS, SGD, Adagrad, Adam, Optimizer
+from tf2_engine.types import Object
 
-NEUTRAL: dict[str, tuple[Any, ...]] = {
+Settings = Mapping[str, Object]
+
+NEUTRAL: dict[str, tuple[float | None, ...]] = {
     "momentum": (0.0,),
     "amsgrad": (False,),
     "l2_shrinkage_regularization_strength": (0.0,),
@@ -25,7 +27,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "loss_scale_factor": (None,),
     "gradient_accumulation_steps": (None,),
 }
-"""Settings that cannot be carried, and their values that mean that there is nothing to carry."""
+"""Settings that cannot be carried, each with the values at which it has no effect."""
 
 WAY_OUT = {
     "momentum": "tf2_engine.Momentum has it",
@@ -38,28 +40,28 @@ EPSILON_OF_ADAGRAD = 2.0**-17
 step by less than 8e-6 of itself. Keras's defaults are 1e-7 and 0.1."""
 
 
-def is_keras_optimizer(optimizer: Any) -> bool:
-    """Whether it is an optimizer of some Keras."""
+def is_keras_optimizer(optimizer: Object) -> bool:
+    """Returns whether an object is an optimizer of any Keras."""
     return all(hasattr(optimizer, name) for name in ("get_config", "apply_gradients", "iterations"))
 
 
 def translate_keras_optimizer(
-    optimizer: Any, *, bias_correction: bool = True, lazy_adam: bool | None = None
+    optimizer: Object, *, bias_correction: bool = True, lazy_adam: bool | None = None
 ) -> Optimizer:
-    """Returns the optimizer of the engine that does what a Keras optimizer does.
+    """Returns the optimizer of the engine that updates as a Keras optimizer does.
 
-    The learning rate is read from the Keras optimizer at every step: whatever it is, a number that
-    is changed later, a schedule of `iterations` or a callable. Legacy `decay` goes into it, too.
+    The learning rate is read from the Keras optimizer at every step, whether it is a number that is
+    changed later, a schedule of `iterations` or a callable. It includes the legacy `decay`.
 
     Args:
         optimizer: SGD, Adagrad, Adam or Ftrl of any Keras, legacy or not. Optimizers of the engine
             and of `tf.tpu.experimental.embedding` are returned as the engine has them.
-        bias_correction: whether Adam is Keras's: its bias correction is part of the rate, and so
-            comes from `iterations`, which someone must count up, as `apply_gradients` of that
+        bias_correction: True is Adam as in Keras: its bias correction is part of the rate, and so
+            depends on `iterations`, which must be counted up, as `apply_gradients` of that
             optimizer does; epsilon is added to the root; all rows move in each step. False is Adam
-            as a TPU does it by default, and as tensorflow-recommenders sends it there: no
-            correction, epsilon inside of the root, and only rows of the batch move.
-        lazy_adam: whether only rows of the batch move; None is as above.
+            as on a TPU by default, and as tensorflow-recommenders sends it there: no correction,
+            epsilon inside of the root, and only rows of the batch move.
+        lazy_adam: whether only rows of the batch move; None means as above.
 
     Raises:
         InvalidSpec: a setting cannot be carried; the message names it.
@@ -77,21 +79,14 @@ def translate_keras_optimizer(
             f"Optimizers of the engine can be used instead: {', '.join(OPTIMIZERS)}."
         )
     settings = _settings(optimizer, name)
-    for setting, neutral in NEUTRAL.items():
-        value = settings.get(setting, neutral[0])
-        if value not in neutral:
-            hint = f" ({WAY_OUT[setting]})" if setting in WAY_OUT else ""
-            raise errors.InvalidSpec(
-                f"The Keras optimizer {name}: `{setting}`={value!r} cannot be carried. Drop it, or "
-                f"use an optimizer of the engine{hint}."
-            )
+    _refuse_uncarried(name, settings)
     rate = OptimizerRate(optimizer, float(settings.get("decay") or 0.0))
     if name == "Adam":
         return _adam(rate, settings, bias_correction, lazy_adam)
     return _TRANSLATIONS[name](rate, settings)
 
 
-def _settings(optimizer: Any, name: str) -> dict[str, Any]:
+def _settings(optimizer: Object, name: str) -> Settings:
     try:
         return dict(optimizer.get_config())
     except NotImplementedError as error:
@@ -101,24 +96,35 @@ def _settings(optimizer: Any, name: str) -> dict[str, Any]:
         ) from error
 
 
-def _sgd(rate: OptimizerRate, settings: Mapping[str, Any]) -> Optimizer:
+def _refuse_uncarried(name: str, settings: Settings) -> None:
+    for setting, neutral in NEUTRAL.items():
+        value = settings.get(setting, neutral[0])
+        if value not in neutral:
+            hint = f" ({WAY_OUT[setting]})" if setting in WAY_OUT else ""
+            raise errors.InvalidSpec(
+                f"The Keras optimizer {name}: `{setting}`={value!r} cannot be carried. Drop it, or "
+                f"use an optimizer of the engine{hint}."
+            )
+
+
+def _sgd(rate: OptimizerRate, settings: Settings) -> Optimizer:
     return SGD(rate)
 
 
-def _adagrad(rate: OptimizerRate, settings: Mapping[str, Any]) -> Optimizer:
-    start, epsilon = settings["initial_accumulator_value"], settings["epsilon"]
-    if start <= 0 or epsilon > EPSILON_OF_ADAGRAD * start:
+def _adagrad(rate: OptimizerRate, settings: Settings) -> Optimizer:
+    accumulator, epsilon = settings["initial_accumulator_value"], settings["epsilon"]
+    if accumulator <= 0 or epsilon > EPSILON_OF_ADAGRAD * accumulator:
         raise errors.InvalidSpec(
             f"The Keras optimizer Adagrad: `epsilon`={epsilon!r} cannot be carried beside "
-            f"`initial_accumulator_value`={start!r}: a TPU's Adagrad has no epsilon. Make it "
+            f"`initial_accumulator_value`={accumulator!r}: a TPU's Adagrad has no epsilon. Make it "
             f"smaller than {EPSILON_OF_ADAGRAD:.1e} of the initial value, which must be positive."
         )
-    return Adagrad(rate, initial_accumulator_value=start)
+    return Adagrad(rate, initial_accumulator_value=accumulator)
 
 
 def _adam(
     rate: OptimizerRate,
-    settings: Mapping[str, Any],
+    settings: Settings,
     bias_correction: bool = True,
     lazy_adam: bool | None = None,
 ) -> Optimizer:
@@ -133,7 +139,7 @@ def _adam(
     )
 
 
-def _ftrl(rate: OptimizerRate, settings: Mapping[str, Any]) -> Optimizer:
+def _ftrl(rate: OptimizerRate, settings: Settings) -> Optimizer:
     same = (
         "learning_rate_power",
         "initial_accumulator_value",
@@ -144,7 +150,7 @@ def _ftrl(rate: OptimizerRate, settings: Mapping[str, Any]) -> Optimizer:
     return FTRL(rate, **{name: settings[name] for name in same})
 
 
-_TRANSLATIONS: dict[str, Callable[[OptimizerRate, Mapping[str, Any]], Optimizer]] = {
+_TRANSLATIONS: dict[str, Callable[[OptimizerRate, Settings], Optimizer]] = {
     "SGD": _sgd,
     "Adagrad": _adagrad,
     "Adam": _adam,

@@ -1,21 +1,22 @@
-"""A model_fn traced once per emulated core, over shared variables, in one graph.
+"""Traces a model_fn once per emulated core, over shared variables, in one graph.
 
-Core 0 makes the variables and later cores get the same ones. Only core 0's train_op and UPDATE_OPS
-run: on a TPU every core applies the same summed gradients to its own copy, and moves averages in it
-by its own part of the batch; core 0's copy is what is saved, and here it is the only one.
+Core 0 creates the variables and later cores reuse them. Only core 0's train_op and UPDATE_OPS
+run: on a TPU every core applies the same summed gradients to its own copy, and updates moving
+averages in it by its part of the batch; core 0's copy is the one that is saved, and the only one
+of the emulation.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.runtime.step.trap import StandIn
+from estimator_bridge.runtime.step.activation_proxy import Placeholder
 from tf2_engine import tf_compat
+from tf2_engine.types import Graph, Object, Tensor, TensorLike, Variable
 
 _SHARED_COLLECTIONS = (
     tf.GraphKeys.GLOBAL_VARIABLES,
@@ -23,10 +24,10 @@ _SHARED_COLLECTIONS = (
     tf.GraphKeys.TRAINABLE_VARIABLES,
     tf.GraphKeys.MODEL_VARIABLES,
     tf.GraphKeys.MOVING_AVERAGE_VARIABLES,
-    # What must be started, on whichever core it was made.
+    # These must be started, whichever core made them.
     tf.GraphKeys.TABLE_INITIALIZERS,
     tf.GraphKeys.QUEUE_RUNNERS,
-    # Depends on variables alone, and is only added where the variable is made.
+    # Depends on variables alone, and is only added where the variable is created.
     tf.GraphKeys.REGULARIZATION_LOSSES,
 )
 
@@ -45,19 +46,19 @@ class CoreTracer:
         graph = tf.get_default_graph()
         self._graph = graph
         self._keras_names = tf_compat.KerasNames(graph)
-        self._before = _collections(graph)
+        self._initial_collections = _collections(graph)
         self._variables = _SharedVariables()
         self._sums = _CrossReplicaSums(num_cores)
 
     @contextlib.contextmanager
     def core(self, number: int) -> Iterator[None]:
-        """While it is open, what is traced is core `number`; cores come in ascending order."""
+        """Opens the scope of core `number`; cores are traced in ascending order."""
         after_first = number > 0
-        before = len(self._graph.get_operations())
+        num_ops = len(self._graph.get_operations())
         if after_first:
             self._keras_names.restore()
-            kept = _collections(self._graph)
-            _set_collections(self._graph, self._before)
+            collections_of_first = _collections(self._graph)
+            _set_collections(self._graph, self._initial_collections)
         self._sums.start(number)
         # Entered anew for each core, the scope counts unnamed layers from where it did before.
         with (
@@ -69,8 +70,8 @@ class CoreTracer:
         if after_first:
             # Gradients wait for them where minimize is called as batch normalization asks for.
             updates = {getattr(each, "op", each) for each in self._graph.get_collection(_UPDATES)}
-            tf_compat.stop_waiting(self._graph.get_operations()[before:], updates)
-            _set_collections(self._graph, kept)
+            tf_compat.stop_waiting(self._graph.get_operations()[num_ops:], updates)
+            _set_collections(self._graph, collections_of_first)
 
     def join(self) -> None:
         """Connects the cross-replica sums of the cores, once all are traced.
@@ -82,26 +83,24 @@ class CoreTracer:
 
 
 class _SharedVariables:
-    """Gives later cores the variables that core 0 made outside of `get_variable`."""
+    """Gives later cores the variables that core 0 created outside of `get_variable`."""
 
     def __init__(self) -> None:
-        self._made: list[tuple[Any, Any]] = []
+        self._variables: list[tuple[str | None, Variable]] = []
 
-    def creator(self, number: int) -> Callable[..., Any]:
-        position = 0
+    def creator(self, number: int) -> Callable[..., Variable]:
+        """Returns the variable creator of a core."""
+        later = iter(self._variables)
 
-        def create(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
-            nonlocal position
+        def create(next_creator: Callable[..., Variable], **kwargs: Object) -> Variable:
             name = kwargs.get("name")
             if number == 0:
                 variable = next_creator(**kwargs)
-                self._made.append((name, variable))
+                self._variables.append((name, variable))
                 return variable
-            # What `get_variable` made is reused without coming here, so it is passed over.
-            while position < len(self._made):
-                made_name, variable = self._made[position]
-                position += 1
-                if made_name == name:
+            # `get_variable` reuses its own without calling this, so they are passed over.
+            for name_on_first, variable in later:
+                if name_on_first == name:
                     return variable
             raise errors.CoresDiffer(
                 f"Core {number} makes a variable {name!r} that core 0 did not make. The model_fn "
@@ -112,24 +111,26 @@ class _SharedVariables:
 
 
 class _CrossReplicaSums:
-    """Stands in for the CrossReplicaSum op: pairs the n-th sum of each core."""
+    """Replaces the CrossReplicaSum op: pairs the n-th sum of each core."""
 
     def __init__(self, num_cores: int) -> None:
         self._num_cores = num_cores
-        self._calls: list[list[tuple[tf.Tensor, StandIn, list[list[int]]]]] = []
+        self._calls: list[list[tuple[Tensor, Placeholder, list[list[int]]]]] = []
 
     def start(self, number: int) -> None:
         assert number == len(self._calls)
         self._calls.append([])
 
-    def add(self, input: tf.Tensor, group_assignment: Any, name: str | None = None) -> tf.Tensor:
-        """The op's signature; its arguments are passed by these names."""
-        own = tf.identity(tf.convert_to_tensor(input), name=name)
+    def add(
+        self, input: TensorLike, group_assignment: TensorLike, name: str | None = None
+    ) -> Tensor:
+        """Has the op's signature; its arguments are passed by these names."""
+        term = tf.identity(tf.convert_to_tensor(input), name=name)
         if self._num_cores == 1:
-            return own
+            return term
         groups = tf.get_static_value(tf.convert_to_tensor(group_assignment))
-        total = StandIn(own.shape, own.dtype, "cross_replica_sum")
-        self._calls[-1].append((own, total, groups.tolist()))
+        total = Placeholder(term.shape, term.dtype, "cross_replica_sum")
+        self._calls[-1].append((term, total, groups.tolist()))
         return total.tensor
 
     def join(self) -> None:
@@ -146,12 +147,12 @@ class _CrossReplicaSums:
                     calls[core][1].resolve(total)
 
 
-def _collections(graph: tf.Graph) -> dict[str, list[Any]]:
+def _collections(graph: Graph) -> dict[str, list[Object]]:
     keys = graph.get_all_collection_keys()
     return {key: list(graph.get_collection_ref(key)) for key in keys}
 
 
-def _set_collections(graph: tf.Graph, wanted: dict[str, list[Any]]) -> None:
+def _set_collections(graph: Graph, contents: dict[str, list[Object]]) -> None:
     for key in graph.get_all_collection_keys():
         if key not in _SHARED_COLLECTIONS and isinstance(key, str):
-            graph.get_collection_ref(key)[:] = wanted.get(key, [])
+            graph.get_collection_ref(key)[:] = contents.get(key, [])

@@ -1,0 +1,36 @@
+"""Types of the functions that a program hands to an estimator, and of what they return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSpec
+from tf2_engine.types import Nest, Object
+
+Hook: TypeAlias = tf.train.SessionRunHook
+RunContext: TypeAlias = tf.train.SessionRunContext
+RunValues: TypeAlias = tf.train.SessionRunValues
+
+Batch: TypeAlias = tuple[Nest, Nest]
+"""Features and labels; labels are None when there are none."""
+
+ModelSpec: TypeAlias = EstimatorSpec | TPUEstimatorSpec
+"""The result of a model_fn; stock's classes have the same fields."""
+
+InputFn: TypeAlias = Callable[..., Object]
+"""Takes any of params, config and mode; returns a dataset, features, or (features, labels)."""
+
+ModelFn: TypeAlias = Callable[..., ModelSpec]
+"""Takes features and any of labels, mode, config and params."""
+
+ReadInput: TypeAlias = Callable[[], Object]
+"""An input_fn with its arguments bound."""
+
+CallModel: TypeAlias = Callable[[Nest, Nest], ModelSpec]
+"""A model_fn of features and labels, its other arguments bound."""
+
+LookUp: TypeAlias = Callable[[Nest], Nest]
+"""Returns the features of a batch with activations in the place of ids."""

@@ -1,0 +1,146 @@
+"""Writes SavedModels: a model_fn's graph around the tensors of a receiver, with trained values."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.legacy.base_run_config import RunConfig
+from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.runtime.program_types import ModelSpec
+from estimator_bridge.runtime.saving.job_saver import JobSaver
+from estimator_bridge.runtime.step.graphs import default_session_config, new_graph
+from estimator_bridge.runtime.step.model_step import check_spec
+from estimator_bridge.runtime.step.table_variables import TableVariables
+from tf2_engine import tf_compat
+from tf2_engine.types import Nest, Object, Session
+
+ReceiverFn = Callable[[], Object]
+"""Returns an object with `features` and `receiver_tensors`, and perhaps `labels` and
+`receiver_tensors_alternatives`."""
+
+SpecFn = Callable[[Nest, Nest, str], ModelSpec]
+"""Called with features, labels and mode."""
+
+# The tag of each mode's graph. The first of the exported modes is the one that saves variables.
+_TAGS = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "eval", ModeKeys.PREDICT: "serve"}
+# Where SavedModel loaders look for the train_op of a graph.
+_TRAIN_OP_COLLECTION = "saved_model_train_op"
+
+
+def write_saved_model(
+    export_dir_base: str | bytes | os.PathLike[str],
+    receiver_fns: Mapping[str, ReceiverFn],
+    model_fn: SpecFn,
+    config: RunConfig,
+    checkpoint: str,
+    *,
+    tables: TableVariables,
+    assets_extra: Mapping[str, str] | None,
+    as_text: bool,
+    strip_default_attrs: bool,
+) -> bytes:
+    """Writes a SavedModel into a new directory below `export_dir_base`, named by the time.
+
+    It is written beside its place and moved there when it is complete, so that a server that
+    watches the base directory never loads a part of it.
+
+    Args:
+        receiver_fns: the receiver function of each mode to export.
+        checkpoint: has the values of the variables.
+        tables: which variables are tables.
+        assets_extra: files to add, by their path below `assets.extra`.
+
+    Returns:
+        The new directory, as bytes like stock.
+
+    Raises:
+        InvalidInput: there is no mode to export, or the checkpoint lacks a variable of the model.
+    """
+    modes = [mode for mode in _TAGS if receiver_fns.get(mode)]
+    if not modes:
+        raise errors.InvalidInput(
+            f"There is nothing to export for the modes {sorted(map(str, receiver_fns))}; give a "
+            f"receiver function for some of {list(_TAGS)}."
+        )
+    session_config = config.session_config or default_session_config()
+    final, temporary = _new_directories(os.fsdecode(export_dir_base))
+    try:
+        builder = tf.saved_model.Builder(temporary)
+        for mode in modes:
+            with new_graph(config.tf_random_seed):
+                meta_graph, saver = _trace(mode, receiver_fns[mode], model_fn)
+                saver = saver or JobSaver(tables=tables, sharded=True)
+                meta_graph |= {"saver": saver, "strip_default_attrs": strip_default_attrs}
+                with tf.Session(config=session_config) as session:
+                    _restore(saver, session, checkpoint, mode)
+                    if mode == modes[0]:
+                        builder.add_meta_graph_and_variables(session, **meta_graph)
+                    else:
+                        builder.add_meta_graph(**meta_graph)
+        builder.save(as_text)
+        for name, source in (assets_extra or {}).items():
+            destination = os.path.join(temporary, "assets.extra", os.fsdecode(name))
+            tf.io.gfile.makedirs(os.path.dirname(destination))
+            tf.io.gfile.copy(source, destination)
+        tf.io.gfile.rename(temporary, final)
+    except BaseException:
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.rmtree(temporary)
+        raise
+    tf.logging.info("SavedModel written to: %s", final)
+    return os.fsencode(final)
+
+
+def _trace(
+    mode: str, receiver_fn: ReceiverFn, model_fn: SpecFn
+) -> tuple[dict[str, Object], tf.train.Saver | None]:
+    """Builds a mode's graph; returns the arguments that describe it, and the program's Saver."""
+    receiver = receiver_fn()
+    spec: Object = model_fn(receiver.features, getattr(receiver, "labels", None), mode)
+    check_spec(mode, spec)
+    if hasattr(spec, "as_estimator_spec"):
+        spec = spec.as_estimator_spec()
+    signatures = tf_compat.signature_defs(mode, spec, receiver)
+    scaffold = spec.scaffold or tf.train.Scaffold()
+    if spec.train_op is not None:
+        tf.add_to_collection(_TRAIN_OP_COLLECTION, spec.train_op)
+    init_op = scaffold.local_init_op
+    if init_op is None:
+        init_op = tf.train.Scaffold.default_local_init_op()
+    meta_graph = {
+        "tags": [_TAGS[mode]],
+        "signature_def_map": signatures,
+        "assets_collection": tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS),
+        "main_op": init_op,
+    }
+    return meta_graph, scaffold.saver
+
+
+def _restore(saver: tf.train.Saver, session: Session, checkpoint: str, mode: str) -> None:
+    try:
+        saver.restore(session, checkpoint)
+    except tf.errors.NotFoundError as error:
+        raise errors.InvalidInput(
+            f"The checkpoint {checkpoint!r} lacks a variable that the model_fn makes in mode "
+            f"{mode!r}, so the model cannot be exported: {error.message}"
+        ) from error
+
+
+def _new_directories(base: str) -> tuple[str, str]:
+    """Returns a path below `base`, named by the seconds since 1970, and one to write it at first.
+
+    Neither exists yet: a job that was killed in the same second may have left the latter.
+    """
+    while True:
+        name = str(int(time.time()))
+        # Servers ignore directories whose name is not a number.
+        paths = os.path.join(base, name), os.path.join(base, f"temp-{name}")
+        if not any(map(tf.io.gfile.exists, paths)):
+            return paths
+        tf.logging.warning("%s exists already; waiting for the next second.", paths[0])
+        time.sleep(1)

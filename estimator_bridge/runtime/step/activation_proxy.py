@@ -1,0 +1,102 @@
+"""Gives activations to an unmodified model_fn, and keeps the gradients that it computes for them.
+
+The model_fn runs as on a TPU: `features[key]` is an activation. It passes a custom gradient on a
+trainable dummy variable that bears stock's name, so that everything that the program does with its
+trainable variables (`minimize`, `compute_gradients` and `apply_gradients`, even checkpoint keys of
+slots) works as in stock, and the gradient of the activation is kept on its way to the dummy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from tf2_engine import tf_compat
+from tf2_engine.types import DType, Object, Tensor, Variable
+
+DUMMY_COLLECTION = "tpu_embedding_dummy_table_variables"
+DUMMY_NAME = "tpu_embedding_dummy_table_variable_{}"
+
+Shape = Sequence[int | None]
+
+
+class Placeholder:
+    """A tensor for the model to use before its source exists."""
+
+    def __init__(self, shape: Shape, dtype: DType, name: str) -> None:
+        self.tensor = tf.identity(tf.placeholder(dtype, shape), name=name)
+
+    def resolve(self, source: Tensor) -> None:
+        """Makes `source` the value of the tensor."""
+        tf_compat.rewire(self.tensor, source)
+
+
+def create_dummies(tables: Sequence[str]) -> dict[str, Variable]:
+    """Returns a new dummy variable for each table: trainable, but saved in no checkpoint."""
+    return {
+        table: tf.get_variable(
+            DUMMY_NAME.format(table),
+            shape=[1],
+            dtype=tf.float32,
+            initializer=tf.zeros_initializer(),
+            trainable=True,
+            collections=[DUMMY_COLLECTION],
+            use_resource=True,
+        )
+        for table in tables
+    }
+
+
+class ActivationProxy:
+    """The activations of one core as the model sees them, and their gradients.
+
+    Args:
+        shapes: for each feature key the shape of its activation, [batch, (T,) dim].
+        dummies: for each feature key the dummy of its table; None keeps no gradients.
+
+    Attributes:
+        features: for each feature key the tensor that the model gets, float32.
+        gradients: for each feature key the gradient of the activation, once it is computed.
+    """
+
+    def __init__(self, shapes: Mapping[str, Shape], dummies: Mapping[str, Variable] | None) -> None:
+        self._placeholders = {
+            key: Placeholder(shape, tf.float32, f"tpu_embedding_activation/{key}")
+            for key, shape in shapes.items()
+        }
+        self.gradients: dict[str, Tensor] = {}
+        self.features = {
+            key: placeholder.tensor
+            if dummies is None
+            else self._with_gradient(key, placeholder.tensor, dummies[key])
+            for key, placeholder in self._placeholders.items()
+        }
+
+    def resolve(self, activations: Mapping[str, Tensor]) -> None:
+        """Makes the looked-up activations the values of the placeholders."""
+        for key, placeholder in self._placeholders.items():
+            placeholder.resolve(activations[key])
+
+    def _with_gradient(self, key: str, activation: Tensor, dummy: Variable) -> Tensor:
+        @tf.custom_gradient
+        def identity(dummy_value: Tensor, value: Tensor) -> Object:
+            looked_up = tf.identity(value)
+
+            def gradient(upstream: Tensor) -> Object:
+                if key in self.gradients:
+                    raise errors.GradientTakenTwice(
+                        f"Feature {key!r}: the gradient of its activation is taken twice; the "
+                        "device can receive it once. Compute the gradients of the loss in one "
+                        "call."
+                    )
+                self.gradients[key] = tf.convert_to_tensor(upstream)
+                # Where only tables are trained, nothing else makes the step count wait until the
+                # lookup has read it.
+                with tf.control_dependencies([looked_up]):
+                    return tf.identity(tf.zeros([1])), None
+
+            return looked_up, gradient
+
+        return identity(dummy.read_value(), tf.stop_gradient(activation))

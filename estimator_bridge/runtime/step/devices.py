@@ -1,0 +1,236 @@
+"""The engine in the graph of a step: on a driver for hosts, or on a software TPU."""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.runtime.program_types import Hook, RunContext
+from tf2_engine import EngineSpec, TPUEmbedding, soft_tpu, tf_compat
+from tf2_engine.backends.interface import Driver
+from tf2_engine.plan import Shape
+from tf2_engine.tables import VariableFactory
+from tf2_engine.types import Nest, Op, Session, Strategy, Tensor
+
+SOFTWARE_TPU: Final = "software_tpu"
+HOST: Final = "host"
+
+Engine = str | Driver
+"""HOST, SOFTWARE_TPU, or a driver for hosts."""
+
+PerCore = Sequence[Mapping[str, Nest]]
+"""One entry per core, by feature key."""
+
+_default: str = HOST
+
+
+def set_default_engine(engine: str) -> None:
+    """Sets the engine of TPUEstimators that are made without one: HOST or SOFTWARE_TPU."""
+    global _default
+    check_engine(engine)
+    _default = engine
+
+
+def default_engine() -> str:
+    """Returns the engine of TPUEstimators that are made without one."""
+    return _default
+
+
+def check_engine(engine: Engine) -> None:
+    """Raises an error if no TPUEstimator can run on an engine.
+
+    Raises:
+        InvalidInput: it is a name other than HOST and SOFTWARE_TPU.
+    """
+    if isinstance(engine, str) and engine not in (HOST, SOFTWARE_TPU):
+        raise errors.InvalidInput(
+            f"`engine`={engine!r}: a TPUEstimator runs on 'host', which computes what a TPU does "
+            "on any machine, or on 'software_tpu'. On a TPU run the engine by itself, "
+            "tf2_engine.TPUEmbedding under a TPUStrategy."
+        )
+
+
+class Device(abc.ABC):
+    """An engine in the graph of a step.
+
+    Attributes:
+        engine: looks up and updates.
+        hooks: hooks that sessions need.
+        holds_tables: whether the tables are on the device, and the variables copies of them.
+    """
+
+    engine: TPUEmbedding
+    hooks: tuple[Hook, ...] = ()
+    holds_tables = False
+
+    @abc.abstractmethod
+    def look_up(
+        self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
+    ) -> tuple[PerCore, Op]:
+        """Enqueues a batch and looks it up.
+
+        Args:
+            after: the ops that the lookup waits for.
+
+        Returns:
+            The activations, and an op that belongs to the step.
+        """
+
+    @abc.abstractmethod
+    def update(self, gradients: PerCore) -> Op:
+        """Returns the op that updates the tables."""
+
+    def retrieve(self, session: Session, retrieve: Op) -> None:
+        """Runs an op of `engine.retrieve()`, if the variables may be out of date."""
+        session.run(retrieve)
+
+
+class HostDevice(Device):
+    """The engine on a driver for hosts, where the variables are the tables."""
+
+    def __init__(self, engine: TPUEmbedding, num_cores: int) -> None:
+        self.engine = engine
+        self._num_cores = num_cores
+
+    def look_up(
+        self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
+    ) -> tuple[PerCore, Op]:
+        """Enqueues and looks up for all cores at once."""
+        enqueued = self.engine.enqueue(
+            self._one_or_list(ids), self._one_or_list(weights), training=training
+        )
+        with tf.control_dependencies(list(after)):
+            activations = self.engine.dequeue()
+            activations = tf.nest.map_structure(tf.identity, activations)
+        return (activations if self._num_cores > 1 else [activations]), enqueued
+
+    def update(self, gradients: PerCore) -> Op:
+        """Sends the gradients of all cores."""
+        return self.engine.apply_gradients(self._one_or_list(gradients))
+
+    def _one_or_list(self, per_core: PerCore) -> Nest:
+        return list(per_core) if self._num_cores > 1 else per_core[0]
+
+
+class SoftwareTpuDevice(Device):
+    """The engine on a software TPU: each core's part of the step receives and sends by itself.
+
+    There is one such TPU in a process, which the session that runs takes over; see `_HoldHook`.
+    """
+
+    holds_tables = True
+
+    def __init__(self, engine: TPUEmbedding, strategy: Strategy, hold: _HoldHook) -> None:
+        self.engine = engine
+        self._strategy = strategy
+        self._hold = hold
+        self.hooks = (hold,)
+        self._looked_up: list[Tensor] = []
+
+    def look_up(
+        self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
+    ) -> tuple[PerCore, Op]:
+        """Enqueues for all cores; each receives its own activations."""
+        enqueued = self.engine.enqueue(_distributed(ids), _distributed(weights), training=training)
+        # A hook may fetch activations alone: a lookup without its batch would wait for ever.
+        with tf.control_dependencies([*after, enqueued]):
+            activations = self._strategy.run(self.engine.dequeue)
+        per_core = _parts(self._strategy, activations)
+        self._looked_up = tf.nest.flatten(per_core)
+        return per_core, enqueued
+
+    def update(self, gradients: PerCore) -> Op:
+        """Sends the gradients of each core; the device updates when it has them all."""
+
+        def send(gradients_of_core: Mapping[str, Tensor]) -> Tensor:
+            with tf.control_dependencies([self.engine.apply_gradients(gradients_of_core)]):
+                return tf.constant(True)  # An op would be lost.
+
+        # Gradients may be constants, but a batch is looked up first.
+        with tf.control_dependencies(self._looked_up):
+            sent = self._strategy.run(
+                tf.autograph.experimental.do_not_convert(send), args=(_distributed(gradients),)
+            )
+        return tf.group(*self._strategy.experimental_local_results(sent))
+
+    def retrieve(self, session: Session, retrieve: Op) -> None:
+        """Runs the op if the device is this session's; the variables are ahead of it otherwise."""
+        if self._hold.holds:
+            session.run(retrieve)
+
+
+class _HoldHook(tf.train.SessionRunHook):
+    """Takes the software TPU for a session: configures it and loads the tables from variables.
+
+    An evaluation between two loops of a training takes it away. The variables are up to date
+    then, as they are at the end of every loop, and the training takes it back.
+    """
+
+    def __init__(self, num_cores: int, configure: Op, load: Op) -> None:
+        self._num_cores = num_cores
+        self._configure, self._load = configure, load
+        self._start: int | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the tables on the device are those of this session."""
+        return self._start == soft_tpu.num_starts()
+
+    def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
+        """Takes the device, also from a session that was lost."""
+        self._take(session)
+
+    def before_run(self, run_context: RunContext) -> None:
+        """Takes the device back if another session has it."""
+        if not self.holds:
+            self._take(run_context.session)
+
+    def _take(self, session: Session) -> None:
+        soft_tpu.start(self._num_cores)
+        self._start = soft_tpu.num_starts()
+        session.run(self._configure)
+        session.run(self._load)
+
+
+def make_device(
+    engine: Engine,
+    num_cores: int,
+    spec: EngineSpec,
+    output_shapes: Sequence[Shape],
+    training: bool,
+    factory: VariableFactory,
+) -> Device:
+    """Builds an engine in the default graph.
+
+    Args:
+        output_shapes: for each feature the shape of its activations but the last dimension.
+        factory: makes the variables of tables.
+    """
+    make = functools.partial(TPUEmbedding, spec, training=training, variable_factory=factory)
+    if engine != SOFTWARE_TPU:
+        embedding = make(driver=engine, num_cores=num_cores)
+        embedding.build_for(output_shapes)
+        return HostDevice(embedding, num_cores)
+    strategy = soft_tpu.SoftTPUStrategy(num_cores)
+    with strategy.scope():
+        embedding = make(driver="tpu")
+    configure, load = embedding.build_for(output_shapes)
+    return SoftwareTpuDevice(embedding, strategy, _HoldHook(num_cores, configure, load))
+
+
+def _distributed(per_core: PerCore) -> Nest:
+    """Returns one nest of distributed values."""
+    return tf.nest.map_structure(
+        lambda *parts: None if parts[0] is None else tf_compat.per_replica(parts), *per_core
+    )
+
+
+def _parts(strategy: Strategy, distributed: Nest) -> list[Nest]:
+    """Returns the nest of each core."""
+    leaves = [strategy.experimental_local_results(leaf) for leaf in tf.nest.flatten(distributed)]
+    return [tf.nest.pack_sequence_as(distributed, list(core)) for core in zip(*leaves, strict=True)]

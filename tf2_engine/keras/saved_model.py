@@ -1,0 +1,29 @@
+"""Exports of Keras models for serving: their layers, with the user's own functions over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from tf2_engine.types import Object
+
+
+def exportable(model: Object) -> tf.Module:
+    """Returns a module with the layers of a model, for `tf.saved_model.save` with `signatures`.
+
+    Keras 3 adds a signature of its own to a model that is saved, and traces it with dense tensors,
+    of float32 unless the model is functional. So it cannot save a model of SparseTensors and
+    RaggedTensors, or a subclassed one of ids.
+    """
+    module = tf.Module()
+    module.parts = list(_layers(model))
+    return module
+
+
+def _layers(model: Object) -> Iterator[Object]:
+    for layer in model.layers:
+        if hasattr(layer, "layers"):
+            yield from _layers(layer)
+        else:
+            yield layer

@@ -11,8 +11,10 @@ import numpy as np
 
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, step
-from estimator_bridge.verify import causes, compare, page
-from estimator_bridge.verify.recording import EVALUATION, EXPORT, PREDICTION, SERVED, Writer
+from estimator_bridge.verify import causes
+from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.record.recording import EVALUATION, EXPORT, PREDICTION, SERVED, Writer
+from estimator_bridge.verify.report import page
 from estimator_bridge.verify.result import Result
 
 STEPS = 30
@@ -28,7 +30,7 @@ def write(directory: pathlib.Path) -> None:
 
 
 def _result(off: float) -> Result:
-    """Returns what comes of sides whose tables part with each step."""
+    """Returns the result for sides whose tables diverge with each step."""
     table = {**recordings.SETTINGS["tables"][0], "name": LONG}
     settings = {"tables": [table]}
     with tempfile.TemporaryDirectory() as temporary:
@@ -39,8 +41,8 @@ def _result(off: float) -> Result:
                 grown = np.float32(1 + number / 8)
                 moved = rows() * grown
                 moved[2] += np.float32(apart * number)
-                found = (rows() * grown)[[1, 2]]
-                steps.append(step(moved, activation=found, gradient=1 / grown))
+                activation = (rows() * grown)[[1, 2]]
+                steps.append(step(moved, activation=activation, gradient=1 / grown))
             side = recordings.record(
                 pathlib.Path(temporary) / name,
                 settings=settings,
@@ -55,7 +57,7 @@ def _result(off: float) -> Result:
 
 
 def _follow(directory: pathlib.Path, apart: float) -> None:
-    """Writes what follows the training of a side."""
+    """Writes the evaluation, predictions and export of a side."""
     outcomes: dict[str, dict[str, Any]] = {
         EVALUATION: {"accuracy": np.float32(0.75), "loss": np.float32(0.5 + apart)},
         PREDICTION: {"probabilities": np.full(8, 0.5, np.float32)},

@@ -20,7 +20,7 @@ from estimator_bridge import convert, errors
 from estimator_bridge.checkpoint_files import Reader, Writer, object_graph
 from estimator_bridge.cli import main
 from estimator_bridge.runtime.saving import checkpoint_state
-from estimator_bridge.verify import recording
+from estimator_bridge.verify.record import recording
 from tf2_engine import tf_compat
 
 PACKAGES = [pathlib.Path(str(p.__file__)).parent for p in (estimator_bridge, tf2_engine)]

@@ -1,4 +1,4 @@
-"""Small recordings made by hand, for what judges recordings."""
+"""Small recordings made by hand, to compare."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from estimator_bridge.verify.recording import (
+from estimator_bridge.verify.record.recording import (
     ACTIVATIONS,
     GRADIENTS,
     LOSS,
@@ -81,23 +81,23 @@ def record(
     """Writes a recording.
 
     Args:
-        settings: what is other than in `SETTINGS`.
+        settings: changes of `SETTINGS`.
         start: the variables before training; `state(rows())` unless given.
-        steps: what each step after the start holds, by group.
+        steps: the arrays of each step after the start, by group.
     """
     writer = Writer(directory)
     writer.settings({**SETTINGS, **(settings or {})})
     writer.step(0, {VARIABLES: state(rows()) if start is None else start})
     for number, values in enumerate(steps, 1):
         writer.step(number, values)
-    of = writer.input(0)
+    number = writer.input(0)
     for values in batches:
-        writer.batch(values, of)
+        writer.batch(values, number)
     return Recording(directory)
 
 
 def step(table: Any, *, activation: Any = None, loss: float = 0.5, gradient: Any = 1.0) -> Any:
-    """Returns what a step holds."""
+    """Returns the arrays of a step, by group."""
     values = {
         VARIABLES: state(table),
         LOSS: {"loss": np.float32(loss)},

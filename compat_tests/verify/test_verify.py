@@ -19,9 +19,12 @@ from estimator_bridge.checkpoint_files import bundle_writer
 from estimator_bridge.convert import convert
 from estimator_bridge.legacy import parameters
 from estimator_bridge.runtime.step import engine_step, table_variables
-from estimator_bridge.verify import causes, compare, saved
-from estimator_bridge.verify.recorder import Recorder
-from estimator_bridge.verify.recording import Recording, write_arrays
+from estimator_bridge.verify import causes
+from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.record.checkpoint_side import record_checkpoint
+from estimator_bridge.verify.record.recorder import Recorder
+from estimator_bridge.verify.record.recording import Recording, write_arrays
+from estimator_bridge.verify.record.request import A, RecordingRequest
 from estimator_bridge.verify.result import Result
 from estimator_bridge.verify.sides import SIDES, opened
 
@@ -61,10 +64,10 @@ def record(
     """Trains the click program on the bridge, with TensorFlow's ops, and returns the recording.
 
     Args:
-        side: what is other than with the side "bridge-ops".
+        side: changes of the side "bridge-ops".
     """
     chosen = dataclasses.replace(SIDES["bridge-ops"], context=fault, **(side or {}))
-    recorder = Recorder(directory, chosen, steps=steps, **options)
+    recorder = Recorder(RecordingRequest(A, str(directory), **options), chosen, steps=steps)
     columns = clicks.columns(rates)
     with opened(chosen) as kind, recorder.attached(kind):
         job = kind(
@@ -93,7 +96,11 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 
 def against(sound: Recording, tmp_path: pathlib.Path, **changes: Any) -> Result:
     """Records a side B that begins where the sound side did, and compares."""
-    options = {"begin_from": str(sound.directory / "start"), "replayed": sound, **changes}
+    options = {
+        "begin_from": str(sound.directory / "start"),
+        "replayed": str(sound.directory),
+        **changes,
+    }
     result = compare.compare(sound, record(tmp_path / "b", **options))
     result.causes = causes.explain(result)
     return result
@@ -108,7 +115,7 @@ def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def with_ids(change: Callable[[Any], Any]) -> Callable[[], Any]:
-    """Returns a fault that changes what is split of a batch for the engine."""
+    """Returns a fault that changes the parts of a batch that the engine gets."""
     stock = engine_step.split_features
 
     def split(*args: Any) -> Any:
@@ -118,19 +125,19 @@ def with_ids(change: Callable[[Any], Any]) -> Callable[[], Any]:
 
 
 def lost_weights(part: Any) -> Any:
-    """No id has a weight."""
+    """Returns a part of a batch without weights."""
     return dataclasses.replace(part, weights=dict.fromkeys(part.weights))
 
 
 def cut_sequences(part: Any) -> Any:
-    """Of a sequence the last position is lost."""
+    """Returns a part of a batch whose sequences lack their last position."""
     ids = part.ids["clicked"]
     kept = tf.sparse.retain(ids, ids.indices[:, 1] < clicks.LENGTH - 1)
     return dataclasses.replace(part, ids={**part.ids, "clicked": kept})
 
 
 def dropped_duplicates(part: Any) -> Any:
-    """Of an id that is twice in a sample one is lost."""
+    """Returns a part of a batch without the repetitions of ids in a sample."""
     ids = part.ids["shown"]
 
     def first(indices: Any, values: Any) -> Any:
@@ -145,7 +152,7 @@ def dropped_duplicates(part: Any) -> Any:
 
 
 def swapped_slots() -> Any:
-    """Each slot has the name of the other."""
+    """Returns a fault that gives each slot the name of the other."""
     stock = table_variables.slot_suffix
     other = {"momenta": "velocities", "velocities": "momenta"}
     return patched(
@@ -154,7 +161,7 @@ def swapped_slots() -> Any:
 
 
 def doubled_gradients() -> Any:
-    """What is sent is twice what the model computes."""
+    """Returns a fault that doubles the gradients sent to the engine."""
     stock = engine_step._Embedding._sent
     return patched(
         engine_step._Embedding,
@@ -176,8 +183,8 @@ def in_order_of_two_hosts(sound: Recording, tmp_path: pathlib.Path) -> str:
     return str(tmp_path / "permuted")
 
 
-# For each fault: what is other on side B, the step and the table in which it is to be found, and
-# how it is to be called.
+# For each fault: the changes of side B, the step and the table in which it must be found, and the
+# names of its causes.
 FAULTS: dict[str, tuple[dict[str, Any], int, str | None, set[str]]] = {
     "epsilon": ({"optimizer": {"epsilon": 1e-3}}, 1, None, {"setting epsilon", "update rule"}),
     "missing clip": (
@@ -250,7 +257,7 @@ LIMIT = {
     "spec_options": {"clipping_limit": 0.05},
     "optimizer": {"clip_weight_min": None, "clip_weight_max": None},
 }
-# For each: what both sides have, what side B alone has, and how it is to be called.
+# For each: the changes of both sides, those of side B alone, and the names of the causes.
 DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
     "quirks": (LIMIT, {"side": {"quirks": "documented"}}, {"quirks"}),
     "cores": ({}, {"tpu_options": {"num_shards": 2}, "replayed": None}, {"core count"}),
@@ -268,8 +275,8 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", DIFFERENT)
-def test_what_the_sides_are_told_differently_is_named(name: str, tmp_path: pathlib.Path) -> None:
-    """Another way to run the same program is found by what it does, and called by its name."""
+def test_another_way_to_run_a_program_is_named(name: str, tmp_path: pathlib.Path) -> None:
+    """Other data, cores, quirks or modes are recognised, and called by their names."""
     both, alone, expected = DIFFERENT[name]
     result = against(record(tmp_path / "a", **both), tmp_path, **{**both, **alone})
 
@@ -278,7 +285,7 @@ def test_what_the_sides_are_told_differently_is_named(name: str, tmp_path: pathl
 
 
 def test_a_sound_side_is_equal(sound: Recording, tmp_path: pathlib.Path) -> None:
-    """The same program again is equal to the bit: nothing that was recorded moves by itself."""
+    """The same program again is equal to the bit: recordings are reproducible."""
     result = against(sound, tmp_path)
 
     assert result.equal, str(result)
@@ -304,7 +311,7 @@ def changed(checkpoint: str, changed: str, row: int) -> str:
 def test_a_checkpoint_of_a_tf2_program_is_a_side(sound: Recording, tmp_path: pathlib.Path) -> None:
     """Tables, slots and variables that are saved as objects are compared with the last step.
 
-    What else the program came to has no counterpart, which is said and is no difference.
+    Evaluations have no counterpart; a note says so, and that is no difference.
     """
     shutil.copytree(sound.directory, tmp_path / "a")
     a = Recording(tmp_path / "a")
@@ -314,7 +321,7 @@ def test_a_checkpoint_of_a_tf2_program_is_a_side(sound: Recording, tmp_path: pat
     for name, source in (("same", legacy), ("other", changed(legacy, str(tmp_path / "c"), 5))):
         objects = str(tmp_path / name / "ckpt-1")
         convert(source, objects, to="object", tables=names, optimizer="Adam")
-        saved.record(tmp_path / f"b-{name}", objects, a)
+        record_checkpoint(tmp_path / f"b-{name}", objects, a)
         result = compare.compare(a, Recording(tmp_path / f"b-{name}"))
         result.causes = causes.explain(result)
         assert result.equal == (name == "same"), str(result)
@@ -326,4 +333,4 @@ def test_a_checkpoint_of_a_tf2_program_is_a_side(sound: Recording, tmp_path: pat
 
     early = str(sound.directory / "start")
     with pytest.raises(errors.InvalidInput, match="is of step 0, and side A ended with step 3"):
-        saved.record(tmp_path / "early", early, sound)
+        record_checkpoint(tmp_path / "early", early, sound)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import pathlib
+import pydoc
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ from compat_tests.run.test_run import PROGRAM
 from estimator_bridge import estimator
 from estimator_bridge.cli import main
 from estimator_bridge.legacy import parameters
+from estimator_bridge.verify import api
 
 TRAIN = PROGRAM.replace("job.train(input_fn, steps=2)", "job.train(input_fn, steps=3)")
 
@@ -54,10 +57,12 @@ def test_help_is_quick_and_loads_no_tensorflow() -> None:
 
 
 def test_the_package_loads_no_tensorflow_until_it_is_used() -> None:
-    """`import estimator_bridge` is lazy, and so is what compares recordings and writes reports."""
+    """`import estimator_bridge` is lazy; comparing and reporting need no TensorFlow."""
     program = (
         "import sys, estimator_bridge\n"
-        "from estimator_bridge.verify import compare, causes, page, procedure, processes\n"
+        "from estimator_bridge.verify import api, causes, procedure\n"
+        "from estimator_bridge.verify.record import processes\n"
+        "from estimator_bridge.verify.report import page\n"
         "print('tensorflow' in sys.modules, hasattr(estimator_bridge, 'nothing'))"
     )
     ran = subprocess.run(
@@ -66,9 +71,18 @@ def test_the_package_loads_no_tensorflow_until_it_is_used() -> None:
     assert ran.stdout.split() == ["False", "False"]
 
 
+def test_the_package_is_the_function() -> None:
+    """`estimator_bridge.verify` has the signature and the documentation of `api.verify`."""
+    function = api.verify
+    assert inspect.signature(estimator_bridge.verify) == inspect.signature(function)
+    assert "batch_size: of the global batch" in pydoc.render_doc(estimator_bridge.verify)
+    with pytest.raises(TypeError, match=r"verify\(\) missing 3 required positional"):
+        estimator_bridge.verify(batch_size=1)  # type: ignore[call-arg]
+
+
 @pytest.mark.full
 def test_a_program_is_verified_from_the_command_line(tmp_path: pathlib.Path) -> None:
-    """Two equal sides give status 0, a table, JSON and a page; the program's model_dir is bare."""
+    """Two equal sides give status 0, a table, JSON and a page; the program's model_dir is empty."""
     a = "stock" if HAS_STOCK else "bridge-native"
     files = {kind: str(tmp_path / f"report.{kind}") for kind in ("json", "html")}
     options = ("--json", files["json"], "--html", files["html"])
@@ -96,20 +110,20 @@ def test_a_program_is_verified_from_the_command_line(tmp_path: pathlib.Path) -> 
 
 @pytest.mark.full
 def test_sides_that_differ_give_status_1(tmp_path: pathlib.Path) -> None:
-    """With use_tpu on one side alone the model's optimizer trains the tables, and that is said."""
+    """With use_tpu on one side alone the model's optimizer trains the tables, and it says so."""
     sides = ("--a", "stock-cpu" if HAS_STOCK else "bridge-cpu", "--b", "bridge-tpu")
     ran = verify(tmp_path, TRAIN, *sides, "--steps", "2")
 
     assert ran.returncode == 1, ran.stderr
     assert "NOT EQUAL" in ran.stdout
     assert "optimizer substitution: Side A runs with use_tpu=False" in ran.stdout
-    # What is known is not measured.
-    assert "nudged" not in ran.stderr
+    # Nothing is measured where a setting explains the difference.
+    assert "perturbed" not in ran.stderr
 
 
 @pytest.mark.full
-def test_what_cannot_be_found_out_gives_status_2(tmp_path: pathlib.Path) -> None:
-    """A program that fails, or trains nothing, is named with what it said last."""
+def test_failing_programs_give_status_2(tmp_path: pathlib.Path) -> None:
+    """The message has the last output of a program that fails, or says that nothing was trained."""
     failing = verify(tmp_path, "raise ValueError('on purpose')", "--a", "bridge", "--steps", "2")
     assert failing.returncode == 2
     assert "ValueError: on purpose" in failing.stderr
@@ -129,16 +143,16 @@ def test_what_cannot_be_found_out_gives_status_2(tmp_path: pathlib.Path) -> None
         (["--against", __file__, "--against-checkpoint", "c", __file__], "side B is either"),
     ],
 )
-def test_what_cannot_be_verified_is_refused(
+def test_wrong_options_are_refused(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A wrong path, or options that do not go together, are one line, and status 2."""
+    """A wrong path, or options that exclude each other, give one line and status 2."""
     assert main.main(["verify", *arguments]) == 2
     assert said in capsys.readouterr().err
 
 
 def receiver() -> estimator.export.ServingInputReceiver:
-    """What a served click model is fed."""
+    """Returns the inputs of a served click model."""
     features = {
         key: tf.sparse_placeholder(tf.int64, [None, None], key)
         for key in ("shown", "clicked", "query", "place")

@@ -1,4 +1,4 @@
-"""What `verify` makes of two recordings, on recordings made by hand."""
+"""The verdict of `verify` on recordings made by hand."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ import pytest
 from compat_tests.references import tolerance as reference
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, state, step
-from estimator_bridge.verify import causes, compare, page, text, tolerance
-from estimator_bridge.verify.recording import VARIABLES, Recording, Writer
+from estimator_bridge.verify import causes
+from estimator_bridge.verify.judge import compare, tolerance
+from estimator_bridge.verify.record.recording import VARIABLES, Recording, Writer
+from estimator_bridge.verify.report import page, text
 from estimator_bridge.verify.result import Result
 
 
@@ -74,8 +76,8 @@ def test_a_difference_is_located_and_measured(tmp_path: pathlib.Path) -> None:
     assert point.relative == 2**-10 / 1.5  # The largest magnitude of the table is 12 / 8.
 
 
-def test_ids_of_what_diverged_are_told(tmp_path: pathlib.Path) -> None:
-    """A row of a table is its id; of an activation the ids of the sample are told."""
+def test_a_divergence_names_its_ids(tmp_path: pathlib.Path) -> None:
+    """A row of a table is its id; an activation has the ids of its sample."""
     found = rows()[[4, 5, 1]]
     off = found.copy()
     off[1] += 1
@@ -92,7 +94,7 @@ def test_ids_of_what_diverged_are_told(tmp_path: pathlib.Path) -> None:
 
 
 def test_rounding_is_allowed_and_no_more(tmp_path: pathlib.Path) -> None:
-    """What the model of docs/numerics.md allows is equal; what is twice that is not."""
+    """Differences within the model of docs/numerics.md are equal; twice as large ones are not."""
     allowed = tolerance.allowed(1, 1, 1.5)
     for share, equal in ((0.9, True), (2.0, False)):
         off = rows().astype(np.float64)
@@ -116,14 +118,14 @@ def test_terms_are_counted_in_the_batches() -> None:
     assert tolerance.terms(sample, {"word": None}) == 5
 
 
-def test_what_a_nudged_start_moves_is_allowed(tmp_path: pathlib.Path) -> None:
-    """A model that amplifies rounding is measured by itself, and only as far as it does."""
+def test_a_perturbed_start_widens_the_tolerance(tmp_path: pathlib.Path) -> None:
+    """How far a perturbed start moves an array is allowed too, and not much more."""
     good, off, moved = rows(), changed(2, 1e-3), changed(2, 2e-4)
-    a, b, nudged, far = (
+    a, b, perturbed, far = (
         recordings.record(tmp_path / name, steps=(step(table),))
         for name, table in (("a", good), ("b", off), ("n", moved), ("f", changed(2, 1e-2)))
     )
-    measured = compare.sensitivity_of(a, nudged)
+    measured = compare.sensitivity_of(a, perturbed)
 
     assert not compare.compare(a, b).equal
     assert compare.compare(a, b, measured).equal
@@ -143,7 +145,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_difference_of_settings_is_named(name: str, tmp_path: pathlib.Path) -> None:
-    """What two sides are told differently is a cause, if their numbers differ."""
+    """Different settings are a cause, if the numbers of the sides differ."""
     settings, expected = SETTINGS[name]
     steps = {"steps": (step(rows()),)}, {"steps": (step(changed(1, 0.1)),), "settings": settings}
     assert expected <= named(judged(tmp_path, *steps))
@@ -166,8 +168,8 @@ def test_combiner_none_and_sequences_are_named_between_modes(tmp_path: pathlib.P
     assert found >= {"optimizer substitution", "combiner None", "sequence length"}
 
 
-def test_data_in_another_order_is_told_from_other_data(tmp_path: pathlib.Path) -> None:
-    """The same batches in another order are called so; others are called other data."""
+def test_reordered_data_are_no_other_data(tmp_path: pathlib.Path) -> None:
+    """The same batches in another order are named "data order"; other batches "data"."""
     batches = (batch(1), batch(2), batch(3))
     cases = {"data order": batches[::-1], "data": (batch(1), batch(5), batch(3))}
     for name, others in cases.items():
@@ -177,7 +179,7 @@ def test_data_in_another_order_is_told_from_other_data(tmp_path: pathlib.Path) -
     assert judged(tmp_path / "same", {"batches": batches}, {"batches": batches}).equal
 
 
-def test_another_start_is_called_initializers(tmp_path: pathlib.Path) -> None:
+def test_another_start_is_named_initializers(tmp_path: pathlib.Path) -> None:
     """Sides that differ before the first step were initialised differently."""
     result = judged(tmp_path, {}, {"start": state(rows() * np.float32(1.5))})
 
@@ -196,7 +198,7 @@ def test_a_loss_that_differs_alone_is_the_models(tmp_path: pathlib.Path) -> None
     assert named(result) == {"model"}
 
 
-def test_arrays_on_one_side_and_missing_steps_are_findings(tmp_path: pathlib.Path) -> None:
+def test_missing_arrays_and_steps_are_differences(tmp_path: pathlib.Path) -> None:
     """A variable that one side lacks, or a step that it did not make, is not equal."""
     less = {name: value for name, value in state(rows()).items() if name != "dense/kernel"}
     assert judged(tmp_path / "1", {}, {"start": less}).only == (["variables dense/kernel"], [])
@@ -206,7 +208,7 @@ def test_arrays_on_one_side_and_missing_steps_are_findings(tmp_path: pathlib.Pat
 
 
 def test_a_configuration_is_compared_field_by_field(tmp_path: pathlib.Path) -> None:
-    """What devices are configured with differs by path; without a device there is nothing."""
+    """Fields that differ have their path and both values; without a device there are none."""
     other = {"settings": {"config": {"table_descriptor.tbl_words.dimension": "3"}}}
     result = judged(tmp_path / "1", {}, other)
     assert not result.equal
@@ -242,7 +244,7 @@ class _Reader(html.parser.HTMLParser):
 
 @pytest.mark.parametrize("equal", [True, False])
 def test_the_page_needs_nothing_else(equal: bool, tmp_path: pathlib.Path) -> None:
-    """The page is well-formed, asks no network for anything, runs no script, and says it all."""
+    """The page is well-formed, loads nothing, runs no script, and shows every finding."""
     table = rows() if equal else changed(3, 0.5)
     sides = {"steps": (step(rows()),) * 30}, {"steps": (step(table),) * 30}
     result = judged(tmp_path, *sides)
@@ -261,11 +263,10 @@ def test_the_page_needs_nothing_else(equal: bool, tmp_path: pathlib.Path) -> Non
     assert reader.text.count("allowed") > 3
     if not equal:
         assert "step 1, row 3" in reader.text
-    json.dumps(result.as_dict())
     assert text.verdict(result) in str(result)
 
 
-def test_a_result_says_all_of_itself(tmp_path: pathlib.Path) -> None:
+def test_a_result_fits_json(tmp_path: pathlib.Path) -> None:
     """The dict has every array with every step, the verdict, the causes and both sides."""
     result = judged(tmp_path, {"steps": (step(rows()),)}, {"steps": (step(changed(1, 0.5)),)})
     found = json.loads(json.dumps(result.as_dict()))
@@ -276,3 +277,20 @@ def test_a_result_says_all_of_itself(tmp_path: pathlib.Path) -> None:
     assert {len(s["points"]) for s in found["series"] if s["group"] == "variables"} == {2}
     assert found["sides"]["a"]["where"] == "host driver"
     assert found["causes"]
+
+
+def refuse(constant: str) -> None:
+    """Raises for a constant that only Python's dialect of JSON has."""
+    raise AssertionError(f"{constant} is not valid JSON")
+
+
+def test_numbers_that_are_not_finite_are_valid_json(tmp_path: pathlib.Path) -> None:
+    """An infinite difference is a string in JSON: other readers refuse a bare `Infinity`."""
+    a, b = (step(rows(), loss=loss) for loss in (0.5, float("nan")))
+    result = judged(tmp_path, {"steps": (a,)}, {"steps": (b,)})
+    written = json.dumps(result.as_dict(), allow_nan=False)
+    found = json.loads(written, parse_constant=refuse)
+
+    assert found["first"]["name"] == "loss"
+    assert found["first"]["points"][0]["difference"] == "Infinity"
+    assert found["first"]["first"]["b"] == "nan"

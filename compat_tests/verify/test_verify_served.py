@@ -1,4 +1,4 @@
-"""What exported models are asked by `verify`, and what becomes of models that cannot be asked."""
+"""How `verify` queries exported models, and models that cannot be queried."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests.support import recordings
 from estimator_bridge import errors
-from estimator_bridge.verify import asking, compare, page, served
-from estimator_bridge.verify.recording import SERVED, Recording, read_arrays
+from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.record import exported_models, query_model
+from estimator_bridge.verify.record.recording import SERVED, Recording, read_arrays
+from estimator_bridge.verify.report import page
 
 BATCH: dict[str, Any] = {
     "features/word.indices": np.array([[0, 0], [0, 1], [2, 0]]),
@@ -24,11 +26,11 @@ BATCH: dict[str, Any] = {
     "labels": np.array([1, 0, 1]),
 }
 SUMS = [9.5, 0.25, 6.125]
-"""Of each sample, the ids of its words and its age."""
+"""The sum of the ids of the words and the age of each sample."""
 
 
 def export(directory: pathlib.Path) -> str:
-    """Exports a model that sums words and ages, with a signature for each way to ask."""
+    """Exports a model that sums words and ages, with a signature for each kind of inputs."""
     with tf.Graph().as_default(), tf.Session() as session:
         word = tf.sparse_placeholder(tf.int64, [None, None])
         age = tf.placeholder(tf.float32, [None, 1])
@@ -54,32 +56,32 @@ def export(directory: pathlib.Path) -> str:
 
 
 def answers(tmp_path: pathlib.Path, **changes: Any) -> tuple[dict[str, Any], dict[str, str]]:
-    """Asks the model with the batch; returns its answers, and what could not be asked."""
+    """Returns the answers of the model to the batch, and the signatures that failed."""
     side = recordings.record(tmp_path / "a", batches=(BATCH, BATCH))
     told = {
         "model": export(tmp_path / "model"),
         "batches": [str(batch) for batch in side.batches()],
         "examples": None,
         "answers": str(tmp_path / "answers.npz"),
-        "found": str(tmp_path / "found.json"),
+        "signatures": str(tmp_path / "signatures.json"),
         **changes,
     }
     (tmp_path / "told.json").write_text(json.dumps(told))
-    assert served.main(str(tmp_path / "told.json")) == 0
-    found = json.loads((tmp_path / "found.json").read_text())
-    return read_arrays(tmp_path / "answers.npz"), found["unasked"]
+    assert query_model.main(str(tmp_path / "told.json")) == 0
+    found = json.loads((tmp_path / "signatures.json").read_text())
+    return read_arrays(tmp_path / "answers.npz"), found["failed"]
 
 
-def test_a_model_is_asked_with_the_batches_of_the_training(tmp_path: pathlib.Path) -> None:
-    """By names of features, sparse ones too, or by Examples of them; else with made-up numbers."""
-    found, unasked = answers(tmp_path)
+def test_a_model_is_queried_with_batches_of_the_training(tmp_path: pathlib.Path) -> None:
+    """Inputs are features by name, sparse ones too, or Examples of them; else made-up numbers."""
+    found, failed = answers(tmp_path)
 
     assert found.keys() == {"by name: sum", "by examples: sum", "by others: sum"}
     for way in ("by name", "by examples"):
         np.testing.assert_array_equal(found[f"{way}: sum"], [*SUMS, *SUMS])
     # Two samples of the ids 0 and 1, and a quarter and a half.
     np.testing.assert_array_equal(found["by others: sum"], [1.25, 1.5])
-    assert not unasked
+    assert not failed
 
 
 @pytest.mark.parametrize(
@@ -93,42 +95,42 @@ def test_a_model_is_asked_with_the_batches_of_the_training(tmp_path: pathlib.Pat
 def test_signatures_are_compared(
     signatures: dict[str, Any], said: str, tmp_path: pathlib.Path
 ) -> None:
-    """A signature that one side lacks, or that takes something else, makes the sides unequal."""
+    """A signature that one side lacks, or with other types, makes the sides unequal."""
     sides = [recordings.record(tmp_path / name) for name in "ab"]
     own = {"p": {"takes x": "int64", "gives y": "float32"}}
     for side, found in zip(sides, (own, {**own, **signatures}), strict=True):
         (side.directory / "exported-0").mkdir()
-        told = {"unasked": {}, "signatures": {"q": {"takes y": "string"}, **found}}
-        (side.directory / "found-0.json").write_text(json.dumps(told))
+        told = {"failed": {}, "signatures": {"q": {"takes y": "string"}, **found}}
+        (side.directory / "signatures-0.json").write_text(json.dumps(told))
 
     (outcome,) = compare.compare(*sides).outcomes
     assert not outcome.equal
     assert said in outcome.note
 
 
-def test_a_model_is_asked_with_examples_of_a_file(tmp_path: pathlib.Path) -> None:
+def test_a_model_is_queried_with_examples_of_a_file(tmp_path: pathlib.Path) -> None:
     """Serialised Examples of a file go to the signature that takes such."""
     records = str(tmp_path / "examples.tfrecord")
     with tf.python_io.TFRecordWriter(records) as writer:
-        for example in served.examples(BATCH)[:2]:
+        for example in query_model.examples(BATCH)[:2]:
             writer.write(example)
     found, _ = answers(tmp_path, examples=records)
 
     np.testing.assert_array_equal(found["by examples: sum"], SUMS[:2])
     with pytest.raises(errors.InvalidInput, match="There is no file of Examples 'no/such'"):
-        asking.ask(Recording(tmp_path / "a"), Recording(tmp_path / "a"), "", "no/such")
+        exported_models.query(Recording(tmp_path / "a"), Recording(tmp_path / "a"), "", "no/such")
 
 
-def test_what_cannot_be_asked_is_a_note_on_the_page(tmp_path: pathlib.Path) -> None:
-    """Without any answer nothing is compared, and it says so; with one side's they differ."""
+def test_a_failing_signature_is_a_note_on_the_page(tmp_path: pathlib.Path) -> None:
+    """If a signature fails on both sides, a note says so; if on one side, the sides differ."""
     sides = [recordings.record(tmp_path / name) for name in "ab"]
     for side in sides:
         (side.directory / "exported-0").mkdir()
-        found = {"unasked": {"predict": "no such key"}, "signatures": {"predict": {}}}
-        (side.directory / "found-0.json").write_text(json.dumps(found))
+        found = {"failed": {"predict": "no such key"}, "signatures": {"predict": {}}}
+        (side.directory / "signatures-0.json").write_text(json.dumps(found))
     result = compare.compare(*sides)
     assert result.equal
-    assert "signature predict of export 0 could not be asked" in page.page(result)
+    assert "signature predict of export 0 could not be queried" in page.page(result)
 
     np.savez(sides[0].directory / f"{SERVED}-0.npz", **{"=predict: p": np.ones(3, np.float32)})
     assert not compare.compare(*sides).equal

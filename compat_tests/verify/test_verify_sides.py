@@ -1,4 +1,4 @@
-"""What `verify` compares besides stock and the bridge: drivers, programs, exported models."""
+"""`verify` compares drivers, programs and exported models, besides stock and the bridge."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from estimator_bridge.verify.result import Result
 
 
 def compared(tmp_path: pathlib.Path, **changes: Any) -> Result:
-    """Compares the click program on two sides, with all that follows a training."""
+    """Compares the click program on two sides, with evaluation, prediction and export."""
     columns = clicks.columns()
     tpu_options = changes.pop("tpu_options", {})
     options: dict[str, Any] = {
@@ -76,7 +76,7 @@ def test_the_host_driver_is_compared_with_the_tpu_driver(
 
 @pytest.mark.full
 def test_exported_models_are_compared_by_their_answers(tmp_path: pathlib.Path) -> None:
-    """Variables that agree do not make exports equal: what they answer is compared too."""
+    """Exports with equal variables and unequal answers are unequal."""
     columns = clicks.columns()
     right = clicks.make_model_fn(estimator, columns, cross_shard=True)
 
@@ -132,7 +132,7 @@ def test_a_program_is_compared_with_what_it_is_migrated_to(tmp_path: pathlib.Pat
 
 @pytest.mark.full
 def test_a_program_is_compared_with_a_checkpoint(tmp_path: pathlib.Path) -> None:
-    """What a training left as objects is what the program comes to from the same start."""
+    """A checkpoint of objects equals the last step of a program that has the same start."""
     job, objects = tmp_path / "job", str(tmp_path / "tf2" / "ckpt-1")
     options = ["--a", "bridge", "--steps", "3", "--begin-from", str(job / "model.ckpt-0")]
     (tmp_path / "train.py").write_text(TRAIN)
@@ -149,7 +149,7 @@ def test_a_program_is_compared_with_a_checkpoint(tmp_path: pathlib.Path) -> None
 
 @pytest.mark.full
 def test_a_program_of_tf2_is_refused_by_name(tmp_path: pathlib.Path) -> None:
-    """What trains an engine by itself has no model_fn to compare; the error says so, status 2."""
+    """A program that trains an engine by itself gives status 2, and the error says why."""
     after = tmp_path / "train_tf2.py"
     after.write_text(TF2_PROGRAM)
     ran = verify(tmp_path, TRAIN, "--a", "bridge", "--steps", "1", "--against", str(after))
@@ -158,8 +158,8 @@ def test_a_program_of_tf2_is_refused_by_name(tmp_path: pathlib.Path) -> None:
     assert "builds a tf2_engine.TPUEmbedding by itself" in ran.stderr
 
 
-def test_a_program_says_itself_that_it_is_migrated(tmp_path: pathlib.Path) -> None:
-    """What imports the bridge is run as it is: nothing is put in the place of stock's names."""
+def test_imports_show_that_a_program_is_migrated(tmp_path: pathlib.Path) -> None:
+    """A program that imports the bridge runs as it is, and others get the bridge's names."""
     script = tmp_path / "train.py"
     for source, own in (
         (TRAIN, False),
@@ -173,8 +173,8 @@ def test_a_program_says_itself_that_it_is_migrated(tmp_path: pathlib.Path) -> No
 
 if HAS_STOCK:
 
-    def test_what_stock_cannot_take_is_refused_by_name(tmp_path: pathlib.Path) -> None:
-        """A model_fn that both sides run names specs as stock does."""
+    def test_a_spec_of_the_bridge_is_refused_for_stock(tmp_path: pathlib.Path) -> None:
+        """The error tells how to write a model_fn that both sides run."""
         columns = clicks.columns()
 
         with pytest.raises(errors.InvalidInput, match=r"tf\.compat\.v1\.estimator\.tpu\.TPUEst"):

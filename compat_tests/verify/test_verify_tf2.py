@@ -18,11 +18,13 @@ from compat_tests.run.test_run import PROGRAM
 from compat_tests.support import recordings
 from compat_tests.verify.test_verify_command import verify
 from estimator_bridge import declared, errors, migrate
-from estimator_bridge.verify import compare, text
-from estimator_bridge.verify.recorder import Recorder
-from estimator_bridge.verify.recording import Recording
+from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.record.recorder import Recorder
+from estimator_bridge.verify.record.recording import Recording
+from estimator_bridge.verify.record.request import A, RecordingRequest
+from estimator_bridge.verify.record.tf2_recorder import Tf2Recorder
+from estimator_bridge.verify.report import text
 from estimator_bridge.verify.sides import SIDES
-from estimator_bridge.verify.trainings import Trainings
 
 LEGACY = (
     PROGRAM.replace(
@@ -97,7 +99,7 @@ def compared(
 
 @pytest.mark.full
 def test_a_program_is_what_it_is_migrated_to(tmp_path: pathlib.Path) -> None:
-    """Everything is compared, from the configuration of the device to what exports answer.
+    """Everything is compared, from the configuration of the device to the answers of exports.
 
     To the bit: both sides run the same engine and the same ops of the model, with the same dropout.
     """
@@ -123,7 +125,7 @@ def test_a_program_is_what_it_is_migrated_to(tmp_path: pathlib.Path) -> None:
 @pytest.mark.full
 @pytest.mark.stock
 def test_stock_is_what_its_program_is_migrated_to(tmp_path: pathlib.Path) -> None:
-    """Stock's estimator on the software TPU trains and evaluates what the migrated program does."""
+    """Stock's estimator on the software TPU trains and evaluates as the migrated program does."""
     ran = compared(tmp_path, migrated(), "--no-measure")
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -200,7 +202,7 @@ def test_programs_of_tensorflow_2_are_both_sides(tmp_path: pathlib.Path) -> None
 
 @pytest.mark.full
 def test_a_legacy_program_cannot_begin_with_objects(tmp_path: pathlib.Path) -> None:
-    """A TF2 program is no side A for a legacy one, and the message says which is to be it."""
+    """A TF2 program cannot be side A of a legacy one, and the message says which can."""
     (tmp_path / "train_tf2.py").write_text(migrated())
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
@@ -220,7 +222,7 @@ def test_a_legacy_program_cannot_begin_with_objects(tmp_path: pathlib.Path) -> N
 
 @pytest.mark.full
 def test_a_training_by_hand_is_a_side(tmp_path: pathlib.Path) -> None:
-    """A class that is written after the decorator's documentation, an eager loop, is recorded."""
+    """A class as the decorator's documentation describes it, an eager loop, is recorded."""
     report = tmp_path / "report.json"
     command = [sys.executable, "-m", "estimator_bridge", "verify", "--json", str(report)]
     sides = ("--a", "bridge-native", "--b", "bridge-ops", "--steps", "4")
@@ -252,22 +254,23 @@ def test_outside_of_verify_a_declared_class_is_as_it_is() -> None:
     assert dict(vars(Mine)) == before
 
 
-def test_what_is_declared_is_told_while_a_recorder_listens() -> None:
-    """Each class is told once to whom listens, and to nobody afterwards."""
-    told: list[type] = []
-    with declared.recorded(told.append):
+def test_recorders_get_each_class_that_is_declared() -> None:
+    """A recorder is called once for each class, while its context is open."""
+    classes: list[type] = []
+    with declared.recorded(classes.append):
         estimator_bridge.verifiable(int)
     estimator_bridge.verifiable(str)
-    assert told == [int]
+    assert classes == [int]
 
 
-def recorder(tmp_path: pathlib.Path, side: str = "bridge") -> Trainings:
-    """Returns what records programs of TensorFlow 2."""
-    return Trainings(Recorder(tmp_path / "recording", SIDES[side], steps=1))
+def recorder(tmp_path: pathlib.Path, side: str = "bridge") -> Tf2Recorder:
+    """Returns a recorder of programs of TensorFlow 2."""
+    request = RecordingRequest(A, str(tmp_path / "recording"))
+    return Tf2Recorder(Recorder(request, SIDES[side], steps=1))
 
 
 class Trains:
-    """What a class that is declared must have."""
+    """The methods that a declared class must have."""
 
     def __init__(
         self, model_fn: Any = None, model_dir: Any = None, embedding_config_spec: Any = None
@@ -298,10 +301,10 @@ class Trains:
         ("bridge", {"model_fn": print}, "is made without `embedding_config_spec` or `model_fn`"),
     ],
 )
-def test_what_cannot_be_recorded_is_refused(
+def test_wrong_sides_and_instances_are_refused(
     side: str, given: dict[str, Any], said: str, tmp_path: pathlib.Path
 ) -> None:
-    """A side, or an instance, that cannot be compared is named with the way out."""
+    """The error names the side or instance that cannot be recorded, and the way out."""
     kind = type("Mine", (Trains,), {})
     with recorder(tmp_path, side).attached():
         estimator_bridge.verifiable(kind)
@@ -310,7 +313,7 @@ def test_what_cannot_be_recorded_is_refused(
 
 
 def test_a_class_that_lacks_a_method_is_refused(tmp_path: pathlib.Path) -> None:
-    """What a declared class has not is named where it is declared."""
+    """The declaration of a class raises if a method is missing, and names it."""
     kind = type("Mine", (), {"train": Trains.train, "evaluate": Trains.evaluate})
     with (
         recorder(tmp_path).attached(),
@@ -319,8 +322,8 @@ def test_a_class_that_lacks_a_method_is_refused(tmp_path: pathlib.Path) -> None:
         estimator_bridge.verifiable(kind)
 
 
-def test_each_input_of_a_training_is_given_again(tmp_path: pathlib.Path) -> None:
-    """What a call of `train` reads ahead is no part of the next call's input."""
+def test_each_input_of_a_training_is_recorded_separately(tmp_path: pathlib.Path) -> None:
+    """Batches that a call of `train` reads ahead are no part of the next call's input."""
     side = recordings.Writer(tmp_path / "a")
     for step, ids in ((0, (1, 2, 3)), (2, (4, 5))):
         of = side.input(step)
@@ -333,21 +336,21 @@ def test_each_input_of_a_training_is_given_again(tmp_path: pathlib.Path) -> None
     assert [batch and int(batch["id"]) for batch in trained] == [1, 2, 4, 5, None]
 
 
-def unsure(tmp_path: pathlib.Path, moved: float) -> Any:
-    """Compares two equal sides of which a nudge moves the loss, 0.5, by so much."""
+def perturbed(tmp_path: pathlib.Path, moved: float) -> Any:
+    """Compares two equal sides, given how far a perturbed start moves the loss of 0.5."""
     rows = recordings.rows()
     side = {"steps": (recordings.step(rows, activation=rows[:2]),)}
     sides = [recordings.record(tmp_path / name, **side) for name in ("a", "b")]
     return compare.compare(*sides, {("loss", "loss"): {1: moved}})
 
 
-def test_what_a_nudge_moves_too_far_cannot_be_compared(tmp_path: pathlib.Path) -> None:
-    """Where rounding alone makes another loss, nothing that is allowed tells faults from it."""
-    result = unsure(tmp_path, 0.02)
+def test_sides_that_amplify_rounding_too_much_are_not_equal(tmp_path: pathlib.Path) -> None:
+    """Where rounding alone makes another loss, faults cannot be told from it."""
+    result = perturbed(tmp_path, 0.02)
     assert not result.equal
     assert "moves the loss loss by 4% by step 1" in text.verdict(result)
 
 
-def test_what_a_nudge_moves_a_little_is_compared(tmp_path: pathlib.Path) -> None:
+def test_sides_that_amplify_rounding_a_little_are_compared(tmp_path: pathlib.Path) -> None:
     """Below the limit two equal sides are equal."""
-    assert unsure(tmp_path, 0.004).equal
+    assert perturbed(tmp_path, 0.004).equal

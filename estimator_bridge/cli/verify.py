@@ -9,8 +9,13 @@ import os
 import pathlib
 import sys
 import tempfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from estimator_bridge.verify.sides import SIDES
+
+if TYPE_CHECKING:
+    from estimator_bridge.verify.result import Result
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,39 +37,41 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against",
         metavar="PROGRAM",
-        help="side B runs this program, with the same arguments: such as what `migrate` wrote",
+        help="side B runs this program, with the same arguments: such as the output of `migrate`",
     )
     parser.add_argument(
         "--against-checkpoint",
         metavar="CHECKPOINT",
-        help="side B is what another program, such as a TF2 one, has saved after the same steps",
+        help="side B is a checkpoint of another program, such as a TF2 one, after the same steps",
     )
     parser.add_argument("--steps", type=int, default=20, help="steps of training (20)")
     parser.add_argument(
         "--every",
         type=int,
         metavar="N",
-        help="look at the variables every N steps (1; with pipelining 5), which is a device loop",
+        help="compare variables every N steps (1; with pipelining 5), in one device loop",
     )
     parser.add_argument(
-        "--begin-from", metavar="CHECKPOINT", help="begin from it (default: A's initial values)"
+        "--begin-from",
+        metavar="CHECKPOINT",
+        help="begin from this (default: the initial values of side A)",
     )
     parser.add_argument(
         "--own-input",
         action="store_true",
-        help="side B reads its own input (default: it is given the batches of side A)",
+        help="side B reads its own input (default: it gets the batches of side A)",
     )
     parser.add_argument(
         "--no-measure",
         action="store_true",
-        help="do not train a third time to see what the model makes of rounding errors",
+        help="do not train a third time to measure how the model amplifies rounding errors",
     )
     parser.add_argument(
         "--examples",
         metavar="TFRECORDS",
-        help="ask exported models with these Examples (default: the first batches of the training)",
+        help="query exported models with these (default: the first batches of the training)",
     )
-    parser.add_argument("--json", metavar="FILE", help="write everything as JSON")
+    parser.add_argument("--json", metavar="FILE", help="write the whole result as JSON")
     parser.add_argument("--html", metavar="FILE", help="write a page to read and to sign")
     parser.add_argument(
         "--keep", metavar="DIR", help="keep the recordings and logs there; it must not exist"
@@ -76,50 +83,54 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Compares; returns 0 if the sides are equal, 1 if not, 2 if that could not be found out."""
+    """Compares; returns 0 if the sides are equal, 1 if not, 2 if there is no verdict."""
     from estimator_bridge import errors
 
+    refusal = next(_refusals(options), None)
+    if refusal is None:
+        try:
+            return _compare(options)
+        except errors.EngineError as error:
+            refusal = str(error)
+    print(f"estimator-bridge: {refusal}", file=sys.stderr)
+    return 2
+
+
+def _refusals(options: argparse.Namespace) -> Iterator[str]:
+    """Yields what is wrong with the options."""
     for program in (options.script, options.against):
         if program is not None and not os.path.isfile(program):
-            _say(f"there is no program {program!r}.")
-            return 2
+            yield f"there is no program {program!r}."
     if options.against and options.against_checkpoint:
-        _say("side B is either a program (--against) or a checkpoint (--against-checkpoint).")
-        return 2
+        yield "side B is either a program (--against) or a checkpoint (--against-checkpoint)."
     for option in ("--against", "--against-checkpoint"):
         if option in options.arguments:
-            _say(f"{option} comes before the program: what is after it is the program's own.")
-            return 2
+            yield f"{option} comes before the program: what is after it is the program's own."
     if options.keep and os.path.exists(options.keep):
-        _say(f"--keep {options.keep}: it exists already.")
-        return 2
+        yield f"--keep {options.keep}: it exists already."
     if options.steps < 1 or (options.every is not None and options.every < 1):
-        _say(f"--steps {options.steps} and --every {options.every} must be positive.")
-        return 2
-    try:
-        return _compare(options)
-    except errors.EngineError as error:
-        _say(str(error))
-        return 2
+        yield f"--steps {options.steps} and --every {options.every} must be positive."
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from estimator_bridge.verify import page, processes, text
-    from estimator_bridge.verify.procedure import A, B, side_by_side
+    from estimator_bridge.progress_line import ProgressLine
+    from estimator_bridge.verify.procedure import Options, side_by_side
+    from estimator_bridge.verify.record.processes import ProcessRecorder
+    from estimator_bridge.verify.record.request import A, B
 
+    pythons = {A: options.python_a, B: options.python_b}
+    progress = ProgressLine(lambda phase, done, total: f"{phase}: step {done} of {total}")
     with contextlib.ExitStack() as stack:
         if options.keep:
             directory = pathlib.Path(options.keep)
             directory.mkdir(parents=True)
         else:
             directory = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        pythons = {A: options.python_a, B: options.python_b}
-        progress = _Line()
-        record = processes.recorder(
-            {A: options.a, B: options.b},
-            pythons,
-            {A: options.script, B: options.against or options.script},
-            options.arguments,
+        record = ProcessRecorder(
+            sides={A: options.a, B: options.b},
+            pythons=pythons,
+            scripts={A: options.script, B: options.against or options.script},
+            arguments=options.arguments,
             steps=options.steps,
             every=options.every,
             progress=progress,
@@ -127,43 +138,29 @@ def _compare(options: argparse.Namespace) -> int:
         result = side_by_side(
             record,
             directory.absolute(),
-            begin_from=options.begin_from and os.path.abspath(options.begin_from),
-            own_input=options.own_input,
-            measure=not options.no_measure,
-            pythons=pythons,
-            examples=options.examples,
-            checkpoint=options.against_checkpoint,
-            progress=progress,
+            Options(
+                begin_from=options.begin_from and os.path.abspath(options.begin_from),
+                own_input=options.own_input,
+                measure=not options.no_measure,
+                examples=options.examples,
+                checkpoint=options.against_checkpoint,
+                pythons=pythons,
+            ),
+            progress,
         )
-    compared = [options.script, options.against, options.against_checkpoint]
-    named = " against ".join(os.path.basename(one) for one in compared if one)
-    title = " ".join([named, *options.arguments])
-    for line in text.lines(result):
-        print(line)
-    if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(result.as_dict(), indent=1) + "\n")
-    if options.html:
-        pathlib.Path(options.html).write_text(page.page(result, title))
+    _report(result, options)
     return 0 if result.equal else 1
 
 
-class _Line:
-    """A line on stderr that says how far a side is; on a terminal always the same one."""
+def _report(result: Result, options: argparse.Namespace) -> None:
+    from estimator_bridge.verify.report.page import page
 
-    def __init__(self) -> None:
-        self._told: tuple[str, int] | None = None
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        if self._told == (what, done):
-            return
-        if sys.stderr.isatty():
-            ended = "\n" if done >= total else ""
-            print(f"\r{what}: step {done} of {total} ", end=ended, file=sys.stderr, flush=True)
-        # A log has ten lines of each.
-        elif self._told is None or self._told[0] != what or done % max(1, total // 10) == 0:
-            _say(f"{what}: step {done} of {total}.")
-        self._told = what, done
-
-
-def _say(line: str) -> None:
-    print(f"estimator-bridge: {line}", file=sys.stderr)
+    print(result)
+    if options.json:
+        report = json.dumps(result.as_dict(), indent=1, allow_nan=False)
+        pathlib.Path(options.json).write_text(report + "\n")
+    if options.html:
+        compared = [options.script, options.against, options.against_checkpoint]
+        names = " against ".join(os.path.basename(path) for path in compared if path)
+        title = " ".join([names, *options.arguments])
+        pathlib.Path(options.html).write_text(page(result, title))

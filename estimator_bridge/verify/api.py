@@ -1,4 +1,4 @@
-"""`estimator_bridge.verify`: both sides of a comparison in this process."""
+"""`estimator_bridge.verify`: compares a model on two engines, in this process."""
 
 from __future__ import annotations
 
@@ -6,32 +6,33 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Callable
-from typing import Any
 
-from estimator_bridge.verify.procedure import A, B, Order, side_by_side
-from estimator_bridge.verify.recorder import Recorder
-from estimator_bridge.verify.recording import Recording
+from estimator_bridge.verify.procedure import Options, side_by_side
+from estimator_bridge.verify.record.request import A, B, Record, RecordingRequest
 from estimator_bridge.verify.result import Result
 from estimator_bridge.verify.sides import Side, opened, side_of
+from tf2_engine.types import Object
+
+Function = Callable[..., Object]
 
 
 def verify(
-    model_fn: Callable[..., Any],
-    input_fn: Callable[..., Any],
-    spec: Any,
+    model_fn: Function,
+    input_fn: Function,
+    spec: Object,
     *,
     batch_size: int,
     a: str | Side = "stock",
     b: str | Side = "bridge",
     steps: int = 20,
     use_tpu: bool = True,
-    params: Any = None,
-    config: Any = None,
-    spec_b: Any = None,
-    model_fn_b: Callable[..., Any] | None = None,
-    eval_input_fn: Callable[..., Any] | None = None,
-    predict_input_fn: Callable[..., Any] | None = None,
-    serving_input_receiver_fn: Callable[[], Any] | None = None,
+    params: Object = None,
+    config: Object = None,
+    spec_b: Object = None,
+    model_fn_b: Function | None = None,
+    eval_input_fn: Function | None = None,
+    predict_input_fn: Function | None = None,
+    serving_input_receiver_fn: Callable[[], Object] | None = None,
     every: int | None = None,
     begin_from: str | None = None,
     own_input: bool = False,
@@ -52,78 +53,103 @@ def verify(
         a, b: the sides by name (`sides.SIDES`); "stock" is there on TensorFlow 2.15 alone.
         steps: of training.
         use_tpu: where a side does not say.
+        params: as for a TPUEstimator.
         config: a tpu.RunConfig; its model_dir is not touched. With stock on a side it is stock's.
         spec_b, model_fn_b: of side B, if it has others, as after a migration.
         eval_input_fn, predict_input_fn, serving_input_receiver_fn: evaluate, predict and export
-            after the training, and are compared too. What is exported answers in a process of its
-            own.
+            after the training, and are compared too. The exported model is loaded in a process of
+            its own.
         every: steps between looks at the variables; None is 1, or 5 with pipelining.
-        begin_from, own_input, measure, examples: see `procedure.side_by_side`.
+        begin_from: a checkpoint; None begins with the initial values of side A.
+        own_input: side B reads its own input instead of the batches of side A.
+        measure: where numbers differ by more than the rounding of tables explains, side A trains
+            once more from a perturbed start, and what that moves is allowed too.
+        examples: a TFRecord file of serialised Examples, for exported signatures that take such;
+            None makes them of the batches.
         directory: where recordings go; None is a temporary directory that is removed.
         html: where to write the page, or None.
 
     Returns:
-        What was found; `equal` is the verdict, and `print(result)` a table.
+        The findings; `equal` is the verdict, and `print(result)` a table.
 
     Raises:
         MissingStock, InvalidInput: there is no such side here.
     """
     sides = {A: side_of(a), B: side_of(b)}
+    estimator_arguments = {
+        "use_tpu": use_tpu,
+        "config": config,
+        "params": {} if params is None else params,
+        "train_batch_size": batch_size,
+        "eval_batch_size": batch_size,
+        "predict_batch_size": batch_size,
+    }
 
-    def _model_fn(order: Order) -> Callable[..., Any]:
-        return model_fn_b if order.role == B and model_fn_b is not None else model_fn
+    def run(estimator: Object, export_directory: str) -> None:
+        estimator.train(input_fn, steps=steps)
+        if eval_input_fn is not None:
+            estimator.evaluate(eval_input_fn, steps=steps)
+        if predict_input_fn is not None:
+            for _ in estimator.predict(predict_input_fn):
+                pass
+        if serving_input_receiver_fn is not None:
+            estimator.export_saved_model(export_directory, serving_input_receiver_fn)
 
-    def record(order: Order) -> None:
-        side = sides.get(order.role, sides[A])
-        recorder = Recorder(
-            order.directory,
-            side,
-            steps=steps,
-            every=every,
-            begin_from=order.begin_from,
-            nudged=order.nudged,
-            replayed=None if order.replayed is None else Recording(order.replayed),
-            program=getattr(_model_fn(order), "__name__", "model_fn"),
-        )
-        with opened(side) as kind, recorder.attached(kind):
-            job = kind(
-                model_fn=_model_fn(order),
-                use_tpu=use_tpu,
-                config=_config() if config is None else config,
-                params={} if params is None else params,
-                train_batch_size=batch_size,
-                eval_batch_size=batch_size,
-                predict_batch_size=batch_size,
-                embedding_config_spec=spec_b if order.role == B and spec_b is not None else spec,
-            )
-            job.train(input_fn, steps=steps)
-            if eval_input_fn is not None:
-                job.evaluate(eval_input_fn, steps=steps)
-            if predict_input_fn is not None:
-                for _ in job.predict(predict_input_fn):
-                    pass
-            if serving_input_receiver_fn is not None:
-                job.export_saved_model(order.directory / "exports", serving_input_receiver_fn)
-
-    def _config() -> Any:
-        from estimator_bridge.legacy.run_config import RunConfig
-        from estimator_bridge.run import software_tpu
-
-        if any(side.stock for side in sides.values()):
-            return software_tpu.stock_estimator().tpu.RunConfig()
-        return RunConfig()
-
+    models = {A: (model_fn, spec), B: (model_fn_b or model_fn, spec_b or spec)}
+    record = _recorder(sides, models, estimator_arguments, steps, every, run)
+    options = Options(begin_from, own_input, measure, examples)
     with tempfile.TemporaryDirectory() as temporary:
-        result = side_by_side(
-            record,
-            pathlib.Path(directory or temporary),
-            begin_from=begin_from,
-            own_input=own_input,
-            measure=measure,
-            examples=examples,
-        )
+        result = side_by_side(record, pathlib.Path(directory or temporary), options)
     if html is not None:
-        from estimator_bridge.verify.page import page
+        from estimator_bridge.verify.report.page import page
 
         pathlib.Path(html).write_text(page(result, result.settings[0]["program"]))
     return result
+
+
+def _recorder(
+    sides: dict[str, Side],
+    models: dict[str, tuple[Function, Object]],
+    arguments: dict[str, Object],
+    steps: int,
+    every: int | None,
+    run: Callable[[Object, str], None],
+) -> Record:
+    """Returns a function that records a side in this process.
+
+    Args:
+        models: the model_fn and the EmbeddingConfigSpec of each side.
+        arguments: the others of the estimators; a `config` of None is one of defaults.
+        run: trains an estimator, and exports to a directory.
+    """
+
+    def record(request: RecordingRequest) -> None:
+        from estimator_bridge.verify.record.recorder import Recorder
+
+        side = sides[request.side]
+        model_fn, spec = models[request.side]
+        recorder = Recorder(
+            request,
+            side,
+            steps=steps,
+            every=every,
+            program=getattr(model_fn, "__name__", "model_fn"),
+        )
+        with opened(side) as estimator_class, recorder.attached(estimator_class):
+            config = arguments["config"] or _run_config(*sides.values())
+            estimator = estimator_class(
+                **{**arguments, "config": config}, model_fn=model_fn, embedding_config_spec=spec
+            )
+            run(estimator, f"{request.directory}/exports")
+
+    return record
+
+
+def _run_config(*sides: Side) -> Object:
+    """Returns a RunConfig that both sides take."""
+    from estimator_bridge.legacy.run_config import RunConfig
+    from estimator_bridge.run import software_tpu
+
+    if any(side.stock for side in sides):
+        return software_tpu.stock_estimator().tpu.RunConfig()
+    return RunConfig()

@@ -10,19 +10,14 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from estimator_bridge.verify import lookups
-from estimator_bridge.verify.evidence import Evidence, close, tables
-from estimator_bridge.verify.lookups import Feature, Occurrences
-from estimator_bridge.verify.names import ACTIVATION
-from estimator_bridge.verify.recording import (
-    ACTIVATIONS,
-    CHECKPOINT,
-    LOSS,
-    VARIABLES,
-    Array,
-)
-from estimator_bridge.verify.result import Cause, Result, differing_settings
-from estimator_bridge.verify.updates import wrong_updates
+from estimator_bridge.verify.evidence import Evidence, close
+from estimator_bridge.verify.findings import ACTIVATION, Cause, differing_settings
+from estimator_bridge.verify.judge import lookups
+from estimator_bridge.verify.judge.lookups import Feature, Occurrences
+from estimator_bridge.verify.judge.updates import wrong_updates
+from estimator_bridge.verify.record.recording import ACTIVATIONS, CHECKPOINT, LOSS, VARIABLES
+from estimator_bridge.verify.result import Result
+from tf2_engine.types import Array
 
 QUIRKS = "quirks"
 
@@ -121,10 +116,11 @@ def _of_data(result: Result) -> Cause:
 
 
 def _of_numbers(result: Result, evidence: Evidence) -> Iterator[Cause]:
+    looks: list[Callable[[Result, Evidence], Iterator[Cause]]]
     looks = [_permuted, _swapped, _looked_up, _stale]
     if result.first is not None and result.first.role not in (ACTIVATION, LOSS):
         # Updates are judged where what they are made of agrees.
-        looks.append(wrong_updates)
+        looks.append(lambda _, evidence: wrong_updates(evidence))
     for look in looks:
         found = list(look(result, evidence))
         yield from found
@@ -239,7 +235,7 @@ def _unknown(result: Result) -> Cause:
 
 
 def _permuted(result: Result, evidence: Evidence) -> Iterator[Cause]:
-    for table, ours, theirs in tables(result, evidence):
+    for table, ours, theirs in evidence.tables():
         if close(ours, theirs):
             continue
         for hosts, order in lookups.permutations(len(ours)):

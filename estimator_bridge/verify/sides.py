@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from estimator_bridge import errors
 
@@ -15,13 +14,13 @@ class Side:
     """One side.
 
     Attributes:
-        name: what reports call it.
+        name: in reports.
         stock: whether stock's TPUEstimator runs the program; else the bridge's does.
         use_tpu: overrides the program's; None leaves it. With stock it means the software TPU.
         native: the host driver's ops: True for C++, False for TensorFlow's, None for its choice.
         software_tpu: whether the bridge's tables are on the software TPU, not on the host driver.
         quirks: "stock" or "documented", of the bridge; None is what the program says.
-        context: opened around everything that the side does.
+        context: entered around everything that the side does.
     """
 
     name: str
@@ -30,7 +29,7 @@ class Side:
     native: bool | None = None
     software_tpu: bool = False
     quirks: str | None = "stock"
-    context: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    context: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
 
 
 SIDES = {
@@ -44,29 +43,29 @@ SIDES = {
     "bridge-ops": Side("bridge-ops", use_tpu=True, native=False),
     "bridge-software-tpu": Side("bridge-software-tpu", use_tpu=True, software_tpu=True),
 }
-"""By the names that the command takes."""
+"""The sides by the names that the command takes."""
 
 
-def side_of(given: str | Side) -> Side:
-    """Returns a side by its name.
+def side_of(name: str | Side) -> Side:
+    """Returns a side by its name; a side is returned as it is.
 
     Raises:
         InvalidInput: there is none of that name.
     """
-    if isinstance(given, Side):
-        return given
-    if given not in SIDES:
-        raise errors.InvalidInput(f"There is no side {given!r}; the sides are {', '.join(SIDES)}.")
-    return SIDES[given]
+    if isinstance(name, Side):
+        return name
+    if name not in SIDES:
+        raise errors.InvalidInput(f"There is no side {name!r}; the sides are {', '.join(SIDES)}.")
+    return SIDES[name]
 
 
 @contextlib.contextmanager
 def opened(side: Side) -> Iterator[type]:
-    """Opens what a side runs in; yields its TPUEstimator.
+    """Enters what a side runs in; yields its class of TPUEstimators.
 
     Raises:
-        MissingStock: stock is asked for, and this TensorFlow has none.
-        InvalidSpec, CannotBuild: a software TPU is asked for, and there can be none.
+        MissingStock: this TensorFlow has no stock estimators.
+        InvalidSpec, CannotBuild: the software TPU cannot run here.
     """
     from estimator_bridge.run import software_tpu
 

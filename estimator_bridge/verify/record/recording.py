@@ -1,6 +1,7 @@
-"""What one side did, as files: its settings, its start, every step, every batch. numpy alone.
+"""The files that hold what one side did: its settings, its start, every step, every batch.
 
-A step's file holds what changed since the one before: large tables change in few rows.
+A step's file holds what changed since the one before: large tables change in few rows. Needs numpy
+alone.
 """
 
 from __future__ import annotations
@@ -8,19 +9,22 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, TypedDict, cast
 
 import numpy as np
 
-Array = Any
-"""An array of numpy, which is not installed where types are checked."""
+from tf2_engine.types import Array, Object
+
 Values = dict[str, Array]
+"""Arrays by name."""
 
 VARIABLES, ACTIVATIONS, GRADIENTS, LOSS = "variables", "activations", "gradients", "loss"
+"""The groups of the arrays of a step."""
 EVALUATION, PREDICTION, EXPORT, SERVED = "evaluation", "prediction", "export", "served"
+"""The kinds of what follows a training; the last are the answers of exported models."""
 
-EXPORTED, FOUND = "exported", "found"
+EXPORTED, SIGNATURES = "exported", "signatures"
 TF2, CHECKPOINT = "tf2", "checkpoint"
 """The engine of a side that is a program of TensorFlow 2, and of one that is no program."""
 
@@ -28,7 +32,43 @@ _ROWS = "rows of "
 # Before every name in a file: `np.savez` has arguments of its own.
 _KEY = "="
 # Smaller arrays are written whole.
-_WHOLE = 4096
+_MIN_SPARSE_SIZE = 4096
+
+
+class TableDescription(TypedDict):
+    """A table of one side.
+
+    Attributes:
+        variable: the name of the variable that holds the rows.
+        slots: the slots by the names of their variables.
+        optimizer: the legacy name of its optimization parameters.
+        features: of each feature's key the maximum sequence length, or 0, and the key of its
+            weights, or None.
+    """
+
+    name: str
+    variable: str
+    slots: dict[str, str]
+    combiner: str | None
+    optimizer: str | None
+    features: dict[str, tuple[int, str | None]]
+
+
+class SideDescription(TypedDict):
+    """What is known of one side, as docs/verify.md lists it under `sides`."""
+
+    program: str
+    side: str
+    engine: str
+    tensorflow: str
+    use_tpu: bool
+    where: str
+    cores: int
+    quirks: str
+    every: int
+    settings: Sequence[tuple[str, str, str, str]]
+    tables: list[TableDescription]
+    config: dict[str, str]
 
 
 class Step(NamedTuple):
@@ -49,17 +89,17 @@ class Writer:
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True)
-        self._last: Values = {}
-        self._inputs: list[int] = []
-        self._batches: list[int] = []
-        self._outcomes: dict[str, int] = {}
-        self._left_out = 0
+        self._variables: Values = {}
+        self._input_starts: list[int] = []
+        self._num_batches: list[int] = []
+        self._num_outcomes: dict[str, int] = {}
+        self._num_skipped = 0
 
-    def settings(self, found: Mapping[str, Any]) -> None:
-        """Writes what is known of the side, a dict that fits JSON."""
-        _write_json(self.directory / "settings.json", found)
+    def settings(self, settings: SideDescription) -> None:
+        """Writes what is known of the side."""
+        _write_json(self.directory / "settings.json", settings)
 
-    def step(self, number: int, values: Mapping[str, Mapping[str, Any]]) -> None:
+    def step(self, number: int, values: Mapping[str, Mapping[str, Object]]) -> None:
         """Writes a step; the first is the state before training."""
         arrays: Values = {}
         for group, named in values.items():
@@ -73,43 +113,44 @@ class Writer:
 
     def input(self, step: int) -> int:
         """Returns the number, from 0, of an input of training that begins after so many steps."""
-        self._inputs.append(step)
-        self._batches.append(0)
-        _write_json(self.directory / "inputs.json", self._inputs)
-        return len(self._inputs) - 1
+        self._input_starts.append(step)
+        self._num_batches.append(0)
+        _write_json(self.directory / "inputs.json", self._input_starts)
+        return len(self._input_starts) - 1
 
-    def batch(self, values: Mapping[str, Any], of: int) -> None:
+    def batch(self, values: Mapping[str, Object], input_number: int) -> None:
         """Writes a batch of an input; some are read ahead, and perhaps not trained on."""
-        path = self.directory / f"batch-{of:04d}-{self._batches[of]:08d}.npz"
-        self._batches[of] += 1
+        number = self._num_batches[input_number]
+        self._num_batches[input_number] += 1
+        path = self.directory / f"batch-{input_number:04d}-{number:08d}.npz"
         write_arrays(path, {name: np.asarray(value) for name, value in values.items()})
 
-    def outcome(self, kind: str, values: Mapping[str, Any]) -> None:
+    def outcome(self, kind: str, values: Mapping[str, Object]) -> None:
         """Writes the metrics of an evaluation, the predictions of a call, or an export."""
-        number = self._outcomes.get(kind, 0)
-        self._outcomes[kind] = number + 1
+        number = self._num_outcomes.get(kind, 0)
+        self._num_outcomes[kind] = number + 1
         write_arrays(
             self.directory / f"{kind}-{number}.npz",
             {name: np.asarray(value) for name, value in values.items()},
         )
 
-    def left_out(self) -> None:
-        """Says that the program trained another model, which is not recorded."""
-        self._left_out += 1
-        _write_json(self.directory / "left_out.json", self._left_out)
+    def skipped_training(self) -> None:
+        """Counts a training of another model, which is not recorded."""
+        self._num_skipped += 1
+        _write_json(self.directory / "skipped.json", self._num_skipped)
 
-    def failed(self, why: str) -> None:
-        """Says that the program failed after its training."""
-        _write_json(self.directory / "failed.json", why)
+    def failed(self, reason: str) -> None:
+        """Writes why the program failed after its training."""
+        _write_json(self.directory / "failed.json", reason)
 
     def progress(self, done: int, total: int) -> None:
-        """Says how far training is, to whoever looks into the directory."""
+        """Writes how many steps of training are done, for `read_progress`."""
         _write_json(self.directory / "progress.json", {"done": done, "total": total})
 
     def _changed(self, key: str, array: Array) -> Values:
-        before = self._last.get(key)
-        self._last[key] = array
-        if before is None or before.shape != array.shape or array.size < _WHOLE:
+        before = self._variables.get(key)
+        self._variables[key] = array
+        if before is None or before.shape != array.shape or array.size < _MIN_SPARSE_SIZE:
             return {key: array}
         same = (before == array).reshape(len(array), -1).all(1)
         (rows,) = np.nonzero(~same)
@@ -123,21 +164,19 @@ class Recording:
         self.directory = pathlib.Path(directory)
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> SideDescription:
         """What is known of the side."""
-        return dict(json.loads((self.directory / "settings.json").read_text()))
+        return cast(SideDescription, json.loads((self.directory / "settings.json").read_text()))
 
     @property
     def failure(self) -> str | None:
         """Why the program failed after its training, or None."""
-        path = self.directory / "failed.json"
-        return str(json.loads(path.read_text())) if path.exists() else None
+        return cast("str | None", _read_json(self.directory / "failed.json", None))
 
     @property
-    def left_out(self) -> int:
+    def num_skipped(self) -> int:
         """How many trainings of other models were not recorded."""
-        path = self.directory / "left_out.json"
-        return int(json.loads(path.read_text())) if path.exists() else 0
+        return cast(int, _read_json(self.directory / "skipped.json", 0))
 
     def steps(self) -> Iterator[Step]:
         """Yields the steps in order, the variables of each in full."""
@@ -157,49 +196,49 @@ class Recording:
                         array = whole
                     variables[name] = array
                 values.setdefault(group, {})[name] = array
-            yield Step(int(path.stem.partition("-")[2]), values)
+            yield Step(_number(path), values)
 
     @property
     def inputs(self) -> list[int]:
         """The steps that were made when each input of training began."""
-        path = self.directory / "inputs.json"
-        return list(json.loads(path.read_text())) if path.exists() else []
+        return cast("list[int]", _read_json(self.directory / "inputs.json", []))
 
-    def batches(self, of: int | None = None) -> list[pathlib.Path]:
+    def batches(self, input_number: int | None = None) -> list[pathlib.Path]:
         """Returns the files of the batches of an input, from 0, or of all inputs, in order."""
-        return sorted(self.directory.glob("batch-*" if of is None else f"batch-{of:04d}-*"))
+        prefix = "batch-" if input_number is None else f"batch-{input_number:04d}-"
+        return sorted(self.directory.glob(f"{prefix}*"))
 
     def batch(self, number: int) -> Values | None:
         """Returns the batch of a step, from 0, of one core; None where none is written."""
-        before = [of for of, step in enumerate(self.inputs) if step <= number]
-        if not before:
+        begun = [i for i, step in enumerate(self.inputs) if step <= number]
+        if not begun:
             return None
-        files = self.batches(before[-1])
-        at = number - self.inputs[before[-1]]
-        return read_arrays(files[at]) if at < len(files) else None
+        files = self.batches(begun[-1])
+        index = number - self.inputs[begun[-1]]
+        return read_arrays(files[index]) if index < len(files) else None
 
     def exported(self) -> list[pathlib.Path]:
-        """Returns the exported models, in order."""
+        """Returns the directories of the exported models, in order."""
         return sorted(self.directory.glob(f"{EXPORTED}-*"))
 
-    def unasked(self, number: int) -> dict[str, str]:
-        """Returns the signatures of an exported model that could not be asked, and why."""
-        return dict(self._found(number).get("unasked", {}))
+    def failed_signatures(self, number: int) -> dict[str, str]:
+        """Returns the signatures of an exported model that could not be queried, and why."""
+        return self._signatures(number).get("failed", {})
 
     def signatures(self, number: int) -> dict[str, dict[str, str]]:
-        """Returns the types of what each signature of an exported model takes and gives."""
-        return dict(self._found(number).get("signatures", {}))
+        """Returns the types of the inputs and outputs of each signature of an exported model."""
+        return self._signatures(number).get("signatures", {})
 
-    def _found(self, number: int) -> dict[str, Any]:
-        path = self.directory / f"{FOUND}-{number}.json"
-        return dict(json.loads(path.read_text())) if path.exists() else {}
+    def _signatures(self, number: int) -> dict[str, dict[str, Object]]:
+        path = self.directory / f"{SIGNATURES}-{number}.json"
+        return cast("dict[str, dict[str, Object]]", _read_json(path, {}))
 
     def numbers(self) -> list[int]:
         """Returns the numbers of the steps, the start with them."""
-        return sorted(int(path.stem.partition("-")[2]) for path in self.directory.glob("step-*"))
+        return sorted(map(_number, self.directory.glob("step-*.npz")))
 
     def outcomes(self) -> dict[str, Values]:
-        """Returns evaluations, predictions, exports and what they answer, by kind and number."""
+        """Returns evaluations, predictions, exports and their answers, by kind and number."""
         return {
             path.stem: read_arrays(path)
             for kind in (EVALUATION, PREDICTION, EXPORT, SERVED)
@@ -214,12 +253,9 @@ def read_arrays(path: pathlib.Path) -> Values:
 
 
 def read_progress(directory: str | os.PathLike[str]) -> tuple[int, int] | None:
-    """Returns how far a recording is, (steps done, of); None if it is not told yet."""
-    path = pathlib.Path(directory) / "progress.json"
-    if not path.exists():
-        return None
-    found = json.loads(path.read_text())
-    return int(found["done"]), int(found["total"])
+    """Returns how far a recording is, (steps done, of); None if it has not begun."""
+    progress = _read_json(pathlib.Path(directory) / "progress.json", None)
+    return None if progress is None else (progress["done"], progress["total"])
 
 
 def write_arrays(path: pathlib.Path, arrays: Values) -> None:
@@ -231,12 +267,20 @@ def write_arrays(path: pathlib.Path, arrays: Values) -> None:
     partial.replace(path)
 
 
+def _number(path: pathlib.Path) -> int:
+    return int(path.stem.partition("-")[2])
+
+
 def _plain(array: Array) -> Array:
     # Strings of TensorFlow are objects, which would be pickled.
     return array.astype(np.bytes_) if array.dtype == object else array
 
 
-def _write_json(path: pathlib.Path, value: Any) -> None:
+def _read_json(path: pathlib.Path, default: Object) -> Object:
+    return json.loads(path.read_text()) if path.exists() else default
+
+
+def _write_json(path: pathlib.Path, value: object) -> None:
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(value, indent=1))
     partial.replace(path)

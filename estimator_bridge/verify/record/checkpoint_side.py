@@ -1,10 +1,8 @@
-"""A side that is a checkpoint: what a TF2 program came to, whose steps only it can tell apart."""
+"""Makes the recording of a side that is a checkpoint, as of a TF2 program that runs elsewhere."""
 
 from __future__ import annotations
 
 import os
-import pathlib
-from typing import Any
 
 import tensorflow as tf
 
@@ -12,13 +10,20 @@ from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader
 from estimator_bridge.convert.conversion import find
 from estimator_bridge.convert.formats import format_of
+from estimator_bridge.convert.formats.checkpoint_format import Contents
 from estimator_bridge.convert.options import ConversionOptions
-from estimator_bridge.verify.recording import CHECKPOINT, VARIABLES, Recording, Writer
+from estimator_bridge.verify.record.recording import (
+    CHECKPOINT,
+    VARIABLES,
+    Recording,
+    SideDescription,
+    Writer,
+)
 from tf2_engine.tables import PARAMETERS
 
 
-def record(directory: pathlib.Path, checkpoint: str, a: Recording) -> None:
-    """Writes the recording of a side that is known by its last step alone.
+def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Recording) -> None:
+    """Writes the recording of a side of which the last step alone is known.
 
     Args:
         checkpoint: in either form; or a directory, of which the latest is taken.
@@ -29,27 +34,17 @@ def record(directory: pathlib.Path, checkpoint: str, a: Recording) -> None:
         UnreadableCheckpoint: a file is missing or damaged.
     """
     prefix = find(checkpoint)
-    settings = a.settings
-    numbers = a.numbers()
+    settings, numbers = a.settings, a.numbers()
     with Reader(prefix) as reader:
         options = ConversionOptions(optimizer=_optimizer(settings))
         contents = format_of(reader).read(reader, options, strict=False)
         step = contents.step()
-        tables = {found.known.name: found.parts for found in contents.tables}
-        others = {name: key for key, name in contents.others.items() if name is not None}
+        keys = _keys(contents, settings)
     if step != numbers[-1]:
         raise errors.InvalidInput(
             f"{prefix} is of step {step}, and side A ended with step {numbers[-1]}: let --steps "
             "and --begin-from lead to the same step."
         )
-    values = tf.train.load_checkpoint(prefix)
-    keys = dict(others)
-    for table in settings["tables"]:
-        parts = tables.get(table["name"], {})
-        slots = {name: parts.get(slot) for name, slot in table["slots"].items()}
-        for name, part in {table["variable"]: parts.get(PARAMETERS), **slots}.items():
-            if part is not None:
-                keys[name] = part.name
     writer = Writer(directory)
     writer.settings(
         {
@@ -61,14 +56,26 @@ def record(directory: pathlib.Path, checkpoint: str, a: Recording) -> None:
             "config": {},
         }
     )
-    for number in numbers:
-        state: dict[str, Any] = {}
-        if number == numbers[-1]:
-            state[VARIABLES] = {name: values.get_tensor(key) for name, key in keys.items()}
-        writer.step(number, state)
+    for number in numbers[:-1]:
+        writer.step(number, {})
+    values = tf.train.load_checkpoint(prefix)
+    variables = {name: values.get_tensor(key) for name, key in keys.items()}
+    writer.step(numbers[-1], {VARIABLES: variables})
 
 
-def _optimizer(settings: dict[str, Any]) -> str | None:
+def _keys(contents: Contents, settings: SideDescription) -> dict[str, str]:
+    """Returns the keys of a checkpoint by the names of side A's variables."""
+    keys = {name: key for key, name in contents.others.items() if name is not None}
+    tables = {table.known.name: table.parts for table in contents.tables}
+    for table in settings["tables"]:
+        parts = tables.get(table["name"], {})
+        names = {table["variable"]: PARAMETERS, **table["slots"]}
+        stored = ((name, parts.get(part)) for name, part in names.items())
+        keys.update((name, part.name) for name, part in stored if part is not None)
+    return keys
+
+
+def _optimizer(settings: SideDescription) -> str | None:
     """Returns the optimizer of the tables if all have the same; else slots have to tell it."""
     kinds = {str(table["optimizer"]) for table in settings["tables"]}
     return kinds.pop() if len(kinds) == 1 else None

@@ -1,9 +1,10 @@
-"""What a side is: its engine, the settings it got, and the names of its tables' variables."""
+"""Describes a side: its engine, its settings, and the variables of its tables."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
 from google.protobuf import json_format
@@ -12,21 +13,22 @@ from estimator_bridge.checkpoint_files import variable_names
 from estimator_bridge.checkpoint_files.variable_names import KnownTable
 from estimator_bridge.translation.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
-from estimator_bridge.verify.recording import TF2
+from estimator_bridge.verify.record.recording import TF2, SideDescription, TableDescription
+from estimator_bridge.verify.record.session_hook import grouped_variables
 from estimator_bridge.verify.settings import flattened, settings_of
 from estimator_bridge.verify.sides import Side
-from estimator_bridge.verify.taps import grouped_variables
 from tf2_engine import config_proto, errors, tf_compat
 from tf2_engine.backends import HostDriver
 from tf2_engine.plan import Plan
 from tf2_engine.tables import PARAMETERS
+from tf2_engine.types import Graph, Message, Object, Op
 
 # The first of the ops that hand tables to a device carries the device's configuration.
 _LOADS = "LoadTPUEmbedding"
 
 
-class NotingDriver(HostDriver):
-    """The host driver; remembers what it is configured with.
+class PlanKeepingDriver(HostDriver):
+    """The host driver; keeps the plan that it is configured with.
 
     Attributes:
         plan: the latest one for training, or None.
@@ -34,7 +36,7 @@ class NotingDriver(HostDriver):
 
     plan: Plan | None = None
 
-    def configure(self, plan: Plan) -> Any:
+    def configure(self, plan: Plan) -> Op:
         """Gets ready to run `plan`."""
         if plan.training:
             self.plan = plan
@@ -52,59 +54,66 @@ class Program(NamedTuple):
         driver: of the bridge.
     """
 
-    spec: Any
+    spec: Object
     legacy: LegacySpec | None
     use_tpu: bool
     every: int
-    driver: NotingDriver | None
+    driver: PlanKeepingDriver | None
 
 
-def describe(program: Program, side: Side, job: Any, graph: tf.Graph) -> dict[str, Any]:
-    """Returns what is known of a side once its graph is built, as a dict that fits JSON."""
-    legacy = program.legacy
+def describe(
+    name: str, program: Program, side: Side, estimator: Object, graph: Graph
+) -> SideDescription:
+    """Returns the description of a side, once its graph is built.
+
+    Args:
+        name: the program's, for reports.
+        graph: of the training.
+    """
+    legacy, use_tpu = program.legacy, program.use_tpu
     return {
+        "program": name,
         "side": side.name,
         "engine": "stock" if side.stock else "bridge",
         "tensorflow": tf.__version__,
-        "use_tpu": program.use_tpu,
-        "where": _where(side, program),
-        "cores": (job.config.tpu_config.num_shards or 1) if program.use_tpu else 1,
+        "use_tpu": use_tpu,
+        "where": _where(side, use_tpu),
+        "cores": (estimator.config.tpu_config.num_shards or 1) if use_tpu else 1,
         "quirks": "stock" if side.stock or legacy is None else legacy.quirks,
         "every": program.every,
         "settings": []
         if legacy is None
-        else [
-            list(setting)
-            for setting in settings_of(legacy, stock=side.stock, use_tpu=program.use_tpu)
-        ],
-        "tables": [] if legacy is None else _tables(program, graph),
+        else settings_of(legacy, stock=side.stock, use_tpu=use_tpu),
+        "tables": [] if legacy is None else _tables(program.spec, legacy, graph),
         "config": _config(program, graph),
     }
 
 
 def describe_training(
-    spec: Any, side: Side, job: Any, batch_size: int | None, every: int
-) -> dict[str, Any]:
-    """Returns the same of a training in TensorFlow 2.
+    name: str, spec: Object, side: Side, trainer: Object, batch_size: int | None, every: int
+) -> SideDescription:
+    """Returns the description of a training in TensorFlow 2.
 
     Args:
+        name: the program's, for reports.
         spec: the EmbeddingConfigSpec.
-        job: of a class that is declared; its engine is built.
+        trainer: of a class that is declared `verifiable`; its engine is built.
         batch_size: of the global batch; None is not known.
         every: steps from one look at the variables to the next.
     """
     legacy = read_spec(spec)
     known = {table.name: table for table in variable_names.tables_of_spec(spec)}
     return {
+        "program": name,
         "side": side.name,
         "engine": TF2,
         "tensorflow": tf.__version__,
         "use_tpu": True,
-        "where": f"tf2_engine, {_ops(side)}",
-        "cores": job.engine.plan.num_cores,
+        "where": f"tf2_engine, {_host_driver(side)}",
+        "cores": trainer.engine.plan.num_cores,
         "quirks": legacy.quirks,
         "every": every,
-        "settings": [list(setting) for setting in settings_of(legacy, stock=False, use_tpu=True)],
+        "settings": settings_of(legacy, stock=False, use_tpu=True),
         "tables": [
             _table(
                 known[name],
@@ -112,58 +121,62 @@ def describe_training(
                 {variable_of(name, slot): slot for slot in table.variables if slot != PARAMETERS},
                 legacy,
             )
-            for name, table in job.engine.tables.items()
+            for name, table in trainer.engine.tables.items()
         ],
-        "config": _of_plan(_closed(job.engine.plan, batch_size)),
+        "config": _config_of_plan(_with_batch_size(trainer.engine.plan, batch_size)),
     }
 
 
 def variable_of(table: str, part: str = PARAMETERS) -> str:
-    """Returns what a recording calls the parameters or a slot of a table that is in an engine."""
+    """Returns the name in a recording of the parameters or a slot of an engine's table."""
     return f"embedding/{table}" if part == PARAMETERS else f"embedding/{table}/{part}"
 
 
-def _where(side: Side, program: Program) -> str:
-    if not program.use_tpu:
+def _where(side: Side, use_tpu: bool) -> str:
+    if not use_tpu:
         return "ordinary variables, trained by the model's optimizer"
     if side.stock:
         return "software TPU, one core"
     if side.software_tpu:
         return "tpu driver, on the software TPU"
-    return _ops(side)
+    return _host_driver(side)
 
 
-def _ops(side: Side) -> str:
+def _host_driver(side: Side) -> str:
     ops = {True: "native ops", False: "TensorFlow's ops", None: "native ops where they are built"}
     return f"host driver, {ops[side.native]}"
 
 
-def _tables(program: Program, graph: tf.Graph) -> list[dict[str, Any]]:
+def _tables(spec: Object, legacy: LegacySpec, graph: Graph) -> list[TableDescription]:
     """Returns the tables, with the variables in which the side holds them and their slots."""
-    legacy = program.legacy
-    assert legacy is not None
+    if any(table.optimizer is None for table in legacy.tables) and legacy.optimizer is None:
+        return []
     with graph.as_default():
         grouped = grouped_variables()
     shapes = {name: tuple(parts[0].shape.as_list()) for name, parts in grouped.items()}
-    tables: list[dict[str, Any]] = []
-    if any(table.optimizer is None for table in legacy.tables) and legacy.optimizer is None:
-        return tables
-    for known in variable_names.tables_of_spec(program.spec):
-        # Several parts make up the shape together; of one it is clear what it is.
+    tables: list[TableDescription] = []
+    for known in variable_names.tables_of_spec(spec):
+        # Several parts make up the shape together; a single one is found by its name.
         variable = variable_names.variable_of(dataclasses.replace(known, shape=None), shapes)
-        if variable is None:
-            continue
-        slots = {}
-        for place in ("tpu", "cpu"):
-            names = variable_names.slot_variables(str(known.kind), variable, place)
-            slots.update({name: slot for slot, name in names.items() if name in shapes})
-        tables.append(_table(known, variable, slots, legacy))
+        if variable is not None:
+            tables.append(_table(known, variable, _slots(known, variable, shapes), legacy))
     return tables
+
+
+def _slots(
+    known: KnownTable, variable: str, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, str]:
+    """Returns the slots of a table by the names of their variables."""
+    slots: dict[str, str] = {}
+    for place in ("tpu", "cpu"):
+        names = variable_names.slot_variables(str(known.kind), variable, place)
+        slots.update({name: slot for slot, name in names.items() if name in shapes})
+    return slots
 
 
 def _table(
     known: KnownTable, variable: str, slots: dict[str, str], legacy: LegacySpec
-) -> dict[str, Any]:
+) -> TableDescription:
     return {
         "name": known.name,
         "variable": variable,
@@ -171,32 +184,32 @@ def _table(
         "combiner": legacy.table(known.name).combiner,
         "optimizer": known.kind,
         "features": {
-            feature.key: [feature.max_sequence_length, feature.weight_key]
+            feature.key: (feature.max_sequence_length, feature.weight_key)
             for feature in legacy.features
             if feature.table == known.name
         },
     }
 
 
-def _config(program: Program, graph: tf.Graph) -> dict[str, str]:
-    """Returns what the device is configured with; nothing where there is no device."""
+def _config(program: Program, graph: Graph) -> dict[str, str]:
+    """Returns the fields of the device configuration; none where there is no device."""
     if not program.use_tpu:
         return {}
     if program.driver is not None and program.driver.plan is not None:
-        return _of_plan(program.driver.plan)
+        return _config_of_plan(program.driver.plan)
     loads = [op for op in graph.get_operations() if op.type.startswith(_LOADS)]
-    carried = next((op.get_attr("config") for op in loads if op.get_attr("config")), b"")
-    return _flat(tf_compat.TPUEmbeddingConfiguration.FromString(carried))
+    serialized = next((op.get_attr("config") for op in loads if op.get_attr("config")), b"")
+    return _fields(tf_compat.TPUEmbeddingConfiguration.FromString(serialized))
 
 
-def _of_plan(plan: Plan) -> dict[str, str]:
+def _config_of_plan(plan: Plan) -> dict[str, str]:
     try:
-        return _flat(config_proto.config_proto(plan))
+        return _fields(config_proto.config_proto(plan))
     except errors.InvalidSpec:  # An open batch size, which only a host can do with.
         return {}
 
 
-def _closed(plan: Plan, batch_size: int | None) -> Plan:
+def _with_batch_size(plan: Plan, batch_size: int | None) -> Plan:
     """Returns a plan for one size of batches; a host takes any, a device is configured for one."""
     if batch_size is None:
         return plan
@@ -210,5 +223,5 @@ def _closed(plan: Plan, batch_size: int | None) -> Plan:
     return dataclasses.replace(plan, features=tuple(features))
 
 
-def _flat(message: Any) -> dict[str, str]:
+def _fields(message: Message) -> dict[str, str]:
     return flattened(json_format.MessageToDict(message, preserving_proto_field_name=True))

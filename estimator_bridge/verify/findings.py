@@ -1,0 +1,250 @@
+"""The findings of a comparison: plain values that every report is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from estimator_bridge.verify.evidence import Evidence
+from estimator_bridge.verify.record.recording import LOSS, SideDescription
+from tf2_engine.types import Object
+
+TABLE, SLOT, DENSE, ACTIVATION, GRADIENT = "table", "slot", "dense", "activation", "gradient"
+"""The roles of arrays; that of the loss is "loss", and of a slot "slot <name>"."""
+
+STAGES = (ACTIVATION, LOSS, GRADIENT, SLOT, TABLE, DENSE)
+"""The roles in the order of a step: an error in one carries on to those after it."""
+
+_MAX_IDS_SHOWN = 8
+"""How many ids of a sample a divergence shows."""
+
+
+class Point(NamedTuple):
+    """One array at one step.
+
+    Attributes:
+        difference: the largest absolute difference of an element.
+        relative: the same, relative to the largest magnitude of the array.
+        ulps: how many float32 numbers these two elements are apart.
+        allowed: the tolerance of `difference`.
+    """
+
+    step: int
+    difference: float
+    relative: float
+    ulps: int
+    allowed: float
+
+    @property
+    def equal(self) -> bool:
+        """Whether the difference is within the tolerance."""
+        return self.difference <= self.allowed
+
+    @property
+    def share(self) -> float:
+        """The difference as a share of the tolerance."""
+        if self.allowed:
+            return self.difference / self.allowed
+        return math.inf if self.difference else 0.0
+
+
+class Divergence(NamedTuple):
+    """Where an array first differs by more than the tolerance.
+
+    Attributes:
+        row: of a table, its id; of an activation, the sample. None for a number.
+        element: the further indices.
+        a, b: both values, or both shapes.
+        rows: how many rows differ.
+        ids: of a table the id that has the row; of an activation those of the sample, in the
+            order of the batch. Empty where that is not known.
+    """
+
+    step: int
+    row: int | None
+    element: list[int] | None
+    a: str
+    b: str
+    rows: int
+    ids: Sequence[int] = ()
+
+    def __str__(self) -> str:
+        where, count = "", ""
+        if self.row is not None:
+            where = f", row {self.row}"
+            count = f"; {self.rows} row{'s differ' if self.rows != 1 else ' differs'}"
+        if self.ids:
+            shown = ", ".join(str(id_) for id_ in self.ids[:_MAX_IDS_SHOWN])
+            rest = ", …" if len(self.ids) > _MAX_IDS_SHOWN else ""
+            where += f" (id{'s' if len(self.ids) > 1 else ''} {shown}{rest})"
+        if self.element:
+            where += f", element {self.element}"
+        return f"step {self.step}{where}: {self.a} on A, {self.b} on B{count}"
+
+
+@dataclasses.dataclass
+class Series:
+    """One array over the steps.
+
+    Attributes:
+        group: "variables", "activations", "gradients" or "loss".
+        name: side A's.
+        table: whose it is, or None.
+        role: what it is: one of `STAGES`; of a slot "slot <name>".
+        points: one for each step at which it was compared.
+        first: the first divergence, or None.
+    """
+
+    group: str
+    name: str
+    table: str | None
+    role: str
+    points: list[Point] = dataclasses.field(default_factory=list)
+    first: Divergence | None = None
+
+    @property
+    def stage(self) -> str:
+        """The role without the name of a slot."""
+        return self.role.split()[0]
+
+    @property
+    def largest(self) -> Point:
+        """The point with the largest difference; there is one where shapes agree."""
+        return max(self.points, key=lambda point: point.difference)
+
+    @property
+    def share(self) -> float:
+        """The largest share of the tolerance at any step; infinite for another shape."""
+        return max((point.share for point in self.points), default=math.inf)
+
+    @property
+    def order(self) -> tuple[float, float, int, str]:
+        """A key that sorts what diverged by step and stage, then the rest by share."""
+        stage = STAGES.index(self.stage)
+        if self.first is not None:
+            return self.first.step, stage, 0, self.name
+        return math.inf, -self.share, stage, self.name
+
+
+class Difference(NamedTuple):
+    """A setting, or field of a device configuration, that differs."""
+
+    name: str
+    a: str
+    b: str
+
+
+class Outcome(NamedTuple):
+    """A metric, prediction, exported variable or answer of an exported model.
+
+    Attributes:
+        kind: such as "evaluation-0".
+        note: why it differs, in words; "" where numbers say it.
+    """
+
+    kind: str
+    name: str
+    difference: float
+    allowed: float
+    note: str = ""
+
+    @property
+    def equal(self) -> bool:
+        """Whether it is within the tolerance."""
+        return not self.note and self.difference <= self.allowed
+
+
+class Batches(NamedTuple):
+    """The batches of both sides.
+
+    Attributes:
+        number: how many were compared, or replayed.
+        replayed: whether side B was given those of side A.
+        first_different: the number of the first batch that differs, or None.
+        reordered: whether both sides had the same batches, in another order.
+    """
+
+    number: int
+    replayed: bool
+    first_different: int | None
+    reordered: bool
+
+
+class Cause(NamedTuple):
+    """A known reason for a divergence.
+
+    Attributes:
+        name: short; tests and scripts look at it.
+        text: what was seen, and what to do.
+    """
+
+    name: str
+    text: str
+
+
+@dataclasses.dataclass
+class Findings:
+    """Everything that a comparison found.
+
+    Attributes:
+        settings: both sides.
+        num_terms: of the tolerance: the most terms in one sum.
+        measured: whether what the model makes of rounding errors was measured, and is allowed.
+        steps: global steps that were compared, the start first.
+        series: every array, what diverged first in front.
+        config: differences of the device configurations; None if a side has no device.
+        only: names of arrays that one side alone has.
+        remarks: what else keeps the sides from being equal.
+        evidence: the arrays around the first divergence; None without one.
+        notes: what could not be compared, and does not tell the sides apart.
+        causes: found by `causes.explain`.
+    """
+
+    settings: tuple[SideDescription, SideDescription]
+    num_terms: int
+    measured: bool
+    steps: list[int]
+    series: list[Series]
+    config: list[Difference] | None
+    batches: Batches
+    outcomes: list[Outcome]
+    only: tuple[list[str], list[str]]
+    remarks: list[str]
+    evidence: Evidence | None
+    notes: list[str] = dataclasses.field(default_factory=list)
+    causes: list[Cause] = dataclasses.field(default_factory=list)
+
+    @property
+    def first(self) -> Series | None:
+        """The array that diverged first."""
+        return self.series[0] if self.series and self.series[0].first else None
+
+    @property
+    def numbers_agree(self) -> bool:
+        """Whether every number is within the tolerance."""
+        return self.first is None and all(outcome.equal for outcome in self.outcomes)
+
+    @property
+    def equal(self) -> bool:
+        """The verdict."""
+        return (
+            bool(self.series)
+            and self.numbers_agree
+            and not self.config
+            and self.batches.first_different is None
+            and not any(self.only)
+            and not self.remarks
+        )
+
+
+def differing_settings(
+    a: Mapping[str, Object], b: Mapping[str, Object]
+) -> Iterator[tuple[str, str, str, str]]:
+    """Yields each setting that differs: its spec, table or feature, its name, and both values."""
+    both = [{(where, name): value for where, name, value, _ in s["settings"]} for s in (a, b)]
+    for where, name in sorted({*both[0], *both[1]}):
+        value_a, value_b = (side.get((where, name), "not set") for side in both)
+        if value_a != value_b:
+            yield where, name, value_a, value_b

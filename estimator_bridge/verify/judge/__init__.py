@@ -1,0 +1,1 @@
+"""Compares two recordings, and recognises what made them differ; numpy alone."""

@@ -1,0 +1,98 @@
+"""Compares the steps of two recordings, array by array."""
+
+from __future__ import annotations
+
+import itertools
+
+from estimator_bridge.progress_line import Progress
+from estimator_bridge.verify.evidence import Evidence, StepPair
+from estimator_bridge.verify.findings import Divergence, Series
+from estimator_bridge.verify.judge.differences import divergence, measure
+from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName, Pairing
+from estimator_bridge.verify.judge.tolerance import Tolerance
+from estimator_bridge.verify.record.recording import CHECKPOINT, VARIABLES, Recording, Step
+
+
+class StepComparison:
+    """The series of all arrays, as they grow step by step.
+
+    Attributes:
+        series: by group and name.
+        steps: the global steps that were compared, the start first.
+        remarks: what besides the arrays keeps the sides from being equal.
+        evidence: of the first divergence, or None.
+        only: the arrays, by group and name, that one side alone has.
+    """
+
+    def __init__(self, a: Recording, b: Recording, tolerance: Tolerance) -> None:
+        self.series: dict[tuple[str, str], Series] = {}
+        self.steps: list[int] = []
+        self.remarks: list[str] = []
+        self.evidence: Evidence | None = None
+        self._sides = a, b
+        self._settings = a.settings, b.settings
+        self._tolerance = tolerance
+        self._pairing = Pairing(self._settings[0]["tables"], self._settings[1]["tables"])
+        self.only = self._pairing.only
+
+    @property
+    def num_updates(self) -> int:
+        """How many steps were made since the start."""
+        return self.steps[-1] - self.steps[0] if self.steps else 0
+
+    def run(self, progress: Progress) -> None:
+        """Compares all steps."""
+        a, b = self._sides
+        total = len(a.numbers())
+        states: tuple[StepPair, ...] = ()
+        for step_a, step_b in itertools.zip_longest(a.steps(), b.steps()):
+            progress("comparing", len(self.steps), total)
+            if step_a is None or step_b is None:
+                self.remarks.append(f"side {'B' if step_a is None else 'A'} made more steps")
+                break
+            if self._settings[1]["engine"] == CHECKPOINT:
+                # A checkpoint has the variables of the last step alone, and nothing before it.
+                groups = {group: step_a.values[group] for group in step_b.values}
+                self._compare((Step(step_a.number, groups), step_b))
+            elif self._compare((step_a, step_b)) and self.evidence is None:
+                self.evidence = self._evidence(states, (step_a, step_b))
+            if VARIABLES in step_a.values:
+                states = ((step_a, step_b), *states)[:2]
+        self.remarks.extend(self._tolerance.remarks)
+        progress("comparing", total, total)
+
+    def _evidence(self, states: tuple[StepPair, ...], pair: StepPair) -> Evidence:
+        known = self.num_updates and self._settings[0]["cores"] == 1
+        batch = self._sides[0].batch(self.num_updates - 1) if known else None
+        return Evidence(self._settings, states, pair, batch)
+
+    def _compare(self, pair: StepPair) -> bool:
+        """Adds a step to the series; returns whether anything diverged in it."""
+        a, b = pair
+        self.steps.append(a.number)
+        diverged = False
+        for group in sorted({*a.values, *b.values}):
+            pairs = self._pairing.paired(group, a.values.get(group, {}), b.values.get(group, {}))
+            bounds = self._tolerance.of_step(group, a.number, self.num_updates, pairs)
+            for name, arrays in pairs.items():
+                diverged |= self._add(group, name, arrays, bounds[name])
+        return diverged
+
+    def _add(self, group: str, name: PairedName, arrays: ArrayPair, bound: float) -> bool:
+        """Adds a point to the series of an array; returns whether it diverges."""
+        series = self.series.setdefault(
+            (group, name.name), Series(group, name.name, name.table, name.role)
+        )
+        a, b = arrays
+        number = self.steps[-1]
+        if a.shape != b.shape:
+            series.first = series.first or Divergence(
+                number, None, None, f"{a.shape}", f"{b.shape}", 0
+            )
+            return True
+        point, index = measure(number, a, b, bound)
+        series.points.append(point)
+        if point.equal:
+            return False
+        series.first = series.first or divergence(a, b, point, index)
+        return True

@@ -1,0 +1,146 @@
+"""Decides how far apart the arrays of two sides may be: the rounding model of docs/numerics.md.
+
+Every operation rounds once, by at most 2**-24 of its result, and errors add (Higham, Accuracy and
+Stability of Numerical Algorithms, 2002, chapters 2 to 4). The model covers tables, their sums and
+updates. What a network makes of a rounding error is the network's own: where the model does not
+suffice it is measured, by training once more from a start whose last bits are changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName
+from estimator_bridge.verify.record.recording import ACTIVATIONS, LOSS, Values
+from tf2_engine.types import Array
+
+UNIT_ROUNDOFF = 2.0**-24
+SMALLEST_NORMAL = 2.0**-126
+
+ROUNDINGS_PER_TERM, ROUNDINGS_PER_SUM = 2, 4
+"""Roundings of each term of a weighted sum, and of a sum whatever its length."""
+ROUNDINGS_PER_UPDATE = 23
+"""Roundings of the longest update rule, FTRL, with weight decay."""
+PERTURBATION_FACTOR = 8.0
+"""The multiple of what a perturbed start moves that is allowed: it is one sample of what rounding
+can do."""
+MAX_PERTURBATION = 0.01
+"""The most that a perturbed start may move a loss or an activation, relative to the largest
+magnitude.
+
+Eight times that is a tenth of the numbers, within which faults would pass for rounding.
+"""
+
+Sensitivity = Mapping[tuple[str, str], Mapping[int, float]]
+"""How far each array moved at each step when the start was perturbed, by group and name."""
+
+
+class Tolerance:
+    """The tolerance of every array of a comparison, whose steps it sees in order.
+
+    Args:
+        num_terms: the most terms in one sum; see `terms`.
+        sensitivity: adds to what the rounding model allows.
+
+    Attributes:
+        remarks: why faults cannot be told from rounding.
+    """
+
+    def __init__(self, num_terms: int, sensitivity: Sensitivity) -> None:
+        self.num_terms = num_terms
+        self.remarks: list[str] = []
+        self._sensitivity = sensitivity
+        self._scales: dict[str, float] = {}
+        self._moved: dict[tuple[str, str], float] = {}
+        # Of losses and activations, which are what a model computes.
+        self._relative: dict[tuple[str, str], float] = {}
+
+    def of_step(
+        self, group: str, number: int, num_updates: int, pairs: Mapping[PairedName, ArrayPair]
+    ) -> dict[PairedName, float]:
+        """Returns the tolerance of each array of a group.
+
+        Args:
+            number: the global step.
+            num_updates: how many steps were made since the start.
+        """
+        # Errors of a sum that cancels come from its terms, so a scale never shrinks.
+        for name, arrays in pairs.items():
+            key = f"{group}:{name.scale}"
+            self._scales[key] = max(self._scales.get(key, 0.0), magnitude(*arrays))
+        bounds = {}
+        for name in pairs:
+            scale = self._scales[f"{group}:{name.scale}"]
+            bounds[name] = allowed(self.num_terms, num_updates, scale)
+            bounds[name] += PERTURBATION_FACTOR * self._perturbation(group, number, name, scale)
+        return bounds
+
+    def of_outcome(self, num_updates: int, *values: Array) -> float:
+        """Returns the tolerance for outputs, of both sides, computed after training."""
+        scale = magnitude(*values)
+        relative = max(self._relative.values(), default=0.0)
+        return allowed(self.num_terms, num_updates, scale) + PERTURBATION_FACTOR * scale * relative
+
+    def _perturbation(self, group: str, number: int, name: PairedName, scale: float) -> float:
+        """Returns how far the perturbed start has moved an array by a step at most."""
+        key = group, name.name
+        moved = self._sensitivity.get(key, {}).get(number, 0.0)
+        self._moved[key] = moved = max(moved, self._moved.get(key, 0.0))
+        if group in (ACTIVATIONS, LOSS) and scale:
+            self._relative[key] = relative = moved / scale
+            if relative > MAX_PERTURBATION and not self.remarks:
+                self.remarks.append(
+                    f"changing the last bits of the start moves the {name.role} {name.name} by "
+                    f"{relative:.0%} by step {number}, so that faults cannot be told from rounding "
+                    "after that: compare fewer --steps"
+                )
+        return moved
+
+
+def allowed(num_terms: int, num_updates: int, scale: float) -> float:
+    """Returns the allowed absolute difference of an element.
+
+    Both sides round, hence the factor of two.
+
+    Args:
+        num_terms: the most terms in one sum: ids of a sample, or occurrences of a row in a batch.
+        num_updates: updates that the element has been through.
+        scale: the magnitude that errors are relative to.
+    """
+    per_sum = ROUNDINGS_PER_TERM * num_terms + ROUNDINGS_PER_SUM
+    roundings = per_sum + num_updates * (2 * per_sum + ROUNDINGS_PER_UPDATE)
+    return 2 * roundings * UNIT_ROUNDOFF * scale + SMALLEST_NORMAL
+
+
+def terms(batch: Values, features: Mapping[str, str | None]) -> int:
+    """Returns the most terms that a batch sums into one element, at least one.
+
+    Args:
+        features: keys of features with a table, and the keys of their weights.
+    """
+    most = 1
+    for key in features:
+        samples = batch.get(f"features/{key}.indices")
+        ids = batch.get(f"features/{key}.values", batch.get(f"features/{key}"))
+        if ids is None or ids.size == 0 or ids.dtype.kind not in "iu":
+            continue
+        most = max(most, int(np.unique(ids, return_counts=True)[1].max()))
+        if samples is not None:
+            most = max(most, int(np.unique(samples[:, 0], return_counts=True)[1].max()))
+        elif ids.ndim > 1:
+            most = max(most, ids.shape[1])
+    return most
+
+
+def magnitude(*arrays: Array) -> float:
+    """Returns the largest finite magnitude in some arrays."""
+    return max(
+        (
+            float(np.max(np.abs(array), where=np.isfinite(array), initial=0.0))
+            for array in arrays
+            if array.dtype.kind == "f"
+        ),
+        default=0.0,
+    )

@@ -1,0 +1,197 @@
+"""Recognises wrong updates by how far tables and slots have moved in a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from estimator_bridge.verify.evidence import Evidence, close
+from estimator_bridge.verify.findings import Cause
+from estimator_bridge.verify.judge import lookups
+from estimator_bridge.verify.record.recording import GRADIENTS, TableDescription
+from tf2_engine.types import Array
+
+# Slots that add up squares of gradients.
+_SQUARES = ("accumulators", "velocities", "ms")
+
+
+def wrong_updates(evidence: Evidence) -> Iterator[Cause]:
+    """Yields the causes of a step whose activations and loss agree."""
+    scaled = dict(_scaled_gradients(evidence))
+    if scaled:
+        factors = ", ".join(f"{factor:.4g}" for factor in sorted({*scaled.values()}))
+        yield Cause(
+            "gradient scale",
+            f"B's gradients are {factors} times A's: those of {', '.join(sorted(scaled))}.",
+        )
+        return
+    factors_of: dict[str, float] = {}
+    for table, a, b in evidence.tables():
+        before = evidence.before_of(table["variable"])
+        if before is None:
+            continue
+        factor = _factor(a - before, b - before)
+        cause = _cause_of_table(evidence, table, before, a, b, is_scaled=factor is not None)
+        if cause is not None:
+            yield cause
+        elif factor is not None and not close(a, b):
+            factors_of[table["name"]] = factor
+    yield from _of_rates(factors_of)
+
+
+def _cause_of_table(
+    evidence: Evidence,
+    table: TableDescription,
+    before: Array,
+    a: Array,
+    b: Array,
+    *,
+    is_scaled: bool,
+) -> Cause | None:
+    """Returns why the rows of a table differ; None if they do not, or by a factor alone.
+
+    Args:
+        before: the rows before the step.
+        a, b: the rows of both sides after the step.
+        is_scaled: whether B has moved the rows by a factor times as far as A.
+    """
+    name = table["name"]
+    # Some rules, as Adam's, move rows as far whatever the scale: the slots know.
+    applied = _applied_scale(evidence, table)
+    if applied is not None:
+        return Cause(
+            "gradient scale",
+            f"Table {name}: the gradients of the activations agree, but its slots show that B "
+            f"applies {applied:.4g} times A's.",
+        )
+    if close(a, b):
+        return None
+    limits = _limits_kept_once(evidence, name, before, a, b)
+    if limits is not None:
+        return Cause("clipping", f"Table {name}: only one side keeps its weights in {limits}.")
+    return None if is_scaled else _of_rule(evidence, table, a, b)
+
+
+def _scaled_gradients(evidence: Evidence) -> Iterator[tuple[str, float]]:
+    """Yields the gradients that are a factor times as large on side B, and the factor."""
+    a, b = evidence.values(GRADIENTS)
+    for name in a:
+        if name in b and a[name].dtype.kind == "f":
+            factor = _factor(a[name], b[name])
+            if factor is not None:
+                yield name, factor
+
+
+def _applied_scale(evidence: Evidence, table: TableDescription) -> float | None:
+    """Returns by which factor the gradients of the sides differ, as the slots show; None if not."""
+    slots = sorted(evidence.slots(table), key=lambda slot: slot[0] not in _SQUARES)
+    for name, before, a, b in slots:
+        factor = None if before is None else _factor(a - before, b - before)
+        if factor is not None and factor > 0:
+            return float(np.sqrt(factor)) if name in _SQUARES else factor
+    return None
+
+
+def _factor(a: Array, b: Array) -> float | None:
+    """Returns the one number that B's values are A's times; None if there is none, or it is 1.
+
+    Most elements have to agree on it, not all: limits may have cut some off.
+    """
+    if a.shape != b.shape:
+        return None
+    # Small values are mostly rounding.
+    large = np.abs(a) > 1e-3 * np.max(np.abs(a), initial=0.0)
+    # One element has a factor always.
+    if np.count_nonzero(large) < 2:
+        return None
+    factors = b[large].astype(np.float64) / a[large]
+    factor = float(np.median(factors))
+    agree = np.mean(np.abs(factors - factor) <= 1e-3 * abs(factor))
+    return factor if agree > 0.5 and abs(factor - 1) > 1e-3 else None
+
+
+def _limits_kept_once(
+    evidence: Evidence, table: str, before: Array, a: Array, b: Array
+) -> str | None:
+    """Returns the limits of a table's weights if one side keeps them and the other does not."""
+    # Only an update clips: a row that was never touched may be anywhere.
+    moved = np.any((a != before) | (b != before), axis=1)
+    for settings in evidence.settings:
+        limits = {"clip_weight_min": -np.inf, "clip_weight_max": np.inf}
+        for where, name, value, _ in settings["settings"]:
+            field = name.rpartition(".")[2]
+            if field in limits and value != "not set" and where in ("spec", f"table {table}"):
+                limits[field] = float(value)
+        low, high = (np.float32(limit) for limit in limits.values())
+        kept = [bool(np.all((rows >= low) & (rows <= high))) for rows in (a[moved], b[moved])]
+        if kept[0] != kept[1]:
+            return f"[{low:g}, {high:g}]"
+    return None
+
+
+def _of_rule(evidence: Evidence, table: TableDescription, a: Array, b: Array) -> Cause:
+    """Returns the cause of rows that differ though their gradients agree."""
+    name = table["name"]
+    differs = np.abs(a - b).max(1) > 1e-6 * max(float(np.abs(a).max()), 1e-30)
+    repeated = _repeated_ids(evidence, table)
+    if repeated and {*np.flatnonzero(differs).tolist()} <= repeated:
+        return Cause(
+            "dropped duplicate",
+            f"Table {name}: the rows that differ are all among the {len(repeated)} that occur more "
+            "than once in the batch: one side does not sum their gradients.",
+        )
+    slots_agree = [close(a, b) for _, _, a, b in evidence.slots(table)]
+    if slots_agree and all(slots_agree):
+        return Cause(
+            "update rule",
+            f"Table {name}: activations, gradients and slots agree, and the rows do not. What the "
+            "rule makes of them differs: its epsilon, rate, decay, or clipping of weights.",
+        )
+    what = "rows and slots" if slots_agree else "rows"
+    return Cause(
+        "update",
+        f"Table {name}: activations and gradients agree, and {what} do not. The update differs: "
+        "clipping of gradients, the sums of a row's gradients, or a setting of the rule.",
+    )
+
+
+def _repeated_ids(evidence: Evidence, table: TableDescription) -> set[int]:
+    """Returns the ids that occur more than once in the batch; none if they are not known."""
+    if evidence.batch is None:
+        return set()
+    ids = []
+    for feature in lookups.features_of([table]).values():
+        occurrences = lookups.occurrences(evidence.batch, feature)
+        if occurrences is None:
+            return set()
+        ids.append(occurrences.ids)
+    distinct, counts = np.unique(np.concatenate(ids), return_counts=True)
+    return {*distinct[counts > 1].tolist()}
+
+
+def _of_rates(factors: Mapping[str, float]) -> Iterator[Cause]:
+    """Yields the causes of tables that B moves a factor times as far as A."""
+    swapped: set[str] = set()
+    names = sorted(factors)
+    for i, one in enumerate(names):
+        for other in names[i + 1 :]:
+            if abs(factors[one] * factors[other] - 1) < 1e-2 and not swapped & {one, other}:
+                swapped |= {one, other}
+                yield Cause(
+                    "rate tag",
+                    f"B moves table {one} {factors[one]:.4g} times as far as A, and table {other} "
+                    f"{factors[other]:.4g} times: they have each other's learning rates.",
+                )
+    for name in names:
+        if name in swapped:
+            continue
+        if factors[name] == 0:
+            yield Cause("no update", f"Table {name}: A updates its rows in this step, B does not.")
+        else:
+            yield Cause(
+                "learning rate",
+                f"Table {name}: B moves every row {factors[name]:.4g} times as far as A, and the "
+                "gradients of the activations agree. The learning rates differ, or a factor on "
+                "the gradients.",
+            )

@@ -1,0 +1,181 @@
+"""Captures activations, gradients and losses while a program's model_fn trains."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSpec
+from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
+from estimator_bridge.verify.record.recording import ACTIVATIONS, GRADIENTS, LOSS, Values
+from estimator_bridge.verify.record.wrappers import (
+    Function,
+    remaining_signature,
+    with_signature_of,
+)
+from tf2_engine import tf_compat
+from tf2_engine.types import Array, Graph, Object, Tensor, Variable
+
+PART = re.compile(r"/part_\d+$")
+"""What the names of the parts of a partitioned variable end with."""
+
+_DUMMY = DUMMY_NAME.format("")
+_ROWS_OF_SLICES = "/IndexedSlices:rows"
+_SEEDS_PER_CORE = 1 << 16
+
+
+class Capture:
+    """The values that a training has computed since the last flush."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: dict[tuple[str, str], list[Array]] = {}
+
+    def tensor(self, group: str, name: str, tensor: Tensor) -> Tensor:
+        """Returns an identity of `tensor` that keeps a copy of the value when it is computed."""
+
+        def keep(value: Array) -> np.bool_:
+            # Ops run on threads of their own.
+            with self._lock:
+                self._values.setdefault((group, name), []).append(np.array(value))
+            return np.True_
+
+        kept = tf.numpy_function(keep, [tensor], tf.bool)
+        with tf.control_dependencies([kept]):
+            return tf.identity(tensor)
+
+    def flush(self) -> list[dict[str, Values]]:
+        """Returns the values of each step since the last call, in order, by group and name."""
+        with self._lock:
+            captured, self._values = self._values, {}
+        num_steps = max(map(len, captured.values()), default=0)
+        steps: list[dict[str, Values]] = [{} for _ in range(num_steps)]
+        for (group, name), values in captured.items():
+            for step, value in zip(steps, values, strict=False):
+                step.setdefault(group, {})[name] = value
+        return [_with_summed_slices(step) for step in steps]
+
+
+def capturing_model_fn(
+    model_fn: Function, keys: Collection[str], capture: Capture, is_training: Callable[[], bool]
+) -> Function:
+    """Returns a model_fn that captures activations, gradients and the loss of training.
+
+    Args:
+        keys: the features that are activations.
+        is_training: whether the model_fn is called to train; otherwise nothing is captured.
+    """
+    signature = remaining_signature(model_fn)
+    cores: weakref.WeakKeyDictionary[Graph, int] = weakref.WeakKeyDictionary()
+
+    def call(*args: Object, **kwargs: Object) -> Object:
+        if not is_training():
+            return model_fn(*args, **kwargs)
+        graph = tf.get_default_graph()
+        # A model_fn that is called eagerly is called for each step.
+        core = 0 if tf.executing_eagerly() else cores.get(graph, -1) + 1
+        cores[graph] = core
+        bound = signature.bind(*args, **kwargs)
+        features = bound.arguments["features"]
+        if isinstance(features, Mapping):
+            captured = {
+                key: _captured_both_ways(capture, _name_of_core(key, core), value)
+                for key, value in features.items()
+                if key in keys and isinstance(value, tf.Tensor)
+            }
+            bound.arguments["features"] = {**features, **captured}
+        # Every core makes a train_op; the first one's is run.
+        updates = _captured_updates(capture) if core == 0 else contextlib.nullcontext()
+        # Ops are numbered otherwise on each engine; that must not change the seeds of dropout.
+        with updates, tf_compat.numbered_seeds(core * _SEEDS_PER_CORE):
+            spec = model_fn(*bound.args, **bound.kwargs)
+            loss = capture.tensor(LOSS, _name_of_core(LOSS, core), spec.loss)
+            return spec._replace(loss=loss)
+
+    return with_signature_of(model_fn, call)
+
+
+def refusing_specs_of_bridge(model_fn: Function) -> Function:
+    """Returns a model_fn that raises InvalidInput where stock could not take its spec."""
+
+    def call(*args: Object, **kwargs: Object) -> Object:
+        spec = model_fn(*args, **kwargs)
+        if isinstance(spec, (EstimatorSpec, TPUEstimatorSpec)):
+            raise errors.InvalidInput(
+                f"model_fn returned the bridge's {type(spec).__name__}, which stock's TPUEstimator "
+                "cannot take. Write a model_fn that both sides run with stock's names: "
+                f"tf.compat.v1.estimator{'.tpu' * isinstance(spec, TPUEstimatorSpec)}."
+                f"{type(spec).__name__}; the bridge takes those, too."
+            )
+        return spec
+
+    return with_signature_of(model_fn, call)
+
+
+def _name_of_core(key: str, core: int) -> str:
+    return key if core == 0 else f"{key} (core {core})"
+
+
+def _captured_both_ways(capture: Capture, name: str, activation: Tensor) -> Tensor:
+    """Returns an identity of an activation that captures it, and its gradient on the way back."""
+
+    @tf.custom_gradient
+    def identity(value: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        def gradient(upstream: Tensor) -> Tensor:
+            return capture.tensor(GRADIENTS, name, upstream)
+
+        return capture.tensor(ACTIVATIONS, name, value), gradient
+
+    return identity(activation)
+
+
+@contextlib.contextmanager
+def _captured_updates(capture: Capture) -> Iterator[None]:
+    """Captures the gradients that optimizers apply, while the context is open."""
+    optimizer_class = tf.train.Optimizer
+    original = optimizer_class.apply_gradients
+
+    @functools.wraps(original)
+    def apply_gradients(
+        self: Object, grads_and_vars: Object, *args: Object, **kwargs: Object
+    ) -> Object:
+        pairs = [(_captured_update(capture, grad, var), var) for grad, var in grads_and_vars]
+        return original(self, pairs, *args, **kwargs)
+
+    optimizer_class.apply_gradients = apply_gradients
+    try:
+        yield
+    finally:
+        optimizer_class.apply_gradients = original
+
+
+def _captured_update(capture: Capture, gradient: Object, variable: Variable) -> Object:
+    name = PART.sub("", variable.name.rpartition(":")[0])
+    if gradient is None or _DUMMY in name:
+        return gradient
+    if isinstance(gradient, tf.IndexedSlices):
+        rows = capture.tensor(GRADIENTS, name + _ROWS_OF_SLICES, gradient.indices)
+        values = capture.tensor(GRADIENTS, name, gradient.values)
+        return tf.IndexedSlices(values, rows, gradient.dense_shape)
+    return capture.tensor(GRADIENTS, name, gradient)
+
+
+def _with_summed_slices(step: dict[str, Values]) -> dict[str, Values]:
+    """Sums the gradients that were captured slice by slice, row by row."""
+    gradients = dict(step.get(GRADIENTS, {}))
+    for key in [key for key in gradients if key.endswith(_ROWS_OF_SLICES)]:
+        name = key.removesuffix(_ROWS_OF_SLICES)
+        rows, positions = np.unique(gradients.pop(key), return_inverse=True)
+        slices = gradients[name]
+        gradients[name] = np.zeros((len(rows), *slices.shape[1:]), slices.dtype)
+        np.add.at(gradients[name], positions, slices)
+        gradients[f"{name} (rows)"] = rows
+    return {**step, **({GRADIENTS: gradients} if gradients else {})}

@@ -1,0 +1,261 @@
+"""Records what programs of TensorFlow 2 do, by the classes that they declare `verifiable`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import tensorflow as tf
+
+import tf2_engine
+from estimator_bridge import declared, errors
+from estimator_bridge.checkpoint_files import Reader, object_graph
+from estimator_bridge.convert.conversion import convert, find
+from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP
+from estimator_bridge.translation.read_spec import read_spec
+from estimator_bridge.verify.record.capture import capturing_model_fn
+from estimator_bridge.verify.record.description import describe_training, variable_of
+from estimator_bridge.verify.record.recorder import Recorder
+from estimator_bridge.verify.record.recording import VARIABLES, Values
+from estimator_bridge.verify.record.replay import recording_input_fn
+from estimator_bridge.verify.record.wrappers import Arguments, Function, intercepted
+from tf2_engine.backends import HostDriver
+from tf2_engine.types import Object
+
+_METHODS = ("train", "restore", "evaluate", "predict")
+
+
+class _Trainer(NamedTuple):
+    """An instance of a declared class, and the arguments that it was made with.
+
+    Attributes:
+        trainer: the instance. Kept, since its id may be that of another one later.
+        spec: its EmbeddingConfigSpec.
+        batch_size: of the global batch of a training; None is not known.
+        every: steps from one look at the variables to the next.
+    """
+
+    trainer: Object
+    spec: Object
+    batch_size: int | None
+    every: int
+
+
+class Tf2Recorder:
+    """Records instances of the classes that a program declares.
+
+    Args:
+        recorder: holds the side and the recording.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._trainers: dict[int, _Trainer] = {}
+
+    @contextlib.contextmanager
+    def attached(self) -> Iterator[None]:
+        """Records declared classes, and their engines, while the context is open.
+
+        If a program builds an engine by itself, before any TPUEstimator, the run ends with
+        InvalidInput: only the program knows what it trains with, and in which order.
+        """
+        engine_class: Object = tf2_engine.TPUEmbedding
+        original = engine_class.__init__
+
+        @functools.wraps(original)
+        def init(engine: Object, *args: Object, **kwargs: Object) -> None:
+            recorder = self._recorder
+            if not self._trainers and not recorder.has_estimators:
+                raise errors.InvalidInput(
+                    "The program builds a tf2_engine.TPUEmbedding by itself, and verify runs "
+                    "programs that train a TPUEstimator, or a class that is declared with "
+                    "@estimator_bridge.verifiable, such as the Trainer that `migrate --form tf2` "
+                    "writes. Declare the class that trains, or compare what the program saves: "
+                    "--against-checkpoint; see docs/verify.md."
+                )
+            if self._trainers and recorder.side.native is not None:
+                kwargs.setdefault("driver", HostDriver(native=recorder.side.native))
+            original(engine, *args, **kwargs)
+
+        engine_class.__init__ = init
+        try:
+            with declared.recorded(self._attach):
+                yield
+        finally:
+            engine_class.__init__ = original
+
+    def _attach(self, trainer_class: type) -> None:
+        missing = [name for name in _METHODS if not callable(getattr(trainer_class, name, None))]
+        if missing:
+            raise errors.InvalidInput(
+                f"{trainer_class.__name__} is declared with @estimator_bridge.verifiable and has "
+                f"no {', '.join(missing)}; the decorator's documentation says what verify calls."
+            )
+        methods = {
+            "__init__": self._init,
+            "train": self._train,
+            "evaluate": self._evaluate,
+            "predict": self._recorder.predict,
+        }
+        if hasattr(trainer_class, "export_saved_model"):
+            methods["export_saved_model"] = self._recorder.export
+        for name, method in methods.items():
+            setattr(trainer_class, name, intercepted(getattr(trainer_class, name), method))
+
+    def _init(self, original: Function, trainer: Object, arguments: Arguments) -> None:
+        self._check(type(trainer).__name__, arguments)
+        spec = arguments["embedding_config_spec"]
+        legacy = read_spec(spec)
+        config = arguments.get("config")
+        model_dir = arguments.get("model_dir") or getattr(config, "model_dir", None)
+        arguments["model_dir"] = self._recorder.directory(model_dir)
+        arguments["model_fn"] = capturing_model_fn(
+            arguments["model_fn"],
+            {feature.key for feature in legacy.features},
+            self._recorder.capture,
+            lambda: self._recorder.training,
+        )
+        self._trainers[id(trainer)] = _Trainer(
+            trainer, spec, arguments.get("train_batch_size"), self._recorder.every(legacy)
+        )
+        original(trainer, **arguments)
+
+    def _check(self, name: str, arguments: Arguments) -> None:
+        """Raises InvalidInput if the side cannot run an instance of the class of this name."""
+        side = self._recorder.side
+        if side.stock or side.use_tpu is False:
+            raise errors.InvalidInput(
+                f"The program trains with TensorFlow 2 ({name}), which side {side.name!r} cannot "
+                "run: let the side be bridge, bridge-native or bridge-ops."
+            )
+        if side.software_tpu:
+            raise errors.InvalidInput(
+                f"The program trains with TensorFlow 2 ({name}), under the strategy that it "
+                f"opens itself; side {side.name!r} runs TPUEstimators. Let the side be bridge."
+            )
+        if arguments.get("embedding_config_spec") is None or arguments.get("model_fn") is None:
+            raise errors.InvalidInput(
+                f"{name} is made without `embedding_config_spec` or `model_fn`, by which verify "
+                "knows its tables and activations. Compare what the program saves: "
+                "--against-checkpoint."
+            )
+
+    def _train(self, original: Function, trainer: Object, arguments: Arguments) -> Object:
+        recorder = self._recorder
+        first = recorder.is_first(trainer)
+        if first is None:
+            return trainer
+        entry = self._trainers[id(trainer)]
+        if first and recorder.begin_from is not None:
+            trainer.restore(self._start(recorder.begin_from, entry.spec))
+        if not first:
+            # An estimator makes a graph for each call, whose random numbers begin anew; here they
+            # do when the seed is set.
+            seed = getattr(getattr(trainer, "config", None), "tf_random_seed", None)
+            tf.random.set_seed(seed)
+        begin = int(trainer.step.numpy())
+        recorder.limit_steps(arguments, begin)
+        arguments["input_fn"] = recording_input_fn(
+            arguments["input_fn"], recorder.writer, recorder.replayed, recorder.steps_done
+        )
+        callback = _RecordingCallback(recorder, entry, begin, is_first=first)
+        arguments["callbacks"] = [*(arguments.get("callbacks") or ()), callback]
+        recorder.training = True
+        try:
+            return original(trainer, **arguments)
+        finally:
+            recorder.training = False
+            callback.finish()
+
+    def _start(self, begin_from: str, spec: Object) -> str:
+        """Returns a checkpoint of the form that the program reads."""
+        path = find(begin_from)
+        with Reader(path) as reader:
+            if object_graph.KEY in reader.tensors:
+                return path
+        converted = os.path.join(self._recorder.writer.directory, "converted")
+        convert(path, converted, spec=spec, allow=("*",))
+        return find(converted)
+
+    def _evaluate(self, original: Function, trainer: Object, arguments: Arguments) -> Object:
+        # A training may evaluate on its way.
+        training, self._recorder.training = self._recorder.training, False
+        try:
+            return self._recorder.evaluate(original, trainer, arguments)
+        finally:
+            self._recorder.training = training
+
+
+class _RecordingCallback:
+    """Writes every variable at the start and after each step of a training."""
+
+    def __init__(self, recorder: Recorder, entry: _Trainer, begin: int, *, is_first: bool) -> None:
+        self._recorder = recorder
+        self._entry = entry
+        self._begin = begin
+        self._is_first = is_first
+        self._steps_before = recorder.steps_done
+        # The latest step, until it is known whether another one follows.
+        self._pending: tuple[int, dict[str, Values]] | None = None
+
+    def on_train_begin(self) -> None:
+        """Writes the start."""
+        recorder, trainer = self._recorder, self._entry.trainer
+        recorder.capture.flush()
+        if not self._is_first:
+            return
+        if recorder.begin_from is None:
+            _save(trainer, recorder.start)
+        entry = self._entry
+        settings = describe_training(
+            recorder.program, entry.spec, recorder.side, trainer, entry.batch_size, entry.every
+        )
+        recorder.writer.settings(settings)
+        recorder.writer.step(self._begin, {VARIABLES: _variables(trainer)})
+
+    def on_train_batch_end(self, step: int) -> None:
+        """Writes the step before, and keeps this one."""
+        self._write()
+        values = next(iter(self._recorder.capture.flush()), {})
+        if (step - self._begin) % self._entry.every == 0:
+            values[VARIABLES] = _variables(self._entry.trainer)
+        self._pending = step, values
+        self._recorder.record_progress(self._steps_before + step - self._begin)
+
+    def finish(self) -> None:
+        """Writes the last step, with the variables."""
+        if self._pending is not None and VARIABLES not in self._pending[1]:
+            self._pending[1][VARIABLES] = _variables(self._entry.trainer)
+        self._write()
+
+    def _write(self) -> None:
+        if self._pending is not None:
+            self._recorder.writer.step(*self._pending)
+        self._pending = None
+
+
+def _variables(trainer: Object) -> Values:
+    """Returns every variable: tables and slots by `variable_of`, the others by their names."""
+    trainer.engine.retrieve()
+    values = {name: variable.numpy() for name, variable in trainer.variables.items()}
+    values[GLOBAL_STEP] = trainer.step.numpy()
+    for table in trainer.engine.tables.values():
+        for part, (shard,) in table.variables.items():
+            values[variable_of(table.plan.name, part)] = shard.numpy()
+    return values
+
+
+def _save(trainer: Object, path: str) -> None:
+    """Writes a checkpoint that the program, and `estimator-bridge convert`, can read."""
+    variables = tf.Module()
+    for name, variable in trainer.variables.items():
+        setattr(variables, name, variable)
+    checkpoint = tf.train.Checkpoint(
+        embedding=trainer.engine, global_step=trainer.step, variables=variables
+    )
+    # Who restores it counts on from there.
+    checkpoint.save_counter  # noqa: B018 - made when it is read
+    checkpoint.write(path)

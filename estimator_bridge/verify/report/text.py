@@ -1,0 +1,176 @@
+"""Findings as lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from estimator_bridge.verify.findings import DENSE, TABLE, Findings, Series
+from estimator_bridge.verify.record.recording import CHECKPOINT, TF2, SideDescription
+
+_MAX_ARRAYS = 12
+
+ENGINES = {
+    "stock": "stock's TPUEstimator",
+    "bridge": "the bridge",
+    TF2: "a program of TensorFlow 2",
+    CHECKPOINT: "a checkpoint",
+}
+
+NUMBERS = ("largest", "relative", "ULPs", "of allowed")
+"""The headings of an array's largest difference, and its largest share of the tolerance."""
+
+
+def lines(findings: Findings) -> Iterator[str]:
+    """Yields the verdict, its causes, and the arrays, what diverged first in front."""
+    for letter, side in zip("AB", findings.settings, strict=True):
+        yield f"{letter}: {side_line(side)}"
+    yield verdict(findings)
+    for note in findings.notes:
+        yield f"Note: {note}"
+    yield f"Tolerance: {tolerance_line(findings)}"
+    yield ""
+    for cause in findings.causes:
+        yield f"  {cause.name}: {cause.text}"
+    if findings.causes:
+        yield ""
+    yield from _arrays(findings)
+    yield from _others(findings)
+
+
+def verdict(findings: Findings) -> str:
+    """Returns the verdict in a sentence."""
+    steps = max(len(findings.steps) - 1, 0)
+    if findings.equal:
+        largest = max((s.largest.difference for s in findings.series if s.points), default=0.0)
+        degree = "to the bit"
+        if largest:
+            degree = f"within the tolerance (at most {largest:.2g} off)"
+        arrays = f"{len(findings.series)} arrays in {steps} steps"
+        return f"EQUAL {degree}: {arrays}, {_outcomes(findings)}."
+    first = findings.first
+    if first is None:
+        return f"NOT EQUAL: {'; '.join(reasons(findings))}."
+    where = f"table {first.table}, " if first.table and first.role != TABLE else ""
+    return f"NOT EQUAL: first in {where}{_role_and_name(first)}, {first.first}."
+
+
+def _role_and_name(series: Series) -> str:
+    if series.role == TABLE:
+        return f"table {series.table}, whose rows are in {series.name}"
+    return series.name if series.name == series.role else f"{_role(series)} {series.name}"
+
+
+def _role(series: Series) -> str:
+    return "variable" if series.role == DENSE else series.role
+
+
+def reasons(findings: Findings) -> list[str]:
+    """Returns the reasons, besides the arrays of the steps, why the sides are not equal."""
+    parts = list(findings.remarks)
+    if not findings.series:
+        parts.append("nothing was compared")
+    if findings.config:
+        parts.append(f"the device configurations differ in {len(findings.config)} fields")
+    batch = findings.batches.first_different
+    if batch is not None:
+        parts.append(f"the sides read other data from batch {batch} on")
+    parts.extend(
+        f"{len(names)} arrays are on side {side} alone"
+        for side, names in zip("AB", findings.only, strict=True)
+        if names
+    )
+    parts.extend(
+        f"{outcome.kind} {outcome.name} {outcome.note or f'differs by {outcome.difference:.3g}'}"
+        for outcome in findings.outcomes
+        if not outcome.equal
+    )
+    return parts
+
+
+def side_line(side: SideDescription) -> str:
+    """Returns a line that describes a side."""
+    engine = ENGINES[side["engine"]]
+    if side["engine"] == CHECKPOINT:
+        return f"{engine}, {side['where']}"
+    mode = "" if side["engine"] == TF2 else f", use_tpu={side['use_tpu']}"
+    return (
+        f"{engine}, TensorFlow {side['tensorflow']}{mode}: {side['where']}, {side['cores']} core(s)"
+    )
+
+
+def tolerance_line(findings: Findings) -> str:
+    """Returns a sentence that describes the tolerance."""
+    sentence = (
+        f"float32 rounding of sums of up to {findings.num_terms} terms, growing with the steps "
+        "(docs/numerics.md)"
+    )
+    if findings.measured:
+        sentence += (
+            "; and 8 times what side A moves when its start is changed in the last bits, as "
+            "measured with this model"
+        )
+    return sentence + "."
+
+
+def _outcomes(findings: Findings) -> str:
+    kinds = {outcome.kind.partition("-")[0] for outcome in findings.outcomes}
+    return f"and {', '.join(sorted(kinds))}" if kinds else "nothing else to compare"
+
+
+def _arrays(findings: Findings) -> Iterator[str]:
+    rows = [["array", "what", *NUMBERS, "first divergence"]]
+    rows.extend(row(series) for series in findings.series[:_MAX_ARRAYS])
+    yield from _table(rows)
+    if len(findings.series) > _MAX_ARRAYS:
+        rest = findings.series[_MAX_ARRAYS:]
+        differing = sum(series.first is not None for series in rest)
+        yield f"  and {len(rest)} more, {differing} of which differ (--json or --html has all)"
+
+
+def row(series: Series) -> list[str]:
+    """Returns the cells of an array: name, role, `NUMBERS`, first divergence."""
+    numbers = ["shapes", "", "", ""]
+    if series.points:
+        largest = series.largest
+        numbers = [
+            f"{largest.difference:.2e}",
+            f"{largest.relative:.1e}",
+            f"{largest.ulps}",
+            f"{series.share:.1e}",
+        ]
+    first = series.first
+    where = "-" if first is None else f"step {first.step}"
+    if first is not None and first.row is not None:
+        where += f", row {first.row}"
+    return [series.name, _role(series), *numbers, where]
+
+
+def _others(findings: Findings) -> Iterator[str]:
+    for reason in reasons(findings):
+        yield f"  {reason}"
+    for difference in findings.config or ():
+        yield f"    {difference.name}: {difference.a} on A, {difference.b} on B"
+    for reason, names in _ignored(findings).items():
+        yield f"  {reason}: {', '.join(names)}"
+
+
+def _ignored(findings: Findings) -> dict[str, list[str]]:
+    """Returns the settings that a side ignores, by the side and the reason."""
+    ignored: dict[str, list[str]] = {}
+    for letter, side in zip("AB", findings.settings, strict=True):
+        for where, name, value, reason in side["settings"]:
+            # The settings of an optimizer are ignored with it.
+            if reason and "." not in name:
+                names = ignored.setdefault(f"ignored on {letter}, because {reason}", [])
+                names.append(f"`{name}`={value} ({where})")
+    return ignored
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if 2 <= i <= 5 else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  " + "  ".join(cells).rstrip()

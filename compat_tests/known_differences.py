@@ -1,8 +1,9 @@
 """How stock and this project are known to differ, and why.
 
 First, which of the properties stock's own TPUEmbedding does not have on a software TPU. That list
-is strict: what is on it has to fail, and in the words that it says. Then what README says of
-estimators, with the tests that hold either side to it. (What graphs differ in is in tpu_graphs.py.)
+is strict: what is on it has to fail, and in the words that it says. Then the differences of
+estimators: tests of either side for those that a setting decides, which the catalogue of settings
+states, and those that remain. (What graphs differ in is in tpu_graphs.py.)
 """
 
 from __future__ import annotations
@@ -135,124 +136,104 @@ def judged(
         )
 
 
+class Tests(NamedTuple):
+    """The tests, as `file::test`, that hold a difference.
+
+    Attributes:
+        bridge: those that fail when the bridge does otherwise.
+        stock: those that fail when stock does otherwise, on TensorFlow 2.15.1; none where the
+            reason of the difference says that it cannot be told.
+    """
+
+    bridge: tuple[str, ...]
+    stock: tuple[str, ...] = ()
+
+
 class OfEstimators(NamedTuple):
-    """Something that the bridge's estimators do otherwise than stock's, or as oddly.
+    """A difference between the bridge's estimators and stock's that no setting decides.
 
     Attributes:
         case: what it is about.
         stock: what stock does.
         bridge: what the bridge does.
         why: the reason.
-        pinned: the tests, as `file::test`, that fail when the bridge does not do so.
-        pinned_of_stock: those that fail when stock does otherwise, on TensorFlow 2.15.1; none only
-            where `why` says that it cannot be told.
+        tests: those that hold it.
     """
 
     case: str
     stock: str
     bridge: str
     why: str
-    pinned: tuple[str, ...]
-    pinned_of_stock: tuple[str, ...]
+    tests: Tests
 
 
-IGNORED_BY_STOCK = (
-    OfEstimators(
-        "`clipping_limit` of the spec",
-        "stored, never read",
-        '"stock": ignored, with a warning; "documented": weights are clipped to ±limit unless the '
-        "optimizer sets limits of its own",
-        "the setting is documented, and programs were trained without it",
-        ("estimator/test_estimator.py::test_clipping_limit_follows_the_quirks",),
-        ("estimator/test_stock_differences.py::test_stock_reads_no_clipping_limit",),
+_DIFFERENCES = "estimator/test_stock_differences.py::test_"
+_DETAILS = "estimator/test_tpu_estimator_details.py::test_"
+_ERRORS = "estimator/test_side_by_side_errors.py::test_what_stock_refuses"
+_ESTIMATOR = "estimator/test_estimator.py::test_"
+_LOOP = "estimator/test_device_loop.py::test_"
+_UNUSUAL = "estimator/test_unusual_inputs.py::test_"
+_VARIANTS = "estimator/test_variants.py::test_"
+_ZEROS = Tests(
+    (
+        "translation/test_translation.py::test_a_setting_that_surprises_is_noted_once",
+        "engine/test_config_proto.py::test_with_stock_quirks_the_configuration_is_that_of_stock",
     ),
-    OfEstimators(
-        "`combiner=None`",
-        "sums on a TPU, averages on a CPU",
-        "the same, by `use_tpu`, with a warning",
-        "each is what some program was trained with",
-        ("estimator/test_variants.py::test_the_bridge_does_what_stock_did_on_a_tpu",),
-        (
-            "estimator/test_variants.py::test_goldens_of_variants_are_fresh",
-            "estimator/test_variants.py::test_without_a_tpu_the_bridge_does_what_stock_does",
-        ),
-    ),
-    OfEstimators(
-        "dense ids of rank 2 with a combiner",
-        "id 0 is dropped, weights are ignored",
-        "the same, with a warning",
-        "0 is what such batches are padded with",
-        (
-            "estimator/test_unusual_inputs.py::"
-            "test_dense_ids_of_rank_two_drop_zeros_and_weights_with_a_warning",
-        ),
-        ("estimator/test_inputs.py::test_dense_ids_of_rank_two_lose_zeros_as_in_stock",),
-    ),
-    OfEstimators(
-        "dense ids of rank 1 with a combiner",
-        "samples shift when a batch contains id 0",
-        '"documented": ids as they are, with a warning; "stock": an error when a batch contains '
-        "id 0",
-        "no program can have meant that samples get the rows of others",
-        (
-            "estimator/test_unusual_inputs.py::test_documented_dense_ids_of_rank_one_are_taken_as_they_are",
-            "estimator/test_unusual_inputs.py::test_stock_dense_ids_of_rank_one_with_zero_fail",
-        ),
-        ("estimator/test_stock_differences.py::test_stock_shifts_samples_with_id_0",),
-    ),
-    OfEstimators(
-        "a table's `learning_rate` or a decay of 0.0",
-        "counts as unset",
-        "the same, with a warning",
-        "programs were trained so",
-        (
-            "translation/test_translation.py::test_a_setting_that_surprises_is_noted_once",
-            "engine/test_config_proto.py::test_with_stock_quirks_the_configuration_is_that_of_stock",
-        ),
-        ("estimator/test_stock_differences.py::test_stock_takes_zeros_for_unset",),
-    ),
-    OfEstimators(
-        "tags of dynamic learning rates",
-        "set order, differs from run to run",
-        "order of first use",
-        "a configuration that is the same in every process",
-        ("engine/test_config_proto.py::test_dynamic_rates_are_numbered_by_first_use",),
-        ("estimator/test_stock_differences.py::test_stock_orders_tags_as_functions_hash",),
-    ),
-    OfEstimators(
-        "config dicts with `use_tpu=False`",
-        "no lookup",
-        "looked up, with a warning",
-        "with them a program is the same on and off a TPU",
-        ("estimator/test_dicts_without_tpu.py::test_one_warning_says_what_differs",),
-        ("estimator/test_stock_differences.py::test_stock_looks_up_no_dicts_without_a_tpu",),
-    ),
-    OfEstimators(
-        "mod partitioning with `use_tpu=False`",
-        "refused",
-        "works, with a warning",
-        "it is a layout of checkpoints, and changes no number",
-        ("estimator/test_dicts_without_tpu.py::test_mod_of_columns_works_with_one_warning",),
-        ("estimator/test_side_by_side_errors.py::test_what_stock_refuses",),
-    ),
-    OfEstimators(
-        "`predict` with embeddings, one core, no TPU",
-        "refused or broken",
-        "works",
-        "nothing stands in its way here",
-        ("estimator/test_estimator.py::test_predictions_come_in_order_to_the_last_sample",),
-        ("estimator/test_stock_differences.py::test_stock_predicts_nothing_with_embeddings",),
-    ),
-    OfEstimators(
-        "ids outside a table",
-        "unspecified",
-        "an error that names table, feature and id",
-        "no public document says what a TPU does; `python -m compat_tests` asks whatever executes",
-        ("engine/test_engine_bad_batches.py::test_bad_batches_are_refused",),
-        (),
-    ),
+    (f"{_DIFFERENCES}stock_takes_zeros_for_unset",),
 )
-"""What README says of settings and inputs that stock treats oddly."""
+
+OF_SETTINGS: Mapping[str, Tests] = {
+    "clipping_limit": Tests(
+        (f"{_ESTIMATOR}clipping_limit_follows_the_quirks",),
+        (f"{_DIFFERENCES}stock_reads_no_clipping_limit",),
+    ),
+    "combiner_none": Tests(
+        (f"{_VARIANTS}the_bridge_does_what_stock_did_on_a_tpu",),
+        (
+            f"{_VARIANTS}goldens_of_variants_are_fresh",
+            f"{_VARIANTS}without_a_tpu_the_bridge_does_what_stock_does",
+        ),
+    ),
+    "dense_ids": Tests(
+        (
+            f"{_UNUSUAL}dense_ids_of_rank_two_drop_zeros_and_weights_with_a_warning",
+            f"{_UNUSUAL}documented_dense_ids_of_rank_one_are_taken_as_they_are",
+            f"{_UNUSUAL}stock_dense_ids_of_rank_one_with_zero_fail",
+        ),
+        (
+            "estimator/test_inputs.py::test_dense_ids_of_rank_two_lose_zeros_as_in_stock",
+            f"{_DIFFERENCES}stock_shifts_samples_with_id_0",
+        ),
+    ),
+    "learning_rate_zero": _ZEROS,
+    "weight_decay_zero": _ZEROS,
+    "learning_rate_fn": Tests(
+        (
+            "engine/test_config_proto.py::test_dynamic_rates_are_numbered_by_first_use",
+            f"{_DETAILS}a_rate_sees_the_step_before_it_is_counted",
+            f"{_ESTIMATOR}gradient_multiplier_sees_the_step_before_it_is_counted",
+        ),
+        (f"{_DIFFERENCES}stock_orders_tags_as_functions_hash",),
+    ),
+    "config_dicts": Tests(
+        ("estimator/test_dicts_without_tpu.py::test_one_warning_says_what_differs",),
+        (f"{_DIFFERENCES}stock_looks_up_no_dicts_without_a_tpu",),
+    ),
+    "mod_partitioning": Tests(
+        ("estimator/test_dicts_without_tpu.py::test_mod_of_columns_works_with_one_warning",),
+        (_ERRORS,),
+    ),
+    "predict": Tests(
+        (f"{_ESTIMATOR}predictions_come_in_order_to_the_last_sample",),
+        (f"{_DIFFERENCES}stock_predicts_nothing_with_embeddings",),
+    ),
+    "ids_out_of_range": Tests(("engine/test_engine_bad_batches.py::test_bad_batches_are_refused",)),
+    "iterations_per_loop": Tests(
+        (f"{_LOOP}a_loop_may_be_given_in_seconds",),
+        (f"{_DIFFERENCES}stock_estimates_how_many_steps_a_time_is",),
+    ),
+}
+"""By the row of the catalogue of settings that says how bridge and stock differ, and why."""
 
 REMAINING = (
     OfEstimators(
@@ -260,8 +241,10 @@ REMAINING = (
         "raises OutOfRangeError",
         "ends the training, and the steps made are saved",
         "no step is lost",
-        ("estimator/test_device_loop.py::test_an_input_that_ends_inside_a_loop_ends_the_training",),
-        ("estimator/test_stock_differences.py::test_an_input_of_stock_may_not_end_inside_a_loop",),
+        Tests(
+            (f"{_LOOP}an_input_that_ends_inside_a_loop_ends_the_training",),
+            (f"{_DIFFERENCES}an_input_of_stock_may_not_end_inside_a_loop",),
+        ),
     ),
     OfEstimators(
         "an evaluation without `steps`",
@@ -269,68 +252,43 @@ REMAINING = (
         "goes on until its input ends, and then calls hooks every step; one of so many steps calls "
         "them once, as stock's",
         "without a TPU it is possible",
-        (
-            "estimator/test_side_by_side_errors.py::test_what_stock_refuses",
-            "estimator/test_device_loop.py::test_an_evaluation_of_unknown_length_is_a_call_per_step",
-        ),
-        ("estimator/test_side_by_side_errors.py::test_what_stock_refuses",),
+        Tests((_ERRORS, f"{_LOOP}an_evaluation_of_unknown_length_is_a_call_per_step"), (_ERRORS,)),
     ),
     OfEstimators(
         "data of a checkpoint",
         "two files, one of them for the TPU's host",
         "one file",
         "host and device are one machine",
-        ("estimator/test_side_by_side.py::test_data_of_a_checkpoint_is_in_fewer_files",),
-        ("estimator/test_side_by_side.py::test_data_of_a_checkpoint_is_in_fewer_files",),
+        Tests(
+            *[("estimator/test_side_by_side.py::test_data_of_a_checkpoint_is_in_fewer_files",)] * 2
+        ),
     ),
     OfEstimators(
         "scalars among `eval_metrics`",
         "refused",
         "taken on one core",
         "one core has nothing to concatenate",
-        ("estimator/test_side_by_side_errors.py::test_what_stock_refuses",),
-        ("estimator/test_side_by_side_errors.py::test_what_stock_refuses",),
+        Tests((_ERRORS,), (_ERRORS,)),
     ),
     OfEstimators(
         "`tf.compat.v1.summary` in a model_fn",
         "refused",
         "taken",
         "the model is in the graph of the host",
-        ("estimator/test_stock_differences.py::test_stock_refuses_summaries_of_a_model",),
-        ("estimator/test_stock_differences.py::test_stock_refuses_summaries_of_a_model",),
+        Tests(*[(f"{_DIFFERENCES}stock_refuses_summaries_of_a_model",)] * 2),
     ),
     OfEstimators(
         "the loss in the log with `use_tpu=False`",
         "not written by its TPUEstimator",
         "written",
         "one way to train has one log",
-        ("estimator/test_stock_differences.py::test_the_bridge_logs_the_loss_without_a_tpu",),
-        ("estimator/test_stock_differences.py::test_the_bridge_logs_the_loss_without_a_tpu",),
-    ),
-    OfEstimators(
-        "the step that a learning-rate function or a gradient multiplier sees",
-        "read in no fixed order to its increment",
-        "the step before it is counted",
-        "training is to be repeatable; of stock a race is all that could be shown",
-        (
-            "estimator/test_tpu_estimator_details.py::test_a_rate_sees_the_step_before_it_is_counted",
-            "estimator/test_estimator.py::test_gradient_multiplier_sees_the_step_before_it_is_counted",
-        ),
-        (),
-    ),
-    OfEstimators(
-        'loops of a time such as "60m"',
-        "a number of steps is estimated",
-        "a loop ends by the clock",
-        "the time is what was asked for",
-        ("estimator/test_device_loop.py::test_a_loop_may_be_given_in_seconds",),
-        ("estimator/test_stock_differences.py::test_stock_estimates_how_many_steps_a_time_is",),
+        Tests(*[(f"{_DIFFERENCES}the_bridge_logs_the_loss_without_a_tpu",)] * 2),
     ),
 )
-"""What README says that remains, whatever the settings are."""
+"""The differences that remain whatever the settings are."""
 
 
-def table_of(rows: tuple[OfEstimators, ...]) -> str:
-    """Returns rows as README has them."""
-    lines = [f"| {row.case} | {row.stock} | {row.bridge} | {row.why} |" for row in rows]
+def table() -> str:
+    """Returns the differences that remain as README has them."""
+    lines = [f"| {row.case} | {row.stock} | {row.bridge} | {row.why} |" for row in REMAINING]
     return "\n".join(["| case | stock | bridge | why |", "|---|---|---|---|", *lines]) + "\n"

@@ -1,4 +1,4 @@
-"""Records what audit, to_tf2 and migrate say of the programs in compat_tests/column_models.
+"""Records the reports of audit, to_tf2 and migrate on the programs in compat_tests/column_models.
 
     python -m compat_tests.goldens.record_column_models
 
@@ -30,7 +30,7 @@ def spec_of(name: str) -> Any:
 
 
 def audited(name: str) -> str:
-    """Returns what is found in the source, and in the spec."""
+    """Returns the findings in the source, and those in the spec."""
     of_script = audit.audit_script(str(PROGRAMS / f"{name}.py"))
     of_script = dataclasses.replace(of_script, subject=f"{name}.py")
     of_spec = audit.audit_spec(spec_of(name), f"{name}.py:make_spec", hosts=(1, 2))
@@ -38,7 +38,7 @@ def audited(name: str) -> str:
 
 
 def in_tf2(name: str) -> str:
-    """Returns the objects of TensorFlow 2, and what was changed."""
+    """Returns the objects of TensorFlow 2, and the changes."""
     tf2 = migrate.to_tf2(spec_of(name))
     return _text([*_described(tf2), "", *tf2.report.lines()]).replace(f"{PROGRAMS}/", "")
 

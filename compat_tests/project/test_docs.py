@@ -19,13 +19,13 @@ import tf2_engine
 from compat_tests import known_differences
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks, jobs, tiny
-from compat_tests.support import commands
+from compat_tests.support import commands, setting_tables
 from compat_tests.support.paths import ROOT
 from estimator_bridge import estimator
-from estimator_bridge.audit.rules import RULES
 from estimator_bridge.cli import main as cli
 from estimator_bridge.legacy import parameters
 from estimator_bridge.run import software_tpu
+from estimator_bridge.settings.catalogue import ROWS
 
 DOCS = ROOT / "docs"
 PAGES = sorted(
@@ -33,7 +33,11 @@ PAGES = sorted(
     for pattern in ("*.md", "docs/*.md", "examples/*.md", "examples/*/*.md")
     for path in ROOT.glob(pattern)
 )
-OF_ESTIMATORS = (*known_differences.IGNORED_BY_STOCK, *known_differences.REMAINING)
+OF_ESTIMATORS = {
+    **{name: (ROWS[name].why, tests) for name, tests in known_differences.OF_SETTINGS.items()},
+    **{row.case: (row.why, row.tests) for row in known_differences.REMAINING},
+}
+"""The reason and the tests of each known difference."""
 
 FEW = (
     *("--train_steps=6", "--save_checkpoints_steps=6", "--iterations_per_loop=3"),
@@ -80,11 +84,15 @@ def write_data(folder: pathlib.Path) -> None:
         (folder / f"ml-100k.{kind}").write_text("".join(f"{line}\n" for line in lines))
 
 
-def test_every_rule_of_the_audit_is_in_its_guide() -> None:
-    """The guide has each rule of the audit, word for word."""
-    text = (DOCS / "what_stock_did.md").read_text(encoding="utf-8")
-    for name, rule in RULES.items():
-        assert f"| `{name}` | {rule.cpu} | {rule.tpu} | {rule.tf2} | {rule.way_out} |" in text
+@pytest.mark.parametrize(
+    "path", [setting_tables.README, setting_tables.GUIDE], ids=lambda p: p.name
+)
+def test_tables_of_settings_are_those_of_the_catalogue(path: pathlib.Path) -> None:
+    """README and the guide have every row, word for word."""
+    text = path.read_text(encoding="utf-8")
+
+    wanted = setting_tables.with_tables(path.name, text)
+    assert text == wanted, "python -m compat_tests.support.setting_tables writes them"
 
 
 def test_the_guide_to_what_stock_did_runs() -> None:
@@ -343,22 +351,19 @@ def test_targets_of_make_that_are_shown_are_there() -> None:
             assert target in made, f"{page}: make {target}"
 
 
-def test_the_readme_states_the_known_differences() -> None:
-    """Its two tables are those of the list, row by row."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for rows in (known_differences.IGNORED_BY_STOCK, known_differences.REMAINING):
-        wanted = known_differences.table_of(rows)
-        assert wanted in text, wanted
-    assert text.count("| case | stock | bridge |") == 2
+def test_every_difference_of_a_setting_has_tests() -> None:
+    """The rows of the catalogue that README speaks of are those that the list has tests for."""
+    assert {name for name, row in ROWS.items() if row.why} == set(known_differences.OF_SETTINGS)
 
 
-@pytest.mark.parametrize("row", OF_ESTIMATORS, ids=lambda row: row.case)
-def test_known_differences_name_tests_that_are_there(row: known_differences.OfEstimators) -> None:
+@pytest.mark.parametrize("case", OF_ESTIMATORS)
+def test_known_differences_name_tests_that_are_there(case: str) -> None:
     """Each names tests of the bridge's side and, unless that cannot be told, of stock's."""
-    assert row.pinned
-    assert row.why
-    assert row.pinned_of_stock or "no public document" in row.why or "race" in row.why
-    for name in (*row.pinned, *row.pinned_of_stock):
+    why, tests = OF_ESTIMATORS[case]
+    assert tests.bridge
+    assert why
+    assert tests.stock or "no public document" in why or "race" in why
+    for name in (*tests.bridge, *tests.stock):
         file, _, test = name.partition("::")
         text = (ROOT / "compat_tests" / file).read_text(encoding="utf-8")
         assert f"\ndef {test}(" in text, name

@@ -11,7 +11,7 @@ import tensorflow as tf
 from compat_tests.cases.legacy import Case, Feature, Optimizer, Table
 from compat_tests.support import legacy_specs
 from estimator_bridge.runtime.input.feature_splitting import CoreInput, split_batch, split_features
-from estimator_bridge.translation.legacy_spec import LegacySpec
+from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
 
 CASE = Case(

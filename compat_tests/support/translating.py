@@ -6,7 +6,8 @@ from typing import Any
 
 from compat_tests.cases.legacy import Case, Column, Feature, Optimizer, Table
 from compat_tests.support import legacy_specs
-from estimator_bridge.translation.legacy_spec import LegacySpec
+from estimator_bridge.settings import render
+from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.translation.translate import Translation, translate
 
@@ -46,6 +47,11 @@ def translate_read(
     return translate(
         legacy, training=training, batch_size=batch_size, num_cores=num_cores, step=step
     )
+
+
+def warned(quirks: str | None = None, training: bool = True, **settings: Any) -> list[str]:
+    """Returns the warnings of a step with that spec."""
+    return render.warnings_of_step(read(quirks, **settings), training=training)
 
 
 def translated(quirks: str | None = None, **settings: Any) -> Translation:

@@ -17,6 +17,7 @@ from compat_tests.cases.config_protos import CASES
 from compat_tests.cases.legacy import Case, Column, Feature, Optimizer, Table
 from compat_tests.support import legacy_specs, translating
 from compat_tests.support.legacy_specs import OURS
+from estimator_bridge.settings import render
 from estimator_bridge.translation.read_spec import read_spec
 
 # --- Reading -------------------------------------------------------------------------------
@@ -230,24 +231,24 @@ NOTED: Mapping[str, tuple[Mapping[str, Any], str]] = {
 def test_a_setting_that_surprises_is_noted_once(name: str) -> None:
     """A setting without, or with another, effect leads to exactly one line that names it."""
     settings, said = NOTED[name]
-    notes = translating.translated(**settings).notes
+    notes = translating.warned(**settings)
     assert len(notes) == 1, notes
     assert re.search(said, notes[0])
 
 
 def test_an_optimizer_of_several_tables_is_noted_once() -> None:
     """A setting of the spec's optimizer is one line, however many tables have the optimizer."""
-    notes = translating.translated(
+    notes = translating.warned(
         optimizer=Optimizer("Adam", {"learning_rate": 0.1, "weight_decay_factor": 0.0}),
         tables={"a": Table(), "b": Table()},
         features={"x": Feature("a"), "y": Feature("b")},
-    ).notes
+    )
     assert len(notes) == 1, notes
 
 
 def test_an_ordinary_spec_has_no_notes() -> None:
     """A spec whose settings all do what they say leads to no line."""
-    assert translating.translated(columns=(Column(("a",)), Column(("b", "c"), 5))).notes == ()
+    assert translating.warned(columns=(Column(("a",)), Column(("b", "c"), 5))) == []
 
 
 @pytest.mark.parametrize(
@@ -258,7 +259,7 @@ def test_an_ordinary_spec_has_no_notes() -> None:
     ],
     ids=["default", "vocabulary"],
 )
-def test_what_a_tpu_does_not_do_to_ids_is_noted(column: Mapping[str, Any], said: str) -> None:
+def test_columns_that_a_tpu_does_not_apply_are_noted(column: Mapping[str, Any], said: str) -> None:
     """A column that transforms its input on a CPU leads to a line: a TPU takes ids as they are."""
     factory = tf.feature_column
     make = (
@@ -268,16 +269,17 @@ def test_what_a_tpu_does_not_do_to_ids_is_noted(column: Mapping[str, Any], said:
     )
     made = tf.compat.v1.tpu.experimental.embedding_column(make("a", **column), 4)
     spec = OURS.EmbeddingConfigSpec([made], OURS.AdagradParameters(0.1))
-    (note,) = translating.translate_read(read_spec(spec)).notes
+    (note,) = render.warnings_of_step(read_spec(spec), training=True)
     assert re.search(said, note)
 
 
 def test_inference_says_nothing_about_updates() -> None:
     """Without training only what changes lookups is noted."""
-    legacy = translating.read(
-        tables={"t": Table(combiner=None, learning_rate=0.0)}, options={"clipping_limit": 0.5}
+    (note,) = translating.warned(
+        training=False,
+        tables={"t": Table(combiner=None, learning_rate=0.0)},
+        options={"clipping_limit": 0.5},
     )
-    (note,) = translating.translate_read(legacy, training=False).notes
     assert "combiner=None" in note
 
 
@@ -303,7 +305,7 @@ def test_a_stock_clipping_limit_is_ignored_with_a_note() -> None:
     optimizer = translation.engine_spec.tables[0].optimizer
     assert optimizer is not None
     assert not optimizer.clips_weights
-    (note,) = translation.notes
+    (note,) = translating.warned("stock", options={"clipping_limit": 0.5})
     assert "ignored" in note
 
 
@@ -312,4 +314,4 @@ def test_a_bad_clipping_limit_is_refused_where_it_counts(limit: Any) -> None:
     """A limit that is no positive number is a ValueError, but ignored where stock ignores it."""
     with pytest.raises(ValueError, match="`clipping_limit` must be a positive number"):
         translating.translated(options={"clipping_limit": limit})
-    assert len(translating.translated("stock", options={"clipping_limit": limit}).notes) == 1
+    assert len(translating.warned("stock", options={"clipping_limit": limit})) == 1

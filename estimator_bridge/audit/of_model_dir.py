@@ -1,42 +1,42 @@
-"""Audits what the checkpoint of a model_dir tells by itself."""
+"""Audits the latest checkpoint of a model_dir."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from estimator_bridge.audit.of_spec import DEFAULT_HOSTS
-from estimator_bridge.audit.report import Audit, Finding, ordered
+from estimator_bridge.audit.report import Audit, findings_of
 from estimator_bridge.audit.sizes import TableSize
 from estimator_bridge.convert import inspect
+from estimator_bridge.settings import note
+from estimator_bridge.settings.note import Note
 from tf2_engine.tables import PARAMETERS
+from tf2_engine.types import Object
 
 
-def audit_model_dir(path: str, spec: Any = None, hosts: Sequence[int] = DEFAULT_HOSTS) -> Audit:
-    """Returns what is to be known of the latest checkpoint of a model_dir.
+def audit_model_dir(path: str, spec: Object = None, hosts: Sequence[int] = DEFAULT_HOSTS) -> Audit:
+    """Returns the tables of the latest checkpoint of a model_dir, and findings about its files.
 
     Args:
         path: a directory, or a checkpoint.
-        spec: the program's, which names tables and optimizers; None guesses.
+        spec: the program's, which names tables and optimizers; None guesses them.
         hosts: numbers of hosts to divide the tables among.
 
     Raises:
         UnreadableCheckpoint: there is none, or a file is damaged.
     """
-    found = inspect(path, spec=spec)
-    findings: list[Finding] = []
-    for table in found["tables"]:
-        where = f"table {table['name']!r}"
-        if len(table["parts"]) > 1 and spec is None and found["form"] == "names":
-            findings.append(
-                Finding("parts_of_unknown_order", where, f"{len(table['parts'])} parts")
-            )
+    contents = inspect(path, spec=spec)
+    notes: list[Note] = []
+    for table in contents["tables"]:
+        where = note.table(table["name"])
+        if len(table["parts"]) > 1 and spec is None and contents["form"] == "names":
+            notes.append(Note("parts_of_unknown_order", where, len(table["parts"])))
         missing = [part for part, tensor in table["tensors"].items() if tensor is None]
         if missing:
-            findings.append(Finding("no_slots", where, f"without {', '.join(missing)}"))
-    step = found["global_step"]
+            notes.append(Note("no_slots", where, ", ".join(missing)))
+    step = contents["global_step"]
     return Audit(
-        subject=found["checkpoint"],
+        subject=contents["checkpoint"],
         tables=tuple(
             TableSize(
                 name=table["name"],
@@ -46,13 +46,13 @@ def audit_model_dir(path: str, spec: Any = None, hosts: Sequence[int] = DEFAULT_
                 slots=tuple(part for part in table["tensors"] if part != PARAMETERS),
                 strategy=getattr(spec, "partition_strategy", None),
             )
-            for table in found["tables"]
+            for table in contents["tables"]
         ),
         hosts=tuple(hosts),
-        findings=ordered(findings),
+        findings=findings_of(notes),
         remarks=(
-            f"{found['form']}-based checkpoint, "
+            f"{contents['form']}-based checkpoint, "
             f"{'no global step' if step is None else f'step {step}'}",
-            f"{len(found['variables'])} variables that belong to no table",
+            f"{len(contents['variables'])} variables that belong to no table",
         ),
     )

@@ -5,100 +5,32 @@ from __future__ import annotations
 import ast
 import pathlib
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from estimator_bridge.audit.report import Audit, Finding, ordered
-from estimator_bridge.run.unsupported import ESTIMATOR as LEFT_OUT
+from estimator_bridge.audit.report import Audit, findings_of
+from estimator_bridge.run.unsupported import ESTIMATOR as UNSUPPORTED
+from estimator_bridge.settings.catalogue import RULES, TRANSFORMING, finding_of, readers
+from estimator_bridge.settings.detectors import given
+from estimator_bridge.settings.note import Note, Place, SourceText
+from estimator_bridge.settings.row import When
+from tf2_engine.types import Object
 
 _COMPUTED = object()
-"""Stands for a value that only a run can tell."""
+"""Stands for a value that is known only when the program runs."""
 
-_Check = Callable[[Any], bool]
+_COLUMN_FUNCTIONS = ("embedding_column", "shared_embedding_columns")
 
+_CALLS = {name: rule for rule, row in RULES.items() for name in row.calls}
+"""The rule of each function whose call is enough."""
 
-def _given(value: Any) -> bool:
-    return value is not None
-
-
-def _equals(*wanted: Any) -> _Check:
-    return lambda value: any(value is each or value == each for each in wanted)
-
-
-def _zero(value: Any) -> bool:
-    return not isinstance(value, bool) and value == 0
-
-
-_LIMITS = ("clip_weight_min", "clip_weight_max", "clip_gradient_min", "clip_gradient_max")
-_TABLE = (
-    ("learning_rate", _zero, "learning_rate_zero"),
-    ("learning_rate_fn", _given, "learning_rate_fn"),
-    ("combiner", _equals(None), "combiner_none"),
-    ("hot_id_replication", _equals(True), "hot_id_replication"),
-)
-_COLUMN = (
-    *_TABLE[1:3],
-    *((name, _given, "sequence") for name in ("max_sequence_length", "max_sequence_lengths")),
-    ("embedding_lookup_device", _equals("tpu_tensor_core"), "tensor_core_column"),
-)
-_PARAMETERS = (
-    ("use_gradient_accumulation", _equals(False), "no_gradient_accumulation"),
-    ("weight_decay_factor", _zero, "weight_decay_zero"),
-    *((name, _given, "sparse_core") for name in _LIMITS),
-)
-_ARGUMENTS: Mapping[str, tuple[tuple[str, _Check, str], ...]] = {
-    "EmbeddingConfigSpec": (
-        ("clipping_limit", _given, "clipping_limit"),
-        ("optimization_parameters", _given, "optimization_parameters"),
-        ("experimental_gradient_multiplier_fn", _given, "gradient_multiplier"),
-        ("pipeline_execution_with_tensor_core", _equals(True), "pipelining"),
-        ("profile_data_directory", _given, "profile_data_directory"),
-        ("partition_strategy", _equals("mod"), "mod_partitioning"),
-        ("table_to_config_dict", _given, "config_dicts"),
-    ),
-    "TableConfig": _TABLE,
-    "embedding_column": _COLUMN,
-    "shared_embedding_columns": _COLUMN,
-    "FeatureConfig": (
-        ("max_sequence_length", _given, "sequence"),
-        ("weight_key", _given, "weighted_feature"),
-    ),
-    "FtrlParameters": (("initial_accumulator_value", _zero, "ftrl_zero_accumulator"),),
-    "TPUConfig": (
-        ("num_shards", _equals(1), "one_core"),
-        (
-            "per_host_input_for_training",
-            _equals(False, "PER_SHARD_V1", "BROADCAST", "SLICED"),
-            "input_per_host",
-        ),
-    ),
-}
-"""By the function that is called: an argument, which of its values matter, and the rule."""
-
-_CALLS = {
-    "AdamParameters": "adam_without_correction",
-    "MomentumParameters": "optimizer_lost",
-    "RMSPropParameters": "optimizer_lost",
-    "ProximalAdagradParameters": "optimizer_lost",
-    "ProximalYogiParameters": "optimizer_lost",
-    "FrequencyEstimatorParameters": "optimizer_lost",
-    "weighted_categorical_column": "weighted_feature",
-}
-"""Functions whose call is enough."""
-
-_TRANSFORMING = (
-    "categorical_column_with_hash_bucket",
-    "categorical_column_with_vocabulary_file",
-    "categorical_column_with_vocabulary_list",
-    "bucketized_column",
-    "crossed_column",
-)
+_READ = {field.partition(".")[0] for row in RULES.values() for field in row.reads}
+"""The functions and classes whose arguments rules read; of "*Parameters" all optimizers."""
 
 
 def audit_script(path: str) -> Audit:
-    """Returns what the source of a program shows.
+    """Returns the findings in the source of a program.
 
-    Values that are computed, and calls with `*` and `**`, are told as remarks: a run knows them.
+    Values that are computed, and calls with `**`, are remarks: only a run knows them.
 
     Raises:
         SyntaxError: it is no Python 3.
@@ -107,27 +39,26 @@ def audit_script(path: str) -> Audit:
     visitor = _Visitor(pathlib.Path(path).name)
     visitor.visit(tree)
     remarks = [
-        f"{where}: `{what}` is computed; --run tells its value" for where, what in visitor.computed
+        f"{where}: `{text}` is computed; --run tells its value" for where, text in visitor.computed
     ]
     if not visitor.specs:
         remarks.insert(0, "no EmbeddingConfigSpec is made in this file")
-    findings = [*visitor.findings, *visitor.on_cpu_only()]
+    notes = [*visitor.notes, *visitor.on_cpu_only()]
     if visitor.specs:
-        findings += [Finding(rule, where) for rule, where in visitor.predicts]
-        findings.append(Finding("ids_out_of_range", "all features"))
-    return Audit(path, (), (), ordered(findings), tuple(remarks))
+        notes += [*visitor.predicts, Note("ids_out_of_range", Place("all features"))]
+    return Audit(path, (), (), findings_of(notes), tuple(dict.fromkeys(remarks)))
 
 
 class _Visitor(ast.NodeVisitor):
-    """Collects findings from calls, told apart by the last part of the name."""
+    """Collects notes from calls, which it knows by the last part of their names."""
 
     def __init__(self, file: str) -> None:
         self._file = file
         self._transforming: dict[str, str] = {}
-        self._tpu_inputs: list[tuple[ast.expr, str]] = []
-        self.findings: list[Finding] = []
-        self.computed: list[tuple[str, str]] = []
-        self.predicts: list[tuple[str, str]] = []
+        self._tpu_inputs: list[tuple[ast.expr, Place]] = []
+        self.notes: list[Note] = []
+        self.computed: list[tuple[Place, str]] = []
+        self.predicts: list[Note] = []
         self.specs = 0
 
     def visit_Assign(self, node: ast.Assign) -> None:
@@ -138,8 +69,8 @@ class _Visitor(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        if node.attr in LEFT_OUT:
-            self.findings.append(Finding("canned_estimator", self._at(node), node.attr))
+        if node.attr in UNSUPPORTED:
+            self.notes.append(Note("canned_estimator", self._at(node), SourceText(node.attr)))
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
@@ -147,21 +78,18 @@ class _Visitor(ast.NodeVisitor):
         where = self._at(node)
         self.specs += name == "EmbeddingConfigSpec"
         if name in _CALLS:
-            self.findings.append(Finding(_CALLS[name], where, name))
+            self.notes.append(Note(_CALLS[name], where, SourceText(name)))
         if name == "predict":
-            self.predicts.append(("predict", where))
-        arguments = _ARGUMENTS.get(name, ())
-        if name.endswith("Parameters"):
-            arguments = (*arguments, *_PARAMETERS)
-        if name in ("embedding_column", "shared_embedding_columns"):
-            if "tpu" not in ast.unparse(node.func).split("."):
-                arguments = ()
-            elif node.args:
-                self._tpu_inputs.append((node.args[0], where))
-        self._arguments(node, arguments, where)
+            self.predicts.append(Note("predict", where))
+        if name not in _COLUMN_FUNCTIONS:
+            self._arguments(node, (name,), where)
+        elif "tpu" in ast.unparse(node.func).split("."):
+            # A column says what a table and a feature say elsewhere.
+            self._arguments(node, ("TableConfig", "FeatureConfig", *_COLUMN_FUNCTIONS), where)
+            self._tpu_inputs += [(argument, where) for argument in node.args[:1]]
         self.generic_visit(node)
 
-    def on_cpu_only(self) -> Iterator[Finding]:
+    def on_cpu_only(self) -> Iterator[Note]:
         """Yields the TPU columns whose input is transformed, as far as the source shows it."""
         for argument, where in self._tpu_inputs:
             for part in ast.walk(argument):
@@ -169,26 +97,39 @@ class _Visitor(ast.NodeVisitor):
                 if isinstance(part, ast.Name):
                     kind = self._transforming.get(part.id)
                 if kind is not None:
-                    yield Finding("column_transforms_on_cpu_only", where, kind)
+                    yield Note("column_transforms_on_cpu_only", where, SourceText(kind))
 
-    def _arguments(
-        self, node: ast.Call, arguments: tuple[tuple[str, _Check, str], ...], where: str
-    ) -> None:
-        given = {keyword.arg: keyword.value for keyword in node.keywords}
-        if arguments and None in given:
-            self.computed.append((where, f"**{ast.unparse(given[None])}"))
-        for name, matters, rule in arguments:
-            if name not in given:
-                continue
-            value = _value(given[name])
-            text = textwrap.shorten(ast.unparse(given[name]), 60, placeholder=" ...")
-            if value is _COMPUTED and matters is not _given:
-                self.computed.append((where, f"{name}={text}"))
-            elif matters(value):
-                self.findings.append(Finding(rule, where, f"{name}={text}"))
+    def _arguments(self, node: ast.Call, owners: tuple[str, ...], where: Place) -> None:
+        """Notes the arguments that matter to a rule.
 
-    def _at(self, node: ast.expr) -> str:
-        return f"{self._file}:{node.lineno}"
+        Args:
+            owners: the functions and classes whose settings the call takes.
+        """
+        for keyword in node.keywords:
+            if keyword.arg is not None:
+                self._argument(keyword.arg, keyword.value, owners, where)
+            elif any(owner in _READ or owner.endswith("Parameters") for owner in owners):
+                self.computed.append((where, f"**{ast.unparse(keyword.value)}"))
+
+    def _argument(self, name: str, node: ast.expr, owners: tuple[str, ...], where: Place) -> None:
+        value = _value(node)
+        text = f"{name}={textwrap.shorten(ast.unparse(node), 60, placeholder=' ...')}"
+        for rule, when in _rules(owners, name):
+            if value is _COMPUTED and when is not given:
+                self.computed.append((where, text))
+            elif when(value):
+                self.notes.append(Note(rule, where, SourceText(text)))
+
+    def _at(self, node: ast.expr) -> Place:
+        return Place(f"{self._file}:{node.lineno}")
+
+
+def _rules(owners: tuple[str, ...], argument: str) -> Iterator[tuple[str, When]]:
+    """Yields the rules that read an argument, each with the values that matter to it."""
+    for owner in owners:
+        for rule, when in readers(owner, argument):
+            if when is not None and finding_of(rule) is not None:
+                yield rule, when
 
 
 def _last_name(node: ast.expr) -> str:
@@ -201,10 +142,10 @@ def _transformation(node: ast.AST) -> str | None:
     if not isinstance(node, ast.Call):
         return None
     name = _last_name(node.func).removeprefix("sequence_")
-    return name if name in _TRANSFORMING else None
+    return name if name in TRANSFORMING else None
 
 
-def _value(node: ast.expr) -> Any:
+def _value(node: ast.expr) -> Object:
     """Returns a constant; the last name of an attribute in capitals, as enums have; or a mark."""
     if isinstance(node, ast.Attribute) and node.attr.isupper():
         return node.attr

@@ -1,25 +1,28 @@
-"""Audits what a program really makes: it runs as far as its first TPUEstimator."""
+"""Audits the spec that a program makes: runs it as far as its first TPUEstimator."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from estimator_bridge import errors
-from estimator_bridge.audit.of_spec import DEFAULT_HOSTS, audit_spec
-from estimator_bridge.audit.report import Audit, Finding, ordered
-from estimator_bridge.legacy.run_config import InputPipelineConfig
+from estimator_bridge.audit.of_spec import DEFAULT_HOSTS, audit_spec, notes_to_report
+from estimator_bridge.audit.report import Audit, findings_of
 from estimator_bridge.run import install
 from estimator_bridge.run.script import run_script
+from estimator_bridge.settings.detect import notes_of_settings
+from estimator_bridge.settings.note import Note, Place, SourceText
+from estimator_bridge.translation.read_spec import read_spec
+from tf2_engine.types import Object
 
 
 class _Reached(BaseException):
-    """Ends the program; no Exception, which programs catch."""
+    """Ends the program at its TPUEstimator; not an Exception, since programs catch these."""
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, arguments: Mapping[str, Object]) -> None:
         super().__init__()
         self.arguments = arguments
 
@@ -38,36 +41,31 @@ def audit_run(
     Raises:
         InvalidInput: it ends without a TPUEstimator, or that has no EmbeddingConfigSpec.
     """
-    made = _arguments_of_estimator(script, arguments)
-    spec = made.get("embedding_config_spec")
+    given = _arguments_of_estimator(script, arguments)
+    spec = given.get("embedding_config_spec")
     if spec is None:
         raise errors.InvalidInput(f"{script}: its TPUEstimator has no `embedding_config_spec`.")
-    found = audit_spec(spec, f"{script}, as it runs", hosts)
-    config = getattr(made.get("config"), "tpu_config", None)
-    findings = [*found.findings, *_of_config(config)]
-    if spec.partition_strategy == "mod" and not made.get("eval_on_tpu", True):
-        findings.append(Finding("mod_partitioning", "TPUEstimator", "eval_on_tpu=False"))
+    notes = [*notes_to_report(read_spec(spec))]
+    config = getattr(given.get("config"), "tpu_config", None)
+    if config is not None:
+        notes += notes_of_settings("TPUConfig", config._asdict(), Place("TPUConfig"))
+    if spec.partition_strategy == "mod" and not given.get("eval_on_tpu", True):
+        text = SourceText("eval_on_tpu=False")
+        notes.append(Note("mod_partitioning", Place("TPUEstimator"), text))
     sizes = ("train_batch_size", "eval_batch_size", "predict_batch_size")
     remarks = (
-        f"use_tpu={made.get('use_tpu', True)}",
-        ", ".join(f"{name}={made.get(name)}" for name in sizes),
+        f"use_tpu={given.get('use_tpu', True)}",
+        ", ".join(f"{name}={given.get(name)}" for name in sizes),
     )
-    return Audit(found.subject, found.tables, found.hosts, ordered(findings), remarks)
+    audit = audit_spec(spec, f"{script}, as it runs", hosts)
+    return dataclasses.replace(audit, findings=findings_of(notes), remarks=remarks)
 
 
-def _of_config(config: Any) -> Iterator[Finding]:
-    if getattr(config, "num_shards", None) == 1:
-        yield Finding("one_core", "TPUConfig", "num_shards=1")
-    per_host = getattr(config, "per_host_input_for_training", InputPipelineConfig.PER_HOST_V1)
-    if per_host not in (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.PER_HOST_V2):
-        yield Finding("input_per_host", "TPUConfig", f"per_host_input_for_training={per_host}")
-
-
-def _arguments_of_estimator(script: str, arguments: Sequence[str]) -> Mapping[str, Any]:
+def _arguments_of_estimator(script: str, arguments: Sequence[str]) -> Mapping[str, Object]:
     argv, path = sys.argv, list(sys.path)
     install.install(replace=True)
     try:
-        # What it prints is not what is asked for.
+        # The report goes to stdout; the program's own output does not belong there.
         with _stopping_at_the_estimator(), contextlib.redirect_stdout(sys.stderr):
             run_script(script, arguments)
     except _Reached as reached:
@@ -86,18 +84,18 @@ def _arguments_of_estimator(script: str, arguments: Sequence[str]) -> Mapping[st
 
 @contextlib.contextmanager
 def _stopping_at_the_estimator() -> Iterator[None]:
-    """Makes the constructor of TPUEstimator raise what it is called with."""
+    """Makes the constructor of TPUEstimator raise `_Reached` with its arguments."""
     from estimator_bridge.runtime.estimator.tpu_estimator import TPUEstimator
 
-    own = TPUEstimator.__init__
-    signature = inspect.signature(own)
+    init = TPUEstimator.__init__
+    signature = inspect.signature(init)
 
-    def stop(self: Any, *args: Any, **settings: Any) -> None:
+    def stop(self: Object, *args: Object, **settings: Object) -> None:
         raise _Reached(signature.bind(self, *args, **settings).arguments)
 
-    vars_of: Any = TPUEstimator
-    vars_of.__init__ = stop
+    kind: Object = TPUEstimator
+    kind.__init__ = stop
     try:
         yield
     finally:
-        vars_of.__init__ = own
+        kind.__init__ = init

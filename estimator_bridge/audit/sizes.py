@@ -1,13 +1,13 @@
-"""Rows and bytes of a table, and what of it each host holds."""
+"""The sizes of a table: rows and bytes, in all and of each host."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 from estimator_bridge.readable_sizes import readable
 from tf2_engine import sharding
+from tf2_engine.types import Object
 
 _FLOAT32 = 4
 _SHOWN = 3
@@ -18,8 +18,8 @@ class TableSize:
     """One table and its slots.
 
     Attributes:
-        features: that use it; empty where the subject does not tell.
-        optimizer: for people; empty where unknown.
+        features: those that use it; empty where the subject does not tell.
+        optimizer: its name for people; empty where unknown.
         slots: names of the slots, each as large as the table.
         strategy: "div" or "mod", as the program says; None where unknown.
     """
@@ -42,12 +42,12 @@ class TableSize:
         """Bytes of the table and its slots."""
         return self.rows * self.row_bytes
 
-    def hosts(self, count: int) -> list[dict[str, Any]]:
-        """Returns what each of so many hosts holds; rows and bytes are the same for div and mod."""
-        held = []
+    def hosts(self, count: int) -> list[dict[str, Object]]:
+        """Returns the part of each of `count` hosts; div and mod differ in its ids alone."""
+        parts = []
         for host, rows in enumerate(sharding.shard_rows(self.rows, count)):
             first = sharding.first_row(host, self.rows, count)
-            held.append(
+            parts.append(
                 {
                     "host": host,
                     "rows": rows,
@@ -56,9 +56,9 @@ class TableSize:
                     "mod": _ids(range(host, self.rows, count)),
                 }
             )
-        return held
+        return parts
 
-    def as_dict(self, hosts: tuple[int, ...]) -> dict[str, Any]:
+    def as_dict(self, hosts: tuple[int, ...]) -> dict[str, Object]:
         """Returns values that JSON can hold.
 
         Args:
@@ -71,7 +71,7 @@ class TableSize:
         }
 
     def lines(self, hosts: tuple[int, ...]) -> Iterator[str]:
-        """Yields it as lines to read."""
+        """Yields the lines of a report."""
         slots = f" with slots {', '.join(self.slots)}" if self.slots else " without slots"
         users = f", features {', '.join(self.features)}" if self.features else ""
         yield (
@@ -79,12 +79,12 @@ class TableSize:
             f"{readable(self.bytes)}{users}"
         )
         for count in hosts:
-            held = self.hosts(count)
-            rows = sorted({each["rows"] for each in held})
+            parts = self.hosts(count)
+            rows = sorted({part["rows"] for part in parts})
             span = f"{rows[0]}" if len(rows) == 1 else f"{rows[0]} to {rows[-1]}"
-            yield f"    {count} host(s): {span} rows, up to {readable(held[0]['bytes'])} each"
+            yield f"    {count} host(s): {span} rows, up to {readable(parts[0]['bytes'])} each"
             for strategy in ("div", "mod") if count > 1 else ():
-                shown = "; ".join(each[strategy] for each in held[:_SHOWN])
+                shown = "; ".join(part[strategy] for part in parts[:_SHOWN])
                 mark = " (the program's)" if strategy == self.strategy else ""
                 yield f"      {strategy}{mark}: {shown}{'; ...' if count > _SHOWN else ''}"
 

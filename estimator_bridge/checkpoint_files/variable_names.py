@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.checks import class_names
+from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.legacy.spec import is_tpu_column
-from estimator_bridge.translation.legacy_spec import LegacySpec, LegacyTable
-from estimator_bridge.translation.optimizer_rows import OPTIMIZERS
+from estimator_bridge.settings.legacy_spec import LegacySpec, LegacyTable
 from estimator_bridge.translation.read_columns import TABLE_PREFIX
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.translation.translate import translate_optimizer

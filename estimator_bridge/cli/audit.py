@@ -45,20 +45,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Prints what is found; returns 0, or 1 with the reason on stderr."""
+    """Prints the findings; returns 0, or 1 with the reason on stderr."""
     return checkpoint_arguments.reported(lambda: _audit(options))
 
 
 def _audit(options: argparse.Namespace) -> None:
-    found = list(_audits(options))
+    _check(options)
+    audits = list(_audits(options))
     if options.json:
-        print(json.dumps([audit.as_dict() for audit in found], indent=2))
+        print(json.dumps([audit.as_dict() for audit in audits], indent=2))
         return
-    print("\n\n".join("\n".join(audit.lines()) for audit in found))
+    print("\n\n".join("\n".join(audit.lines()) for audit in audits))
 
 
-def _audits(options: argparse.Namespace) -> Iterator[Audit]:
-    from estimator_bridge import audit, errors
+def _check(options: argparse.Namespace) -> None:
+    from estimator_bridge import errors
 
     if not (options.script or options.spec or options.model_dir):
         raise errors.InvalidInput("audit: give a script, --spec or --model_dir.")
@@ -66,6 +67,11 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
         raise errors.InvalidInput(f"audit: there is no program {options.script!r}.")
     if options.run and not options.script:
         raise errors.InvalidInput("audit: --run needs a script.")
+
+
+def _audits(options: argparse.Namespace) -> Iterator[Audit]:
+    from estimator_bridge import audit, errors
+
     if options.script:
         try:
             yield audit.audit_script(options.script)

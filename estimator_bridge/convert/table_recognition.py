@@ -14,7 +14,7 @@ from estimator_bridge.checkpoint_files.variable_names import (
     own_names,
     slot_variables,
 )
-from estimator_bridge.translation.optimizer_rows import OPTIMIZERS
+from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.translation.read_columns import TABLE_PREFIX
 
 _OF_COLUMN = re.compile(rf"(?:^|/)([^/]+)_embedding/{COLUMN_VARIABLE}$")

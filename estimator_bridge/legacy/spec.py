@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.checks import class_names
-from estimator_bridge.translation.optimizer_rows import OPTIMIZERS, kind_of
+from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS, kind_of
+from estimator_bridge.settings.legacy_spec import OfStep
+from estimator_bridge.settings.quirks import checked_quirks, default_quirks, set_default_quirks
+from tf2_engine.types import Object
 
-QUIRKS = ("stock", "documented")
+__all__ = ["EmbeddingConfigSpec", "default_quirks", "set_default_quirks"]
 
 # Columns that stock's constructor accepts although they are ordinary variables: whether a TPU
 # is used is not known yet. (The newer SharedEmbeddingColumn is refused there as well.)
@@ -22,44 +25,16 @@ _ORDINARY_COLUMNS = {
     "_SharedEmbeddingColumn",
 }
 
-_default_quirks = "documented"
-
-
-def set_default_quirks(quirks: str) -> None:
-    """Sets what specs that do not say take for `quirks`.
-
-    Raises:
-        InvalidSpec: `quirks` is neither "stock" nor "documented".
-    """
-    global _default_quirks
-    _default_quirks = checked_quirks(quirks)
-
-
-def default_quirks() -> str:
-    """Returns what specs that do not say take for `quirks`."""
-    return _default_quirks
-
-
-def checked_quirks(quirks: str) -> str:
-    """Returns `quirks` if it is one of the two words.
-
-    Raises:
-        InvalidSpec: it is not.
-    """
-    if quirks not in QUIRKS:
-        raise errors.InvalidSpec(f"`quirks` must be one of {QUIRKS}, got {quirks!r}.")
-    return quirks
-
 
 class _Spec(NamedTuple):
-    feature_columns: Sequence[Any] | None
-    tensor_core_feature_columns: Sequence[Any] | None
-    optimization_parameters: Any
+    feature_columns: Sequence[Object] | None
+    tensor_core_feature_columns: Sequence[Object] | None
+    optimization_parameters: Object
     clipping_limit: float | None
     pipeline_execution_with_tensor_core: bool
-    experimental_gradient_multiplier_fn: Callable[[Any], Any] | None
-    feature_to_config_dict: Mapping[str, Any] | None
-    table_to_config_dict: Mapping[str, Any] | None
+    experimental_gradient_multiplier_fn: OfStep | None
+    feature_to_config_dict: Mapping[str, Object] | None
+    table_to_config_dict: Mapping[str, Object] | None
     partition_strategy: str
     profile_data_directory: str | None
 
@@ -77,8 +52,7 @@ class EmbeddingConfigSpec(_Spec):
         tensor_core_feature_columns: those of the given columns whose tables are ordinary
             variables on the TPU (`embedding_lookup_device="tpu_tensor_core"`).
         optimization_parameters: the optimizer of tables without one.
-        clipping_limit: limit of a weight's absolute value; with quirks="stock" it is ignored, as
-            stock does.
+        clipping_limit: limit of a weight's absolute value; `quirks` decide whether it is kept.
         pipeline_execution_with_tensor_core: a step does not see the update of the one before.
         experimental_gradient_multiplier_fn: called with the global step; multiplies the
             gradients of all activations.
@@ -94,13 +68,13 @@ class EmbeddingConfigSpec(_Spec):
 
     def __new__(
         cls,
-        feature_columns: Sequence[Any] | None = None,
-        optimization_parameters: Any = None,
+        feature_columns: Sequence[Object] | None = None,
+        optimization_parameters: Object = None,
         clipping_limit: float | None = None,
         pipeline_execution_with_tensor_core: bool = False,
-        experimental_gradient_multiplier_fn: Callable[[Any], Any] | None = None,
-        feature_to_config_dict: Mapping[str, Any] | None = None,
-        table_to_config_dict: Mapping[str, Any] | None = None,
+        experimental_gradient_multiplier_fn: OfStep | None = None,
+        feature_to_config_dict: Mapping[str, Object] | None = None,
+        table_to_config_dict: Mapping[str, Object] | None = None,
         partition_strategy: str = "div",
         profile_data_directory: str | None = None,
         *,
@@ -146,7 +120,7 @@ class EmbeddingConfigSpec(_Spec):
             partition_strategy,
             profile_data_directory,
         )
-        spec._quirks = checked_quirks(_default_quirks if quirks is None else quirks)
+        spec._quirks = checked_quirks(default_quirks() if quirks is None else quirks)
         return spec
 
     _quirks: str
@@ -155,25 +129,25 @@ class EmbeddingConfigSpec(_Spec):
     def quirks(self) -> str:
         """Either "stock" or "documented"; no field of the tuple: unpacking gives stock's ten."""
         # A spec that `_make` made never saw the constructor.
-        return getattr(self, "_quirks", _default_quirks)
+        return getattr(self, "_quirks", default_quirks())
 
-    def to_tf2(self, *, step: Any = None) -> Any:
+    def to_tf2(self, *, step: Object = None) -> Object:
         """Returns it as the objects of TensorFlow 2, with a list of what was changed.
 
         Args:
-            step: the global step, a variable or a callable; see `migration.to_tf2`.
+            step: the global step, a variable or a callable; see `migrate.to_tf2`.
         """
-        # By name: what is translated knows nothing of what translates it.
+        # Imported by name, when it is called: a spec depends on no layer above it.
         return importlib.import_module("estimator_bridge.migrate").to_tf2(self, step=step)
 
-    def _replace(self, **changes: Any) -> EmbeddingConfigSpec:
+    def _replace(self, **changes: Object) -> EmbeddingConfigSpec:
         """Returns a spec with other values for some fields, or other `quirks`."""
         quirks = checked_quirks(changes.pop("quirks", self.quirks))
         spec = super()._replace(**changes)
         vars(spec).update(vars(self), _quirks=quirks)
         return spec
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: Object) -> Object:
         # The constructor takes other arguments than the tuple has fields, which is what breaks
         # stock's pickle and copy.
         return _rebuild, (type(self), tuple(self)), dict(vars(self))
@@ -182,31 +156,31 @@ class EmbeddingConfigSpec(_Spec):
         return f"{super().__repr__()[:-1]}, quirks={self.quirks!r})"
 
 
-def is_tpu_column(column: Any) -> bool:
+def is_tpu_column(column: Object) -> bool:
     """Returns whether a column says what TPU embedding columns say of their table."""
     return hasattr(column, "get_embedding_var_name") and hasattr(column, "get_feature_key_name")
 
 
-def is_tensor_core_column(column: Any) -> bool:
+def is_tensor_core_column(column: Object) -> bool:
     """Returns whether a column's table is an ordinary variable on the TPU."""
     device = getattr(column, "_embedding_lookup_device", None)
     return getattr(device, "name", None) == "TPU_TENSOR_CORE"
 
 
-def is_feature_config(config: Any) -> bool:
+def is_feature_config(config: Object) -> bool:
     """Returns whether a thing is a legacy `FeatureConfig`, stock's or ours."""
     return hasattr(config, "table_id") and hasattr(config, "max_sequence_length")
 
 
-def is_table_config(config: Any) -> bool:
+def is_table_config(config: Object) -> bool:
     """Returns whether a thing is a legacy `TableConfig`, stock's or ours."""
     return hasattr(config, "vocabulary_size") and hasattr(config, "dimension")
 
 
-def _sorted_out(feature_columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def _sorted_out(feature_columns: Sequence[Object]) -> tuple[list[Object], list[Object]]:
     """Returns the columns the engine has a table for, and the tensor-core ones."""
-    columns: list[Any] = []
-    tensor_core_columns: list[Any] = []
+    columns: list[Object] = []
+    tensor_core_columns: list[Object] = []
     for column in feature_columns:
         if not is_tpu_column(column) and not _ORDINARY_COLUMNS.intersection(class_names(column)):
             raise errors.WrongType(
@@ -218,7 +192,7 @@ def _sorted_out(feature_columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     return columns, tensor_core_columns
 
 
-def _check_optimizer_of_columns(optimizer: Any) -> None:
+def _check_optimizer_of_columns(optimizer: Object) -> None:
     kind = kind_of(optimizer)
     if kind is None or not OPTIMIZERS[kind].for_columns:
         known = ", ".join(name for name, row in OPTIMIZERS.items() if row.for_columns)
@@ -228,7 +202,7 @@ def _check_optimizer_of_columns(optimizer: Any) -> None:
         )
 
 
-def _check_configs(features: Mapping[str, Any], tables: Mapping[str, Any]) -> None:
+def _check_configs(features: Mapping[str, Object], tables: Mapping[str, Object]) -> None:
     for feature, config in features.items():
         if not is_feature_config(config):
             raise errors.WrongType(
@@ -249,5 +223,5 @@ def _check_configs(features: Mapping[str, Any], tables: Mapping[str, Any]) -> No
             )
 
 
-def _rebuild(kind: type[EmbeddingConfigSpec], fields: tuple[Any, ...]) -> EmbeddingConfigSpec:
+def _rebuild(kind: type[EmbeddingConfigSpec], fields: tuple[Object, ...]) -> EmbeddingConfigSpec:
     return kind._make(fields)

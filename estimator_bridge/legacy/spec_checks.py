@@ -1,24 +1,25 @@
-"""The checks of what a model_fn returns: each answers with the value, filled in."""
+"""Checks what a model_fn returns; each function returns its argument with defaults filled in."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import tensorflow as tf
 
 from estimator_bridge import errors
+from tf2_engine.types import Nest, Object, Op, Tensor
 
 
 class ModeKeys:
-    """What a model_fn is asked for."""
+    """The modes in which a model_fn is called."""
 
     TRAIN: Final = "train"
     EVAL: Final = "eval"
     PREDICT: Final = "infer"
 
 
-def checked_train_op(train_op: Any, mode: str) -> Any:
+def checked_train_op(train_op: Object, mode: str) -> Op:
     """Returns the op of a training step.
 
     Raises:
@@ -38,7 +39,7 @@ def checked_train_op(train_op: Any, mode: str) -> Any:
     return train_op
 
 
-def checked_loss(loss: Any, mode: str) -> Any:
+def checked_loss(loss: Object, mode: str) -> Tensor | None:
     """Returns the loss as a scalar.
 
     Raises:
@@ -57,7 +58,7 @@ def checked_loss(loss: Any, mode: str) -> Any:
     return loss if loss.shape.is_compatible_with([]) else tf.reshape(loss, [])
 
 
-def checked_predictions(predictions: Any, mode: str) -> Any:
+def checked_predictions(predictions: Object, mode: str) -> Nest:
     """Returns the predictions, a tensor or a dict of tensors; empty where there are none.
 
     Raises:
@@ -76,20 +77,20 @@ def checked_predictions(predictions: Any, mode: str) -> Any:
     return dict(predictions) if isinstance(predictions, dict) else predictions
 
 
-def checked_hooks(hooks: Iterable[Any] | None) -> tuple[Any, ...]:
+def checked_hooks(hooks: Iterable[Object] | None) -> tuple[Object, ...]:
     """Returns hooks as a tuple.
 
     Raises:
         WrongType: one is no SessionRunHook.
     """
-    made = tuple(hooks or ())
-    for hook in made:
+    hooks = tuple(hooks or ())
+    for hook in hooks:
         if not isinstance(hook, tf.compat.v1.train.SessionRunHook):
             raise errors.WrongType(f"Hooks must be SessionRunHooks, got {hook!r}.")
-    return made
+    return hooks
 
 
-def checked_scaffold(scaffold: Any) -> Any:
+def checked_scaffold(scaffold: Object) -> Object:
     """Returns the scaffold, or a default one.
 
     Raises:
@@ -101,7 +102,7 @@ def checked_scaffold(scaffold: Any) -> Any:
     return scaffold
 
 
-def checked_metrics(metrics: Mapping[str, Any] | None) -> dict[str, Any]:
+def checked_metrics(metrics: Mapping[str, Object] | None) -> dict[str, Object]:
     """Returns metrics as pairs of a value and an update op, by name.
 
     The variables of Keras metrics are added to the collections that sessions initialise from.
@@ -117,7 +118,7 @@ def checked_metrics(metrics: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: _checked_metric(name, metric) for name, metric in metrics.items()}
 
 
-def _checked_metric(name: str, metric: Any) -> tuple[Any, Any]:
+def _checked_metric(name: str, metric: Object) -> tuple[Tensor, Op]:
     what = f"eval_metric_ops[{name!r}]"
     if _is_keras_metric(metric):
         if not metric.updates:
@@ -140,18 +141,18 @@ def _checked_metric(name: str, metric: Any) -> tuple[Any, Any]:
     return metric
 
 
-def _is_keras_metric(metric: Any) -> bool:
+def _is_keras_metric(metric: Object) -> bool:
     # By attribute: to touch tf.keras would settle which Keras the process has. Metrics of Keras 3
     # have no `updates`, and cannot be used in a graph.
     return all(hasattr(metric, name) for name in ("updates", "update_state", "result"))
 
 
-def _check_tensor(what: str, value: Any) -> None:
+def _check_tensor(what: str, value: Object) -> None:
     if not isinstance(value, (tf.Tensor, tf.Variable)):
         raise errors.WrongType(f"`{what}` must be a Tensor, got {value!r}.")
 
 
-def _check_graph(what: str, value: Any) -> None:
+def _check_graph(what: str, value: Object) -> None:
     if not tf.executing_eagerly() and value.graph is not tf.compat.v1.get_default_graph():
         raise errors.InvalidSpec(
             f"`{what}`: {value!r} belongs to another graph. Make it inside the model_fn, anew in "

@@ -1,14 +1,15 @@
-"""The two halves of a config-dict spec: legacy `TableConfig` and `FeatureConfig`."""
+"""Legacy `TableConfig` and `FeatureConfig`, of which config dicts are made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.parameters import is_parameters
+from estimator_bridge.settings.legacy_spec import OfStep
 from tf2_engine import tf_compat
 from tf2_engine.tables import default_initializer
+from tf2_engine.types import Initializer, Object
 
 COMBINERS = ("mean", "sum", "sqrtn", None)
 
@@ -16,16 +17,16 @@ COMBINERS = ("mean", "sum", "sqrtn", None)
 class _TableConfig(NamedTuple):
     vocabulary_size: int
     dimension: int
-    initializer: Callable[..., Any]
+    initializer: Initializer
     combiner: str | None
     hot_id_replication: bool
     learning_rate: float | None
-    learning_rate_fn: Callable[[Any], Any] | None
-    optimization_parameters: Any
+    learning_rate_fn: OfStep | None
+    optimization_parameters: Object
 
 
 # Where TensorFlow has a class of the name, stock's estimator takes instances of that alone.
-_TableBase: Any = tf_compat.legacy_tpu_class("TableConfig") or _TableConfig
+_TableBase: Object = tf_compat.legacy_tpu_class("TableConfig") or _TableConfig
 
 
 class TableConfig(_TableBase):
@@ -49,12 +50,12 @@ class TableConfig(_TableBase):
         cls,
         vocabulary_size: int,
         dimension: int,
-        initializer: Callable[..., Any] | None = None,
+        initializer: Initializer | None = None,
         combiner: str | None = "mean",
         hot_id_replication: bool = False,
         learning_rate: float | None = None,
-        learning_rate_fn: Callable[[Any], Any] | None = None,
-        optimization_parameters: Any = None,
+        learning_rate_fn: OfStep | None = None,
+        optimization_parameters: Object = None,
     ) -> TableConfig:
         """Checks the settings and fills in the initializer."""
         for name, value in (("vocabulary_size", vocabulary_size), ("dimension", dimension)):
@@ -99,7 +100,7 @@ class _FeatureConfig(NamedTuple):
     weight_key: str | None
 
 
-_FeatureBase: Any = tf_compat.legacy_tpu_class("FeatureConfig") or _FeatureConfig
+_FeatureBase: Object = tf_compat.legacy_tpu_class("FeatureConfig") or _FeatureConfig
 
 
 class FeatureConfig(_FeatureBase):

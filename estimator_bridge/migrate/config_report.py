@@ -1,10 +1,11 @@
-"""What a migration changed and why, as text and as JSON."""
+"""The changes of a migration, with reasons, as text and as JSON."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+
+from tf2_engine.types import Object
 
 EFFECTS = {
     "form": "says the same in other words",
@@ -13,15 +14,15 @@ EFFECTS = {
     "by hand": "is yours to write",
     "left out": "has no counterpart, and changes no number",
 }
-"""What a change means for the user, worst last but one."""
+"""What each effect of a change means for the user."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """One setting that is not what it was.
+    """One setting that TensorFlow 2 has otherwise, or not at all.
 
     Attributes:
-        where: what has the setting, such as "table 'words'".
+        where: the place that has the setting, such as "table 'words'".
         setting: its legacy name.
         was, now: as a reader would write them; `now` is empty where nothing takes its place.
         why: a sentence.
@@ -52,7 +53,7 @@ class Report:
         for change in self.changes:
             yield str(change)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Object]:
         """Returns values that JSON can hold."""
         return {"changes": [dataclasses.asdict(change) for change in self.changes]}
 

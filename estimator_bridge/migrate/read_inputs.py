@@ -1,18 +1,18 @@
-"""Reads the input side of feature columns, TensorFlow's of any version, as `preprocessing`."""
+"""Reads how feature columns, TensorFlow's of any version, make ids: as `preprocessing` columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.checks import class_names
-from estimator_bridge.translation.legacy_spec import LegacySpec
+from estimator_bridge.settings.legacy_spec import LegacySpec
 from tf2_engine import preprocessing
+from tf2_engine.types import Object
 
 
-def read_input(column: Any) -> preprocessing.Column:
-    """Returns what makes the ids that a categorical or bucketized column makes.
+def read_input(column: Object) -> preprocessing.Column:
+    """Returns the preprocessing that makes the ids of a categorical or bucketized column.
 
     Raises:
         Untranslatable: the column is of an unknown kind.
@@ -26,16 +26,16 @@ def read_input(column: Any) -> preprocessing.Column:
     )
 
 
-def inputs_of_columns(columns: Any) -> dict[str, preprocessing.Column]:
-    """Returns what makes the ids of each feature of TPU embedding columns."""
+def inputs_of_columns(columns: Object) -> dict[str, preprocessing.Column]:
+    """Returns the preprocessing of each feature of TPU embedding columns."""
     return {
         column.get_feature_key_name(): read_input(column.categorical_column) for column in columns
     }
 
 
 def inputs_of_dicts(legacy: LegacySpec) -> dict[str, preprocessing.Column]:
-    """Returns what makes the ids of each feature of config dicts: they are ids already."""
-    made = {}
+    """Returns the preprocessing of each feature of config dicts, whose input is ids already."""
+    columns = {}
     for feature in legacy.features:
         rows = legacy.table(feature.table).vocabulary_size
         column: preprocessing.Column = preprocessing.Identity(feature.key, rows)
@@ -43,26 +43,26 @@ def inputs_of_dicts(legacy: LegacySpec) -> dict[str, preprocessing.Column]:
             column = preprocessing.Weighted(column, feature.weight_key)
         if feature.max_sequence_length:
             column = preprocessing.Sequence(column)
-        made[feature.key] = column
-    return made
+        columns[feature.key] = column
+    return columns
 
 
-def _identity(column: Any) -> preprocessing.Column:
+def _identity(column: Object) -> preprocessing.Column:
     number = getattr(column, "number_buckets", None) or column.num_buckets
     return preprocessing.Identity(column.key, number, column.default_value)
 
 
-def _bucketized(column: Any) -> preprocessing.Column:
+def _bucketized(column: Object) -> preprocessing.Column:
     source = column.source_column
     return preprocessing.Bucketized(source.key, tuple(column.boundaries), source.normalizer_fn)
 
 
-def _crossed(column: Any) -> preprocessing.Column:
+def _crossed(column: Object) -> preprocessing.Column:
     keys = tuple(key if isinstance(key, str) else read_input(key) for key in column.keys)
     return preprocessing.Crossed(keys, column.hash_bucket_size, column.hash_key)
 
 
-def _vocabulary_file(column: Any) -> preprocessing.Column:
+def _vocabulary_file(column: Object) -> preprocessing.Column:
     return preprocessing.VocabularyFile(
         column.key,
         column.vocabulary_file,
@@ -75,7 +75,7 @@ def _vocabulary_file(column: Any) -> preprocessing.Column:
     )
 
 
-_READERS: Mapping[str, Callable[[Any], preprocessing.Column]] = {
+_READERS: Mapping[str, Callable[[Object], preprocessing.Column]] = {
     "IdentityCategoricalColumn": _identity,
     "HashedCategoricalColumn": lambda column: preprocessing.Hashed(
         column.key, column.hash_bucket_size, column.dtype

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, TypeAlias
 
+from estimator_bridge.settings import quirks
+
 Kind: TypeAlias = Literal["import", "name", "added", "changes", "left out", "by hand"]
 """The kind of a line of the report.
 
@@ -37,14 +39,7 @@ class Line:
         return f"[{self.kind}] {where}{change}{'. ' if self.why and change else ''}{self.why}"
 
 
-HONOURED = Line(
-    0,
-    "by hand",
-    "",
-    "",
-    "What stock ignores though it is documented is honoured now; `run` ignores it. For the "
-    "numbers of stock pass quirks='stock' to the spec",
-)
+HONOURED = Line(0, "by hand", "", "", quirks.HONOURED)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -12,13 +12,17 @@ from estimator_bridge import errors
 from estimator_bridge.migrate.config_report import Change, Report
 from estimator_bridge.migrate.read_inputs import inputs_of_columns, inputs_of_dicts
 from estimator_bridge.migrate.stock_optimizers import stock_optimizer
-from estimator_bridge.translation.legacy_spec import LegacyOptimizer, LegacySpec, LegacyTable
+from estimator_bridge.settings import note, render
+from estimator_bridge.settings.catalogue import ROWS
+from estimator_bridge.settings.detect import notes_of_spec
+from estimator_bridge.settings.legacy_spec import LegacySpec
+from estimator_bridge.settings.note import SPEC, Note, Place, SourceText
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.translation.translate import translate
+from tf2_engine.optimizers import Optimizer
 from tf2_engine.preprocessing import Preprocessing
 from tf2_engine.specs import EngineSpec, TableSpec
-
-_SPEC = "spec"
+from tf2_engine.types import Object, TensorLike
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,20 +49,41 @@ class TF2Embedding:
         report: what was changed, and why.
     """
 
-    feature_config: dict[str, Any]
-    options: dict[str, Any]
+    feature_config: dict[str, Object]
+    options: dict[str, Object]
     engine_spec: EngineSpec
     preprocessing: Preprocessing | None
-    step: Any
-    gradient_multiplier: Callable[[], Any] | None
+    step: Object
+    gradient_multiplier: Callable[[], TensorLike] | None
     for_stock: bool
     report: Report
 
 
-def to_tf2(spec: Any, *, step: Any = None, quirks: str | None = None) -> TF2Embedding:
+class _Optimizer(NamedTuple):
+    """The optimizer of a table in TensorFlow 2.
+
+    Attributes:
+        made: the object: stock's, or the engine's.
+        kind: the name of its class.
+        reason: why it is not stock's; None if it is.
+        legacy_kind: the name of the legacy class.
+        rate: the learning rate of the legacy optimizer.
+    """
+
+    made: Object
+    kind: str
+    reason: str | None
+    legacy_kind: str
+    rate: Object
+
+
+_NO_OPTIMIZER = _Optimizer(None, "", None, "", None)
+
+
+def to_tf2(spec: Object, *, step: Object = None, quirks: str | None = None) -> TF2Embedding:
     """Translates a legacy spec, stock's or ours, to TensorFlow 2.
 
-    What stock's public API can express is of its classes, the rest of this project's.
+    The objects are of stock's classes where its public API has them, else of this project's.
 
     Args:
         step: the global step: a variable such as `optimizer.iterations`, or a callable without
@@ -71,28 +96,22 @@ def to_tf2(spec: Any, *, step: Any = None, quirks: str | None = None) -> TF2Embe
     legacy = read_spec(spec, quirks)
     if step is None and _needs_step(legacy):
         step = tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
-    read_step: Callable[[], Any] = step if callable(step) else lambda: step
+    read_step: Callable[[], TensorLike] = step if callable(step) else lambda: step
     engine = translate(
         legacy, training=True, batch_size=None, num_cores=1, step=read_step
     ).engine_spec
-    changes = [*_of_spec(legacy)]
-    made: dict[Any, tuple[Any, str | None]] = {}
-    tables = {}
-    for table in engine.tables:
-        old = legacy.table(str(table.name))
-        if table.optimizer not in made:
-            assert table.optimizer is not None
-            made[table.optimizer] = stock_optimizer(table.optimizer)
-        optimizer, reason = made[table.optimizer]
-        changes += _of_table(old, table, legacy, reason)
-        tables[table.name] = tf.tpu.experimental.embedding.TableConfig(
+    optimizers = _optimizers(legacy, engine.tables)
+    tables = {
+        table.name: tf.tpu.experimental.embedding.TableConfig(
             vocabulary_size=table.vocabulary_size,
             dim=table.dim,
             initializer=table.initializer,
-            optimizer=optimizer,
+            optimizer=optimizers[str(table.name)].made,
             combiner=table.combiner,
             name=table.name,
         )
+        for table in engine.tables
+    }
     feature_config = {
         feature.name: tf.tpu.experimental.embedding.FeatureConfig(
             table=tables[feature.table],
@@ -101,9 +120,8 @@ def to_tf2(spec: Any, *, step: Any = None, quirks: str | None = None) -> TF2Embe
         )
         for feature in engine.features
     }
-    preprocessing, refused = _preprocessing(spec, legacy)
-    changes += [*_of_features(legacy), *refused]
-    multiplier = legacy.gradient_multiplier_fn
+    preprocessing, unknown_columns = _preprocessing(spec, legacy)
+    multiplier = legacy.experimental_gradient_multiplier_fn
     return TF2Embedding(
         feature_config=feature_config,
         options={"pipeline_execution_with_tensor_core": legacy.pipeline_execution_with_tensor_core},
@@ -111,214 +129,72 @@ def to_tf2(spec: Any, *, step: Any = None, quirks: str | None = None) -> TF2Embe
         preprocessing=preprocessing,
         step=step,
         gradient_multiplier=None if multiplier is None else lambda: multiplier(read_step()),
-        for_stock=all(reason is None for _, reason in made.values()),
-        report=Report(tuple(dict.fromkeys(changes))),
+        for_stock=all(optimizer.reason is None for optimizer in optimizers.values()),
+        report=Report(tuple(dict.fromkeys(_changes(legacy, optimizers, unknown_columns)))),
     )
 
 
+def _optimizers(legacy: LegacySpec, tables: tuple[TableSpec, ...]) -> dict[str, _Optimizer]:
+    """Returns the optimizer of each table, by the table's name; equal ones are one object."""
+    made: dict[Optimizer, tuple[Object, str | None]] = {}
+    optimizers = {}
+    for table in tables:
+        assert table.optimizer is not None
+        if table.optimizer not in made:
+            made[table.optimizer] = stock_optimizer(table.optimizer)
+        optimizer, reason = made[table.optimizer]
+        old = legacy.table(str(table.name)).optimizer or legacy.optimizer
+        assert old is not None  # or it would not have been translated
+        kind, rate = type(table.optimizer).__name__, old.settings["learning_rate"]
+        optimizers[str(table.name)] = _Optimizer(optimizer, kind, reason, old.kind, rate)
+    return optimizers
+
+
 def _needs_step(legacy: LegacySpec) -> bool:
-    return legacy.gradient_multiplier_fn is not None or any(
+    return legacy.experimental_gradient_multiplier_fn is not None or any(
         table.learning_rate_fn is not None for table in legacy.tables
     )
 
 
-def _preprocessing(spec: Any, legacy: LegacySpec) -> tuple[Preprocessing | None, list[Change]]:
+def _preprocessing(spec: Object, legacy: LegacySpec) -> tuple[Preprocessing | None, list[Note]]:
     if legacy.form == "dict":
         return Preprocessing(inputs_of_dicts(legacy)), []
     try:
         return Preprocessing(inputs_of_columns(spec.feature_columns)), []
     except errors.Untranslatable as error:
-        return None, [Change(_SPEC, "feature_columns", "columns", "", str(error), "by hand")]
+        return None, [Note("column_of_unknown_kind", SPEC, SourceText(error))]
 
 
-def _of_spec(legacy: LegacySpec) -> Iterator[Change]:
-    """Yields what becomes of the settings of the spec itself."""
-    if legacy.optimizer is not None:
-        yield Change(
-            _SPEC,
-            "optimization_parameters",
-            legacy.optimizer.kind,
-            "TableConfig.optimizer",
-            "Every table has its optimizer, with every setting written out: defaults differ.",
-            "form",
-        )
-    if legacy.clipping_limit is not None:
-        honoured = legacy.quirks == "documented"
-        yield Change(
-            _SPEC,
-            "clipping_limit",
-            str(legacy.clipping_limit),
-            "clip_weight_min, clip_weight_max" if honoured else "",
-            "Documented, but stock ignores it; "
-            + ('quirks="stock" does so, too.' if honoured else 'quirks="documented" honours it.'),
-            "numbers" if honoured else "left out",
-        )
-    if legacy.gradient_multiplier_fn is not None:
-        yield Change(
-            _SPEC,
-            "experimental_gradient_multiplier_fn",
-            _name(legacy.gradient_multiplier_fn),
-            "gradient_multiplier()",
-            "No TPUEmbedding has it: multiply the gradients of all activations before "
-            "`apply_gradients`.",
-            "by hand",
-        )
-    if legacy.partition_strategy != "div":
-        yield Change(
-            _SPEC,
-            "partition_strategy",
-            repr(legacy.partition_strategy),
-            "engine_spec",
-            "Stock's TPUEmbedding knows 'div' alone, and a feature_config cannot say it. Which "
-            "host holds a row changes no number; `convert` reorders old checkpoints.",
-            "ours",
-        )
-    if legacy.profile_data_directory is not None:
-        yield Change(
-            _SPEC,
-            "profile_data_directory",
-            repr(legacy.profile_data_directory),
-            "engine_spec",
-            "Stock's TPUEmbedding of TensorFlow 2 has no such setting.",
-            "ours",
-        )
-    for column in legacy.tensor_core_columns:
-        yield Change(
-            f"feature {column.key!r}",
-            "embedding_lookup_device",
-            "'tpu_tensor_core'",
-            "tf.keras.layers.Embedding",
-            "Its table is an ordinary variable of the model, which the model's optimizer trains.",
-            "by hand",
-        )
-
-
-def _of_table(
-    old: LegacyTable, new: TableSpec, legacy: LegacySpec, reason: str | None
+def _changes(
+    legacy: LegacySpec, optimizers: Mapping[str, _Optimizer], unknown_columns: list[Note]
 ) -> Iterator[Change]:
-    """Yields what becomes of the settings of a table.
+    """Yields the changes of the spec, of table after table, and of features."""
+    notes = [*_notes(legacy, optimizers), *unknown_columns]
+    order = [SPEC, *(note.table(table.name) for table in legacy.tables)]
+    for each in sorted(notes, key=lambda each: _position(each.where, order)):
+        table = optimizers.get(each.where.name or "", _NO_OPTIMIZER)
+        fields = {"kind": table.kind, "rate": table.rate, "reason": table.reason}
+        change = render.change(each, legacy.quirks, **fields)
+        if change is not None:
+            yield Change(**change)
 
-    Args:
-        reason: why its optimizer is not stock's; None if it is.
+
+def _position(where: Place, order: list[Place]) -> int:
+    return order.index(where) if where in order else len(order)
+
+
+def _notes(legacy: LegacySpec, optimizers: Mapping[str, _Optimizer]) -> Iterator[Note]:
+    """Yields the notes of a spec as they are about objects of TensorFlow 2.
+
+    There every table has an optimizer of its own, so that what is said of the spec's optimizer is
+    said of each table that has it.
     """
-    where = f"table {old.name!r}"
-    optimizer = old.optimizer or legacy.optimizer
-    assert optimizer is not None  # or it would not have been translated
-    assert new.optimizer is not None
-    kind = type(new.optimizer).__name__
-    if reason is not None:
-        yield Change(
-            where,
-            "optimization_parameters",
-            optimizer.kind,
-            f"tf2_engine.{kind}",
-            f"{reason}.",
-            "ours",
-        )
-    yield from _unset(where, old, optimizer)
-    if old.learning_rate:
-        yield Change(
-            where,
-            "learning_rate",
-            str(old.learning_rate),
-            f"{kind}.learning_rate",
-            "TensorFlow 2 has rates in optimizers only, so the table has one of its own.",
-            "form",
-        )
-    elif old.learning_rate_fn is not None:
-        yield Change(
-            where,
-            "learning_rate_fn",
-            _name(old.learning_rate_fn),
-            f"{kind}.learning_rate, a callable without arguments",
-            "TensorFlow 2 calls it without the step; it reads `step`, which you count up.",
-            "by hand",
-        )
-    if old.combiner is None:
-        yield Change(
-            where,
-            "combiner",
-            "None",
-            "'sum'",
-            "TensorFlow 2 has no None. A TPU adds the rows of a sample then; off a TPU stock takes "
-            "their mean.",
-            "numbers",
-        )
-    if old.hot_id_replication:
-        yield Change(
-            where,
-            "hot_id_replication",
-            "True",
-            "engine_spec",
-            "A TableConfig cannot say it; it changes no number.",
-            "ours",
-        )
-
-
-def _unset(where: str, old: LegacyTable, optimizer: LegacyOptimizer) -> Iterator[Change]:
-    if old.learning_rate is not None and not old.learning_rate:
-        yield Change(
-            where,
-            "learning_rate",
-            str(old.learning_rate),
-            f"{optimizer.settings['learning_rate']}, the optimizer's",
-            "Stock takes 0 for unset.",
-            "form",
-        )
-    decay = optimizer.settings.get("weight_decay_factor")
-    if decay is not None and not decay:
-        yield Change(
-            where, "weight_decay_factor", str(decay), "", "Stock takes 0 for unset.", "left out"
-        )
-
-
-def _of_features(legacy: LegacySpec) -> Iterator[Change]:
-    """Yields what becomes of the settings of features."""
-    for feature in legacy.features:
-        where = f"feature {feature.key!r}"
-        if feature.weight_key is not None:
-            yield Change(
-                where,
-                "weight_key",
-                repr(feature.weight_key),
-                "weights of `enqueue`",
-                "TensorFlow 2 takes weights beside ids, not among the features; `preprocessing` "
-                "returns both.",
-                "form",
-            )
-        if feature.max_sequence_length:
-            yield Change(
-                where,
-                "max_sequence_length",
-                str(feature.max_sequence_length),
-                "FeatureConfig.max_sequence_length",
-                "TensorFlow 2 returns no lengths beside the activations; `preprocessing` does.",
-                "form",
-            )
-    yield Change(
-        "features",
-        "dense ids",
-        "0 is left out where there is a combiner",
-        "-1 is left out",
-        "Stock drops id 0 of dense tensors on a TPU; `preprocessing` drops -1 and '', as feature "
-        "columns do off a TPU.",
-        "numbers",
-    )
-    for note in legacy.notes:
-        where, _, why = note.partition(": ")
-        if "with use_tpu=False only" not in why:
-            continue
-        yield Change(
-            where[:1].lower() + where[1:],
-            "categorical_column",
-            "ids of the input_fn, as they are",
-            "preprocessing",
-            "On a TPU the legacy column leaves values as they are; `preprocessing` transforms them "
-            "as off a TPU. Hand it what comes before your own transformation, or hand the ids to "
-            "the engine directly.",
-            "numbers",
-        )
-
-
-def _name(function: Any) -> str:
-    return getattr(function, "__qualname__", type(function).__name__)
+    for name, optimizer in optimizers.items():
+        if optimizer.reason is not None:
+            kind = SourceText(optimizer.legacy_kind)
+            yield Note("optimizer_of_engine", note.table(name), kind)
+    sharing = [note.table(table.name) for table in legacy.tables if table.optimizer is None]
+    for each in notes_of_spec(legacy):
+        at_spec = each.where == SPEC and ROWS[each.rule].of_optimizers
+        for where in sharing if at_spec else (each.where,):
+            yield dataclasses.replace(each, where=where)

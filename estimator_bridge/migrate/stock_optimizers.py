@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import tensorflow as tf
 
 from tf2_engine import specs
 from tf2_engine.optimizers import Optimizer
 from tf2_engine.optimizers.optimizer import KEEPING
+from tf2_engine.types import Object
 
 _NAMESPACE = "tf.tpu.experimental.embedding"
 
 
-def stock_optimizer(optimizer: Optimizer) -> tuple[Any, str | None]:
+def stock_optimizer(optimizer: Optimizer) -> tuple[Object, str | None]:
     """Returns stock's optimizer with every setting carried explicitly, and None.
 
     Where it has none, or refuses a setting, the engine's is returned as it is, with the reason.

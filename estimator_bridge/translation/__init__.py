@@ -1,1 +1,1 @@
-"""From legacy objects to what the engine is told."""
+"""Reads legacy specs, and translates them to the engine's. Pure."""

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.checks import class_names
 from estimator_bridge.legacy.spec import is_tpu_column
 from estimator_bridge.legacy.table_config import FeatureConfig, TableConfig
-from estimator_bridge.translation.legacy_spec import TensorCoreColumn
+from estimator_bridge.settings import note
+from estimator_bridge.settings.legacy_spec import TensorCoreColumn
+from estimator_bridge.settings.note import Note
+from tf2_engine.types import Object
 
 TABLE_PREFIX = "tbl_"
 
 
 class Columns(NamedTuple):
-    """What columns say: the two config dicts of the other form, and notes for the user."""
+    """What columns say: the config dicts of the other form, and notes on what these cannot say."""
 
     tables: dict[str, TableConfig]
     features: dict[str, FeatureConfig]
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
 
-def read_columns(columns: Sequence[Any]) -> Columns:
+def read_columns(columns: Sequence[Object]) -> Columns:
     """Reads columns; where several share a table the last one describes it, as in stock.
 
     Raises:
@@ -38,7 +41,7 @@ def read_columns(columns: Sequence[Any]) -> Columns:
             )
     tables: dict[str, TableConfig] = {}
     features: dict[str, FeatureConfig] = {}
-    notes: list[str] = []
+    notes: list[Note] = []
     for column in columns:
         key = column.get_feature_key_name()
         table = TABLE_PREFIX + column.get_embedding_var_name()
@@ -60,11 +63,11 @@ def read_columns(columns: Sequence[Any]) -> Columns:
             combiner=column.get_combiner(),
             learning_rate_fn=column.get_learning_rate_fn(),
         )
-        notes.extend(_ignored(key, column))
+        notes.extend(_notes(key, column))
     return Columns(tables, features, tuple(notes))
 
 
-def read_tensor_core_column(column: Any) -> TensorCoreColumn:
+def read_tensor_core_column(column: Object) -> TensorCoreColumn:
     """Reads a column whose table is an ordinary variable."""
     return TensorCoreColumn(
         key=column.categorical_column.key,
@@ -82,20 +85,13 @@ _TRANSFORMATIONS = {
 }
 
 
-def _ignored(key: str, column: Any) -> Iterator[str]:
-    """Yields a line for whatever the column says that has no effect with use_tpu=True."""
-    categorical: Any = getattr(column, "categorical_column", None)
+def _notes(key: str, column: Object) -> Iterator[Note]:
+    categorical: Object = getattr(column, "categorical_column", None)
     while hasattr(categorical, "categorical_column"):  # Weighted and sequence columns.
         categorical = categorical.categorical_column
     for name, text in _TRANSFORMATIONS.items():
         if getattr(categorical, name, None) is not None:
-            yield (
-                f"Feature {key!r}: its column {text} with use_tpu=False only; with use_tpu=True "
-                "the ids of the input_fn are looked up as they are."
-            )
+            yield Note("column_transforms_on_cpu_only", note.feature(key), text)
             break
     if {"_TPUEmbeddingColumn", "_TPUSharedEmbeddingColumn"}.intersection(class_names(column)):
-        yield (
-            f"Feature {key!r}: columns of type {type(column).__name__} are deprecated; make it "
-            "with tf.compat.v1.tpu.experimental.embedding_column."
-        )
+        yield Note("deprecated_column", note.feature(key), type(column).__name__)

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from estimator_bridge import errors
+from estimator_bridge.legacy.optimizer_rows import kind_of
 from estimator_bridge.legacy.parameters import is_parameters
-from estimator_bridge.legacy.spec import checked_quirks, default_quirks, is_tensor_core_column
-from estimator_bridge.translation.legacy_spec import (
+from estimator_bridge.legacy.spec import is_tensor_core_column
+from estimator_bridge.settings.legacy_spec import (
     LegacyFeature,
     LegacyOptimizer,
     LegacySpec,
     LegacyTable,
 )
-from estimator_bridge.translation.optimizer_rows import kind_of
+from estimator_bridge.settings.note import Note
+from estimator_bridge.settings.quirks import checked_quirks, default_quirks
 from estimator_bridge.translation.read_columns import (
     TABLE_PREFIX,
     read_columns,
     read_tensor_core_column,
 )
+from tf2_engine.types import Object
 
 
-def read_spec(spec: Any, quirks: str | None = None) -> LegacySpec:
+def read_spec(spec: Object, quirks: str | None = None) -> LegacySpec:
     """Returns what a spec says, in the order in which stock hands it to the device.
 
     Args:
@@ -34,9 +36,9 @@ def read_spec(spec: Any, quirks: str | None = None) -> LegacySpec:
         InvalidSpec: one feature has two embeddings, or a size is no positive int.
         Untranslatable: an optimizer is of an unknown class.
     """
-    notes: tuple[str, ...] = ()
-    tables: Mapping[str, Any] = {}
-    features: Mapping[str, Any] = {}
+    notes: tuple[Note, ...] = ()
+    tables: Mapping[str, Object] = {}
+    features: Mapping[str, Object] = {}
     if spec.table_to_config_dict:
         tables, features = spec.table_to_config_dict, spec.feature_to_config_dict
     elif spec.feature_columns:
@@ -53,7 +55,7 @@ def read_spec(spec: Any, quirks: str | None = None) -> LegacySpec:
         optimizer=_read_optimizer(spec.optimization_parameters),
         clipping_limit=spec.clipping_limit,
         pipeline_execution_with_tensor_core=bool(spec.pipeline_execution_with_tensor_core),
-        gradient_multiplier_fn=spec.experimental_gradient_multiplier_fn,
+        experimental_gradient_multiplier_fn=spec.experimental_gradient_multiplier_fn,
         partition_strategy=spec.partition_strategy,
         profile_data_directory=spec.profile_data_directory or None,
         quirks=checked_quirks(quirks or str(getattr(spec, "quirks", default_quirks()))),
@@ -66,7 +68,7 @@ def read_spec(spec: Any, quirks: str | None = None) -> LegacySpec:
     )
 
 
-def _read_table(name: str, config: Any, form: str) -> LegacyTable:
+def _read_table(name: str, config: Object, form: str) -> LegacyTable:
     return LegacyTable(
         name=name,
         vocabulary_size=config.vocabulary_size,
@@ -81,7 +83,7 @@ def _read_table(name: str, config: Any, form: str) -> LegacyTable:
     )
 
 
-def _read_optimizer(optimizer: Any, where: str = "") -> LegacyOptimizer | None:
+def _read_optimizer(optimizer: Object, where: str = "") -> LegacyOptimizer | None:
     if optimizer is None:
         return None
     kind = kind_of(optimizer)

@@ -1,22 +1,27 @@
-"""From a legacy spec to what the engine is told. Pure."""
+"""Translates a legacy spec to the engine's. Pure."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import numbers
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 from estimator_bridge import errors
+from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.legacy.parameters import StochasticGradientDescentParameters
-from estimator_bridge.translation.legacy_spec import LegacyOptimizer, LegacySpec, LegacyTable
-from estimator_bridge.translation.optimizer_rows import OPTIMIZERS
+from estimator_bridge.settings.legacy_spec import (
+    LegacyOptimizer,
+    LegacySpec,
+    LegacyTable,
+    OfStep,
+)
 from tf2_engine.optimizers import Optimizer
 from tf2_engine.specs import EngineSpec, FeatureSpec, TableSpec
+from tf2_engine.types import Object, Rate, TensorLike
 
 Shape = tuple[int | None, ...]
-Rates = dict[Callable[[Any], Any], Callable[[], Any]]
+Rates = dict[OfStep, Callable[[], "TensorLike"]]
 
 # Stock's: an evaluation updates nothing, but the device wants an optimizer.
 _INFERENCE_OPTIMIZER = LegacyOptimizer(
@@ -26,19 +31,17 @@ _INFERENCE_OPTIMIZER = LegacyOptimizer(
 
 @dataclasses.dataclass(frozen=True)
 class Translation:
-    """What the engine is told.
+    """A legacy spec as the engine takes it.
 
     Attributes:
         engine_spec: tables and features in the order in which stock hands them to the device; its
             structure is a dict by feature key.
         output_shapes: for each feature, in that order, [batch per core] or [batch per core, T];
             the first is None for an open batch size.
-        notes: a line for every setting that has no effect, or another than one would expect.
     """
 
     engine_spec: EngineSpec
     output_shapes: tuple[Shape, ...]
-    notes: tuple[str, ...]
 
 
 def translate(
@@ -47,14 +50,13 @@ def translate(
     training: bool,
     batch_size: int | None,
     num_cores: int,
-    step: Callable[[], Any],
+    step: Callable[[], TensorLike],
 ) -> Translation:
     """Translates a spec; every setting is carried explicitly, or refused by name.
 
     Args:
         training: False gives tables without an optimizer of their own stochastic gradient
-            descent of rate 1, as stock's inference mode does. Nothing is updated then, so
-            settings of updates raise no notes.
+            descent of rate 1, as stock's inference mode does.
         batch_size: samples of the global batch; None when batches differ in size.
         step: returns the global step; called in the graph in which a `learning_rate_fn` is.
 
@@ -64,22 +66,13 @@ def translate(
             the cores do not divide the batch.
         WrongType: a learning rate is no number.
     """
-    notes = list(legacy.notes)
     rates: Rates = {}
     tables = []
     for table in legacy.tables:
         optimizer = _optimizer_of(table, legacy, training, rates, step)
         if training:
-            notes.extend(_update_notes(table, legacy))
             optimizer = _with_clipping_limit(optimizer, legacy)
-        if table.combiner is None:
-            notes.append(
-                f"Table {table.name!r}: combiner=None adds the embeddings of a sample's ids with "
-                "use_tpu=True; stock takes their mean with use_tpu=False."
-            )
         tables.append(_translate_table(table, optimizer))
-    if training and legacy.clipping_limit is not None:
-        notes.append(_clipping_note(legacy))
     features = tuple(
         FeatureSpec(
             name=feature.key,
@@ -98,9 +91,7 @@ def translate(
         partition_strategy=legacy.partition_strategy,
         profile_data_directory=legacy.profile_data_directory,
     )
-    return Translation(
-        engine_spec, output_shapes(legacy, batch_size, num_cores), tuple(dict.fromkeys(notes))
-    )
+    return Translation(engine_spec, output_shapes(legacy, batch_size, num_cores))
 
 
 def output_shapes(legacy: LegacySpec, batch_size: int | None, num_cores: int) -> tuple[Shape, ...]:
@@ -121,7 +112,7 @@ def output_shapes(legacy: LegacySpec, batch_size: int | None, num_cores: int) ->
     )
 
 
-def translate_optimizer(legacy: LegacyOptimizer, rate: Any, where: str = "") -> Optimizer:
+def translate_optimizer(legacy: LegacyOptimizer, rate: Rate, where: str = "") -> Optimizer:
     """Rebuilds a legacy optimizer for the engine, every setting carried explicitly.
 
     Args:
@@ -161,26 +152,28 @@ def _optimizer_of(
     legacy: LegacySpec,
     training: bool,
     rates: Rates,
-    step: Callable[[], Any],
+    step: Callable[[], TensorLike],
 ) -> Optimizer:
     where = f"Table {table.name!r}: "
-    own = table.optimizer or (legacy.optimizer if training else _INFERENCE_OPTIMIZER)
-    if own is None:
+    optimizer = table.optimizer or (legacy.optimizer if training else _INFERENCE_OPTIMIZER)
+    if optimizer is None:
         raise errors.InvalidSpec(
             f"{where}it has no optimizer. Give `optimization_parameters` to it or to the spec."
         )
     # Stock's order: the table's rate unless 0, its function, the optimizer's rate.
-    rate: Any
+    rate: Rate
     if table.learning_rate:
         rate = _constant(table.learning_rate, f"{where}`learning_rate`")
     elif table.learning_rate_fn:
         rate = _dynamic(table.learning_rate_fn, rates, step)
     else:
-        rate = _constant(own.settings["learning_rate"], f"{where}`{own.kind}.learning_rate`")
-    return translate_optimizer(own, rate, where)
+        rate = _constant(
+            optimizer.settings["learning_rate"], f"{where}`{optimizer.kind}.learning_rate`"
+        )
+    return translate_optimizer(optimizer, rate, where)
 
 
-def _constant(rate: Any, what: str) -> float:
+def _constant(rate: Object, what: str) -> float:
     if not isinstance(rate, numbers.Real):
         raise errors.WrongType(
             f"{what} must be a number, got {rate!r}. For a rate that changes use the table's "
@@ -190,8 +183,8 @@ def _constant(rate: Any, what: str) -> float:
 
 
 def _dynamic(
-    function: Callable[[Any], Any], rates: Rates, step: Callable[[], Any]
-) -> Callable[[], Any]:
+    function: OfStep, rates: Rates, step: Callable[[], TensorLike]
+) -> Callable[[], TensorLike]:
     """Returns one closure per distinct function, so that tables share its tag as in stock."""
     return rates.setdefault(function, lambda: function(step()))
 
@@ -217,46 +210,9 @@ def _with_clipping_limit(optimizer: Optimizer, legacy: LegacySpec) -> Optimizer:
             f"`EmbeddingConfigSpec`: `clipping_limit` must be a positive number, got {limit!r}. "
             'Remove it; quirks="stock" ignores it, as stock does.'
         )
-    # A table with a start of its own holds no weights, which is what the limit is for.
+    # A table with a first value of its own holds no weights, and the limit is for weights.
     if optimizer.clips_weights or optimizer.row_initial_value is not None:
         return optimizer
     return dataclasses.replace(
         optimizer, clip_weight_min=-float(limit), clip_weight_max=float(limit)
     )
-
-
-def _clipping_note(legacy: LegacySpec) -> str:
-    limit = legacy.clipping_limit
-    if legacy.quirks == "stock":
-        return (
-            f"`clipping_limit`={limit} is ignored, as stock ignores it. Use `clip_weight_min` and "
-            '`clip_weight_max` of the optimizer, or quirks="documented".'
-        )
-    return (
-        f"`clipping_limit`={limit}: weights are kept in [-{limit}, {limit}] as documented, in "
-        "tables whose optimizer sets no `clip_weight_min` or `clip_weight_max`; stock ignores it "
-        '(quirks="stock").'
-    )
-
-
-def _update_notes(table: LegacyTable, legacy: LegacySpec) -> Iterator[str]:
-    if table.learning_rate is not None and not table.learning_rate:
-        yield (
-            f"Table {table.name!r}: `learning_rate`={table.learning_rate} counts as unset, as in "
-            "stock; the rate of the optimizer is used."
-        )
-    optimizer = table.optimizer or legacy.optimizer
-    if optimizer is None:
-        return
-    # An optimizer of all tables is spoken of once.
-    where = (
-        f"Table {table.name!r}: `{optimizer.kind}`" if table.optimizer else f"`{optimizer.kind}`"
-    )
-    decay = optimizer.settings.get("weight_decay_factor")
-    if decay is not None and not decay:
-        yield f"{where}: `weight_decay_factor`={decay} counts as unset, as in stock."
-    if optimizer.settings.get("multiply_weight_decay_factor_by_learning_rate") and not decay:
-        yield (
-            f"{where}: `multiply_weight_decay_factor_by_learning_rate` has no effect without a "
-            "`weight_decay_factor`."
-        )

@@ -1,15 +1,16 @@
-"""Known reasons for a divergence, each recognised by what it does to the numbers or settings.
+"""Known causes of a divergence, recognised by the settings of both sides or by their numbers.
 
-What is recognised by its numbers is looked for in the first step that diverged: later ones carry
-everything on. A cause is a finding, not a proof; its text says what was seen.
+Numbers are judged at the first step that diverged, since later steps carry every difference on.
+A cause is a finding, not a proof; its text says what was seen. The catalogue of settings has the
+words of those that are about a setting.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
+from estimator_bridge.settings import render
 from estimator_bridge.verify.evidence import Evidence, close
 from estimator_bridge.verify.findings import ACTIVATION, Cause, differing_settings
 from estimator_bridge.verify.judge import lookups
@@ -17,43 +18,38 @@ from estimator_bridge.verify.judge.lookups import Feature, Occurrences
 from estimator_bridge.verify.judge.updates import wrong_updates
 from estimator_bridge.verify.record.recording import ACTIVATIONS, CHECKPOINT, LOSS, VARIABLES
 from estimator_bridge.verify.result import Result
-from tf2_engine.types import Array
+from tf2_engine.types import Array, Object
 
 QUIRKS = "quirks"
 
 
 def explain(result: Result) -> list[Cause]:
-    """Returns the causes that are recognised, the likeliest first."""
+    """Returns the recognised causes, the likeliest first."""
     if result.equal:
         return []
-    found = list(of_settings(result))
+    causes = list(of_settings(result))
     if result.evidence is not None and result.first is not None:
-        found.extend(_of_numbers(result, result.evidence))
-    if all(cause.name == QUIRKS for cause in found):
-        found.append(_unknown(result))
-    # What the numbers show is likelier than what may make some.
-    return sorted(found, key=lambda cause: cause.name == QUIRKS)
+        causes.extend(_of_numbers(result, result.evidence))
+    if all(cause.name == QUIRKS for cause in causes):
+        causes.append(_unknown(result))
+    # Quirks may lead to a difference; the others did.
+    return sorted(causes, key=lambda cause: cause.name == QUIRKS)
 
 
 def of_settings(result: Result) -> Iterator[Cause]:
-    """Yields what the settings and the data of the sides explain."""
+    """Yields the causes that the settings and the data of the sides show."""
     a, b = result.settings
     if a["use_tpu"] != b["use_tpu"]:
         yield from _of_modes(a)
     if a["cores"] != b["cores"]:
-        yield Cause(
-            "core count",
-            f"A has {a['cores']} core(s), B {b['cores']}: batches are split otherwise, losses are "
-            "divided by another number, and batch statistics are of other samples. Set "
-            "TPUConfig.num_shards alike; stock runs one core on the software TPU.",
-        )
+        yield Cause(*render.cause("num_shards", a=a["cores"], b=b["cores"]))
     if a["quirks"] != b["quirks"]:
-        one_of = {name for side in (a, b) for _, name, _, why in side["settings"] if why}
-        if one_of:
+        names = {name for side in (a, b) for _, name, _, why in side["settings"] if why}
+        if names:
             yield Cause(
                 QUIRKS,
                 f"A runs with quirks={a['quirks']}, B with quirks={b['quirks']}: where stock and "
-                f"its documents disagree they differ, as about {', '.join(sorted(one_of))}.",
+                f"its documents disagree they differ, as about {', '.join(sorted(names))}.",
             )
     yield from _of_values(a, b)
     if result.batches.first_different is not None:
@@ -65,34 +61,22 @@ def _diverged(result: Result) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _of_modes(a: Mapping[str, Any]) -> Iterator[Cause]:
+def _of_modes(a: Mapping[str, Object]) -> Iterator[Cause]:
     on_cpu = "AB"[bool(a["use_tpu"])]
-    yield Cause(
-        "optimizer substitution",
-        f"Side {on_cpu} runs with use_tpu=False: the model's own optimizer trains its tables, and "
-        "`optimization_parameters` has no effect. Tables agree at the start alone.",
-    )
-    without = [table["name"] for table in a["tables"] if table["combiner"] is None]
-    if without:
-        yield Cause(
-            "combiner None",
-            f"combiner=None is the mean with use_tpu=False and the sum with use_tpu=True; that is "
-            f"so of {', '.join(without)}. Write the combiner out.",
-        )
+    yield Cause(*render.cause("optimization_parameters", side=on_cpu))
+    names = [table["name"] for table in a["tables"] if table["combiner"] is None]
+    if names:
+        yield Cause(*render.cause("combiner_none", tables=", ".join(names)))
     cut = {key: n for table in a["tables"] for key, (n, _) in table["features"].items() if n}
     if cut:
-        yield Cause(
-            "sequence length",
-            "With use_tpu=True alone a sequence is cut to its max_sequence_length: "
-            f"{_lengths(cut)}. Cut longer ones in the input_fn.",
-        )
+        yield Cause(*render.cause("sequence", lengths=_lengths(cut)))
 
 
 def _lengths(features: Mapping[str, int]) -> str:
     return ", ".join(f"{key} to {length}" for key, length in sorted(features.items()))
 
 
-def _of_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Cause]:
+def _of_values(a: Mapping[str, Object], b: Mapping[str, Object]) -> Iterator[Cause]:
     for where, name, ours, theirs in differing_settings(a, b):
         yield Cause(
             f"setting {name.rpartition('.')[2]}",
@@ -116,15 +100,15 @@ def _of_data(result: Result) -> Cause:
 
 
 def _of_numbers(result: Result, evidence: Evidence) -> Iterator[Cause]:
-    looks: list[Callable[[Result, Evidence], Iterator[Cause]]]
-    looks = [_permuted, _swapped, _looked_up, _stale]
+    tests: list[Callable[[Result, Evidence], Iterator[Cause]]]
+    tests = [_permuted, _swapped, _looked_up, _stale]
     if result.first is not None and result.first.role not in (ACTIVATION, LOSS):
-        # Updates are judged where what they are made of agrees.
-        looks.append(lambda _, evidence: wrong_updates(evidence))
-    for look in looks:
-        found = list(look(result, evidence))
-        yield from found
-        if found:
+        # An update can be judged only where activations and gradients agree.
+        tests.append(lambda _, evidence: wrong_updates(evidence))
+    for test in tests:
+        causes = list(test(result, evidence))
+        yield from causes
+        if causes:
             return
     if not evidence.states:
         yield Cause(
@@ -142,38 +126,40 @@ def _of_numbers(result: Result, evidence: Evidence) -> Iterator[Cause]:
 
 
 def _looked_up(result: Result, evidence: Evidence) -> Iterator[Cause]:
-    """Tries known wrong lookups where the tables agree and activations do not."""
+    """Tries known mistakes of lookups where the tables agree and activations do not."""
     if evidence.before is None or evidence.batch is None:
         return
     ours, theirs = (side.values.get(ACTIVATIONS, {}) for side in evidence.after)
     for key, feature, table in _features(result):
         rows = evidence.before[0].values[VARIABLES].get(table["variable"])
-        found = lookups.occurrences(evidence.batch, feature)
-        if rows is None or found is None or key not in ours or key not in theirs:
+        occurrences = lookups.occurrences(evidence.batch, feature)
+        if rows is None or occurrences is None or key not in ours or key not in theirs:
             continue
         if close(ours[key], theirs[key]):
             continue
         for side, right, wrong in (("B", ours[key], theirs[key]), ("A", theirs[key], ours[key])):
-            # Only where the reference is that of one side can it judge the other.
-            if close(lookups.look_up(rows, found, feature.combiner), right, 1e-5):
-                yield from _wrong_lookups(side, table["name"], feature, rows, found, wrong)
+            # The reference can judge one side only if it reproduces the other.
+            if close(lookups.look_up(rows, occurrences, feature.combiner), right, 1e-5):
+                yield from _wrong_lookups(side, table["name"], feature, rows, occurrences, wrong)
 
 
 def _wrong_lookups(
-    side: str, table: str, feature: Feature, rows: Array, found: Occurrences, wrong: Array
+    side: str, table: str, feature: Feature, rows: Array, occurrences: Occurrences, wrong: Array
 ) -> Iterator[Cause]:
     where = f"Table {table}, feature {feature.key}: side {side} "
-    right = lookups.look_up(rows, found, feature.combiner)
-    for name, text, change in _LOOKUPS:
-        looked_up = lookups.look_up(rows, change(found), feature.combiner)
-        # Of a batch on which it has no effect it tells nothing.
+    right = lookups.look_up(rows, occurrences, feature.combiner)
+    mistakes = [
+        *((name, text, change(occurrences), feature.combiner) for name, text, change in _LOOKUPS),
+        *(
+            ("combiner", f"combines with {name!r}, not {feature.combiner!r}.", occurrences, name)
+            for name in ("sum", "mean", "sqrtn")
+        ),
+    ]
+    for name, text, mistaken, combiner in mistakes:
+        looked_up = lookups.look_up(rows, mistaken, combiner)
+        # A mistake that this batch does not show proves nothing.
         if close(looked_up, wrong, 1e-5) and not close(looked_up, right, 1e-5):
             yield Cause(name, where + text)
-            return
-    for combiner in ("sum", "mean", "sqrtn"):
-        looked_up = lookups.look_up(rows, found, combiner)
-        if close(looked_up, wrong, 1e-5) and not close(looked_up, right, 1e-5):
-            yield Cause("combiner", f"{where}combines with {combiner!r}, not {feature.combiner!r}.")
             return
 
 
@@ -190,32 +176,28 @@ _LOOKUPS: tuple[tuple[str, str, Callable[[Occurrences], Occurrences]], ...] = (
 
 
 def _stale(result: Result, evidence: Evidence) -> Iterator[Cause]:
-    """Looks whether a side looked its activations up in the tables of an earlier step."""
+    """Tests whether a side looked its activations up in the tables of an earlier step."""
     if evidence.batch is None:
         return
     number = evidence.after[0].number
     for side, (step, other) in (("B", evidence.after[::-1]), ("A", evidence.after)):
         for key, feature, table in _features(result):
-            found = lookups.occurrences(evidence.batch, feature)
+            occurrences = lookups.occurrences(evidence.batch, feature)
             wrong = step.values.get(ACTIVATIONS, {}).get(key)
             right = other.values.get(ACTIVATIONS, {}).get(key)
-            if found is None or wrong is None or right is None or close(wrong, right):
+            if occurrences is None or wrong is None or right is None or close(wrong, right):
                 continue
             for state in evidence.states:
                 rows = state[0].values[VARIABLES].get(table["variable"])
                 if rows is None or state[0].number == number - 1:
                     continue
-                if close(lookups.look_up(rows, found, feature.combiner), wrong, 1e-5):
-                    yield Cause(
-                        "stale activation",
-                        f"Table {table['name']}, feature {key}: in step {number} side {side} looks "
-                        f"up the rows as they were after step {state[0].number}, without the "
-                        "update between. So does pipeline_execution_with_tensor_core.",
-                    )
+                if close(lookups.look_up(rows, occurrences, feature.combiner), wrong, 1e-5):
+                    seen = {"table": table["name"], "feature": key, "seen": state[0].number}
+                    yield Cause(*render.cause("pipelining", step=number, side=side, **seen))
                     return
 
 
-def _features(result: Result) -> Iterator[tuple[str, Feature, Mapping[str, Any]]]:
+def _features(result: Result) -> Iterator[tuple[str, Feature, Mapping[str, Object]]]:
     for table in result.settings[0]["tables"]:
         for key, feature in lookups.features_of([table]).items():
             yield key, feature, table

@@ -35,7 +35,7 @@ from estimator_bridge.convert.formats.checkpoint_format import (
 from estimator_bridge.convert.formats.template_target import TemplateTarget
 from estimator_bridge.convert.moves import TensorMove
 from estimator_bridge.convert.options import ConversionOptions
-from estimator_bridge.translation.optimizer_rows import OPTIMIZERS
+from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from tf2_engine.tables import PARAMETERS
 
 _VARIABLES = "variables"

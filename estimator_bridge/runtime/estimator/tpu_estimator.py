@@ -17,7 +17,6 @@ from estimator_bridge.legacy.run_config import (
     RunConfig,
     parse_iterations_per_loop,
 )
-from estimator_bridge.legacy.spec import checked_quirks
 from estimator_bridge.runtime.estimator.arguments import check_positive
 from estimator_bridge.runtime.estimator.base_estimator import Estimator
 from estimator_bridge.runtime.estimator.calls import check_takes_params
@@ -34,7 +33,12 @@ from estimator_bridge.runtime.step.model_step import ModelStep
 from estimator_bridge.runtime.step.plain_tables import look_up_dicts
 from estimator_bridge.runtime.step.receiver_features import features_for_export
 from estimator_bridge.runtime.step.table_variables import TABLES, TableVariables
-from estimator_bridge.translation.legacy_spec import LegacySpec
+from estimator_bridge.settings import render
+from estimator_bridge.settings.detect import notes_of_settings
+from estimator_bridge.settings.legacy_spec import LegacySpec
+from estimator_bridge.settings.note import SPEC
+from estimator_bridge.settings.quirks import checked_quirks
+from estimator_bridge.settings.row import EXPORT, OFF_TPU
 from estimator_bridge.translation.read_spec import read_spec
 from tf2_engine import soft_tpu
 from tf2_engine.types import Nest, Object, Strategy, Variable
@@ -276,10 +280,7 @@ class TPUEstimator(Estimator):
         if not self._export_to_cpu and not self._export_to_tpu:
             raise errors.InvalidInput("One of `export_to_cpu` and `export_to_tpu` must be True.")
         if self._export_to_tpu:
-            self._tell(
-                "export_to_tpu=True: no graph for TPUs (tags serve, tpu) is exported; the graph "
-                'with the tag "serve" is of TensorFlow\'s own ops, for CPUs and GPUs.'
-            )
+            self._tell(render.warning("export_to_tpu", EXPORT))
         legacy = self._read_spec(self._use_tpu)
         if legacy is not None:
             features = features_for_export(mode, features, legacy, self._tell)
@@ -328,12 +329,11 @@ class TPUEstimator(Estimator):
 
     def _check_host_settings(self) -> None:
         spec = self._embedding_config_spec
-        # For config dicts the lookup warns of it, with all else that has no effect.
-        if spec.partition_strategy == "mod" and not spec.table_to_config_dict:
-            self._tell(
-                "partition_strategy='mod' has no effect with use_tpu=False: tables are ordinary "
-                "variables and are saved row by row in their own order."
-            )
+        # The lookup of config dicts warns of all settings without an effect at once.
+        if not spec.table_to_config_dict:
+            notes = notes_of_settings("EmbeddingConfigSpec", spec._asdict(), SPEC)
+            for line in render.warnings(notes, OFF_TPU):
+                self._tell(line)
 
 
 _BATCH_SIZE_ARGUMENT = {

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.runtime.input.feature_splitting import split_batch
 from estimator_bridge.runtime.program_types import Batch
-from estimator_bridge.translation.legacy_spec import LegacySpec
+from estimator_bridge.settings.legacy_spec import LegacySpec
 from tf2_engine import tf_compat
 from tf2_engine.types import Ids, Nest, Tensor
 

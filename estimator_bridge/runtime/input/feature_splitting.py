@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.translation.legacy_spec import LegacyFeature, LegacySpec
+from estimator_bridge.settings import render
+from estimator_bridge.settings.legacy_spec import LegacyFeature, LegacySpec
+from estimator_bridge.settings.row import DENSE_RANK_1, DENSE_RANK_2
 from tf2_engine import tf_compat
 from tf2_engine.types import Ids, Nest, Object, SparseTensor, Tensor
 
@@ -166,19 +168,13 @@ def _one_per_sample(ids: Tensor, feature: LegacyFeature) -> Tensor:
 
 def _sparse_without_zeros(ids: Tensor, feature: LegacyFeature, notify: Notify) -> SparseTensor:
     """Returns sparse ids without the zeros, as stock converts them: id 0 is padding, -1 an id."""
-    notify(
-        f"{_where(feature)}: the ids are dense, of rank 2: id 0 is taken for padding and dropped"
-        f"{_and_weights(feature)}, as stock does. Give a SparseTensor to keep it."
-    )
+    notify(_warning(feature, DENSE_RANK_2))
     present = tf.where(tf.not_equal(ids, 0))
     return tf.SparseTensor(present, tf.gather_nd(ids, present), tf.shape(ids, out_type=tf.int64))
 
 
 def _verbatim(ids: Tensor, feature: LegacyFeature, notify: Notify) -> Tensor:
-    notify(
-        f"{_where(feature)}: the ids are dense, of rank 1: one id per sample, id 0 too"
-        f'{_and_weights(feature)}. Stock fails on id 0 (quirks="stock").'
-    )
+    notify(_warning(feature, DENSE_RANK_1, "documented"))
     return ids
 
 
@@ -187,11 +183,7 @@ def _verbatim_without_zeros(ids: Tensor, feature: LegacyFeature, notify: Notify)
 
     Stock drops the zeros and takes the remaining ids for one per sample, which are too few then.
     """
-    notify(
-        f"{_where(feature)}: the ids are dense, of rank 1, and the table has a combiner: stock "
-        f"fails on every batch with id 0{_and_weights(feature)}. Give a SparseTensor, or use "
-        'quirks="documented".'
-    )
+    notify(_warning(feature, DENSE_RANK_1, "stock"))
     message = (
         f"{_where(feature)}: dense ids of rank 1 hold id 0, which stock drops, so that fewer ids "
         'than samples are left. Give a SparseTensor, or use quirks="documented".'
@@ -283,5 +275,7 @@ def _where(feature: LegacyFeature) -> str:
     return f"Feature {feature.key!r} (table {feature.table!r})"
 
 
-def _and_weights(feature: LegacyFeature) -> str:
-    return "" if feature.weight_key is None else f", weights {feature.weight_key!r} are ignored"
+def _warning(feature: LegacyFeature, when: str, quirks: str | None = None) -> str:
+    key = feature.weight_key
+    weights = "" if key is None else f", weights {key!r} are ignored"
+    return render.warning("dense_ids", when, quirks, where=f"{_where(feature)}: ", weights=weights)

@@ -12,7 +12,7 @@ from estimator_bridge.legacy.run_config import InputPipelineConfig
 from estimator_bridge.runtime.input.batch_axis import split_along
 from estimator_bridge.runtime.input.feature_splitting import split_batch
 from estimator_bridge.runtime.program_types import Batch, Hook, ReadInput
-from estimator_bridge.translation.legacy_spec import LegacySpec
+from estimator_bridge.settings.legacy_spec import LegacySpec
 from tf2_engine.types import Object, Op, Session
 
 

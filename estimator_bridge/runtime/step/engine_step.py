@@ -29,7 +29,8 @@ from estimator_bridge.runtime.step.devices import SOFTWARE_TPU, Engine, make_dev
 from estimator_bridge.runtime.step.host_calls import call_with_all_cores
 from estimator_bridge.runtime.step.model_step import ModelStep, check_spec, step_of_spec
 from estimator_bridge.runtime.step.table_variables import table_factory, variable_names
-from estimator_bridge.translation.legacy_spec import LegacySpec
+from estimator_bridge.settings import render
+from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.translate import Translation, translate
 from tf2_engine import EngineSpec, tf_compat
 from tf2_engine.types import Op, Session, Tensor, TensorLike
@@ -239,7 +240,7 @@ class _Embedding:
         return gradients
 
     def _multiplier(self) -> Tensor | None:
-        function = self._legacy.gradient_multiplier_fn
+        function = self._legacy.experimental_gradient_multiplier_fn
         if function is None or not self._training:
             return None
         return tf.cast(function(self._step), tf.float32)
@@ -256,8 +257,8 @@ class _Embedding:
             num_cores=count,
             step=lambda: self._step,
         )
-        for note in translation.notes:
-            self._settings.notify(note)
+        for line in render.warnings_of_step(self._legacy, training=self._training):
+            self._settings.notify(line)
         return dataclasses.replace(
             translation, engine_spec=_once_per_graph(translation.engine_spec)
         )

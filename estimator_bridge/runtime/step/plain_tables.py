@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.input.feature_splitting import Notify, split_features
-from estimator_bridge.translation.legacy_spec import LegacySpec
+from estimator_bridge.settings import render
+from estimator_bridge.settings.detect import notes_of_spec
+from estimator_bridge.settings.legacy_spec import LegacySpec
+from estimator_bridge.settings.row import DICTS_OFF_TPU
 from estimator_bridge.translation.translate import translate
 from tf2_engine import tf_compat
 from tf2_engine.serving import cpu_embedding_lookup
@@ -33,7 +34,9 @@ def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify)
     """
     if mode == ModeKeys.TRAIN:
         _check_trainable(legacy)
-        notify(_differences(legacy))
+        names = [table.name for table in legacy.tables]
+        settings = ", ".join(render.without_effect_on_cpu([*notes_of_spec(legacy)])) or "none"
+        notify(render.warning("config_dicts", DICTS_OFF_TPU, tables=names, settings=settings))
     part = split_features(features, legacy, notify)
     spec = translate(
         legacy, training=False, batch_size=None, num_cores=1, step=tf.train.get_global_step
@@ -68,36 +71,3 @@ def _check_trainable(legacy: LegacySpec) -> None:
                 "what is looked up, but with use_tpu=False the model's own optimizer trains the "
                 "tables. Train with use_tpu=True, which needs no TPU here."
             )
-
-
-def _differences(legacy: LegacySpec) -> str:
-    """Returns the line that says what differs from use_tpu=True."""
-    return (
-        "use_tpu=False with config dicts: the tables "
-        f"{[table.name for table in legacy.tables]} are trainable variables, which the model's own "
-        "optimizer trains. Unlike with use_tpu=True these settings have no effect: "
-        f"{', '.join(_idle(legacy))}."
-    )
-
-
-def _idle(legacy: LegacySpec) -> Iterator[str]:
-    """Yields what a spec sets to no effect."""
-    own = [table.name for table in legacy.tables if table.optimizer]
-    yield "`optimization_parameters`" + (f" (those of the tables {own} too)" if own else "")
-    for setting in ("learning_rate", "learning_rate_fn", "hot_id_replication"):
-        names = [table.name for table in legacy.tables if getattr(table, setting)]
-        if names:
-            yield f"`{setting}` of {names}"
-    if legacy.clipping_limit is not None:
-        yield f"`clipping_limit`={legacy.clipping_limit}"
-    if legacy.gradient_multiplier_fn is not None:
-        yield "`experimental_gradient_multiplier_fn`"
-    if legacy.pipeline_execution_with_tensor_core:
-        yield "`pipeline_execution_with_tensor_core`"
-    if legacy.profile_data_directory is not None:
-        yield f"`profile_data_directory`={legacy.profile_data_directory!r}"
-    if legacy.partition_strategy == "mod":
-        yield (
-            "partition_strategy='mod', which is a layout of checkpoints alone (rows are in their "
-            "own order here, as in those of a single host)"
-        )

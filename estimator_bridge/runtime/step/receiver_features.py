@@ -8,7 +8,10 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge.runtime.input.feature_splitting import Notify
 from estimator_bridge.runtime.step.plain_tables import look_up_dicts
-from estimator_bridge.translation.legacy_spec import LegacySpec
+from estimator_bridge.settings import render
+from estimator_bridge.settings.detect import notes_of_spec
+from estimator_bridge.settings.legacy_spec import LegacySpec
+from estimator_bridge.settings.row import EXPORT
 from tf2_engine.types import Nest, SparseTensor
 
 
@@ -22,12 +25,8 @@ def features_for_export(mode: str, features: Nest, legacy: LegacySpec, notify: N
     """
     if legacy.form == "dict":
         return look_up_dicts(mode, features, legacy, notify)
-    for table in legacy.tables:
-        if table.combiner is None:
-            notify(
-                f"Table {table.name!r}: combiner=None; the exported model takes the mean of a "
-                "sample's embeddings, as stock's does, where training added them."
-            )
+    for line in render.warnings(notes_of_spec(legacy), EXPORT):
+        notify(line)
     return cut_sequences(features, legacy)
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.translation.legacy_spec import LegacySpec
-from estimator_bridge.translation.optimizer_rows import OPTIMIZERS
+from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
+from estimator_bridge.settings.legacy_spec import LegacySpec
 from tf2_engine import Optimizer
 from tf2_engine.plan import TablePlan
 from tf2_engine.tables import PARAMETERS, VariableFactory

@@ -11,11 +11,11 @@ from google.protobuf import json_format
 
 from estimator_bridge.checkpoint_files import variable_names
 from estimator_bridge.checkpoint_files.variable_names import KnownTable
-from estimator_bridge.translation.legacy_spec import LegacySpec
+from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.verify.record.recording import TF2, SideDescription, TableDescription
 from estimator_bridge.verify.record.session_hook import grouped_variables
-from estimator_bridge.verify.settings import flattened, settings_of
+from estimator_bridge.verify.side_settings import flattened, settings_of
 from estimator_bridge.verify.sides import Side
 from tf2_engine import config_proto, errors, tf_compat
 from tf2_engine.backends import HostDriver

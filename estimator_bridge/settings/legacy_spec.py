@@ -1,10 +1,19 @@
-"""A legacy spec as read: frozen values that mention no column and no class of the legacy stack."""
+"""A legacy spec as read: frozen values that mention no column and no class of the legacy stack.
+
+Settings have their legacy names, by which `detect.values` finds the rows that read them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+
+from estimator_bridge.settings import note
+from estimator_bridge.settings.note import Note, Place
+from tf2_engine.types import Initializer, Object, TensorLike
+
+OfStep = Callable[["TensorLike"], "TensorLike"]
+"""A function of the global step."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +26,7 @@ class LegacyOptimizer:
     """
 
     kind: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Object]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,9 +35,9 @@ class LegacyTable:
 
     Attributes:
         name: how the engine and the device name it: `tbl_<variable>` for columns, else its key.
-        combiner: "mean", "sum", "sqrtn" or None.
         learning_rate: None, and 0.0 too, is unset.
         learning_rate_fn: called with the global step.
+        combiner: "mean", "sum", "sqrtn" or None.
         optimizer: None takes the spec's.
         embedding_name: name of its variable without a scope.
     """
@@ -36,11 +45,11 @@ class LegacyTable:
     name: str
     vocabulary_size: int
     dimension: int
-    initializer: Callable[..., Any]
+    initializer: Initializer
+    learning_rate: float | None
+    learning_rate_fn: OfStep | None
     combiner: str | None
     hot_id_replication: bool
-    learning_rate: float | None
-    learning_rate_fn: Callable[[Any], Any] | None
     optimizer: LegacyOptimizer | None
     embedding_name: str
 
@@ -83,9 +92,9 @@ class LegacySpec:
         form: "columns" or "dict".
         tables: sorted by name, as stock orders them.
         features: table by table, sorted by key inside each.
-        gradient_multiplier_fn: called with the global step.
+        experimental_gradient_multiplier_fn: called with the global step.
         quirks: "stock" or "documented".
-        notes: what the reader saw that has no effect with use_tpu=True, a line each.
+        notes: of what the columns say and tables and features do not.
     """
 
     form: str
@@ -94,13 +103,21 @@ class LegacySpec:
     optimizer: LegacyOptimizer | None
     clipping_limit: float | None
     pipeline_execution_with_tensor_core: bool
-    gradient_multiplier_fn: Callable[[Any], Any] | None
+    experimental_gradient_multiplier_fn: OfStep | None
     partition_strategy: str
     profile_data_directory: str | None
     quirks: str
     tensor_core_columns: tuple[TensorCoreColumn, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     def table(self, name: str) -> LegacyTable:
         """Returns the table of that name."""
         return next(table for table in self.tables if table.name == name)
+
+    def optimizers(self) -> Iterator[tuple[Place, LegacyOptimizer]]:
+        """Yields every optimizer that a table uses, with the place at which it is written."""
+        if self.optimizer is not None and any(table.optimizer is None for table in self.tables):
+            yield note.SPEC, self.optimizer
+        for table in self.tables:
+            if table.optimizer is not None:
+                yield note.table(table.name), table.optimizer

@@ -1,0 +1,137 @@
+"""A row of the catalogue: what one legacy setting does on each engine, and its words."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from estimator_bridge.settings.legacy_spec import LegacySpec
+from estimator_bridge.settings.note import Place
+from tf2_engine.types import Object
+
+PLAIN = "plain"
+SEVERITIES = {
+    "ignored": "stock drops it without a word",
+    "surprising": "stock does something else than one would expect",
+    "differs": "CPU, TPU and TensorFlow 2 differ",
+    "refused": "stock raises an error",
+    PLAIN: "does what it says",
+}
+"""How much attention a setting needs; the audit does not report plain ones."""
+
+# The occasions of warnings.
+LOOKUP, TRAINING = "any step with use_tpu=True", "training with use_tpu=True"
+OFF_TPU, EXPORT = "columns with use_tpu=False", "export"
+DICTS_OFF_TPU, LISTED_OFF_TPU = "config dicts with use_tpu=False", "in the list of that warning"
+DENSE_RANK_1, DENSE_RANK_2 = "dense ids of rank 1", "dense ids of rank 2"
+
+When = Callable[[Object], bool]
+"""Whether a value of a setting matters to a row."""
+
+Detector = Callable[[LegacySpec], Iterable[tuple[Place, Object]]]
+"""Returns the places of a spec at which a row applies, each with the value to show."""
+
+
+class NotAsWritten(str):
+    """An effect that is another than what the setting says.
+
+    Attributes:
+        because: why, as a clause; `verify` shows it.
+    """
+
+    because: str
+
+    def __new__(cls, text: str, because: str) -> NotAsWritten:
+        """Returns the effect."""
+        effect = super().__new__(cls, text)
+        effect.because = because
+        return effect
+
+
+class Ignored(NotAsWritten):
+    """The effect of a setting that an engine ignores."""
+
+
+class ChangeText(NamedTuple):
+    """What `to_tf2` makes of a setting; for the fields of its texts see `render.change`.
+
+    Attributes:
+        effect: one of `migrate.config_report.EFFECTS`.
+        now: what takes the setting's place; empty if nothing does.
+        why: a sentence.
+        was: the value for readers, if not the value itself.
+        setting: its name, if not the first that the row reads.
+    """
+
+    effect: str
+    now: str
+    why: str
+    was: str = ""
+    setting: str = ""
+
+
+class CauseText(NamedTuple):
+    """The divergence that `verify` explains by a setting: a short name, and a text with fields."""
+
+    name: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class SettingRow:
+    """One legacy setting, or one way to set it.
+
+    Attributes:
+        severity: one of `SEVERITIES`.
+        cpu: stock's effect with use_tpu=False.
+        tpu: stock's effect with use_tpu=True, on embedding hardware of the first generation.
+        tf2: what becomes of it in TensorFlow 2.
+        way_out: what to do about it; empty where nothing is to be done.
+        bridge: the bridge's effect, where README says it: for settings that stock ignores or that
+            the bridge treats otherwise. Empty where `quirks` decide.
+        why: the reason of `bridge`; a row that has one is a line of README.
+        quirks: the bridge's effect by quirks, where these decide.
+        sparse_core: the effect on TPUs with SparseCores; empty where it is that of `tpu`.
+        parameter_servers: the effect with parameter servers; empty where it is that of `tpu`.
+        reads: where it is read from: fields such as "TableConfig.combiner", each with which of its
+            values matter; None where the detector decides. Of "*Parameters" all optimizers.
+        calls: functions and classes whose call in a source is enough.
+        detect: finds it in a spec; None goes by the values of `reads`.
+        shown: a value in the audit's words, with the fields `setting` and `value`.
+        finding: the audit's rule for it, where that is another row.
+        warnings: of `run` and TPUEstimator: texts by occasion, or by occasion and quirks.
+        change: for `to_tf2`.
+        change_of_stock: the same with quirks="stock", where that is another.
+        cause: for `verify`.
+    """
+
+    severity: str
+    cpu: str
+    tpu: str
+    tf2: str
+    way_out: str = ""
+    bridge: str = ""
+    why: str = ""
+    quirks: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    sparse_core: str = ""
+    parameter_servers: str = ""
+    reads: Mapping[str, When | None] = dataclasses.field(default_factory=dict)
+    calls: tuple[str, ...] = ()
+    detect: Detector | None = None
+    shown: str = "{setting}={value!r}"
+    finding: str = ""
+    warnings: Mapping[str | tuple[str, str], str] = dataclasses.field(default_factory=dict)
+    change: ChangeText | None = None
+    change_of_stock: ChangeText | None = None
+    cause: CauseText | None = None
+
+    @property
+    def setting(self) -> str:
+        """The name of the setting: the first field that it reads."""
+        return next(iter(self.reads), "").rpartition(".")[2]
+
+    @property
+    def of_optimizers(self) -> bool:
+        """Whether it is a setting of optimizers."""
+        return any(field.partition(".")[0].endswith("Parameters") for field in self.reads)

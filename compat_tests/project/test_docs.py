@@ -327,6 +327,21 @@ def test_the_page_on_commands_has_every_argument() -> None:
         }
 
 
+def test_the_architecture_names_what_is_there() -> None:
+    """Each file, folder and module that the page names is in the sources."""
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:estimator_bridge|tf2_engine)/[^`<]*)`", page)
+    _, drawing, _ = page.split("```", 2)
+    words = set(re.findall(r"[a-z0-9_]{4,}", drawing.split("\n\n", 1)[1]))
+    packages = {
+        path.stem for name in ("estimator_bridge", "tf2_engine") for path in (ROOT / name).iterdir()
+    }
+
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    assert {"backends", "runtime", "settings"} <= words & packages
+
+
 def test_the_glossary_names_what_the_code_has() -> None:
     """Each name of the code in the glossary is a word of the sources."""
     names = re.findall(r"`([A-Za-z_][\w.]*)`", (DOCS / "glossary.md").read_text(encoding="utf-8"))

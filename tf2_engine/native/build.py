@@ -56,10 +56,11 @@ class CannotBuild(errors.EngineError, RuntimeError):
 
 def flags() -> tuple[str, ...]:
     """Returns the compiler's flags besides TensorFlow's own."""
+    chosen = (*FLAGS, *shlex.split(os.environ.get("CXXFLAGS", "")))
     sanitizers = os.environ.get(SANITIZE)
     if not sanitizers:
-        return FLAGS
-    return (*FLAGS, "-g", "-fno-omit-frame-pointer", f"-fsanitize={sanitizers}")
+        return chosen
+    return (*chosen, "-g", "-fno-omit-frame-pointer", f"-fsanitize={sanitizers}")
 
 
 def cache_dir() -> pathlib.Path:

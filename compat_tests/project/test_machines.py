@@ -1,0 +1,72 @@
+"""What is asserted to the bit holds on other machines: instruction sets, threads, libraries.
+
+A processor decides which kernels TensorFlow takes, and so in which order they add. Here one machine
+stands for several; the tests that assert bit equality are run again on each.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.support.paths import ROOT
+
+MACHINES = {
+    "AVX2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "CXXFLAGS": "-mno-avx512f"},
+    "SSE4.1, one thread": {
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "TF_NUM_INTEROP_THREADS": "1",
+        "TF_NUM_INTRAOP_THREADS": "1",
+        "CXXFLAGS": "-mno-avx512f -mno-avx2",
+    },
+    "no oneDNN, four threads": {
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+        "TF_NUM_INTEROP_THREADS": "4",
+        "TF_NUM_INTRAOP_THREADS": "4",
+    },
+}
+
+TESTS = (
+    "engine/test_checkpoint_training.py",
+    "engine/test_pipelining.py",
+    "engine/test_reproducibility.py",
+    "estimator/test_base_estimator_export.py",
+    "estimator/test_device_loop.py",
+    "estimator/test_estimator.py",
+    "estimator/test_interchange.py",
+    "keras",
+    "native/test_native_steps.py",
+    "run/test_examples.py",
+    "serving",
+    "verify/test_verify.py",
+)
+
+OF_STOCK = (
+    "estimator/test_base_estimator_beside_stock.py",
+    "estimator/test_side_by_side_graph.py",
+    "estimator/test_stock_estimator.py",
+)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("machine", MACHINES)
+def test_bit_equality_does_not_depend_on_the_machine(machine: str) -> None:
+    """The quick tests that assert it pass on each of the machines."""
+    tests = TESTS + OF_STOCK if HAS_STOCK else TESTS
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            *("-m", "not full and not soak"),
+            *(f"compat_tests/{test}" for test in tests),
+        ],
+        cwd=ROOT,
+        env={**os.environ, **MACHINES[machine]},
+        capture_output=True,
+        text=True,
+    )
+
+    assert ran.returncode == 0, ran.stdout[-6000:]

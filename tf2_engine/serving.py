@@ -16,7 +16,6 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -91,7 +90,7 @@ def cpu_embedding_lookup(
         positions = tf.nest.pack_sequence_as(inputs, list(range(len(leaves))))
         flat_weights = structure.flatten(positions, weights, "weights")
     outputs = [
-        _look_up(_feature(settings[path], tables, spec), batch.as_tensor(ids), weight)
+        _look_up(_feature(path, settings[path], tables, spec), batch.as_tensor(ids), weight)
         for (path, ids), weight in zip(leaves, flat_weights, strict=True)
     ]
     return tf.nest.pack_sequence_as(inputs, outputs)
@@ -101,20 +100,9 @@ serving_embedding_lookup = cpu_embedding_lookup
 """The name of `cpu_embedding_lookup` in `tf.tpu.experimental.embedding`."""
 
 
-class _Settings(NamedTuple):
-    """One feature of a config, as the user wrote it.
-
-    Attributes:
-        name: its path in the config.
-        feature: a FeatureSpec or FeatureConfig.
-        table: a TableSpec or TableConfig.
-        table_name: the name of the table, which a TableConfig need not have.
-    """
-
-    name: str
-    feature: Object
-    table: Object
-    table_name: str
+_Settings = tuple[Object, Object, str]
+"""A FeatureSpec or FeatureConfig; its TableSpec or TableConfig; and the name of the table, which a
+TableConfig need not have."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -331,8 +319,7 @@ def _of_spec(spec: EngineSpec) -> Iterator[tuple[Path, _Settings]]:
     tables = {table.name: table for table in spec.tables}
     for path, position in tf_compat.flatten_with_paths(spec.structure):
         feature = spec.features[position]
-        name = _joined(path) or feature.name
-        yield path, _Settings(name, feature, tables[feature.table], feature.table)
+        yield path, (feature, tables[feature.table], feature.table)
 
 
 def _of_feature_configs(config: Nest) -> Iterator[tuple[Path, _Settings]]:
@@ -341,15 +328,18 @@ def _of_feature_configs(config: Nest) -> Iterator[tuple[Path, _Settings]]:
     for path, feature in tf_compat.flatten_with_paths(config):
         table = feature.table
         # An unnamed table is called by its place among the tables, as it is in the engine.
-        table_name = names.setdefault(id(table), table.name or f"table_{len(names)}")
-        yield path, _Settings(_joined(path) or feature.name or "", feature, table, table_name)
+        yield (
+            path,
+            (feature, table, names.setdefault(id(table), table.name or f"table_{len(names)}")),
+        )
 
 
 def _feature(
-    settings: _Settings, tables: Mapping[Object, Object], spec: EngineSpec | None
+    path: Path, settings: _Settings, tables: Mapping[Object, Object], spec: EngineSpec | None
 ) -> _Feature:
     """Returns a feature with its table, which is in `tables` by its name or by its config."""
-    name, feature, table, table_name = settings
+    feature, table, table_name = settings
+    name = _joined(path) or feature.name or ""
     where = f"Feature {name!r} (table {table_name!r})"
     names = {key: key if isinstance(key, str) else key.name for key in tables}
     keys = [key for key in tables if key is table or names[key] == table_name]

@@ -138,7 +138,11 @@ class EngineSpec:
     out_of_range_ids: str = "error"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tables", _named(self.tables))
+        named = (
+            dataclasses.replace(table, name=table.name or f"table_{position}")
+            for position, table in enumerate(self.tables)
+        )
+        object.__setattr__(self, "tables", tuple(named))
         if self.structure is None:
             by_name = {feature.name: i for i, feature in enumerate(self.features)}
             object.__setattr__(self, "structure", by_name)
@@ -315,19 +319,8 @@ def _read_feature(config: Object, name: str, table: TableSpec) -> FeatureSpec:
     )
 
 
-def _named(tables: Sequence[TableSpec]) -> tuple[TableSpec, ...]:
-    return tuple(
-        dataclasses.replace(table, name=table.name or f"table_{position}")
-        for position, table in enumerate(tables)
-    )
-
-
 def check_choice(where: str, setting: str, value: Object, choices: Collection[str]) -> None:
-    """Raises InvalidSpec if a setting has none of its possible values.
-
-    Args:
-        where: how the message begins.
-    """
+    """Raises InvalidSpec, with a message that begins with `where`, if no choice is `value`."""
     if value not in choices:
         raise errors.InvalidSpec(
             f"{where}`{setting}` must be one of {', '.join(choices)}, got {value!r}."

@@ -88,6 +88,21 @@ flatten_with_paths = _nest.flatten_with_tuple_paths
 
 # Random numbers.
 
+_PATCH_LOCK = threading.RLock()
+
+
+@contextlib.contextmanager
+def _patched(module: Object, name: str, value: Object) -> Iterator[None]:
+    """While open, `name` of a module is another value."""
+    with _PATCH_LOCK:
+        stock = getattr(module, name)
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        with _PATCH_LOCK:
+            setattr(module, name, stock)
+
 
 @contextlib.contextmanager
 def numbered_seeds(first: int = 0) -> Iterator[None]:
@@ -111,12 +126,8 @@ def numbered_seeds(first: int = 0) -> Iterator[None]:
         finally:
             variables_in_creation.pop()
 
-    _random_seed.get_seed = get_seed
-    try:
-        with tf.variable_creator_scope(creator):
-            yield
-    finally:
-        _random_seed.get_seed = stock
+    with _patched(_random_seed, "get_seed", get_seed), tf.variable_creator_scope(creator):
+        yield
 
 
 # Graphs: edges and attributes of ops that exist already.
@@ -181,9 +192,6 @@ def in_tpu_shard_context() -> bool:
     return _tpu_function.get_tpu_context().number_of_shards is not None
 
 
-_PATCH_LOCK = threading.RLock()
-
-
 @contextlib.contextmanager
 def tpu_computation(num_cores: int, cross_replica_sum: Callable[..., Tensor]) -> Iterator[None]:
     """While open, the code that is traced behaves as on a core of a TPU.
@@ -193,14 +201,9 @@ def tpu_computation(num_cores: int, cross_replica_sum: Callable[..., Tensor]) ->
         cross_replica_sum: called as `(input, group_assignment, name=None)` instead of the op, which
             has no kernel outside of a TPU.
     """
-    with _PATCH_LOCK:
-        stock = _gen_tpu_ops.cross_replica_sum
-        _gen_tpu_ops.cross_replica_sum = cross_replica_sum
-        try:
-            with tpu_shard_context(num_cores):
-                yield
-        finally:
-            _gen_tpu_ops.cross_replica_sum = stock
+    patched = _patched(_gen_tpu_ops, "cross_replica_sum", cross_replica_sum)
+    with _PATCH_LOCK, patched, tpu_shard_context(num_cores):
+        yield
 
 
 def tpu_replicate_context() -> type:
@@ -224,17 +227,10 @@ def tpu_computation_graph() -> Graph | None:
     return None
 
 
-@contextlib.contextmanager
-def tpu_metadata(metadata: Object) -> Iterator[None]:
+def tpu_metadata(metadata: Object) -> contextlib.AbstractContextManager[None]:
     """While open, queries for the TPU system return `metadata`; no TPU is looked for."""
-    with _PATCH_LOCK:
-        stock = _tpu_system_metadata._query_tpu_system_metadata
-        _tpu_system_metadata._query_tpu_system_metadata = lambda *_, **__: metadata
-    try:
-        yield
-    finally:
-        with _PATCH_LOCK:
-            _tpu_system_metadata._query_tpu_system_metadata = stock
+    query = "_query_tpu_system_metadata"
+    return _patched(_tpu_system_metadata, query, lambda *_, **__: metadata)
 
 
 def tpu_hardware(*, embedding_feature: str) -> Message:
@@ -409,10 +405,8 @@ def iterator_saveable(resource: Tensor, external_state_policy: str) -> Object:
     return _iterator_ops._IteratorSaveable(resource, resource.name, policy)
 
 
-def summary_writer_initializers() -> list[Op]:
-    """Returns the ops that create the summary writers of the default graph."""
-    return list(_summary_ops.summary_writer_initializer_op())
-
+summary_writer_initializers: Callable[[], list[Op]] = _summary_ops.summary_writer_initializer_op
+"""Returns the ops that create the summary writers of the default graph."""
 
 export_outputs: Callable[[Object, Nest], dict[str, Object]] = _export_utils.get_export_outputs
 """Returns a model's export outputs, checked, with a default one made of its predictions."""
@@ -592,27 +586,15 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
         return dict(super()._trackable_children(save_type, **kwargs))
 
     def _create_copy_for_async_checkpoint(self, **_: Object) -> Object:
-        return _SilentEmbedding()
-
-
-class _SilentEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
-    # Stands for an engine while copies of its tables are written: nothing is to be run then.
-    def __init__(self) -> None:
-        pass
-
-    def _retrieve_variables(self) -> None:
-        pass
-
-    def _load_variables(self) -> None:
-        pass
+        # Stands for an engine while copies of its tables are written: nothing is to be run then.
+        return CheckpointedEmbedding.__new__(CheckpointedEmbedding)
 
 
 # Gradient tapes and Keras.
 
 
-def could_record() -> bool:
-    """Returns whether a `tf.GradientTape` is open in this thread, which could ask for gradients."""
-    return bool(_record.could_possibly_record())
+could_record: Callable[[], bool] = _record.could_possibly_record
+"""Returns whether a `tf.GradientTape` is open in this thread, which could ask for gradients."""
 
 
 def in_keras_construction() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import sys
 import types
@@ -14,7 +15,6 @@ from tf2_engine.autograph import do_not_convert
 from tf2_engine.backends.tpu import topology
 from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.keras.configuration import Configuration, by_table, configure
-from tf2_engine.keras.keras_optimizers import is_keras_optimizer
 from tf2_engine.keras.keras_tables import KerasTables, MakeVariable
 from tf2_engine.keras.weights import LayerVariables
 from tf2_engine.optimizers.optimizer import optimization_barrier
@@ -264,32 +264,24 @@ class EmbeddingLayer:
         return _activation_proxy(activations, spec, state.virtual, state.counting(apply_gradients))
 
 
+@dataclasses.dataclass(eq=False)
 class _State:
     """The state of a layer, in an object that Keras does not look into.
 
     Attributes:
         arguments: those that the user passed.
-        virtual: the variable whose gradient stands for the update of the tables, if they train.
-
-    Args:
         counts: whether the layer counts the steps of the optimizer, as nobody else does.
+        virtual: the variable whose gradient stands for the update of the tables, if they train.
     """
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        optimizer: Object,
-        arguments: Mapping[str, Object],
-        *,
-        on_tpu: bool,
-        counts: bool,
-    ) -> None:
-        self.configuration = configuration
-        self.optimizer = optimizer
-        self.arguments = arguments
-        self.on_tpu = on_tpu
-        self.virtual: Variable | None = None
-        self._counts = counts and optimizer is not None and is_keras_optimizer(optimizer)
+    configuration: Configuration
+    optimizer: Object
+    arguments: Mapping[str, Object]
+    on_tpu: bool
+    counts: bool
+    virtual: Variable | None = None
+
+    def __post_init__(self) -> None:
         self._replicas = tf.distribute.get_strategy().num_replicas_in_sync
         self._names = itertools.count(1)
 
@@ -307,7 +299,7 @@ class _State:
 
     def counting(self, apply_gradients: ApplyGradients) -> ApplyGradients:
         """Returns the same function, which also counts the step if nobody else does."""
-        if not self._counts:
+        if not self.counts:
             return apply_gradients
 
         def apply_and_count(gradients: Nest) -> Op:

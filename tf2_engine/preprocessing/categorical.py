@@ -194,14 +194,11 @@ class Sequence(Column):
     """
 
     column: Column
+    is_sequence = True
 
     @property
     def parts(self) -> tuple[Column, ...]:
         return (self.column,)
-
-    @property
-    def is_sequence(self) -> bool:
-        return True
 
     def ids(self, features: RawFeatures) -> SparseTensor:
         return _flat_positions(self.column.ids(features))

@@ -26,11 +26,7 @@ WAY_OUT = (
 
 
 def check(table: str | None, initializer: Object) -> None:
-    """Refuses an initializer that cannot be called with a shape and a dtype.
-
-    Raises:
-        InvalidSpec: the message names the table and the initializer.
-    """
+    """Raises InvalidSpec if an initializer cannot be called with a shape and a dtype."""
     if not callable(initializer):
         raise errors.InvalidSpec(
             f"Table {table!r}: `initializer` must be callable, got {initializer!r}. {WAY_OUT}"

@@ -32,8 +32,6 @@ def created_by_user(
     Variables that it makes are spread over hosts as the table is.
 
     Args:
-        table: a table whose optimizer has such a function.
-        parameters: the shards of the table.
         shapes: [rows, dim] of each shard.
         make: makes the shards of a variable from its name and `initializer(shape, dtype=...)`.
 

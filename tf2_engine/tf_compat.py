@@ -196,19 +196,16 @@ def in_tpu_shard_context() -> bool:
 def tpu_computation(num_cores: int, cross_replica_sum: Callable[..., Tensor]) -> Iterator[None]:
     """While open, the code that is traced behaves as on a core of a TPU.
 
-    Args:
-        num_cores: what the shard context says.
-        cross_replica_sum: called as `(input, group_assignment, name=None)` instead of the op, which
-            has no kernel outside of a TPU.
+    `cross_replica_sum` is called as `(input, group_assignment, name=None)` instead of the op, which
+    has no kernel outside of a TPU.
     """
     patched = _patched(_gen_tpu_ops, "cross_replica_sum", cross_replica_sum)
     with _PATCH_LOCK, patched, tpu_shard_context(num_cores):
         yield
 
 
-def tpu_replicate_context() -> type:
-    """Returns the control flow context in which stock traces a TPU computation, a class."""
-    return _tpu_replication.TPUReplicateContext
+TPUReplicateContext = _tpu_replication.TPUReplicateContext
+"""The control flow context in which stock traces a TPU computation."""
 
 
 def tpu_computation_graph() -> Graph | None:
@@ -220,7 +217,7 @@ def tpu_computation_graph() -> Graph | None:
     while graph is not None:
         context = graph._get_control_flow_context()
         while context is not None:
-            if isinstance(context, _tpu_replication.TPUReplicateContext):
+            if isinstance(context, TPUReplicateContext):
                 return graph
             context = context.outer_context
         graph = getattr(graph, "outer_graph", None)
@@ -264,9 +261,8 @@ def tpu_devices(strategy: Strategy) -> tuple[list[list[str]], int | None]:
     )
 
 
-def tpu_extended() -> type:
-    """Returns the class behind TPUStrategy, from which a software TPU's strategy derives."""
-    return _tpu_strategy.TPUExtended
+TPUExtended = _tpu_strategy.TPUExtended
+"""The class behind TPUStrategy, from which a software TPU's strategy derives."""
 
 
 def tpu_replica_context(
@@ -393,9 +389,7 @@ def checkpoint_key(variable: Variable) -> str:
 
 
 def iterator_saveable(resource: Tensor, external_state_policy: str) -> Object:
-    """Returns the object by which a Saver saves an iterator.
-
-    The public function takes iterators only.
+    """Returns the object by which a Saver saves an iterator; the public one takes iterators only.
 
     Args:
         resource: an element of the collection "iterators".
@@ -612,26 +606,25 @@ def keras_learning_rate(optimizer: Object) -> Object:
     return rate if callable(rate) else optimizer.learning_rate
 
 
-class KerasNames:
-    """The counters from which Keras names unnamed layers of a graph.
+def remember_keras_names(graph: Graph) -> Callable[[], None]:
+    """Returns a function that sets the counters by which Keras names layers back to what they are.
 
     A model that is traced once per core in one graph must get the same names each time.
     """
 
-    _MODULES = ("keras.src.backend", "tf_keras.src.backend")
+    def counters() -> dict[str, dict[str, int]]:
+        """Returns those of the unnamed layers of the graph, by the module of a Keras."""
+        per_graph = {
+            name: getattr(sys.modules.get(name), "PER_GRAPH_OBJECT_NAME_UIDS", {})
+            for name in ("keras.src.backend", "tf_keras.src.backend")
+        }
+        return {name: graphs[graph] for name, graphs in per_graph.items() if graph in graphs}
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._saved = {name: dict(counters) for name, counters in self._counters()}
+    saved = {name: dict(counter) for name, counter in counters().items()}
 
-    def restore(self) -> None:
-        """Sets the counters back to where they were when this object was made."""
-        for name, counters in self._counters():
-            counters.clear()
-            counters.update(self._saved.get(name, {}))
+    def restore() -> None:
+        for name, counter in counters().items():
+            counter.clear()
+            counter.update(saved.get(name, {}))
 
-    def _counters(self) -> Iterator[tuple[str, dict[str, int]]]:
-        for name in self._MODULES:
-            per_graph = getattr(sys.modules.get(name), "PER_GRAPH_OBJECT_NAME_UIDS", {})
-            if self._graph in per_graph:
-                yield name, per_graph[self._graph]
+    return restore

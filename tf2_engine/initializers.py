@@ -90,11 +90,7 @@ class ByShard:
     strategy: str
 
     def __call__(self, shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
-        """Returns the rows of the only host, [vocabulary, dim].
-
-        Raises:
-            InvalidSpec: there are several hosts, and the caller does not say for which.
-        """
+        """Returns the rows of the only host, [vocabulary, dim]; InvalidSpec if there are several."""
         if self.num_hosts > 1:
             raise errors.InvalidSpec(
                 f"Table {self.table!r}: its initializer takes `shard_info`, which is not "
@@ -121,8 +117,7 @@ def initial_value(
 ) -> Tensor:
     """Returns the initial values of a host's rows of a table, or of a slot: float32, `shape`.
 
-    Raises:
-        InvalidSpec: the initializer returned something else; the message names the table.
+    Raises InvalidSpec if the initializer returned something else.
     """
     if isinstance(initializer, ByShard):
         value = initializer.rows_of(shard, shape, tf.float32)

@@ -176,6 +176,13 @@ def shard_shapes(table: TablePlan, num_hosts: int) -> tuple[tuple[int, int], ...
     return tuple((rows, table.dim) for rows in sharding.shard_rows(table.rows, num_hosts))
 
 
+def agree(expected: Shape, actual: Shape) -> bool:
+    """Returns whether shapes have one rank, and the same sizes where both are known."""
+    return len(expected) == len(actual) and all(
+        a is None or b is None or a == b for a, b in zip(expected, actual, strict=True)
+    )
+
+
 def _checked_shape(feature: FeatureSpec, shape: Shape) -> Shape:
     declared = feature.output_shape
     problem = None
@@ -183,10 +190,7 @@ def _checked_shape(feature: FeatureSpec, shape: Shape) -> Shape:
         problem = f"the output shape must be known but for its first dimension, got {shape}."
     elif any(size is not None and size < 1 for size in shape):
         problem = f"every dimension of the output shape must be positive, got {shape}."
-    elif declared is not None and (
-        len(declared) != len(shape)
-        or any(a not in (None, b) and b is not None for a, b in zip(declared, shape, strict=True))
-    ):
+    elif declared is not None and not agree(declared, shape):
         problem = f"its `output_shape` is {declared}, but the batch has {shape}."
     if problem:
         raise errors.InvalidSpec(f"Feature {feature.name!r}: {problem}")

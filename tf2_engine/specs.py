@@ -178,11 +178,7 @@ NO_UPDATES = SGD(learning_rate=1.0)
 
 
 def table_configs(feature_config: Nest) -> list[Object]:
-    """Returns the distinct table configs of a nest of FeatureConfigs, in order of first use.
-
-    Raises:
-        WrongType: a leaf is no FeatureConfig.
-    """
+    """Returns the distinct table configs of a nest of FeatureConfigs, in order of first use."""
     configs = _feature_configs(feature_config)
     return list({id(config.table): config.table for config in configs}.values())
 
@@ -227,8 +223,7 @@ def from_feature_config(
 def read_optimizer(optimizer: Object) -> Optimizer | None:
     """Returns the engine's counterpart of an optimizer of `tf.tpu.experimental.embedding`.
 
-    Raises:
-        WrongType: the engine has no such optimizer.
+    Raises WrongType if it has none.
     """
     if optimizer is None or isinstance(optimizer, Optimizer):
         return optimizer
@@ -250,7 +245,7 @@ def read_optimizer(optimizer: Object) -> Optimizer | None:
 
 
 def _feature_configs(feature_config: Nest) -> list[Object]:
-    """Returns the leaves of a nest of FeatureConfigs."""
+    """Returns the leaves of a nest of FeatureConfigs; raises WrongType if one is none."""
     configs: list[Object] = tf.nest.flatten(feature_config)
     for config in configs:
         if not hasattr(config, "table") or not hasattr(config, "max_sequence_length"):

@@ -112,19 +112,18 @@ def numbered_seeds(first: int = 0) -> Iterator[None]:
     of their own: a function that makes variables is traced once more without making them.
     """
     stock = _random_seed.get_seed
-    seeds, seeds_of_variables = itertools.count(first), itertools.count(first)
-    variables_in_creation: list[str] = []
+    of_variables = itertools.count(first)
+    numbers = [itertools.count(first)]
 
     def get_seed(op_seed: int | None) -> tuple[int | None, int | None]:
-        numbers = seeds_of_variables if variables_in_creation else seeds
-        return stock(next(numbers) if op_seed is None else op_seed)
+        return stock(next(numbers[-1]) if op_seed is None else op_seed)
 
     def creator(next_creator: Callable[..., Variable], **settings: Object) -> Variable:
-        variables_in_creation.append(str(settings.get("name")))
+        numbers.append(of_variables)
         try:
             return next_creator(**settings)
         finally:
-            variables_in_creation.pop()
+            numbers.pop()
 
     with _patched(_random_seed, "get_seed", get_seed), tf.variable_creator_scope(creator):
         yield

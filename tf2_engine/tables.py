@@ -114,7 +114,7 @@ def _create(plan: Plan, table: TablePlan, factory: VariableFactory) -> Table:
 
     variables = {PARAMETERS: make(PARAMETERS, _initializer(plan, table))}
     if plan.training and table.optimizer.slot_variable_creation_fn is not None:
-        variables |= slots.created_by_user(table, variables[PARAMETERS], shapes, make)
+        variables |= slots.created_by_user(table, variables[PARAMETERS], make)
     elif plan.training:
         for slot, value in table.optimizer.slot_initial_values().items():
             variables[slot] = make(slot, initializers.Filled(value))

@@ -50,19 +50,17 @@ def takes_shard_info(initializer: Initializer) -> bool:
     return "shard_info" in (_parameters(initializer) or ())
 
 
-class Filled:
-    """An initializer of one number.
+def filled(value: float) -> Initializer:
+    """Returns an initializer of one number.
 
     Unlike tf.constant_initializer it makes no constant of the shape in a graph: that would keep the
     memory of a whole table, beside the variable's, for as long as there is a session.
     """
 
-    def __init__(self, value: float) -> None:
-        self._value = value
+    def fill(shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
+        return tf.fill(shape, optimization_barrier(tf.constant(value, dtype)))
 
-    def __call__(self, shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
-        """Returns the rows, of `shape`."""
-        return tf.fill(shape, optimization_barrier(tf.constant(self._value, dtype)))
+    return fill
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

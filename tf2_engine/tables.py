@@ -117,7 +117,7 @@ def _create(plan: Plan, table: TablePlan, factory: VariableFactory) -> Table:
         variables |= slots.created_by_user(table, variables[PARAMETERS], make)
     elif plan.training:
         for slot, value in table.optimizer.slot_initial_values().items():
-            variables[slot] = make(slot, initializers.Filled(value))
+            variables[slot] = make(slot, initializers.filled(value))
     return Table(table, plan.partition_strategy, variables)
 
 

@@ -32,6 +32,11 @@ class Configuration:
     arithmetic: str
     trains: bool
 
+    def by_table(self, parameters: Mapping[str, Variable]) -> dict[Object, Variable]:
+        """Returns parameters by the user's TableConfigs in place of the names of tables."""
+        names = (table.name or "" for table in self.spec.tables)
+        return {table: parameters[name] for table, name in zip(self.tables, names, strict=True)}
+
 
 def configure(
     feature_config: Nest,
@@ -111,13 +116,3 @@ def _with(config: Object, **changes: Object) -> Object:
     for name, value in changes.items():
         setattr(changed, name, value)
     return changed
-
-
-def by_table(
-    configuration: Configuration, parameters: Mapping[str, Variable]
-) -> dict[Object, Variable]:
-    """Returns parameters by the user's TableConfigs in place of the names of tables."""
-    return {
-        key: parameters[table.name or ""]
-        for key, table in zip(configuration.tables, configuration.spec.tables, strict=True)
-    }

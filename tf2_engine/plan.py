@@ -137,6 +137,7 @@ def make_plan(
             raise errors.InvalidSpec(f"`{name}` must be at least 1, got {number}.")
     if num_cores % num_hosts:
         raise errors.InvalidSpec(f"{num_cores} cores cannot be spread over {num_hosts} hosts.")
+    # Plans have the settings of their specs under the same names, and some of their own.
     tables = {}
     dynamic_rates: list[Callable[[], TensorLike]] = []
     for position, table in enumerate(spec.tables):

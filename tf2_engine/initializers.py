@@ -8,6 +8,7 @@ stock's TPUEmbedding tells it.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Mapping
@@ -25,11 +26,7 @@ WAY_OUT = (
 
 
 def check(table: str | None, initializer: Object) -> None:
-    """Refuses an initializer that cannot be called with a shape and a dtype.
-
-    Raises:
-        InvalidSpec: the message names the table and the initializer.
-    """
+    """Raises InvalidSpec if an initializer cannot be called with a shape and a dtype."""
     if not callable(initializer):
         raise errors.InvalidSpec(
             f"Table {table!r}: `initializer` must be callable, got {initializer!r}. {WAY_OUT}"
@@ -53,21 +50,20 @@ def takes_shard_info(initializer: Initializer) -> bool:
     return "shard_info" in (_parameters(initializer) or ())
 
 
-class Filled:
-    """An initializer of one number.
+def filled(value: float) -> Initializer:
+    """Returns an initializer of one number.
 
     Unlike tf.constant_initializer it makes no constant of the shape in a graph: that would keep the
     memory of a whole table, beside the variable's, for as long as there is a session.
     """
 
-    def __init__(self, value: float) -> None:
-        self._value = value
+    def fill(shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
+        return tf.fill(shape, optimization_barrier(tf.constant(value, dtype)))
 
-    def __call__(self, shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
-        """Returns the rows, of `shape`."""
-        return tf.fill(shape, optimization_barrier(tf.constant(self._value, dtype)))
+    return fill
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class ByShard:
     """An initializer that takes `shard_info`, for the shards of one table.
 
@@ -77,7 +73,7 @@ class ByShard:
     its rows; that takes memory for the whole table while a host's variable is made. Rows that exist
     only because there are more hosts than rows are zero.
 
-    Args:
+    Attributes:
         initializer: takes a shape, a dtype and `shard_info`.
         table: the name of the table, for messages.
         whole: [vocabulary, dim].
@@ -85,45 +81,33 @@ class ByShard:
         strategy: "div" or "mod": which host holds which row.
     """
 
-    def __init__(
-        self,
-        initializer: Initializer,
-        table: str,
-        whole: tuple[int, int],
-        num_hosts: int,
-        strategy: str,
-    ) -> None:
-        self._initializer = initializer
-        self._table = table
-        self._whole = whole
-        self._num_hosts = num_hosts
-        self._strategy = strategy
+    initializer: Initializer
+    table: str
+    whole: tuple[int, int]
+    num_hosts: int
+    strategy: str
 
     def __call__(self, shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
-        """Returns the rows of the only host, [vocabulary, dim].
-
-        Raises:
-            InvalidSpec: there are several hosts, and the caller does not say for which.
-        """
-        if self._num_hosts > 1:
+        """Returns the rows of the only host, [vocabulary, dim]; raises InvalidSpec for several."""
+        if self.num_hosts > 1:
             raise errors.InvalidSpec(
-                f"Table {self._table!r}: its initializer takes `shard_info`, which is not "
-                f"known where this table is made, on {self._num_hosts} hosts. Use an initializer "
+                f"Table {self.table!r}: its initializer takes `shard_info`, which is not "
+                f"known where this table is made, on {self.num_hosts} hosts. Use an initializer "
                 "of a shape and a dtype, or one host."
             )
         return self.rows_of(0, shape, dtype)
 
     def rows_of(self, shard: int, shape: tuple[int, int], dtype: DType) -> Tensor:
         """Returns the rows of one host, [rows of the host, dim]."""
-        rows = self._whole[0]
+        rows = self.whole[0]
         if shard >= rows:
             return tf.zeros(shape, dtype)
-        make = functools.partial(self._initializer, self._whole, dtype=dtype)
-        if self._strategy == "div":
-            first = sharding.first_row(shard, max(rows, self._num_hosts), self._num_hosts)
+        make = functools.partial(self.initializer, self.whole, dtype=dtype)
+        if self.strategy == "div":
+            first = sharding.first_row(shard, max(rows, self.num_hosts), self.num_hosts)
             return make(shard_info=tf_compat.ShardInfo(tuple(shape), (first, 0)))
-        value = make(shard_info=tf_compat.ShardInfo(self._whole, (0, 0)))
-        return tf.convert_to_tensor(value)[shard :: self._num_hosts]
+        value = make(shard_info=tf_compat.ShardInfo(self.whole, (0, 0)))
+        return tf.convert_to_tensor(value)[shard :: self.num_hosts]
 
 
 def initial_value(
@@ -131,8 +115,7 @@ def initial_value(
 ) -> Tensor:
     """Returns the initial values of a host's rows of a table, or of a slot: float32, `shape`.
 
-    Raises:
-        InvalidSpec: the initializer returned something else; the message names the table.
+    Raises InvalidSpec if the initializer returned something else.
     """
     if isinstance(initializer, ByShard):
         value = initializer.rows_of(shard, shape, tf.float32)

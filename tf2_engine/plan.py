@@ -137,24 +137,20 @@ def make_plan(
             raise errors.InvalidSpec(f"`{name}` must be at least 1, got {number}.")
     if num_cores % num_hosts:
         raise errors.InvalidSpec(f"{num_cores} cores cannot be spread over {num_hosts} hosts.")
-    rates = _dynamic_rates(spec)
+    # Plans have the settings of their specs under the same names, and some of their own.
     tables = {}
+    dynamic_rates: list[Callable[[], TensorLike]] = []
     for position, table in enumerate(spec.tables):
         assert table.name is not None and table.optimizer is not None
         rate = table.optimizer.learning_rate
+        if callable(rate) and rate not in dynamic_rates:  # by first use, so that tags never vary
+            dynamic_rates.append(rate)
         tables[table.name] = TablePlan(
-            name=table.name,
+            **vars(table),
             table_id=position,
-            vocabulary_size=table.vocabulary_size,
             # The device wants a row on every host; the rows beyond the vocabulary are never hit.
             rows=max(table.vocabulary_size, num_hosts),
-            dim=table.dim,
-            combiner=table.combiner,
-            optimizer=table.optimizer,
-            initializer=table.initializer,
-            rate_tag=rates.index(rate) if callable(rate) else None,
-            hot_id_replication=table.hot_id_replication,
-            quantization=table.quantization,
+            rate_tag=dynamic_rates.index(rate) if callable(rate) else None,
         )
     features = tuple(
         FeaturePlan(
@@ -168,17 +164,11 @@ def make_plan(
         for feature, shape in zip(spec.features, output_shapes, strict=True)
     )
     return Plan(
-        tables=tuple(tables.values()),
-        features=features,
-        structure=spec.structure,
+        **vars(spec) | {"tables": tuple(tables.values()), "features": features},
         num_hosts=num_hosts,
         num_cores=num_cores,
-        partition_strategy=spec.partition_strategy,
-        pipeline_execution_with_tensor_core=spec.pipeline_execution_with_tensor_core,
-        profile_data_directory=spec.profile_data_directory,
-        out_of_range_ids=spec.out_of_range_ids,
         training=training,
-        dynamic_rates=tuple(rates),
+        dynamic_rates=tuple(dynamic_rates),
     )
 
 
@@ -187,35 +177,22 @@ def shard_shapes(table: TablePlan, num_hosts: int) -> tuple[tuple[int, int], ...
     return tuple((rows, table.dim) for rows in sharding.shard_rows(table.rows, num_hosts))
 
 
-def _dynamic_rates(spec: EngineSpec) -> list[Callable[[], TensorLike]]:
-    """Returns the distinct callables in order of first use, so that tags never vary."""
-    rates: list[Callable[[], TensorLike]] = []
-    for table in spec.tables:
-        assert table.optimizer is not None
-        rate = table.optimizer.learning_rate
-        if callable(rate) and rate not in rates:
-            rates.append(rate)
-    return rates
+def agree(expected: Shape, actual: Shape) -> bool:
+    """Returns whether shapes have one rank, and the same sizes where both are known."""
+    return len(expected) == len(actual) and all(
+        a is None or b is None or a == b for a, b in zip(expected, actual, strict=True)
+    )
 
 
 def _checked_shape(feature: FeatureSpec, shape: Shape) -> Shape:
-    if not shape or any(size is None for size in shape[1:]):
-        raise errors.InvalidSpec(
-            f"Feature {feature.name!r}: the output shape must be known but for its first "
-            f"dimension, got {shape}."
-        )
-    if any(size is not None and size < 1 for size in shape):
-        raise errors.InvalidSpec(
-            f"Feature {feature.name!r}: every dimension of the output shape must be positive, "
-            f"got {shape}."
-        )
     declared = feature.output_shape
-    if declared is not None and (
-        len(declared) != len(shape)
-        or any(a not in (None, b) and b is not None for a, b in zip(declared, shape, strict=True))
-    ):
-        raise errors.InvalidSpec(
-            f"Feature {feature.name!r}: its `output_shape` is {declared}, but the batch has "
-            f"{shape}."
-        )
+    problem = None
+    if not shape or None in shape[1:]:
+        problem = f"the output shape must be known but for its first dimension, got {shape}."
+    elif any(size is not None and size < 1 for size in shape):
+        problem = f"every dimension of the output shape must be positive, got {shape}."
+    elif declared is not None and not agree(declared, shape):
+        problem = f"its `output_shape` is {declared}, but the batch has {shape}."
+    if problem:
+        raise errors.InvalidSpec(f"Feature {feature.name!r}: {problem}")
     return tuple(shape)

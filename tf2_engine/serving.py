@@ -16,7 +16,6 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -91,7 +90,7 @@ def cpu_embedding_lookup(
         positions = tf.nest.pack_sequence_as(inputs, list(range(len(leaves))))
         flat_weights = structure.flatten(positions, weights, "weights")
     outputs = [
-        _look_up(_feature(settings[path], tables, spec), batch.as_tensor(ids), weight)
+        _look_up(_feature(path, settings[path], tables, spec), batch.as_tensor(ids), weight)
         for (path, ids), weight in zip(leaves, flat_weights, strict=True)
     ]
     return tf.nest.pack_sequence_as(inputs, outputs)
@@ -101,64 +100,29 @@ serving_embedding_lookup = cpu_embedding_lookup
 """The name of `cpu_embedding_lookup` in `tf.tpu.experimental.embedding`."""
 
 
-class _Settings(NamedTuple):
-    """One feature of a config, as the user wrote it.
-
-    Attributes:
-        name: its path in the config.
-        feature: a FeatureSpec or FeatureConfig.
-        table: a TableSpec or TableConfig.
-        table_name: the name of the table, which a TableConfig need not have.
-    """
-
-    name: str
-    feature: Object
-    table: Object
-    table_name: str
+_Settings = tuple[Object, Object, str]
+"""A FeatureSpec or FeatureConfig; its TableSpec or TableConfig; and the name of the table, which a
+TableConfig need not have."""
 
 
 @dataclasses.dataclass(frozen=True)
-class _Feature:
-    """One feature of a config, and the rows that it is looked up in.
+class _Feature(FeaturePlan):
+    """The plan of a feature, which is named by its path in the config, and where it is looked up.
 
     Attributes:
-        name: its path in the config.
-        table: its parameters; the optimizer of its plan says what a lookup returns for a row.
-        max_sequence_length, output_shape: as in `FeatureSpec`.
+        parameters: of its table; the optimizer of the plan says what a lookup returns for a row.
+        declared: the `output_shape` of the `FeatureSpec` or FeatureConfig.
         prune: whether sparse ids below 0, and weights that are not positive, count as absent; with
             FeatureConfigs those of a rank other than 2 always do.
         out_of_range: "error" or "drop", as in `EngineSpec`.
         as_engine: whether shapes and sequences are those of the engine, or of stock's serving.
     """
 
-    name: str
-    table: Table
-    max_sequence_length: int
-    output_shape: Shape | None
+    parameters: Table
+    declared: Shape | None
     prune: bool
     out_of_range: str
     as_engine: bool
-
-    @property
-    def dim(self) -> int:
-        """The dimension of the embedding."""
-        return self.table.plan.dim
-
-    @property
-    def where(self) -> str:
-        """How messages name this feature."""
-        return self.plan((None,)).where
-
-    def plan(self, shape: Shape, max_sequence_length: int = 0, combiner: str = "") -> FeaturePlan:
-        """Returns the plan of a lookup whose activation has `shape`, for any number of samples."""
-        table = self.table.plan
-        return FeaturePlan(
-            name=self.name,
-            table=dataclasses.replace(table, combiner=combiner or table.combiner),
-            output_shape=(None, *shape[1:]),
-            max_sequence_length=max_sequence_length,
-            send_name=False,
-        )
 
 
 def _look_up(feature: _Feature, ids: Ids, weight: Ids | None) -> Tensor:
@@ -175,8 +139,7 @@ def _dense(feature: _Feature, ids: Ids, weight: Ids | None) -> Tensor:
     if feature.as_engine:
         batch.output_shape(feature.name, 0, ids)  # checks that the last dimension is 1
         shape = ids.shape[:-1] if ids.shape.rank > 1 else ids.shape
-    plan = feature.plan((None,))
-    rows = _activations(feature, plan, batch.read_ids(plan, tf.reshape(ids, [-1]), weight))
+    rows = _activations(feature, batch.read_ids(feature, tf.reshape(ids, [-1]), weight))
     sizes = tf.shape(ids, out_type=tf.int64)
     return _reshape(rows, sizes if shape.rank is None else sizes[: shape.rank], shape, feature)
 
@@ -184,10 +147,10 @@ def _dense(feature: _Feature, ids: Ids, weight: Ids | None) -> Tensor:
 def _sparse(feature: _Feature, ids: SparseTensor, weight: Ids | None) -> Tensor:
     rank, length = ids.shape.rank, feature.max_sequence_length
     if feature.as_engine:
-        shape = feature.output_shape or batch.output_shape(feature.name, length, ids)
+        shape = feature.declared or batch.output_shape(feature.name, length, ids)
         if None not in shape[1:]:
             return _combine(feature, ids, weight, (_samples(ids), *shape[1:]), length)
-    if length and feature.output_shape is None and rank in (None, 2):
+    if length and feature.declared is None and rank in (None, 2):
         return _sequence(feature, ids, length)
     if length:
         warnings.warn(
@@ -209,7 +172,7 @@ def _ragged(feature: _Feature, ids: RaggedTensor, weight: Ids | None) -> Tensor:
     per_row, result = _ragged_result(feature, samples)
     # There is one id per position of a sequence, and nothing to weigh or combine. The engine
     # combines a sequence of length 1; to stock's serving it is a sequence.
-    if per_row > 1 or (length and not feature.output_shape and not feature.as_engine):
+    if per_row > 1 or (length and not feature.declared and not feature.as_engine):
         rows = _sequence(feature, ids.to_sparse(), per_row)
     else:
         rows = _combine(feature, ids, weight, (samples,))
@@ -218,7 +181,7 @@ def _ragged(feature: _Feature, ids: RaggedTensor, weight: Ids | None) -> Tensor:
 
 def _ragged_result(feature: _Feature, samples: int | None) -> tuple[int, list[int | None]]:
     """Returns how many activations each row of a ragged tensor has, and the shape of all."""
-    dim, shape = feature.dim, feature.output_shape
+    dim, shape = feature.table.dim, feature.declared
     if shape is None:
         length = feature.max_sequence_length
         return length or 1, [samples, length, dim] if length else [samples, dim]
@@ -244,7 +207,8 @@ def _sequence(feature: _Feature, ids: SparseTensor, length: int) -> Tensor:
     samples = _samples(ids)
     indices = tf.ensure_shape(ids.indices, [None, 2])
     ids = tf.SparseTensor(indices, ids.values, tf.ensure_shape(ids.dense_shape, [2]))
-    return _combine(feature, ids, None, (samples, length), length, "sum")
+    feature = dataclasses.replace(feature, table=dataclasses.replace(feature.table, combiner="sum"))
+    return _combine(feature, ids, None, (samples, length), length)
 
 
 def _samples(ids: Ids) -> int | None:
@@ -253,32 +217,29 @@ def _samples(ids: Ids) -> int | None:
 
 
 def _combine(
-    feature: _Feature,
-    ids: Ids,
-    weight: Ids | None,
-    shape: Shape,
-    max_sequence_length: int = 0,
-    combiner: str = "",
+    feature: _Feature, ids: Ids, weight: Ids | None, shape: Shape, length: int = 0
 ) -> Tensor:
-    """Returns [*shape, dim] float32 of sparse or ragged ids."""
-    plan = feature.plan(shape, max_sequence_length, combiner)
-    raw = batch.read_ids(plan, ids, weight)
-    if feature.prune and raw.kind == "sparse" and not max_sequence_length:
-        raw = _pruned(raw, plan.table.combiner)
+    """Returns [*shape, dim] float32 of sparse or ragged ids, for any number of samples."""
+    feature = dataclasses.replace(
+        feature, output_shape=(None, *shape[1:]), max_sequence_length=length
+    )
+    raw = batch.read_ids(feature, ids, weight)
+    if feature.prune and raw.kind == "sparse" and not length:
+        raw = _pruned(raw, feature.table.combiner)
     sizes = [-1 if size is None else size for size in shape]
-    return tf.reshape(_activations(feature, plan, raw), [*sizes, feature.dim])
+    return tf.reshape(_activations(feature, raw), [*sizes, feature.table.dim])
 
 
-def _activations(feature: _Feature, plan: FeaturePlan, raw: batch.RawIds) -> Tensor:
+def _activations(feature: _Feature, raw: batch.RawIds) -> Tensor:
     """Returns [cells, dim] float32: gains first, then the sum, which is the order of the device.
 
     The gain of "sqrtn" is a quotient, as that of "mean": a weight divided by the square root of
     the sum of squared weights. In the TensorFlow 2.8 source that this API goes back to, the ragged
     "sqrtn" makes a pair of the sum and the root where it means to divide one by the other.
     """
-    occurrences = batch.occurrences(plan, raw, feature.out_of_range)
-    rows = feature.table.gather(PARAMETERS, occurrences.ids)
-    return occurrences.combine(plan.table.activation(rows))
+    occurrences = batch.occurrences(feature, raw, feature.out_of_range)
+    rows = feature.parameters.gather(PARAMETERS, occurrences.ids)
+    return occurrences.combine(feature.table.activation(rows))
 
 
 def _pruned(raw: batch.RawIds, combiner: str) -> batch.RawIds:
@@ -296,8 +257,8 @@ def _pruned(raw: batch.RawIds, combiner: str) -> batch.RawIds:
 
 def _reshape(rows: Tensor, sizes: Tensor, static: TensorShape, feature: _Feature) -> Tensor:
     """Returns [*sizes, dim]; `static` is what is known of the sizes while a function is traced."""
-    shaped = tf.reshape(rows, tf.concat([sizes, tf.constant([feature.dim], sizes.dtype)], 0))
-    return tf.ensure_shape(shaped, static.concatenate(feature.dim))
+    shaped = tf.reshape(rows, tf.concat([sizes, tf.constant([feature.table.dim], sizes.dtype)], 0))
+    return tf.ensure_shape(shaped, static.concatenate(feature.table.dim))
 
 
 def _check(feature: _Feature, ids: Ids, weight: Ids | None) -> None:
@@ -331,8 +292,7 @@ def _of_spec(spec: EngineSpec) -> Iterator[tuple[Path, _Settings]]:
     tables = {table.name: table for table in spec.tables}
     for path, position in tf_compat.flatten_with_paths(spec.structure):
         feature = spec.features[position]
-        name = _joined(path) or feature.name
-        yield path, _Settings(name, feature, tables[feature.table], feature.table)
+        yield path, (feature, tables[feature.table], feature.table)
 
 
 def _of_feature_configs(config: Nest) -> Iterator[tuple[Path, _Settings]]:
@@ -341,15 +301,18 @@ def _of_feature_configs(config: Nest) -> Iterator[tuple[Path, _Settings]]:
     for path, feature in tf_compat.flatten_with_paths(config):
         table = feature.table
         # An unnamed table is called by its place among the tables, as it is in the engine.
-        table_name = names.setdefault(id(table), table.name or f"table_{len(names)}")
-        yield path, _Settings(_joined(path) or feature.name or "", feature, table, table_name)
+        yield (
+            path,
+            (feature, table, names.setdefault(id(table), table.name or f"table_{len(names)}")),
+        )
 
 
 def _feature(
-    settings: _Settings, tables: Mapping[Object, Object], spec: EngineSpec | None
+    path: Path, settings: _Settings, tables: Mapping[Object, Object], spec: EngineSpec | None
 ) -> _Feature:
     """Returns a feature with its table, which is in `tables` by its name or by its config."""
-    name, feature, table, table_name = settings
+    feature, table, table_name = settings
+    name = _joined(path) or feature.name or ""
     where = f"Feature {name!r} (table {table_name!r})"
     names = {key: key if isinstance(key, str) else key.name for key in tables}
     keys = [key for key in tables if key is table or names[key] == table_name]
@@ -373,9 +336,12 @@ def _feature(
     shape = tf.TensorShape(feature.output_shape)
     return _Feature(
         name=name,
-        table=Table(plan, strategy, {PARAMETERS: shards}),
+        table=plan,
+        output_shape=(None,),
         max_sequence_length=feature.max_sequence_length,
-        output_shape=None if shape.rank is None else tuple(shape.as_list()),
+        send_name=False,
+        parameters=Table(plan, strategy, {PARAMETERS: shards}),
+        declared=None if shape.rank is None else tuple(shape.as_list()),
         prune=not spec and feature.validate_weights_and_indices,
         out_of_range=spec.out_of_range_ids if spec else "error",
         as_engine=spec is not None,

@@ -7,17 +7,13 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tf2_engine import batch, errors, structure
-from tf2_engine.plan import Shape
+from tf2_engine.plan import Shape, agree
 from tf2_engine.specs import EngineSpec, FeatureSpec
 from tf2_engine.types import Ids, Nest, Object
 
 
 def per_core(batch_size: int | None, num_cores: int) -> int | None:
-    """Returns the samples of each core.
-
-    Raises:
-        InvalidSpec: the cores do not divide the global batch size.
-    """
+    """Returns the samples of each core; raises InvalidSpec if the cores do not divide the batch."""
     if batch_size is None:
         return None
     if batch_size < 1 or batch_size % num_cores:
@@ -40,10 +36,7 @@ def from_arguments(spec: EngineSpec, input_shapes: Nest, batch_size: int | None)
     flat: list[Object] = [None] * len(spec.features)
     if input_shapes is not None:
         flat = structure.flatten_shapes(spec.structure, input_shapes, "per_replica_input_shapes")
-    from_inputs = [
-        _of_input(feature, shape) for feature, shape in zip(spec.features, flat, strict=True)
-    ]
-    return with_batch_size(spec, from_inputs, batch_size)
+    return with_batch_size(spec, list(map(_of_input, spec.features, flat)), batch_size)
 
 
 def from_values(spec: EngineSpec, values: Sequence[Ids], cores: int = 1) -> list[Shape]:
@@ -52,15 +45,8 @@ def from_values(spec: EngineSpec, values: Sequence[Ids], cores: int = 1) -> list
     Args:
         values: of one core; or of a replica that has several `cores`, over which it is split.
     """
-    of_batch = [
-        batch.output_shape(
-            feature.name, 0 if feature.output_shape else feature.max_sequence_length, value
-        )
-        for feature, value in zip(spec.features, values, strict=True)
-    ]
     return [
-        _split(feature, shape, cores)
-        for feature, shape in zip(spec.features, of_batch, strict=True)
+        _of_ids(feature, value, cores) for feature, value in zip(spec.features, values, strict=True)
     ]
 
 
@@ -83,11 +69,7 @@ def with_batch_size(
 
 
 def check(spec: EngineSpec, built: Sequence[Shape], of_batch: Sequence[Shape]) -> None:
-    """Refuses a batch of other shapes than the engine is built for.
-
-    Raises:
-        InvalidInput: the message names the feature and both shapes.
-    """
+    """Raises InvalidInput if a batch leads to other shapes than the engine is built for."""
     for feature, expected, actual in zip(spec.features, built, of_batch, strict=True):
         if not _agree(expected, actual):
             raise errors.InvalidInput(
@@ -97,8 +79,9 @@ def check(spec: EngineSpec, built: Sequence[Shape], of_batch: Sequence[Shape]) -
             )
 
 
-def _split(feature: FeatureSpec, shape: Shape, cores: int) -> Shape:
-    first, *rest = shape
+def _of_ids(feature: FeatureSpec, ids: Ids, cores: int) -> Shape:
+    length = 0 if feature.output_shape else feature.max_sequence_length
+    first, *rest = batch.output_shape(feature.name, length, ids)
     if first is not None and first % cores:
         raise errors.InvalidInput(
             f"Feature {feature.name!r}: {first} samples cannot be split over the {cores} cores of "
@@ -149,8 +132,4 @@ def _one(feature: FeatureSpec, derived: Shape | None, batch_size: int | None) ->
 def _agree(expected: Shape, actual: Shape) -> bool:
     # A ragged batch of rank 2 may fill an activation of more dimensions; the sizes are compared
     # where the ids are read.
-    if len(actual) < len(expected):
-        return len(actual) in (1, 2)
-    return len(expected) == len(actual) and all(
-        a is None or b is None or a == b for a, b in zip(expected, actual, strict=True)
-    )
+    return len(actual) in (1, 2) if len(actual) < len(expected) else agree(expected, actual)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import errors, tf_compat
+from tf2_engine import errors, sharding, tf_compat
 from tf2_engine.plan import TablePlan
 from tf2_engine.types import DType, Initializer, Object, Tensor, Variable
 
@@ -23,7 +23,6 @@ def whole(shards: Sequence[Variable], name: str) -> Variable:
 def created_by_user(
     table: TablePlan,
     parameters: Shards,
-    shapes: Sequence[tuple[int, int]],
     make: Callable[[str, Initializer], Sequence[Variable]],
 ) -> dict[str, Shards]:
     """Returns the slots of a table, made by the `slot_variable_creation_fn` of its optimizer.
@@ -32,9 +31,6 @@ def created_by_user(
     Variables that it makes are spread over hosts as the table is.
 
     Args:
-        table: a table whose optimizer has such a function.
-        parameters: the shards of the table.
-        shapes: [rows, dim] of each shard.
         make: makes the shards of a variable from its name and `initializer(shape, dtype=...)`.
 
     Raises:
@@ -53,7 +49,7 @@ def created_by_user(
         in_make = True
         try:
             name = str(settings.get("name") or "slot").split("/")[-1]
-            initializer = _by_shard(table, name, settings["initial_value"], shapes)
+            initializer = _by_shard(table, name, settings["initial_value"], len(parameters))
             return whole(make(name, initializer), name)
         finally:
             in_make = False
@@ -73,15 +69,15 @@ def created_by_user(
     return {name: _shards(table, name, created[name], parameters) for name in values}
 
 
-def _by_shard(
-    table: TablePlan, name: str, initial_value: Object, shapes: Sequence[tuple[int, int]]
-) -> Initializer:
+def _by_shard(table: TablePlan, name: str, initial_value: Object, num_shards: int) -> Initializer:
     """Returns an initializer that is called once for each shard, in their order."""
-    total = [sum(rows for rows, _ in shapes), shapes[0][1]]
-    starts = iter([0, *itertools.accumulate(rows for rows, _ in shapes[:-1])])
+    total = [table.rows, table.dim]
+    starts = itertools.cycle(
+        sharding.first_row(shard, table.rows, num_shards) for shard in range(num_shards)
+    )
 
     def initialize(shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
-        start = next(starts, 0)
+        start = next(starts)
         if not callable(initial_value):
             value = tf.convert_to_tensor(initial_value, dtype)
         elif isinstance(initial_value, functools.partial) and "shape" in initial_value.keywords:

@@ -222,7 +222,7 @@ class _Device(collections.namedtuple("_Device", "name device_type")):
     """The attributes of a device that TensorFlow reads."""
 
 
-class _SoftExtended(tf_compat.tpu_extended()):  # type: ignore[misc]
+class _SoftExtended(tf_compat.TPUExtended):
     """The parts of TPUStrategy that need a TPU, without one."""
 
     def _tpu_function_creator(
@@ -299,7 +299,7 @@ def next_call() -> str | None:
     return None if _traced.core is None else f"{_traced.run}_{next(_traced.calls)}"
 
 
-class _CoreContext(tf_compat.tpu_replicate_context()):  # type: ignore[misc]
+class _CoreContext(tf_compat.TPUReplicateContext):
     """The context of a TPU computation, which leaves the ops that are traced as they are."""
 
     def __init__(self, core: int, num_cores: int) -> None:

@@ -138,7 +138,11 @@ class EngineSpec:
     out_of_range_ids: str = "error"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tables", _named(self.tables))
+        named = (
+            dataclasses.replace(table, name=table.name or f"table_{position}")
+            for position, table in enumerate(self.tables)
+        )
+        object.__setattr__(self, "tables", tuple(named))
         if self.structure is None:
             by_name = {feature.name: i for i, feature in enumerate(self.features)}
             object.__setattr__(self, "structure", by_name)
@@ -174,11 +178,7 @@ NO_UPDATES = SGD(learning_rate=1.0)
 
 
 def table_configs(feature_config: Nest) -> list[Object]:
-    """Returns the distinct table configs of a nest of FeatureConfigs, in order of first use.
-
-    Raises:
-        WrongType: a leaf is no FeatureConfig.
-    """
+    """Returns the distinct table configs of a nest of FeatureConfigs, in order of first use."""
     configs = _feature_configs(feature_config)
     return list({id(config.table): config.table for config in configs}.values())
 
@@ -223,8 +223,7 @@ def from_feature_config(
 def read_optimizer(optimizer: Object) -> Optimizer | None:
     """Returns the engine's counterpart of an optimizer of `tf.tpu.experimental.embedding`.
 
-    Raises:
-        WrongType: the engine has no such optimizer.
+    Raises WrongType if it has none.
     """
     if optimizer is None or isinstance(optimizer, Optimizer):
         return optimizer
@@ -246,7 +245,7 @@ def read_optimizer(optimizer: Object) -> Optimizer | None:
 
 
 def _feature_configs(feature_config: Nest) -> list[Object]:
-    """Returns the leaves of a nest of FeatureConfigs."""
+    """Returns the leaves of a nest of FeatureConfigs; raises WrongType if one is none."""
     configs: list[Object] = tf.nest.flatten(feature_config)
     for config in configs:
         if not hasattr(config, "table") or not hasattr(config, "max_sequence_length"):
@@ -315,19 +314,8 @@ def _read_feature(config: Object, name: str, table: TableSpec) -> FeatureSpec:
     )
 
 
-def _named(tables: Sequence[TableSpec]) -> tuple[TableSpec, ...]:
-    return tuple(
-        dataclasses.replace(table, name=table.name or f"table_{position}")
-        for position, table in enumerate(tables)
-    )
-
-
 def check_choice(where: str, setting: str, value: Object, choices: Collection[str]) -> None:
-    """Raises InvalidSpec if a setting has none of its possible values.
-
-    Args:
-        where: how the message begins.
-    """
+    """Raises InvalidSpec, with a message that begins with `where`, if no choice is `value`."""
     if value not in choices:
         raise errors.InvalidSpec(
             f"{where}`{setting}` must be one of {', '.join(choices)}, got {value!r}."

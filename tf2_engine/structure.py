@@ -28,7 +28,10 @@ def flatten(structure: Nest, value: Nest, what: str) -> list[Object]:
                 f"`{what}` must have exactly the features {sorted(structure, key=str)}; missing: "
                 f"{sorted(missing, key=str)}, unknown: {sorted(extra, key=str)}."
             )
-    if not _same_kind(structure, value):
+    kinds = [
+        (isinstance(nest, Mapping), isinstance(nest, list | tuple)) for nest in (structure, value)
+    ]
+    if kinds[0] != kinds[1]:
         raise errors.InvalidInput(
             f"`{what}` does not have the structure of the feature config, which is a "
             f"{type(structure).__name__}, but is a {type(value).__name__}."
@@ -39,12 +42,8 @@ def flatten(structure: Nest, value: Nest, what: str) -> list[Object]:
         raise errors.InvalidInput(
             f"`{what}` does not have the structure of the feature config: {error}"
         ) from error
-    positions = tf.nest.flatten(structure)
-    leaves = tf.nest.flatten(value)
-    ordered: list[Object] = [None] * len(positions)
-    for position, leaf in zip(positions, leaves, strict=True):
-        ordered[position] = leaf
-    return ordered
+    leaves = dict(zip(tf.nest.flatten(structure), tf.nest.flatten(value), strict=True))
+    return [leaves[position] for position in range(len(leaves))]
 
 
 def flatten_shapes(structure: Nest, value: Nest, what: str) -> list[Object]:
@@ -66,13 +65,6 @@ def _shapes_as_leaves(structure: Nest, value: Nest) -> Nest:
         ]
         return type(structure)(parts) if isinstance(structure, (list, tuple)) else parts
     return value
-
-
-def _same_kind(structure: Nest, value: Nest) -> bool:
-    """Whether both are dicts, or both sequences, or both neither."""
-    return isinstance(structure, Mapping) == isinstance(value, Mapping) and isinstance(
-        structure, (list, tuple)
-    ) == isinstance(value, (list, tuple))
 
 
 def pack(structure: Nest, values: Sequence[Object]) -> Nest:

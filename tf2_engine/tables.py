@@ -55,31 +55,19 @@ class Table:
             rows: for every variable name [num_ids, dim] float32.
             ids: [num_ids] int64, distinct.
         """
-        if self.num_shards == 1:
-            return [
-                self.variables[name][0].scatter_update(tf.IndexedSlices(values, ids))
-                for name, values in rows.items()
-            ]
-        shard_of_id, local_rows = self._place(ids)
         updates = []
         for shard in range(self.num_shards):
-            positions = tf.where(tf.equal(shard_of_id, shard))[:, 0]
-            targets = tf.gather(local_rows, positions)
+            local_rows, *parts = self._on_shard(shard, ids, *rows.values())
             updates += [
-                self.variables[name][shard].scatter_update(
-                    tf.IndexedSlices(tf.gather(values, positions), targets)
-                )
-                for name, values in rows.items()
+                self.variables[name][shard].scatter_update(tf.IndexedSlices(part, local_rows))
+                for name, part in zip(rows, parts, strict=True)
             ]
         return updates
 
     def spread(self, ids: Tensor, rows: Tensor, shard: int) -> Tensor:
         """Returns a dense [rows of the shard, dim] float32 with `rows` at their ids, else zeros."""
         shape = tf.constant(self.variables[PARAMETERS][shard].shape.as_list(), tf.int64)
-        shard_of_id, local_rows = self._place(ids)
-        if self.num_shards > 1:
-            positions = tf.where(tf.equal(shard_of_id, shard))[:, 0]
-            local_rows, rows = tf.gather(local_rows, positions), tf.gather(rows, positions)
+        local_rows, rows = self._on_shard(shard, ids, rows)
         return tf.scatter_nd(local_rows[:, None], rows, shape)
 
     def core_of(self, ids: Tensor, num_cores: int) -> Tensor:
@@ -87,6 +75,14 @@ class Table:
         cores_per_host = num_cores // self.num_shards
         shard, local_row = self._place(ids)
         return shard * cores_per_host + local_row % cores_per_host
+
+    def _on_shard(self, shard: int, ids: Tensor, *rows: Tensor) -> list[Tensor]:
+        """Returns the local rows of the ids that a shard holds, and of each of `rows` its part."""
+        if self.num_shards == 1:
+            return [ids, *rows]
+        shard_of_id, local_rows = self._place(ids)
+        positions = tf.where(tf.equal(shard_of_id, shard))[:, 0]
+        return [tf.gather(values, positions) for values in (local_rows, *rows)]
 
     def _place(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the shard of each id, and the row inside of it."""
@@ -107,41 +103,31 @@ def create_tables(plan: Plan, factory: VariableFactory | None = None) -> dict[st
         factory: makes the variables; the default makes `tf.Variable`s named `<table>_<shard>` and
             `<table>/<slot>_<shard>`.
     """
-    factory = factory or _plain_variables
-    tables = {}
-    for table in plan.tables:
-        shapes = shard_shapes(table, plan.num_hosts)
-        make = functools.partial(_make, factory, table, shapes)
-        variables = {PARAMETERS: make(PARAMETERS, _initializer(plan, table))}
-        if plan.training and table.optimizer.slot_variable_creation_fn is not None:
-            variables |= slots.created_by_user(table, variables[PARAMETERS], shapes, make)
-        elif plan.training:
-            for slot, value in table.optimizer.slot_initial_values().items():
-                variables[slot] = make(slot, initializers.Filled(value))
-        tables[table.name] = Table(table, plan.partition_strategy, variables)
-    return tables
+    return {table.name: _create(plan, table, factory or _plain_variables) for table in plan.tables}
 
 
-def _make(
-    factory: VariableFactory,
-    table: TablePlan,
-    shapes: Sequence[tuple[int, int]],
-    name: str,
-    initializer: Initializer,
-) -> tuple[Variable, ...]:
-    return tuple(factory(table, name, shapes, initializer))
+def _create(plan: Plan, table: TablePlan, factory: VariableFactory) -> Table:
+    shapes = shard_shapes(table, plan.num_hosts)
+
+    def make(name: str, initializer: Initializer) -> tuple[Variable, ...]:
+        return tuple(factory(table, name, shapes, initializer))
+
+    variables = {PARAMETERS: make(PARAMETERS, _initializer(plan, table))}
+    if plan.training and table.optimizer.slot_variable_creation_fn is not None:
+        variables |= slots.created_by_user(table, variables[PARAMETERS], make)
+    elif plan.training:
+        for slot, value in table.optimizer.slot_initial_values().items():
+            variables[slot] = make(slot, initializers.filled(value))
+    return Table(table, plan.partition_strategy, variables)
 
 
 def _initializer(plan: Plan, table: TablePlan) -> Initializer:
     initializer = table.initializer or default_initializer(table.dim)
     if not initializers.takes_shard_info(initializer):
         return initializer
+    whole = (table.vocabulary_size, table.dim)
     return initializers.ByShard(
-        initializer,
-        table.name,
-        (table.vocabulary_size, table.dim),
-        plan.num_hosts,
-        plan.partition_strategy,
+        initializer, table.name, whole, plan.num_hosts, plan.partition_strategy
     )
 
 

@@ -88,6 +88,21 @@ flatten_with_paths = _nest.flatten_with_tuple_paths
 
 # Random numbers.
 
+_PATCH_LOCK = threading.RLock()
+
+
+@contextlib.contextmanager
+def _patched(module: Object, name: str, value: Object) -> Iterator[None]:
+    """While open, `name` of a module is another value."""
+    with _PATCH_LOCK:
+        stock = getattr(module, name)
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        with _PATCH_LOCK:
+            setattr(module, name, stock)
+
 
 @contextlib.contextmanager
 def numbered_seeds(first: int = 0) -> Iterator[None]:
@@ -97,26 +112,21 @@ def numbered_seeds(first: int = 0) -> Iterator[None]:
     of their own: a function that makes variables is traced once more without making them.
     """
     stock = _random_seed.get_seed
-    seeds, seeds_of_variables = itertools.count(first), itertools.count(first)
-    variables_in_creation: list[str] = []
+    of_variables = itertools.count(first)
+    numbers = [itertools.count(first)]
 
     def get_seed(op_seed: int | None) -> tuple[int | None, int | None]:
-        numbers = seeds_of_variables if variables_in_creation else seeds
-        return stock(next(numbers) if op_seed is None else op_seed)
+        return stock(next(numbers[-1]) if op_seed is None else op_seed)
 
     def creator(next_creator: Callable[..., Variable], **settings: Object) -> Variable:
-        variables_in_creation.append(str(settings.get("name")))
+        numbers.append(of_variables)
         try:
             return next_creator(**settings)
         finally:
-            variables_in_creation.pop()
+            numbers.pop()
 
-    _random_seed.get_seed = get_seed
-    try:
-        with tf.variable_creator_scope(creator):
-            yield
-    finally:
-        _random_seed.get_seed = stock
+    with _patched(_random_seed, "get_seed", get_seed), tf.variable_creator_scope(creator):
+        yield
 
 
 # Graphs: edges and attributes of ops that exist already.
@@ -181,31 +191,20 @@ def in_tpu_shard_context() -> bool:
     return _tpu_function.get_tpu_context().number_of_shards is not None
 
 
-_PATCH_LOCK = threading.RLock()
-
-
 @contextlib.contextmanager
 def tpu_computation(num_cores: int, cross_replica_sum: Callable[..., Tensor]) -> Iterator[None]:
     """While open, the code that is traced behaves as on a core of a TPU.
 
-    Args:
-        num_cores: what the shard context says.
-        cross_replica_sum: called as `(input, group_assignment, name=None)` instead of the op, which
-            has no kernel outside of a TPU.
+    `cross_replica_sum` is called as `(input, group_assignment, name=None)` instead of the op, which
+    has no kernel outside of a TPU.
     """
-    with _PATCH_LOCK:
-        stock = _gen_tpu_ops.cross_replica_sum
-        _gen_tpu_ops.cross_replica_sum = cross_replica_sum
-        try:
-            with tpu_shard_context(num_cores):
-                yield
-        finally:
-            _gen_tpu_ops.cross_replica_sum = stock
+    patched = _patched(_gen_tpu_ops, "cross_replica_sum", cross_replica_sum)
+    with _PATCH_LOCK, patched, tpu_shard_context(num_cores):
+        yield
 
 
-def tpu_replicate_context() -> type:
-    """Returns the control flow context in which stock traces a TPU computation, a class."""
-    return _tpu_replication.TPUReplicateContext
+TPUReplicateContext = _tpu_replication.TPUReplicateContext
+"""The control flow context in which stock traces a TPU computation."""
 
 
 def tpu_computation_graph() -> Graph | None:
@@ -217,24 +216,17 @@ def tpu_computation_graph() -> Graph | None:
     while graph is not None:
         context = graph._get_control_flow_context()
         while context is not None:
-            if isinstance(context, _tpu_replication.TPUReplicateContext):
+            if isinstance(context, TPUReplicateContext):
                 return graph
             context = context.outer_context
         graph = getattr(graph, "outer_graph", None)
     return None
 
 
-@contextlib.contextmanager
-def tpu_metadata(metadata: Object) -> Iterator[None]:
+def tpu_metadata(metadata: Object) -> contextlib.AbstractContextManager[None]:
     """While open, queries for the TPU system return `metadata`; no TPU is looked for."""
-    with _PATCH_LOCK:
-        stock = _tpu_system_metadata._query_tpu_system_metadata
-        _tpu_system_metadata._query_tpu_system_metadata = lambda *_, **__: metadata
-    try:
-        yield
-    finally:
-        with _PATCH_LOCK:
-            _tpu_system_metadata._query_tpu_system_metadata = stock
+    query = "_query_tpu_system_metadata"
+    return _patched(_tpu_system_metadata, query, lambda *_, **__: metadata)
 
 
 def tpu_hardware(*, embedding_feature: str) -> Message:
@@ -268,9 +260,8 @@ def tpu_devices(strategy: Strategy) -> tuple[list[list[str]], int | None]:
     )
 
 
-def tpu_extended() -> type:
-    """Returns the class behind TPUStrategy, from which a software TPU's strategy derives."""
-    return _tpu_strategy.TPUExtended
+TPUExtended = _tpu_strategy.TPUExtended
+"""The class behind TPUStrategy, from which a software TPU's strategy derives."""
 
 
 def tpu_replica_context(
@@ -397,9 +388,7 @@ def checkpoint_key(variable: Variable) -> str:
 
 
 def iterator_saveable(resource: Tensor, external_state_policy: str) -> Object:
-    """Returns the object by which a Saver saves an iterator.
-
-    The public function takes iterators only.
+    """Returns the object by which a Saver saves an iterator; the public one takes iterators only.
 
     Args:
         resource: an element of the collection "iterators".
@@ -409,10 +398,8 @@ def iterator_saveable(resource: Tensor, external_state_policy: str) -> Object:
     return _iterator_ops._IteratorSaveable(resource, resource.name, policy)
 
 
-def summary_writer_initializers() -> list[Op]:
-    """Returns the ops that create the summary writers of the default graph."""
-    return list(_summary_ops.summary_writer_initializer_op())
-
+summary_writer_initializers: Callable[[], list[Op]] = _summary_ops.summary_writer_initializer_op
+"""Returns the ops that create the summary writers of the default graph."""
 
 export_outputs: Callable[[Object, Nest], dict[str, Object]] = _export_utils.get_export_outputs
 """Returns a model's export outputs, checked, with a default one made of its predictions."""
@@ -592,27 +579,15 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
         return dict(super()._trackable_children(save_type, **kwargs))
 
     def _create_copy_for_async_checkpoint(self, **_: Object) -> Object:
-        return _SilentEmbedding()
-
-
-class _SilentEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
-    # Stands for an engine while copies of its tables are written: nothing is to be run then.
-    def __init__(self) -> None:
-        pass
-
-    def _retrieve_variables(self) -> None:
-        pass
-
-    def _load_variables(self) -> None:
-        pass
+        # Stands for an engine while copies of its tables are written: nothing is to be run then.
+        return CheckpointedEmbedding.__new__(CheckpointedEmbedding)
 
 
 # Gradient tapes and Keras.
 
 
-def could_record() -> bool:
-    """Returns whether a `tf.GradientTape` is open in this thread, which could ask for gradients."""
-    return bool(_record.could_possibly_record())
+could_record: Callable[[], bool] = _record.could_possibly_record
+"""Returns whether a `tf.GradientTape` is open in this thread, which could ask for gradients."""
 
 
 def in_keras_construction() -> bool:
@@ -630,26 +605,25 @@ def keras_learning_rate(optimizer: Object) -> Object:
     return rate if callable(rate) else optimizer.learning_rate
 
 
-class KerasNames:
-    """The counters from which Keras names unnamed layers of a graph.
+def remember_keras_names(graph: Graph) -> Callable[[], None]:
+    """Returns a function that sets the counters by which Keras names layers back to what they are.
 
     A model that is traced once per core in one graph must get the same names each time.
     """
 
-    _MODULES = ("keras.src.backend", "tf_keras.src.backend")
+    def counters() -> dict[str, dict[str, int]]:
+        """Returns those of the unnamed layers of the graph, by the module of a Keras."""
+        per_graph = {
+            name: getattr(sys.modules.get(name), "PER_GRAPH_OBJECT_NAME_UIDS", {})
+            for name in ("keras.src.backend", "tf_keras.src.backend")
+        }
+        return {name: graphs[graph] for name, graphs in per_graph.items() if graph in graphs}
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._saved = {name: dict(counters) for name, counters in self._counters()}
+    saved = {name: dict(counter) for name, counter in counters().items()}
 
-    def restore(self) -> None:
-        """Sets the counters back to where they were when this object was made."""
-        for name, counters in self._counters():
-            counters.clear()
-            counters.update(self._saved.get(name, {}))
+    def restore() -> None:
+        for name, counter in counters().items():
+            counter.clear()
+            counter.update(saved.get(name, {}))
 
-    def _counters(self) -> Iterator[tuple[str, dict[str, int]]]:
-        for name in self._MODULES:
-            per_graph = getattr(sys.modules.get(name), "PER_GRAPH_OBJECT_NAME_UIDS", {})
-            if self._graph in per_graph:
-                yield name, per_graph[self._graph]
+    return restore

@@ -13,22 +13,13 @@ from typing import TYPE_CHECKING
 from tf2_engine import lazy
 
 if TYPE_CHECKING:
-    from tf2_engine.keras.classes import (
-        Preprocessing,
-        TPUEmbedding,
-        layer_for,
-        preprocessing_for,
+    from tf2_engine.keras.classes import Preprocessing as Preprocessing
+    from tf2_engine.keras.classes import TPUEmbedding as TPUEmbedding
+    from tf2_engine.keras.classes import layer_for as layer_for
+    from tf2_engine.keras.classes import preprocessing_for as preprocessing_for
+    from tf2_engine.keras.keras_optimizers import (
+        translate_keras_optimizer as translate_keras_optimizer,
     )
-    from tf2_engine.keras.keras_optimizers import translate_keras_optimizer
-    from tf2_engine.keras.saved_model import exportable
-
-__all__ = [
-    "Preprocessing",
-    "TPUEmbedding",
-    "exportable",
-    "layer_for",
-    "preprocessing_for",
-    "translate_keras_optimizer",
-]
+    from tf2_engine.keras.saved_model import exportable as exportable
 
 __getattr__, __dir__ = lazy.exports(__name__)

@@ -18,21 +18,24 @@ ARITHMETICS = ("tpu", "keras")
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """A feature config with optimizers of the engine, and what follows from it.
+    """The arguments of a layer, checked.
 
     Attributes:
-        feature_config: a copy of the user's nest; its tables have optimizers of the engine.
-        spec: the same as an EngineSpec.
+        spec: the feature config with optimizers of the engine.
         tables: the user's TableConfigs, in the order of the spec.
         arithmetic: "tpu" or "keras".
         trains: whether every table has an optimizer.
     """
 
-    feature_config: Nest
     spec: specs.EngineSpec
     tables: tuple[Object, ...]
     arithmetic: str
     trains: bool
+
+    def by_table(self, parameters: Mapping[str, Variable]) -> dict[Object, Variable]:
+        """Returns parameters by the user's TableConfigs in place of the names of tables."""
+        names = (table.name or "" for table in self.spec.tables)
+        return {table: parameters[name] for table, name in zip(self.tables, names, strict=True)}
 
 
 def configure(
@@ -68,19 +71,22 @@ def configure(
     arithmetic = _arithmetic(arithmetic, on_tpu, by_keras and not made_here)
     if arithmetic == "keras":
         _check_keras_arithmetic(optimizers if trains else (), pipelined)
+    # One translation for each optimizer, so that tables share its rate.
+    translated: dict[int, Optimizer] = {id(optimizer): specs.NO_UPDATES for optimizer in optimizers}
     if arithmetic == "tpu" and trains:
-        translated = _translated(optimizers, bias_correction)
-    else:
-        translated = [specs.NO_UPDATES] * len(tables)
+        translated = {
+            id(optimizer): translate_keras_optimizer(optimizer, bias_correction=bias_correction)
+            for optimizer in optimizers
+        }
     copies = {
-        id(table): _with(table, optimizer=engine_optimizer)
-        for table, engine_optimizer in zip(tables, translated, strict=True)
+        id(table): _with(table, optimizer=translated[id(optimizer)])
+        for table, optimizer in zip(tables, optimizers, strict=True)
     }
     engine_config = tf.nest.map_structure(
         lambda feature: _with(feature, table=copies[id(feature.table)]), feature_config
     )
     spec = specs.from_feature_config(engine_config, pipeline_execution_with_tensor_core=pipelined)
-    return Configuration(engine_config, spec, tables, arithmetic, trains)
+    return Configuration(spec, tables, arithmetic, trains)
 
 
 def _arithmetic(choice: str | None, on_tpu: bool, by_keras: bool) -> str:
@@ -105,27 +111,8 @@ def _check_keras_arithmetic(optimizers: Sequence[Object], pipelined: bool) -> No
         )
 
 
-def _translated(optimizers: Sequence[Object], bias_correction: bool) -> list[Optimizer]:
-    """Returns optimizers of the engine; one object for each, so that tables share its rate."""
-    translated = {
-        id(optimizer): translate_keras_optimizer(optimizer, bias_correction=bias_correction)
-        for optimizer in {id(each): each for each in optimizers}.values()
-    }
-    return [translated[id(optimizer)] for optimizer in optimizers]
-
-
 def _with(config: Object, **changes: Object) -> Object:
     changed = copy.copy(config)
     for name, value in changes.items():
         setattr(changed, name, value)
     return changed
-
-
-def by_table(
-    configuration: Configuration, parameters: Mapping[str, Variable]
-) -> dict[Object, Variable]:
-    """Returns parameters by the user's TableConfigs in place of the names of tables."""
-    return {
-        key: parameters[table.name or ""]
-        for key, table in zip(configuration.tables, configuration.spec.tables, strict=True)
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import sys
 import types
@@ -13,8 +14,7 @@ from tf2_engine import errors, slots, soft_tpu, specs, structure, tf_compat
 from tf2_engine.autograph import do_not_convert
 from tf2_engine.backends.tpu import topology
 from tf2_engine.embedding import TPUEmbedding
-from tf2_engine.keras.configuration import Configuration, by_table, configure
-from tf2_engine.keras.keras_optimizers import is_keras_optimizer
+from tf2_engine.keras.configuration import Configuration, configure
 from tf2_engine.keras.keras_tables import KerasTables, MakeVariable
 from tf2_engine.keras.weights import LayerVariables
 from tf2_engine.optimizers.optimizer import optimization_barrier
@@ -107,9 +107,7 @@ class EmbeddingLayer:
             self._tpu_embedding: KerasTables | TPUEmbedding = KerasTables(
                 configuration.spec, self._make_variable, distinct=self._distinct_rows
             )
-            self._layer_variables = LayerVariables(
-                self._tpu_embedding.keras_variables, trainable=True
-            )
+            variables = self._tpu_embedding.keras_variables
         else:
             self._tpu_embedding = TPUEmbedding(
                 configuration.spec, batch_size=batch_size, training=configuration.trains
@@ -119,8 +117,9 @@ class EmbeddingLayer:
             keras_variable, virtual = self._make_variable(
                 tf.compat.v1.zeros_initializer(), [], "virtual_variable", configuration.trains
             )
-            self._layer_variables = LayerVariables([keras_variable], trainable=configuration.trains)
+            variables = [keras_variable]
             self._state.virtual = virtual if configuration.trains else None
+        self._layer_variables = LayerVariables(variables, trainable=configuration.trains)
         # Keras 3: the layer makes its variables itself, takes any nest of tensors as it is, and has
         # ops that XLA cannot compile.
         self.built = True
@@ -155,20 +154,18 @@ class EmbeddingLayer:
         """
         embedding = self._tpu_embedding
         if isinstance(embedding, KerasTables):
-            return by_table(self._state.configuration, embedding.parameters)
+            return self._state.configuration.by_table(embedding.parameters)
         if not embedding.tables:
             raise errors.OutOfOrder(
                 "`embedding_tables` do not exist yet; they are made when the layer is first called."
             )
         # One host's is sharded, too: programs look for `variables`, as stock's has.
         join = tf_compat.ShardedTable if self._state.on_tpu else slots.whole
-        return by_table(
-            self._state.configuration,
-            {
-                name: join(table.variables[PARAMETERS][: table.plan.vocabulary_size], name)
-                for name, table in embedding.tables.items()
-            },
-        )
+        parameters = {
+            name: join(table.variables[PARAMETERS][: table.plan.vocabulary_size], name)
+            for name, table in embedding.tables.items()
+        }
+        return self._state.configuration.by_table(parameters)
 
     def get_config(self) -> dict[str, Object]:
         """Returns the arguments from which `from_config` makes such a layer, with new tables.
@@ -264,32 +261,24 @@ class EmbeddingLayer:
         return _activation_proxy(activations, spec, state.virtual, state.counting(apply_gradients))
 
 
+@dataclasses.dataclass(eq=False)
 class _State:
     """The state of a layer, in an object that Keras does not look into.
 
     Attributes:
         arguments: those that the user passed.
-        virtual: the variable whose gradient stands for the update of the tables, if they train.
-
-    Args:
         counts: whether the layer counts the steps of the optimizer, as nobody else does.
+        virtual: the variable whose gradient stands for the update of the tables, if they train.
     """
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        optimizer: Object,
-        arguments: Mapping[str, Object],
-        *,
-        on_tpu: bool,
-        counts: bool,
-    ) -> None:
-        self.configuration = configuration
-        self.optimizer = optimizer
-        self.arguments = arguments
-        self.on_tpu = on_tpu
-        self.virtual: Variable | None = None
-        self._counts = counts and optimizer is not None and is_keras_optimizer(optimizer)
+    configuration: Configuration
+    optimizer: Object
+    arguments: Mapping[str, Object]
+    on_tpu: bool
+    counts: bool
+    virtual: Variable | None = None
+
+    def __post_init__(self) -> None:
         self._replicas = tf.distribute.get_strategy().num_replicas_in_sync
         self._names = itertools.count(1)
 
@@ -307,7 +296,7 @@ class _State:
 
     def counting(self, apply_gradients: ApplyGradients) -> ApplyGradients:
         """Returns the same function, which also counts the step if nobody else does."""
-        if not self._counts:
+        if not self.counts:
             return apply_gradients
 
         def apply_and_count(gradients: Nest) -> Op:

@@ -6,14 +6,14 @@ They are read by what all generations of Keras have in public: `get_config`, `le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from tf2_engine import errors, specs
 from tf2_engine.keras.rates import BiasCorrectedRate, OptimizerRate
 from tf2_engine.optimizers import FTRL, OPTIMIZERS, SGD, Adagrad, Adam, Optimizer
 from tf2_engine.types import Object
 
-Settings = Mapping[str, Object]
+Settings = dict[str, Object]
 
 NEUTRAL: dict[str, tuple[float | None, ...]] = {
     "momentum": (0.0,),
@@ -81,9 +81,9 @@ def translate_keras_optimizer(
     settings = _settings(optimizer, name)
     _refuse_uncarried(name, settings)
     rate = OptimizerRate(optimizer, float(settings.get("decay") or 0.0))
-    if name == "Adam":
-        return _adam(rate, settings, bias_correction, lazy_adam)
-    return _TRANSLATIONS[name](rate, settings)
+    lazy_adam = not bias_correction if lazy_adam is None else lazy_adam
+    chosen = {"bias_correction": bias_correction, "lazy_adam": lazy_adam}
+    return _TRANSLATIONS[name](rate, settings | chosen)
 
 
 def _settings(optimizer: Object, name: str) -> Settings:
@@ -107,10 +107,6 @@ def _refuse_uncarried(name: str, settings: Settings) -> None:
             )
 
 
-def _sgd(rate: OptimizerRate, settings: Settings) -> Optimizer:
-    return SGD(rate)
-
-
 def _adagrad(rate: OptimizerRate, settings: Settings) -> Optimizer:
     accumulator, epsilon = settings["initial_accumulator_value"], settings["epsilon"]
     if accumulator <= 0 or epsilon > EPSILON_OF_ADAGRAD * accumulator:
@@ -122,19 +118,15 @@ def _adagrad(rate: OptimizerRate, settings: Settings) -> Optimizer:
     return Adagrad(rate, initial_accumulator_value=accumulator)
 
 
-def _adam(
-    rate: OptimizerRate,
-    settings: Settings,
-    bias_correction: bool = True,
-    lazy_adam: bool | None = None,
-) -> Optimizer:
+def _adam(rate: OptimizerRate, settings: Settings) -> Optimizer:
     beta_1, beta_2 = settings["beta_1"], settings["beta_2"]
+    bias_correction = settings["bias_correction"]
     return Adam(
         BiasCorrectedRate(rate, beta_1, beta_2) if bias_correction else rate,
         beta_1=beta_1,
         beta_2=beta_2,
         epsilon=settings["epsilon"],
-        lazy_adam=not bias_correction if lazy_adam is None else lazy_adam,
+        lazy_adam=settings["lazy_adam"],
         sum_inside_sqrt=not bias_correction,
     )
 
@@ -151,7 +143,7 @@ def _ftrl(rate: OptimizerRate, settings: Settings) -> Optimizer:
 
 
 _TRANSLATIONS: dict[str, Callable[[OptimizerRate, Settings], Optimizer]] = {
-    "SGD": _sgd,
+    "SGD": lambda rate, _: SGD(rate),
     "Adagrad": _adagrad,
     "Adam": _adam,
     "Ftrl": _ftrl,

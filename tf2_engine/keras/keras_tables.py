@@ -27,12 +27,16 @@ class KerasTables(tf_compat.CheckpointedEmbedding):
         make: makes the variables. Under a strategy they are like any others of the model.
         distinct: whether gradients must have each row once. Keras 3's optimizers square each
             occurrence of a row, and not their sum; those of Keras 2 add them up first.
+
+    Attributes:
+        parameters: the variable of each table by its name: [vocabulary, dim] float32.
+        keras_variables: the same in the order of the spec, as Keras holds them.
     """
 
     def __init__(self, spec: EngineSpec, make: MakeVariable, *, distinct: bool) -> None:
         self._distinct = distinct
         self.keras_variables: list[Object] = []
-        self._variables: dict[str, Variable] = {}
+        self.parameters: dict[str, Variable] = {}
         for table in spec.tables:
             assert table.name is not None
             initializer = table.initializer or default_initializer(table.dim)
@@ -40,17 +44,12 @@ class KerasTables(tf_compat.CheckpointedEmbedding):
                 initializer, [table.vocabulary_size, table.dim], table.name
             )
             self.keras_variables.append(keras_variable)
-            self._variables[table.name] = variable
+            self.parameters[table.name] = variable
             # As Keras has it: optimizers track it, too, and it shall be saved once.
             self._track(table.name, keras_variable)
 
     def __repr__(self) -> str:
-        return f"<KerasTables {len(self._variables)} tables>"
-
-    @property
-    def parameters(self) -> Mapping[str, Variable]:
-        """The variable of each table by its name: [vocabulary, dim] float32."""
-        return self._variables
+        return f"<KerasTables {len(self.parameters)} tables>"
 
     def to_look_up(self) -> Mapping[str, Tensor]:
         """Returns the variables, or their values where lookups need another gradient.
@@ -60,14 +59,14 @@ class KerasTables(tf_compat.CheckpointedEmbedding):
         """
         replicated = tf.distribute.get_strategy().num_replicas_in_sync > 1
         if not replicated and not self._distinct:
-            return self._variables
+            return self.parameters
         read = _with_dense_gradient if replicated else _with_distinct_rows
         return {
-            name: read(tf.convert_to_tensor(variable)) for name, variable in self._variables.items()
+            name: read(tf.convert_to_tensor(variable)) for name, variable in self.parameters.items()
         }
 
     def _exported(self) -> dict[str, Variable]:
-        return dict(self._variables)
+        return dict(self.parameters)
 
 
 Gradient = Callable[[Object], Object]

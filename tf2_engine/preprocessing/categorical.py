@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -19,7 +20,11 @@ class Column:
     @property
     def parts(self) -> tuple[Column, ...]:
         """The columns that this one is made of."""
-        return ()
+        settings = (getattr(self, field.name) for field in dataclasses.fields(self))
+        values = itertools.chain(
+            *(each if isinstance(each, tuple) else [each] for each in settings)
+        )
+        return tuple(value for value in values if isinstance(value, Column))
 
     @property
     def is_sequence(self) -> bool:
@@ -134,10 +139,6 @@ class Crossed(Column):
     hash_bucket_size: int
     hash_key: int | None = None
 
-    @property
-    def parts(self) -> tuple[Column, ...]:
-        return tuple(key for key in self.keys if isinstance(key, Column))
-
     def ids(self, features: RawFeatures) -> SparseTensor:
         # Dense features keep '' and -1 here, as in feature columns.
         crossed = [
@@ -169,10 +170,6 @@ class Weighted(Column):
     weight_key: str
 
     @property
-    def parts(self) -> tuple[Column, ...]:
-        return (self.column,)
-
-    @property
     def is_sequence(self) -> bool:
         return self.column.is_sequence
 
@@ -194,14 +191,7 @@ class Sequence(Column):
     """
 
     column: Column
-
-    @property
-    def parts(self) -> tuple[Column, ...]:
-        return (self.column,)
-
-    @property
-    def is_sequence(self) -> bool:
-        return True
+    is_sequence = True
 
     def ids(self, features: RawFeatures) -> SparseTensor:
         return _flat_positions(self.column.ids(features))

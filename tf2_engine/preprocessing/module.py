@@ -73,12 +73,16 @@ class Preprocessing(tf.Module):
             InvalidInput, WrongType: a feature is missing or does not fit its column.
         """
         raw = RawFeatures(features, dict(zip(self._made_of, self._tables, strict=True)))
-        ids, weights, lengths = {}, {}, {}
+        ids: dict[str, SparseTensor] = {}
+        weights: dict[str, SparseTensor | None] = {}
+        lengths: dict[str, Tensor] = {}
         for key, column in self._columns:
-            with_missing = column.ids(raw)
+            with_missing, weight = column.ids(raw), column.weights(raw)
             if column.is_sequence:
                 lengths[key] = _lengths(with_missing)
-            ids[key], weights[key] = _without_missing(with_missing, column.weights(raw))
+            present = with_missing.values >= 0
+            ids[key] = tf.sparse.retain(with_missing, present)
+            weights[key] = None if weight is None else tf.sparse.retain(weight, present)
         weighted = any(value is not None for value in weights.values())
         return Prepared(ids, weights if weighted else None, lengths)
 
@@ -88,15 +92,6 @@ def _parts(column: Column) -> Iterator[Column]:
     for part in column.parts:
         yield from _parts(part)
     yield column
-
-
-def _without_missing(
-    ids: SparseTensor, weights: SparseTensor | None
-) -> tuple[SparseTensor, SparseTensor | None]:
-    keep = ids.values >= 0
-    if weights is not None:
-        weights = tf.sparse.retain(weights, keep)
-    return tf.sparse.retain(ids, keep), weights
 
 
 def _lengths(ids: SparseTensor) -> Tensor:

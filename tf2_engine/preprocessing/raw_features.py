@@ -24,21 +24,13 @@ class RawFeatures:
         self._of_rank_2: dict[str, Ids] = {}
 
     def raw(self, key: str) -> Ids:
-        """Returns a feature, dense or sparse; one of rank 1 becomes [batch, 1].
-
-        Raises:
-            InvalidInput: there is no such feature, or it is a scalar.
-        """
+        """Returns a feature, dense or sparse; one of rank 1 becomes [batch, 1]."""
         if key not in self._of_rank_2:
             self._of_rank_2[key] = self._read(key)
         return self._of_rank_2[key]
 
     def dense(self, key: str) -> Tensor:
-        """Returns a feature that must be a Tensor.
-
-        Raises:
-            WrongType: it is sparse or ragged.
-        """
+        """Returns a feature; raises WrongType if it is sparse or ragged, and not a Tensor."""
         value: Object = self.raw(key)
         if isinstance(value, tf.SparseTensor):
             raise errors.WrongType(
@@ -52,6 +44,7 @@ class RawFeatures:
         return to_sparse(self.raw(key))
 
     def _read(self, key: str) -> Ids:
+        """Returns a feature; raises InvalidInput if there is no such, or it is a scalar."""
         if key not in self._features:
             raise errors.InvalidInput(
                 f"Feature {key!r} is missing; there are {sorted(self._features)}."

@@ -45,7 +45,7 @@ class CoreTracer:
         self._num_cores = num_cores
         graph = tf.get_default_graph()
         self._graph = graph
-        self._keras_names = tf_compat.KerasNames(graph)
+        self._restore_keras_names = tf_compat.remember_keras_names(graph)
         self._initial_collections = _collections(graph)
         self._variables = _SharedVariables()
         self._sums = _CrossReplicaSums(num_cores)
@@ -56,7 +56,7 @@ class CoreTracer:
         after_first = number > 0
         num_ops = len(self._graph.get_operations())
         if after_first:
-            self._keras_names.restore()
+            self._restore_keras_names()
             collections_of_first = _collections(self._graph)
             _set_collections(self._graph, self._initial_collections)
         self._sums.start(number)

@@ -35,14 +35,14 @@ def build_replicated_step(
     """
     count = strategy.num_replicas_in_sync
     batches, hooks = read_per_replica(input_fn, count)
-    names = tf_compat.KerasNames(tf.get_default_graph())
+    restore_keras_names = tf_compat.remember_keras_names(tf.get_default_graph())
     steps: list[ModelStep] = []
     mean_losses: list[MetricOps] = []
 
     def replica(number: int) -> tuple[()]:
         # Replicas are traced one after the other, up to their merge calls.
         if number:
-            names.restore()
+            restore_keras_names()
         step = trace_step(mode, batches[number], [], model_fn, look_up)
         if mode == ModeKeys.EVAL:
             metrics = {name: metric_ops(metric) for name, metric in step.eval_metric_ops.items()}

@@ -56,10 +56,8 @@ class Occurrences:
     def combine(self, rows: Tensor) -> Tensor:
         """Returns the sum of each cell, [num_cells, dim] float32; a cell without ids is zero.
 
-        Each row is multiplied by its gain, then rows are summed: the rounding order of the device.
-
-        Args:
-            rows: [num_ids, dim] float32, the row of each id.
+        Each of the `rows` of the ids, [num_ids, dim] float32, is multiplied by its gain, then rows
+        are summed: the rounding order of the device.
         """
         if self.gain is not None:
             rows = self.gain[:, None] * rows
@@ -75,10 +73,7 @@ class Occurrences:
         )
 
     def compact(self) -> OccurrenceTensors:
-        """Returns the same with an empty tensor for a `cell` or `gain` of None.
-
-        The native ops take it so.
-        """
+        """Returns the same, as native ops take it: with an empty tensor for what is None."""
         return self._as_tensors(lambda: tf.zeros([0], tf.int64), lambda: tf.zeros([0], tf.float32))
 
     def _as_tensors(
@@ -125,35 +120,25 @@ def output_shape(name: str, max_sequence_length: int, value: Ids) -> tuple[int |
         InvalidInput: the rank of `value` is not possible.
     """
     check_kind(f"Feature {name!r}", value)
+    rank, is_dense = value.shape.rank, not isinstance(value, (tf.SparseTensor, tf.RaggedTensor))
     if isinstance(value, tf.RaggedTensor):
-        if value.ragged_rank != 1 or value.shape.rank != 2:
-            raise errors.InvalidInput(
-                f"Feature {name!r}: a ragged tensor must have rank 2, got shape {value.shape}."
-            )
-        shape: list[int | None] = [value.shape.as_list()[0]]
-        return tuple(shape + ([max_sequence_length] if max_sequence_length else []))
-    static = value.shape.as_list() if value.shape.rank is not None else None
-    if isinstance(value, tf.SparseTensor):
-        if static is None or len(static) < 2:
-            raise errors.InvalidInput(
-                f"Feature {name!r}: a sparse tensor must have a known rank of at least 2, got "
-                f"shape {value.shape}."
-            )
-        if max_sequence_length:
-            return (static[0], max_sequence_length)
-        return tuple(static[:-1])
-    if static is None or not static:
+        fits, rule = value.ragged_rank == 1 and rank == 2, "a ragged tensor must have rank 2"
+    elif isinstance(value, tf.SparseTensor):
+        fits, rule = (rank or 0) >= 2, "a sparse tensor must have a known rank of at least 2"
+    else:
+        fits, rule = (rank or 0) >= 1, "a dense tensor must have a known rank of at least 1"
+    if not fits:
+        raise errors.InvalidInput(f"Feature {name!r}: {rule}, got shape {value.shape}.")
+    first, *rest = value.shape.as_list()
+    if is_dense and rest and rest[-1] != 1:
         raise errors.InvalidInput(
-            f"Feature {name!r}: a dense tensor must have a known rank of at least 1, got shape "
-            f"{value.shape}."
+            f"Feature {name!r}: the last dimension of a dense tensor of rank {rank} must be 1 (one "
+            f"id per activation), got shape {(first, *rest)}. For several ids per activation pass "
+            "a sparse or ragged tensor."
         )
-    if len(static) > 1 and static[-1] != 1:
-        raise errors.InvalidInput(
-            f"Feature {name!r}: the last dimension of a dense tensor of rank {len(static)} must be "
-            f"1 (one id per activation), got shape {tuple(static)}. For several ids per "
-            "activation pass a sparse or ragged tensor."
-        )
-    return tuple(static[:-1]) if len(static) > 1 else tuple(static)
+    if max_sequence_length and not is_dense:
+        return (first, max_sequence_length)
+    return (first, *rest[:-1])
 
 
 def read_ids(feature: FeaturePlan, value: Ids, weight: Ids | None) -> RawIds:
@@ -163,12 +148,7 @@ def read_ids(feature: FeaturePlan, value: Ids, weight: Ids | None) -> RawIds:
 
 
 def read_unchecked(value: Ids, weight: Ids | None) -> RawIds:
-    """Returns one core's ids and weights in the form of the enqueue ops.
-
-    Args:
-        value: a Tensor, SparseTensor or RaggedTensor of int32 or int64.
-        weight: None, or the same kind of tensor with a number per id.
-    """
+    """Returns one core's ids and weights in the form of the enqueue ops."""
     kind, index, num_samples = _layout(value)
     flat_weight = None if weight is None else tf.cast(_flat(weight), tf.float32)
     return RawIds(kind, index, tf.cast(_flat(value), tf.int64), flat_weight, num_samples)
@@ -177,13 +157,8 @@ def read_unchecked(value: Ids, weight: Ids | None) -> RawIds:
 def check_ids(feature: FeaturePlan, value: Ids, weight: Ids | None) -> None:
     """Refuses ids and weights of dtypes, kinds or lengths that do not fit.
 
-    Args:
-        value: a Tensor, SparseTensor or RaggedTensor.
-        weight: its weights, or None.
-
     Raises:
-        WrongType: the ids are no integers, the weights no numbers, or the weights of another kind
-            than the ids.
+        WrongType: the ids are no integers, or the weights no numbers or of another kind.
         InvalidInput: weights for dense ids, or not one per id.
     """
     if value.dtype not in (tf.int32, tf.int64):
@@ -191,8 +166,28 @@ def check_ids(feature: FeaturePlan, value: Ids, weight: Ids | None) -> None:
             f"{feature.where}: ids must be int32 or int64, got {value.dtype.name}. Look strings up "
             "in a vocabulary before the batch is enqueued."
         )
-    if weight is not None:
-        _check_weight(feature, value, weight)
+    if weight is None:
+        return
+    if not isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
+        raise errors.InvalidInput(
+            f"{feature.where}: weights are given, but the ids are dense. Pass ids and weights as "
+            "sparse or ragged tensors, or drop the weights."
+        )
+    if type(weight) is not type(value):
+        raise errors.WrongType(
+            f"{feature.where}: weights must be of the same kind as the ids, a "
+            f"{type(value).__name__}, got {type(weight).__name__}."
+        )
+    if not (weight.dtype.is_floating or weight.dtype.is_integer):
+        raise errors.WrongType(
+            f"{feature.where}: weights must be numbers, got {weight.dtype.name}."
+        )
+    ids, weights = _flat(value).shape, _flat(weight).shape
+    if not weights.is_compatible_with(ids):
+        raise errors.InvalidInput(
+            f"{feature.where}: there must be one weight per id, got {weights.as_list()[0]} weights "
+            f"for {ids.as_list()[0]} ids."
+        )
 
 
 def as_tensor(value: Object) -> Object:
@@ -205,14 +200,7 @@ def as_tensor(value: Object) -> Object:
 
 
 def check_kind(where: str, value: Object) -> None:
-    """Refuses ids that are no tensor.
-
-    Args:
-        where: how the message names the feature.
-
-    Raises:
-        WrongType: `value` is no tensor.
-    """
+    """Raises WrongType, with a message that begins with `where`, if ids are no tensor."""
     if not isinstance(value, _KINDS):
         raise errors.WrongType(
             f"{where}: ids must be a Tensor, SparseTensor or RaggedTensor, got "
@@ -241,11 +229,7 @@ def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") 
 def occurrences_in(
     feature: FeaturePlan, raw: RawIds, per_row: int | None, out_of_range: str
 ) -> Occurrences:
-    """Returns the same as `occurrences`, for a batch whose layout has been checked.
-
-    Args:
-        per_row: the result of `check_layout`.
-    """
+    """Returns the same as `occurrences`; `per_row` is the result of `check_layout`."""
     cell, num_cells, keep, weight = _CELLS[raw.kind](feature, raw, per_row)
     ids = _after(_size_checks(feature, raw), raw.ids)
     if out_of_range == "drop":
@@ -262,14 +246,11 @@ def occurrences_in(
 
 
 def check_layout(feature: FeaturePlan, raw: RawIds) -> int | None:
-    """Checks the layout of a batch as far as its shape is known before it runs.
+    """Checks the layout of a batch as far as its shape is known before it runs; see `occurrences`.
 
     Returns:
         The activations that a row of the input has: 1 but for ragged sequences. None if only the
         run can tell.
-
-    Raises:
-        InvalidInput: the batch does not fit the feature's output shape.
     """
     return _LAYOUTS[raw.kind](feature, raw)
 
@@ -291,29 +272,6 @@ def _flat(value: Ids) -> Tensor:
     if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
         return value.values
     return tf.reshape(value, [-1])
-
-
-def _check_weight(feature: FeaturePlan, value: Ids, weight: Ids) -> None:
-    if not isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
-        raise errors.InvalidInput(
-            f"{feature.where}: weights are given, but the ids are dense. Pass ids and weights as "
-            "sparse or ragged tensors, or drop the weights."
-        )
-    if type(weight) is not type(value):
-        raise errors.WrongType(
-            f"{feature.where}: weights must be of the same kind as the ids, a "
-            f"{type(value).__name__}, got {type(weight).__name__}."
-        )
-    if not (weight.dtype.is_floating or weight.dtype.is_integer):
-        raise errors.WrongType(
-            f"{feature.where}: weights must be numbers, got {weight.dtype.name}."
-        )
-    ids, weights = _flat(value).shape, _flat(weight).shape
-    if not weights.is_compatible_with(ids):
-        raise errors.InvalidInput(
-            f"{feature.where}: there must be one weight per id, got {weights.as_list()[0]} weights "
-            f"for {ids.as_list()[0]} ids."
-        )
 
 
 def _size_checks(feature: FeaturePlan, raw: RawIds) -> list[Op]:
@@ -343,7 +301,7 @@ def _num_cells(feature: FeaturePlan, raw: RawIds) -> Tensor | int:
 
 def _dense_layout(feature: FeaturePlan, raw: RawIds) -> int:
     actual, expected = raw.ids.shape.as_list()[0], feature.cells
-    if actual is not None and expected is not None and actual != expected:
+    if None not in (actual, expected) and actual != expected:
         raise errors.InvalidInput(
             f"{feature.where}: {actual} dense ids do not fill an activation of "
             f"{feature.output_shape}, which takes {expected}."
@@ -353,11 +311,9 @@ def _dense_layout(feature: FeaturePlan, raw: RawIds) -> int:
 
 def _sparse_layout(feature: FeaturePlan, raw: RawIds) -> int:
     assert raw.index is not None
-    sizes = feature.output_shape
-    rank = raw.index.shape.as_list()[-1]
+    rank, axes = raw.index.shape.as_list()[-1], len(feature.output_shape)
     # A sequence has one id per (sample, position), or several: then the third column counts them.
-    coordinates = len(sizes) if feature.max_sequence_length else rank - 1
-    if coordinates != len(sizes) or rank < len(sizes):
+    if rank < axes or (not feature.max_sequence_length and rank - 1 != axes):
         raise wrong_rank(feature, rank)
     return 1
 
@@ -425,11 +381,9 @@ def _ragged_cells(feature: FeaturePlan, raw: RawIds, per_row: int | None) -> _Ce
     num_cells = _num_cells(feature, raw)
     if per_row == 1:
         return _Cells(row, num_cells, None, raw.weight)
-    positions: Tensor | int
-    if per_row is None:
+    positions: Tensor | int | None = per_row
+    if positions is None:
         positions = tf.constant(feature.cells, tf.int64) // tf.maximum(raw.num_samples, 1)
-    else:
-        positions = per_row
     position = tf.range(tf.size(raw.ids, out_type=tf.int64)) - tf.gather(raw.index, row)
     cell, keep = row * positions + position, position < positions
     # A ragged sequence has one id per position: nothing to weigh or combine.
@@ -492,5 +446,4 @@ def _after(checks: list[Op], value: Tensor) -> Tensor:
     if not ops:
         return value
     with tf.control_dependencies(ops):
-        checked: Tensor = tf.identity(value)
-    return checked
+        return tf.identity(value)

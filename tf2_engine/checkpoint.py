@@ -89,12 +89,11 @@ def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
     Slots, which serve no lookup, are left out. (Stock's SavedModel holds them, unless its optimizer
     is None.)
     """
-    exported = {}
-    for name, table in tables.items():
-        shards = table.variables[PARAMETERS]
-        for number, shard in enumerate(shards):
-            exported[name if len(shards) == 1 else f"{name}/{number}"] = shard
-    return exported
+    return {
+        name if table.num_shards == 1 else f"{name}/{number}": shard
+        for name, table in tables.items()
+        for number, shard in enumerate(table.variables[PARAMETERS])
+    }
 
 
 class TableTensor(tf_compat.SavedTensor):
@@ -108,7 +107,7 @@ class TableTensor(tf_compat.SavedTensor):
         shards: the variables, each [rows of the shard, dim] float32.
         rows: the vocabulary.
         strategy: "div" or "mod": which shard holds which row.
-        wait_for: returns the op after which the shards may be read and written in a graph.
+        wait_for: as in `table_tensors`.
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class TableTensor(tf_compat.SavedTensor):
         return f"<TableTensor {self._label}, {len(self._shards)} shards>"
 
     def slices(self) -> list[Slice]:
-        """Returns the parts to write and to read; see the base class."""
+        """Returns the parts to write and to read."""
         if len(self._shards) == 1 or self._strategy == "mod":
             return [Slice("", self._read_whole, self._shards[0].device)]
         parts = []
@@ -148,10 +147,9 @@ class TableTensor(tf_compat.SavedTensor):
     def restore(self, values: Sequence[Tensor]) -> Op:
         """Takes over the values of the parts; returns an op in a graph."""
         if len(values) == 1:
-            whole = self._checked(values[0])
-            values = [whole]
-            if len(self._shards) > 1:
-                values = [whole[number :: len(self._shards)] for number in range(len(self._shards))]
+            values = [self._checked(values[0])]
+        if len(values) < len(self._shards):  # "mod"
+            values = [values[0][first :: len(self._shards)] for first in range(len(self._shards))]
         # In a graph, an update that is pending is applied to what is about to be overwritten.
         with run_after([self._wait_for()]):
             assigned = [
@@ -161,7 +159,7 @@ class TableTensor(tf_compat.SavedTensor):
         return to_run(assigned)
 
     def snapshot(self, old: TableTensor | None) -> TableTensor:
-        """Returns a copy on the host; see the base class."""
+        """Returns a copy on the host."""
         if old is None:
             with tf.device("/device:CPU:0"):
                 copies = tuple(tf.Variable(shard, trainable=False) for shard in self._shards)
@@ -173,8 +171,7 @@ class TableTensor(tf_compat.SavedTensor):
     def _read(self, shard: Variable) -> Tensor:
         with run_after([self._wait_for()]):
             # Variables with sparse updates are otherwise copied when they are read.
-            value: Tensor = shard.read_value_no_copy()
-        return value
+            return shard.read_value_no_copy()
 
     def _read_whole(self) -> Tensor:
         values = [self._read(shard) for shard in self._shards]
@@ -185,8 +182,7 @@ class TableTensor(tf_compat.SavedTensor):
         rounds, extra = divmod(self._rows, len(values))
         even: Tensor = tf.stack([value[:rounds] for value in values], axis=1)
         even = tf.reshape(even, [rounds * len(values), values[0].shape.as_list()[1]])
-        whole: Tensor = tf.concat([even, *(value[rounds:] for value in values[:extra])], axis=0)
-        return whole
+        return tf.concat([even, *(value[rounds:] for value in values[:extra])], axis=0)
 
     def _checked(self, value: Tensor) -> Tensor:
         expected = [self._rows, self._shards[0].shape.as_list()[1]]
@@ -195,8 +191,7 @@ class TableTensor(tf_compat.SavedTensor):
                 f"{self._label}: the checkpoint holds {value.shape.as_list()}, the engine needs "
                 f"{expected}. Vocabulary and dim must be those of the checkpoint."
             )
-        checked: Tensor = tf.ensure_shape(value, expected)
-        return checked
+        return tf.ensure_shape(value, expected)
 
 
 class Slice(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tf2_engine import errors, tf_compat
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
-from tf2_engine.quantization import Quantization
 from tf2_engine.types import Message
 
 _STRATEGY = {"div": "DIV_DEFAULT", "mod": "MOD"}
@@ -19,7 +18,10 @@ def config_proto(plan: Plan) -> Message:
     kind = tf_compat.TPUEmbeddingConfiguration
     config = kind()
     for table in plan.tables:
-        _add_table(config.table_descriptor.add(), table)
+        descriptor = config.table_descriptor.add(
+            name=table.name, vocabulary_size=table.rows, dimension=table.dim
+        )
+        descriptor.optimization_parameters.CopyFrom(optimizer_proto(table))
     for feature in plan.features:
         _add_feature(config.feature_descriptor.add(), feature)
     config.mode = kind.Mode.Value("TRAINING" if plan.training else "INFERENCE")
@@ -30,13 +32,6 @@ def config_proto(plan: Plan) -> Message:
     if plan.profile_data_directory:
         config.profile_data_directory = plan.profile_data_directory
     return config
-
-
-def _add_table(descriptor: Message, table: TablePlan) -> None:
-    descriptor.name = table.name
-    descriptor.vocabulary_size = table.rows
-    descriptor.dimension = table.dim
-    descriptor.optimization_parameters.CopyFrom(optimizer_proto(table))
 
 
 def optimizer_proto(table: TablePlan) -> Message:
@@ -67,18 +62,16 @@ def optimizer_proto(table: TablePlan) -> Message:
         packing = tf_compat.LowDimensionalPackingStatus
         parameters.low_dimensional_packing_status = packing.Status.Value("ENABLED")
     if table.quantization is not None:
-        _add_quantization(parameters.simulated_quantization, table.quantization)
+        quantization = parameters.simulated_quantization
+        quantization.enabled = True
+        quantization.num_buckets = table.quantization.num_buckets
+        limits = table.quantization.lower, table.quantization.upper
+        _add_limits(quantization.clipping_limits, *limits)
     settings = getattr(parameters, optimizer.proto_field)
     settings.SetInParent()
     for name, value in optimizer.proto_fields().items():
         setattr(settings, name, value)
     return parameters
-
-
-def _add_quantization(message: Message, quantization: Quantization) -> None:
-    message.enabled = True
-    message.num_buckets = quantization.num_buckets
-    _add_limits(message.clipping_limits, quantization.lower, quantization.upper)
 
 
 def _add_limits(limits: Message, low: float | None, high: float | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,13 +14,27 @@ from tf2_engine.autograph import do_not_convert
 from tf2_engine.backends import make_driver
 from tf2_engine.backends.interface import Driver, EngineCall, FeatureInput, StepInputs, Update
 from tf2_engine.batch import as_tensor, check_ids
-from tf2_engine.building import Builder, BuiltEngine, not_built
 from tf2_engine.checkpoint import RetrieveOnce, exported_variables, table_tensors
 from tf2_engine.graph_mode import building_graph, run_after
-from tf2_engine.plan import Plan, Shape
+from tf2_engine.plan import Plan, Shape, make_plan
 from tf2_engine.serving import cpu_embedding_lookup
-from tf2_engine.tables import PARAMETERS, Table, VariableFactory
+from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables
 from tf2_engine.types import Message, Nest, Object, Op, Tensor, Variable
+
+
+@dataclasses.dataclass(frozen=True)
+class BuiltEngine:
+    """The parts of an engine that exist once it is built.
+
+    Attributes:
+        plan: the plan that the driver runs.
+        tables: the variables of every table, slots included, by table name.
+        ops: in a `tf.Graph` the ops that configure the driver and hand it the tables, else None.
+    """
+
+    plan: Plan
+    tables: dict[str, Table]
+    ops: tuple[Op, Op] | None
 
 
 class TPUEmbedding(tf_compat.CheckpointedEmbedding):
@@ -101,14 +117,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         self.verify_output_shapes = verify_output_shapes
         self._driver = driver
         self._cores = driver.cores(self._spec, num_cores, num_hosts)
-        self._builder = Builder(
-            self._spec,
-            driver,
-            self._cores,
-            training=training and has_optimizers,
-            batch_size=batch_size,
-            variable_factory=variable_factory,
-        )
+        self._training = training and has_optimizers
+        self._samples_per_core = shapes.per_core(batch_size, self._cores.count)
+        self._variable_factory = variable_factory or self._cores.variable_factory
         self._built: BuiltEngine | None = None
         self._retrieve_once = RetrieveOnce(self._retrieve_if_built)
 
@@ -193,17 +204,17 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
                 DeprecationWarning,
                 stacklevel=2,
             )
+        samples = per_replica_batch_size
+        samples = self._samples_per_core if samples is None else samples
         return self._build_once(
-            lambda: self._builder.plan_for_inputs(per_replica_input_shapes, per_replica_batch_size)
+            lambda: self._plan_for(
+                shapes.from_arguments(self._spec, per_replica_input_shapes, samples)
+            )
         ).ops
 
     def build_for(self, output_shapes: Sequence[Shape]) -> Op:
-        """Builds for the shapes of activations, without their last dimension, in feature order.
-
-        Returns:
-            As `build`.
-        """
-        return self._build_once(lambda: self._builder.plan_for(output_shapes)).ops
+        """As `build`, for the shapes of activations without `dim`, in the order of the features."""
+        return self._build_once(lambda: self._plan_for(output_shapes)).ops
 
     @do_not_convert
     def build_for_batch(self, features: Nest) -> None:
@@ -218,8 +229,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         if self._built is None:
             inputs = self._read(features, None)
             output_shapes = self._output_shapes(inputs, self._cores.per_replica)
-            fixed = self._cores.tables_on_device
-            self._build_once(lambda: self._plan_for_batch(output_shapes, fixed=fixed))
+            self._build_once(
+                lambda: self._plan_for_batch(output_shapes, self._cores.tables_on_device)
+            )
 
     @do_not_convert
     def load(self) -> Op:
@@ -307,10 +319,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             OutOfOrder: the engine is not built or has no optimizer, or no batch waits for
                 gradients.
         """
-        return self._send(
-            gradients,
-            lambda per_core, rates: self._driver.send_gradients(per_core, rates, name),
-        )
+        return self._send(gradients, functools.partial(self._driver.send_gradients, name=name))
 
     @do_not_convert
     def differentiable_lookup(
@@ -382,18 +391,13 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     __call__ = embedding_lookup
 
     def _inputs(
-        self,
-        by_core: Mapping[int, Mapping[str, Nest]],
-        *,
-        fixed: bool,
-        of_replicas: bool = True,
+        self, by_core: Mapping[int, Mapping[str, Nest]], *, fixed: bool, of_replicas: bool = True
     ) -> StepInputs:
         """Returns the inputs of a step, checked; the first batch builds the engine.
 
         Args:
             by_core: by replica, or by core, `features` and `weights` as `enqueue` takes them.
             fixed: whether a first batch also fixes the size of those to come.
-            of_replicas: as in `StepInputs`.
         """
         parts = {core: self._read(**values) for core, values in by_core.items()}
         inputs = StepInputs(parts, of_replicas)
@@ -428,22 +432,49 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         """Returns the shapes of the activations of a part that is split over `cores`."""
         return shapes.from_values(self._spec, [values.ids for values in part], cores)
 
+    def _plan_for(self, output_shapes: Sequence[Shape]) -> Plan:
+        """Returns the plan for activations of these shapes, without `dim`, in feature order."""
+        hosts, cores = self._cores.hosts, self._cores.count
+        return make_plan(
+            self._spec, output_shapes, num_hosts=hosts, num_cores=cores, training=self._training
+        )
+
     def _plan_for_batch(self, output_shapes: Sequence[Shape], fixed: bool) -> Plan:
+        """Returns the plan for a first batch, which may fix the size of the batches to come."""
         if not self.verify_output_shapes:
             raise errors.InvalidSpec(
                 "With verify_output_shapes=False the shapes are not taken from batches; call "
                 "`build` with them before the first batch."
             )
-        return self._builder.plan_for_batch(output_shapes, fixed=fixed)
+        if not fixed:
+            output_shapes = [(None, *shape[1:]) for shape in output_shapes]
+        samples = self._samples_per_core
+        return self._plan_for(shapes.with_batch_size(self._spec, output_shapes, samples))
 
-    def _build_once(self, make_plan: Callable[[], Plan]) -> BuiltEngine:
+    def _build_once(self, plan_of: Callable[[], Plan]) -> BuiltEngine:
+        """Makes the variables, configures the driver and hands it the tables, if it is not done."""
         if self._built is None:
-            self._built = self._builder.build(make_plan(), self._track_tables)
+            plan = plan_of()
+            # Inside a tf.function variables and queues belong outside of it; in a plain graph they
+            # belong to the graph.
+            with tf.init_scope():
+                tables = create_tables(plan, self._variable_factory)
+                # A restore that came first reaches the tables here, before the driver takes them.
+                saved = table_tensors(self._spec, tables, self._retrieve_once)
+                for name, tensor in saved.items():
+                    self._track(name, tensor)
+                ops = (self._driver.configure(plan), self._driver.load(tables))
+                self._built = BuiltEngine(plan, tables, ops if building_graph() else None)
         return self._built
 
     def _send(self, nest: Nest, send: Update) -> Op:
         """Sends gradients, checked, with the learning rates of the step."""
-        plan = self._check_trains("apply_gradients")
+        plan = self._check_built("apply_gradients").plan
+        if not plan.training:
+            raise errors.OutOfOrder(
+                "`apply_gradients` is not possible: the engine has no optimizer, or was made with "
+                "training=False."
+            )
 
         def read_part(values: Mapping[str, Nest]) -> list[Tensor]:
             flat = structure.flatten(plan.structure, values["gradients"], "gradients")
@@ -462,17 +493,11 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     def _check_built(self, call: str) -> BuiltEngine:
         if self._built is None:
-            raise not_built(call)
-        return self._built
-
-    def _check_trains(self, call: str) -> Plan:
-        plan = self._check_built(call).plan
-        if not plan.training:
             raise errors.OutOfOrder(
-                f"`{call}` is not possible: the engine has no optimizer, or was made with "
-                "training=False."
+                f"`{call}` is called on an engine that is not built; call `enqueue` first, or "
+                "`build`."
             )
-        return plan
+        return self._built
 
     def _check_readable(self, call: str) -> BuiltEngine:
         """Refuses a call that reads the variables where they are not up to date."""
@@ -486,10 +511,6 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return built
 
     # The hooks of checkpoints and SavedModels; see `checkpoint`.
-
-    def _track_tables(self, tables: Mapping[str, Table]) -> None:
-        for name, tensor in table_tensors(self._spec, tables, self._retrieve_once).items():
-            self._track(name, tensor)
 
     def _retrieve_if_built(self) -> Op:
         return self.retrieve() if self._built else None
@@ -510,10 +531,8 @@ def _read_config(
 ) -> tuple[specs.EngineSpec, Sequence[Object], bool]:
     """Returns the spec, the keys of its tables, and whether any of them is trained."""
     if isinstance(feature_config, specs.EngineSpec):
-        for name, value in (
-            ("optimizer", optimizer),
-            ("pipeline_execution_with_tensor_core", pipeline),
-        ):
+        of_spec = {"optimizer": optimizer, "pipeline_execution_with_tensor_core": pipeline}
+        for name, value in of_spec.items():
             if value:
                 raise errors.InvalidSpec(
                     f"`{name}`={value!r} is given beside an EngineSpec; set it in the spec."

@@ -37,8 +37,7 @@ def read(feature: FeaturePlan, value: Object, cores_per_replica: int = 1) -> Ten
             "may move rows at a zero gradient.",
             stacklevel=_frames_to_the_caller(),
         )
-        zeros: Tensor = tf.zeros(expected, tf.float32)
-        return zeros
+        return tf.zeros(expected, tf.float32)
     if isinstance(value, tf.IndexedSlices):
         value = tf.convert_to_tensor(value)
     if not isinstance(value, tf.Tensor):
@@ -54,8 +53,7 @@ def read(feature: FeaturePlan, value: Object, cores_per_replica: int = 1) -> Ten
             f"{feature.where}: found a gradient of shape {value.shape}, expected {expected}."
         )
     # Sizes that only the run can tell are checked in the run.
-    checked: Tensor = value
-    return checked if value.shape.is_fully_defined() else tf.ensure_shape(value, expected)
+    return value if value.shape.is_fully_defined() else tf.ensure_shape(value, expected)
 
 
 def _frames_to_the_caller() -> int:

@@ -38,10 +38,9 @@ def run_after(ops: Sequence[Op]) -> AbstractContextManager[None]:
 
     Eagerly there is nothing to wait for.
     """
-    waited: AbstractContextManager[None] = tf.control_dependencies(
+    return tf.control_dependencies(
         [] if tf.executing_eagerly() else [op for op in ops if op is not None]
     )
-    return waited
 
 
 def run_if(condition: Tensor | bool, action: Callable[[], Op]) -> Op:

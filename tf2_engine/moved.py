@@ -13,11 +13,7 @@ from collections.abc import Mapping, Sequence
 
 
 def keep_importable(new_names: Mapping[str, str]) -> None:
-    """Makes modules importable by their old names as well.
-
-    Args:
-        new_names: as for `MovedModules`.
-    """
+    """Makes modules importable by their old names as well; `new_names` is as in `MovedModules`."""
     # The first finder, because a folder of which only __pycache__ is left passes for a package.
     sys.meta_path.insert(0, MovedModules(new_names))
 

@@ -23,9 +23,7 @@ OPTIMIZERS = tuple(
 """The optimizers that it has, by the names of the ops that load and retrieve their tables."""
 
 KERNELS = (
-    "ConfigureDistributedTPU",
-    "ConfigureTPUEmbedding",
-    "CrossReplicaSum",
+    *("ConfigureDistributedTPU", "ConfigureTPUEmbedding", "CrossReplicaSum"),
     "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch",
     "DynamicEnqueueTPUEmbeddingRaggedTensorBatch",
     "EnqueueTPUEmbeddingArbitraryTensorBatch",
@@ -33,25 +31,13 @@ KERNELS = (
     "EnqueueTPUEmbeddingRaggedTensorBatch",
     "EnqueueTPUEmbeddingSparseBatch",
     "EnqueueTPUEmbeddingSparseTensorBatch",
-    "InfeedDequeue",
-    "InfeedDequeueTuple",
-    "InfeedEnqueue",
-    "InfeedEnqueueTuple",
+    *("InfeedDequeue", "InfeedDequeueTuple", "InfeedEnqueue", "InfeedEnqueueTuple"),
     "IsTPUEmbeddingInitialized",
-    "OutfeedDequeue",
-    "OutfeedDequeueTuple",
-    "OutfeedDequeueTupleV2",
-    "OutfeedDequeueV2",
-    "OutfeedEnqueue",
-    "OutfeedEnqueueTuple",
-    "RecvTPUEmbeddingActivations",
-    "SendTPUEmbeddingGradients",
-    "ShutdownDistributedTPU",
-    "TPUCompilationResult",
-    "TPUEmbeddingActivations",
-    "TPUReplicateMetadata",
-    "TPUReplicatedInput",
-    "TPUReplicatedOutput",
+    *("OutfeedDequeue", "OutfeedDequeueTuple", "OutfeedDequeueTupleV2", "OutfeedDequeueV2"),
+    *("OutfeedEnqueue", "OutfeedEnqueueTuple"),
+    *("RecvTPUEmbeddingActivations", "SendTPUEmbeddingGradients", "TPUEmbeddingActivations"),
+    *("ShutdownDistributedTPU", "TPUCompilationResult"),
+    *("TPUReplicateMetadata", "TPUReplicatedInput", "TPUReplicatedOutput"),
     *(f"LoadTPUEmbedding{name}Parameters" for name in OPTIMIZERS),
     *(f"RetrieveTPUEmbedding{name}Parameters" for name in OPTIMIZERS),
 )
@@ -218,8 +204,8 @@ def tpu_system_metadata(num_cores: int) -> Object:
     )
 
 
-class _Device(collections.namedtuple("_Device", "name device_type")):
-    """The attributes of a device that TensorFlow reads."""
+# The attributes of a device that TensorFlow reads.
+_Device = collections.namedtuple("_Device", "name device_type")
 
 
 class _SoftExtended(tf_compat.TPUExtended):
@@ -240,10 +226,7 @@ class _SoftExtended(tf_compat.TPUExtended):
             outputs = []
             for core in range(computation.num_cores):
                 core_args, core_kwargs = _as_arguments(
-                    (
-                        tf_compat.select_replica(core, args),
-                        tf_compat.select_replica(core, kwargs or {}),
-                    )
+                    tf_compat.select_replica(core, (args, kwargs or {}))
                 )
                 with (
                     strategy.scope(),
@@ -275,13 +258,7 @@ class _SoftExtended(tf_compat.TPUExtended):
 
 
 class _Traced(threading.local):
-    """The run that is being traced.
-
-    Attributes:
-        core: the core whose computation it is; None outside of a run.
-        run: a number of the run.
-        calls: counts what `next_call` returns.
-    """
+    """The run that is being traced: its number, and the core whose computation it is, if any."""
 
     core: int | None = None
     run = -1
@@ -334,8 +311,8 @@ class _Computation:
     _numbers = itertools.count()
 
     _EMBEDDING = ("EnqueueTPUEmbedding", "RecvTPUEmbedding", "SendTPUEmbedding", "DynamicEnqueue")
-    _FEEDS = ("Infeed", "Outfeed")
     _SUM = "CrossReplicaSum"
+    _MARKED = (*_EMBEDDING, "Infeed", "Outfeed", _SUM)
 
     def __init__(self, num_cores: int) -> None:
         self.num_cores = num_cores
@@ -348,20 +325,15 @@ class _Computation:
         last: weakref.WeakKeyDictionary[tf.Graph, tf.Operation] = weakref.WeakKeyDictionary()
 
         def mark(op: tf.Operation) -> str:
+            if not op.type.startswith(self._MARKED):
+                return op.device
+            attributes: dict[str, int | str] = {"_software_tpu_core": core}
             if op.type == self._SUM:
-                tf_compat.set_core_attributes(
-                    op,
-                    {
-                        "_software_tpu_core": core,
-                        "_software_tpu_cores": self.num_cores,
-                        # The cores' parts of one sum have this name.
-                        "_software_tpu_sum": f"{self._number}/{next(sums)}",
-                    },
-                )
-            elif op.type.startswith(self._FEEDS):
-                tf_compat.set_core_attributes(op, {"_software_tpu_core": core})
-            elif op.type.startswith(self._EMBEDDING):
-                tf_compat.set_core_attributes(op, {"_software_tpu_core": core})
+                # The cores' parts of one sum have a name in common.
+                name = f"{self._number}/{next(sums)}"
+                attributes |= {"_software_tpu_cores": self.num_cores, "_software_tpu_sum": name}
+            tf_compat.set_core_attributes(op, attributes)
+            if op.type.startswith(self._EMBEDDING):
                 # A core does one thing after the other, also where no tensor says so.
                 if op.graph in last:
                     tf_compat.run_after(op, last[op.graph])

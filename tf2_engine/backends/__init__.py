@@ -5,9 +5,11 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.backends.host import HostDriver
-from tf2_engine.backends.interface import Driver, ReplicaDriver, StepDriver
-from tf2_engine.backends.tpu import TpuDriver
+from tf2_engine.backends.host import HostDriver as HostDriver
+from tf2_engine.backends.interface import Driver as Driver
+from tf2_engine.backends.interface import ReplicaDriver as ReplicaDriver
+from tf2_engine.backends.interface import StepDriver as StepDriver
+from tf2_engine.backends.tpu import TpuDriver as TpuDriver
 
 DRIVERS: dict[str, type[Driver]] = {"host": HostDriver, "tpu": TpuDriver}
 """Every driver by name. The first is used under strategies that no driver claims."""
@@ -31,14 +33,3 @@ def make_driver(name: str | None, *, initialize: bool) -> Driver:
     if name not in DRIVERS:
         raise errors.InvalidSpec(f"`driver` must be one of {', '.join(DRIVERS)}, got {name!r}.")
     return DRIVERS[name].for_engine(initialize=initialize)
-
-
-__all__ = [
-    "DRIVERS",
-    "Driver",
-    "HostDriver",
-    "ReplicaDriver",
-    "StepDriver",
-    "TpuDriver",
-    "make_driver",
-]

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
+from tf2_engine import errors
 from tf2_engine.plan import Plan
 from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import Table, VariableFactory
@@ -39,8 +41,8 @@ class StepInputs:
 
     Attributes:
         parts: by position of the replica, or of the core, the inputs in the order of the features.
-        of_replicas: whether these are the parts of replicas, of which a replica may have several
-            cores; else of a single core, which was named by its device.
+        of_replicas: whether these are the parts of replicas, each of which may have several cores;
+            else of a single core, which was named by its device.
     """
 
     parts: Mapping[int, Sequence[FeatureInput]]
@@ -121,6 +123,14 @@ class EngineCores(abc.ABC):
         return
 
 
+def device_inside_run(device: str) -> errors.InvalidInput:
+    """Returns the error for a device that is named inside `strategy.run`."""
+    return errors.InvalidInput(
+        f"`device`={device!r}: inside `strategy.run` each replica enqueues for itself; leave it "
+        "out."
+    )
+
+
 class Driver(abc.ABC):
     """Runs a plan on a device.
 
@@ -135,11 +145,7 @@ class Driver(abc.ABC):
 
     @classmethod
     def for_engine(cls, *, initialize: bool) -> Driver:
-        """Returns the driver of an engine that is made in the current scope.
-
-        Args:
-            initialize: whether to initialise the hardware, if there is any to initialise.
-        """
+        """Returns the driver of an engine made in the current scope; it may initialise hardware."""
         return cls()
 
     @abc.abstractmethod
@@ -154,10 +160,7 @@ class Driver(abc.ABC):
         """
 
     def initialized(self) -> bool | None:
-        """Whether an engine has initialised the hardware already; None where it cannot be asked.
-
-        Hosts have none to initialise.
-        """
+        """Whether an engine has initialised the hardware, if any; None where it cannot be asked."""
         return False
 
     @abc.abstractmethod
@@ -217,7 +220,6 @@ class Driver(abc.ABC):
         is for inference if it is known that no gradients can come.
 
         Args:
-            inputs: as those of `enqueue`.
             training: None where it is not known; False if no gradients can come.
             name: tells the batches of a graph from each other.
 
@@ -225,9 +227,7 @@ class Driver(abc.ABC):
             The activations, as `dequeue` returns them, and a function that sends their gradients.
         """
         self.enqueue(inputs, training is not False, name)
-        return self.dequeue(name), lambda gradients, rates: self.send_gradients(
-            gradients, rates, name
-        )
+        return self.dequeue(name), functools.partial(self.send_gradients, name=name)
 
 
 class StepDriver(Driver):

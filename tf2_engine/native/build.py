@@ -34,17 +34,13 @@ SANITIZE = "ESTIMATOR_BRIDGE_SANITIZE"
 """The environment variable with the value of -fsanitize, for tests; see `make sanitize`."""
 
 FLAGS = (
-    "-shared",
-    "-fPIC",
-    "-O3",
-    "-march=native",
+    *("-shared", "-fPIC", "-O3", "-march=native"),
     # Nothing here has 16-bit floats, and Eigen's code for them does not compile in TensorFlow 2.21.
     "-U__AVX512FP16__",
     # Every operation rounds by itself, as in TensorFlow's ops.
     "-ffp-contract=off",
     # These two change no value, and let loops vectorise.
-    "-fno-math-errno",
-    "-fno-trapping-math",
+    *("-fno-math-errno", "-fno-trapping-math"),
 )
 
 _log = logging.getLogger(__name__)
@@ -58,9 +54,8 @@ def flags() -> tuple[str, ...]:
     """Returns the compiler's flags besides TensorFlow's own."""
     chosen = (*FLAGS, *shlex.split(os.environ.get("CXXFLAGS", "")))
     sanitizers = os.environ.get(SANITIZE)
-    if not sanitizers:
-        return chosen
-    return (*chosen, "-g", "-fno-omit-frame-pointer", f"-fsanitize={sanitizers}")
+    debugging = ("-g", "-fno-omit-frame-pointer", f"-fsanitize={sanitizers}")
+    return (*chosen, *debugging) if sanitizers else chosen
 
 
 def cache_dir() -> pathlib.Path:
@@ -86,31 +81,24 @@ def compiler() -> str:
 
 
 def library_path(source: str) -> pathlib.Path:
-    """Returns the path of the library of a source file, which need not exist.
-
-    Args:
-        source: the path of a file, from this folder.
+    """Returns the path of the library of a source file of this folder; it need not exist.
 
     Raises:
         CannotBuild: there is no compiler.
     """
-    digest = hashlib.sha256()
     parts = [tf.version.VERSION, tf.version.GIT_VERSION, _version(compiler()), _processor()]
     parts += flags()
     parts += [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("-I")]
     for path in sorted([SOURCES / source, *SOURCES.rglob("*.h")]):
         parts += [path.name, path.read_text(encoding="utf-8")]
-    for part in parts:
-        digest.update(part.encode() + b"\0")
-    stem = pathlib.Path(source).stem
-    return cache_dir() / f"{stem}-tf{tf.version.VERSION}-{digest.hexdigest()[:20]}.so"
+    digest = hashlib.sha256(b"".join(part.encode() + b"\0" for part in parts)).hexdigest()[:20]
+    return cache_dir() / f"{pathlib.Path(source).stem}-tf{tf.version.VERSION}-{digest}.so"
 
 
 def library(source: str, *, again: bool = False) -> pathlib.Path:
-    """Returns the library of a source file, compiled if it is not there.
+    """Returns the library of a source file of this folder, compiled if it is not there.
 
     Args:
-        source: the path of a file, from this folder.
         again: compiles it even if it is there.
 
     Raises:
@@ -132,16 +120,8 @@ def library(source: str, *, again: bool = False) -> pathlib.Path:
 def _compile(source: pathlib.Path, path: pathlib.Path) -> None:
     handle, temporary = tempfile.mkstemp(suffix=".so", prefix=f".{path.stem}-", dir=path.parent)
     os.close(handle)
-    command = [
-        compiler(),
-        str(source),
-        f"-I{SOURCES}",
-        *tf.sysconfig.get_compile_flags(),
-        *flags(),
-        "-o",
-        temporary,
-        *tf.sysconfig.get_link_flags(),
-    ]
+    command = [compiler(), str(source), f"-I{SOURCES}", *tf.sysconfig.get_compile_flags()]
+    command += [*flags(), "-o", temporary, *tf.sysconfig.get_link_flags()]
     _log.info("Compiling %s; it takes a quarter of a minute, once.", source.name)
     started = time.monotonic()
     try:
@@ -151,10 +131,8 @@ def _compile(source: pathlib.Path, path: pathlib.Path) -> None:
             command, capture_output=True, text=True, errors="replace", env=environment
         )
         if compilation.returncode:
-            complaint = next(
-                (line for line in compilation.stderr.splitlines() if " error: " in line),
-                f"it ended with status {compilation.returncode}",
-            )
+            complaints = [line for line in compilation.stderr.splitlines() if " error: " in line]
+            complaint = (complaints or [f"it ended with status {compilation.returncode}"])[0]
             _log.debug("%s\n%s", shlex.join(command), compilation.stderr)
             raise CannotBuild(f"{command[0]} cannot compile {source.name}: {complaint.strip()}")
         os.chmod(temporary, 0o755)

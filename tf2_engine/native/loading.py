@@ -24,17 +24,14 @@ from tf2_engine.types import Object
 SETTING = "ESTIMATOR_BRIDGE_NATIVE"
 SOURCE = "host/host_ops.cc"
 
+_VALUES = {"auto": None, "0": False, "1": True}
+
 _log = logging.getLogger(__name__)
 _LOCK = threading.Lock()
 
 
 class Loaded(NamedTuple):
-    """The outcome of loading.
-
-    Attributes:
-        ops: the module of the ops, or None.
-        reason: the path of their library, or why there are none.
-    """
+    """The module of the ops with the path of their library; or None with the reason."""
 
     ops: Object
     reason: str
@@ -49,10 +46,13 @@ def host_ops(native: bool | None = None) -> Object:
     Raises:
         InvalidSpec: they are required and cannot be used, or the setting has another value.
     """
-    wanted = _setting() if native is None else native
+    wanted = _VALUES[setting()] if native is None else native
     if wanted is False:
         return None
-    loaded = Loaded(None, _GPU) if wanted is None and has_gpu() else load()
+    if wanted is None and has_gpu():
+        loaded = Loaded(None, "there is a GPU, and the native ops run on CPUs")
+    else:
+        loaded = load()
     if loaded.ops is None and wanted:
         raise errors.InvalidSpec(
             f"The native host ops are required (native=True, or {SETTING}=1), but cannot be used: "
@@ -75,11 +75,15 @@ def has_gpu() -> bool:
 
 
 def setting() -> str:
-    """Returns the value of the environment variable: auto, 1 or 0."""
-    return {None: "auto", True: "1", False: "0"}[_setting()]
+    """Returns the value of the environment variable: auto, 1 or 0.
 
-
-_GPU = "there is a GPU, and the native ops run on CPUs"
+    Raises:
+        InvalidSpec: it is another one.
+    """
+    value = os.environ.get(SETTING, "").strip().lower() or "auto"
+    if value not in _VALUES:
+        raise errors.InvalidSpec(f"${SETTING} must be auto, 0 or 1, got {value!r}.")
+    return value
 
 
 @functools.cache
@@ -101,11 +105,3 @@ def _load() -> Loaded:
 @functools.cache
 def _warn_once(reason: str) -> None:
     _log.warning("Embeddings run on TensorFlow's ops, which are slower, because %s.", reason)
-
-
-def _setting() -> bool | None:
-    value = os.environ.get(SETTING, "").strip().lower() or "auto"
-    values = {"auto": None, "0": False, "1": True}
-    if value not in values:
-        raise errors.InvalidSpec(f"${SETTING} must be auto, 0 or 1, got {value!r}.")
-    return values[value]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import ClassVar
+from dataclasses import dataclass, field
 
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine.optimizers import ranges
 from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, one_minus, root
+from tf2_engine.optimizers.ranges import FRACTION, POSITIVE, setting
 from tf2_engine.types import Tensor
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Adadelta(Optimizer):
     """Adadelta, by the CPU kernel to which the TPU's proto refers.
 
@@ -29,13 +28,12 @@ class Adadelta(Optimizer):
     Reference: Zeiler, 2012; AdadeltaParameters in optimization_parameters.proto.
     """
 
-    rho: float = 0.95
-    epsilon: float = 1e-7
+    rho: float = field(default=0.95, metadata=setting(FRACTION, "rho"))
+    epsilon: float = field(default=1e-7, metadata=setting(POSITIVE, "epsilon"))
 
-    op_name: ClassVar[str] = "Adadelta"
-    proto_field: ClassVar[str] = "adadelta"
-    slot_names: ClassVar[tuple[str, ...]] = ("accumulators", "updates")
-    allowed: ClassVar[ranges.Ranges] = {"rho": ranges.FRACTION, "epsilon": ranges.POSITIVE}
+    op_name = "Adadelta"
+    proto_field = "adadelta"
+    slot_names = ("accumulators", "updates")
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         rho, epsilon = np.float32(self.rho), np.float32(self.epsilon)
@@ -43,6 +41,3 @@ class Adadelta(Optimizer):
         u = g * root(slots["updates"] + epsilon) / root(a + epsilon)
         d = rho * slots["updates"] + one_minus(self.rho) * tf.square(u)
         return w - lr * u, {"accumulators": a, "updates": d}
-
-    def proto_fields(self) -> dict[str, float | bool]:
-        return {"rho": self.rho, "epsilon": self.epsilon}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from typing import ClassVar
+from dataclasses import dataclass, field
 
 import tensorflow as tf
 
-from tf2_engine.optimizers import ranges
 from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, root
+from tf2_engine.optimizers.ranges import POSITIVE, setting
 from tf2_engine.types import Tensor
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Adagrad(Optimizer):
     """Adagrad as the TPU applies it.
 
@@ -29,13 +27,13 @@ class Adagrad(Optimizer):
     Reference: Duchi et al., 2011; AdagradParameters in optimization_parameters.proto.
     """
 
-    initial_accumulator_value: float = 0.1
+    initial_accumulator_value: float = field(
+        default=0.1, metadata=setting(POSITIVE, slot="accumulators")
+    )
 
-    op_name: ClassVar[str] = "Adagrad"
-    proto_field: ClassVar[str] = "adagrad"
-    slot_names: ClassVar[tuple[str, ...]] = ("accumulators",)
-    slot_starts: ClassVar[Mapping[str, str]] = {"accumulators": "initial_accumulator_value"}
-    allowed: ClassVar[ranges.Ranges] = {"initial_accumulator_value": ranges.POSITIVE}
+    op_name = "Adagrad"
+    proto_field = "adagrad"
+    slot_names = ("accumulators",)
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         a = slots["accumulators"] + tf.square(g)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import ClassVar
+from dataclasses import dataclass, field
 
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine.optimizers import ranges
 from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, one_minus, power
+from tf2_engine.optimizers.ranges import FRACTION, POSITIVE, setting
 from tf2_engine.types import Tensor
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class AdagradMomentum(Optimizer):
     """Adagrad whose scaled gradient goes through momentum, as the TPU applies it.
 
@@ -35,21 +34,15 @@ class AdagradMomentum(Optimizer):
     TensorFlow's tpu_embedding_base_test.py.
     """
 
-    momentum: float = 0.0
-    use_nesterov: bool = False
-    exponent: float = 2.0
-    beta2: float = 1.0
-    epsilon: float = 1e-10
+    momentum: float = field(default=0.0, metadata=setting(FRACTION, "momentum"))
+    use_nesterov: bool = field(default=False, metadata=setting(None, "use_nesterov"))
+    exponent: float = field(default=2.0, metadata=setting(POSITIVE, "exponent"))
+    beta2: float = field(default=1.0, metadata=setting(FRACTION, "beta2"))
+    epsilon: float = field(default=1e-10, metadata=setting(POSITIVE, "epsilon"))
 
-    op_name: ClassVar[str] = "AdagradMomentum"
-    proto_field: ClassVar[str] = "adagrad_momentum"
-    slot_names: ClassVar[tuple[str, ...]] = ("accumulators", "momenta")
-    allowed: ClassVar[ranges.Ranges] = {
-        "momentum": ranges.FRACTION,
-        "beta2": ranges.FRACTION,
-        "exponent": ranges.POSITIVE,
-        "epsilon": ranges.POSITIVE,
-    }
+    op_name = "AdagradMomentum"
+    proto_field = "adagrad_momentum"
+    slot_names = ("accumulators", "momenta")
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         a, mu, beta2 = slots["accumulators"], np.float32(self.momentum), np.float32(self.beta2)
@@ -61,12 +54,3 @@ class AdagradMomentum(Optimizer):
         m = mu * slots["momenta"] + s
         step = mu * m + s if self.use_nesterov else m
         return w - lr * step, {"accumulators": a, "momenta": m}
-
-    def proto_fields(self) -> dict[str, float | bool]:
-        return {
-            "momentum": self.momentum,
-            "use_nesterov": self.use_nesterov,
-            "exponent": self.exponent,
-            "beta2": self.beta2,
-            "epsilon": self.epsilon,
-        }

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import ClassVar
+from dataclasses import dataclass, field
 
 import numpy as np
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.optimizers import ranges
 from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, one_minus, root
+from tf2_engine.optimizers.ranges import BELOW_ONE, POSITIVE, setting
 from tf2_engine.types import Tensor
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Adam(Optimizer):
     """Adam as the TPU applies it.
 
@@ -34,20 +33,15 @@ class Adam(Optimizer):
     Reference: Kingma and Ba, 2014; AdamParameters in optimization_parameters.proto.
     """
 
-    beta_1: float = 0.9
-    beta_2: float = 0.999
-    epsilon: float = 1e-7
+    beta_1: float = field(default=0.9, metadata=setting(BELOW_ONE, "beta1"))
+    beta_2: float = field(default=0.999, metadata=setting(BELOW_ONE, "beta2"))
+    epsilon: float = field(default=1e-7, metadata=setting(POSITIVE, "epsilon"))
     lazy_adam: bool = True
-    sum_inside_sqrt: bool = True
+    sum_inside_sqrt: bool = field(default=True, metadata=setting(None, "use_sum_inside_sqrt"))
 
-    op_name: ClassVar[str] = "ADAM"
-    proto_field: ClassVar[str] = "adam"
-    slot_names: ClassVar[tuple[str, ...]] = ("momenta", "velocities")
-    allowed: ClassVar[ranges.Ranges] = {
-        "beta_1": ranges.BELOW_ONE,
-        "beta_2": ranges.BELOW_ONE,
-        "epsilon": ranges.POSITIVE,
-    }
+    op_name = "ADAM"
+    proto_field = "adam"
+    slot_names = ("momenta", "velocities")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,11 +64,5 @@ class Adam(Optimizer):
             scale = root(v) + np.float32(self.epsilon)
         return w - lr * m / scale, {"momenta": m, "velocities": v}
 
-    def proto_fields(self) -> dict[str, float | bool]:
-        return {
-            "beta1": self.beta_1,
-            "beta2": self.beta_2,
-            "epsilon": self.epsilon,
-            "use_non_lazy_adam": not self.lazy_adam,
-            "use_sum_inside_sqrt": self.sum_inside_sqrt,
-        }
+    def proto_fields(self) -> dict[str, float]:
+        return super().proto_fields() | {"use_non_lazy_adam": not self.lazy_adam}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import ClassVar
+from dataclasses import dataclass, field
 
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine.optimizers import ranges
 from tf2_engine.optimizers.optimizer import (
     Optimizer,
     Slots,
@@ -17,10 +15,11 @@ from tf2_engine.optimizers.optimizer import (
     optimization_barrier,
     root,
 )
+from tf2_engine.optimizers.ranges import FRACTION, POSITIVE, setting
 from tf2_engine.types import Tensor
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class CenteredRMSProp(Optimizer):
     """RMSProp that divides by the variance, by the CPU kernel to which the TPU's proto refers.
 
@@ -37,18 +36,13 @@ class CenteredRMSProp(Optimizer):
     Reference: Graves, 2013; CenteredRmsPropParameters in optimization_parameters.proto.
     """
 
-    rho: float = 0.9
-    momentum: float = 0.0
-    epsilon: float = 1e-7
+    rho: float = field(default=0.9, metadata=setting(FRACTION, "rho"))
+    momentum: float = field(default=0.0, metadata=setting(FRACTION, "momentum"))
+    epsilon: float = field(default=1e-7, metadata=setting(POSITIVE, "epsilon"))
 
-    op_name: ClassVar[str] = "CenteredRMSProp"
-    proto_field: ClassVar[str] = "centered_rms_prop"
-    slot_names: ClassVar[tuple[str, ...]] = ("ms", "mom", "mg")
-    allowed: ClassVar[ranges.Ranges] = {
-        "rho": ranges.FRACTION,
-        "momentum": ranges.FRACTION,
-        "epsilon": ranges.POSITIVE,
-    }
+    op_name = "CenteredRMSProp"
+    proto_field = "centered_rms_prop"
+    slot_names = ("ms", "mom", "mg")
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         rho, mu = np.float32(self.rho), np.float32(self.momentum)
@@ -57,6 +51,3 @@ class CenteredRMSProp(Optimizer):
         variance = optimization_barrier(ms - tf.square(mg))
         mom = mu * slots["mom"] + lr * g / root(variance + np.float32(self.epsilon))
         return w - mom, {"ms": ms, "mom": mom, "mg": mg}
-
-    def proto_fields(self) -> dict[str, float | bool]:
-        return {"rho": self.rho, "momentum": self.momentum, "epsilon": self.epsilon}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import ClassVar
+from dataclasses import dataclass, field
 
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine.optimizers import ranges
 from tf2_engine.optimizers.optimizer import (
     Optimizer,
     Slots,
@@ -17,10 +15,11 @@ from tf2_engine.optimizers.optimizer import (
     optimization_barrier,
     power,
 )
+from tf2_engine.optimizers.ranges import FINITE, INSIDE_UNIT, POSITIVE_AND_FINITE, setting
 from tf2_engine.types import Tensor
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class FrequencyEstimator(Optimizer):
     """Estimates the number of steps between two hits of a row; 1 / D is the frequency of the row.
 
@@ -50,22 +49,18 @@ class FrequencyEstimator(Optimizer):
     Reference: FrequencyEstimatorParameters in optimization_parameters.proto.
     """
 
-    tau: float = dataclasses.field(kw_only=True)
-    max_delta: float = dataclasses.field(kw_only=True)
-    outlier_threshold: float = dataclasses.field(kw_only=True)
-    weight_exponent: float = dataclasses.field(kw_only=True)
+    tau: float = field(kw_only=True, metadata=setting(INSIDE_UNIT, "tau"))
+    max_delta: float = field(kw_only=True, metadata=setting(POSITIVE_AND_FINITE, "max_delta"))
+    outlier_threshold: float = field(
+        kw_only=True, metadata=setting(POSITIVE_AND_FINITE, "outlier_threshold")
+    )
+    weight_exponent: float = field(kw_only=True, metadata=setting(FINITE, "weight_exponent"))
     weighted: bool = False
 
-    op_name: ClassVar[str] = "FrequencyEstimator"
-    proto_field: ClassVar[str] = "frequency_estimator"
-    slot_names: ClassVar[tuple[str, ...]] = ("last_hit_step",)
-    only_dim: ClassVar[int | None] = 1
-    allowed: ClassVar[ranges.Ranges] = {
-        "tau": ranges.INSIDE_UNIT,
-        "max_delta": ranges.POSITIVE_AND_FINITE,
-        "outlier_threshold": ranges.POSITIVE_AND_FINITE,
-        "weight_exponent": ranges.FINITE,
-    }
+    op_name = "FrequencyEstimator"
+    proto_field = "frequency_estimator"
+    slot_names = ("last_hit_step",)
+    only_dim = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,11 +89,3 @@ class FrequencyEstimator(Optimizer):
         is_outlier = delta >= np.float32(self.outlier_threshold) * w
         mixed = w * one_minus(self.tau) + c * np.float32(self.tau)
         return tf.where(is_outlier, c, mixed), {"last_hit_step": tf.zeros_like(w) + lr}
-
-    def proto_fields(self) -> dict[str, float | bool]:
-        return {
-            "tau": self.tau,
-            "max_delta": self.max_delta,
-            "outlier_threshold": self.outlier_threshold,
-            "weight_exponent": self.weight_exponent,
-        }

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from typing import ClassVar
+from dataclasses import dataclass, field
 
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine.optimizers import ranges
 from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, optimization_barrier, power
+from tf2_engine.optimizers.ranges import NOT_NEGATIVE, NOT_POSITIVE, setting
 from tf2_engine.types import Tensor, TensorLike
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class FTRL(Optimizer):
     """Follow the regularized leader, as the TPU applies it.
 
@@ -47,25 +45,23 @@ class FTRL(Optimizer):
     the reference in TensorFlow's tpu_embedding_base_test.py.
     """
 
-    learning_rate_power: float = -0.5
-    l1_regularization_strength: float = 0.0
-    l2_regularization_strength: float = 0.0
-    beta: float = 0.0
-    initial_accumulator_value: float = 0.1
-    multiply_linear_by_learning_rate: bool = False
-    allow_zero_accumulator: bool = False
+    learning_rate_power: float = field(default=-0.5, metadata=setting(NOT_POSITIVE, "lr_power"))
+    l1_regularization_strength: float = field(default=0.0, metadata=setting(NOT_NEGATIVE, "l1"))
+    l2_regularization_strength: float = field(default=0.0, metadata=setting(NOT_NEGATIVE, "l2"))
+    beta: float = field(default=0.0, metadata=setting(NOT_NEGATIVE, "beta"))
+    initial_accumulator_value: float = field(
+        default=0.1, metadata=setting(NOT_NEGATIVE, slot="accumulators")
+    )
+    multiply_linear_by_learning_rate: bool = field(
+        default=False, metadata=setting(None, "multiply_linear_by_lr")
+    )
+    allow_zero_accumulator: bool = field(
+        default=False, metadata=setting(None, "allow_zero_accumulator")
+    )
 
-    op_name: ClassVar[str] = "FTRL"
-    proto_field: ClassVar[str] = "ftrl"
-    slot_names: ClassVar[tuple[str, ...]] = ("accumulators", "linears")
-    slot_starts: ClassVar[Mapping[str, str]] = {"accumulators": "initial_accumulator_value"}
-    allowed: ClassVar[ranges.Ranges] = {
-        "learning_rate_power": ranges.NOT_POSITIVE,
-        "l1_regularization_strength": ranges.NOT_NEGATIVE,
-        "l2_regularization_strength": ranges.NOT_NEGATIVE,
-        "beta": ranges.NOT_NEGATIVE,
-        "initial_accumulator_value": ranges.NOT_NEGATIVE,
-    }
+    op_name = "FTRL"
+    proto_field = "ftrl"
+    slot_names = ("accumulators", "linears")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,13 +89,3 @@ class FTRL(Optimizer):
         clipped = tf.maximum(tf.minimum(z, limit), -limit)
         w = tf.math.divide_no_nan(clipped - z, divisor)
         return w, {"accumulators": a, "linears": z}
-
-    def proto_fields(self) -> dict[str, float | bool]:
-        return {
-            "l1": self.l1_regularization_strength,
-            "l2": self.l2_regularization_strength,
-            "lr_power": self.learning_rate_power,
-            "beta": self.beta,
-            "multiply_linear_by_lr": self.multiply_linear_by_learning_rate,
-            "allow_zero_accumulator": self.allow_zero_accumulator,
-        }

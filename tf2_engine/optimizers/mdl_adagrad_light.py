@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import ClassVar
 
 from tf2_engine import errors
-from tf2_engine.optimizers import ranges
 from tf2_engine.optimizers.optimizer import Optimizer
+from tf2_engine.optimizers.ranges import POSITIVE, setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +27,9 @@ class MDLAdagradLight(Optimizer):
     in" Shamir, 2015.
     """
 
-    initial_accumulator_value: float = 0.1
+    initial_accumulator_value: float = dataclasses.field(
+        default=0.1, metadata=setting(POSITIVE, slot="accumulators")
+    )
     l2: float = 0.0
     lr_power: float = 0.0
     min_servable_mdl_benefit: float = 0.0
@@ -43,12 +43,10 @@ class MDLAdagradLight(Optimizer):
     hard_limit_min_benefit: bool = False
     mdl_regularize: bool = False
 
-    op_name: ClassVar[str] = "MDLAdagradLight"
-    proto_field: ClassVar[str] = "mdl_adagrad_light"
-    slot_names: ClassVar[tuple[str, ...]] = ("accumulators", "weights", "benefits")
-    slot_starts: ClassVar[Mapping[str, str]] = {"accumulators": "initial_accumulator_value"}
-    allowed: ClassVar[ranges.Ranges] = {"initial_accumulator_value": ranges.POSITIVE}
-    no_rule: ClassVar[str | None] = (
+    op_name = "MDLAdagradLight"
+    proto_field = "mdl_adagrad_light"
+    slot_names = ("accumulators", "weights", "benefits")
+    no_rule = (
         "the formula of `MDLAdagradLight` is not public. Look the table up without gradients, or "
         "give it another optimizer."
     )
@@ -63,7 +61,7 @@ class MDLAdagradLight(Optimizer):
                 f"weight_decay_factor={self.weight_decay_factor}. Leave it out."
             )
 
-    def proto_fields(self) -> dict[str, float | bool]:
+    def proto_fields(self) -> dict[str, float]:
         settings = {field.name for field in dataclasses.fields(self)}
         shared = {field.name for field in dataclasses.fields(Optimizer)}
         names = sorted(settings - shared - {"initial_accumulator_value"})

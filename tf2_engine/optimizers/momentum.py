@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import ClassVar
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from tf2_engine.optimizers import ranges
 from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated
+from tf2_engine.optimizers.ranges import FRACTION, setting
 from tf2_engine.types import Tensor
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Momentum(Optimizer):
     """Gradient descent with momentum, by the CPU kernel to which the TPU's proto refers.
 
@@ -28,19 +27,15 @@ class Momentum(Optimizer):
     Reference: Sutskever et al., 2013; MomentumParameters in optimization_parameters.proto.
     """
 
-    momentum: float = dataclasses.field(kw_only=True)
-    use_nesterov: bool = False
+    momentum: float = field(kw_only=True, metadata=setting(FRACTION, "momentum"))
+    use_nesterov: bool = field(default=False, metadata=setting(None, "use_nesterov"))
 
-    op_name: ClassVar[str] = "Momentum"
-    proto_field: ClassVar[str] = "momentum"
-    slot_names: ClassVar[tuple[str, ...]] = ("momenta",)
-    allowed: ClassVar[ranges.Ranges] = {"momentum": ranges.FRACTION}
+    op_name = "Momentum"
+    proto_field = "momentum"
+    slot_names = ("momenta",)
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         mu = np.float32(self.momentum)
         m = mu * slots["momenta"] + g
         step = g + mu * m if self.use_nesterov else m
         return w - lr * step, {"momenta": m}
-
-    def proto_fields(self) -> dict[str, float | bool]:
-        return {"momentum": self.momentum, "use_nesterov": self.use_nesterov}

@@ -1,14 +1,14 @@
 """The base class of optimizers: settings, slots, one update rule, proto fields.
 
-An optimizer is a frozen dataclass. The order in which clipping, decay and the rule are applied
-is the same for all of them and is in the backends.
+An optimizer is a frozen dataclass, and `ranges.setting` describes a field of it. The order in which
+clipping, decay and the rule are applied is the same for all of them and is in the backends.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from tf2_engine import errors
 from tf2_engine.optimizers import ranges
-from tf2_engine.types import Initializer, Object, Rate, Tensor, TensorLike, Variable
+from tf2_engine.optimizers.ranges import setting
+from tf2_engine.types import Initializer, Rate, Tensor, TensorLike, Variable
 
 SlotFunction: TypeAlias = Callable[[Variable, list[str], list[Initializer]], dict[str, Variable]]
 """Makes slots: called with the table's variable, the slots' names and their initializers."""
@@ -31,7 +32,7 @@ KEEPING = frozenset({"low_dimensional_packing_status", "slot_variable_creation_f
 """Settings of how rows are stored: no number depends on them, and legacy optimizers have none."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Optimizer:
     """The settings that all optimizers share (`OptimizationParameters` in the proto).
 
@@ -58,16 +59,18 @@ class Optimizer:
         InvalidSpec: a setting is outside its range; the message names it and its value.
     """
 
-    learning_rate: Rate = 0.01
+    learning_rate: Rate = field(default=0.01, metadata=setting(ranges.RATE))
     use_gradient_accumulation: bool = True
-    clip_weight_min: float | None = None
-    clip_weight_max: float | None = None
-    weight_decay_factor: float | None = None
+    clip_weight_min: float | None = field(default=None, metadata=setting(ranges.LIMIT))
+    clip_weight_max: float | None = field(default=None, metadata=setting(ranges.LIMIT))
+    weight_decay_factor: float | None = field(default=None, metadata=setting(ranges.FACTOR))
     multiply_weight_decay_factor_by_learning_rate: bool = False
-    clip_gradient_min: float | None = None
-    clip_gradient_max: float | None = None
-    low_dimensional_packing_status: bool = False
-    slot_variable_creation_fn: SlotFunction | None = None
+    clip_gradient_min: float | None = field(default=None, metadata=setting(ranges.LIMIT))
+    clip_gradient_max: float | None = field(default=None, metadata=setting(ranges.LIMIT))
+    low_dimensional_packing_status: bool = field(default=False, metadata=setting(ranges.FLAG))
+    slot_variable_creation_fn: SlotFunction | None = field(
+        default=None, metadata=setting(ranges.FUNCTION)
+    )
 
     op_name: ClassVar[str]
     """The middle of `LoadTPUEmbedding<op_name>Parameters`."""
@@ -75,52 +78,27 @@ class Optimizer:
     """The member of the `parameters` oneof of `OptimizationParameters`."""
     slot_names: ClassVar[tuple[str, ...]] = ()
     """Names of the slots, in the order of the Load op."""
-    slot_starts: ClassVar[Mapping[str, str]] = {}
-    """The setting that a slot starts with, by slot; others start with 0."""
-    allowed: ClassVar[ranges.Ranges] = {}
-    """The range of each setting that has one and is not shared by all optimizers."""
     only_dim: ClassVar[int | None] = None
     """The only `dim` that its tables may have; None is any."""
     no_rule: ClassVar[str | None] = None
     """Why there is no update rule: tables are looked up, loaded and retrieved, but not trained."""
 
     def __post_init__(self) -> None:
-        rate, decay = self.learning_rate, self.weight_decay_factor
-        self._require(
-            "learning_rate", callable(rate) or _is_finite(rate), "must be a finite number"
-        )
+        for each in dataclasses.fields(self):
+            allowed = each.metadata.get("range")
+            if allowed is not None:
+                value = getattr(self, each.name)
+                self._require(each.name, allowed.contains(value), allowed.rule)
         for name in ("clip_weight", "clip_gradient"):
-            self._check_limits(name)
-        self._require(
-            "weight_decay_factor", decay is None or _is_finite(decay), "must be a finite number"
-        )
-        # Stock takes a bool; 0 and 1, the values of the proto's enum, are equal to one.
-        self._require(
-            "low_dimensional_packing_status",
-            self.low_dimensional_packing_status in (False, True),
-            "must be a bool",
-        )
-        function = self.slot_variable_creation_fn
-        self._require(
-            "slot_variable_creation_fn", function is None or callable(function), "must be callable"
-        )
+            low, high = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
+            ordered = low is None or high is None or low <= high
+            self._require(f"{name}_min", ordered, f"must not exceed `{name}_max`, which is {high}")
         if self.clips_gradients and not self.use_gradient_accumulation:
             raise errors.InvalidSpec(
                 f"`{type(self).__name__}`: gradients are clipped (clip_gradient_min="
                 f"{self.clip_gradient_min}, clip_gradient_max={self.clip_gradient_max}) after they "
                 "are accumulated, but use_gradient_accumulation=False. Set it to True, or drop the "
                 "limits."
-            )
-        for name, (contains, rule) in self.allowed.items():
-            self._require(name, contains(getattr(self, name)), rule)
-
-    def _check_limits(self, name: str) -> None:
-        low, high = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
-        for side, limit in ((f"{name}_min", low), (f"{name}_max", high)):
-            self._require(side, limit is None or _is_number(limit), "must be a number or None")
-        if low is not None and high is not None:
-            self._require(
-                f"{name}_min", low <= high, f"must not exceed `{name}_max`, which is {high}"
             )
 
     @property
@@ -149,11 +127,8 @@ class Optimizer:
         return None
 
     def slot_initial_values(self) -> dict[str, float]:
-        """Returns the initial value of each slot, by slot name."""
-        return {
-            name: getattr(self, self.slot_starts[name]) if name in self.slot_starts else 0.0
-            for name in self.slot_names
-        }
+        """Returns the initial value of each slot: a setting, else 0."""
+        return dict.fromkeys(self.slot_names, 0.0) | self._settings_by("slot")
 
     def activation(self, rows: Tensor) -> Tensor:
         """Returns the embeddings that a lookup combines: the rows, unless a table holds more.
@@ -174,9 +149,17 @@ class Optimizer:
         """
         raise NotImplementedError
 
-    def proto_fields(self) -> dict[str, float | bool]:
+    def proto_fields(self) -> dict[str, float]:
         """Returns the fields of this optimizer's own proto message."""
-        return {}
+        return self._settings_by("proto")
+
+    def _settings_by(self, key: str) -> dict[str, float]:
+        """Returns the settings whose metadata has a name for `key`, by that name."""
+        return {
+            each.metadata[key]: getattr(self, each.name)
+            for each in dataclasses.fields(self)
+            if each.metadata.get(key)
+        }
 
     def _require(self, name: str, holds: bool, rule: str) -> None:
         if not holds:
@@ -229,17 +212,3 @@ def optimization_barrier(x: TensorLike) -> Tensor:
     if tf.executing_eagerly():
         return tensor
     return tf.raw_ops.PlaceholderWithDefault(input=tensor, shape=tensor.shape)
-
-
-def _is_number(value: Object) -> bool:
-    try:
-        return not math.isnan(float(value))
-    except (TypeError, ValueError):
-        return False
-
-
-def _is_finite(value: Object) -> bool:
-    try:
-        return math.isfinite(float(value))
-    except (TypeError, ValueError):
-        return False

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from typing import ClassVar
+from dataclasses import dataclass, field
 
 import tensorflow as tf
 
-from tf2_engine.optimizers import ranges
 from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, root, shrink
+from tf2_engine.optimizers.ranges import NOT_NEGATIVE, POSITIVE, setting
 from tf2_engine.types import Tensor
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ProximalAdagrad(Optimizer):
     """Adagrad with proximal L1 and L2 terms, by the CPU kernel to which the TPU's proto refers.
 
@@ -29,25 +27,18 @@ class ProximalAdagrad(Optimizer):
     optimization_parameters.proto.
     """
 
-    initial_accumulator_value: float = 0.1
-    l1_regularization_strength: float = 0.0
-    l2_regularization_strength: float = 0.0
+    initial_accumulator_value: float = field(
+        default=0.1, metadata=setting(POSITIVE, slot="accumulators")
+    )
+    l1_regularization_strength: float = field(default=0.0, metadata=setting(NOT_NEGATIVE, "l1"))
+    l2_regularization_strength: float = field(default=0.0, metadata=setting(NOT_NEGATIVE, "l2"))
 
-    op_name: ClassVar[str] = "ProximalAdagrad"
-    proto_field: ClassVar[str] = "proximal_adagrad"
-    slot_names: ClassVar[tuple[str, ...]] = ("accumulators",)
-    slot_starts: ClassVar[Mapping[str, str]] = {"accumulators": "initial_accumulator_value"}
-    allowed: ClassVar[ranges.Ranges] = {
-        "initial_accumulator_value": ranges.POSITIVE,
-        "l1_regularization_strength": ranges.NOT_NEGATIVE,
-        "l2_regularization_strength": ranges.NOT_NEGATIVE,
-    }
+    op_name = "ProximalAdagrad"
+    proto_field = "proximal_adagrad"
+    slot_names = ("accumulators",)
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         a = slots["accumulators"] + tf.square(g)
         eta = lr / root(a)
         l1, l2 = self.l1_regularization_strength, self.l2_regularization_strength
         return shrink(w - eta * g, eta, l1, l2), {"accumulators": a}
-
-    def proto_fields(self) -> dict[str, float | bool]:
-        return {"l1": self.l1_regularization_strength, "l2": self.l2_regularization_strength}

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import warnings
-from collections.abc import Mapping
-from typing import ClassVar
+from dataclasses import dataclass, field
 
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine.optimizers import ranges
 from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, one_minus, root, shrink
+from tf2_engine.optimizers.ranges import BELOW_ONE, NOT_NEGATIVE, POSITIVE, setting
 from tf2_engine.types import Tensor
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ProximalYogi(Optimizer):
     """Yogi with proximal L1 and L2 terms; the TPU's own formula is not public.
 
@@ -40,25 +38,16 @@ class ProximalYogi(Optimizer):
     optimization_parameters.proto.
     """
 
-    beta_1: float = 0.9
-    beta_2: float = 0.999
-    epsilon: float = 1e-3
-    l1_regularization_strength: float = 0.0
-    l2_regularization_strength: float = 0.0
-    initial_accumulator_value: float = 1e-6
+    beta_1: float = field(default=0.9, metadata=setting(BELOW_ONE, "beta1"))
+    beta_2: float = field(default=0.999, metadata=setting(BELOW_ONE, "beta2"))
+    epsilon: float = field(default=1e-3, metadata=setting(POSITIVE, "epsilon"))
+    l1_regularization_strength: float = field(default=0.0, metadata=setting(NOT_NEGATIVE, "l1"))
+    l2_regularization_strength: float = field(default=0.0, metadata=setting(NOT_NEGATIVE, "l2"))
+    initial_accumulator_value: float = field(default=1e-6, metadata=setting(NOT_NEGATIVE, slot="v"))
 
-    op_name: ClassVar[str] = "ProximalYogi"
-    proto_field: ClassVar[str] = "proximal_yogi"
-    slot_names: ClassVar[tuple[str, ...]] = ("v", "m")
-    slot_starts: ClassVar[Mapping[str, str]] = {"v": "initial_accumulator_value"}
-    allowed: ClassVar[ranges.Ranges] = {
-        "beta_1": ranges.BELOW_ONE,
-        "beta_2": ranges.BELOW_ONE,
-        "epsilon": ranges.POSITIVE,
-        "l1_regularization_strength": ranges.NOT_NEGATIVE,
-        "l2_regularization_strength": ranges.NOT_NEGATIVE,
-        "initial_accumulator_value": ranges.NOT_NEGATIVE,
-    }
+    op_name = "ProximalYogi"
+    proto_field = "proximal_yogi"
+    slot_names = ("v", "m")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,15 +60,6 @@ class ProximalYogi(Optimizer):
         eta = lr / (root(v) + np.float32(self.epsilon))
         l1, l2 = self.l1_regularization_strength, self.l2_regularization_strength
         return shrink(w - eta * m, eta, l1, l2), {"v": v, "m": m}
-
-    def proto_fields(self) -> dict[str, float | bool]:
-        return {
-            "l1": self.l1_regularization_strength,
-            "l2": self.l2_regularization_strength,
-            "beta1": self.beta_1,
-            "beta2": self.beta_2,
-            "epsilon": self.epsilon,
-        }
 
 
 @functools.cache

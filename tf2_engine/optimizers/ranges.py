@@ -1,26 +1,34 @@
-"""The numbers that a setting of an optimizer may have."""
+"""The settings of an optimizer: the numbers that they may have, and what they are used for."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
+
+from tf2_engine.types import Object
 
 
 class Range(NamedTuple):
-    """The numbers that a setting may have.
+    """The values that a setting may have: whether one is allowed, and what a message says of them.
 
-    Attributes:
-        contains: whether a number is one of them; no range holds NaN.
-        rule: what a message says of the setting.
+    No range holds NaN.
     """
 
-    contains: Callable[[float], bool]
+    contains: Callable[[Object], bool]
     rule: str
 
 
-Ranges: TypeAlias = Mapping[str, Range]
-"""The range of each setting, by name."""
+def _is_number(value: Object, test: Callable[[float], bool] = lambda x: not math.isnan(x)) -> bool:
+    try:
+        return test(float(value))
+    except (TypeError, ValueError):
+        return False
+
+
+def _is_finite(value: Object) -> bool:
+    return _is_number(value, math.isfinite)
+
 
 POSITIVE = Range(lambda x: x > 0.0, "must be positive")
 POSITIVE_AND_FINITE = Range(lambda x: 0.0 < x < math.inf, "must be positive and finite")
@@ -30,3 +38,24 @@ FINITE = Range(math.isfinite, "must be finite")
 FRACTION = Range(lambda x: 0.0 <= x <= 1.0, "must be in [0, 1]")
 BELOW_ONE = Range(lambda x: 0.0 <= x < 1.0, "must be in [0, 1)")
 INSIDE_UNIT = Range(lambda x: 0.0 < x < 1.0, "must be in (0, 1)")
+
+# Settings that all optimizers share.
+RATE = Range(lambda x: callable(x) or _is_finite(x), "must be a finite number")
+FACTOR = Range(lambda x: x is None or _is_finite(x), "must be a finite number")
+LIMIT = Range(lambda x: x is None or _is_number(x), "must be a number or None")
+# Stock takes a bool; 0 and 1, the values of the proto's enum, are equal to one.
+FLAG = Range(lambda x: x in (False, True), "must be a bool")
+FUNCTION = Range(lambda x: x is None or callable(x), "must be callable")
+
+
+def setting(
+    allowed: Range | None, proto: str | None = None, *, slot: str | None = None
+) -> Mapping[str, Range | str | None]:
+    """Returns the metadata of a setting, which is a field of an optimizer's class.
+
+    Args:
+        allowed: its range; None is any.
+        proto: the field of the optimizer's proto message that carries it; None if there is none.
+        slot: the slot that starts with it, if any.
+    """
+    return {"range": allowed, "proto": proto, "slot": slot}

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import ClassVar
+from dataclasses import dataclass, field
 
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine.optimizers import ranges
 from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated, one_minus, root
+from tf2_engine.optimizers.ranges import FRACTION, NOT_NEGATIVE, setting
 from tf2_engine.types import Tensor
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class RMSProp(Optimizer):
     """RMSProp with momentum, by the CPU kernel to which the TPU's proto refers.
 
@@ -31,24 +30,16 @@ class RMSProp(Optimizer):
     Reference: Tieleman and Hinton, 2012; RmsPropParameters in optimization_parameters.proto.
     """
 
-    rho: float = 0.9
-    momentum: float = 0.0
-    epsilon: float = 1e-7
+    rho: float = field(default=0.9, metadata=setting(FRACTION, "rho"))
+    momentum: float = field(default=0.0, metadata=setting(FRACTION, "momentum"))
+    epsilon: float = field(default=1e-7, metadata=setting(NOT_NEGATIVE, "epsilon"))
 
-    op_name: ClassVar[str] = "RMSProp"
-    proto_field: ClassVar[str] = "rms_prop"
-    slot_names: ClassVar[tuple[str, ...]] = ("ms", "mom")
-    allowed: ClassVar[ranges.Ranges] = {
-        "rho": ranges.FRACTION,
-        "momentum": ranges.FRACTION,
-        "epsilon": ranges.NOT_NEGATIVE,
-    }
+    op_name = "RMSProp"
+    proto_field = "rms_prop"
+    slot_names = ("ms", "mom")
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         rho, mu = np.float32(self.rho), np.float32(self.momentum)
         ms = rho * slots["ms"] + one_minus(self.rho) * tf.square(g)
         mom = mu * slots["mom"] + lr * g / root(ms + np.float32(self.epsilon))
         return w - mom, {"ms": ms, "mom": mom}
-
-    def proto_fields(self) -> dict[str, float | bool]:
-        return {"rho": self.rho, "momentum": self.momentum, "epsilon": self.epsilon}

@@ -1,4 +1,4 @@
-"""Queues of batches, held where the step runs.
+"""Queues of batches, and the update that waits for the next batch; held where the step runs.
 
 While a `tf.Graph` is built, a batch is a set of tensors of that graph and waits in a list kept
 per graph: a later call in the same graph takes it, and an abandoned graph takes its batches with
@@ -6,22 +6,25 @@ it. Eagerly and in tf.functions, one function may enqueue and another dequeue, s
 queue resources: tracing a function any number of times, or failing to, changes nothing.
 
 Each core enqueues into a queue of its own; a batch is complete when every core's queue has a part.
+Then it is enqueued, and after its lookup a training batch waits for its gradients. Several batches
+may wait at either stage, first in, first out.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import functools
 import weakref
-from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import errors, phase
+from tf2_engine import errors
 from tf2_engine.backends.host.kernels import KernelSet
+from tf2_engine.backends.interface import PerCore
 from tf2_engine.batch import Occurrences
-from tf2_engine.graph_mode import building_graph, run_if
-from tf2_engine.phase import Stage
+from tf2_engine.graph_mode import building_graph, run_after, run_if
 from tf2_engine.plan import Plan
 from tf2_engine.types import DType, Graph, Object, Op, Tensor
 
@@ -50,9 +53,9 @@ class GraphBatchQueue:
 
     def __init__(self, plan: Plan) -> None:
         self._num_cores = plan.num_cores
-        self._waiting: weakref.WeakKeyDictionary[Graph, dict[Hashable, deque[Object]]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._waiting: weakref.WeakKeyDictionary[
+            Graph, dict[Hashable, collections.deque[Object]]
+        ] = weakref.WeakKeyDictionary()
 
     def enqueue(
         self, core: int, occurrences: tuple[Occurrences, ...], training: Tensor | bool
@@ -61,14 +64,10 @@ class GraphBatchQueue:
         self._queue(core).append((occurrences, training))
 
     def take_enqueued(self) -> Batch:
-        """Removes and returns the oldest batch that was not looked up.
-
-        Raises:
-            OutOfOrder: a core has none.
-        """
+        """Removes and returns the oldest batch that was not looked up, or raises OutOfOrder."""
         queues = [self._queue(core) for core in range(self._num_cores)]
         if not all(queues):
-            raise phase.out_of_order("dequeue")
+            raise _none_enqueued()
         parts = [queue.popleft() for queue in queues]
         return Batch(tuple(part[0] for part in parts), parts[0][1])
 
@@ -76,66 +75,53 @@ class GraphBatchQueue:
         """Adds a training batch that was looked up and waits for its gradients; returns the op."""
         # If only the run tells whether a batch trains, it waits, and its update is conditional.
         if batch.training is not False:
-            self._queue(Stage.LOOKED_UP).append(batch)
+            self._queue("looked up").append(batch)
 
     def take_looked_up(self) -> Batch:
-        """Removes and returns the oldest batch that waits for gradients.
-
-        Raises:
-            OutOfOrder: none waits.
-        """
-        queue = self._queue(Stage.LOOKED_UP)
+        """Removes and returns the oldest batch that waits for gradients, or raises OutOfOrder."""
+        queue = self._queue("looked up")
         if not queue:
-            raise phase.out_of_order("apply_gradients")
-        batch: Batch = queue.popleft()
-        return batch
+            raise _none_looked_up()
+        return queue.popleft()
 
-    def _queue(self, key: Hashable) -> deque[Object]:
+    def _queue(self, key: Hashable) -> collections.deque[Object]:
         queues = self._waiting.setdefault(tf.compat.v1.get_default_graph(), {})
-        return queues.setdefault(key, deque())
+        return queues.setdefault(key, collections.deque())
 
 
 class ResourceBatchQueue:
     """A queue of batches that one function enqueues and another, or the same, takes.
 
-    Its methods are those of `GraphBatchQueue`; see `pack`.
+    Its methods are those of `GraphBatchQueue`.
     """
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
-        self._plan = plan
-        self._kernels = kernels
-        part = _occurrence_dtypes(plan, 1)
-        self._enqueued = [Fifo(part, "enqueued") for _ in range(plan.num_cores)]
-        self._looked_up = Fifo(batch_dtypes(plan), "looked up")
+        self._layout = _Layout(plan, kernels)
+        self._enqueued = [Fifo(self._layout.dtypes(1), "enqueued") for _ in range(plan.num_cores)]
+        self._looked_up = Fifo(self._layout.dtypes(plan.num_cores), "looked up")
 
     def enqueue(
         self, core: int, occurrences: tuple[Occurrences, ...], training: Tensor | bool
     ) -> Op:
-        return self._enqueued[core].put(
-            pack(self._plan, Batch((occurrences,), training), self._kernels)
-        )
+        return self._enqueued[core].put(self._layout.pack(Batch((occurrences,), training)))
 
     def take_enqueued(self) -> Batch:
         # Before the batch is taken: one that cannot be kept for its gradients stays where it is.
         with tf.control_dependencies(self._looked_up.check_room()):
-            packed = take_from_all(self._enqueued, lambda: phase.out_of_order("dequeue"))
-        parts = [unpack(self._plan, part, 1) for part in packed]
+            packed = _take_from_all(self._enqueued, _none_enqueued)
+        parts = [self._layout.unpack(part, 1) for part in packed]
         return Batch(tuple(part.occurrences[0] for part in parts), parts[0].training)
 
     def keep(self, batch: Batch) -> Op:
-        return run_if(
-            batch.training, lambda: self._looked_up.put(pack(self._plan, batch, self._kernels))
-        )
+        return run_if(batch.training, lambda: self._looked_up.put(self._layout.pack(batch)))
 
     def take_looked_up(self) -> Batch:
         # In a function, a batch that was enqueued before waits even if there is nothing to take
         # here: to read how many wait comes after the enqueueing, and taking comes after the read.
         before = [] if tf.executing_eagerly() else [queue.some() for queue in self._enqueued]
         with tf.control_dependencies(before):
-            (packed,) = take_from_all(
-                [self._looked_up], lambda: phase.out_of_order("apply_gradients")
-            )
-        batch = unpack(self._plan, packed, self._plan.num_cores)
+            (packed,) = _take_from_all([self._looked_up], _none_looked_up)
+        batch = self._layout.unpack(packed, len(self._enqueued))
         # Nothing may happen before it is certain that there is a batch.
         return dataclasses.replace(batch, after=(batch.training,))
 
@@ -144,9 +130,12 @@ class BatchQueues:
     """The queues of an engine, by the name of the batches; each is made at its first use."""
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
-        self._plan = plan
-        self._kernels = kernels
         self._in_graph = building_graph()
+        self._make: Callable[[], GraphBatchQueue | ResourceBatchQueue] = (
+            functools.partial(GraphBatchQueue, plan)
+            if self._in_graph
+            else functools.partial(ResourceBatchQueue, plan, kernels)
+        )
         self._by_name: dict[str | None, GraphBatchQueue | ResourceBatchQueue] = {}
         self.named(None)
 
@@ -164,12 +153,63 @@ class BatchQueues:
             )
         if name not in self._by_name:
             with tf.init_scope():
-                self._by_name[name] = (
-                    GraphBatchQueue(self._plan)
-                    if self._in_graph
-                    else ResourceBatchQueue(self._plan, self._kernels)
-                )
+                self._by_name[name] = self._make()
         return self._by_name[name]
+
+
+class PendingUpdate:
+    """At most one update, with its batch, gradients and rates, as a resource: pipelined execution.
+
+    Args:
+        apply: updates the tables with a batch, its gradients and the learning rates; returns the
+            op.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        kernels: KernelSet,
+        apply: Callable[[Batch, PerCore, Sequence[Tensor]], Op],
+    ) -> None:
+        self._plan = plan
+        self._layout = _Layout(plan, kernels)
+        self._apply = apply
+        num_floats = len(plan.features) * plan.num_cores + len(plan.dynamic_rates)
+        self._fifo = Fifo(
+            self._layout.dtypes(plan.num_cores) + [tf.float32] * num_floats, "pending"
+        )
+
+    def put(self, batch: Batch, gradients: PerCore, rates: Sequence[Tensor]) -> Op:
+        """Applies the update that is pending and leaves another one pending; returns the op."""
+        flat = [gradient for core in gradients for gradient in core]
+        # One update is pending at a time, also when batches overlap.
+        with run_after([self.flush()]):
+            return self._fifo.put([*self._layout.pack(batch), *flat, *rates])
+
+    def flush(self) -> Op:
+        """Applies the pending update, if there is one; returns the op."""
+        return run_if(self._fifo.some(), self._apply_pending)
+
+    def drop(self) -> Op:
+        """Drops the pending update, if there is one; returns the op."""
+        return run_if(self._fifo.some(), lambda: self._take()[0])
+
+    def _take(self) -> list[Tensor]:
+        (tensors,) = _take_from_all(
+            [self._fifo], lambda: errors.OutOfOrder("No update is pending.")
+        )
+        return tensors
+
+    def _apply_pending(self) -> Op:
+        plan, tensors = self._plan, self._take()
+        size, width = len(self._layout.dtypes(plan.num_cores)), len(plan.features)
+        batch = self._layout.unpack(tensors[:size], plan.num_cores)
+        end = size + width * plan.num_cores
+        gradients = [tensors[start : start + width] for start in range(size, end, width)]
+        for core in gradients:
+            for gradient, feature in zip(core, plan.features, strict=True):
+                gradient.set_shape([*feature.output_shape, feature.table.dim])
+        return self._apply(batch, gradients, tensors[end:])
 
 
 class Fifo:
@@ -190,11 +230,7 @@ class Fifo:
             return self.queue.enqueue(list(tensors))
 
     def check_room(self) -> list[Op]:
-        """Checks that one more may wait; returns the ops to wait for.
-
-        Raises:
-            OutOfOrder: too many wait.
-        """
+        """Checks that one more may wait; returns the ops to wait for."""
         return _check(
             self.queue.size() < MAX_IN_FLIGHT,
             lambda: errors.OutOfOrder(
@@ -205,11 +241,49 @@ class Fifo:
 
     def some(self) -> Tensor:
         """Returns whether anything waits, a scalar bool tensor."""
-        size: Tensor = self.queue.size()
-        return size > 0
+        return self.queue.size() > 0
 
 
-def take_from_all(
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """The tensors of a batch in a resource: per core and feature four, and whether it trains."""
+
+    plan: Plan
+    kernels: KernelSet
+
+    def dtypes(self, num_cores: int) -> list[DType]:
+        of_feature = [tf.int64, tf.int64, tf.float32, tf.int64]
+        return of_feature * (len(self.plan.features) * num_cores) + [tf.bool]
+
+    def pack(self, batch: Batch) -> list[Tensor]:
+        """Returns a batch, for the kernels that will take it, as a flat list of tensors."""
+        flat: list[Tensor] = []
+        for core in batch.occurrences:
+            for feature, occurrences in zip(self.plan.features, core, strict=True):
+                one = self.kernels.as_tensors(feature, occurrences)
+                flat += [one.ids, one.cell, one.gain, one.num_cells]
+        return [*flat, tf.convert_to_tensor(batch.training, tf.bool)]
+
+    def unpack(self, flat: Sequence[Tensor], num_cores: int) -> Batch:
+        """Returns the batch that was packed, with the shapes that a queue forgets."""
+        pieces = iter(flat)
+        cores = tuple(
+            tuple(_next_occurrences(pieces) for _ in self.plan.features) for _ in range(num_cores)
+        )
+        training = next(pieces)
+        training.set_shape([])
+        return Batch(cores, training)
+
+
+def _next_occurrences(pieces: Iterator[Tensor]) -> Occurrences:
+    ids, cell, gain, num_cells = (next(pieces) for _ in range(4))
+    for tensor in (ids, cell, gain):
+        tensor.set_shape([None])
+    num_cells.set_shape([])
+    return Occurrences(ids, cell, gain, num_cells)
+
+
+def _take_from_all(
     fifos: Sequence[Fifo], error: Callable[[], errors.EngineError]
 ) -> list[list[Tensor]]:
     """Removes and returns the oldest of each queue; if one is empty, takes nothing and fails."""
@@ -224,47 +298,6 @@ def take_from_all(
     return oldest
 
 
-def batch_dtypes(plan: Plan) -> list[DType]:
-    """Returns the dtypes of a packed batch."""
-    return _occurrence_dtypes(plan, plan.num_cores)
-
-
-def pack(plan: Plan, batch: Batch, kernels: KernelSet) -> list[Tensor]:
-    """Returns a batch as a flat list of tensors.
-
-    Args:
-        kernels: the kernels that will take the batch; see `KernelSet.as_tensors`.
-    """
-    flat: list[Tensor] = []
-    for core in batch.occurrences:
-        for feature, occurrences in zip(plan.features, core, strict=True):
-            one = kernels.as_tensors(feature, occurrences)
-            flat += [one.ids, one.cell, one.gain, one.num_cells]
-    return [*flat, tf.convert_to_tensor(batch.training, tf.bool)]
-
-
-def unpack(plan: Plan, flat: Sequence[Tensor], num_cores: int) -> Batch:
-    """Returns the batch that was packed, with the shapes that a queue forgets."""
-    pieces = iter(flat)
-    cores = tuple(tuple(_occurrences(pieces) for _ in plan.features) for _ in range(num_cores))
-    training = next(pieces)
-    training.set_shape([])
-    return Batch(cores, training)
-
-
-def _occurrences(pieces: Iterator[Tensor]) -> Occurrences:
-    ids, cell, gain, num_cells = (next(pieces) for _ in range(4))
-    for tensor in (ids, cell, gain):
-        tensor.set_shape([None])
-    num_cells.set_shape([])
-    return Occurrences(ids, cell, gain, num_cells)
-
-
-def _occurrence_dtypes(plan: Plan, num_cores: int) -> list[DType]:
-    one = [tf.int64, tf.int64, tf.float32, tf.int64]
-    return one * (len(plan.features) * num_cores) + [tf.bool]
-
-
 def _check(holds: Tensor, error: Callable[[], errors.EngineError]) -> list[Op]:
     if tf.executing_eagerly():
         if not bool(holds):
@@ -272,3 +305,16 @@ def _check(holds: Tensor, error: Callable[[], errors.EngineError]) -> list[Op]:
         return []
     check = tf.debugging.Assert(holds, [str(error())])
     return [] if check is None else [check]
+
+
+def _none_enqueued() -> errors.OutOfOrder:
+    return errors.OutOfOrder(
+        "`dequeue` is not possible: no batch waits that is enqueued; `enqueue` comes first."
+    )
+
+
+def _none_looked_up() -> errors.OutOfOrder:
+    return errors.OutOfOrder(
+        "`apply_gradients` is not possible: no batch waits that is looked up; `dequeue` comes "
+        "first."
+    )

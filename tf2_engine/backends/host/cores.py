@@ -8,7 +8,7 @@ from typing import TypeVar
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
-from tf2_engine.backends.interface import EngineCall, EngineCores
+from tf2_engine.backends.interface import EngineCall, EngineCores, device_inside_run
 from tf2_engine.types import Nest, Strategy
 
 _Value = TypeVar("_Value")
@@ -48,10 +48,7 @@ class HostCores(EngineCores):
 
     def core_of(self, device: str) -> int:
         if _in_replica_context():
-            raise errors.InvalidInput(
-                f"`device`={device!r}: inside `strategy.run` each replica enqueues for itself; "
-                "leave it out."
-            )
+            raise device_inside_run(device)
         if self.count == 1:
             return 0
         devices = self._strategy.extended.worker_devices
@@ -65,15 +62,12 @@ class HostCores(EngineCores):
         """Returns the values of each core."""
         if self.count == 1:
             return [dict(values)]
-        by_name = {
-            name: [None] * self.count if value is None else self._parts(value, name)
-            for name, value in values.items()
-        }
-        return [
-            {name: parts[core] for name, parts in by_name.items()} for core in range(self.count)
-        ]
+        parts = [self._parts(value, name) for name, value in values.items()]
+        return [dict(zip(values, of_core, strict=True)) for of_core in zip(*parts, strict=True)]
 
     def _parts(self, value: Nest, name: str) -> Sequence[Nest]:
+        if value is None:
+            return [None] * self.count
         if self._strategy.num_replicas_in_sync > 1:
             return _by_replica(self._strategy, value)
         if not isinstance(value, (list, tuple)) or len(value) != self.count:
@@ -90,11 +84,7 @@ def _in_replica_context() -> bool:
 
 
 def _merge_call(call: EngineCall[_Value]) -> Nest:
-    """Calls a function once for all replicas; returns this replica's result.
-
-    Raises:
-        ControlFlow: the call is in control flow, from where it cannot be made.
-    """
+    """Calls a function once for all replicas; returns this replica's result."""
 
     def merged(strategy: Strategy, *values: Nest) -> Nest:
         results = call.function(dict(enumerate(_by_replica(strategy, values[0]))))
@@ -115,11 +105,7 @@ def _merge_call(call: EngineCall[_Value]) -> Nest:
 
 
 def _by_replica(strategy: Strategy, nest: Nest) -> list[Nest]:
-    """Returns for each replica the nest with that replica's tensors as leaves.
-
-    Raises:
-        InvalidInput: a leaf has another number of values than there are replicas.
-    """
+    """Returns for each replica the nest with that replica's tensors as leaves."""
     count = strategy.num_replicas_in_sync
     leaves: list[Sequence[Nest]] = []
     for leaf in tf.nest.flatten(nest):

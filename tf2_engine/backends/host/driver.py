@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import tensorflow as tf
 
 from tf2_engine import batch as batches
 from tf2_engine import errors
-from tf2_engine.backends.host.batch_queue import Batch, BatchQueues
+from tf2_engine.backends.host.batch_queue import Batch, BatchQueues, PendingUpdate
 from tf2_engine.backends.host.cores import HostCores
-from tf2_engine.backends.host.kernels import KernelSet, Sent, SplitKernels
+from tf2_engine.backends.host.kernels import KernelSet, Sent, SplitKernels, TensorFlowKernels
 from tf2_engine.backends.host.native_kernels import NativeKernels, supports
-from tf2_engine.backends.host.pending_update import PendingUpdate
 from tf2_engine.backends.host.profile import Profiler
-from tf2_engine.backends.host.tensorflow_kernels import TensorFlowKernels
 from tf2_engine.backends.interface import PerCore, StepDriver, StepInputs, Update
 from tf2_engine.batch import Occurrences
 from tf2_engine.graph_mode import building_graph, run_after, run_if, to_run
@@ -32,12 +30,9 @@ _Value = TypeVar("_Value")
 
 @dataclasses.dataclass(frozen=True)
 class _Configured:
-    """The state of a driver that is configured.
+    """The state of a driver that is configured: `apply` updates the tables, now or later.
 
-    Attributes:
-        queues: the batches that wait.
-        pending: the update that waits; None without pipelining.
-        profiler: counts lookups; None if no profile is asked for.
+    With pipelining there is a `pending` update, and if a profile is asked for a `profiler`.
     """
 
     plan: Plan
@@ -45,6 +40,7 @@ class _Configured:
     queues: BatchQueues
     pending: PendingUpdate | None
     profiler: Profiler | None
+    apply: Callable[[Batch, PerCore, Sequence[Tensor]], Op]
 
 
 class HostDriver(StepDriver):
@@ -76,13 +72,11 @@ class HostDriver(StepDriver):
         kernels = self._kernels_for(plan)
         pipelined = plan.pipeline_execution_with_tensor_core and plan.training
         profiled = plan.profile_data_directory and plan.training
-        self._configured = _Configured(
-            plan,
-            kernels,
-            pending=PendingUpdate(plan, kernels, self._update) if pipelined else None,
-            profiler=Profiler(plan) if profiled else None,
-            queues=BatchQueues(plan, kernels),
-        )
+        pending = PendingUpdate(plan, kernels, self._update) if pipelined else None
+        profiler = Profiler(plan) if profiled else None
+        apply = pending.put if pending else self._update
+        queues = BatchQueues(plan, kernels)
+        self._configured = _Configured(plan, kernels, queues, pending, profiler, apply)
         return to_run(None)
 
     def load(self, tables: Mapping[str, Table]) -> Op:
@@ -137,9 +131,7 @@ class HostDriver(StepDriver):
             # comes out of a queue does.
             training = batch.training if building_graph() else True
             with run_after(batch.after):
-                return to_run(
-                    run_if(training, lambda: self._apply(configured, batch, gradients, rates))
-                )
+                return to_run(run_if(training, lambda: configured.apply(batch, gradients, rates)))
 
     def look_up(
         self, inputs: StepInputs, training: bool | None, name: str | None = None
@@ -159,7 +151,7 @@ class HostDriver(StepDriver):
             with tf.name_scope("send_gradients"):
                 if configured.profiler is not None:
                     configured.profiler.count(list(batch.occurrences))
-                return self._apply(configured, batch, gradients, rates)
+                return configured.apply(batch, gradients, rates)
 
         return activations, update
 
@@ -184,13 +176,12 @@ class HostDriver(StepDriver):
         self, configured: _Configured, inputs: StepInputs
     ) -> dict[int, tuple[Occurrences, ...]]:
         """Returns the occurrences of each core that passes a part, per feature."""
-        plan = configured.plan
         raw = {
-            core: [batches.read_unchecked(ids, weights) for ids, weights in part]
+            core: [batches.read_unchecked(*values) for values in part]
             for core, part in inputs.parts.items()
         }
         return {
-            core: tuple(configured.kernels.occurrences(_pairs(plan, ids)))
+            core: tuple(configured.kernels.occurrences(_pairs(configured.plan, ids)))
             for core, ids in raw.items()
         }
 
@@ -201,20 +192,7 @@ class HostDriver(StepDriver):
         flat = configured.kernels.look_up(pieces)
         return [flat[start : start + width] for start in range(0, len(flat), width)]
 
-    def _apply(
-        self,
-        configured: _Configured,
-        batch: Batch,
-        gradients: PerCore,
-        rates: Sequence[Tensor],
-    ) -> Op:
-        """Updates the tables, or with pipelining leaves the update pending."""
-        if configured.pending is not None:
-            return configured.pending.put(batch, gradients, rates)
-        return self._update(batch, gradients, rates)
-
     def _update(self, batch: Batch, gradients: PerCore, rates: Sequence[Tensor]) -> Op:
-        """Updates the tables."""
         configured = self._ready()
         plan = configured.plan
         by_table = {table.name: _rate(table, rates) for table in plan.tables}
@@ -232,7 +210,6 @@ class HostDriver(StepDriver):
 
 
 def _pairs(plan: Plan, values: Sequence[_Value]) -> list[tuple[FeaturePlan, _Value]]:
-    """Returns each of a core's features with its value."""
     return list(zip(plan.features, values, strict=True))
 
 
@@ -240,8 +217,7 @@ def _rate(table: TablePlan, rates: Sequence[Tensor]) -> Tensor:
     """Returns the learning rate of a table, scalar float32."""
     if table.rate_tag is not None:
         return rates[table.rate_tag]
-    constant: Tensor = optimization_barrier(tf.constant(table.optimizer.learning_rate, tf.float32))
-    return constant
+    return optimization_barrier(tf.constant(table.optimizer.learning_rate, tf.float32))
 
 
 def _check_rules(plan: Plan) -> None:
@@ -254,7 +230,4 @@ def _check_rules(plan: Plan) -> None:
 
 
 def _negated(condition: Tensor | bool) -> Tensor | bool:
-    if isinstance(condition, bool):
-        return not condition
-    negated: Tensor = tf.logical_not(condition)
-    return negated
+    return not condition if isinstance(condition, bool) else tf.logical_not(condition)

@@ -1,4 +1,4 @@
-"""A set of kernels: computes the parts of a step, for the features that are given to it."""
+"""Sets of kernels, each of which computes a step of the features that are given to it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import abc
 from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple, TypeVar
 
+from tf2_engine import batch
+from tf2_engine.backends.host import lookup
+from tf2_engine.backends.host.update import Contribution, update_table
 from tf2_engine.batch import Occurrences, OccurrenceTensors, RawIds
 from tf2_engine.plan import FeaturePlan, Plan
 from tf2_engine.tables import Table
@@ -62,15 +65,41 @@ class KernelSet(abc.ABC):
 
 
 class KernelsOfPlan(KernelSet):
-    """A set of kernels that computes by itself.
-
-    Args:
-        tables: the variables of each table, as they are when a step is computed.
-    """
+    """A set of kernels that computes by itself, on the variables that `tables` holds by then."""
 
     def __init__(self, plan: Plan, tables: Mapping[str, Table]) -> None:
         self._plan = plan
         self._tables = tables
+
+
+class TensorFlowKernels(KernelsOfPlan):
+    """A step on TensorFlow's ops, for any table."""
+
+    name = "TensorFlow's ops"
+
+    def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
+        return [batch.occurrences(*piece, self._plan.out_of_range_ids) for piece in pieces]
+
+    def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
+        return occurrences.explicit()
+
+    def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
+        return [
+            lookup.look_up(feature, self._tables[feature.table.name], occurrences)
+            for feature, occurrences in pieces
+        ]
+
+    def update(self, pieces: Sequence[Sent], rates: Mapping[str, Tensor]) -> list[Op]:
+        ops: list[Op] = []
+        for table in self._plan.tables:
+            contributions: list[list[Contribution]] = [[] for _ in range(self._plan.num_cores)]
+            for feature, core, occurrences, gradient in pieces:
+                if feature.table is table:
+                    rows = lookup.row_gradients(feature, occurrences, gradient)
+                    contributions[core].append((occurrences.ids, rows))
+            if any(contributions):
+                ops += update_table(self._tables[table.name], contributions, rates[table.name])
+        return ops
 
 
 class SplitKernels(KernelSet):

@@ -18,8 +18,7 @@ def look_up(feature: FeaturePlan, table: Table, batch: Occurrences) -> Tensor:
     rows = batch.combine(feature.table.activation(table.gather(PARAMETERS, batch.ids)))
     sizes = [-1 if size is None else size for size in feature.output_shape]
     activation = tf.reshape(rows, [*sizes, feature.table.dim])
-    shaped: Tensor = tf.ensure_shape(activation, [*feature.output_shape, feature.table.dim])
-    return shaped
+    return tf.ensure_shape(activation, [*feature.output_shape, feature.table.dim])
 
 
 def row_gradients(feature: FeaturePlan, batch: Occurrences, gradient: Tensor) -> Tensor:

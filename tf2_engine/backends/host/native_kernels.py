@@ -13,14 +13,9 @@ from contextlib import AbstractContextManager
 
 import tensorflow as tf
 
+from tf2_engine import batch
 from tf2_engine.backends.host.kernels import KernelsOfPlan, Raw, Read, Sent
-from tf2_engine.batch import (
-    Occurrences,
-    OccurrenceTensors,
-    check_layout,
-    checks_samples,
-    occurrences_in,
-)
+from tf2_engine.batch import Occurrences, OccurrenceTensors
 from tf2_engine.config_proto import optimizer_proto
 from tf2_engine.native import RULES
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
@@ -35,21 +30,12 @@ def supports(table: TablePlan) -> bool:
     that are computed from rows (FrequencyEstimator with weighted=True, and quantization).
     """
     optimizer = table.optimizer
-    return (
-        optimizer.proto_field in RULES
-        and not optimizer.updates_all_rows
-        and optimizer.looks_up_rows
-        and table.quantization is None
-    )
+    looks_up_rows = optimizer.looks_up_rows and table.quantization is None
+    return optimizer.proto_field in RULES and looks_up_rows and not optimizer.updates_all_rows
 
 
 class NativeKernels(KernelsOfPlan):
-    """A step on the native ops, for tables that they support.
-
-    Args:
-        ops: the module of the ops, as `native.loading` returns it.
-        plan, tables: as those of `KernelsOfPlan`.
-    """
+    """A step on the native ops, for tables that they support; `ops` is from `native.loading`."""
 
     name = "native ops"
 
@@ -60,20 +46,19 @@ class NativeKernels(KernelsOfPlan):
     def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
         # A batch whose layout only the run can tell is read by TensorFlow's ops.
         out_of_range = self._plan.out_of_range_ids
-        layouts = [check_layout(*piece) for piece in pieces]
-        results = [
-            occurrences_in(*piece, None, out_of_range) if per_row is None else None
+        layouts = [batch.check_layout(*piece) for piece in pieces]
+        plain = [
+            batch.occurrences_in(*piece, None, out_of_range)
             for piece, per_row in zip(pieces, layouts, strict=True)
+            if per_row is None
         ]
-        fusible = [number for number, per_row in enumerate(layouts) if per_row is not None]
         fused = self._fused_occurrences(
-            [pieces[number] for number in fusible],
-            [layouts[number] or 0 for number in fusible],
+            [piece for piece, size in zip(pieces, layouts, strict=True) if size is not None],
+            [size for size in layouts if size is not None],
             out_of_range == "drop",
         )
-        for number, occurrences in zip(fusible, fused, strict=True):
-            results[number] = occurrences
-        return [occurrences for occurrences in results if occurrences is not None]
+        rest = iter(plain), iter(fused)
+        return [next(rest[size is not None]) for size in layouts]
 
     def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
         return occurrences.compact()
@@ -128,7 +113,7 @@ class NativeKernels(KernelsOfPlan):
             combiners=[feature.table.combiner for feature in features],
             weighted=[one.weight is not None for one in raw],
             sequence=[feature.max_sequence_length > 0 for feature in features],
-            check_samples=[checks_samples(*piece) for piece in pieces],
+            check_samples=[batch.checks_samples(*piece) for piece in pieces],
             sizes=[list(feature.output_shape) for feature in features],
             rows=[feature.table.vocabulary_size for feature in features],
             per_row=per_row,
@@ -139,17 +124,10 @@ class NativeKernels(KernelsOfPlan):
         for feature, one, size, ids, cell, gain, num_cells in zip(
             features, raw, per_row, *columns, strict=True
         ):
-            has_cell = drop or one.kind != "dense"
             combined = feature.table.combiner != "sum" and one.kind != "dense"
-            has_gain = size == 1 and (one.weight is not None or combined)
-            occurrences.append(
-                Occurrences(
-                    ids,
-                    cell if has_cell else None,
-                    gain if has_gain else None,
-                    feature.cells or num_cells,
-                )
-            )
+            cell = cell if drop or one.kind != "dense" else None
+            gain = gain if size == 1 and (one.weight is not None or combined) else None
+            occurrences.append(Occurrences(ids, cell, gain, feature.cells or num_cells))
         return occurrences
 
     def _placed(
@@ -158,12 +136,7 @@ class NativeKernels(KernelsOfPlan):
         pieces: Sequence[Read | Sent],
         compact: Sequence[OccurrenceTensors],
     ) -> dict[str, Object]:
-        """Returns the arguments that lookups and updates share: the rows of the pieces.
-
-        Args:
-            used: the tables of the pieces.
-            compact: the occurrences of each piece.
-        """
+        """Returns the arguments that lookups and updates share: the rows of the pieces."""
         position = {table.name: number for number, table in enumerate(used)}
         return {
             "ids": [piece.ids for piece in compact],

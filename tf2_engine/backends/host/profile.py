@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import functools
 import hashlib
 import json
 import logging
@@ -36,13 +37,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """The counts of the lookups of one table.
-
-    Attributes:
-        samples: samples counted, of all features of the table.
-        ids: ids that these samples have.
-        per_shard: the ids of each host.
-    """
+    """The lookups of one table: samples counted, of all its features, their ids, ids per host."""
 
     samples: int
     ids: int
@@ -104,10 +99,8 @@ class Profiler:
         ops = []
         for table in self._plan.tables:
             counter = self._counters[table.name]
-            counted = counter.read_value()
-            written = tf.numpy_function(
-                lambda values, table=table: self._merge(table, values), [counted], tf.int64
-            )
+            merge_table = functools.partial(self._merge, table)
+            written = tf.numpy_function(merge_table, [counter.read_value()], tf.int64)
             with tf.control_dependencies([written]):
                 ops.append(counter.assign_sub(tf.ensure_shape(written, counter.shape)))
         return tf.group(*ops)
@@ -117,10 +110,8 @@ class Profiler:
         explicit = batch.explicit()
         cells = tf.cast(explicit.num_cells, tf.int64)
         ids = tf.boolean_mask(explicit.ids, tf.equal((explicit.cell + passed) % EVERY, 0))
-        rows, hosts = table.rows, self._plan.num_hosts
-        shard = sharding.shard_of(
-            ids, rows, hosts, self._plan.partition_strategy, maximum=tf.maximum
-        )
+        hosts, strategy = self._plan.num_hosts, self._plan.partition_strategy
+        shard = sharding.shard_of(ids, table.rows, hosts, strategy, maximum=tf.maximum)
         per_shard = tf.math.bincount(
             tf.cast(shard, tf.int32), minlength=hosts, maxlength=hosts, dtype=tf.int64
         )
@@ -138,14 +129,8 @@ class Profiler:
 
 def path_of(directory: str, plan: Plan, table: TablePlan) -> str:
     """Returns the file of a table; equal tables of equal jobs have the same."""
-    key = (
-        table.name,
-        table.rows,
-        table.dim,
-        len(plan.features_of(table)),
-        plan.partition_strategy,
-        plan.num_hosts,
-    )
+    of_table = (table.name, table.rows, table.dim, len(plan.features_of(table)))
+    key = (*of_table, plan.partition_strategy, plan.num_hosts)
     digest = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
     return os.path.join(directory, f"{digest}.json")
 
@@ -192,7 +177,7 @@ def report(table: TablePlan, counts: Counts) -> str:
 
 
 def _counter(size: int, name: str) -> Variable:
-    counter: Variable = tf.compat.v1.Variable(
+    return tf.compat.v1.Variable(
         tf.zeros([size], tf.int64),
         trainable=False,
         name=name,
@@ -200,4 +185,3 @@ def _counter(size: int, name: str) -> Variable:
         # Counts are of a process: no checkpoint holds them.
         collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
     )
-    return counter

@@ -44,10 +44,9 @@ def update_table(table: Table, per_core: Sequence[Sequence[Contribution]], lr: T
 def new_rows(
     optimizer: Optimizer, old: dict[str, Tensor], g: Tensor, lr: Tensor
 ) -> dict[str, Tensor]:
-    """Returns parameters and slots after one step.
+    """Returns parameters and slots after one step, by name, each [rows, dim] float32 as `old`.
 
     Args:
-        old: parameters and slots by name, each [rows, dim] float32.
         g: [rows, dim] float32, the accumulated gradient.
         lr: scalar float32.
     """
@@ -80,23 +79,16 @@ def _update_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[Op]:
 
 def _update_core_by_core(table: Table, per_core: Sequence[Contribution], lr: Tensor) -> list[Op]:
     owner = [table.core_of(ids, len(per_core)) for ids, _ in per_core]
-    owned = [tf.equal(own, core) for core, own in enumerate(owner)]
-    # Owners never collide: one pass for all of them. Then one pass per core, in order.
-    passes = [
-        tuple(
-            tf.concat(
-                [
-                    tf.boolean_mask(pair[i], mine)
-                    for pair, mine in zip(per_core, owned, strict=True)
-                ],
-                0,
-            )
-            for i in (0, 1)
-        )
+    pairs = [
+        (ids, g, tf.equal(own, core))
+        for core, ((ids, g), own) in enumerate(zip(per_core, owner, strict=True))
     ]
+    # Owners never collide: one pass for all of them. Then one pass per core, in order.
+    owned_ids = tf.concat([tf.boolean_mask(ids, owned) for ids, _, owned in pairs], 0)
+    owned_g = tf.concat([tf.boolean_mask(g, owned) for _, g, owned in pairs], 0)
+    passes = [(owned_ids, owned_g)]
     passes += [
-        (tf.boolean_mask(ids, ~mine), tf.boolean_mask(g, ~mine))
-        for (ids, g), mine in zip(per_core, owned, strict=True)
+        (tf.boolean_mask(ids, ~owned), tf.boolean_mask(g, ~owned)) for ids, g, owned in pairs
     ]
     ops: list[Op] = []
     for ids, g in passes:
@@ -107,14 +99,13 @@ def _update_core_by_core(table: Table, per_core: Sequence[Contribution], lr: Ten
 
 def _update_all_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[Op]:
     ops = []
-    for shard in range(table.num_shards):
-        old = {
-            name: tf.convert_to_tensor(shards[shard]) for name, shards in table.variables.items()
-        }
-        dense = table.spread(ids, g, shard)
+    for number in range(table.num_shards):
+        shards = {name: shards[number] for name, shards in table.variables.items()}
+        old = {name: tf.convert_to_tensor(shard) for name, shard in shards.items()}
+        dense = table.spread(ids, g, number)
         with _all_read(old):
-            for name, value in new_rows(table.plan.optimizer, old, dense, lr).items():
-                ops.append(table.variables[name][shard].assign(value))
+            new = new_rows(table.plan.optimizer, old, dense, lr)
+            ops += [shards[name].assign(value) for name, value in new.items()]
     return ops
 
 

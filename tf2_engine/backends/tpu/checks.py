@@ -18,16 +18,16 @@ ALREADY_INITIALIZED = (
 )
 
 
-def check_control_flow(computation: Graph | None, current: Graph) -> None:
+def check_control_flow(computation: Graph | None) -> None:
     """Refuses an `enqueue` in control flow inside `strategy.run`, which cannot move to the host.
 
     Args:
         computation: the graph in which the TPU computation began, None outside of one.
-        current: the graph under construction.
 
     Raises:
-        ControlFlow: the two differ.
+        ControlFlow: another graph is under construction.
     """
+    current = tf.compat.v1.get_default_graph()
     if computation is not None and computation is not current:
         raise errors.ControlFlow(
             f"`enqueue` is called inside control flow (tf.cond, tf.while_loop) or a tf.function "
@@ -39,39 +39,32 @@ def check_control_flow(computation: Graph | None, current: Graph) -> None:
 
 
 def check_direct(where: str, value: Ids | None) -> None:
-    """Refuses an input that was computed inside `strategy.run`.
-
-    Args:
-        where: how messages name the input.
-        value: a Tensor, SparseTensor or RaggedTensor; None passes.
+    """Refuses an input that was computed inside `strategy.run`; None passes.
 
     Raises:
-        InvalidInput: the input is not an argument of the function that `strategy.run` calls.
+        InvalidInput: the input is not an argument of the function that `strategy.run` calls; the
+            message begins with `where`.
     """
     for tensor in _components(value):
         op = tensor.op
-        if op.type == "Placeholder" or _is_argument(op):
-            continue
-        raise errors.InvalidInput(
-            f"{where}: inside `strategy.run` an input of `enqueue` must be an argument of the "
-            f"function that `strategy.run` calls, as it is, but this one is the output of op "
-            f"{op.name!r} ({op.type}). Compute it before `strategy.run`, for instance in the "
-            "dataset, or enqueue before `strategy.run`. Two more possible causes: support for "
-            "dynamic batch sizes, which `strategy.run(..., options=tf.distribute.RunOptions("
-            "experimental_enable_dynamic_batch_size=False))` turns off; and a Keras layer whose "
-            "`Input` has another dtype than the tensor, so that Keras casts it."
-        )
+        if op.type != "Placeholder" and not _is_argument(op):
+            raise errors.InvalidInput(
+                f"{where}: inside `strategy.run` an input of `enqueue` must be an argument of the "
+                f"function that `strategy.run` calls, as it is, but this one is the output of op "
+                f"{op.name!r} ({op.type}). Compute it before `strategy.run`, for instance in the "
+                "dataset, or enqueue before `strategy.run`. Two more possible causes: support for "
+                "dynamic batch sizes, which `strategy.run(..., options=tf.distribute.RunOptions("
+                "experimental_enable_dynamic_batch_size=False))` turns off; and a Keras layer "
+                "whose `Input` has another dtype than the tensor, so that Keras casts it."
+            )
 
 
 def check_on_host(where: str, value: Ids | None) -> None:
-    """Refuses an input that is on a TPU already; ids go to the device through its host.
-
-    Args:
-        where: how messages name the input.
-        value: a Tensor, SparseTensor or RaggedTensor; None passes.
+    """Refuses an input that is on a TPU already, for ids go to it through its host; None passes.
 
     Raises:
-        InvalidInput: a component of the input is on a TPU; the message names the device.
+        InvalidInput: a component of the input is on a TPU; the message names the device and begins
+            with `where`.
     """
     for tensor in _components(value):
         for source in _sources(tensor):
@@ -83,24 +76,8 @@ def check_on_host(where: str, value: Ids | None) -> None:
                 )
 
 
-def check_device(device: str) -> None:
-    """Refuses a device that is no TPU core.
-
-    Raises:
-        InvalidInput: the message names the device.
-    """
-    if tf.DeviceSpec.from_string(device).device_type != "TPU":
-        raise errors.InvalidInput(
-            f"`device`={device!r} is no TPU core. Pass one of `strategy.extended.worker_devices`, "
-            "or its end, as in '/task:0/device:TPU:2'; or no device at all, to feed every core."
-        )
-
-
 def check_plan(plan: Plan, num_hosts: int, num_cores: int) -> None:
-    """Refuses a plan with settings that the TPU cannot honour.
-
-    Args:
-        num_hosts, num_cores: those of the TPU.
+    """Refuses a plan that a TPU of so many hosts and cores cannot honour.
 
     Raises:
         InvalidSpec: the message names the table or the setting.
@@ -132,11 +109,8 @@ def check_plan(plan: Plan, num_hosts: int, num_cores: int) -> None:
 
 def _components(value: Ids | None) -> Iterator[Tensor]:
     # Composite tensors come apart when they are passed to `strategy.run`.
-    return (
-        leaf
-        for leaf in tf.nest.flatten(value, expand_composites=True)
-        if isinstance(leaf, tf.Tensor)
-    )
+    leaves = tf.nest.flatten(value, expand_composites=True)
+    return (leaf for leaf in leaves if isinstance(leaf, tf.Tensor))
 
 
 def _sources(tensor: Tensor) -> tuple[Tensor, ...]:

@@ -7,7 +7,7 @@ from typing import TypeVar
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
-from tf2_engine.backends.interface import EngineCall, EngineCores, StepInputs
+from tf2_engine.backends.interface import EngineCall, EngineCores, StepInputs, device_inside_run
 from tf2_engine.backends.tpu import checks, topology
 from tf2_engine.backends.tpu.topology import Topology
 from tf2_engine.plan import Plan
@@ -22,11 +22,6 @@ class TpuCores(EngineCores):
 
     A call inside `strategy.run` is traced once and runs on every core: it is the call of the core
     it runs on, and calls are not merged. The device brings the cores of a step together.
-
-    Args:
-        of_tpu: the topology of the TPU.
-        count, hosts: the numbers that the user expects; None is any.
-        variable_factory: makes the variables of the tables.
 
     Raises:
         InvalidSpec: the TPU has other numbers of cores or hosts.
@@ -69,21 +64,12 @@ class TpuCores(EngineCores):
 
     def core_of(self, device: str) -> int:
         if tf_compat.tpu_computation_graph() is not None:
-            raise errors.InvalidInput(
-                f"`device`={device!r}: inside `strategy.run` each replica enqueues for itself; "
-                "leave it out."
-            )
+            raise device_inside_run(device)
         return self._topology.core_of(device)
 
     def check(self, plan: Plan, inputs: StepInputs) -> None:
-        """Refuses ids and weights that the device cannot take from where they are.
-
-        Raises:
-            InvalidInput: an input is on a TPU, or was computed inside `strategy.run`.
-            ControlFlow: the call is in control flow inside `strategy.run`.
-        """
         computation = tf_compat.tpu_computation_graph()
-        checks.check_control_flow(computation, tf.compat.v1.get_default_graph())
+        checks.check_control_flow(computation)
         for part in inputs.parts.values():
             for feature, values in zip(plan.features, part, strict=True):
                 for value in values:

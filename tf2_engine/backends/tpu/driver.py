@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import tensorflow as tf
 
@@ -21,7 +21,7 @@ from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import Table
 from tf2_engine.types import Op, Strategy, Tensor
 
-_SYSTEM = "/device:TPU_SYSTEM:0"
+Function: TypeAlias = Callable[[], None]
 
 
 class TpuDriver(ReplicaDriver):
@@ -46,8 +46,7 @@ class TpuDriver(ReplicaDriver):
         self._initialize = initialize
         self._plan: Plan | None = None
         self._config = b""
-        self._transfers: dict[transfer.Transfer, tuple[Mapping[str, Table], Callable[[], None]]]
-        self._transfers = {}
+        self._transfers: dict[transfer.Transfer, tuple[Mapping[str, Table], Function]] = {}
 
     def __repr__(self) -> str:
         tables = len(self._plan.tables) if self._plan else 0
@@ -62,9 +61,8 @@ class TpuDriver(ReplicaDriver):
             OutOfOrder: the current strategy is no TPUStrategy.
             InvalidSpec: the TPU has no embedding hardware of the first generation.
         """
-        strategy = tf.distribute.get_strategy()
         driver = cls(initialize=initialize)
-        topologies.check_hardware(strategy)
+        topologies.check_hardware(tf.distribute.get_strategy())
         return driver
 
     def cores(self, spec: EngineSpec, count: int | None, hosts: int | None) -> TpuCores:
@@ -83,7 +81,7 @@ class TpuDriver(ReplicaDriver):
         """Gets ready to run `plan`; state of an earlier plan is dropped.
 
         Raises:
-            InvalidSpec: a setting of the plan cannot be honoured by a TPU; the message names it.
+            InvalidSpec: a TPU cannot honour a setting of the plan; the message names it.
             OutOfOrder: the TPU is configured for embeddings already. (In a `tf.Graph`, and while
                 a tf.function is traced, it is an InvalidArgumentError when the op runs.)
         """
@@ -106,13 +104,7 @@ class TpuDriver(ReplicaDriver):
         return self._transfer(transfer.retrieve, tables)
 
     def enqueue(self, inputs: StepInputs, training: Tensor | bool, name: str | None = None) -> Op:
-        """Enqueues a batch, or a part of one.
-
-        Args:
-            inputs: inside `strategy.run` a single part, else those of all replicas or of one core.
-            training: whether gradients will come back; a bool or a scalar bool tensor.
-            name: an attribute of the op, by which it is paired with `dequeue` and
-                `send_gradients` of the same name.
+        """Enqueues a batch, or a part of one; `name` is an attribute of the op.
 
         Raises:
             ControlFlow: the call is in control flow inside `strategy.run`.
@@ -120,25 +112,22 @@ class TpuDriver(ReplicaDriver):
         """
         plan = self._ready()
         computation = tf_compat.tpu_computation_graph()
-        checks.check_control_flow(computation, tf.compat.v1.get_default_graph())
-        cores = self._topology.cores
+        checks.check_control_flow(computation)
         if computation is not None:
             self._check_entries(len(inputs.parts), 1)
             (read,) = tpu_inputs.readers(plan, inputs, None).values()
-            # A rewrite of the graph finds out the core.
-            return to_run(
-                tf.compat.v1.tpu.outside_compilation(
-                    lambda: tpu_inputs.enqueue(
-                        plan, read, -1, tpu_inputs.either_mode(training), name
-                    )
-                )
-            )
+
+            def enqueue() -> Op:
+                # A rewrite of the graph finds out the core.
+                return tpu_inputs.enqueue(plan, read, -1, tpu_inputs.either_mode(training), name)
+
+            return to_run(tf.compat.v1.tpu.outside_compilation(enqueue))
         by_core = tpu_inputs.readers(plan, inputs, self._topology.cores_per_replica)
         if inputs.of_replicas:
-            self._check_entries(len(by_core), len(cores))
+            self._check_entries(len(by_core), len(self._topology.cores))
         ops = []
         for position, read in by_core.items():
-            core = cores[position]
+            core = self._topology.cores[position]
             with tf.device(core.host):
                 mode = tpu_inputs.mode_of(training)
                 ops.append(tpu_inputs.enqueue(plan, read, core.ordinal, mode, name))
@@ -218,13 +207,12 @@ def _configure(config: bytes) -> Op:
 
 
 def _configure_op(config: bytes) -> Op:
-    with tf.device(_SYSTEM):
+    with tf.device("/device:TPU_SYSTEM:0"):
         return tf.raw_ops.ConfigureTPUEmbedding(config=config)
 
 
-def _as_function(build: Callable[[], Op]) -> Callable[[], None]:
+def _as_function(build: Callable[[], Op]) -> Function:
     def run() -> None:
         build()
 
-    function: Callable[[], None] = tf.function(run, autograph=False)
-    return function
+    return tf.function(run, autograph=False)

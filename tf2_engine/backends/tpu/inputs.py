@@ -22,9 +22,8 @@ def readers(plan: Plan, inputs: StepInputs, cores_per_replica: int | None) -> di
     """Returns the function that reads the ids of a core, by the position of the core.
 
     Args:
-        cores_per_replica: over how many cores to split the part of a replica, as the topology says;
-            None is no split, and right inside `strategy.run`, where the device's own rewrite gives
-            each core its part. The part of a single core is never split.
+        cores_per_replica: over how many cores to split the part of a replica. None is no split, and
+            right inside `strategy.run`, where the device's own rewrite gives each core its part.
     """
     split = cores_per_replica if inputs.of_replicas else None
     return {
@@ -40,8 +39,7 @@ def enqueue(plan: Plan, read: Reader, ordinal: int, mode: Tensor | str, name: st
     Args:
         ordinal: the number of the core among those of its host; -1 leaves it to the rewrite of the
             computation.
-        mode: see `mode_of` and `either_mode`.
-        name: see `set_name`.
+        mode: from `mode_of` or `either_mode`.
     """
     features = read()
     # Dense ids have no index, and weights may be missing: the op takes empty tensors for them.
@@ -62,11 +60,7 @@ def enqueue(plan: Plan, read: Reader, ordinal: int, mode: Tensor | str, name: st
 
 
 def set_name(op: Op, name: str | None) -> None:
-    """Gives an op, or the op of a tensor, the attribute that pairs it with others of a batch.
-
-    Args:
-        name: None for no attribute. Eagerly there are no attributes to set.
-    """
+    """Gives an op, or the op of a tensor, the attribute that pairs it with others of a batch."""
     if name is not None and not tf.executing_eagerly():
         tf_compat.name_embedding_op(op.op if isinstance(op, tf.Tensor) else op, name)
 
@@ -84,8 +78,7 @@ def either_mode(training: Tensor | bool) -> Tensor:
     A rewrite of the graph, which may turn training into inference, looks for both constants, even
     when it is known which of them is chosen.
     """
-    chosen: Tensor = tf.where(training, tf.constant("train"), tf.constant("inference"))
-    return chosen
+    return tf.where(training, tf.constant("train"), tf.constant("inference"))
 
 
 def _read(plan: Plan, part: Sequence[FeatureInput], number: int, count: int | None) -> list[RawIds]:
@@ -107,8 +100,7 @@ def _index(feature: FeaturePlan, raw: RawIds) -> Tensor:
     axes, rank = len(feature.output_shape), raw.index.shape.as_list()[-1]
     if rank == axes and feature.max_sequence_length:
         # A position of a sequence holds one id: a third column counts it.
-        padded: Tensor = tf.pad(index, [[0, 0], [0, 1]])
-        return padded
+        return tf.pad(index, [[0, 0], [0, 1]])
     if rank != axes + 1:
         raise wrong_rank(feature, rank)
     return index

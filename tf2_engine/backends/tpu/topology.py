@@ -8,7 +8,6 @@ from typing import TypeVar
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
-from tf2_engine.backends.tpu import checks
 from tf2_engine.types import Nest, Object, Strategy
 
 _Value = TypeVar("_Value")
@@ -19,12 +18,9 @@ STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
 
 @dataclasses.dataclass(frozen=True)
 class Core:
-    """One core.
+    """One core: its device, the CPU that feeds it, and its number among the cores of that host.
 
-    Attributes:
-        device: the core, as in "/job:worker/replica:0/task:1/device:TPU:3".
-        host: the CPU that feeds it.
-        ordinal: its number among the cores of its host.
+    A device is as in "/job:worker/replica:0/task:1/device:TPU:3".
     """
 
     device: str
@@ -53,8 +49,13 @@ class Topology:
         Raises:
             InvalidInput: it names none, or several; or it is no TPU core at all.
         """
-        checks.check_device(device)
         pattern = _spec(device)
+        if pattern.device_type != "TPU":
+            raise errors.InvalidInput(
+                f"`device`={device!r} is no TPU core. Pass one of "
+                "`strategy.extended.worker_devices`, or its end, as in '/task:0/device:TPU:2'; or "
+                "no device at all, to feed every core."
+            )
         positions = [
             position
             for position, core in enumerate(self.cores)
@@ -122,16 +123,12 @@ def per_replica(strategy: Strategy, value: Nest) -> list[Nest]:
 
 
 def part(where: str, value: _Value, number: int, count: int | None) -> _Value:
-    """Returns one core's part of a replica's value, split along the first dimension.
+    """Returns part `number` of `count` of a Tensor or SparseTensor, along the first dimension.
 
-    Args:
-        where: how messages name the value.
-        value: a Tensor or SparseTensor, or None, which stays None.
-        number: which of the `count` parts.
-        count: cores per replica; None is no model parallelism, and no split.
+    A `count` of None is no split, and a value of None stays None.
 
     Raises:
-        InvalidInput: a ragged tensor, which cannot be split.
+        InvalidInput: a ragged tensor, which cannot be split; the message begins with `where`.
     """
     if count is None or value is None:
         return value

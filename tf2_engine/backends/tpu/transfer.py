@@ -65,28 +65,24 @@ def host_factory(
     """
 
     def make(
-        table: TablePlan,
-        name: str,
-        shapes: Sequence[tuple[int, int]],
-        initializer: Initializer,
+        table: TablePlan, name: str, shapes: Sequence[tuple[int, int]], initializer: Initializer
     ) -> list[Variable]:
         base = table.name if name == PARAMETERS else f"{table.name}/{name}"
         rows = (vocabulary_sizes or {}).get(table.name, table.rows)
         variables = []
         # Fewer rows than hosts are one row each, on the first hosts.
-        for shard, (host, shape) in enumerate(zip(hosts, shapes, strict=True)):
-            if shard < rows:
-                with tf.device(host):
-                    variable = tf_compat.plain_variable(
-                        initial_value=functools.partial(
-                            initializers.initial_value, table.name, initializer, shard, shape
-                        ),
-                        shape=shape,
-                        dtype=tf.float32,
-                        trainable=False,
-                        name=f"{base}_{shard}",
-                    )
-                    variables.append(variable)
+        for shard, (host, shape) in list(enumerate(zip(hosts, shapes, strict=True)))[:rows]:
+            with tf.device(host):
+                variable = tf_compat.plain_variable(
+                    initial_value=functools.partial(
+                        initializers.initial_value, table.name, initializer, shard, shape
+                    ),
+                    shape=shape,
+                    dtype=tf.float32,
+                    trainable=False,
+                    name=f"{base}_{shard}",
+                )
+            variables.append(variable)
         return variables
 
     return make
@@ -95,19 +91,11 @@ def host_factory(
 def _shards(plan: Plan, config: bytes) -> Iterator[tuple[int, TablePlan, dict[str, object]]]:
     """Yields every shard of every table: its number, the table, and attributes of its op."""
     for shard, table in itertools.product(range(plan.num_hosts), plan.tables):
+        attributes = {"table_name": table.name, "num_shards": plan.num_hosts, "shard_id": shard}
+        yield shard, table, {**attributes, "config": config}
         # The proto is large and the runtime reads it from the first op only; repeating it would
         # cost tables × hosts copies in the graph.
-        is_first = shard == 0 and table is plan.tables[0]
-        yield (
-            shard,
-            table,
-            {
-                "table_name": table.name,
-                "num_shards": plan.num_hosts,
-                "shard_id": shard,
-                "config": config if is_first else b"",
-            },
-        )
+        config = b""
 
 
 def _values(
@@ -117,7 +105,6 @@ def _values(
     if name not in of_engine.variables:
         # A plan for lookups alone makes no slots, but the op takes them all the same.
         shape = shard_shapes(table, plan.num_hosts)[shard]
-        filled: Tensor = tf.fill(shape, table.optimizer.slot_initial_values()[name])
-        return filled
+        return tf.fill(shape, table.optimizer.slot_initial_values()[name])
     shards = of_engine.variables[name]
     return shards[shard] if shard < len(shards) else tf.zeros_like(shards[0])

@@ -1,4 +1,4 @@
-// The fused ops of the host driver, for CPUs. backends/host/native.py calls them.
+// The fused ops of the host driver, for CPUs, which backends/host/native_kernels.py calls.
 //
 // What they do not do runs on TensorFlow's ops: optimizers that update every row (Adam with
 // lazy_adam=False), activations that are not the rows themselves (FrequencyEstimator with

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import index_file
-from estimator_bridge.checkpoint_files.checksum import crc32c, mask
+from estimator_bridge.checkpoint_files.index_file import crc32c, mask
 from estimator_bridge.checkpoint_files.stored_tensor import (
     Extents,
     StoredSlice,
@@ -42,11 +42,9 @@ class Reader:
     anything is allocated for it. The data of any checkpoint's tensors can be read with one reader,
     since a stored slice names its file.
 
-    Args:
-        prefix: the path of a checkpoint without ".index".
-
     Attributes:
-        tensors: by name, the tensors of the checkpoint.
+        prefix: the path of the checkpoint without ".index".
+        tensors: by name, its tensors.
 
     Raises:
         UnreadableCheckpoint: a file is missing, shorter than the index says, or not a checkpoint;
@@ -97,11 +95,7 @@ class Reader:
             yield self._read(piece.file, piece.offset + start, min(CHUNK, piece.size - start))
 
     def verify(self, tensor: StoredTensor) -> None:
-        """Reads a tensor and compares its checksums.
-
-        Raises:
-            UnreadableCheckpoint: a checksum is wrong; the message names the file and the tensor.
-        """
+        """Reads a tensor and raises UnreadableCheckpoint, with its name, if a checksum is wrong."""
         if tensor.dtype == tf.string:
             self.strings(tensor)
             return
@@ -144,11 +138,7 @@ class Reader:
         return np.frombuffer(data, tensor.dtype.as_numpy_dtype).reshape(tensor.shape)
 
     def strings(self, tensor: StoredTensor) -> list[bytes]:
-        """Returns the elements of a tensor of strings.
-
-        Raises:
-            UnreadableCheckpoint: it is damaged; the message names the file and the tensor.
-        """
+        """Returns the elements of a tensor of strings, which is verified."""
         return [element for piece in tensor.slices for element in self._strings(piece, tensor)]
 
     def _strings(self, piece: StoredSlice, tensor: StoredTensor) -> Iterator[bytes]:
@@ -203,9 +193,8 @@ class Reader:
         if any(length < 0 for length in shape):
             raise self._damaged_index(f"{name!r} has the shape {shape}")
         if not entry.slices:
-            whole = tuple((0, length) for length in shape)
-            piece = self._slice(name, dtype, whole, entry)
-            return StoredTensor(name, dtype, shape, (piece,), False)
+            whole = self._slice(name, dtype, tuple((0, length) for length in shape), entry)
+            return StoredTensor(name, dtype, shape, (whole,), False)
         pieces = []
         for part in entry.slices:
             extents = tuple(
@@ -213,7 +202,10 @@ class Reader:
                 for extent, length in zip(part.extent, shape, strict=False)
             )
             stored = entries.get(slice_key(name, part))
-            inside = len(part.extent) == len(shape) and _is_inside(extents, shape)
+            inside = len(part.extent) == len(shape) and all(
+                min(start, count) >= 0 and start + count <= length
+                for (start, count), length in zip(extents, shape, strict=True)
+            )
             if stored is None or not inside or tf.as_dtype(stored.dtype) != dtype:
                 raise self._damaged_index(f"a slice of {name!r} is missing")
             pieces.append(self._slice(name, dtype, extents, stored))
@@ -262,13 +254,6 @@ def _groups(tensor: StoredTensor, rows: Array) -> Iterator[tuple[int, int]]:
 
 def _num_elements(extents: Extents) -> int:
     return math.prod(length for _, length in extents)
-
-
-def _is_inside(extents: Extents, shape: tuple[int, ...]) -> bool:
-    return all(
-        min(start, count) >= 0 and start + count <= length
-        for (start, count), length in zip(extents, shape, strict=True)
-    )
 
 
 def _check(crc: int, piece: StoredSlice, tensor: StoredTensor) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import index_file
-from estimator_bridge.checkpoint_files.checksum import crc32c, mask
+from estimator_bridge.checkpoint_files.index_file import crc32c, mask
 from estimator_bridge.checkpoint_files.stored_tensor import Extents, slice_key
 from tf2_engine import tf_compat
 from tf2_engine.types import DType
@@ -27,18 +27,22 @@ from tf2_engine.types import DType
 class Writer:
     """Writes a checkpoint of one data file; the index, without which it is none, comes last.
 
+    Args:
+        wrote: called with the number of bytes whenever some are written.
+
     Raises:
         CannotWrite: a file cannot be written; the message names it.
     """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, wrote: Callable[[int], None] = lambda size: None) -> None:
         self.prefix = prefix
+        self._wrote = wrote
         self._path = f"{prefix}.data-00000-of-00001"
         header = tf_compat.BundleHeader(num_shards=1)
         header.version.producer = 1
         self._entries = {b"": header.SerializeToString()}
         self._offset = 0
-        with _naming(self._path):
+        with naming(self._path):
             self._file = open(self._path, "wb")  # noqa: SIM115 - closed in `finish` and `abandon`
 
     def tensor(
@@ -102,15 +106,10 @@ class Writer:
 
     def finish(self) -> None:
         """Writes the index and flushes both files to the disk."""
-        with _naming(self._path):
+        with naming(self._path), self._file:
             self._file.flush()
             os.fsync(self._file.fileno())
-            self._file.close()
-        index = f"{self.prefix}.index"
-        with _naming(index), open(index, "wb") as file:
-            file.write(index_file.build(self._entries))
-            file.flush()
-            os.fsync(file.fileno())
+        write_durably(f"{self.prefix}.index", index_file.build(self._entries))
 
     def abandon(self) -> None:
         """Closes the data file; what was written stays, but without an index."""
@@ -119,14 +118,23 @@ class Writer:
             self._file.close()
 
     def _write(self, offset: int, data: bytes) -> None:
-        with _naming(self._path):
+        with naming(self._path):
             self._file.seek(offset)
             self._file.write(data)
+        self._wrote(len(data))
+
+
+def write_durably(path: str, data: bytes) -> None:
+    """Writes a file that is on the disk afterwards."""
+    with naming(path), open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Puts the path into the message of an OSError."""
+def naming(path: str) -> Iterator[None]:
+    """Raises CannotWrite with the path in the place of an OSError."""
     try:
         yield
     except OSError as error:

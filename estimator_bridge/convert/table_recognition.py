@@ -1,10 +1,12 @@
-"""Recognises the tables of a legacy checkpoint, and their optimizers, without a spec."""
+"""Recognises tables, their slots and their optimizers in a checkpoint, without a spec."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
+from estimator_bridge import errors
+from estimator_bridge.checkpoint_files.object_graph import Objects
 from estimator_bridge.checkpoint_files.variable_names import (
     COLUMN_VARIABLE,
     CPU_SLOTS,
@@ -16,6 +18,19 @@ from estimator_bridge.checkpoint_files.variable_names import (
 )
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.translation.read_columns import TABLE_PREFIX
+
+KERAS_SLOTS: Mapping[str, tuple[str, ...]] = {
+    "accumulators": ("accumulator",),
+    "linears": ("linear",),
+    "momenta": ("m", "momentum"),
+    "velocities": ("v", "velocity"),
+}
+"""By slot of the engine, its names in the generations of Keras."""
+
+KERAS_KINDS = tuple(
+    f"{name}Parameters" for name in ("Adagrad", "Adam", "Ftrl", "StochasticGradientDescent")
+)
+"""The optimizers that Keras has too, with the same slots."""
 
 _OF_COLUMN = re.compile(rf"(?:^|/)([^/]+)_embedding/{COLUMN_VARIABLE}$")
 _OF_SHARED = re.compile(r"(?:^|/)([^/]+_shared_embedding)$")
@@ -29,10 +44,7 @@ def tables_of_checkpoint(shapes: Shapes, num_slices: Mapping[str, int]) -> dict[
     """Returns the variables that are certainly tables, by the name of the table.
 
     These are the variables of columns, those whose dummy in the model has slots, those that are
-    stored in slices, and those with slots that only TPUs name so.
-
-    Args:
-        num_slices: by variable, the number of its stored slices.
+    stored in several slices, and those with slots that only TPUs name so.
     """
     matrices = _matrices(shapes)
     tables = {}
@@ -51,12 +63,10 @@ def tables_of_checkpoint(shapes: Shapes, num_slices: Mapping[str, int]) -> dict[
 
 
 def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> list[str]:
-    """Returns the variables that may be tables, without the known ones.
+    """Returns the variables that may be tables, without those of `known` tables.
 
-    Args:
-        known: the variable of each known table.
-        listed: whether these are all tables of a program. Then only the leftovers of a TPU count:
-            a program may have embeddings of its own, and variables without a scope.
+    If they are `listed` by a program, only the leftovers of a TPU count: a program may have
+    embeddings of its own, and variables without a scope.
     """
     others = [name for name in _matrices(shapes) if name not in known.values()]
     of_dummies = {
@@ -89,6 +99,33 @@ def kinds_with_slots(slots: set[str]) -> list[str]:
     return [kind for kind, row in OPTIMIZERS.items() if set(row.slots) == slots]
 
 
+def keras_slots(objects: Objects, key: str) -> dict[str, str]:
+    """Returns the keys of the slots that a Keras optimizer has for a table, by the engine's names.
+
+    A legacy optimizer is in the object graph. Later ones are known by the names of variables:
+    <optimizer>/m/users in Keras 2.11 and later, <optimizer>/users_momentum in Keras 3.
+
+    Args:
+        key: the key of the table in an object checkpoint.
+
+    Raises:
+        InvalidInput: two optimizers have slots for it.
+    """
+    slots = {}
+    for slot, names in KERAS_SLOTS.items():
+        of_legacy = objects.slots.get(key, {})
+        in_graph = {of_legacy[name] for name in names if name in of_legacy}
+        keys = sorted(in_graph.union(_by_name(objects, key, names)))
+        if len(keys) > 1:
+            raise errors.InvalidInput(
+                f"{key!r}: each of {keys} may be its slot {slot!r}. Save the checkpoint with the "
+                "one Keras optimizer that trains the tables."
+            )
+        if keys:
+            slots[slot] = keys[0]
+    return slots
+
+
 def _tables_of_dummies(shapes: Shapes, variables: Collection[str]) -> dict[str, str]:
     """Returns the variable of each table for which the model has a dummy with slots."""
     tables = {}
@@ -117,3 +154,14 @@ def _has_slots_of_a_tpu(name: str, shapes: Shapes) -> bool:
         for suffix in row.slots.values()
         if kind in CPU_SLOTS or not row.for_columns
     )
+
+
+def _by_name(objects: Objects, key: str, names: tuple[str, ...]) -> Iterator[str]:
+    table = objects.names.get(key)
+    if table is None:
+        return
+    ends = [f"/{name}/{table}" for name in names]
+    ends += [f"/{table.replace('/', '_')}_{name}" for name in names]
+    for other, full_name in objects.names.items():
+        if f"/{full_name}".endswith(tuple(ends)):
+            yield other

@@ -126,11 +126,8 @@ SYMBOLS = (
     *_symbols(),
 )
 
-PARAMETERS = (
-    "AdagradParameters",
-    "AdamParameters",
-    "FtrlParameters",
-    "StochasticGradientDescentParameters",
+PARAMETERS = tuple(
+    f"{name}Parameters" for name in ("Adagrad", "Adam", "Ftrl", "StochasticGradientDescent")
 )
 """The parameter classes that stock exports under `tf.compat.v1.tpu.experimental`."""
 

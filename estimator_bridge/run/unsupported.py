@@ -13,14 +13,8 @@ _INPUTS = "it feeds batches through queues. Use tf.data.Dataset.from_tensor_slic
 _LOGITS = "it is a part of canned estimators. Write the layers in the model_fn"
 
 _HEADS = (
-    "BinaryClassHead",
-    "Head",
-    "LogisticRegressionHead",
-    "MultiClassHead",
-    "MultiHead",
-    "MultiLabelHead",
-    "PoissonRegressionHead",
-    "RegressionHead",
+    *("Head", "BinaryClassHead", "LogisticRegressionHead", "MultiClassHead", "MultiHead"),
+    *("MultiLabelHead", "PoissonRegressionHead", "RegressionHead"),
 )
 _ESTIMATORS = (
     *(

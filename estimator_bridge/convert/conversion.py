@@ -16,7 +16,13 @@ import tensorflow as tf
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader, RowLayout, Writer, bundle_writer
 from estimator_bridge.convert.formats import FORMATS, checkpoint_format, format_of
-from estimator_bridge.convert.formats.checkpoint_format import Contents, Gap, Target, WriterHosts
+from estimator_bridge.convert.formats.checkpoint_format import (
+    Contents,
+    Gap,
+    Moves,
+    Target,
+    WriterHosts,
+)
 from estimator_bridge.convert.moves import TensorMove
 from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.progress_line import Progress, no_progress
@@ -177,9 +183,7 @@ def _plan(reader: Reader, like: Reader | None, options: ConversionOptions) -> Co
     return ConversionPlan(target, tuple(moves), tuple(gaps), step, tuple(notes))
 
 
-def _all_moves(
-    old: Contents, hosts: WriterHosts, target: Target, step: int | None
-) -> Iterator[TensorMove | Gap]:
+def _all_moves(old: Contents, hosts: WriterHosts, target: Target, step: int | None) -> Moves:
     for table in old.tables:
         layout = RowLayout(table.parameters.shape[0], hosts.hosts, hosts.strategy)
         yield from target.table(table, layout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import tensorflow as tf
 
@@ -32,6 +32,10 @@ class Gap(NamedTuple):
 
     name: str
     reason: str
+
+
+Moves: TypeAlias = Iterator[TensorMove | Gap]
+"""The moves of tensors, and the gaps of those without a place in the new checkpoint."""
 
 
 class StoredTable(NamedTuple):
@@ -108,13 +112,11 @@ class Target(abc.ABC):
     needs_step: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def table(self, table: StoredTable, layout: RowLayout) -> Iterator[TensorMove | Gap]:
+    def table(self, table: StoredTable, layout: RowLayout) -> Moves:
         """Yields the moves of the parts of a table, whose old rows have a `layout`."""
 
     @abc.abstractmethod
-    def variable(
-        self, tensor: StoredTensor, name: str | None, full_name: str | None
-    ) -> Iterator[TensorMove | Gap]:
+    def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
         """Yields the move of a variable outside of tables; nothing if it is not to be carried.
 
         Args:

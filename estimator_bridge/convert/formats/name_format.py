@@ -18,7 +18,7 @@ from estimator_bridge.checkpoint_files import (
 from estimator_bridge.checkpoint_files.variable_names import KnownTable, Shapes
 from estimator_bridge.convert import table_recognition
 from estimator_bridge.convert.formats import checkpoint_format as common
-from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP, Gap, StoredTable
+from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP, Gap, Moves, StoredTable
 from estimator_bridge.convert.moves import TensorMove
 from estimator_bridge.convert.options import ConversionOptions
 from tf2_engine import sharding
@@ -91,16 +91,14 @@ class NameTarget(common.Target):
         self._like = like
         self._names_like: Shapes = {} if like is None else _shapes(like)
 
-    def table(self, table: StoredTable, layout: RowLayout) -> Iterator[TensorMove | Gap]:
+    def table(self, table: StoredTable, layout: RowLayout) -> Moves:
         shape = table.parameters.shape
         variable = table.variable or self._variable_of(table.known, shape)
         slots = variable_names.slot_variables(table.kind, variable, self._options.slots)
         new_layout = RowLayout(shape[0], self._options.to_hosts, self._strategy)
         yield from common.row_moves(table, {PARAMETERS: variable, **slots}, layout, new_layout)
 
-    def variable(
-        self, tensor: StoredTensor, name: str | None, full_name: str | None
-    ) -> Iterator[TensorMove | Gap]:
+    def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
         if name is None and full_name is not None:
             name = full_name if self._names_like.get(full_name) == tensor.shape else None
         if name is None:

@@ -12,7 +12,7 @@ from estimator_bridge.checkpoint_files.object_graph import Objects, Path
 from estimator_bridge.checkpoint_files.variable_names import KnownTable
 from estimator_bridge.convert import table_recognition
 from estimator_bridge.convert.formats import checkpoint_format as common
-from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP, Gap, StoredTable
+from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP, Gap, Moves, StoredTable
 from estimator_bridge.convert.moves import TensorMove
 from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
@@ -81,17 +81,13 @@ class ObjectTarget(common.Target):
         self._options = options
         self._root: Path = tuple((options.root or "embedding").split("/"))
 
-    def table(self, table: StoredTable, layout: RowLayout) -> Iterator[TensorMove | Gap]:
-        name = table.known.name
-        places = {
-            part: object_graph.key_of((*self._root, f"{name}/{part}")) for part in table.slots
-        }
-        places = {PARAMETERS: object_graph.key_of((*self._root, name)), **places}
+    def table(self, table: StoredTable, layout: RowLayout) -> Moves:
+        table_name = table.known.name
+        names = {PARAMETERS: table_name, **{slot: f"{table_name}/{slot}" for slot in table.slots}}
+        places = {part: object_graph.key_of((*self._root, name)) for part, name in names.items()}
         yield from common.row_moves(table, places, layout, RowLayout(table.parameters.shape[0]))
 
-    def variable(
-        self, tensor: StoredTensor, name: str | None, full_name: str | None
-    ) -> Iterator[TensorMove | Gap]:
+    def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
         assert name is not None  # A name-based checkpoint has the names of all variables.
         if name == GLOBAL_STEP and self._options.global_step is not None:
             return
@@ -127,7 +123,7 @@ class TemplateTarget(common.Target):
         self._parts = common.part_names(template.tables)
         self._graph = template.reader.strings(self._tensors[object_graph.KEY])[0]
 
-    def table(self, table: StoredTable, layout: RowLayout) -> Iterator[TensorMove | Gap]:
+    def table(self, table: StoredTable, layout: RowLayout) -> Moves:
         name, shape = table.known.name, table.parameters.shape
         parts = self._tables[name].parts if name in self._tables else {}
         places = {}
@@ -145,9 +141,7 @@ class TemplateTarget(common.Target):
                 places[part] = place.name
         yield from common.row_moves(table, places, layout, RowLayout(shape[0]))
 
-    def variable(
-        self, tensor: StoredTensor, name: str | None, full_name: str | None
-    ) -> Iterator[TensorMove | Gap]:
+    def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
         if name is None:
             key = self._key_of_object(tensor, full_name)
         else:
@@ -246,29 +240,23 @@ def _parts(
 ) -> tuple[str, dict[str, str]]:
     """Returns the optimizer of a table, and the key of each part."""
     prefix = f"{table.name}/"
-    slots = {
-        name.removeprefix(prefix): key for name, key in children.items() if name.startswith(prefix)
-    }
+    slots = {name[len(prefix) :]: key for name, key in children.items() if name.startswith(prefix)}
     kinds: Collection[str] = OPTIMIZERS
     if not slots:
         slots = table_recognition.keras_slots(objects, children[table.name])
         kinds = table_recognition.KERAS_KINDS
-    kind = common.known_kind(table, options) or _kind_with_slots(
-        table.name, set(slots), kinds, strict
-    )
+    kind = common.known_kind(table, options)
+    if kind is None:
+        fitting = [kind for kind in table_recognition.kinds_with_slots(set(slots)) if kind in kinds]
+        if len(fitting) != 1 and (strict or not fitting):
+            raise errors.InvalidInput(
+                f"Table {table.name!r} has the slots {sorted(slots)}, as "
+                f"{fitting or 'no legacy optimizer'} has. Give the spec or the optimizer."
+            )
+        kind = fitting[0]
     # A slot that is missing goes by the name that it would have.
     keys = {slot: slots.get(slot, f"{prefix}{slot}") for slot in OPTIMIZERS[kind].slots}
     return kind, {PARAMETERS: children[table.name], **keys}
-
-
-def _kind_with_slots(table: str, slots: set[str], among: Collection[str], strict: bool) -> str:
-    kinds = [kind for kind in table_recognition.kinds_with_slots(slots) if kind in among]
-    if len(kinds) != 1 and (strict or not kinds):
-        raise errors.InvalidInput(
-            f"Table {table!r} has the slots {sorted(slots)}, as {kinds or 'no legacy optimizer'} "
-            "has. Give the spec or the optimizer."
-        )
-    return kinds[0]
 
 
 def _legacy_names(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files.bundle_reader import Reader
+from estimator_bridge.checkpoint_files.bundle import Reader
 from tf2_engine import tf_compat
 from tf2_engine.types import Message
 
@@ -47,11 +47,8 @@ class Objects(NamedTuple):
 
     def children(self, parent: Path) -> dict[str, str]:
         """Returns the keys of the variables right below a path, by name."""
-        return {
-            path[-1]: key
-            for path, key in self.keys.items()
-            if len(path) == len(parent) + 1 and path[:-1] == parent
-        }
+        below = (path for path in self.keys if path and path[:-1] == parent)
+        return {path[-1]: self.keys[path] for path in below}
 
 
 def read(data: bytes, where: str) -> Objects:

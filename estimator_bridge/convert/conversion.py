@@ -14,15 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import Reader, RowLayout, Writer, bundle_writer
-from estimator_bridge.convert.formats import FORMATS, checkpoint_format, format_of
-from estimator_bridge.convert.formats.checkpoint_format import (
-    Contents,
-    Gap,
-    Moves,
-    Target,
-    WriterHosts,
-)
+from estimator_bridge.checkpoint_files import Reader, RowLayout, Writer, bundle
+from estimator_bridge.convert.formats import FORMATS, format_of
+from estimator_bridge.convert.formats import checkpoint_format as common
+from estimator_bridge.convert.formats.checkpoint_format import Contents, Gap, Target
 from estimator_bridge.convert.moves import TensorMove
 from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.progress_line import Progress, no_progress
@@ -169,7 +164,7 @@ def _plan(reader: Reader, like: Reader | None, options: ConversionOptions) -> Co
     hosts = old_format.writer_hosts(old, options)
     target = new_format.target(old, options, hosts.strategy, like)
     step = old.step() if options.global_step is None else options.global_step
-    moves, unplaced = checkpoint_format.split_gaps(_all_moves(old, hosts, target, step))
+    moves, unplaced = common.split_gaps(_all_moves(old, hosts, target, step))
     gaps = [*old.gaps, *unplaced]
     _check_allowed([*gaps, *old.doubtful], options.allow)
     targets = Counter(move.target for move in moves)
@@ -183,12 +178,14 @@ def _plan(reader: Reader, like: Reader | None, options: ConversionOptions) -> Co
     return ConversionPlan(target, tuple(moves), tuple(gaps), step, tuple(notes))
 
 
-def _all_moves(old: Contents, hosts: WriterHosts, target: Target, step: int | None) -> Moves:
+def _all_moves(
+    old: Contents, hosts: common.WriterHosts, target: Target, step: int | None
+) -> common.Moves:
     for table in old.tables:
         layout = RowLayout(table.parameters.shape[0], hosts.hosts, hosts.strategy)
         yield from target.table(table, layout)
     if step is None and target.needs_step:
-        yield Gap(checkpoint_format.GLOBAL_STEP, "an estimator needs it; give `global_step`")
+        yield Gap(common.GLOBAL_STEP, "an estimator needs it; give `global_step`")
     for name, variable in old.others.items():
         yield from target.variable(old.reader.tensors[name], variable, old.full_names.get(name))
 
@@ -208,7 +205,7 @@ def _check_allowed(gaps: Iterable[Gap], allow: Sequence[str]) -> None:
 
 
 def _write(plan: ConversionPlan, reader: Reader, new: str, progress: Progress) -> None:
-    """Writes a checkpoint beside its place, compares it with its sources, and renames it."""
+    """Verifies the sources, writes beside the new place, compares, and renames."""
     new = os.path.abspath(new)
     if os.path.exists(new) and (not os.path.isdir(new) or os.listdir(new)):
         raise errors.InvalidInput(f"{new} exists. Give a directory that does not, or is empty.")
@@ -216,7 +213,9 @@ def _write(plan: ConversionPlan, reader: Reader, new: str, progress: Progress) -
     partial = _make_partial(new)
     try:
         prefix = os.path.join(partial, name)
-        _verify(plan, reader, progress)
+        for move in _with_progress(plan.moves, "checking", progress):
+            if move.source is not None:
+                reader.verify(move.source)
         _stream(plan, reader, prefix, progress)
         _compare(plan, reader, prefix, progress)
         _publish(partial, new, name)
@@ -230,7 +229,7 @@ def _make_partial(new: str) -> str:
     # In a container every process may have the number of the one that was killed before it.
     partial = first = os.path.join(parent, f".{name}.part-{os.getpid()}")
     for number in itertools.count(1):
-        with bundle_writer.naming(partial), contextlib.suppress(FileExistsError):
+        with bundle.naming(partial), contextlib.suppress(FileExistsError):
             os.makedirs(partial)
             break
         partial = f"{first}-{number}"
@@ -247,13 +246,6 @@ def _with_progress(
         yield move
         done += move.size
     progress(phase, done, total)
-
-
-def _verify(plan: ConversionPlan, reader: Reader, progress: Progress) -> None:
-    """Compares the checksums of all sources."""
-    for move in _with_progress(plan.moves, "checking", progress):
-        if move.source is not None:
-            reader.verify(move.source)
 
 
 def _stream(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progress) -> None:
@@ -289,8 +281,8 @@ def _compare(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progre
 def _publish(partial: str, new: str, name: str) -> None:
     """Writes the file `checkpoint` and renames the directory, both on the disk afterwards."""
     state = f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'
-    bundle_writer.write_durably(os.path.join(partial, "checkpoint"), state.encode())
-    with bundle_writer.naming(new):
+    bundle.write_durably(os.path.join(partial, "checkpoint"), state.encode())
+    with bundle.naming(new):
         os.rename(partial, new)
         parent = os.open(os.path.dirname(new), os.O_RDONLY)
         try:

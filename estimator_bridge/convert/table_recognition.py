@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 
 from estimator_bridge import errors
+from estimator_bridge.checkpoint_files import variable_names
 from estimator_bridge.checkpoint_files.object_graph import Objects
-from estimator_bridge.checkpoint_files.variable_names import (
-    COLUMN_VARIABLE,
-    CPU_SLOTS,
-    KnownTable,
-    Shapes,
-    is_one_of,
-    own_names,
-    slot_variables,
-)
+from estimator_bridge.checkpoint_files.variable_names import COLUMN_VARIABLE, CPU_SLOTS, Shapes
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.translation.read_columns import TABLE_PREFIX
 
@@ -69,11 +62,8 @@ def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> 
     embeddings of its own, and variables without a scope.
     """
     others = [name for name in _matrices(shapes) if name not in known.values()]
-    of_dummies = {
-        variable
-        for table, variable in _tables_of_dummies(shapes, others).items()
-        if table not in known
-    }
+    dummies = _tables_of_dummies(shapes, others).items()
+    of_dummies = {variable for table, variable in dummies if table not in known}
     return [
         name
         for name in others
@@ -88,15 +78,10 @@ def kind_of_variable(variable: str, shapes: Shapes) -> str:
     best, most = "StochasticGradientDescentParameters", 0
     for kind in OPTIMIZERS:
         for place in ("tpu", "cpu"):
-            slots = slot_variables(kind, variable, place).values()
+            slots = variable_names.slot_variables(kind, variable, place).values()
             if len(slots) > most and all(shapes.get(slot) == shapes[variable] for slot in slots):
                 best, most = kind, len(slots)
     return best
-
-
-def kinds_with_slots(slots: set[str]) -> list[str]:
-    """Returns the optimizers that have exactly these slots in the engine."""
-    return [kind for kind, row in OPTIMIZERS.items() if set(row.slots) == slots]
 
 
 def keras_slots(objects: Objects, key: str) -> dict[str, str]:
@@ -111,11 +96,15 @@ def keras_slots(objects: Objects, key: str) -> dict[str, str]:
     Raises:
         InvalidInput: two optimizers have slots for it.
     """
-    slots = {}
+    slots, of_legacy, table = {}, objects.slots.get(key, {}), objects.names.get(key)
     for slot, names in KERAS_SLOTS.items():
-        of_legacy = objects.slots.get(key, {})
-        in_graph = {of_legacy[name] for name in names if name in of_legacy}
-        keys = sorted(in_graph.union(_by_name(objects, key, names)))
+        fitting = {of_legacy[name] for name in names if name in of_legacy}
+        if table is not None:
+            ends = [f"/{name}/{table}" for name in names]
+            ends += [f"/{table.replace('/', '_')}_{name}" for name in names]
+            named = objects.names.items()
+            fitting |= {other for other, name in named if f"/{name}".endswith(tuple(ends))}
+        keys = sorted(fitting)
         if len(keys) > 1:
             raise errors.InvalidInput(
                 f"{key!r}: each of {keys} may be its slot {slot!r}. Save the checkpoint with the "
@@ -130,8 +119,8 @@ def _tables_of_dummies(shapes: Shapes, variables: Collection[str]) -> dict[str, 
     """Returns the variable of each table for which the model has a dummy with slots."""
     tables = {}
     for table in sorted({match[1] for match in map(_OF_DUMMY.match, shapes) if match}):
-        own = own_names(KnownTable(table))
-        fitting = [variable for variable in variables if is_one_of(variable, own)]
+        own = variable_names.own_names(variable_names.KnownTable(table))
+        fitting = [variable for variable in variables if variable_names.is_one_of(variable, own)]
         exact = [variable for variable in fitting if variable in own]
         if exact or len(fitting) == 1:
             tables[table] = (exact or fitting)[0]
@@ -154,14 +143,3 @@ def _has_slots_of_a_tpu(name: str, shapes: Shapes) -> bool:
         for suffix in row.slots.values()
         if kind in CPU_SLOTS or not row.for_columns
     )
-
-
-def _by_name(objects: Objects, key: str, names: tuple[str, ...]) -> Iterator[str]:
-    table = objects.names.get(key)
-    if table is None:
-        return
-    ends = [f"/{name}/{table}" for name in names]
-    ends += [f"/{table.replace('/', '_')}_{name}" for name in names]
-    for other, full_name in objects.names.items():
-        if f"/{full_name}".endswith(tuple(ends)):
-            yield other

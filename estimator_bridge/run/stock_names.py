@@ -138,18 +138,10 @@ SUBMODULES = ("experimental", "export", "inputs", "tpu", "tpu.experimental")
 """The modules of the namespace; programs may import them by their paths."""
 
 INPUT_HOOK = "CheckpointInputPipelineHook"
-INPUT_HOOK_MODULES = (
-    "tensorflow.data.experimental",
-    "tensorflow.compat.v1.data.experimental",
-    "tensorflow.compat.v2.data.experimental",
-)
+INPUT_HOOK_MODULES = tuple(f"{path}.data.experimental" for path in PUBLIC_NAMESPACES)
 """The modules that have `INPUT_HOOK`; newer versions of TensorFlow lack it."""
 
-RESOLVERS = (
-    "tensorflow.distribute.cluster_resolver",
-    "tensorflow.compat.v1.distribute.cluster_resolver",
-    "tensorflow.compat.v2.distribute.cluster_resolver",
-)
+RESOLVERS = tuple(f"{path}.distribute.cluster_resolver" for path in PUBLIC_NAMESPACES)
 """The modules that have `TPUClusterResolver`."""
 
 _LIBRARY = "tensorflow_estimator.python.estimator"
@@ -165,19 +157,11 @@ def _modules() -> dict[str, dict[str, str]]:
     modules: dict[str, dict[str, str]] = {}
     for symbol in SYMBOLS:
         for module in symbol.modules:
-            for path in _paths(module):
-                modules.setdefault(path, {})[symbol.name] = symbol.target
+            path = module if module.startswith("tensorflow") else f"{_LIBRARY}.{module}"
+            modules.setdefault(path, {})[symbol.name] = symbol.target
+            if module in _OLD_MODULES:
+                modules.setdefault(f"{_OLD_LIBRARY}.{module}", {})[symbol.name] = symbol.target
     return modules
-
-
-def _paths(module: str) -> Iterator[str]:
-    """Yields the full paths of a module, given as in `Symbol.modules`."""
-    if module.startswith("tensorflow"):
-        yield module
-        return
-    yield f"{_LIBRARY}.{module}"
-    if module in _OLD_MODULES:
-        yield f"{_OLD_LIBRARY}.{module}"
 
 
 MODULES: Mapping[str, Names] = _modules()

@@ -43,7 +43,14 @@ class NameFormat(common.Format):
                 gaps.append(Gap(name, reason))
             elif name not in parts:
                 variables[name] = name
-        doubtful = list(_doubtful(shapes, tables, variables, listed=options.spec is not None))
+        known = {table.known.name: table.parameters.name for table in tables}
+        listed = options.spec is not None
+        doubt = "is none of the spec" if listed else "no slot or name says so for certain"
+        doubtful = [
+            Gap(name, f"it looks like a table, but {doubt}")
+            for name in table_recognition.may_be_tables(shapes, known, listed=listed)
+            if name in variables
+        ]
         return common.Contents(reader, self.form, tables, variables, gaps, doubtful)
 
     def writer_hosts(
@@ -170,17 +177,6 @@ def _owner(tensor: StoredTensor, tables: Sequence[StoredTable]) -> str | None:
         if tensor.name.startswith(f"{table.variable}/") and tensor.shape == table.parameters.shape:
             return table.known.name
     return None
-
-
-def _doubtful(
-    shapes: Shapes, tables: Sequence[StoredTable], variables: Mapping[str, str], *, listed: bool
-) -> Iterator[Gap]:
-    """Yields the variables outside of tables that may be tables; `listed` by a spec or not."""
-    known = {table.known.name: table.parameters.name for table in tables}
-    doubt = "is none of the spec" if listed else "no slot or name says so for certain"
-    for name in table_recognition.may_be_tables(shapes, known, listed=listed):
-        if name in variables:
-            yield Gap(name, f"it looks like a table, but {doubt}")
 
 
 def _slices(table: StoredTable) -> tuple[int, int]:

@@ -247,7 +247,7 @@ def _parts(
         kinds = table_recognition.KERAS_KINDS
     kind = common.known_kind(table, options)
     if kind is None:
-        fitting = [kind for kind in table_recognition.kinds_with_slots(set(slots)) if kind in kinds]
+        fitting = [each for each in kinds if set(OPTIMIZERS[each].slots) == set(slots)]
         if len(fitting) != 1 and (strict or not fitting):
             raise errors.InvalidInput(
                 f"Table {table.name!r} has the slots {sorted(slots)}, as "

@@ -68,11 +68,7 @@ class Reader:
             raise self._damaged_index("it was written by a big-endian machine or has no header")
         self._num_shards = header.num_shards
         # Slices have entries of their own, whose keys begin with a zero byte.
-        tensors = [
-            self._tensor(key, entry, parsed)
-            for key, entry in parsed.items()
-            if not key.startswith(b"\0")
-        ]
+        tensors = [self._tensor(key, parsed) for key in parsed if not key.startswith(b"\0")]
         self.tensors = {tensor.name: tensor for tensor in tensors}
         # No byte belongs to two tensors: a few bytes cannot pass for tables of any size.
         if sum(tensor.size for tensor in tensors) > sum(self._sizes.values()):
@@ -185,7 +181,8 @@ class Reader:
             raise errors.UnreadableCheckpoint(f"{path}: it ends too early. Use another checkpoint.")
         return data
 
-    def _tensor(self, key: bytes, entry: Message, entries: Mapping[bytes, Message]) -> StoredTensor:
+    def _tensor(self, key: bytes, entries: Mapping[bytes, Message]) -> StoredTensor:
+        entry = entries[key]
         try:
             name = key.decode()
             dtype = tf.as_dtype(entry.dtype)

@@ -213,7 +213,7 @@ def _write(plan: ConversionPlan, reader: Reader, new: str, progress: Progress) -
     partial = _make_partial(new)
     try:
         prefix = os.path.join(partial, name)
-        for move in _with_progress(plan.moves, "checking", progress):
+        for move in _with_progress(plan, "checking", progress):
             if move.source is not None:
                 reader.verify(move.source)
         _stream(plan, reader, prefix, progress)
@@ -236,12 +236,10 @@ def _make_partial(new: str) -> str:
     return partial
 
 
-def _with_progress(
-    moves: Sequence[TensorMove], phase: str, progress: Progress
-) -> Iterator[TensorMove]:
+def _with_progress(plan: ConversionPlan, phase: str, progress: Progress) -> Iterator[TensorMove]:
     """Yields the moves, and reports before each how many bytes are done."""
-    total, done = sum(move.size for move in moves), 0
-    for move in moves:
+    total, done = sum(move.size for move in plan.moves), 0
+    for move in plan.moves:
         progress(phase, done, total)
         yield move
         done += move.size
@@ -269,7 +267,7 @@ def _stream(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progres
 def _compare(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progress) -> None:
     """Reads the new checkpoint and compares it with its sources."""
     with Reader(prefix) as result:
-        for move in _with_progress(plan.moves, "comparing", progress):
+        for move in _with_progress(plan, "comparing", progress):
             if not move.equals(result.tensors[move.target], result, reader):
                 raise errors.CannotWrite(
                     f"{prefix}: {move.target!r} does not hold what was written. Is the disk sound?"

@@ -92,11 +92,9 @@ def local_resolvers() -> Iterator[None]:
 def tensorflow_version() -> tuple[int, int]:
     """Returns the version of the installed TensorFlow without importing it."""
     for name in ("tensorflow", "tensorflow-cpu", "tf-nightly"):
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             version = importlib.metadata.version(name)
             break
-        except importlib.metadata.PackageNotFoundError:
-            continue
     else:
         import tensorflow as tf
 

@@ -42,6 +42,7 @@ def namespace_module(below: str) -> str:
 
 
 _EXPORT = "export.export export.export_lib"
+_HOOKS = "hooks.hooks"
 _OUTPUT = "export.export_lib export.export_output"
 _TPU_CONFIG = "tpu.tpu_config tensorflow.python.tpu.tpu_config"
 _TPU_CONTEXT = "tpu.tpu_context tensorflow.python.tpu.tpu_context"
@@ -79,14 +80,9 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("hooks.early_stopping", "experimental", "early_stopping", "stop_if_lower_hook"),
     ("hooks.early_stopping", "experimental", "early_stopping", "stop_if_no_decrease_hook"),
     ("hooks.early_stopping", "experimental", "early_stopping", "stop_if_no_increase_hook"),
-    ("hooks.in_memory_evaluator", "experimental", "hooks.hooks", "InMemoryEvaluatorHook"),
+    ("hooks.in_memory_evaluator", "experimental", _HOOKS, "InMemoryEvaluatorHook"),
     ("hooks.input_pipeline", "experimental", "", "CheckpointInputPipelineHook"),
-    (
-        "hooks.stop_at_checkpoint",
-        "experimental",
-        "hooks.hooks",
-        "make_stop_at_checkpoint_step_hook",
-    ),
+    ("hooks.stop_at_checkpoint", "experimental", _HOOKS, "make_stop_at_checkpoint_step_hook"),
     ("legacy.receivers", "experimental", _EXPORT, "build_raw_supervised_input_receiver_fn"),
     ("legacy.receivers", "export", _EXPORT, "ServingInputReceiver TensorServingInputReceiver"),
     ("legacy.receivers", "export", _EXPORT, "build_parsing_serving_input_receiver_fn"),

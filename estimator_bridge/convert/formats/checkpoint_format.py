@@ -64,7 +64,6 @@ class Contents:
     """What a checkpoint holds: its tables, and everything else.
 
     Attributes:
-        form: "names" or "object".
         tables: those of the spec, else those that can be recognised.
         others: the tensors that are not parts of tables, and the legacy name of each variable, None
             if it is unknown.
@@ -119,9 +118,7 @@ class Target(abc.ABC):
     def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
         """Yields the move of a variable outside of tables; nothing if it is not to be carried.
 
-        Args:
-            name: its legacy name, None if it is unknown.
-            full_name: its name in the program that saved it by object, or None.
+        It has a legacy name, or a full name in the program that saved it by object, or neither.
         """
 
     def unchanged(self, targets: set[str]) -> Iterator[TensorMove]:
@@ -164,9 +161,7 @@ class Format(abc.ABC):
     ) -> Target:
         """Returns a new checkpoint of this format.
 
-        Args:
-            strategy: "div" or "mod", as the old checkpoint has it.
-            like: a checkpoint with the names, or the objects, of the new one.
+        The old one has its rows by `strategy`; the new one has the names or objects of `like`.
         """
 
 

@@ -37,9 +37,13 @@ class NameFormat(common.Format):
         parts = common.part_names(tables)
         variables = {}
         for name, tensor in reader.tensors.items():
-            owner = None if name in parts else _owner(tensor, tables)
-            if owner is not None:
-                reason = f"it belongs to table {owner!r}, but is no slot of its optimizer"
+            owners = [
+                table.known.name
+                for table in tables
+                if name.startswith(f"{table.variable}/") and tensor.shape == table.parameters.shape
+            ]
+            if name not in parts and owners:
+                reason = f"it belongs to table {owners[0]!r}, but is no slot of its optimizer"
                 gaps.append(Gap(name, reason))
             elif name not in parts:
                 variables[name] = name
@@ -169,14 +173,6 @@ def _tables(
         slots = variable_names.slot_variables(kind, variable, place)
         names = {PARAMETERS: variable, **slots}
         yield from common.stored_table(reader, table, kind, names, variable)
-
-
-def _owner(tensor: StoredTensor, tables: Sequence[StoredTable]) -> str | None:
-    """Returns the table to which a tensor belongs by name and shape; None if to none."""
-    for table in tables:
-        if tensor.name.startswith(f"{table.variable}/") and tensor.shape == table.parameters.shape:
-            return table.known.name
-    return None
 
 
 def _slices(table: StoredTable) -> tuple[int, int]:

@@ -34,8 +34,17 @@ class ObjectFormat(common.Format):
         tables, gaps = common.split_gaps(_tables(reader, objects, options, strict))
         ignored = {object_graph.KEY, object_graph.key_of((_SAVE_COUNTER,))}
         ignored |= common.part_names(tables)
-        keys = [key for key in reader.tensors if key not in ignored]
-        others = _legacy_names(keys, objects, options.rename)
+        names = {
+            key: path[-1]
+            for path, key in objects.keys.items()
+            if path[:-1] == (_VARIABLES,) or path == (GLOBAL_STEP,)
+        }
+        new = options.rename
+        others = {
+            key: new.get(key) or new.get(key.removesuffix(object_graph.END)) or names.get(key)
+            for key in reader.tensors
+            if key not in ignored
+        }
         return common.Contents(reader, self.form, tables, others, gaps, (), objects.names)
 
     def writer_hosts(
@@ -207,14 +216,18 @@ def _tables(
         return
     children = objects.children(_embedding(objects, options.root))
     # Without a spec, the variables of a TPUEmbedding that are not slots of others.
-    slots = {name for name in children for other in children if name.startswith(f"{other}/")}
-    for table in common.known_tables(options) or [
-        KnownTable(name) for name in children if name not in slots
-    ]:
+    of_others = {name for name in children for other in children if name.startswith(f"{other}/")}
+    others = [KnownTable(name) for name in children if name not in of_others]
+    for table in common.known_tables(options) or others:
         if table.name not in children:
             yield Gap(table.name, f"there is no such table among {sorted(children)}")
             continue
-        kind, names = _parts(table, objects, children, options, strict)
+        slots, kinds = _slots(table.name, objects, children)
+        kind = common.known_kind(table, options)
+        kind = kind or _kind_with_slots(table.name, set(slots), kinds, strict)
+        # A slot that is missing goes by the name that it would have.
+        keys = {slot: slots.get(slot, f"{table.name}/{slot}") for slot in OPTIMIZERS[kind].slots}
+        names = {PARAMETERS: children[table.name], **keys}
         yield from common.stored_table(reader, table, kind, names)
 
 
@@ -231,44 +244,22 @@ def _embedding(objects: Objects, root: str | None) -> Path:
     return paths[root]
 
 
-def _parts(
-    table: KnownTable,
-    objects: Objects,
-    children: Mapping[str, str],
-    options: ConversionOptions,
-    strict: bool,
-) -> tuple[str, dict[str, str]]:
-    """Returns the optimizer of a table, and the key of each part."""
-    prefix = f"{table.name}/"
+def _slots(
+    table: str, objects: Objects, children: Mapping[str, str]
+) -> tuple[dict[str, str], Collection[str]]:
+    """Returns the key of each slot of a table, and the optimizers that may have such slots."""
+    prefix = f"{table}/"
     slots = {name[len(prefix) :]: key for name, key in children.items() if name.startswith(prefix)}
-    kinds: Collection[str] = OPTIMIZERS
-    if not slots:
-        slots = table_recognition.keras_slots(objects, children[table.name])
-        kinds = table_recognition.KERAS_KINDS
-    kind = common.known_kind(table, options)
-    if kind is None:
-        fitting = [each for each in kinds if set(OPTIMIZERS[each].slots) == set(slots)]
-        if len(fitting) != 1 and (strict or not fitting):
-            raise errors.InvalidInput(
-                f"Table {table.name!r} has the slots {sorted(slots)}, as "
-                f"{fitting or 'no legacy optimizer'} has. Give the spec or the optimizer."
-            )
-        kind = fitting[0]
-    # A slot that is missing goes by the name that it would have.
-    keys = {slot: slots.get(slot, f"{prefix}{slot}") for slot in OPTIMIZERS[kind].slots}
-    return kind, {PARAMETERS: children[table.name], **keys}
+    if slots:
+        return slots, OPTIMIZERS
+    return table_recognition.keras_slots(objects, children[table]), table_recognition.KERAS_KINDS
 
 
-def _legacy_names(
-    keys: Sequence[str], objects: Objects, rename: Mapping[str, str]
-) -> dict[str, str | None]:
-    """Returns the legacy name of each variable, None if it is unknown."""
-    names = {
-        key: path[-1]
-        for path, key in objects.keys.items()
-        if path[:-1] == (_VARIABLES,) or path == (GLOBAL_STEP,)
-    }
-    return {
-        key: rename.get(key) or rename.get(key.removesuffix(object_graph.END)) or names.get(key)
-        for key in keys
-    }
+def _kind_with_slots(table: str, slots: set[str], among: Collection[str], strict: bool) -> str:
+    kinds = [kind for kind in among if set(OPTIMIZERS[kind].slots) == slots]
+    if len(kinds) != 1 and (strict or not kinds):
+        raise errors.InvalidInput(
+            f"Table {table!r} has the slots {sorted(slots)}, as {kinds or 'no legacy optimizer'} "
+            "has. Give the spec or the optimizer."
+        )
+    return kinds[0]

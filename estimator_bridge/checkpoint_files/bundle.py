@@ -37,7 +37,7 @@ CHUNK = 16 << 20
 _MAX_GAP = 1 << 16  # rows closer than this are read together with the bytes between them
 
 
-class Reader:
+class Reader(contextlib.AbstractContextManager["Reader"]):
     """An open checkpoint; a context manager.
 
     Opening it reads the index alone. Every size in the index is compared with the files before
@@ -74,9 +74,6 @@ class Reader:
         if sum(tensor.size for tensor in tensors) > sum(self._sizes.values()):
             raise self._damaged_index("its tensors are larger than its files together")
 
-    def __enter__(self) -> Reader:
-        return self
-
     def __exit__(self, *_: object) -> None:
         for file in self._files.values():
             file.close()
@@ -108,9 +105,7 @@ class Reader:
     def rows(self, tensor: StoredTensor, rows: Array) -> Array:
         """Returns rows of a tensor whose slices are blocks of rows: [num_rows, ...].
 
-        Args:
-            rows: [num_rows] int64, distinct, in any order; rows that are close to each other in the
-                file are read together.
+        The rows are distinct int64, in any order; those close to each other are read together.
         """
         out = np.empty([len(rows), *tensor.shape[1:]], tensor.dtype.as_numpy_dtype)
         if not out.size:

@@ -74,10 +74,7 @@ def crc32c(data: bytes, crc: int = 0) -> int:
 
 
 def mask(crc: int) -> int:
-    """Returns a checksum in the form in which files store it.
-
-    A plain CRC-32C is of little use for data that contains its own checksum.
-    """
+    """Returns a checksum as files store it, which often are checksummed themselves."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 

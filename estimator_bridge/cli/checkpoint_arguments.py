@@ -33,11 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def keywords(options: argparse.Namespace) -> dict[str, Object]:
-    """Returns the options of a command as keyword arguments of a function of `convert`.
-
-    Raises:
-        InvalidInput: there is no such spec, or a pair has no "=".
-    """
+    """Returns the options of a command as keyword arguments of a function of `convert`."""
     others = ("command", "execute", "json")
     values = {name: value for name, value in vars(options).items() if name not in others}
     values["spec"] = load(options.spec) if options.spec else None
@@ -51,9 +47,6 @@ def load(text: str) -> Object:
     """Returns the spec that `--spec` names, whose module is imported.
 
     Legacy names in it lead to the bridge where TensorFlow has none.
-
-    Raises:
-        InvalidInput: there is no such spec.
     """
     from estimator_bridge.run import install
 

@@ -227,12 +227,11 @@ def _make_partial(new: str) -> str:
     """Makes a hidden directory to write into, which no other process uses or has left behind."""
     parent, name = os.path.split(new)
     # In a container every process may have the number of the one that was killed before it.
-    partial = first = os.path.join(parent, f".{name}.part-{os.getpid()}")
-    for number in itertools.count(1):
+    for number in itertools.count():
+        partial = os.path.join(parent, f".{name}.part-{os.getpid()}" + f"-{number}" * (number > 0))
         with bundle.naming(partial), contextlib.suppress(FileExistsError):
             os.makedirs(partial)
             break
-        partial = f"{first}-{number}"
     return partial
 
 

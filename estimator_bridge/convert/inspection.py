@@ -143,11 +143,9 @@ def _variable(tensor: StoredTensor) -> Inspection:
 def _touched(
     reader: Reader, initial: Reader, table: StoredTable, strategy: str | None, required: bool
 ) -> int | None:
-    """Returns how many rows of a table differ in any part; None if that is unknown.
+    """Returns how many rows of a table differ from `initial` in any part; None if that is unknown.
 
-    Args:
-        initial: the checkpoint with which training began; it may lack tables, unless `required`.
-        strategy: how the hosts of both checkpoints spread rows; None if that is unknown.
+    `strategy` is how the hosts of both spread rows; `initial` may lack tables, unless `required`.
     """
     shape = table.parameters.shape
     pairs = [

@@ -77,10 +77,7 @@ class CopyMove(TensorMove):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowMove(TensorMove):
-    """The parameters or a slot of a table: [rows, dim] float32, whose rows may change places.
-
-    Without a source all elements are `fill`.
-    """
+    """A part of a table: [rows, dim] float32, whose rows may change places; filled without source."""
 
     old_layout: RowLayout
     new_layout: RowLayout

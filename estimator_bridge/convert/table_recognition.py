@@ -89,12 +89,6 @@ def keras_slots(objects: Objects, key: str) -> dict[str, str]:
 
     A legacy optimizer is in the object graph. Later ones are known by the names of variables:
     <optimizer>/m/users in Keras 2.11 and later, <optimizer>/users_momentum in Keras 3.
-
-    Args:
-        key: the key of the table in an object checkpoint.
-
-    Raises:
-        InvalidInput: two optimizers have slots for it.
     """
     slots, of_legacy, table = {}, objects.slots.get(key, {}), objects.names.get(key)
     for slot, names in KERAS_SLOTS.items():

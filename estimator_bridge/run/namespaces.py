@@ -18,9 +18,8 @@ from tf2_engine.types import Object
 def load(target: str) -> Object:
     """Returns the object of "module" or "module:attribute"; the attribute may have dots."""
     module, _, attributes = target.partition(":")
-    return functools.reduce(
-        getattr, filter(None, attributes.split(".")), importlib.import_module(module)
-    )
+    names = filter(None, attributes.split("."))
+    return functools.reduce(getattr, names, importlib.import_module(module))
 
 
 def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str]], list[str]]:
@@ -52,12 +51,7 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
 
 
 class AliasModule(ModuleType):
-    """A module at the path of one of stock's private modules.
-
-    Args:
-        names: its names, without submodules; other names are refused.
-        is_package: whether it has submodules.
-    """
+    """A module at the path of one of stock's, which refuses names that the bridge lacks."""
 
     def __init__(self, path: str, names: Names, is_package: bool) -> None:
         super().__init__(path, f"Stands for stock's module of this name: {', '.join(names)}.")

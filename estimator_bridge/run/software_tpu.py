@@ -58,10 +58,8 @@ def stock_on_software_tpu() -> Iterator[None]:
 def bridge_on_software_tpu() -> Iterator[None]:
     """While it is open, the software TPU is the default engine of the bridge's TPUEstimators.
 
-    It has as many cores as `TPUConfig.num_shards` says, one by default.
-
-    Raises:
-        InvalidSpec, CannotBuild: there can be no software TPU here; the message says why.
+    It has as many cores as `TPUConfig.num_shards` says, one by default. Raises InvalidSpec or
+    CannotBuild if there can be none here.
     """
     from estimator_bridge.runtime.step import devices
     from tf2_engine import soft_tpu

@@ -102,9 +102,7 @@ class WriterHosts(NamedTuple):
 class Target(abc.ABC):
     """A checkpoint to write: the places of tables and variables in it.
 
-    Attributes:
-        basename: the name of its files without the step.
-        needs_step: whether it must have a global step.
+    Its files are named by `basename` and the step, which it may need.
     """
 
     basename: ClassVar[str]

@@ -129,7 +129,8 @@ class TemplateTarget(common.Target):
         self._rename = rename
         self._tensors = template.reader.tensors
         self._tables = {table.known.name: table for table in template.tables}
-        self._parts = common.part_names(template.tables)
+        parts = common.part_names(template.tables)
+        self._others = {key: place for key, place in self._tensors.items() if key not in parts}
         self._graph = template.reader.strings(self._tensors[object_graph.KEY])[0]
 
     def table(self, table: StoredTable, layout: RowLayout) -> Moves:
@@ -172,8 +173,8 @@ class TemplateTarget(common.Target):
     def _key_of_variable(self, name: str, tensor: StoredTensor) -> str | None:
         """Returns the key for a variable, by path or key, else by its name; None if it has none."""
         for key in (name, f"{name}{object_graph.END}"):
-            if key in self._tensors and key not in self._parts:
-                place = self._tensors[key]
+            if key in self._others:
+                place = self._others[key]
                 if _differ(place, tensor):
                     raise errors.InvalidInput(
                         f"{tensor.name!r} is {tensor}, but {key!r} of "
@@ -193,14 +194,9 @@ class TemplateTarget(common.Target):
         return tensor.name
 
     def _key_by_name(self, name: str, tensor: StoredTensor) -> str | None:
-        keys = [
-            key
-            for key, full_name in self._template.full_names.items()
-            if full_name == name
-            and key not in self._parts
-            and key in self._tensors
-            and not _differ(self._tensors[key], tensor)
-        ]
+        full_names = self._template.full_names
+        named = {key: place for key, place in self._others.items() if full_names.get(key) == name}
+        keys = [key for key, place in named.items() if not _differ(place, tensor)]
         return keys[0] if len(keys) == 1 else None
 
 

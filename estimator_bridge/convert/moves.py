@@ -77,7 +77,7 @@ class CopyMove(TensorMove):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowMove(TensorMove):
-    """A part of a table: [rows, dim] float32, whose rows may change places; filled without source."""
+    """A part of a table: [rows, dim] float32, whose rows may move; without a source, all `fill`."""
 
     old_layout: RowLayout
     new_layout: RowLayout

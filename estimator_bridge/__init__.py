@@ -21,7 +21,6 @@ moved.keep_importable(
         "estimator_bridge.experimental": "estimator_bridge.estimator.experimental",
         "estimator_bridge.export": "estimator_bridge.estimator.export",
         "estimator_bridge.inputs": "estimator_bridge.estimator.inputs",
-        "estimator_bridge.install": "estimator_bridge.run.install",
         "estimator_bridge.migration": "estimator_bridge.migrate",
         "estimator_bridge.rewriting": "estimator_bridge.migrate",
         "estimator_bridge.software_tpu": "estimator_bridge.run.software_tpu",

@@ -8,30 +8,10 @@ from __future__ import annotations
 
 import warnings
 
-from tf2_engine.errors import EngineError, InvalidInput, InvalidSpec, WrongType
-
-__all__ = [
-    "CannotWrite",
-    "ColumnsNotUsed",
-    "CoresDiffer",
-    "EngineError",
-    "GradientTakenTwice",
-    "InvalidInput",
-    "InvalidSpec",
-    "MissingFeature",
-    "MissingMetric",
-    "MissingStock",
-    "NoNewCheckpoint",
-    "NotTrained",
-    "SignatureMismatch",
-    "TooLate",
-    "Unmatched",
-    "UnreadableCheckpoint",
-    "Unsupported",
-    "Untranslatable",
-    "WrongCaller",
-    "WrongType",
-]
+from tf2_engine.errors import EngineError as EngineError
+from tf2_engine.errors import InvalidInput as InvalidInput
+from tf2_engine.errors import InvalidSpec as InvalidSpec
+from tf2_engine.errors import WrongType as WrongType
 
 
 class Untranslatable(EngineError, ValueError):

@@ -20,7 +20,7 @@ from compat_tests.support import legacy_checkpoints
 from estimator_bridge import convert as conversions
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader, Writer, index_file, object_graph
-from estimator_bridge.checkpoint_files.checksum import crc32c, mask
+from estimator_bridge.checkpoint_files.index_file import crc32c, mask
 from tf2_engine import tf_compat
 
 VALUES = {

@@ -191,7 +191,6 @@ def _resolved(module: str, attributes: str) -> Any:
     "old, new",
     [
         ("estimator_bridge.cluster_resolver", "estimator_bridge.run.cluster_resolver"),
-        ("estimator_bridge.install", "estimator_bridge.run.install"),
         ("estimator_bridge.migration", "estimator_bridge.migrate"),
         ("estimator_bridge.rewriting", "estimator_bridge.migrate"),
         ("estimator_bridge.tpu", "estimator_bridge.estimator.tpu"),

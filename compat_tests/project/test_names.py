@@ -61,6 +61,21 @@ def test_modules_inside_of_a_moved_package_are_found() -> None:
         importlib.import_module("tf2_engine.drivers.never")
 
 
+def test_install_is_a_name_of_the_package() -> None:
+    """Programs that `migrate` writes import `estimator_bridge.install`, without a warning."""
+    program = """
+from estimator_bridge import install
+import estimator_bridge.install, sys
+from estimator_bridge.run import install as implementation
+
+assert "tensorflow" not in sys.modules
+for name in ("install", "installed", "uninstall"):
+    assert getattr(install, name) is getattr(implementation, name)
+assert estimator_bridge.install is install
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, cwd=ROOT)
+
+
 def checked_names(package: str) -> set[str]:
     """Returns the names that a package imports for type checkers, `*` written out."""
     names = set()

@@ -17,7 +17,7 @@ from compat_tests.conftest import HAS_STOCK
 from compat_tests.support.legacy_specs import needs_stock
 from estimator_bridge import errors, estimator
 from estimator_bridge.run import install, stock_names
-from estimator_bridge.run.alias_module import AliasModule
+from estimator_bridge.run.namespaces import AliasModule
 
 IMPORTS = """
 import tensorflow as tf

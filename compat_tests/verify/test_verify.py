@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests.programs import clicks, jobs
 from estimator_bridge import errors, estimator
-from estimator_bridge.checkpoint_files import bundle_writer
+from estimator_bridge.checkpoint_files import Writer
 from estimator_bridge.convert import convert
 from estimator_bridge.legacy import parameters
 from estimator_bridge.runtime.step import engine_step, table_variables
@@ -173,7 +173,7 @@ def doubled_gradients() -> Any:
 def in_order_of_two_hosts(sound: Recording, tmp_path: pathlib.Path) -> str:
     """Returns the start with the rows of a table as "mod" stores them for two hosts."""
     reader = tf.train.load_checkpoint(str(sound.directory / "start"))
-    writer = bundle_writer.Writer(str(tmp_path / "permuted"))
+    writer = Writer(str(tmp_path / "permuted"))
     for name in sorted(reader.get_variable_to_shape_map()):
         value = reader.get_tensor(name)
         if name == "items":
@@ -298,7 +298,7 @@ def test_a_sound_side_is_equal(sound: Recording, tmp_path: pathlib.Path) -> None
 def changed(checkpoint: str, changed: str, row: int) -> str:
     """Writes a checkpoint with one row of the items moved; returns it."""
     reader = tf.train.load_checkpoint(checkpoint)
-    writer = bundle_writer.Writer(changed)
+    writer = Writer(changed)
     for name in sorted(reader.get_variable_to_shape_map()):
         value = reader.get_tensor(name)
         if name == "items":

@@ -1,9 +1,7 @@
 """How checkpoints store tables: files, checksums, row orders, object graphs and variable names."""
 
-from estimator_bridge.checkpoint_files.bundle_reader import CHUNK, Reader
-from estimator_bridge.checkpoint_files.bundle_writer import Writer
+from estimator_bridge.checkpoint_files.bundle import CHUNK, Reader, Writer
 from estimator_bridge.checkpoint_files.object_graph import Path
-from estimator_bridge.checkpoint_files.row_layout import RowLayout
-from estimator_bridge.checkpoint_files.stored_tensor import StoredTensor
+from estimator_bridge.checkpoint_files.stored_tensor import RowLayout, StoredTensor
 
 __all__ = ["CHUNK", "Path", "Reader", "RowLayout", "StoredTensor", "Writer"]

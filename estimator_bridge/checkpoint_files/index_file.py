@@ -4,41 +4,40 @@ A file is blocks of entries, then a block of the positions of those blocks, then
 begins with the length of the prefix that its key shares with the key before. Every block is
 followed by a byte for its compression and a masked CRC-32C.
 
-Reference: doc/table_format.md of LevelDB. TensorFlow writes blocks uncompressed.
+Reference: doc/table_format.md of LevelDB; TensorFlow writes blocks uncompressed. RFC 3720, appendix
+B.4, for CRC-32C, whose masked form is that of LevelDB and TensorFlow.
 """
 
 from __future__ import annotations
 
 import os
+import pathlib
 import stat
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 
+import google_crc32c
+
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files.checksum import crc32c, mask
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48
 _TRAILER = 5
 _BLOCK = 4096
+_MASK_DELTA = 0xA282EAD8
 # Keys share prefixes, so a small file may expand to long keys; honest ones do not go this far.
 _MAX_EXPANSION = 32
 
 
 def read(path: str) -> dict[bytes, bytes]:
-    """Returns the entries of a file.
-
-    Raises:
-        UnreadableCheckpoint: the file is missing or damaged; the message names it.
-    """
+    """Returns the entries of a file; raises UnreadableCheckpoint if it is missing or damaged."""
     try:
         # Opening a pipe would block, and a device has no end.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise errors.UnreadableCheckpoint(
                 f"{path}: it is not a regular file. Use another checkpoint."
             )
-        with open(path, "rb") as file:
-            data = file.read()
+        data = pathlib.Path(path).read_bytes()
     except OSError as error:
         raise errors.UnreadableCheckpoint(f"{path}: {error.strerror}.") from error
     try:
@@ -69,6 +68,16 @@ def build(entries: Mapping[bytes, bytes]) -> bytes:
     return bytes(out) + footer.ljust(_FOOTER - 8, b"\0") + struct.pack("<Q", _MAGIC)
 
 
+def crc32c(data: bytes, crc: int = 0) -> int:
+    """Returns the checksum of bytes that follow others, whose checksum is `crc`."""
+    return int(google_crc32c.extend(crc, data))
+
+
+def mask(crc: int) -> int:
+    """Returns a checksum as files store it, which often are checksummed themselves."""
+    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
+
+
 def put_varint(value: int) -> bytes:
     """Returns a non-negative integer as a varint of protocol buffers."""
     out = bytearray()
@@ -79,11 +88,7 @@ def put_varint(value: int) -> bytes:
 
 
 def get_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Returns the integer at a position, and the position after it.
-
-    Raises:
-        IndexError, ValueError: there is none.
-    """
+    """Returns the integer at a position and the position after it; an error if there is none."""
     value = 0
     for count in range(10):
         byte = data[position + count]

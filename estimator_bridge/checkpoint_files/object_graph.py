@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files.bundle_reader import Reader
+from estimator_bridge.checkpoint_files.bundle import Reader
 from tf2_engine import tf_compat
 from tf2_engine.types import Message
 
@@ -46,69 +47,58 @@ class Objects(NamedTuple):
 
     def children(self, parent: Path) -> dict[str, str]:
         """Returns the keys of the variables right below a path, by name."""
-        return {
-            path[-1]: key
-            for path, key in self.keys.items()
-            if len(path) == len(parent) + 1 and path[:-1] == parent
-        }
+        below = (path for path in self.keys if path and path[:-1] == parent)
+        return {path[-1]: self.keys[path] for path in below}
 
 
 def read(data: bytes, where: str) -> Objects:
-    """Returns the contents of a serialised graph; an object with several paths gets a shortest one.
+    """Returns the contents of a serialised graph, which is in the file `where`.
 
-    Raises:
-        UnreadableCheckpoint: it is not a graph; the message begins with `where`.
+    An object with several paths gets a shortest one.
     """
     try:
         nodes = tf_compat.TrackableObjectGraph.FromString(data).nodes
     except Exception as error:  # DecodeError, whose module depends on the version of protobuf
-        raise damaged(where) from error
+        raise _damaged(where) from error
     try:
         paths = _shortest_paths(nodes, _MAX_EXPANSION * len(data))
         slots = _slots(nodes)
     except (IndexError, ValueError) as error:
-        raise damaged(where) from error
-    keys = {
-        path: attribute.checkpoint_key
-        for path, node in paths.items()
-        for attribute in node.attributes
-        if attribute.name == _ATTRIBUTE
-    }
-    savers = {path: node.registered_saver.name for path, node in paths.items()}
-    embeddings = [path for path, saver in savers.items() if saver.endswith(_SAVER)]
-    return Objects(keys, embeddings, _names(nodes), slots)
+        raise _damaged(where) from error
+    keys = {path: value.checkpoint_key for path, node in paths.items() for value in _values(node)}
+    embeddings = [
+        path for path, node in paths.items() if node.registered_saver.name.endswith(_SAVER)
+    ]
+    values = (value for node in nodes for value in _values(node))
+    names = {value.checkpoint_key: value.full_name for value in values if value.full_name}
+    return Objects(keys, embeddings, names, slots)
 
 
 def read_from(reader: Reader) -> Objects | None:
-    """Returns the objects of a checkpoint whose variables it holds; None if it is name-based.
-
-    Raises:
-        UnreadableCheckpoint: its object graph is damaged.
-    """
+    """Returns the objects of a checkpoint whose variables it holds; None if it is name-based."""
     graph = reader.tensors.get(KEY)
     if graph is None:
         return None
     if graph.dtype != tf.string or graph.shape:
-        raise damaged(reader.prefix)
+        raise _damaged(reader.prefix)
     objects = read(reader.strings(graph)[0], reader.prefix)
     present = {path: key for path, key in objects.keys.items() if key in reader.tensors}
     return objects._replace(keys=present)
 
 
-def damaged(where: str) -> errors.UnreadableCheckpoint:
-    """Returns the error for a checkpoint, `where`, whose object graph is invalid."""
+def _damaged(where: str) -> errors.UnreadableCheckpoint:
     return errors.UnreadableCheckpoint(
         f"{where}: its object graph is damaged. Use another checkpoint."
     )
 
 
-def _shortest_paths(nodes: Sequence[Message], max_length: int) -> dict[Path, Message]:
-    """Returns every object that the root leads to, by a shortest path.
+def _values(node: Message) -> list[Message]:
+    """Returns the attributes of an object that are the value of a variable."""
+    return [attribute for attribute in node.attributes if attribute.name == _ATTRIBUTE]
 
-    Raises:
-        ValueError: the graph is too deep, leads outside, or its paths are longer than `max_length`
-            together.
-    """
+
+def _shortest_paths(nodes: Sequence[Message], max_length: int) -> dict[Path, Message]:
+    """Returns every object that the root leads to, by a shortest path."""
     queue: list[tuple[int, Path]] = [(0, ())] if nodes else []
     seen = {0}
     length = 0
@@ -124,15 +114,6 @@ def _shortest_paths(nodes: Sequence[Message], max_length: int) -> dict[Path, Mes
                 seen.add(child.node_id)
                 queue.append((child.node_id, (*path, child.local_name)))
     return {path: nodes[number] for number, path in queue}
-
-
-def _names(nodes: Sequence[Message]) -> dict[str, str]:
-    return {
-        attribute.checkpoint_key: attribute.full_name
-        for node in nodes
-        for attribute in node.attributes
-        if attribute.name == _ATTRIBUTE and attribute.full_name
-    }
 
 
 def _slots(nodes: Sequence[Message]) -> dict[str, dict[str, str]]:
@@ -152,12 +133,18 @@ def key_of(path: Path) -> str:
     return "/".join(escaped) + END
 
 
-def build(variables: Iterable[Path], full_names: Mapping[Path, str], embedding: Path) -> bytes:
+def _path_of(key: str) -> Path:
+    escaped = key.removesuffix(END).split("/")
+    return tuple(
+        re.sub(r"\.([.S])", lambda m: "/" if m[1] == "S" else ".", name) for name in escaped
+    )
+
+
+def build(full_names: Mapping[str, str], embedding: Path) -> bytes:
     """Returns a serialised graph.
 
     Args:
-        variables: the paths of all variables.
-        full_names: names of variables outside of the graph.
+        full_names: for the key of every variable its name outside of the graph.
         embedding: the path of the object to save as a TPUEmbedding.
     """
     graph = tf_compat.TrackableObjectGraph()
@@ -172,10 +159,8 @@ def build(variables: Iterable[Path], full_names: Mapping[Path, str], embedding: 
                 parent.children.add(node_id=numbers[path], local_name=path[-1])
         return graph.nodes[numbers[path]]
 
-    for path in variables:
-        node(path).attributes.add(
-            name=_ATTRIBUTE, full_name=full_names.get(path, ""), checkpoint_key=key_of(path)
-        )
+    for key, name in full_names.items():
+        node(_path_of(key)).attributes.add(name=_ATTRIBUTE, full_name=name, checkpoint_key=key)
     saver = node(embedding).registered_saver
     saver.name, saver.object_name = f"tf.{_SAVER}", "/".join(embedding)
     return bytes(graph.SerializeToString())

@@ -1,4 +1,4 @@
-"""Tensors as a checkpoint stores them: shape, type, and slices, which have keys of their own.
+"""Tensors as a checkpoint stores them: shape, type, slices with their keys, and order of rows.
 
 Reference: tensor_slice_util.h and ordered_code.h of TensorFlow.
 """
@@ -8,7 +8,10 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from tf2_engine.types import DType, Message
+import numpy as np
+
+from tf2_engine import sharding
+from tf2_engine.types import Array, DType, Message
 
 Extents = tuple[tuple[int, int], ...]
 """The part of a tensor that a slice is: for every dimension its start and its length."""
@@ -16,14 +19,7 @@ Extents = tuple[tuple[int, int], ...]
 
 @dataclasses.dataclass(frozen=True)
 class StoredSlice:
-    """A slice of a tensor, in a data file.
-
-    Attributes:
-        extents: the part of the tensor that it is.
-        file: the path of the file that holds it, from `offset` on.
-        size: its size in bytes.
-        crc: its masked checksum, as stored.
-    """
+    """A slice of a tensor: `size` bytes of a file from `offset` on, with a masked checksum."""
 
     extents: Extents
     file: str
@@ -75,13 +71,49 @@ class StoredTensor:
         return f"{self.dtype.name}{list(self.shape)}"
 
 
-def slice_key(name: str, part: Message) -> bytes:
-    """Returns the key of a slice's entry; keys sort as (name, extents) would.
+@dataclasses.dataclass(frozen=True)
+class RowLayout:
+    """The order in which a name-based checkpoint stores the rows of a table: host after host.
 
-    Args:
-        name: the name of the tensor.
-        part: a `TensorSliceProto`.
+    With "div" that is the order of the ids. With "mod" host h of H holds the ids h, h + H, ..., so
+    the stored tensor is a permutation that depends on H. Hosts without a row have nothing in the
+    file.
     """
+
+    rows: int
+    hosts: int = 1
+    strategy: str = "div"
+
+    @property
+    def parts(self) -> int:
+        """The number of hosts that hold rows."""
+        return min(self.rows, self.hosts)
+
+    @property
+    def part_rows(self) -> tuple[int, ...]:
+        """The number of rows of each host that holds any."""
+        return sharding.shard_rows(self.rows, self.parts)
+
+    def ids(self, stored: Array) -> Array:
+        """Returns the ids, [n] int64, of rows by their places in the file, [n] int64."""
+        part = sharding.shard_of(stored, self.rows, self.parts, "div")
+        local = stored - sharding.first_row(part, self.rows, self.parts)
+        return sharding.global_id(part, local, self.rows, self.parts, self.strategy)
+
+    def stored(self, ids: Array) -> Array:
+        """Returns the places of rows in the file, [n] int64, by their ids, [n] int64."""
+        part = sharding.shard_of(ids, self.rows, self.parts, self.strategy, np.maximum)
+        local = sharding.local_row(ids, self.rows, self.parts, self.strategy)
+        return sharding.first_row(part, self.rows, self.parts) + local
+
+    def __str__(self) -> str:
+        if self.parts == 1:
+            return "rows by id"
+        return f"{self.strategy} on {self.hosts} hosts"
+
+
+def slice_key(name: str, part: Message) -> bytes:
+    """Returns the key of the entry of a `TensorSliceProto`; keys sort as (name, extents) would."""
     key = _number(0) + name.encode().replace(b"\0", b"\0\xff").replace(b"\xff", b"\xff\0")
     key += b"\0\1" + _number(len(part.extent))
     for extent in part.extent:

@@ -10,8 +10,7 @@ slot, made on a CPU       the same but for two optimizers: `CPU_SLOTS`
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.checks import class_names
@@ -43,7 +42,6 @@ class KnownTable:
     """A table as far as a spec or a user describes it, before a checkpoint is read.
 
     Attributes:
-        name: its name in the engine.
         kind: its optimizer, a key of `OPTIMIZERS`; None if unknown.
         shape: [vocabulary, dim]; None if unknown.
         slot_values: the initial values of slots, by the engine's name.
@@ -60,30 +58,21 @@ class KnownTable:
 
 
 def tables_of_spec(spec: Object) -> list[KnownTable]:
-    """Returns the tables of an `EmbeddingConfigSpec`, stock's or ours.
-
-    Raises:
-        InvalidSpec: a table has no optimizer.
-    """
-    legacy, shared = read_spec(spec), _shared_tables(spec)
-    return [_known(table, legacy, shared) for table in legacy.tables]
+    """Returns the tables of an `EmbeddingConfigSpec`, stock's or ours."""
+    legacy = read_spec(spec)
+    return [_known(*named, legacy) for named in _named_tables(spec, legacy)]
 
 
 def shapes_of_spec(spec: Object) -> dict[str, tuple[int, int]]:
     """Returns the shape of each table of a spec by the name of its variable, without a scope."""
-    legacy, shared = read_spec(spec), _shared_tables(spec)
     return {
-        _unscoped(table, legacy, shared).name: (table.vocabulary_size, table.dimension)
-        for table in legacy.tables
+        own_name: (table.vocabulary_size, table.dimension)
+        for table, own_name, _ in _named_tables(spec, read_spec(spec))
     }
 
 
 def optimizer_kind(name: str) -> str:
-    """Returns the key in `OPTIMIZERS` of an optimizer, given by any of its names.
-
-    Raises:
-        InvalidInput: there is no optimizer of this name.
-    """
+    """Returns the key in `OPTIMIZERS` of an optimizer, given by any of its names."""
     for kind, row in OPTIMIZERS.items():
         names = (kind, kind.removesuffix("Parameters"), row.engine.__name__)
         if name.lower() in {known.lower() for known in names}:
@@ -93,13 +82,7 @@ def optimizer_kind(name: str) -> str:
 
 
 def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
-    """Returns the names of a table's slot variables by the engine's names of the slots.
-
-    Args:
-        kind: the optimizer.
-        variable: the name of the table's variable.
-        made_on: "tpu" or "cpu".
-    """
+    """Returns the slot variables of a table by the engine's slots, as made on a "tpu" or "cpu"."""
     suffixes = OPTIMIZERS[kind].slots
     if made_on == "cpu":
         suffixes = CPU_SLOTS.get(kind, suffixes)
@@ -118,11 +101,7 @@ def made_on(kind: str, variable: str, shapes: Shapes) -> str:
 
 
 def variable_of(table: KnownTable, shapes: Shapes) -> str | None:
-    """Returns the variable of a table in a checkpoint, in any scope; None if it has none.
-
-    Raises:
-        Unmatched: there are several.
-    """
+    """Returns the variable of a table in a checkpoint, in any scope; None if it has none."""
     own = own_names(table)
     named = [name for name in shapes if is_one_of(name, own)]
     # If all are of another shape it is the wrong checkpoint or the wrong spec, reported later.
@@ -152,30 +131,23 @@ def is_one_of(variable: str, own_names: list[str]) -> bool:
     return f"/{variable}".endswith(tuple(f"/{name}" for name in own_names))
 
 
-def _shared_tables(spec: Object) -> set[str]:
-    return {
+def _named_tables(spec: Object, legacy: LegacySpec) -> Iterator[tuple[LegacyTable, str, bool]]:
+    """Yields each table, its variable's name without a scope, and whether there is a scope."""
+    shared = {
         TABLE_PREFIX + column.get_embedding_var_name()
         for column in spec.feature_columns or ()
         if is_tpu_column(column) and any("Shared" in name for name in class_names(column))
     }
+    for table in legacy.tables:
+        if legacy.form != "columns":
+            yield table, table.name, False
+        elif table.name in shared:
+            yield table, table.embedding_name, False
+        else:
+            yield table, f"{table.embedding_name}_embedding/{COLUMN_VARIABLE}", True
 
 
-class _Unscoped(NamedTuple):
-    """The name of a table's variable without a scope, and whether it has a scope."""
-
-    name: str
-    scoped: bool
-
-
-def _unscoped(table: LegacyTable, legacy: LegacySpec, shared: set[str]) -> _Unscoped:
-    if legacy.form != "columns":
-        return _Unscoped(table.name, False)
-    if table.name in shared:
-        return _Unscoped(table.embedding_name, False)
-    return _Unscoped(f"{table.embedding_name}_embedding/{COLUMN_VARIABLE}", True)
-
-
-def _known(table: LegacyTable, legacy: LegacySpec, shared: set[str]) -> KnownTable:
+def _known(table: LegacyTable, own_name: str, scoped: bool, legacy: LegacySpec) -> KnownTable:
     optimizer = table.optimizer or legacy.optimizer
     if optimizer is None:
         raise errors.InvalidSpec(
@@ -184,12 +156,6 @@ def _known(table: LegacyTable, legacy: LegacySpec, shared: set[str]) -> KnownTab
         )
     # The learning rate does not matter here; every optimizer takes a function for it.
     engine = translate_optimizer(optimizer, lambda: 0.0, f"Table {table.name!r}: ")
-    unscoped = _unscoped(table, legacy, shared)
-    return KnownTable(
-        table.name,
-        optimizer.kind,
-        (table.vocabulary_size, table.dimension),
-        engine.slot_initial_values(),
-        unscoped.name,
-        unscoped.scoped,
-    )
+    shape = (table.vocabulary_size, table.dimension)
+    slot_values = engine.slot_initial_values()
+    return KnownTable(table.name, optimizer.kind, shape, slot_values, own_name, scoped)

@@ -1,13 +1,16 @@
-"""Arguments of several commands: `--spec` and NAME=VALUE pairs; and how commands report errors."""
+"""Arguments that commands have in common, and how commands report errors."""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from estimator_bridge import errors
 
 if TYPE_CHECKING:
     from tf2_engine.types import Object
@@ -18,15 +21,33 @@ HELP = (
 )
 
 
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments that say which tables a checkpoint holds."""
+    parser.add_argument("--spec", help=HELP)
+    table = "the variable of a table in a name-based checkpoint; once for each"
+    parser.add_argument(
+        "--table", dest="tables", action="append", default=[], metavar="NAME=VARIABLE", help=table
+    )
+    optimizer = "of all tables, without a spec (default: told by the slots)"
+    parser.add_argument("--optimizer", help=optimizer)
+
+
+def keywords(options: argparse.Namespace) -> dict[str, Object]:
+    """Returns the options of a command as keyword arguments of a function of `convert`."""
+    others = ("command", "execute", "json")
+    values = {name: value for name, value in vars(options).items() if name not in others}
+    values["spec"] = load(options.spec) if options.spec else None
+    for option, name in (("--table", "tables"), ("--rename", "rename")):
+        if name in values:
+            values[name] = _pairs(option, values[name])
+    return values
+
+
 def load(text: str) -> Object:
     """Returns the spec that `--spec` names, whose module is imported.
 
     Legacy names in it lead to the bridge where TensorFlow has none.
-
-    Raises:
-        InvalidInput: there is no such spec.
     """
-    from estimator_bridge import errors
     from estimator_bridge.run import install
 
     install.install()
@@ -44,38 +65,27 @@ def load(text: str) -> Object:
     return spec
 
 
-def pairs(option: str, arguments: Sequence[str]) -> dict[str, str]:
-    """Returns repeated NAME=VALUE arguments as a dict.
-
-    Raises:
-        InvalidInput: one has no "=".
-    """
-    from estimator_bridge import errors
-
-    values = {}
-    for text in arguments:
-        name, equals, value = text.partition("=")
-        if not equals or not name or not value:
-            raise errors.InvalidInput(f"{option} must be NAME=VALUE, got {text!r}.")
-        values[name] = value
-    return values
-
-
 def reported(command: Callable[[], None]) -> int:
     """Runs a command; returns 0, or 1 after printing an error of the project to stderr."""
-    from tf2_engine.errors import EngineError
-
     try:
         command()
-    except EngineError as error:
+    except errors.EngineError as error:
         print(f"\nestimator-bridge: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _names_of_file(path: str) -> Mapping[str, Object]:
-    from estimator_bridge import errors
+def _pairs(option: str, arguments: Sequence[str]) -> dict[str, str]:
+    values = {}
+    for text in arguments:
+        name, _, value = text.partition("=")
+        if not name or not value:
+            raise errors.InvalidInput(f"{option} must be NAME=VALUE, got {text!r}.")
+        values[name] = value
+    return values
 
+
+def _names_of_file(path: str) -> Mapping[str, Object]:
     if not os.path.isfile(path):
         raise errors.InvalidInput(f"--spec: there is no file {path!r}.")
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
@@ -83,8 +93,6 @@ def _names_of_file(path: str) -> Mapping[str, Object]:
 
 
 def _names_of_module(module: str) -> Mapping[str, Object]:
-    from estimator_bridge import errors
-
     sys.path.insert(0, os.getcwd())
     try:
         return vars(importlib.import_module(module))

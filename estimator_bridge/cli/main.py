@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import pkgutil
-from collections.abc import Iterator, Sequence
-from types import ModuleType
+from collections.abc import Sequence
 
 import estimator_bridge
 from estimator_bridge import cli
@@ -25,8 +24,11 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     parser.add_argument("--version", action="version", version=estimator_bridge.__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     by_name = {}
-    for name, module in _commands():
-        description = module.__doc__ or ""
+    for each in pkgutil.iter_modules(cli.__path__):
+        module = importlib.import_module(f"{cli.__name__}.{each.name}")
+        if not hasattr(module, "execute"):
+            continue
+        name, description = each.name.replace("_", "-"), module.__doc__ or ""
         summary = description.partition("\n")[0]
         by_name[name] = commands.add_parser(name, help=summary, description=description)
         module.configure(by_name[name])
@@ -38,10 +40,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status."""
     options = parsers()[0].parse_args(arguments)
     return int(options.execute(options))
-
-
-def _commands() -> Iterator[tuple[str, ModuleType]]:
-    for each in pkgutil.iter_modules(cli.__path__):
-        module = importlib.import_module(f"{cli.__name__}.{each.name}")
-        if hasattr(module, "execute"):
-            yield each.name.replace("_", "-"), module

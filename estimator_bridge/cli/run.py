@@ -7,35 +7,26 @@ import contextlib
 import os
 import sys
 
+from estimator_bridge import errors
 from estimator_bridge.run.script import run_script
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    parser.add_argument(
-        "--quirks",
-        choices=("stock", "documented"),
-        default="stock",
-        help="where stock and its documents disagree: stock's numbers (default), or the documents",
+    add = parser.add_argument
+    quirks = "where stock and its documents disagree: stock's numbers (default), or the documents"
+    add("--quirks", choices=("stock", "documented"), default="stock", help=quirks)
+    stock = "replace nothing: run the program on stock's estimator, to compare (TensorFlow 2.15)"
+    add("--stock", action="store_true", help=stock)
+    software_tpu = (
+        "TPUEstimator(use_tpu=True) runs on a TPU in software: the bridge's with as many cores as "
+        "TPUConfig.num_shards says, stock's (--stock) with one"
     )
-    parser.add_argument(
-        "--stock",
-        action="store_true",
-        help="replace nothing: run the program on stock's estimator, to compare (TensorFlow 2.15)",
-    )
-    parser.add_argument(
-        "--software-tpu",
-        action="store_true",
-        help="TPUEstimator(use_tpu=True) runs on a TPU in software: the bridge's with as many "
-        "cores as TPUConfig.num_shards says, stock's (--stock) with one",
-    )
-    parser.add_argument(
-        "--show-names", action="store_true", help="list every name that leads to the bridge"
-    )
-    parser.add_argument("script", help="the program")
-    parser.add_argument(
-        "arguments", nargs=argparse.REMAINDER, help="the program's own arguments, as they are"
-    )
+    add("--software-tpu", action="store_true", help=software_tpu)
+    add("--show-names", action="store_true", help="list every name that leads to the bridge")
+    add("script", help="the program")
+    own = "the program's own arguments, as they are"
+    add("arguments", nargs=argparse.REMAINDER, help=own)
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -44,7 +35,6 @@ def execute(options: argparse.Namespace) -> int:
         _print(f"there is no program {options.script!r}.")
         return 2
     # TensorFlow is imported from here on only: `--help` must be quick.
-    from estimator_bridge import errors
     from estimator_bridge.run import install
 
     version = ".".join(str(part) for part in install.tensorflow_version())
@@ -80,23 +70,19 @@ def _stock(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
 
 def _bridge(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
     """Puts the bridge where stock's names are; returns a description."""
-    from estimator_bridge.run import install
+    from estimator_bridge.run import install, software_tpu
 
     names = install.install(replace=True)
     from estimator_bridge.legacy import spec
 
     spec.set_default_quirks(options.quirks)
+    if options.software_tpu:
+        stack.enter_context(software_tpu.bridge_on_software_tpu())
     place = " in the place of stock's" if install.has_stock() else ""
-    description = (
+    return (
         f"the bridge as {names[0]}{place} and {len(names) - 1} more names (--show-names lists "
-        f"them; quirks={options.quirks})"
+        f"them; quirks={options.quirks}){', on a software TPU' if options.software_tpu else ''}"
     )
-    if not options.software_tpu:
-        return description
-    from estimator_bridge.run import software_tpu
-
-    stack.enter_context(software_tpu.bridge_on_software_tpu())
-    return f"{description}, on a software TPU"
 
 
 def _print(line: str) -> None:

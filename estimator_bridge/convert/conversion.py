@@ -3,19 +3,50 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import fnmatch
+import itertools
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import Reader
-from estimator_bridge.convert import conversion_plan, writing
-from estimator_bridge.convert.conversion_plan import ConversionPlan
+from estimator_bridge.checkpoint_files import Reader, RowLayout, Writer, bundle
 from estimator_bridge.convert.formats import FORMATS, format_of
+from estimator_bridge.convert.formats import checkpoint_format as common
+from estimator_bridge.convert.formats.checkpoint_format import Contents, Gap, Target
+from estimator_bridge.convert.moves import TensorMove
 from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.progress_line import Progress, no_progress
 from tf2_engine.types import Object
+
+
+@dataclasses.dataclass(frozen=True)
+class ConversionPlan:
+    """A conversion: a move for each tensor of the target, tables first.
+
+    Attributes:
+        skipped: tensors without a counterpart that the user allowed.
+        step: the global step, None if there is none.
+        notes: assumptions, a line each.
+    """
+
+    target: Target
+    moves: tuple[TensorMove, ...]
+    skipped: tuple[Gap, ...]
+    step: int | None
+    notes: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Returns a line for each tensor, then the skipped tensors and the notes."""
+        return [
+            *(str(move) for move in self.moves),
+            *(f"left out: {name} ({reason})" for name, reason in self.skipped),
+            *(f"note: {note}." for note in self.notes),
+        ]
 
 
 def convert(
@@ -104,16 +135,12 @@ def convert(
         like_reader = None if like is None else stack.enter_context(Reader(find(like)))
         plan = _plan(reader, like_reader, options)
         if not dry_run:
-            writing.write(plan, reader, new, progress or no_progress)
+            _write(plan, reader, new, progress or no_progress)
     return plan
 
 
 def find(path: str) -> str:
-    """Returns the path of a checkpoint: the given one, or the latest of a directory.
-
-    Raises:
-        UnreadableCheckpoint: there is none.
-    """
+    """Returns the path of a checkpoint: the given one, or the latest of a directory."""
     path = os.fspath(path)
     if os.path.isdir(path):
         try:
@@ -130,9 +157,132 @@ def find(path: str) -> str:
 
 
 def _plan(reader: Reader, like: Reader | None, options: ConversionOptions) -> ConversionPlan:
+    """Returns the plan; raises Unmatched if it leaves out what the user does not allow to."""
     old_format = format_of(reader)
     new_format = FORMATS[options.to or old_format.converts_to]
     old = old_format.read(reader, options)
     hosts = old_format.writer_hosts(old, options)
     target = new_format.target(old, options, hosts.strategy, like)
-    return conversion_plan.make(old, hosts, target, options)
+    step = old.step() if options.global_step is None else options.global_step
+    moves, unplaced = common.split_gaps(_all_moves(old, hosts, target, step))
+    gaps = [*old.gaps, *unplaced]
+    _check_allowed([*gaps, *old.doubtful], options.allow)
+    targets = Counter(move.target for move in moves)
+    twice = sorted(name for name, count in targets.items() if count > 1)
+    if twice:
+        raise errors.InvalidInput(f"{twice} would be written twice. Change `tables` or `rename`.")
+    moves.extend(target.unchanged(set(targets)))
+    notes = [f"{name!r} looks like a table and is carried as it is" for name, _ in old.doubtful]
+    if hosts.note is not None:
+        notes.insert(0, hosts.note)
+    return ConversionPlan(target, tuple(moves), tuple(gaps), step, tuple(notes))
+
+
+def _all_moves(
+    old: Contents, hosts: common.WriterHosts, target: Target, step: int | None
+) -> common.Moves:
+    for table in old.tables:
+        layout = RowLayout(table.parameters.shape[0], hosts.hosts, hosts.strategy)
+        yield from target.table(table, layout)
+    if step is None and target.needs_step:
+        yield Gap(common.GLOBAL_STEP, "an estimator needs it; give `global_step`")
+    for name, variable in old.others.items():
+        yield from target.variable(old.reader.tensors[name], variable, old.full_names.get(name))
+
+
+def _check_allowed(gaps: Iterable[Gap], allow: Sequence[str]) -> None:
+    """Raises Unmatched if a gap has a name that no pattern allows."""
+    refused = [
+        gap for gap in gaps if not any(fnmatch.fnmatchcase(gap.name, each) for each in allow)
+    ]
+    if refused:
+        lines = "\n".join(f"  {name}: {reason}" for name, reason in refused)
+        raise errors.Unmatched(
+            f"No counterpart was found for\n{lines}\nAllow it by name (--allow NAME), which leaves "
+            "it out, gives a missing slot its initial value, and carries as it is what only looks "
+            "like a table; or say what it is with --table or --rename."
+        )
+
+
+def _write(plan: ConversionPlan, reader: Reader, new: str, progress: Progress) -> None:
+    """Verifies the sources, writes beside the new place, compares, and renames."""
+    new = os.path.abspath(new)
+    if os.path.exists(new) and (not os.path.isdir(new) or os.listdir(new)):
+        raise errors.InvalidInput(f"{new} exists. Give a directory that does not, or is empty.")
+    name = f"{plan.target.basename}-{plan.step or 0}"
+    partial = _make_partial(new)
+    try:
+        prefix = os.path.join(partial, name)
+        for move in _with_progress(plan, "checking", progress):
+            if move.source is not None:
+                reader.verify(move.source)
+        _stream(plan, reader, prefix, progress)
+        _compare(plan, reader, prefix, progress)
+        _publish(partial, new, name)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _make_partial(new: str) -> str:
+    """Makes a hidden directory to write into, which no other process uses or has left behind."""
+    parent, name = os.path.split(new)
+    # In a container every process may have the number of the one that was killed before it.
+    for number in itertools.count():
+        partial = os.path.join(parent, f".{name}.part-{os.getpid()}" + f"-{number}" * (number > 0))
+        with bundle.naming(partial), contextlib.suppress(FileExistsError):
+            os.makedirs(partial)
+            break
+    return partial
+
+
+def _with_progress(plan: ConversionPlan, phase: str, progress: Progress) -> Iterator[TensorMove]:
+    """Yields the moves, and reports before each how many bytes are done."""
+    total, done = sum(move.size for move in plan.moves), 0
+    for move in plan.moves:
+        progress(phase, done, total)
+        yield move
+        done += move.size
+    progress(phase, done, total)
+
+
+def _stream(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progress) -> None:
+    total, done = sum(move.size for move in plan.moves), 0
+
+    def report(size: int) -> None:
+        nonlocal done
+        done = min(done + size, total)  # The graph and the step come on top.
+        progress("writing", done, total)
+
+    writer = Writer(prefix, report)
+    try:
+        for move in plan.moves:
+            move.write(writer, reader)
+        plan.target.finish(writer, plan.moves, plan.step)
+        writer.finish()
+    finally:
+        writer.abandon()
+
+
+def _compare(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progress) -> None:
+    """Reads the new checkpoint and compares it with its sources."""
+    with Reader(prefix) as result:
+        for move in _with_progress(plan, "comparing", progress):
+            if not move.equals(result.tensors[move.target], result, reader):
+                raise errors.CannotWrite(
+                    f"{prefix}: {move.target!r} does not hold what was written. Is the disk sound?"
+                )
+    if {name for name, _ in tf.train.list_variables(prefix)} != set(result.tensors):
+        raise errors.CannotWrite(f"{prefix}: TensorFlow does not see all that was written.")
+
+
+def _publish(partial: str, new: str, name: str) -> None:
+    """Writes the file `checkpoint` and renames the directory, both on the disk afterwards."""
+    state = f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'
+    bundle.write_durably(os.path.join(partial, "checkpoint"), state.encode())
+    with bundle.naming(new):
+        os.rename(partial, new)
+        parent = os.open(os.path.dirname(new), os.O_RDONLY)
+        try:
+            os.fsync(parent)
+        finally:
+            os.close(parent)

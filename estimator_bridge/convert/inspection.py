@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +13,7 @@ from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import CHUNK, Reader, RowLayout, StoredTensor
 from estimator_bridge.convert.conversion import find
 from estimator_bridge.convert.formats import format_of
-from estimator_bridge.convert.formats.checkpoint_format import Contents
+from estimator_bridge.convert.formats.checkpoint_format import StoredTable
 from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.readable_sizes import readable
 from tf2_engine.types import Object
@@ -61,14 +61,20 @@ def inspect(
         strategy = from_partition or options.spec_partition
         if contents.form == "object":
             strategy = "div"
-        start = _start(prefix, initial, strategy)
+        start = _initial(prefix, initial)
+        descriptions = [_table(table) for table in contents.tables]
+        if start is not None and descriptions:
+            with Reader(start) as first:
+                for description, table in zip(descriptions, contents.tables, strict=True):
+                    touched = _touched(reader, first, table, strategy, initial is not None)
+                    description["rows_touched"] = touched
         return {
             "checkpoint": prefix,
             "form": contents.form,
             "global_step": contents.step(),
             "bytes": sum(os.path.getsize(file) for file in reader.files),
-            "initial": None if start is None else start.path,
-            "tables": list(_tables(contents, start)),
+            "initial": start,
+            "tables": descriptions,
             "variables": [_variable(reader.tensors[name]) for name in contents.others],
             "perhaps_tables": [name for name, _ in contents.doubtful],
         }
@@ -90,116 +96,100 @@ def lines(inspection: Inspection) -> Iterator[str]:
 
 
 def _table_lines(table: Inspection, *, compared: bool) -> Iterator[str]:
-    parts = table["parts"]
-    stored = "whole" if len(parts) == 1 else f"{len(parts)} parts of {_span(parts)} rows"
+    least, most = min(table["parts"]), max(table["parts"])
+    stored = "whole"
+    if len(table["parts"]) > 1:
+        span = least if least == most else f"{least} to {most}"
+        stored = f"{len(table['parts'])} parts of {span} rows"
     touched = "unknown" if table["rows_touched"] is None else table["rows_touched"]
     yield (
         f"table {table['name']}: [{table['rows']}, {table['dim']}], {table['optimizer']}, "
         f"{stored}{f', {touched} rows touched' if compared else ''}"
     )
     for part, tensor in table["tensors"].items():
-        if tensor is None:
-            yield f"  {part}: missing"
-        else:
-            yield f"  {part}: {tensor['name']}, {readable(tensor['bytes'])}"
+        held = f"{tensor['name']}, {readable(tensor['bytes'])}" if tensor else "missing"
+        yield f"  {part}: {held}"
 
 
-def _start(prefix: str, initial: str | None, strategy: str | None) -> Start | None:
+def _initial(prefix: str, given: str | None) -> str | None:
     """Returns the checkpoint to compare with; None if there is none, or it is the same one."""
     beside = os.path.join(os.path.dirname(prefix), "model.ckpt-0")
-    if initial is not None:
-        path = find(initial)
-    elif os.path.exists(f"{beside}.index"):
-        path = beside
-    else:
+    if given is None and not os.path.exists(f"{beside}.index"):
         return None
-    if os.path.abspath(path) == os.path.abspath(prefix):
-        return None
-    return Start(path, strategy, required=initial is not None)
+    path = beside if given is None else find(given)
+    return None if os.path.abspath(path) == os.path.abspath(prefix) else path
 
 
-def _tables(contents: Contents, start: Start | None) -> Iterator[Inspection]:
-    for table in contents.tables:
-        rows, dim = table.parameters.shape
-        present = [part for part in table.parts.values() if part is not None]
-        yield {
-            "name": table.known.name,
-            "optimizer": table.kind.removesuffix("Parameters"),
-            "rows": rows,
-            "dim": dim,
-            "parts": list(table.parameters.part_rows or ()),
-            "tensors": {
-                part: None if tensor is None else {"name": tensor.name, "bytes": tensor.size}
-                for part, tensor in table.parts.items()
-            },
-            "rows_touched": None if start is None else start.touched(contents.reader, present),
-        }
+def _table(table: StoredTable) -> Inspection:
+    rows, dim = table.parameters.shape
+    return {
+        "name": table.known.name,
+        "optimizer": table.kind.removesuffix("Parameters"),
+        "rows": rows,
+        "dim": dim,
+        "parts": list(table.parameters.part_rows or ()),
+        "tensors": {
+            part: None if tensor is None else {"name": tensor.name, "bytes": tensor.size}
+            for part, tensor in table.parts.items()
+        },
+        "rows_touched": None,
+    }
 
 
 def _variable(tensor: StoredTensor) -> Inspection:
     return {"name": tensor.name, "dtype": tensor.dtype.name, "shape": list(tensor.shape)}
 
 
-class Start(NamedTuple):
-    """The checkpoint with which training began.
+def _touched(
+    reader: Reader, initial: Reader, table: StoredTable, strategy: str | None, required: bool
+) -> int | None:
+    """Returns how many rows of a table differ from `initial` in any part; None if that is unknown.
 
-    Attributes:
-        strategy: how the hosts of both checkpoints spread rows; None if that is unknown.
-        required: whether it must have all tables.
+    `strategy` is how the hosts of both spread rows; `initial` may lack tables, unless `required`.
     """
-
-    path: str
-    strategy: str | None
-    required: bool
-
-    def touched(self, reader: Reader, parts: Sequence[StoredTensor]) -> int | None:
-        """Returns how many rows of a table differ in any part; None if that is unknown.
-
-        Args:
-            parts: the parameters of the table, then its slots.
-        """
-        with Reader(self.path) as start:
-            common = [part for part in parts if _has(start, part.name, parts[0].shape)]
-            if parts[0] not in common:
-                if not self.required:
-                    return None
-                raise errors.InvalidInput(
-                    f"{self.path}: it has no {parts[0].name!r} of {list(parts[0].shape)} to "
-                    "compare with. Give a checkpoint of the same tables as `initial`, or none."
-                )
-            pairs = [(part, start.tensors[part.name]) for part in common]
-            layouts = self._layouts(*pairs[0])
-            if layouts is None:
-                return None
-            now, then = layouts
-            rows, step = now.rows, max(1, CHUNK // max(1, parts[0].row_size))
-            count = 0
-            for first in range(0, rows, step):
-                ids = np.arange(first, min(rows, first + step))
-                moved = np.zeros(len(ids), bool)
-                for new, old in pairs:
-                    a = reader.rows(new, now.stored(ids)).view(np.uint32)
-                    b = start.rows(old, then.stored(ids)).view(np.uint32)
-                    moved |= np.any(a != b, axis=1)
-                count += int(np.count_nonzero(moved))
-            return count
-
-    def _layouts(self, now: StoredTensor, then: StoredTensor) -> tuple[RowLayout, RowLayout] | None:
-        parts = now.part_rows, then.part_rows
-        if parts[0] is None or parts[1] is None:
+    shape = table.parameters.shape
+    pairs = [
+        (part, initial.tensors[part.name])
+        for part in table.parts.values()
+        if part is not None and _has(initial, part.name, shape)
+    ]
+    if not pairs or pairs[0][0] is not table.parameters:
+        if not required:
             return None
-        # On as many hosts each row is where it was.
-        strategy = "div" if parts[0] == parts[1] else self.strategy
-        if strategy is None:
-            return None
-        rows = now.shape[0]
-        return RowLayout(rows, len(parts[0]), strategy), RowLayout(rows, len(parts[1]), strategy)
+        raise errors.InvalidInput(
+            f"{initial.prefix}: it has no {table.parameters.name!r} of {list(shape)} to "
+            "compare with. Give a checkpoint of the same tables as `initial`, or none."
+        )
+    layouts = _layouts(*pairs[0], strategy)
+    if layouts is None:
+        return None
+    now, then = layouts
+    count, step = 0, max(1, CHUNK // max(1, table.parameters.row_size))
+    for first in range(0, now.rows, step):
+        ids = np.arange(first, min(now.rows, first + step))
+        moved = np.zeros(len(ids), bool)
+        for new, old in pairs:
+            a = reader.rows(new, now.stored(ids)).view(np.uint32)
+            b = initial.rows(old, then.stored(ids)).view(np.uint32)
+            moved |= np.any(a != b, axis=1)
+        count += int(np.count_nonzero(moved))
+    return count
 
 
-def _has(start: Reader, name: str, shape: tuple[int, ...]) -> bool:
-    tensor = start.tensors.get(name)
+def _has(initial: Reader, name: str, shape: tuple[int, ...]) -> bool:
+    tensor = initial.tensors.get(name)
     return tensor is not None and tensor.shape == shape and tensor.dtype == tf.float32
 
 
-def _span(parts: Sequence[int]) -> str:
-    return str(parts[0]) if min(parts) == max(parts) else f"{min(parts)} to {max(parts)}"
+def _layouts(
+    now: StoredTensor, then: StoredTensor, strategy: str | None
+) -> tuple[RowLayout, RowLayout] | None:
+    if now.part_rows is None or then.part_rows is None:
+        return None
+    # On as many hosts each row is where it was.
+    strategy = "div" if now.part_rows == then.part_rows else strategy
+    if strategy is None:
+        return None
+    rows = now.shape[0]
+    old_layout = RowLayout(rows, len(then.part_rows), strategy)
+    return RowLayout(rows, len(now.part_rows), strategy), old_layout

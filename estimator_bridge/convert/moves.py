@@ -5,35 +5,23 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
-from estimator_bridge.checkpoint_files import CHUNK, Path, Reader, RowLayout, StoredTensor, Writer
+from estimator_bridge.checkpoint_files import CHUNK, Reader, RowLayout, StoredTensor, Writer
 from tf2_engine.types import Array
-
-Buffers = Iterator[tuple[int, bytes]]
-"""The data of a tensor: the number of a slice, and the bytes that come next in it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TensorMove(abc.ABC):
-    """A tensor of the new checkpoint.
-
-    Attributes:
-        target: its name there.
-        source: the tensor that it is made of, None if it is filled.
-        description: how messages call it.
-        shape: its shape.
-        path: the path of its object; None in a name-based checkpoint.
-    """
+    """A tensor of the new checkpoint, which is made of `source`, or filled if that is None."""
 
     target: str
     source: StoredTensor | None
     description: str
     shape: tuple[int, ...]
-    path: Path | None = None
 
     @property
     def size(self) -> int:
@@ -41,13 +29,8 @@ class TensorMove(abc.ABC):
         return 4 * math.prod(self.shape) if self.source is None else self.source.size
 
     @abc.abstractmethod
-    def write(self, writer: Writer, reader: Reader, counted: Callable[[Buffers], Buffers]) -> None:
-        """Writes the tensor.
-
-        Args:
-            reader: reads the source.
-            counted: wraps the data, to count what is written.
-        """
+    def write(self, writer: Writer, reader: Reader) -> None:
+        """Writes the tensor, whose source `reader` reads."""
 
     @abc.abstractmethod
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
@@ -60,7 +43,7 @@ class CopyMove(TensorMove):
 
     source: StoredTensor
 
-    def write(self, writer: Writer, reader: Reader, counted: Callable[[Buffers], Buffers]) -> None:
+    def write(self, writer: Writer, reader: Reader) -> None:
         source = self.source
         buffers = (
             (number, data)
@@ -72,7 +55,7 @@ class CopyMove(TensorMove):
             source.dtype,
             source.shape,
             {piece.extents: piece.size for piece in source.slices},
-            counted(buffers),
+            buffers,
             sliced=source.sliced,
             # The checksums of strings do not cover the plain bytes.
             crcs=[piece.crc for piece in source.slices],
@@ -94,25 +77,20 @@ class CopyMove(TensorMove):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowMove(TensorMove):
-    """The parameters or a slot of a table: [rows, dim] float32, whose rows may change places.
-
-    Attributes:
-        old_layout, new_layout: the orders of the rows in both checkpoints.
-        fill: the value of all elements, if there is no source.
-    """
+    """A part of a table: [rows, dim] float32, whose rows may move; without a source, all `fill`."""
 
     old_layout: RowLayout
     new_layout: RowLayout
     fill: float = 0.0
 
-    def write(self, writer: Writer, reader: Reader, counted: Callable[[Buffers], Buffers]) -> None:
+    def write(self, writer: Writer, reader: Reader) -> None:
         sizes, first = {}, 0
         for rows in self.new_layout.part_rows:
             extents = ((first, rows), *((0, length) for length in self.shape[1:]))
             sizes[extents] = rows * self._row_size
             first += rows
         sliced = self.new_layout.parts > 1
-        buffers = counted(self._buffers(reader))
+        buffers = self._buffers(reader)
         writer.tensor(self.target, tf.float32, self.shape, sizes, buffers, sliced=sliced)
 
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
@@ -129,8 +107,8 @@ class RowMove(TensorMove):
         # As bytes, in which a NaN equals itself.
         return bool(self._values(reader, ids).tobytes() == rows.tobytes())
 
-    def _buffers(self, reader: Reader) -> Buffers:
-        """Yields the rows in the order of their ids, so both files are passed through in order."""
+    def _buffers(self, reader: Reader) -> Iterator[tuple[int, bytes]]:
+        """Yields the bytes of slices, by id, so that both files are passed through in order."""
         firsts = np.cumsum([0, *self.new_layout.part_rows])
         for ids in self._chunks_of_ids():
             values = self._values(reader, ids)

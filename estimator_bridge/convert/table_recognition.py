@@ -1,21 +1,29 @@
-"""Recognises the tables of a legacy checkpoint, and their optimizers, without a spec."""
+"""Recognises tables, their slots and their optimizers in a checkpoint, without a spec."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
 
-from estimator_bridge.checkpoint_files.variable_names import (
-    COLUMN_VARIABLE,
-    CPU_SLOTS,
-    KnownTable,
-    Shapes,
-    is_one_of,
-    own_names,
-    slot_variables,
-)
+from estimator_bridge import errors
+from estimator_bridge.checkpoint_files import variable_names
+from estimator_bridge.checkpoint_files.object_graph import Objects
+from estimator_bridge.checkpoint_files.variable_names import COLUMN_VARIABLE, CPU_SLOTS, Shapes
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.translation.read_columns import TABLE_PREFIX
+
+KERAS_SLOTS: Mapping[str, tuple[str, ...]] = {
+    "accumulators": ("accumulator",),
+    "linears": ("linear",),
+    "momenta": ("m", "momentum"),
+    "velocities": ("v", "velocity"),
+}
+"""By slot of the engine, its names in the generations of Keras."""
+
+KERAS_KINDS = tuple(
+    f"{name}Parameters" for name in ("Adagrad", "Adam", "Ftrl", "StochasticGradientDescent")
+)
+"""The optimizers that Keras has too, with the same slots."""
 
 _OF_COLUMN = re.compile(rf"(?:^|/)([^/]+)_embedding/{COLUMN_VARIABLE}$")
 _OF_SHARED = re.compile(r"(?:^|/)([^/]+_shared_embedding)$")
@@ -29,10 +37,7 @@ def tables_of_checkpoint(shapes: Shapes, num_slices: Mapping[str, int]) -> dict[
     """Returns the variables that are certainly tables, by the name of the table.
 
     These are the variables of columns, those whose dummy in the model has slots, those that are
-    stored in slices, and those with slots that only TPUs name so.
-
-    Args:
-        num_slices: by variable, the number of its stored slices.
+    stored in several slices, and those with slots that only TPUs name so.
     """
     matrices = _matrices(shapes)
     tables = {}
@@ -51,19 +56,14 @@ def tables_of_checkpoint(shapes: Shapes, num_slices: Mapping[str, int]) -> dict[
 
 
 def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> list[str]:
-    """Returns the variables that may be tables, without the known ones.
+    """Returns the variables that may be tables, without those of `known` tables.
 
-    Args:
-        known: the variable of each known table.
-        listed: whether these are all tables of a program. Then only the leftovers of a TPU count:
-            a program may have embeddings of its own, and variables without a scope.
+    If they are `listed` by a program, only the leftovers of a TPU count: a program may have
+    embeddings of its own, and variables without a scope.
     """
     others = [name for name in _matrices(shapes) if name not in known.values()]
-    of_dummies = {
-        variable
-        for table, variable in _tables_of_dummies(shapes, others).items()
-        if table not in known
-    }
+    dummies = _tables_of_dummies(shapes, others).items()
+    of_dummies = {variable for table, variable in dummies if table not in known}
     return [
         name
         for name in others
@@ -78,23 +78,43 @@ def kind_of_variable(variable: str, shapes: Shapes) -> str:
     best, most = "StochasticGradientDescentParameters", 0
     for kind in OPTIMIZERS:
         for place in ("tpu", "cpu"):
-            slots = slot_variables(kind, variable, place).values()
+            slots = variable_names.slot_variables(kind, variable, place).values()
             if len(slots) > most and all(shapes.get(slot) == shapes[variable] for slot in slots):
                 best, most = kind, len(slots)
     return best
 
 
-def kinds_with_slots(slots: set[str]) -> list[str]:
-    """Returns the optimizers that have exactly these slots in the engine."""
-    return [kind for kind, row in OPTIMIZERS.items() if set(row.slots) == slots]
+def keras_slots(objects: Objects, key: str) -> dict[str, str]:
+    """Returns the keys of the slots that a Keras optimizer has for a table, by the engine's names.
+
+    A legacy optimizer is in the object graph. Later ones are known by the names of variables:
+    <optimizer>/m/users in Keras 2.11 and later, <optimizer>/users_momentum in Keras 3.
+    """
+    slots, of_legacy, table = {}, objects.slots.get(key, {}), objects.names.get(key)
+    for slot, names in KERAS_SLOTS.items():
+        fitting = {of_legacy[name] for name in names if name in of_legacy}
+        if table is not None:
+            ends = [f"/{name}/{table}" for name in names]
+            ends += [f"/{table.replace('/', '_')}_{name}" for name in names]
+            named = objects.names.items()
+            fitting |= {other for other, name in named if f"/{name}".endswith(tuple(ends))}
+        keys = sorted(fitting)
+        if len(keys) > 1:
+            raise errors.InvalidInput(
+                f"{key!r}: each of {keys} may be its slot {slot!r}. Save the checkpoint with the "
+                "one Keras optimizer that trains the tables."
+            )
+        if keys:
+            slots[slot] = keys[0]
+    return slots
 
 
 def _tables_of_dummies(shapes: Shapes, variables: Collection[str]) -> dict[str, str]:
     """Returns the variable of each table for which the model has a dummy with slots."""
     tables = {}
     for table in sorted({match[1] for match in map(_OF_DUMMY.match, shapes) if match}):
-        own = own_names(KnownTable(table))
-        fitting = [variable for variable in variables if is_one_of(variable, own)]
+        own = variable_names.own_names(variable_names.KnownTable(table))
+        fitting = [variable for variable in variables if variable_names.is_one_of(variable, own)]
         exact = [variable for variable in fitting if variable in own]
         if exact or len(fitting) == 1:
             tables[table] = (exact or fitting)[0]

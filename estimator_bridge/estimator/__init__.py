@@ -5,8 +5,6 @@
 The names of this package and its modules are rows of `run/stock_names.py`.
 """
 
-from __future__ import annotations
-
 from estimator_bridge.estimator import experimental, export, inputs, tpu  # noqa: F401 - as in stock
 from estimator_bridge.run import namespaces
 

@@ -1,7 +1,5 @@
 """The names of `tf.compat.v1.estimator.export`."""
 
-from __future__ import annotations
-
 from estimator_bridge.run import namespaces
 from tf2_engine import tf_compat
 

@@ -1,7 +1,5 @@
 """The names of `tf.compat.v1.estimator.inputs`, none of which is supported."""
 
-from __future__ import annotations
-
 from estimator_bridge.run import namespaces
 
 __getattr__, __dir__, __all__ = namespaces.exports(__name__)

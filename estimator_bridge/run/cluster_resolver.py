@@ -37,26 +37,21 @@ class LocalResolver(tf.distribute.cluster_resolver.ClusterResolver):
         """Returns a resolver; there is nothing to connect to."""
         return cls(tpu, zone, project)
 
-    def master(
-        self,
-        task_type: str | None = None,
-        task_id: int | None = None,
-        rpc_layer: str | None = None,
-    ) -> str:
-        """Returns the address of this process."""
-        return ""
-
     def get_master(self) -> str:
         """Returns the address of this process."""
         return ""
 
-    def cluster_spec(self) -> tf.train.ClusterSpec:
-        """Returns a cluster without tasks."""
-        return tf.train.ClusterSpec({})
-
     def get_job_name(self) -> str:
         """Returns the name of the job that was asked for."""
         return self.task_type
+
+    def master(
+        self, task_type: str | None = None, task_id: int | None = None, rpc_layer: str | None = None
+    ) -> str:
+        return self.get_master()
+
+    def cluster_spec(self) -> tf.train.ClusterSpec:
+        return tf.train.ClusterSpec({})
 
     def num_accelerators(
         self,
@@ -64,7 +59,6 @@ class LocalResolver(tf.distribute.cluster_resolver.ClusterResolver):
         task_id: int | None = None,
         config_proto: Message | None = None,
     ) -> dict[str, int]:
-        """Returns that there is no TPU core."""
         return {"TPU": 0}
 
     def __repr__(self) -> str:
@@ -72,10 +66,7 @@ class LocalResolver(tf.distribute.cluster_resolver.ClusterResolver):
 
 
 def in_place_of(stock: type) -> type:
-    """Returns a class to be called in the place of TensorFlow's `TPUClusterResolver`.
-
-    With a TPU in this process it makes TensorFlow's own, otherwise a `LocalResolver`.
-    """
+    """Returns a class that makes `stock` with a TPU in this process, else a `LocalResolver`."""
 
     def make(cls: type, *args: Object, **settings: Object) -> Object:
         if tf.config.list_physical_devices("TPU"):

@@ -8,49 +8,31 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import importlib.metadata
 import importlib.util
+import operator
+import os
 import sys
 from collections.abc import Iterator
+from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import NamedTuple
 
+from estimator_bridge import errors
 from estimator_bridge.run import stock_names
-from estimator_bridge.run.alias_module import AliasModule, load
-from estimator_bridge.run.changes import ABSENT, Changes
-from estimator_bridge.run.installed_tensorflow import (
-    has_stock,
-    is_2_15,
-    tensorflow_version,
-    use_legacy_keras,
-)
+from estimator_bridge.run.namespaces import AliasModule, load
 from tf2_engine.types import Object
-
-__all__ = [
-    "Installed",
-    "has_stock",
-    "install",
-    "installed",
-    "local_resolvers",
-    "tensorflow_version",
-    "uninstall",
-    "use_legacy_keras",
-]
 
 _RESOLVER = "TPUClusterResolver"
 _IN_PLACE = "estimator_bridge.run.cluster_resolver:in_place_of"
+_ABSENT = object()  # the value of a name that does not exist
 
-_changes = Changes()
+_changes = contextlib.ExitStack()  # whose exit undoes them
 _installed: list[Installed] = []
 
 
 class Installed(NamedTuple):
-    """A name that leads to the bridge.
-
-    Attributes:
-        name: as programs write it, such as "tensorflow.compat.v1.estimator".
-        leads_to: its target in the bridge.
-        replaced: whether stock had the name.
-    """
+    """A name as programs write it, its target in the bridge, and whether stock had it."""
 
     name: str
     leads_to: str
@@ -81,8 +63,9 @@ def install(replace: bool = False) -> list[str]:
         _install_namespaces()
         _install_modules(replace)
     _install_attributes(replace)
-    if replace:
-        _install_resolvers()
+    for path in stock_names.RESOLVERS if replace else ():
+        _make_importable(path)
+        _change_name(path, _RESOLVER, _IN_PLACE, _stand_in(path))
     return [each.name for each in _installed]
 
 
@@ -94,20 +77,57 @@ def installed() -> list[Installed]:
 def uninstall() -> None:
     """Puts back everything that `install` changed, except for the choice of Keras."""
     _installed.clear()
-    _changes.undo()
+    _changes.close()
 
 
 @contextlib.contextmanager
 def local_resolvers() -> Iterator[None]:
     """While it is open, `TPUClusterResolver` needs no TPU, as after `install(replace=True)`."""
-    changes = Changes()
-    try:
+    with contextlib.ExitStack() as changes:
         for path in stock_names.RESOLVERS:
-            owner = public_module(path)
-            changes.set(owner, _RESOLVER, load(_IN_PLACE)(getattr(owner, _RESOLVER)))
+            _change(public_module(path), _RESOLVER, _stand_in(path), changes)
         yield
-    finally:
-        changes.undo()
+
+
+def tensorflow_version() -> tuple[int, int]:
+    """Returns the version of the installed TensorFlow without importing it."""
+    for name in ("tensorflow", "tensorflow-cpu", "tf-nightly"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            version = importlib.metadata.version(name)
+            break
+    else:
+        import tensorflow as tf
+
+        version = tf.__version__
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
+def is_2_15() -> bool:
+    """Whether TensorFlow is of the last version with estimators, or older."""
+    return tensorflow_version() < (2, 16)
+
+
+def has_stock() -> bool:
+    """Whether stock's estimator is installed and fits this TensorFlow."""
+    # Not `importlib.util.find_spec`, which would find the modules of `install`.
+    return is_2_15() and PathFinder.find_spec("tensorflow_estimator") is not None
+
+
+def use_legacy_keras() -> None:
+    """Makes TensorFlow load Keras 2; raises TooLate if `tf.keras` is Keras 3 already."""
+    if is_2_15() or os.environ.get("TF_USE_LEGACY_KERAS") is not None:
+        return
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    import tensorflow as tf
+
+    # TensorFlow decides when the name is first used, once for the process.
+    if not tf.keras.layers.Layer.__module__.startswith("tf_keras."):
+        raise errors.TooLate(
+            "tf.keras is Keras 3 already, and legacy programs are written in Keras 2. Call "
+            "`install` before tf.keras is first used, or set the environment variable "
+            "TF_USE_LEGACY_KERAS=1."
+        )
 
 
 def public_module(path: str) -> ModuleType:
@@ -119,34 +139,37 @@ def public_module(path: str) -> ModuleType:
 def _install_namespaces() -> None:
     namespace = load(stock_names.NAMESPACE)
     for path in stock_names.PUBLIC_NAMESPACES:
-        name = f"{path}.estimator"
-        _record(name, namespace.__name__, _changes.set(public_module(path), "estimator", namespace))
-        _changes.set(sys.modules, name, namespace)
+        _change_name(path, "estimator", namespace.__name__, namespace)
+        _change(sys.modules, f"{path}.estimator", namespace)
         for below in stock_names.SUBMODULES:
             module = load(stock_names.namespace_module(below))
-            _changes.set(sys.modules, f"{name}.{below}", module)
+            _change(sys.modules, f"{path}.estimator.{below}", module)
 
 
 def _install_modules(replace: bool) -> None:
     modules = {
-        path: names for path, names in stock_names.MODULES.items() if replace or _is_free(path)
+        path: names
+        for path, names in stock_names.MODULES.items()
+        # Newer ones have none; an old tensorflow_estimator beside them cannot be imported.
+        if replace or not is_2_15() or importlib.util.find_spec(path) is None
     }
     for path in sorted(sys.modules):
         if replace and _is_below_root(path):
-            _changes.set(sys.modules, path, ABSENT)
+            _change(sys.modules, path, _ABSENT)
     packages = {parent for path in modules for parent in _parents(path) if _is_below_root(parent)}
     # Sorted, a package comes before its modules.
     for path in sorted({*modules, *packages}):
         names = modules.get(path, {})
         module = AliasModule(path, names, is_package=path in packages)
-        before = _changes.set(sys.modules, path, module)
+        before = _change(sys.modules, path, module)
         parent, _, name = path.rpartition(".")
         if parent:
-            before = _changes.set(importlib.import_module(parent), name, module)
+            before = _change(importlib.import_module(parent), name, module)
         if names:
             leads_to = dict.fromkeys(target.partition(":")[0] for target in names.values())
             # On 2.15 all these paths are stock's, whether it was imported before or not.
-            _record(path, ", ".join(leads_to), path if has_stock() else before)
+            replaced = has_stock() or before is not _ABSENT
+            _installed.append(Installed(path, ", ".join(leads_to), replaced))
 
 
 def _install_attributes(replace: bool) -> None:
@@ -157,18 +180,53 @@ def _install_attributes(replace: bool) -> None:
     names = [(parameters, name) for name in stock_names.PARAMETERS]
     names += [(path, stock_names.INPUT_HOOK) for path in stock_names.INPUT_HOOK_MODULES]
     for path, name in names:
-        owner = public_module(path)
-        if replace or not hasattr(owner, name):
-            before = _changes.set(owner, name, load(homes[name]))
-            _record(f"{path}.{name}", homes[name], before)
+        if replace or not hasattr(public_module(path), name):
+            _change_name(path, name, homes[name], load(homes[name]))
 
 
-def _install_resolvers() -> None:
-    for path in stock_names.RESOLVERS:
-        _make_importable(path)
-        owner = public_module(path)
-        stand_in = load(_IN_PLACE)(getattr(owner, _RESOLVER))
-        _record(f"{path}.{_RESOLVER}", _IN_PLACE, _changes.set(owner, _RESOLVER, stand_in))
+def _stand_in(path: str) -> type:
+    kind: type = load(_IN_PLACE)(getattr(public_module(path), _RESOLVER))
+    return kind
+
+
+def _change_name(path: str, name: str, leads_to: str, value: Object) -> None:
+    """Sets a name of a public module of TensorFlow, as `installed` tells."""
+    before = _change(public_module(path), name, value)
+    _installed.append(Installed(f"{path}.{name}", leads_to, replaced=before is not _ABSENT))
+
+
+def _change(
+    owner: ModuleType | dict[str, ModuleType],
+    name: str,
+    value: Object,
+    changes: contextlib.ExitStack = _changes,
+) -> Object:
+    """Sets an attribute of a module or an entry of `sys.modules` until `changes` closes.
+
+    `_ABSENT` as the value deletes it, and as the result says that there was none before.
+    """
+    values = vars(owner) if isinstance(owner, ModuleType) else owner
+    before = values.get(name, _ABSENT)
+    names: Object = values.get("__all__")
+    listed = list(names) if isinstance(names, list) else None
+    _set(owner, name, value)
+
+    def undo() -> None:
+        _set(owner, name, before)
+        if listed is not None:
+            # TensorFlow's wrapped modules list in `__all__` what is set on them.
+            names[:] = listed
+
+    changes.callback(undo)
+    return before
+
+
+def _set(owner: Object, name: str, value: Object) -> None:
+    is_module = isinstance(owner, ModuleType)
+    if value is _ABSENT:
+        (delattr if is_module else operator.delitem)(owner, name)
+    else:
+        (setattr if is_module else operator.setitem)(owner, name, value)
 
 
 def _make_importable(path: str) -> None:
@@ -178,7 +236,7 @@ def _make_importable(path: str) -> None:
     """
     for name in (*_parents(path), path):
         if name not in sys.modules:
-            _changes.set(sys.modules, name, public_module(name))
+            _change(sys.modules, name, public_module(name))
 
 
 def _parents(path: str) -> list[str]:
@@ -189,13 +247,3 @@ def _parents(path: str) -> list[str]:
 def _is_below_root(path: str) -> bool:
     """Whether a path is one of the packages that are replaced as a whole, or below one."""
     return any(f"{path}.".startswith(f"{root}.") for root in stock_names.ROOTS)
-
-
-def _is_free(path: str) -> bool:
-    """Whether TensorFlow has no module of its own at a path."""
-    # Newer ones have none; an old tensorflow_estimator beside them cannot be imported.
-    return not is_2_15() or importlib.util.find_spec(path) is None
-
-
-def _record(name: str, leads_to: str, before: Object) -> None:
-    _installed.append(Installed(name, leads_to, replaced=before is not ABSENT))

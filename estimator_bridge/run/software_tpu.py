@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from estimator_bridge import errors
 from estimator_bridge.run import install
@@ -13,21 +13,17 @@ from tf2_engine.types import Object
 
 
 @contextlib.contextmanager
-def stock_on_software_tpu(report: Callable[[str], object] | None = None) -> Iterator[None]:
+def stock_on_software_tpu() -> Iterator[None]:
     """While it is open, stock's `TPUEstimator(use_tpu=True)` trains and evaluates on the CPU.
 
     The TPU has one core, on one host; a `TPUClusterResolver` finds this process. `num_shards` of a
-    `TPUConfig` is changed to None, with which stock uses all cores that there are.
-
-    Args:
-        report: called with a line of text for each number of shards that is changed; None writes
-            the lines to stderr.
+    `TPUConfig` is changed to None, with which stock uses all cores that there are; a line on stderr
+    says so once for each number.
 
     Raises:
         MissingStock: TensorFlow has no TPUEstimator of its own.
         InvalidSpec, CannotBuild: there can be no software TPU here; the message says why.
     """
-    report = report or _to_stderr
     estimator = stock_estimator()
     from tf2_engine import soft_tpu
 
@@ -43,10 +39,10 @@ def stock_on_software_tpu(report: Callable[[str], object] | None = None) -> Iter
             bound.arguments["num_shards"] = None
             if shards not in reported:
                 reported.add(shards)
-                report(
+                sys.stderr.write(
                     f"estimator-bridge: TPUConfig(num_shards={shards}) runs as num_shards=None: "
                     "stock's TPUEstimator has one core on the software TPU, so that a batch is "
-                    "not split, and losses are not divided by the number of cores."
+                    "not split, and losses are not divided by the number of cores.\n"
                 )
         return stock_new(*bound.args, **bound.kwargs)
 
@@ -62,10 +58,8 @@ def stock_on_software_tpu(report: Callable[[str], object] | None = None) -> Iter
 def bridge_on_software_tpu() -> Iterator[None]:
     """While it is open, the software TPU is the default engine of the bridge's TPUEstimators.
 
-    It has as many cores as `TPUConfig.num_shards` says, one by default.
-
-    Raises:
-        InvalidSpec, CannotBuild: there can be no software TPU here; the message says why.
+    It has as many cores as `TPUConfig.num_shards` says, one by default. Raises InvalidSpec or
+    CannotBuild if there can be none here.
     """
     from estimator_bridge.runtime.step import devices
     from tf2_engine import soft_tpu
@@ -80,11 +74,7 @@ def bridge_on_software_tpu() -> Iterator[None]:
 
 
 def stock_estimator() -> Object:
-    """Returns the namespace of stock's estimators.
-
-    Raises:
-        MissingStock: TensorFlow has no TPUEstimator of its own.
-    """
+    """Returns the namespace of stock's estimators; raises MissingStock if there are none."""
     try:
         from tensorflow_estimator import estimator  # noqa: F401 - says whether there is one
     except ImportError as error:
@@ -95,7 +85,3 @@ def stock_estimator() -> Object:
     import tensorflow as tf
 
     return tf.compat.v1.estimator
-
-
-def _to_stderr(line: str) -> None:
-    sys.stderr.write(line + "\n")

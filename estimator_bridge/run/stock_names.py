@@ -42,6 +42,7 @@ def namespace_module(below: str) -> str:
 
 
 _EXPORT = "export.export export.export_lib"
+_HOOKS = "hooks.hooks"
 _OUTPUT = "export.export_lib export.export_output"
 _TPU_CONFIG = "tpu.tpu_config tensorflow.python.tpu.tpu_config"
 _TPU_CONTEXT = "tpu.tpu_context tensorflow.python.tpu.tpu_context"
@@ -79,14 +80,9 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("hooks.early_stopping", "experimental", "early_stopping", "stop_if_lower_hook"),
     ("hooks.early_stopping", "experimental", "early_stopping", "stop_if_no_decrease_hook"),
     ("hooks.early_stopping", "experimental", "early_stopping", "stop_if_no_increase_hook"),
-    ("hooks.in_memory_evaluator", "experimental", "hooks.hooks", "InMemoryEvaluatorHook"),
+    ("hooks.in_memory_evaluator", "experimental", _HOOKS, "InMemoryEvaluatorHook"),
     ("hooks.input_pipeline", "experimental", "", "CheckpointInputPipelineHook"),
-    (
-        "hooks.stop_at_checkpoint",
-        "experimental",
-        "hooks.hooks",
-        "make_stop_at_checkpoint_step_hook",
-    ),
+    ("hooks.stop_at_checkpoint", "experimental", _HOOKS, "make_stop_at_checkpoint_step_hook"),
     ("legacy.receivers", "experimental", _EXPORT, "build_raw_supervised_input_receiver_fn"),
     ("legacy.receivers", "export", _EXPORT, "ServingInputReceiver TensorServingInputReceiver"),
     ("legacy.receivers", "export", _EXPORT, "build_parsing_serving_input_receiver_fn"),
@@ -126,11 +122,8 @@ SYMBOLS = (
     *_symbols(),
 )
 
-PARAMETERS = (
-    "AdagradParameters",
-    "AdamParameters",
-    "FtrlParameters",
-    "StochasticGradientDescentParameters",
+PARAMETERS = tuple(
+    f"{name}Parameters" for name in ("Adagrad", "Adam", "Ftrl", "StochasticGradientDescent")
 )
 """The parameter classes that stock exports under `tf.compat.v1.tpu.experimental`."""
 
@@ -141,18 +134,10 @@ SUBMODULES = ("experimental", "export", "inputs", "tpu", "tpu.experimental")
 """The modules of the namespace; programs may import them by their paths."""
 
 INPUT_HOOK = "CheckpointInputPipelineHook"
-INPUT_HOOK_MODULES = (
-    "tensorflow.data.experimental",
-    "tensorflow.compat.v1.data.experimental",
-    "tensorflow.compat.v2.data.experimental",
-)
+INPUT_HOOK_MODULES = tuple(f"{path}.data.experimental" for path in PUBLIC_NAMESPACES)
 """The modules that have `INPUT_HOOK`; newer versions of TensorFlow lack it."""
 
-RESOLVERS = (
-    "tensorflow.distribute.cluster_resolver",
-    "tensorflow.compat.v1.distribute.cluster_resolver",
-    "tensorflow.compat.v2.distribute.cluster_resolver",
-)
+RESOLVERS = tuple(f"{path}.distribute.cluster_resolver" for path in PUBLIC_NAMESPACES)
 """The modules that have `TPUClusterResolver`."""
 
 _LIBRARY = "tensorflow_estimator.python.estimator"
@@ -168,19 +153,11 @@ def _modules() -> dict[str, dict[str, str]]:
     modules: dict[str, dict[str, str]] = {}
     for symbol in SYMBOLS:
         for module in symbol.modules:
-            for path in _paths(module):
-                modules.setdefault(path, {})[symbol.name] = symbol.target
+            path = module if module.startswith("tensorflow") else f"{_LIBRARY}.{module}"
+            modules.setdefault(path, {})[symbol.name] = symbol.target
+            if module in _OLD_MODULES:
+                modules.setdefault(f"{_OLD_LIBRARY}.{module}", {})[symbol.name] = symbol.target
     return modules
-
-
-def _paths(module: str) -> Iterator[str]:
-    """Yields the full paths of a module, given as in `Symbol.modules`."""
-    if module.startswith("tensorflow"):
-        yield module
-        return
-    yield f"{_LIBRARY}.{module}"
-    if module in _OLD_MODULES:
-        yield f"{_OLD_LIBRARY}.{module}"
 
 
 MODULES: Mapping[str, Names] = _modules()

@@ -13,14 +13,8 @@ _INPUTS = "it feeds batches through queues. Use tf.data.Dataset.from_tensor_slic
 _LOGITS = "it is a part of canned estimators. Write the layers in the model_fn"
 
 _HEADS = (
-    "BinaryClassHead",
-    "Head",
-    "LogisticRegressionHead",
-    "MultiClassHead",
-    "MultiHead",
-    "MultiLabelHead",
-    "PoissonRegressionHead",
-    "RegressionHead",
+    *("Head", "BinaryClassHead", "LogisticRegressionHead", "MultiClassHead", "MultiHead"),
+    *("MultiLabelHead", "PoissonRegressionHead", "RegressionHead"),
 )
 _ESTIMATORS = (
     *(
@@ -36,15 +30,14 @@ ESTIMATOR: Mapping[str, str] = {
     **dict.fromkeys(_HEADS, _HEAD),
     "add_metrics": "it wraps a model_fn. Return the metrics from the model_fn",
 }
-EXPERIMENTAL: Mapping[str, str] = {
+_EXPERIMENTAL = {
     **dict.fromkeys(("KMeans", "LinearSDCA", "RNNClassifier", "RNNEstimator"), _CANNED),
     **dict.fromkeys(("call_logit_fn", "dnn_logit_fn_builder", "linear_logit_fn_builder"), _LOGITS),
 }
-INPUTS: Mapping[str, str] = dict.fromkeys(("numpy_input_fn", "pandas_input_fn"), _INPUTS)
 
 REASONS: Mapping[str, Mapping[str, str]] = {
     "": ESTIMATOR,
-    "experimental": EXPERIMENTAL,
-    "inputs": INPUTS,
+    "experimental": _EXPERIMENTAL,
+    "inputs": dict.fromkeys(("numpy_input_fn", "pandas_input_fn"), _INPUTS),
 }
 """By namespace below `tf.estimator` and name, the reason and the way out, without a full stop."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import (
-    Path,
     Reader,
     RowLayout,
     StoredTensor,
@@ -25,6 +24,8 @@ from tf2_engine.tables import PARAMETERS
 
 GLOBAL_STEP = "global_step"
 
+Item = TypeVar("Item")
+
 
 class Gap(NamedTuple):
     """A tensor without a counterpart, and why it has none."""
@@ -33,13 +34,15 @@ class Gap(NamedTuple):
     reason: str
 
 
+Moves: TypeAlias = Iterator[TensorMove | Gap]
+"""The moves of tensors, and the gaps of those without a place in the new checkpoint."""
+
+
 class StoredTable(NamedTuple):
     """A table in a checkpoint.
 
     Attributes:
-        known: the table of the spec.
         kind: its optimizer, a key of `OPTIMIZERS`.
-        parameters: its tensor.
         slots: the tensors of its slots, None for a slot that the checkpoint lacks.
         variable: the name of its legacy variable; None if the checkpoint does not tell.
     """
@@ -61,7 +64,6 @@ class Contents:
     """What a checkpoint holds: its tables, and everything else.
 
     Attributes:
-        form: "names" or "object".
         tables: those of the spec, else those that can be recognised.
         others: the tensors that are not parts of tables, and the legacy name of each variable, None
             if it is unknown.
@@ -72,18 +74,14 @@ class Contents:
 
     reader: Reader
     form: str
-    tables: tuple[StoredTable, ...]
+    tables: Sequence[StoredTable]
     others: Mapping[str, str | None]
-    gaps: tuple[Gap, ...] = ()
-    doubtful: tuple[Gap, ...] = ()
+    gaps: Sequence[Gap] = ()
+    doubtful: Sequence[Gap] = ()
     full_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def step(self) -> int | None:
-        """Returns the global step, None if there is none.
-
-        Raises:
-            InvalidInput: the variable of that name is not one integer.
-        """
+        """Returns the global step, None if there is none."""
         for name, variable in self.others.items():
             if variable == GLOBAL_STEP:
                 tensor = self.reader.tensors[name]
@@ -93,57 +91,32 @@ class Contents:
         return None
 
 
-@dataclasses.dataclass(frozen=True)
-class WriterHosts:
-    """The hosts over which the writer of a checkpoint spread its tables.
+class WriterHosts(NamedTuple):
+    """How a writer spread tables over hosts: by "div" or "mod"; a note says what is assumed."""
 
-    Attributes:
-        strategy: "div" or "mod".
-        note: an assumption to tell the user, or None.
-    """
-
-    count: int = 1
+    hosts: int = 1
     strategy: str = "div"
     note: str | None = None
-
-    def layout(self, rows: int) -> RowLayout:
-        """Returns the order in which the rows of a table are stored."""
-        return RowLayout(rows, self.count, self.strategy)
 
 
 class Target(abc.ABC):
     """A checkpoint to write: the places of tables and variables in it.
 
-    Attributes:
-        form: "names" or "object".
-        basename: the name of its files without the step.
-        needs_step: whether it must have a global step.
+    Its files are named by `basename` and the step, which it may need.
     """
 
-    form: ClassVar[str]
     basename: ClassVar[str]
     needs_step: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def table(self, table: StoredTable, layout: RowLayout) -> Iterator[TensorMove | Gap]:
-        """Yields the moves of the parts of a table.
-
-        Args:
-            layout: the order of the rows in the old checkpoint.
-
-        Raises:
-            InvalidInput: the options do not determine a place or a value.
-        """
+    def table(self, table: StoredTable, layout: RowLayout) -> Moves:
+        """Yields the moves of the parts of a table, whose old rows have a `layout`."""
 
     @abc.abstractmethod
-    def variable(
-        self, tensor: StoredTensor, name: str | None, full_name: str | None
-    ) -> Iterator[TensorMove | Gap]:
+    def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
         """Yields the move of a variable outside of tables; nothing if it is not to be carried.
 
-        Args:
-            name: its legacy name, None if it is unknown.
-            full_name: its name in the program that saved it by object, or None.
+        It has a legacy name, or a full name in the program that saved it by object, or neither.
         """
 
     def unchanged(self, targets: set[str]) -> Iterator[TensorMove]:
@@ -156,25 +129,13 @@ class Target(abc.ABC):
 
 
 class Format(abc.ABC):
-    """A format of checkpoints.
-
-    Attributes:
-        form: "names" or "object".
-        converts_to: the form to which its checkpoints are converted by default.
-    """
+    """A format of checkpoints, the `form` "names" or "object", that `converts_to` the other."""
 
     form: ClassVar[str]
     converts_to: ClassVar[str]
 
     def read(self, reader: Reader, options: ConversionOptions, *, strict: bool = True) -> Contents:
-        """Returns what a checkpoint of this format holds.
-
-        Args:
-            strict: whether the checkpoint must have tables whose optimizers are certain.
-
-        Raises:
-            InvalidInput: the options do not fit the checkpoint.
-        """
+        """Returns the contents; `strict` demands tables whose optimizers are certain."""
         contents = self._read(reader, options, strict)
         if strict and not contents.tables and not contents.gaps:
             names = [name for name, _ in contents.doubtful]
@@ -190,11 +151,7 @@ class Format(abc.ABC):
 
     @abc.abstractmethod
     def writer_hosts(self, contents: Contents, options: ConversionOptions) -> WriterHosts:
-        """Returns how the writer of a checkpoint spread its tables over hosts.
-
-        Raises:
-            InvalidInput: that is not clear, or not what the options say.
-        """
+        """Returns how the writer of a checkpoint spread its tables over hosts."""
 
     @abc.abstractmethod
     def target(
@@ -202,21 +159,24 @@ class Format(abc.ABC):
     ) -> Target:
         """Returns a new checkpoint of this format.
 
-        Args:
-            strategy: "div" or "mod", as the old checkpoint has it.
-            like: a checkpoint with the names, or the objects, of the new one.
-
-        Raises:
-            InvalidInput: the options, or `like`, do not fit the format.
+        The old one has its rows by `strategy`; the new one has the names or objects of `like`.
         """
 
 
-def known_tables(options: ConversionOptions) -> list[KnownTable]:
-    """Returns the tables of the spec; none without a spec.
+def split_gaps(items: Iterable[Item | Gap]) -> tuple[list[Item], list[Gap]]:
+    """Returns the items that are no gaps, and the gaps."""
+    mixed = list(items)
+    gaps = [item for item in mixed if isinstance(item, Gap)]
+    return [item for item in mixed if not isinstance(item, Gap)], gaps
 
-    Raises:
-        InvalidInput: the options name a table that the spec does not have.
-    """
+
+def part_names(tables: Iterable[StoredTable]) -> set[str]:
+    """Returns the names of all tensors of tables."""
+    return {part.name for table in tables for part in table.parts.values() if part}
+
+
+def known_tables(options: ConversionOptions) -> list[KnownTable]:
+    """Returns the tables of the spec, which must have those of the options; none without a spec."""
     known = [] if options.spec is None else variable_names.tables_of_spec(options.spec)
     unknown = set(options.tables) - {table.name for table in known}
     if known and unknown:
@@ -240,13 +200,11 @@ def stored_table(
     kind: str,
     names: Mapping[str, str],
     variable: str | None = None,
-) -> tuple[StoredTable, list[Gap]]:
-    """Returns a table of a checkpoint, and the slots that it lacks.
+) -> Iterator[StoredTable | Gap]:
+    """Yields a table of a checkpoint, and the slots that it lacks.
 
     Args:
-        kind: its optimizer.
         names: the tensor of each part, by the engine's names; that of the parameters exists.
-        variable: the name of its legacy variable, if it is known.
 
     Raises:
         InvalidInput: a tensor has another shape or type than the table, or odd slices.
@@ -257,17 +215,16 @@ def stored_table(
             f"Table {table.name!r}: the spec says {list(table.shape)}, but {parameters.name!r} is "
             f"{list(parameters.shape)}. Vocabulary and dimension must be those of the checkpoint."
         )
-    parts = {part: reader.tensors.get(name) for part, name in names.items()}
-    for tensor in parts.values():
-        if tensor is not None:
+    slots = {}
+    for part, name in names.items():
+        tensor = reader.tensors.get(name)
+        if tensor is None:
+            yield Gap(name, f"table {table.name!r} has no such slot")
+        else:
             _check(table, tensor, parameters)
-    gaps = [
-        Gap(name, f"table {table.name!r} has no such slot")
-        for part, name in names.items()
-        if parts[part] is None
-    ]
-    del parts[PARAMETERS]
-    return StoredTable(table, kind, parameters, parts, variable), gaps
+        if part != PARAMETERS:
+            slots[part] = tensor
+    yield StoredTable(table, kind, parameters, slots, variable)
 
 
 def odd_slices(name: str, rows: tuple[int, ...] | None) -> errors.InvalidInput:
@@ -291,32 +248,21 @@ def _check(table: KnownTable, tensor: StoredTensor, parameters: StoredTensor) ->
 
 
 def row_moves(
-    table: StoredTable,
-    places: Mapping[str, tuple[str, Path | None]],
-    old_layout: RowLayout,
-    new_layout: RowLayout,
+    table: StoredTable, places: Mapping[str, str], old_layout: RowLayout, new_layout: RowLayout
 ) -> Iterator[RowMove]:
-    """Yields the moves of the parts of a table; slots that it lacks are filled.
-
-    Args:
-        places: for every part the name of the new tensor, and the path of its object.
-
-    Raises:
-        InvalidInput: the initial value of a slot that is missing is unknown.
-    """
+    """Yields the moves of parts of a table to the tensors `places`; missing slots are filled."""
     name = table.known.name
-    for part, source in table.parts.items():
+    for part, target in places.items():
+        source = table.parts[part]
         if source is None and part not in table.known.slot_values:
             raise errors.InvalidInput(
                 f"Table {name!r} lacks the slot {part!r}; only a spec tells its initial value. "
                 "Give the spec."
             )
-        target, path = places[part]
         yield RowMove(
             target=target,
             source=source,
             description=f"table {name!r}, {part}",
-            path=path,
             shape=table.parameters.shape,
             old_layout=old_layout,
             new_layout=new_layout,
@@ -324,8 +270,6 @@ def row_moves(
         )
 
 
-def variable_move(tensor: StoredTensor, target: str, path: Path | None = None) -> CopyMove:
+def variable_move(tensor: StoredTensor, target: str, description: str = "variable") -> CopyMove:
     """Returns the move of a variable outside of tables."""
-    return CopyMove(
-        target=target, source=tensor, description="variable", shape=tensor.shape, path=path
-    )
+    return CopyMove(target=target, source=tensor, description=description, shape=tensor.shape)

@@ -17,71 +17,49 @@ from estimator_bridge.checkpoint_files import (
 )
 from estimator_bridge.checkpoint_files.variable_names import KnownTable, Shapes
 from estimator_bridge.convert import table_recognition
-from estimator_bridge.convert.formats.checkpoint_format import (
-    GLOBAL_STEP,
-    Contents,
-    Format,
-    Gap,
-    StoredTable,
-    Target,
-    WriterHosts,
-    known_kind,
-    known_tables,
-    odd_slices,
-    row_moves,
-    stored_table,
-    variable_move,
-)
+from estimator_bridge.convert.formats import checkpoint_format as common
+from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP, Gap, Moves, StoredTable
 from estimator_bridge.convert.moves import TensorMove
 from estimator_bridge.convert.options import ConversionOptions
 from tf2_engine import sharding
 from tf2_engine.tables import PARAMETERS
 
 
-class NameFormat(Format):
+class NameFormat(common.Format):
     """The format of legacy estimators."""
 
     form = "names"
     converts_to = "object"
 
-    def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> Contents:
+    def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> common.Contents:
         shapes = _shapes(reader)
-        tables: list[StoredTable] = []
-        gaps: list[Gap] = []
-        for table, variable in _variables_of_tables(reader, options, shapes):
-            if variable is None or variable not in shapes:
-                reason = f"table {table.name!r} has no variable {_similar(table, shapes)}"
-                gaps.append(Gap(variable or table.name, reason))
-                continue
-            kind = known_kind(table, options)
-            kind = kind or table_recognition.kind_of_variable(variable, shapes)
-            place = variable_names.made_on(kind, variable, shapes)
-            names = {
-                PARAMETERS: variable,
-                **variable_names.slot_variables(kind, variable, place),
-            }
-            stored, missing = stored_table(reader, table, kind, names, variable)
-            tables.append(stored)
-            gaps.extend(missing)
-        parts = {part.name for table in tables for part in table.parts.values() if part}
-        others = [tensor for name, tensor in reader.tensors.items() if name not in parts]
-        owners = {tensor.name: _owner(tensor, tables) for tensor in others}
-        variables = {name: name for name, owner in owners.items() if owner is None}
-        strays = [
-            Gap(name, f"it belongs to table {owner!r}, but is no slot of its optimizer")
-            for name, owner in owners.items()
-            if owner is not None
+        tables, gaps = common.split_gaps(_tables(reader, options, shapes))
+        parts = common.part_names(tables)
+        variables = {}
+        for name, tensor in reader.tensors.items():
+            owners = [
+                table.known.name
+                for table in tables
+                if name.startswith(f"{table.variable}/") and tensor.shape == table.parameters.shape
+            ]
+            if name not in parts and owners:
+                reason = f"it belongs to table {owners[0]!r}, but is no slot of its optimizer"
+                gaps.append(Gap(name, reason))
+            elif name not in parts:
+                variables[name] = name
+        known = {table.known.name: table.parameters.name for table in tables}
+        listed = options.spec is not None
+        doubt = "is none of the spec" if listed else "no slot or name says so for certain"
+        doubtful = [
+            Gap(name, f"it looks like a table, but {doubt}")
+            for name in table_recognition.may_be_tables(shapes, known, listed=listed)
+            if name in variables
         ]
-        return Contents(
-            reader,
-            self.form,
-            tuple(tables),
-            variables,
-            (*gaps, *strays),
-            tuple(_doubtful(shapes, tables, variables, listed=options.spec is not None)),
-        )
+        return common.Contents(reader, self.form, tables, variables, gaps, doubtful)
 
-    def writer_hosts(self, contents: Contents, options: ConversionOptions) -> WriterHosts:
+    def writer_hosts(
+        self, contents: common.Contents, options: ConversionOptions
+    ) -> common.WriterHosts:
         slices = {table.parameters.name: _slices(table) for table in contents.tables}
         stored = _common_hosts(slices)
         hosts = options.from_hosts or stored
@@ -104,23 +82,17 @@ class NameFormat(Format):
                 "the writer. If there were more, and another program saved it again, give "
                 "`from_hosts`"
             )
-        return WriterHosts(hosts, strategy or "div", note)
+        return common.WriterHosts(hosts, strategy or "div", note)
 
     def target(
-        self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
-    ) -> Target:
+        self, old: common.Contents, options: ConversionOptions, strategy: str, like: Reader | None
+    ) -> common.Target:
         return NameTarget(options, strategy, like)
 
 
-class NameTarget(Target):
-    """A new name-based checkpoint.
+class NameTarget(common.Target):
+    """A new name-based checkpoint, with the names of tables and variables in `like`."""
 
-    Args:
-        strategy: the "div" or "mod" of the old checkpoint.
-        like: a checkpoint whose names of tables and variables it takes.
-    """
-
-    form = "names"
     basename = "model.ckpt"
     needs_step = True
 
@@ -130,25 +102,20 @@ class NameTarget(Target):
         self._like = like
         self._names_like: Shapes = {} if like is None else _shapes(like)
 
-    def table(self, table: StoredTable, layout: RowLayout) -> Iterator[TensorMove | Gap]:
+    def table(self, table: StoredTable, layout: RowLayout) -> Moves:
         shape = table.parameters.shape
         variable = table.variable or self._variable_of(table.known, shape)
         slots = variable_names.slot_variables(table.kind, variable, self._options.slots)
-        names = {PARAMETERS: variable, **slots}
         new_layout = RowLayout(shape[0], self._options.to_hosts, self._strategy)
-        places = {part: (name, None) for part, name in names.items()}
-        yield from row_moves(table, places, layout, new_layout)
+        yield from common.row_moves(table, {PARAMETERS: variable, **slots}, layout, new_layout)
 
-    def variable(
-        self, tensor: StoredTensor, name: str | None, full_name: str | None
-    ) -> Iterator[TensorMove | Gap]:
+    def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
         if name is None and full_name is not None:
             name = full_name if self._names_like.get(full_name) == tensor.shape else None
         if name is None:
-            reason = "no variable of a name-based checkpoint is known for it"
-            yield Gap(tensor.name, reason)
+            yield Gap(tensor.name, "no variable of a name-based checkpoint is known for it")
         elif name != GLOBAL_STEP or self._options.global_step is None:
-            yield variable_move(tensor, self._options.rename.get(name, name))
+            yield common.variable_move(tensor, self._options.rename.get(name, name))
 
     def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
         if step is not None and all(move.target != GLOBAL_STEP for move in moves):
@@ -160,7 +127,14 @@ class NameTarget(Target):
         if table.name in options.tables:
             return options.tables[table.name]
         if self._like is not None:
-            return _variable_like(table, shape, self._names_like, self._like.prefix)
+            same_shape = {name: each for name, each in self._names_like.items() if each == shape}
+            variable = variable_names.variable_of(table, same_shape)
+            if variable is None:
+                raise errors.Unmatched(
+                    f"Table {table.name!r}: {self._like.prefix} has no variable of it. Say which "
+                    f"with --table {table.name}=VARIABLE."
+                )
+            return variable
         own = variable_names.own_names(table)
         if not table.scoped and len(own) == 1:
             return own[0]
@@ -178,45 +152,27 @@ def _shapes(reader: Reader) -> Shapes:
     return {name: t.shape for name, t in reader.tensors.items() if t.dtype == tf.float32}
 
 
-def _variables_of_tables(
+def _tables(
     reader: Reader, options: ConversionOptions, shapes: Shapes
-) -> Iterator[tuple[KnownTable, str | None]]:
-    """Yields the tables of the spec, the user or the checkpoint, and the variable of each."""
-    known, variables = known_tables(options), options.tables
+) -> Iterator[StoredTable | Gap]:
+    """Yields the tables of the spec, the user or the checkpoint, and what they lack."""
+    known, variables = common.known_tables(options), options.tables
     if not variables and not known:
         num_slices = {name: len(tensor.slices) for name, tensor in reader.tensors.items()}
         variables = table_recognition.tables_of_checkpoint(shapes, num_slices)
     for table in known or [KnownTable(name) for name in variables]:
-        yield table, variables.get(table.name) or variable_names.variable_of(table, shapes)
-
-
-def _similar(table: KnownTable, shapes: Shapes) -> str:
-    """Returns which variables have the shape of a table, as the end of a sentence."""
-    same = sorted(name for name, shape in shapes.items() if shape == table.shape)[:5]
-    return f"among those of its shape, {same}" if same else "of its shape"
-
-
-def _owner(tensor: StoredTensor, tables: Sequence[StoredTable]) -> str | None:
-    """Returns the table to which a tensor belongs by name and shape; None if to none."""
-    for table in tables:
-        if tensor.name.startswith(f"{table.variable}/") and tensor.shape == table.parameters.shape:
-            return table.known.name
-    return None
-
-
-def _doubtful(
-    shapes: Shapes, tables: Sequence[StoredTable], variables: Mapping[str, str], *, listed: bool
-) -> Iterator[Gap]:
-    """Yields the variables outside of tables that may be tables.
-
-    Args:
-        listed: whether a spec lists the tables.
-    """
-    known = {table.known.name: table.parameters.name for table in tables}
-    doubt = "is none of the spec" if listed else "no slot or name says so for certain"
-    for name in table_recognition.may_be_tables(shapes, known, listed=listed):
-        if name in variables:
-            yield Gap(name, f"it looks like a table, but {doubt}")
+        variable = variables.get(table.name) or variable_names.variable_of(table, shapes)
+        if variable is None or variable not in shapes:
+            same = sorted(name for name, shape in shapes.items() if shape == table.shape)[:5]
+            similar = f"among those of its shape, {same}" if same else "of its shape"
+            yield Gap(variable or table.name, f"table {table.name!r} has no variable {similar}")
+            continue
+        kind = common.known_kind(table, options)
+        kind = kind or table_recognition.kind_of_variable(variable, shapes)
+        place = variable_names.made_on(kind, variable, shapes)
+        slots = variable_names.slot_variables(kind, variable, place)
+        names = {PARAMETERS: variable, **slots}
+        yield from common.stored_table(reader, table, kind, names, variable)
 
 
 def _slices(table: StoredTable) -> tuple[int, int]:
@@ -224,16 +180,12 @@ def _slices(table: StoredTable) -> tuple[int, int]:
     rows = table.parameters.part_rows
     assert rows is not None  # as `stored_table` made sure
     if rows != sharding.shard_rows(sum(rows), len(rows)):
-        raise odd_slices(f"{table.parameters.name!r}", rows)
+        raise common.odd_slices(f"{table.parameters.name!r}", rows)
     return len(rows), sum(rows)
 
 
 def _common_hosts(slices: Mapping[str, tuple[int, int]]) -> int:
-    """Returns the number of hosts that fits the slices of all tables.
-
-    Args:
-        slices: by table, the number of slices and of rows.
-    """
+    """Returns the number of hosts that fits the numbers of slices and rows of all tables."""
     # A table with a row in each slice may have had more hosts than that.
     exact = {count for count, rows in slices.values() if count < rows}
     at_least = max((count for count, _ in slices.values()), default=1)
@@ -244,17 +196,3 @@ def _common_hosts(slices: Mapping[str, tuple[int, int]]) -> int:
             "Restore the checkpoint in its program and save it without a partitioner."
         )
     return hosts
-
-
-def _variable_like(
-    table: KnownTable, shape: tuple[int, ...], names_like: Shapes, prefix: str
-) -> str:
-    """Returns the variable of a table in a checkpoint that the new one is to be like."""
-    same_shape = {name: each for name, each in names_like.items() if each == shape}
-    variable = variable_names.variable_of(table, same_shape)
-    if variable is None:
-        raise errors.Unmatched(
-            f"Table {table.name!r}: {prefix} has no variable of it. Say which with "
-            f"--table {table.name}=VARIABLE."
-        )
-    return variable

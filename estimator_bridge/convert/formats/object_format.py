@@ -7,32 +7,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import (
-    Path,
-    Reader,
-    RowLayout,
-    StoredTensor,
-    Writer,
-    object_graph,
-)
-from estimator_bridge.checkpoint_files.object_graph import Objects
+from estimator_bridge.checkpoint_files import Reader, RowLayout, StoredTensor, Writer, object_graph
+from estimator_bridge.checkpoint_files.object_graph import Objects, Path
 from estimator_bridge.checkpoint_files.variable_names import KnownTable
-from estimator_bridge.convert import keras_slots, table_recognition
-from estimator_bridge.convert.formats.checkpoint_format import (
-    GLOBAL_STEP,
-    Contents,
-    Format,
-    Gap,
-    StoredTable,
-    Target,
-    WriterHosts,
-    known_kind,
-    known_tables,
-    row_moves,
-    stored_table,
-    variable_move,
-)
-from estimator_bridge.convert.formats.template_target import TemplateTarget
+from estimator_bridge.convert import table_recognition
+from estimator_bridge.convert.formats import checkpoint_format as common
+from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP, Gap, Moves, StoredTable
 from estimator_bridge.convert.moves import TensorMove
 from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
@@ -42,45 +22,44 @@ _VARIABLES = "variables"
 _SAVE_COUNTER = "save_counter"
 
 
-class ObjectFormat(Format):
+class ObjectFormat(common.Format):
     """The format of `tf.train.Checkpoint`."""
 
     form = "object"
     converts_to = "names"
 
-    def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> Contents:
+    def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> common.Contents:
         objects = object_graph.read_from(reader)
         assert objects is not None
-        tables: list[StoredTable] = []
-        gaps: list[Gap] = []
-        if objects.embeddings or strict:
-            children = objects.children(_embedding(objects, options.root))
-            for table in known_tables(options) or _tables_among(children):
-                if table.name not in children:
-                    reason = f"there is no such table among {sorted(children)}"
-                    gaps.append(Gap(table.name, reason))
-                    continue
-                kind, names = _parts(table, objects, children, options, strict)
-                stored, missing = stored_table(reader, table, kind, names)
-                tables.append(stored)
-                gaps.extend(missing)
-        parts = {part.name for table in tables for part in table.parts.values() if part}
-        ignored = {*parts, object_graph.KEY, object_graph.key_of((_SAVE_COUNTER,))}
-        keys = [key for key in reader.tensors if key not in ignored]
-        others = _legacy_names(keys, objects, options.rename)
-        return Contents(reader, self.form, tuple(tables), others, tuple(gaps), (), objects.names)
+        tables, gaps = common.split_gaps(_tables(reader, objects, options, strict))
+        ignored = {object_graph.KEY, object_graph.key_of((_SAVE_COUNTER,))}
+        ignored |= common.part_names(tables)
+        names = {
+            key: path[-1]
+            for path, key in objects.keys.items()
+            if path[:-1] == (_VARIABLES,) or path == (GLOBAL_STEP,)
+        }
+        new = options.rename
+        others = {
+            key: new.get(key) or new.get(key.removesuffix(object_graph.END)) or names.get(key)
+            for key in reader.tensors
+            if key not in ignored
+        }
+        return common.Contents(reader, self.form, tables, others, gaps, (), objects.names)
 
-    def writer_hosts(self, contents: Contents, options: ConversionOptions) -> WriterHosts:
+    def writer_hosts(
+        self, contents: common.Contents, options: ConversionOptions
+    ) -> common.WriterHosts:
         if options.from_partition == "mod" or options.from_hosts:
             raise errors.InvalidInput(
                 "`from_partition` and `from_hosts` are for name-based checkpoints; in an object "
                 "checkpoint rows are in the order of the ids."
             )
-        return WriterHosts()
+        return common.WriterHosts()
 
     def target(
-        self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
-    ) -> Target:
+        self, old: common.Contents, options: ConversionOptions, strategy: str, like: Reader | None
+    ) -> common.Target:
         if options.to_partition == "mod" or options.to_hosts != 1:
             raise errors.InvalidInput(
                 "`to_partition` and `to_hosts` are for name-based checkpoints; an object "
@@ -102,47 +81,150 @@ class ObjectFormat(Format):
         return TemplateTarget(contents, options.rename)
 
 
-class ObjectTarget(Target):
+class ObjectTarget(common.Target):
     """A new object checkpoint: tables below the root, variables by their legacy names."""
 
-    form = "object"
     basename = "ckpt"
 
     def __init__(self, options: ConversionOptions) -> None:
         self._options = options
         self._root: Path = tuple((options.root or "embedding").split("/"))
 
-    def table(self, table: StoredTable, layout: RowLayout) -> Iterator[TensorMove | Gap]:
-        places = {}
-        for part in table.parts:
-            name = table.known.name
-            path = (*self._root, name if part == PARAMETERS else f"{name}/{part}")
-            places[part] = (object_graph.key_of(path), path)
-        new_layout = RowLayout(table.parameters.shape[0])
-        yield from row_moves(table, places, layout, new_layout)
+    def table(self, table: StoredTable, layout: RowLayout) -> Moves:
+        table_name = table.known.name
+        names = {PARAMETERS: table_name, **{slot: f"{table_name}/{slot}" for slot in table.slots}}
+        places = {part: object_graph.key_of((*self._root, name)) for part, name in names.items()}
+        yield from common.row_moves(table, places, layout, RowLayout(table.parameters.shape[0]))
 
-    def variable(
-        self, tensor: StoredTensor, name: str | None, full_name: str | None
-    ) -> Iterator[TensorMove | Gap]:
+    def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
         assert name is not None  # A name-based checkpoint has the names of all variables.
         if name == GLOBAL_STEP and self._options.global_step is not None:
             return
         name = self._options.rename.get(name, name)
         path = (GLOBAL_STEP,) if name == GLOBAL_STEP else (_VARIABLES, name)
-        yield variable_move(tensor, object_graph.key_of(path), path)
+        yield common.variable_move(tensor, object_graph.key_of(path))
 
     def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
         full_names = {
-            move.path: move.source.name if move.source is not None else ""
-            for move in moves
-            if move.path is not None
+            move.target: move.source.name if move.source is not None else "" for move in moves
         }
-        for path, value in (((GLOBAL_STEP,), step), ((_SAVE_COUNTER,), 1)):
-            if path not in full_names and value is not None:
-                full_names[path] = path[0]
-                writer.value(object_graph.key_of(path), np.int64(value))
-        graph = object_graph.build(full_names, full_names, self._root)
-        writer.string(object_graph.KEY, graph)
+        for name, value in ((GLOBAL_STEP, step), (_SAVE_COUNTER, 1)):
+            key = object_graph.key_of((name,))
+            if key not in full_names and value is not None:
+                full_names[key] = name
+                writer.value(key, np.int64(value))
+        writer.string(object_graph.KEY, object_graph.build(full_names, self._root))
+
+
+class TemplateTarget(common.Target):
+    """An object checkpoint with all objects of another one, such as a Keras program saves.
+
+    Names and paths of variables in the template, by legacy name, are in `rename`.
+    """
+
+    basename = "ckpt"
+
+    def __init__(self, template: common.Contents, rename: Mapping[str, str]) -> None:
+        self._template = template
+        self._rename = rename
+        self._tensors = template.reader.tensors
+        self._tables = {table.known.name: table for table in template.tables}
+        parts = common.part_names(template.tables)
+        self._others = {key: place for key, place in self._tensors.items() if key not in parts}
+        self._graph = template.reader.strings(self._tensors[object_graph.KEY])[0]
+
+    def table(self, table: StoredTable, layout: RowLayout) -> Moves:
+        name, shape = table.known.name, table.parameters.shape
+        parts = self._tables[name].parts if name in self._tables else {}
+        places = {}
+        for part, source in table.parts.items():
+            place = parts.get(part)
+            if place is not None and place.shape != shape:
+                raise errors.InvalidInput(
+                    f"Table {name!r} is {list(shape)}, but {place.name!r} of "
+                    f"{self._template.reader.prefix} is {list(place.shape)}."
+                )
+            if source is not None and place is None:
+                described = f"the table {name!r}" if part == PARAMETERS else f"a slot {part!r}"
+                yield Gap(source.name, f"`like` has no place for {described}")
+            elif source is not None and place is not None:
+                places[part] = place.name
+        yield from common.row_moves(table, places, layout, RowLayout(shape[0]))
+
+    def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
+        if name is None:
+            key = self._key_of_object(tensor, full_name)
+        else:
+            key = self._key_of_variable(self._rename.get(name, name), tensor)
+        if key is None:
+            reason = "`like` has no variable of its name and shape; --rename NAME=PATH says which"
+            yield Gap(tensor.name, reason)
+        else:
+            yield common.variable_move(tensor, key)
+
+    def unchanged(self, targets: set[str]) -> Iterator[TensorMove]:
+        for key, tensor in self._tensors.items():
+            if key not in targets and key != object_graph.KEY:
+                yield common.variable_move(tensor, key, "as in `like`")
+
+    def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
+        writer.string(object_graph.KEY, self._graph)
+
+    def _key_of_variable(self, name: str, tensor: StoredTensor) -> str | None:
+        """Returns the key for a variable, by path or key, else by its name; None if it has none."""
+        for key in (name, f"{name}{object_graph.END}"):
+            if key in self._others:
+                place = self._others[key]
+                if _differ(place, tensor):
+                    raise errors.InvalidInput(
+                        f"{tensor.name!r} is {tensor}, but {key!r} of "
+                        f"{self._template.reader.prefix} is {place}."
+                    )
+                return key
+        return self._key_by_name(name, tensor)
+
+    def _key_of_object(self, tensor: StoredTensor, full_name: str | None) -> str | None:
+        """Returns the key for a variable of another object checkpoint; None if it has none."""
+        place = self._tensors.get(tensor.name)
+        # Where a number counts the variables of a list, as those of an optimizer, the template may
+        # count others, so that the path does not decide.
+        counted = any(part.isdigit() for part in tensor.name.split("/"))
+        if place is None or counted or _differ(place, tensor):
+            return None if full_name is None else self._key_by_name(full_name, tensor)
+        return tensor.name
+
+    def _key_by_name(self, name: str, tensor: StoredTensor) -> str | None:
+        full_names = self._template.full_names
+        named = {key: place for key, place in self._others.items() if full_names.get(key) == name}
+        keys = [key for key, place in named.items() if not _differ(place, tensor)]
+        return keys[0] if len(keys) == 1 else None
+
+
+def _differ(place: StoredTensor, tensor: StoredTensor) -> bool:
+    return (place.shape, place.dtype) != (tensor.shape, tensor.dtype)
+
+
+def _tables(
+    reader: Reader, objects: Objects, options: ConversionOptions, strict: bool
+) -> Iterator[StoredTable | Gap]:
+    """Yields the tables of the spec or the checkpoint, and what they lack."""
+    if not objects.embeddings and not strict:
+        return
+    children = objects.children(_embedding(objects, options.root))
+    # Without a spec, the variables of a TPUEmbedding that are not slots of others.
+    of_others = {name for name in children for other in children if name.startswith(f"{other}/")}
+    others = [KnownTable(name) for name in children if name not in of_others]
+    for table in common.known_tables(options) or others:
+        if table.name not in children:
+            yield Gap(table.name, f"there is no such table among {sorted(children)}")
+            continue
+        slots, kinds = _slots(table.name, objects, children)
+        kind = common.known_kind(table, options)
+        kind = kind or _kind_with_slots(table.name, set(slots), kinds, strict)
+        # A slot that is missing goes by the name that it would have.
+        keys = {slot: slots.get(slot, f"{table.name}/{slot}") for slot in OPTIMIZERS[kind].slots}
+        names = {PARAMETERS: children[table.name], **keys}
+        yield from common.stored_table(reader, table, kind, names)
 
 
 def _embedding(objects: Objects, root: str | None) -> Path:
@@ -158,57 +240,22 @@ def _embedding(objects: Objects, root: str | None) -> Path:
     return paths[root]
 
 
-def _tables_among(children: Mapping[str, str]) -> list[KnownTable]:
-    """Returns the tables among the variables of a TPUEmbedding: those that are not slots."""
-    return [
-        KnownTable(name)
-        for name in children
-        if not any(name.startswith(f"{other}/") for other in children)
-    ]
-
-
-def _parts(
-    table: KnownTable,
-    objects: Objects,
-    children: Mapping[str, str],
-    options: ConversionOptions,
-    strict: bool,
-) -> tuple[str, dict[str, str]]:
-    """Returns the optimizer of a table, and the key of each part."""
-    prefix = f"{table.name}/"
-    slots = {
-        name.removeprefix(prefix): key for name, key in children.items() if name.startswith(prefix)
-    }
-    kinds: Collection[str] = OPTIMIZERS
-    if not slots:
-        slots = keras_slots.of_table(objects, children[table.name])
-        kinds = keras_slots.KINDS
-    kind = known_kind(table, options) or _kind_with_slots(table.name, set(slots), kinds, strict)
-    # A slot that is missing goes by the name that it would have.
-    keys = {slot: slots.get(slot, f"{prefix}{slot}") for slot in OPTIMIZERS[kind].slots}
-    return kind, {PARAMETERS: children[table.name], **keys}
+def _slots(
+    table: str, objects: Objects, children: Mapping[str, str]
+) -> tuple[dict[str, str], Collection[str]]:
+    """Returns the key of each slot of a table, and the optimizers that may have such slots."""
+    prefix = f"{table}/"
+    slots = {name[len(prefix) :]: key for name, key in children.items() if name.startswith(prefix)}
+    if slots:
+        return slots, OPTIMIZERS
+    return table_recognition.keras_slots(objects, children[table]), table_recognition.KERAS_KINDS
 
 
 def _kind_with_slots(table: str, slots: set[str], among: Collection[str], strict: bool) -> str:
-    kinds = [kind for kind in table_recognition.kinds_with_slots(slots) if kind in among]
+    kinds = [kind for kind in among if set(OPTIMIZERS[kind].slots) == slots]
     if len(kinds) != 1 and (strict or not kinds):
         raise errors.InvalidInput(
             f"Table {table!r} has the slots {sorted(slots)}, as {kinds or 'no legacy optimizer'} "
             "has. Give the spec or the optimizer."
         )
     return kinds[0]
-
-
-def _legacy_names(
-    keys: Sequence[str], objects: Objects, rename: Mapping[str, str]
-) -> dict[str, str | None]:
-    """Returns the legacy name of each variable, None if it is unknown."""
-    names = {
-        key: path[-1]
-        for path, key in objects.keys.items()
-        if path[:-1] == (_VARIABLES,) or path == (GLOBAL_STEP,)
-    }
-    return {
-        key: rename.get(key) or rename.get(key.removesuffix(object_graph.END)) or names.get(key)
-        for key in keys
-    }

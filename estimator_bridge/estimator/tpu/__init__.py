@@ -1,7 +1,5 @@
 """The names of `tf.compat.v1.estimator.tpu`."""
 
-from __future__ import annotations
-
 from estimator_bridge.estimator.tpu import experimental  # noqa: F401 - as in stock
 from estimator_bridge.run import namespaces
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.checkpoint_files import bundle_writer
+from estimator_bridge.checkpoint_files import Writer
 
 
 def perturb(checkpoint: str, perturbed: str) -> str:
@@ -14,7 +14,7 @@ def perturb(checkpoint: str, perturbed: str) -> str:
     Zeros stay, since no rounding has made them.
     """
     reader = tf.train.load_checkpoint(checkpoint)
-    writer = bundle_writer.Writer(perturbed)
+    writer = Writer(perturbed)
     for name in sorted(reader.get_variable_to_shape_map()):
         value = np.asarray(reader.get_tensor(name))
         if value.dtype == np.float32:

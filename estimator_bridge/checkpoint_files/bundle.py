@@ -1,25 +1,27 @@
-"""Reads checkpoint files in pieces: any rows of any tensor, in little memory.
+"""Reads and writes checkpoint files in pieces: any rows of any tensor, in little memory.
 
-TensorFlow's own reader loads a whole stored slice to return a few rows of it, and a slice may be
-larger than memory.
+TensorFlow's own reader loads a whole stored slice to return a few rows of it, and its writer takes
+whole slices only; a slice may be larger than memory.
 
 Reference: tensor_bundle.proto and tensor_bundle.h of TensorFlow.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import index_file
-from estimator_bridge.checkpoint_files.checksum import crc32c, mask
+from estimator_bridge.checkpoint_files.index_file import crc32c, mask
 from estimator_bridge.checkpoint_files.stored_tensor import (
     Extents,
     StoredSlice,
@@ -35,18 +37,16 @@ CHUNK = 16 << 20
 _MAX_GAP = 1 << 16  # rows closer than this are read together with the bytes between them
 
 
-class Reader:
+class Reader(contextlib.AbstractContextManager["Reader"]):
     """An open checkpoint; a context manager.
 
     Opening it reads the index alone. Every size in the index is compared with the files before
     anything is allocated for it. The data of any checkpoint's tensors can be read with one reader,
     since a stored slice names its file.
 
-    Args:
-        prefix: the path of a checkpoint without ".index".
-
     Attributes:
-        tensors: by name, the tensors of the checkpoint.
+        prefix: the path of the checkpoint without ".index".
+        tensors: by name, its tensors.
 
     Raises:
         UnreadableCheckpoint: a file is missing, shorter than the index says, or not a checkpoint;
@@ -68,18 +68,11 @@ class Reader:
             raise self._damaged_index("it was written by a big-endian machine or has no header")
         self._num_shards = header.num_shards
         # Slices have entries of their own, whose keys begin with a zero byte.
-        tensors = [
-            self._tensor(key, entry, parsed)
-            for key, entry in parsed.items()
-            if not key.startswith(b"\0")
-        ]
+        tensors = [self._tensor(key, parsed) for key in parsed if not key.startswith(b"\0")]
         self.tensors = {tensor.name: tensor for tensor in tensors}
         # No byte belongs to two tensors: a few bytes cannot pass for tables of any size.
         if sum(tensor.size for tensor in tensors) > sum(self._sizes.values()):
             raise self._damaged_index("its tensors are larger than its files together")
-
-    def __enter__(self) -> Reader:
-        return self
 
     def __exit__(self, *_: object) -> None:
         for file in self._files.values():
@@ -97,11 +90,7 @@ class Reader:
             yield self._read(piece.file, piece.offset + start, min(CHUNK, piece.size - start))
 
     def verify(self, tensor: StoredTensor) -> None:
-        """Reads a tensor and compares its checksums.
-
-        Raises:
-            UnreadableCheckpoint: a checksum is wrong; the message names the file and the tensor.
-        """
+        """Reads a tensor and raises UnreadableCheckpoint, with its name, if a checksum is wrong."""
         if tensor.dtype == tf.string:
             self.strings(tensor)
             return
@@ -116,9 +105,7 @@ class Reader:
     def rows(self, tensor: StoredTensor, rows: Array) -> Array:
         """Returns rows of a tensor whose slices are blocks of rows: [num_rows, ...].
 
-        Args:
-            rows: [num_rows] int64, distinct, in any order; rows that are close to each other in the
-                file are read together.
+        The rows are distinct int64, in any order; those close to each other are read together.
         """
         out = np.empty([len(rows), *tensor.shape[1:]], tensor.dtype.as_numpy_dtype)
         if not out.size:
@@ -144,11 +131,7 @@ class Reader:
         return np.frombuffer(data, tensor.dtype.as_numpy_dtype).reshape(tensor.shape)
 
     def strings(self, tensor: StoredTensor) -> list[bytes]:
-        """Returns the elements of a tensor of strings.
-
-        Raises:
-            UnreadableCheckpoint: it is damaged; the message names the file and the tensor.
-        """
+        """Returns the elements of a tensor of strings, which is verified."""
         return [element for piece in tensor.slices for element in self._strings(piece, tensor)]
 
     def _strings(self, piece: StoredSlice, tensor: StoredTensor) -> Iterator[bytes]:
@@ -193,7 +176,8 @@ class Reader:
             raise errors.UnreadableCheckpoint(f"{path}: it ends too early. Use another checkpoint.")
         return data
 
-    def _tensor(self, key: bytes, entry: Message, entries: Mapping[bytes, Message]) -> StoredTensor:
+    def _tensor(self, key: bytes, entries: Mapping[bytes, Message]) -> StoredTensor:
+        entry = entries[key]
         try:
             name = key.decode()
             dtype = tf.as_dtype(entry.dtype)
@@ -203,9 +187,8 @@ class Reader:
         if any(length < 0 for length in shape):
             raise self._damaged_index(f"{name!r} has the shape {shape}")
         if not entry.slices:
-            whole = tuple((0, length) for length in shape)
-            piece = self._slice(name, dtype, whole, entry)
-            return StoredTensor(name, dtype, shape, (piece,), False)
+            whole = self._slice(name, dtype, tuple((0, length) for length in shape), entry)
+            return StoredTensor(name, dtype, shape, (whole,), False)
         pieces = []
         for part in entry.slices:
             extents = tuple(
@@ -213,7 +196,10 @@ class Reader:
                 for extent, length in zip(part.extent, shape, strict=False)
             )
             stored = entries.get(slice_key(name, part))
-            inside = len(part.extent) == len(shape) and _is_inside(extents, shape)
+            inside = len(part.extent) == len(shape) and all(
+                min(start, count) >= 0 and start + count <= length
+                for (start, count), length in zip(extents, shape, strict=True)
+            )
             if stored is None or not inside or tf.as_dtype(stored.dtype) != dtype:
                 raise self._damaged_index(f"a slice of {name!r} is missing")
             pieces.append(self._slice(name, dtype, extents, stored))
@@ -252,6 +238,123 @@ class Reader:
         )
 
 
+class Writer:
+    """Writes a checkpoint of one data file; the index, without which it is none, comes last.
+
+    Args:
+        wrote: called with the number of bytes whenever some are written.
+
+    Raises:
+        CannotWrite: a file cannot be written; the message names it.
+    """
+
+    def __init__(self, prefix: str, wrote: Callable[[int], None] = lambda size: None) -> None:
+        self.prefix = prefix
+        self._wrote = wrote
+        self._path = f"{prefix}.data-00000-of-00001"
+        header = tf_compat.BundleHeader(num_shards=1)
+        header.version.producer = 1
+        self._entries = {b"": header.SerializeToString()}
+        self._offset = 0
+        with naming(self._path):
+            self._file = open(self._path, "wb")  # noqa: SIM115 - closed in `finish` and `abandon`
+
+    def tensor(
+        self,
+        name: str,
+        dtype: DType | npt.DTypeLike,
+        shape: Sequence[int],
+        sizes: Mapping[Extents, int],
+        buffers: Iterable[tuple[int, bytes]],
+        *,
+        sliced: bool,
+        crcs: Sequence[int] | None = None,
+    ) -> None:
+        """Writes a tensor.
+
+        Args:
+            sizes: the bytes of each slice, by its extents.
+            buffers: the data: the number of a slice, and the bytes that come next in it.
+            sliced: whether to store slices; False takes one slice, the whole tensor.
+            crcs: the masked checksums of the slices; None computes them.
+        """
+        begins = list(itertools.accumulate(sizes.values(), initial=self._offset))
+        positions, computed = begins[:-1], [0] * len(sizes)
+        for number, buffer in buffers:
+            self._write(positions[number], buffer)
+            positions[number] += len(buffer)
+            if crcs is None:
+                computed[number] = crc32c(buffer, computed[number])
+        assert positions == begins[1:]
+        self._offset = begins[-1]
+        masked = [mask(crc) for crc in computed] if crcs is None else crcs
+        entry = tf_compat.BundleEntry(dtype=tf.as_dtype(dtype).as_datatype_enum)
+        entry.shape.CopyFrom(tf.TensorShape(shape).as_proto())
+        for (extents, size), offset, crc in zip(sizes.items(), begins, masked, strict=False):
+            target = entry
+            if sliced:
+                part = entry.slices.add()
+                for start, length in extents:
+                    part.extent.add(start=start, length=length)
+                target = tf_compat.BundleEntry(dtype=entry.dtype)
+                target.shape.CopyFrom(tf.TensorShape([n for _, n in extents]).as_proto())
+            target.offset, target.size, target.crc32c = offset, size, crc
+            if sliced:
+                self._entries[slice_key(name, part)] = target.SerializeToString()
+        self._entries[name.encode()] = entry.SerializeToString()
+
+    def value(self, name: str, value: npt.ArrayLike) -> None:
+        """Writes a small numeric tensor."""
+        value = np.asarray(value)
+        whole = tuple((0, length) for length in value.shape)
+        data = value.tobytes()
+        self.tensor(name, value.dtype, value.shape, {whole: len(data)}, [(0, data)], sliced=False)
+
+    def string(self, name: str, value: bytes) -> None:
+        """Writes a scalar string."""
+        lengths = crc32c(len(value).to_bytes(4, "little"))
+        checked = mask(lengths).to_bytes(4, "little")
+        crc = mask(crc32c(checked + value, lengths))
+        data = index_file.put_varint(len(value)) + checked + value
+        self.tensor(name, tf.string, [], {(): len(data)}, [(0, data)], sliced=False, crcs=[crc])
+
+    def finish(self) -> None:
+        """Writes the index and flushes both files to the disk."""
+        with naming(self._path), self._file:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        write_durably(f"{self.prefix}.index", index_file.build(self._entries))
+
+    def abandon(self) -> None:
+        """Closes the data file; what was written stays, but without an index."""
+        # A full disk makes the close fail too.
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    def _write(self, offset: int, data: bytes) -> None:
+        with naming(self._path):
+            self._file.seek(offset)
+            self._file.write(data)
+        self._wrote(len(data))
+
+
+def write_durably(path: str, data: bytes) -> None:
+    """Writes a file that is on the disk afterwards."""
+    with naming(path), open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Raises CannotWrite with the path in the place of an OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise errors.CannotWrite(f"{path}: {error.strerror}.") from error
+
+
 def _groups(tensor: StoredTensor, rows: Array) -> Iterator[tuple[int, int]]:
     """Yields the ranges of positions in the sorted `rows` that are read at once."""
     rows_per_chunk = max(1, CHUNK // max(1, tensor.row_size))
@@ -262,13 +365,6 @@ def _groups(tensor: StoredTensor, rows: Array) -> Iterator[tuple[int, int]]:
 
 def _num_elements(extents: Extents) -> int:
     return math.prod(length for _, length in extents)
-
-
-def _is_inside(extents: Extents, shape: tuple[int, ...]) -> bool:
-    return all(
-        min(start, count) >= 0 and start + count <= length
-        for (start, count), length in zip(extents, shape, strict=True)
-    )
 
 
 def _check(crc: int, piece: StoredSlice, tensor: StoredTensor) -> None:

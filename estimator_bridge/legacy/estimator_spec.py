@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy import spec_checks
-from estimator_bridge.legacy.checks import argument_names, takes_any_number
+from estimator_bridge.legacy.checks import argument_names, fields_of, takes_any_number
 from estimator_bridge.legacy.spec_checks import ModeKeys
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Op, Session, Tensor
@@ -72,21 +72,10 @@ class EstimatorSpec(_EstimatorSpec):
         prediction_hooks: Iterable[Hook] | None = None,
     ) -> EstimatorSpec:
         """Checks the arguments, and fills in defaults."""
-        predictions = spec_checks.checked_predictions(predictions, mode)
-        return super().__new__(
-            cls,
-            mode,
-            predictions,
-            spec_checks.checked_loss(loss, mode),
-            spec_checks.checked_train_op(train_op, mode),
-            spec_checks.checked_metrics(eval_metric_ops),
-            _export_outputs(export_outputs, predictions, mode),
-            spec_checks.checked_hooks(training_chief_hooks),
-            spec_checks.checked_hooks(training_hooks),
-            spec_checks.checked_scaffold(scaffold),
-            spec_checks.checked_hooks(evaluation_hooks),
-            spec_checks.checked_hooks(prediction_hooks),
-        )
+        fields = _checked_fields(fields_of(cls, locals()))
+        fields["eval_metric_ops"] = spec_checks.checked_metrics(eval_metric_ops)
+        fields["scaffold"] = spec_checks.checked_scaffold(scaffold)
+        return super().__new__(cls, **fields)
 
     def _replace(self, **changes: Object) -> EstimatorSpec:
         """Returns a checked spec with other values for some fields; the mode cannot be changed.
@@ -150,21 +139,7 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
         """Checks the arguments, and fills in defaults."""
         _check_host_call("eval_metrics", eval_metrics)
         _check_host_call("host_call", host_call)
-        predictions = spec_checks.checked_predictions(predictions, mode)
-        return super().__new__(
-            cls,
-            mode,
-            predictions,
-            spec_checks.checked_loss(loss, mode),
-            spec_checks.checked_train_op(train_op, mode),
-            eval_metrics,
-            _export_outputs(export_outputs, predictions, mode),
-            scaffold_fn,
-            host_call,
-            spec_checks.checked_hooks(training_hooks),
-            spec_checks.checked_hooks(evaluation_hooks),
-            spec_checks.checked_hooks(prediction_hooks),
-        )
+        return super().__new__(cls, **_checked_fields(fields_of(cls, locals())))
 
     def as_estimator_spec(self) -> EstimatorSpec:
         """Returns the same model for a host; calls the functions of metrics and host call."""
@@ -244,10 +219,20 @@ def _check_host_call(name: str, host_call: Object) -> None:
         )
 
 
-def _export_outputs(
-    export_outputs: ExportOutputs | None, predictions: Nest, mode: str
-) -> ExportOutputs | None:
-    """Returns the outputs to export; in prediction one of the predictions if there are none."""
-    if mode != ModeKeys.PREDICT:
-        return export_outputs
-    return tf_compat.export_outputs(export_outputs, predictions)
+def _checked_fields(fields: dict[str, Object]) -> dict[str, Object]:
+    """Returns the fields of a spec; those that both classes have are checked and filled in."""
+    mode = fields["mode"]
+    predictions = spec_checks.checked_predictions(fields["predictions"], mode)
+    checked = {
+        **fields,
+        "predictions": predictions,
+        "loss": spec_checks.checked_loss(fields["loss"], mode),
+        "train_op": spec_checks.checked_train_op(fields["train_op"], mode),
+    }
+    if mode == ModeKeys.PREDICT:
+        outputs = tf_compat.export_outputs(fields["export_outputs"], predictions)
+        checked["export_outputs"] = outputs
+    for name in fields:
+        if name.endswith("_hooks"):
+            checked[name] = spec_checks.checked_hooks(fields[name])
+    return checked

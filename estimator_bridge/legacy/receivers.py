@@ -11,15 +11,11 @@ from estimator_bridge import errors
 from tf2_engine.types import Nest, Object, Tensor
 
 # The keys of a tensor without a key: serving looks for these names.
-FEATURE = "feature"
-LABEL = "label"
-RECEIVER = "input"
-
 _DEFAULT_KEYS = {
-    "features": FEATURE,
-    "labels": LABEL,
-    "receiver_tensors": RECEIVER,
-    "receiver_tensors_alternatives": RECEIVER,
+    "features": "feature",
+    "labels": "label",
+    "receiver_tensors": "input",
+    "receiver_tensors_alternatives": "input",
 }
 _TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 
@@ -71,8 +67,7 @@ class TensorServingInputReceiver(_ServingInputReceiver):
         receiver_tensors_alternatives: Mapping[str, Nest] | None = None,
     ) -> TensorServingInputReceiver:
         """Checks the tensors; `features` stays as it is."""
-        if features is None:
-            raise errors.InvalidInput("`features` must be given, got None.")
+        _check_given("features", features)
         _check_tensor("features", features)
         return super().__new__(
             cls,
@@ -155,8 +150,8 @@ def build_raw_supervised_input_receiver_fn(
     Raises:
         InvalidInput: they share a key.
     """
-    keyed_features = features if isinstance(features, dict) else {RECEIVER: features}
-    keyed_labels = labels if isinstance(labels, dict) else {LABEL: labels}
+    keyed_features = features if isinstance(features, dict) else {"input": features}
+    keyed_labels = labels if isinstance(labels, dict) else {"label": labels}
     shared = sorted(set(keyed_features) & set(keyed_labels))
     if shared:
         raise errors.InvalidInput(
@@ -168,8 +163,8 @@ def build_raw_supervised_input_receiver_fn(
         fed_features = _placeholders(keyed_features, default_batch_size)
         fed_labels = _placeholders(keyed_labels, default_batch_size)
         return SupervisedInputReceiver(
-            fed_features if isinstance(features, dict) else fed_features[RECEIVER],
-            fed_labels if isinstance(labels, dict) else fed_labels[LABEL],
+            fed_features if isinstance(features, dict) else fed_features["input"],
+            fed_labels if isinstance(labels, dict) else fed_labels["label"],
             {**fed_features, **fed_labels},
         )
 
@@ -177,14 +172,13 @@ def build_raw_supervised_input_receiver_fn(
 
 
 def _placeholders(like: Mapping[str, Tensor], batch_size: int | None) -> TensorDict:
-    return {key: _placeholder(tensor, batch_size) for key, tensor in like.items()}
-
-
-def _placeholder(like: Tensor, batch_size: int | None) -> Tensor:
-    shape = tf.TensorShape([batch_size]).concatenate(like.shape[1:])
-    # An eager tensor has no op to be named after.
-    name = None if hasattr(like, "numpy") else like.op.name
-    return tf.compat.v1.placeholder(like.dtype, shape, name=name)
+    placeholders: TensorDict = {}
+    for key, tensor in like.items():
+        shape = tf.TensorShape([batch_size]).concatenate(tensor.shape[1:])
+        # An eager tensor has no op to be named after.
+        name = None if hasattr(tensor, "numpy") else tensor.op.name
+        placeholders[key] = tf.compat.v1.placeholder(tensor.dtype, shape, name=name)
+    return placeholders
 
 
 def _alternatives(alternatives: Mapping[str, Nest] | None) -> dict[str, TensorDict] | None:
@@ -199,13 +193,8 @@ def _alternatives(alternatives: Mapping[str, Nest] | None) -> dict[str, TensorDi
 
 
 def _tensors(what: str, tensors: Nest, key_types: tuple[type, ...] = (str,)) -> TensorDict:
-    """Returns tensors by key.
-
-    Raises:
-        InvalidInput: they are None, a key is of another type, or a value is not a tensor.
-    """
-    if tensors is None:
-        raise errors.InvalidInput(f"`{what}` must be given, got None.")
+    """Returns tensors by key; a single one gets the key of serving."""
+    _check_given(what, tensors)
     keyed = tensors if isinstance(tensors, dict) else {_DEFAULT_KEYS[what]: tensors}
     for key, value in keyed.items():
         if not isinstance(key, key_types):
@@ -213,6 +202,11 @@ def _tensors(what: str, tensors: Nest, key_types: tuple[type, ...] = (str,)) -> 
             raise errors.InvalidInput(f"`{what}`: keys must be {allowed}, got {key!r}.")
         _check_tensor(f"{what}[{key!r}]", value)
     return keyed
+
+
+def _check_given(what: str, value: Object) -> None:
+    if value is None:
+        raise errors.InvalidInput(f"`{what}` must be given, got None.")
 
 
 def _check_tensor(what: str, value: Object) -> None:

@@ -10,15 +10,8 @@ from typing import Final, NamedTuple
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy import base_run_config
-from estimator_bridge.legacy.checks import (
-    INTEGER,
-    POSITIVE,
-    check,
-    check_settings,
-    one_of,
-    optional,
-)
+from estimator_bridge.legacy import base_run_config, checks
+from estimator_bridge.legacy.base_run_config import Setting
 from estimator_bridge.legacy.cluster import TaskType, tf_config
 from tf2_engine.types import Object
 
@@ -35,12 +28,11 @@ class InputPipelineConfig:
     SLICED: Final = 5
 
 
-class IterationsPerLoop(NamedTuple):
-    """How long a training loop runs on the device before it returns to the host.
+_PER_HOST = {True: InputPipelineConfig.PER_HOST_V1, False: InputPipelineConfig.PER_SHARD_V1}
 
-    Attributes:
-        unit: "count" for steps, or "seconds".
-    """
+
+class IterationsPerLoop(NamedTuple):
+    """How long a training loop runs on the device: steps if `unit` is "count", or "seconds"."""
 
     value: int
     unit: str
@@ -80,11 +72,12 @@ class _TPUConfig(NamedTuple):
     experimental_feed_hook: type | None
 
 
+_POSITIVE_INT = (checks.optional(checks.INTEGER), checks.optional(checks.POSITIVE))
 _CHOICES = {
-    "num_cores_per_replica": one_of(
+    "num_cores_per_replica": checks.one_of(
         (None, 1, 2, 4, 8, 16, 32, 64, 128), "must be a power of 2 up to 128"
     ),
-    "eval_training_input_configuration": one_of(
+    "eval_training_input_configuration": checks.one_of(
         (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED),
         "must be PER_HOST_V1 (2) or SLICED (5)",
     ),
@@ -128,38 +121,20 @@ class TPUConfig(_TPUConfig):
         experimental_feed_hook: type | None = None,
     ) -> TPUConfig:
         """Checks the settings and fills in the job name."""
+        settings = checks.fields_of(cls, locals())
         parse_iterations_per_loop(iterations_per_loop)
-        numbers = {
-            "num_shards": num_shards,
-            "initial_infeed_sleep_secs": initial_infeed_sleep_secs or None,
-        }
-        for name, number in numbers.items():
-            check("TPUConfig", name, number, optional(INTEGER), optional(POSITIVE))
+        checks.check("TPUConfig", "num_shards", num_shards, *_POSITIVE_INT)
+        secs = initial_infeed_sleep_secs or None
+        checks.check("TPUConfig", "initial_infeed_sleep_secs", secs, *_POSITIVE_INT)
         if input_partition_dims is not None:
             _check_partition(
                 input_partition_dims, per_host_input_for_training, num_cores_per_replica
             )
-        check_settings("TPUConfig", locals(), _CHOICES)
+        checks.check_settings("TPUConfig", settings, _CHOICES)
+        settings["tpu_job_name"] = tpu_job_name or _configured_job_name()
         if isinstance(per_host_input_for_training, bool):
-            per_host_input_for_training = (
-                InputPipelineConfig.PER_HOST_V1
-                if per_host_input_for_training
-                else InputPipelineConfig.PER_SHARD_V1
-            )
-        return super().__new__(
-            cls,
-            iterations_per_loop,
-            num_shards,
-            num_cores_per_replica,
-            per_host_input_for_training,
-            tpu_job_name or _configured_job_name(),
-            initial_infeed_sleep_secs,
-            input_partition_dims,
-            eval_training_input_configuration,
-            experimental_host_call_every_n_steps,
-            experimental_allow_per_host_v2_parallel_get_next,
-            experimental_feed_hook,
-        )
+            settings["per_host_input_for_training"] = _PER_HOST[per_host_input_for_training]
+        return super().__new__(cls, **settings)
 
 
 class RunConfig(base_run_config.RunConfig):
@@ -219,15 +194,11 @@ class RunConfig(base_run_config.RunConfig):
         if self._cluster_spec:
             self._session_config.cluster_def.CopyFrom(self._cluster_spec.as_cluster_def())
 
-    tpu_config = base_run_config.stored("tpu_config", "The `TPUConfig`.")
-    cluster = base_run_config.stored("cluster", "The cluster resolver; or None.")
-    cluster_spec = base_run_config.stored("cluster_spec", "The `tf.train.ClusterSpec`.")
-    master = base_run_config.stored(
-        "master", "The address of training sessions; '' is this process."
-    )
-    evaluation_master = base_run_config.stored(
-        "evaluation_master", "The address of evaluation sessions; '' is this process."
-    )
+    tpu_config = Setting("The `TPUConfig`.")
+    cluster = Setting("The cluster resolver; or None.")
+    cluster_spec = Setting("The `tf.train.ClusterSpec`.")
+    master = Setting("The address of training sessions; '' is this process.")
+    evaluation_master = Setting("The address of evaluation sessions; '' is this process.")
 
     def replace(self, **settings: Object) -> RunConfig:
         """Returns a copy with other values for `tpu_config` and settings of the base class.

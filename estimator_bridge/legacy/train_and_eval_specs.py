@@ -8,14 +8,7 @@ from typing import NamedTuple, TypeAlias
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.checks import (
-    CALLABLE,
-    NOT_NEGATIVE,
-    POSITIVE,
-    STRING,
-    check_settings,
-    optional,
-)
+from estimator_bridge.legacy import checks
 from estimator_bridge.legacy.exporters import Exporter
 from estimator_bridge.legacy.spec_checks import checked_hooks
 from tf2_engine.types import Nest, Object
@@ -24,13 +17,13 @@ InputFn: TypeAlias = Callable[..., Nest]
 Hook: TypeAlias = tf.compat.v1.train.SessionRunHook
 Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
-_TRAIN = {"input_fn": CALLABLE, "max_steps": optional(POSITIVE)}
+_TRAIN = {"input_fn": checks.CALLABLE, "max_steps": checks.optional(checks.POSITIVE)}
 _EVALUATION = {
-    "input_fn": CALLABLE,
-    "steps": optional(POSITIVE),
-    "name": optional(STRING),
-    "start_delay_secs": NOT_NEGATIVE,
-    "throttle_secs": NOT_NEGATIVE,
+    "input_fn": checks.CALLABLE,
+    "steps": checks.optional(checks.POSITIVE),
+    "name": checks.optional(checks.STRING),
+    "start_delay_secs": checks.NOT_NEGATIVE,
+    "throttle_secs": checks.NOT_NEGATIVE,
 }
 
 
@@ -63,7 +56,7 @@ class TrainSpec(_TrainSpec):
         saving_listeners: Iterable[Listener] | None = None,
     ) -> TrainSpec:
         """Checks the settings."""
-        check_settings("TrainSpec", locals(), _TRAIN)
+        checks.check_settings("TrainSpec", locals(), _TRAIN)
         return super().__new__(
             cls, input_fn, max_steps, checked_hooks(hooks), _checked_listeners(saving_listeners)
         )
@@ -108,17 +101,10 @@ class EvalSpec(_EvalSpec):
         throttle_secs: float = 600,
     ) -> EvalSpec:
         """Checks the settings."""
-        check_settings("EvalSpec", locals(), _EVALUATION)
-        return super().__new__(
-            cls,
-            input_fn,
-            steps,
-            name,
-            checked_hooks(hooks),
-            _checked_exporters(exporters),
-            start_delay_secs,
-            throttle_secs,
-        )
+        settings = checks.fields_of(cls, locals())
+        checks.check_settings("EvalSpec", settings, _EVALUATION)
+        settings.update(hooks=checked_hooks(hooks), exporters=_checked_exporters(exporters))
+        return super().__new__(cls, **settings)
 
 
 def is_train_spec(thing: Object) -> bool:
@@ -146,9 +132,7 @@ def _is_exporter(thing: Object) -> bool:
     return hasattr(thing, "name") and callable(getattr(thing, "export", None))
 
 
-def _checked_exporters(
-    exporters: Object,
-) -> tuple[Exporter, ...]:
+def _checked_exporters(exporters: Object) -> tuple[Exporter, ...]:
     if not exporters:
         return ()
     alone = _is_exporter(exporters) or not isinstance(exporters, Iterable)
@@ -158,11 +142,10 @@ def _checked_exporters(
             f"`EvalSpec`: `exporters` must be an Exporter or several, got {exporters!r}."
         )
     names = [exporter.name for exporter in checked]
-    for name in names:
-        if not isinstance(name, str) or not name:
-            raise errors.InvalidSpec(
-                f"`EvalSpec`: an exporter's `name` must be a str that is not empty, got {names}."
-            )
+    if not all(isinstance(name, str) and name for name in names):
+        raise errors.InvalidSpec(
+            f"`EvalSpec`: an exporter's `name` must be a str that is not empty, got {names}."
+        )
     if len(set(names)) < len(names):
         raise errors.InvalidSpec(
             f"`EvalSpec`: each exporter writes to a directory of its name, but they share names: "

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import libcst as cst
+from libcst import metadata
 from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge import errors
 from estimator_bridge.migrate import import_statements, tf2_rules, tf2_templates
-from estimator_bridge.migrate.comments import Comments, sentence
+from estimator_bridge.migrate.comments import Comments, Removal, sentence
 from estimator_bridge.migrate.edits import Edits
 from estimator_bridge.migrate.import_statements import ImportStatement
 from estimator_bridge.migrate.parsed_program import ParsedProgram, code_of
-from estimator_bridge.migrate.removal import Removal
 from estimator_bridge.migrate.rewrite_report import HONOURED, Kind, Line, Rewritten
 from estimator_bridge.migrate.stock_replacements import is_stock
 from estimator_bridge.migrate.tf2_rules import Action, NameRule
@@ -54,12 +54,7 @@ def migrate(source: str, name: str = "the program") -> Rewritten:
 
 
 class _RuleVisitor(cst.CSTVisitor):
-    """Applies the rules to the names, methods and arguments of a program, as edits of its text.
-
-    Args:
-        program: the parsed program.
-        edits: receives the changes.
-    """
+    """Applies the rules to the names, methods and arguments of a program, as edits of its text."""
 
     def __init__(self, program: ParsedProgram, edits: Edits) -> None:
         super().__init__()
@@ -162,7 +157,9 @@ class _RuleVisitor(cst.CSTVisitor):
         new = self._added_names[rule.new]
         if rule.new in tf2_templates.names_of_exports():
             self._exports.append(node)
-        self._used_on_import = self._used_on_import or self._program.is_at_top(node)
+        self._used_on_import = self._used_on_import or isinstance(
+            self._program.scopes.get(node), metadata.GlobalScope
+        )
         self._edits.replace_node(node, new)
         self._say(node, "name", code_of(node), new)
 
@@ -176,17 +173,18 @@ class _RuleVisitor(cst.CSTVisitor):
 
     def _unwrap(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
         """Replaces a call by its first argument."""
-        call = self._program.call_of(node)
-        if call is None or not call.args:
+        call = self._program.parent(node)
+        if not isinstance(call, cst.Call) or call.func is not node or not call.args:
             self._comment_out(node, rule)
             return
         wrapped = call.args[0].value
         statement = self._program.statement_of(node)
         if _rebinds(statement, call, wrapped):
             # Without the call the statement would have no effect.
-            owner = self._program.owner_of(statement)
-            alone = len(self._program.block_of(statement).body) == 1
-            whole = owner if isinstance(owner, cst.If) and alone and not owner.orelse else statement
+            block: cst.CSTNode = self._program.parent(statement)
+            owner = self._program.parent(block)
+            alone = isinstance(owner, cst.If) and len(block.body) == 1 and not owner.orelse
+            whole = owner if alone else statement
             self._removal.reasons[whole] = f"{name} is left out: {rule.why}"
             return
         (start, end), (inner_start, inner_end) = self._edits.span(call), self._edits.span(wrapped)

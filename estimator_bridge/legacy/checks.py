@@ -65,9 +65,16 @@ def check_settings(
         check(owner, name, settings[name], requirement)
 
 
-def fields_of(kind: type[NamedTuple], arguments: Mapping[str, Object]) -> dict[str, Object]:
-    """Returns those of the arguments of `__new__` that are fields of a named tuple."""
-    return {name: arguments[name] for name in kind._fields}
+def checked(kind: Object) -> Object:
+    """Makes a class of named tuples return what the method `_checked` of a new one returns."""
+    unchecked: Callable[..., Object] = kind.__new__
+
+    @functools.wraps(unchecked)
+    def new(cls: type, *arguments: Object, **settings: Object) -> Object:
+        return unchecked(cls, *arguments, **settings)._checked()
+
+    kind.__new__ = new
+    return kind
 
 
 def class_names(thing: Object) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 import tensorflow as tf
 
 from estimator_bridge import errors
+from estimator_bridge.legacy.checks import checked
 from tf2_engine.types import Nest, Object, Tensor
 
 # The keys of a tensor without a key: serving looks for these names.
@@ -23,10 +24,21 @@ TensorDict: TypeAlias = dict[str | int, Nest]
 """Dense, sparse or ragged tensors by key."""
 
 
+@checked
 class _ServingInputReceiver(NamedTuple):
     features: Nest
-    receiver_tensors: TensorDict
-    receiver_tensors_alternatives: dict[str, TensorDict] | None
+    receiver_tensors: Nest
+    receiver_tensors_alternatives: Mapping[str, Nest] | None = None
+
+    def _checked(self) -> Object:
+        return self._replace(
+            features=self._checked_features(),
+            receiver_tensors=_tensors("receiver_tensors", self.receiver_tensors),
+            receiver_tensors_alternatives=_alternatives(self.receiver_tensors_alternatives),
+        )
+
+    def _checked_features(self) -> Nest:
+        return _tensors("features", self.features, (str, int))
 
 
 class ServingInputReceiver(_ServingInputReceiver):
@@ -42,63 +54,33 @@ class ServingInputReceiver(_ServingInputReceiver):
         InvalidInput: an argument is missing, has a key of another type or is not a tensor.
     """
 
-    def __new__(
-        cls,
-        features: Nest,
-        receiver_tensors: Nest,
-        receiver_tensors_alternatives: Mapping[str, Nest] | None = None,
-    ) -> ServingInputReceiver:
-        """Checks the tensors, and gives single ones their keys."""
-        return super().__new__(
-            cls,
-            _tensors("features", features, (str, int)),
-            _tensors("receiver_tensors", receiver_tensors),
-            _alternatives(receiver_tensors_alternatives),
-        )
-
 
 class TensorServingInputReceiver(_ServingInputReceiver):
     """A `ServingInputReceiver` for a model_fn that takes one tensor as `features`, not a dict."""
 
-    def __new__(
-        cls,
-        features: Nest,
-        receiver_tensors: Nest,
-        receiver_tensors_alternatives: Mapping[str, Nest] | None = None,
-    ) -> TensorServingInputReceiver:
-        """Checks the tensors; `features` stays as it is."""
-        _check_given("features", features)
-        _check_tensor("features", features)
-        return super().__new__(
-            cls,
-            features,
-            _tensors("receiver_tensors", receiver_tensors),
-            _alternatives(receiver_tensors_alternatives),
-        )
+    def _checked_features(self) -> Nest:
+        _check_given("features", self.features)
+        _check_tensor("features", self.features)
+        return self.features
 
 
-class _SupervisedInputReceiver(NamedTuple):
-    features: Nest
-    labels: Nest
-    receiver_tensors: TensorDict
-
-
-class SupervisedInputReceiver(_SupervisedInputReceiver):
+@checked
+class SupervisedInputReceiver(NamedTuple):
     """The inputs of a model that is exported for training or evaluation: labels are fed, too.
 
     Raises:
         InvalidInput: as `ServingInputReceiver`.
     """
 
-    def __new__(
-        cls, features: Nest, labels: Nest, receiver_tensors: Nest
-    ) -> SupervisedInputReceiver:
-        """Checks the tensors; features and labels stay as they are."""
-        for name, value in (("features", features), ("labels", labels)):
+    features: Nest
+    labels: Nest
+    receiver_tensors: Nest
+
+    def _checked(self) -> SupervisedInputReceiver:
+        for name, value in (("features", self.features), ("labels", self.labels)):
             _tensors(name, value, (str, int))
-        return super().__new__(
-            cls, features, labels, _tensors("receiver_tensors", receiver_tensors)
-        )
+        tensors = _tensors("receiver_tensors", self.receiver_tensors)
+        return self._replace(receiver_tensors=tensors)
 
 
 def build_parsing_serving_input_receiver_fn(

@@ -58,20 +58,6 @@ def parse_iterations_per_loop(iterations_per_loop: int | str) -> IterationsPerLo
     return IterationsPerLoop(int(match[1]) * _SECONDS[match[2]], "seconds")
 
 
-class _TPUConfig(NamedTuple):
-    iterations_per_loop: int | str
-    num_shards: int | None
-    num_cores_per_replica: int | None
-    per_host_input_for_training: int
-    tpu_job_name: str | None
-    initial_infeed_sleep_secs: int | None
-    input_partition_dims: Sequence[Object] | None
-    eval_training_input_configuration: int
-    experimental_host_call_every_n_steps: int
-    experimental_allow_per_host_v2_parallel_get_next: bool
-    experimental_feed_hook: type | None
-
-
 _POSITIVE_INT = (checks.optional(checks.INTEGER), checks.optional(checks.POSITIVE))
 _CHOICES = {
     "num_cores_per_replica": checks.one_of(
@@ -84,7 +70,8 @@ _CHOICES = {
 }
 
 
-class TPUConfig(_TPUConfig):
+@checks.checked
+class TPUConfig(NamedTuple):
     """Settings of the TPU; a host without one emulates them, or ignores those without effect.
 
     Attributes:
@@ -106,35 +93,33 @@ class TPUConfig(_TPUConfig):
         WrongType: a number is not an int.
     """
 
-    def __new__(
-        cls,
-        iterations_per_loop: int | str = 2,
-        num_shards: int | None = None,
-        num_cores_per_replica: int | None = None,
-        per_host_input_for_training: bool | int = True,
-        tpu_job_name: str | None = None,
-        initial_infeed_sleep_secs: int | None = None,
-        input_partition_dims: Sequence[Object] | None = None,
-        eval_training_input_configuration: int = InputPipelineConfig.PER_HOST_V1,
-        experimental_host_call_every_n_steps: int = 1,
-        experimental_allow_per_host_v2_parallel_get_next: bool = False,
-        experimental_feed_hook: type | None = None,
-    ) -> TPUConfig:
-        """Checks the settings and fills in the job name."""
-        settings = checks.fields_of(cls, locals())
-        parse_iterations_per_loop(iterations_per_loop)
-        checks.check("TPUConfig", "num_shards", num_shards, *_POSITIVE_INT)
-        secs = initial_infeed_sleep_secs or None
+    iterations_per_loop: int | str = 2
+    num_shards: int | None = None
+    num_cores_per_replica: int | None = None
+    per_host_input_for_training: bool | int = True
+    tpu_job_name: str | None = None
+    initial_infeed_sleep_secs: int | None = None
+    input_partition_dims: Sequence[Object] | None = None
+    eval_training_input_configuration: int = InputPipelineConfig.PER_HOST_V1
+    experimental_host_call_every_n_steps: int = 1
+    experimental_allow_per_host_v2_parallel_get_next: bool = False
+    experimental_feed_hook: type | None = None
+
+    def _checked(self) -> TPUConfig:
+        parse_iterations_per_loop(self.iterations_per_loop)
+        checks.check("TPUConfig", "num_shards", self.num_shards, *_POSITIVE_INT)
+        secs = self.initial_infeed_sleep_secs or None
         checks.check("TPUConfig", "initial_infeed_sleep_secs", secs, *_POSITIVE_INT)
-        if input_partition_dims is not None:
-            _check_partition(
-                input_partition_dims, per_host_input_for_training, num_cores_per_replica
-            )
-        checks.check_settings("TPUConfig", settings, _CHOICES)
-        settings["tpu_job_name"] = tpu_job_name or _configured_job_name()
-        if isinstance(per_host_input_for_training, bool):
-            settings["per_host_input_for_training"] = _PER_HOST[per_host_input_for_training]
-        return super().__new__(cls, **settings)
+        if self.input_partition_dims is not None:
+            _check_partition(self, self.input_partition_dims)
+        checks.check_settings("TPUConfig", self._asdict(), _CHOICES)
+        per_host = self.per_host_input_for_training
+        if isinstance(per_host, bool):
+            per_host = _PER_HOST[per_host]
+        return self._replace(
+            per_host_input_for_training=per_host,
+            tpu_job_name=self.tpu_job_name or _configured_job_name(),
+        )
 
 
 class RunConfig(base_run_config.RunConfig):
@@ -212,18 +197,18 @@ class RunConfig(base_run_config.RunConfig):
         return changed
 
 
-def _check_partition(dims: Sequence[Object], per_host: bool | int, cores: int | None) -> None:
+def _check_partition(config: TPUConfig, dims: Sequence[Object]) -> None:
     if len(dims) not in (1, 2):
         raise errors.InvalidSpec(
             "`TPUConfig`: `input_partition_dims` must have one element for features, or two for "
             f"features and labels, got {dims!r}."
         )
-    if per_host is not InputPipelineConfig.PER_HOST_V2:
+    if config.per_host_input_for_training is not InputPipelineConfig.PER_HOST_V2:
         raise errors.InvalidSpec(
             "`TPUConfig`: `input_partition_dims` needs per_host_input_for_training=PER_HOST_V2 "
-            f"(3), got {per_host!r}."
+            f"(3), got {config.per_host_input_for_training!r}."
         )
-    if cores is None:
+    if config.num_cores_per_replica is None:
         raise errors.InvalidSpec(
             "`TPUConfig`: `input_partition_dims` needs `num_cores_per_replica`, which is None."
         )

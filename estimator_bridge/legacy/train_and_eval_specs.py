@@ -14,7 +14,9 @@ from estimator_bridge.legacy.spec_checks import checked_hooks
 from tf2_engine.types import Nest, Object
 
 InputFn: TypeAlias = Callable[..., Nest]
-Hook: TypeAlias = tf.compat.v1.train.SessionRunHook
+Hooks: TypeAlias = Object
+"""SessionRunHooks; a tuple, once they are checked."""
+
 Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
 _TRAIN = {"input_fn": checks.CALLABLE, "max_steps": checks.optional(checks.POSITIVE)}
@@ -27,14 +29,8 @@ _EVALUATION = {
 }
 
 
-class _TrainSpec(NamedTuple):
-    input_fn: InputFn
-    max_steps: int | None
-    hooks: tuple[Hook, ...]
-    saving_listeners: tuple[Listener, ...]
-
-
-class TrainSpec(_TrainSpec):
+@checks.checked
+class TrainSpec(NamedTuple):
     """The training of `train_and_evaluate`.
 
     Attributes:
@@ -48,31 +44,19 @@ class TrainSpec(_TrainSpec):
         WrongType: `input_fn` is not callable, or something is not a hook or listener.
     """
 
-    def __new__(
-        cls,
-        input_fn: InputFn,
-        max_steps: int | None = None,
-        hooks: Iterable[Hook] | None = None,
-        saving_listeners: Iterable[Listener] | None = None,
-    ) -> TrainSpec:
-        """Checks the settings."""
-        checks.check_settings("TrainSpec", locals(), _TRAIN)
-        return super().__new__(
-            cls, input_fn, max_steps, checked_hooks(hooks), _checked_listeners(saving_listeners)
-        )
-
-
-class _EvalSpec(NamedTuple):
     input_fn: InputFn
-    steps: int | None
-    name: str | None
-    hooks: tuple[Hook, ...]
-    exporters: tuple[Exporter, ...]
-    start_delay_secs: float
-    throttle_secs: float
+    max_steps: int | None = None
+    hooks: Hooks = None
+    saving_listeners: Object = None  # a tuple, once checked
+
+    def _checked(self) -> TrainSpec:
+        checks.check_settings("TrainSpec", self._asdict(), _TRAIN)
+        listeners = _checked_listeners(self.saving_listeners)
+        return self._replace(hooks=checked_hooks(self.hooks), saving_listeners=listeners)
 
 
-class EvalSpec(_EvalSpec):
+@checks.checked
+class EvalSpec(NamedTuple):
     """The evaluations of `train_and_evaluate`.
 
     Attributes:
@@ -90,21 +74,18 @@ class EvalSpec(_EvalSpec):
         WrongType: `input_fn` is not callable, or something is not a hook, an exporter or a name.
     """
 
-    def __new__(
-        cls,
-        input_fn: InputFn,
-        steps: int | None = 100,
-        name: str | None = None,
-        hooks: Iterable[Hook] | None = None,
-        exporters: Exporter | Iterable[Exporter] | None = None,
-        start_delay_secs: float = 120,
-        throttle_secs: float = 600,
-    ) -> EvalSpec:
-        """Checks the settings."""
-        settings = checks.fields_of(cls, locals())
-        checks.check_settings("EvalSpec", settings, _EVALUATION)
-        settings.update(hooks=checked_hooks(hooks), exporters=_checked_exporters(exporters))
-        return super().__new__(cls, **settings)
+    input_fn: InputFn
+    steps: int | None = 100
+    name: str | None = None
+    hooks: Hooks = None
+    exporters: Object = None  # one or several; a tuple, once checked
+    start_delay_secs: float = 120
+    throttle_secs: float = 600
+
+    def _checked(self) -> EvalSpec:
+        checks.check_settings("EvalSpec", self._asdict(), _EVALUATION)
+        exporters = _checked_exporters(self.exporters)
+        return self._replace(hooks=checked_hooks(self.hooks), exporters=exporters)
 
 
 def is_train_spec(thing: Object) -> bool:

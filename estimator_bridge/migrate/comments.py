@@ -64,17 +64,13 @@ class Removal:
         scopes = self._program.scopes
         if isinstance(statement, cst.FunctionDef | cst.ClassDef):
             return [(statement.name.value, scopes[statement])]
-        targets = [each.target for each in matchers.findall(statement, matchers.AssignTarget())]
-        parts = [
-            part
-            for target in targets
-            for part in (
-                [each.value for each in target.elements]
-                if isinstance(target, cst.Tuple | cst.List)
-                else [target]
-            )
-        ]
-        return [(each.value, scopes[each]) for each in parts if isinstance(each, cst.Name)]
+        names: list[tuple[str, metadata.Scope]] = []
+        for assignment in matchers.findall(statement, matchers.AssignTarget()):
+            target = assignment.target
+            several = isinstance(target, cst.Tuple | cst.List)
+            parts = [each.value for each in target.elements] if several else [target]
+            names += [(each.value, scopes[each]) for each in parts if isinstance(each, cst.Name)]
+        return names
 
 
 class Comments:
@@ -114,10 +110,8 @@ class Comments:
             self._removal.remove_argument(argument)
             why = tf2_rules.ARGUMENTS.get(_key(argument), tf2_rules.NO_COUNTERPART)
             text = self._edits.text_of(argument)
-            line = self._program.line(argument)
-            self._argument_lines.append(
-                Line(line, "left out", text.splitlines()[0], "", sentence(why))
-            )
+            old, line = text.splitlines()[0], self._program.line(argument)
+            self._argument_lines.append(Line(line, "left out", old, "", sentence(why)))
             reason = f"{MARK}{name}({_key(argument)}) is left out: {why}."
             self._add_above(statement, reason, commented_out(text, self._program.indent(statement)))
 

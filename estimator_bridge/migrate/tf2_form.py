@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import libcst as cst
-from libcst import metadata
+from libcst import matchers, metadata
 from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge import errors
@@ -22,6 +22,11 @@ from estimator_bridge.migrate.tf2_rules import Action, NameRule
 
 Handler: TypeAlias = Callable[[cst.CSTNode, str, NameRule], None]
 """Takes a name, or the call of a method; its last part; and its rule."""
+
+
+_OP_NAME = matchers.Attribute(
+    matchers.Attribute(attr=matchers.Name("op")), attr=matchers.Name("name")
+)
 
 
 def migrate(source: str, name: str = "the program") -> Rewritten:
@@ -68,7 +73,7 @@ class _RuleVisitor(cst.CSTVisitor):
         self._refused: list[tuple[cst.CSTNode, str]] = []
         self._estimators: list[cst.Call] = []
         self._exports: list[cst.CSTNode] = []
-        self._imported: set[tuple[str, str]] = set()
+        self._imported: dict[str, set[str]] = {}
         self._used_on_import = False
         self._of_names: Mapping[Action, Handler] = {
             Action.KEEP: lambda node, name, rule: None,
@@ -80,9 +85,7 @@ class _RuleVisitor(cst.CSTVisitor):
             Action.REFUSE: lambda node, name, rule: self._refused.append((node, rule.why)),
         }
         self._of_methods: Mapping[Action, Handler] = {
-            Action.KEEP: lambda call, name, rule: self._comments.leave_out_arguments(
-                call, name, rule
-            ),
+            Action.KEEP: self._comments.leave_out_arguments,
             Action.REPLACE: self._replace_export,
             Action.CALL: self._call_function,
             Action.COMMENT_OUT: lambda call, name, rule: self._comment_out(call.func, rule),
@@ -114,10 +117,7 @@ class _RuleVisitor(cst.CSTVisitor):
             self._of_methods[rule.action](node, name, rule)
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
-        if isinstance(node.value, cst.Attribute) and (node.value.attr.value, node.attr.value) == (
-            "op",
-            "name",
-        ):
+        if matchers.matches(node, _OP_NAME):
             # Variables of TensorFlow 2 have no op.
             _, start = self._edits.span(node.value.value)
             new = ".name.split(':')[0]"
@@ -164,7 +164,7 @@ class _RuleVisitor(cst.CSTVisitor):
         self._say(node, "name", code_of(node), new)
 
     def _import_name(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
-        self._imported.add((rule.module, name))
+        self._imported.setdefault(rule.module, set()).add(name)
         self._edits.replace_node(node, name)
         self._say(node, "name", code_of(node), name)
 
@@ -286,15 +286,12 @@ class _RuleVisitor(cst.CSTVisitor):
         of_tensorflow = [each for each in statements if import_statements.of_tensorflow(each)]
         if not of_tensorflow:
             raise errors.Untranslatable(f"{self._program.name} imports no TensorFlow.")
-        exports = any(not self._removal.is_removed(each) for each in self._exports)
+        exports = not all(map(self._removal.is_removed, self._exports))
         imports, code = tf2_templates.program(self._added_names, exports=exports)
         present = {code_of(each) for each in statements}
         imports = "".join(f"{line}\n" for line in imports.splitlines() if line not in present)
-        by_module: dict[str, list[str]] = {}
-        for module, name in sorted(self._imported):
-            by_module.setdefault(module, []).append(name)
-        for module, names in by_module.items():
-            imports += f"from {module} import {', '.join(names)}\n"
+        for module, names in sorted(self._imported.items()):
+            imports += f"from {module} import {', '.join(sorted(names))}\n"
         line_start = self._edits.line_start
         start = line_start(self._program.line(of_tensorflow[0]))
         self._edits.insert(start, f"{tf2_templates.START}\n")
@@ -326,9 +323,6 @@ class _RuleVisitor(cst.CSTVisitor):
 def _rebinds(statement: cst.CSTNode, call: cst.Call, wrapped: cst.CSTNode) -> bool:
     """Returns whether a statement assigns a call with a name to that name."""
     assign = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-    return (
-        isinstance(assign, cst.Assign)
-        and assign.value is call
-        and isinstance(wrapped, cst.Name)
-        and code_of(assign.targets[0].target) == wrapped.value
-    )
+    if not isinstance(assign, cst.Assign) or assign.value is not call:
+        return False
+    return isinstance(wrapped, cst.Name) and code_of(assign.targets[0].target) == wrapped.value

@@ -65,30 +65,19 @@ def _migrate(options: argparse.Namespace) -> None:
     source = path.read_bytes().decode("utf-8")
     rewritten = rewrite(source, options.script)
     if options.diff:
-        sys.stdout.writelines(
-            difflib.unified_diff(
-                source.splitlines(keepends=True),
-                rewritten.source.splitlines(keepends=True),
-                options.script,
-                f"{options.script}, rewritten",
-            )
-        )
+        old, new = (text.splitlines(keepends=True) for text in (source, rewritten.source))
+        names = options.script, f"{options.script}, rewritten"
+        sys.stdout.writelines(difflib.unified_diff(old, new, *names))
     else:
-        _write(_target(options, path), rewritten.source, options)
+        target = path.with_name(f"{path.stem}_{options.form}{path.suffix}")
+        if options.in_place or options.output:
+            target = path if options.in_place else pathlib.Path(options.output)
+        _write(target, rewritten.source, options)
     output = sys.stderr if options.diff else sys.stdout
     if options.json:
         print(json.dumps(rewritten.as_dict(), indent=2), file=output)
         return
-    for line in rewritten.lines:
-        print(line, file=output)
-
-
-def _target(options: argparse.Namespace, path: pathlib.Path) -> pathlib.Path:
-    if options.in_place:
-        return path
-    if options.output:
-        return pathlib.Path(options.output)
-    return path.with_name(f"{path.stem}_{options.form}{path.suffix}")
+    print(*rewritten.lines, sep="\n", file=output)
 
 
 def _write(target: pathlib.Path, source: str, options: argparse.Namespace) -> None:

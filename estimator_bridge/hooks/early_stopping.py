@@ -1,9 +1,10 @@
-"""Hooks that stop training early, depending on the results of evaluations."""
+"""Hooks that stop training: depending on the results of evaluations, or at a checkpoint."""
 
 from __future__ import annotations
 
 import functools
 import operator
+import time
 from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
@@ -94,10 +95,7 @@ def stop_if_no_increase_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
-    """Returns a hook that stops once a metric has not increased for a number of steps.
-
-    The other arguments are those of `stop_if_higher_hook`.
-    """
+    """Returns the same as `stop_if_higher_hook`, for no increase in a number of steps."""
     evaluations = _Evaluations(estimator, metric_name, eval_dir, min_steps)
     should_stop = functools.partial(evaluations.stuck, max_steps_without_increase, operator.gt)
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
@@ -112,21 +110,14 @@ def stop_if_no_decrease_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
-    """Returns a hook that stops once a metric has not decreased for a number of steps.
-
-    The other arguments are those of `stop_if_higher_hook`.
-    """
+    """Returns the same as `stop_if_higher_hook`, for no decrease in a number of steps."""
     evaluations = _Evaluations(estimator, metric_name, eval_dir, min_steps)
     should_stop = functools.partial(evaluations.stuck, max_steps_without_decrease, operator.lt)
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
 
 
 class _Evaluations:
-    """The values of one metric in the evaluations so far.
-
-    Raises:
-        WrongType: `estimator` is not an estimator.
-    """
+    """The values of one metric in the evaluations so far."""
 
     def __init__(
         self, estimator: Object, metric: str, eval_dir: str | None, min_steps: int
@@ -189,7 +180,16 @@ def _stop_variable() -> Variable:
         )
 
 
-class _StopWhenHook(tf.train.SessionRunHook):
+class _HookOfTensor(tf.train.SessionRunHook):
+    """Fetches a tensor with each step."""
+
+    _tensor: Tensor | Variable
+
+    def before_run(self, run_context: Object) -> tf.train.SessionRunArgs:
+        return tf.train.SessionRunArgs(self._tensor)
+
+
+class _StopWhenHook(_HookOfTensor):
     """Stops once a function returns True, and sets the variable that stops other workers."""
 
     def __init__(
@@ -197,15 +197,10 @@ class _StopWhenHook(tf.train.SessionRunHook):
     ) -> None:
         self._should_stop_fn = should_stop_fn
         self._timer = tf.train.SecondOrStepTimer(every_secs=secs, every_steps=steps)
-        self._global_step: Tensor | None = None
-        self._stop: Tensor | None = None
 
     def begin(self) -> None:
-        self._global_step = tf.train.get_global_step()
+        self._tensor = tf.train.get_global_step()
         self._stop = tf.assign(_stop_variable(), True)
-
-    def before_run(self, run_context: Object) -> tf.train.SessionRunArgs:
-        return tf.train.SessionRunArgs(self._global_step)
 
     def after_run(self, run_context: Object, run_values: Object) -> None:
         step = run_values.results
@@ -217,18 +212,57 @@ class _StopWhenHook(tf.train.SessionRunHook):
             run_context.request_stop()
 
 
-class _StopWithChiefHook(tf.train.SessionRunHook):
+class _StopWithChiefHook(_HookOfTensor):
     """Stops once the chief has set the variable."""
 
-    def __init__(self) -> None:
-        self._variable: Variable | None = None
-
     def begin(self) -> None:
-        self._variable = _stop_variable()
-
-    def before_run(self, run_context: Object) -> tf.train.SessionRunArgs:
-        return tf.train.SessionRunArgs(self._variable)
+        self._tensor = _stop_variable()
 
     def after_run(self, run_context: Object, run_values: Object) -> None:
         if run_values.results:
             run_context.request_stop()
+
+
+def make_stop_at_checkpoint_step_hook(
+    estimator: Object, last_step: int, wait_after_file_check_secs: float = 30
+) -> tf.train.SessionRunHook:
+    """Returns a hook that stops training at a step.
+
+    The chief, which writes the checkpoints, stops at the step itself; another worker continues
+    until a checkpoint of that step exists.
+
+    Args:
+        last_step: the global step to stop at.
+        wait_after_file_check_secs: seconds from one look for the checkpoint to the next.
+
+    Raises:
+        InvalidInput: `last_step` is None.
+    """
+    if last_step is None:
+        raise errors.InvalidInput("`last_step` must be given, got None.")
+    if estimator.config.is_chief:
+        return tf.train.StopAtStepHook(last_step=last_step)
+    return _StopAtCheckpointHook(estimator.model_dir, last_step, wait_after_file_check_secs)
+
+
+class _StopAtCheckpointHook(_HookOfTensor):
+    """Stops a worker once the latest checkpoint is of the last step."""
+
+    def __init__(self, model_dir: str, last_step: int, wait_secs: float) -> None:
+        self._model_dir = model_dir
+        self._last_step = last_step
+        self._wait_secs = wait_secs
+
+    def begin(self) -> None:
+        self._tensor = tf.train.get_global_step()
+
+    def after_run(self, run_context: Object, run_values: Object) -> None:
+        # The step may have been read before this run increased it.
+        if run_values.results + 1 < self._last_step:
+            return
+        path = tf.train.latest_checkpoint(self._model_dir)
+        saved = tf.train.load_variable(path, tf.GraphKeys.GLOBAL_STEP) if path else 0
+        if saved >= self._last_step:
+            run_context.request_stop()
+        else:
+            time.sleep(self._wait_secs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -54,11 +55,9 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
                 f"{config.num_ps_replicas} parameter servers and {config.num_worker_replicas} "
                 "workers."
             )
-        self._estimator = estimator
-        self._input_fn = input_fn
-        self._steps = steps
-        self._hooks = list(checked_hooks(hooks))
-        self._name = name
+        self._evaluate_checkpoint = functools.partial(
+            estimator.evaluate, input_fn, steps=steps, hooks=list(checked_hooks(hooks)), name=name
+        )
         self._timer = tf.train.SecondOrStepTimer(every_steps=every_n_iter)
         self._steps_run = 0
         self._saver: Object = None  # made in `begin`
@@ -87,16 +86,6 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
         self._timer.update_last_triggered_step(self._steps_run)
         with tempfile.TemporaryDirectory() as directory:
             # Nothing else should find this checkpoint: it has no state file and no graph.
-            path = self._saver.save(
-                session,
-                os.path.join(directory, "values"),
-                write_meta_graph=False,
-                write_state=False,
-            )
-            self._estimator.evaluate(
-                self._input_fn,
-                steps=self._steps,
-                hooks=self._hooks,
-                checkpoint_path=path,
-                name=self._name,
-            )
+            path = os.path.join(directory, "values")
+            self._saver.save(session, path, write_meta_graph=False, write_state=False)
+            self._evaluate_checkpoint(checkpoint_path=path)

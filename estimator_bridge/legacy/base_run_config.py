@@ -10,16 +10,7 @@ from typing import Final, TypeVar
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.checks import (
-    NOT_NEGATIVE,
-    POSITIVE,
-    Requirement,
-    argument_names,
-    check,
-    check_settings,
-    one_of,
-    optional,
-)
+from estimator_bridge.legacy import checks
 from estimator_bridge.legacy.cluster import Task, TFConfig, read_task, tf_config
 from tf2_engine.types import Message, Object, Strategy
 
@@ -35,45 +26,42 @@ UNSET: Final = _Unset()
 """The default of arguments for which None has a meaning."""
 
 
-_INT = Requirement(lambda value: not isinstance(value, int), "must be an int")
-_NOT_EMPTY = Requirement(lambda value: value == "", "must not be empty")
+class Setting(property):
+    """A property for an attribute whose name has an underscore in front, as in stock.
 
-# The names of the arguments, of the properties, and of what `replace` takes; all may be None.
-_SETTINGS: Mapping[str, Requirement | None] = {
-    "model_dir": _NOT_EMPTY,
-    "tf_random_seed": _INT,
-    "save_summary_steps": NOT_NEGATIVE,
-    "save_checkpoints_steps": NOT_NEGATIVE,
-    "save_checkpoints_secs": NOT_NEGATIVE,
-    "session_config": Requirement(
-        lambda config: not isinstance(config, tf.compat.v1.ConfigProto), "must be a ConfigProto"
-    ),
-    "keep_checkpoint_max": NOT_NEGATIVE,
-    "keep_checkpoint_every_n_hours": POSITIVE,
-    "log_step_count_steps": POSITIVE,
-    "train_distribute": None,
-    "device_fn": Requirement(
-        lambda function: not callable(function) or argument_names(function) != ("op",),
-        "must be callable with one argument `op`",
-    ),
-    "protocol": one_of(("grpc", "grpc+verbs"), "must be 'grpc' or 'grpc+verbs'"),
-    "eval_distribute": None,
-    "experimental_distribute": None,
-    "experimental_max_worker_delay_secs": _INT,
-    "session_creation_timeout_secs": POSITIVE,
-    "checkpoint_save_graph_def": None,
-}
-_REQUIREMENTS = {name: optional(each) for name, each in _SETTINGS.items() if each is not None}
+    Args:
+        doc: its docstring.
+        requirement: of values other than None.
+    """
+
+    def __init__(self, doc: str, requirement: checks.Requirement | None = None) -> None:
+        super().__init__(lambda config: getattr(config, self._attribute), doc=doc)
+        self.requirement = requirement
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._attribute = f"_{name}"
 
 
-def stored(name: str, doc: str) -> Object:
-    """Returns a property for an attribute, whose name has an underscore in front, as in stock."""
-    return property(lambda self: getattr(self, f"_{name}"), doc=doc)
+class _OfTask(property):
+    """A property whose value TF_CONFIG determines."""
+
+    def __init__(self, doc: str) -> None:
+        super().__init__(lambda config: getattr(config._task, self._attribute), doc=doc)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._attribute = name
 
 
-def _of_task(name: str, doc: str) -> Object:
-    """Returns a property whose value TF_CONFIG determines."""
-    return property(lambda self: getattr(self._task, name), doc=doc)
+_INT = checks.Requirement(lambda value: not isinstance(value, int), "must be an int")
+_NOT_EMPTY = checks.Requirement(lambda value: value == "", "must not be empty")
+_CONFIG_PROTO = checks.Requirement(
+    lambda config: not isinstance(config, tf.compat.v1.ConfigProto), "must be a ConfigProto"
+)
+_TAKES_OP = checks.Requirement(
+    lambda function: not callable(function) or checks.argument_names(function) != ("op",),
+    "must be callable with one argument `op`",
+)
+_PROTOCOL = checks.one_of(("grpc", "grpc+verbs"), "must be 'grpc' or 'grpc+verbs'")
 
 
 class RunConfig:
@@ -90,6 +78,44 @@ class RunConfig:
     _session_config: Message | None
     _save_checkpoints_steps: int | None
     _save_checkpoints_secs: int | None
+
+    # The arguments of the constructor, and of `replace`.
+    model_dir = Setting("Where checkpoints and summaries are written; or None.", _NOT_EMPTY)
+    tf_random_seed = Setting("The seed of the graph; or None.", _INT)
+    save_summary_steps = Setting("Steps from one summary to the next.", checks.NOT_NEGATIVE)
+    save_checkpoints_steps = Setting(
+        "Steps from one checkpoint to the next; or None.", checks.NOT_NEGATIVE
+    )
+    save_checkpoints_secs = Setting(
+        "Seconds from one checkpoint to the next; or None.", checks.NOT_NEGATIVE
+    )
+    session_config = Setting("The ConfigProto of sessions; or None.", _CONFIG_PROTO)
+    keep_checkpoint_max = Setting("Checkpoints kept; None and 0 keep all.", checks.NOT_NEGATIVE)
+    keep_checkpoint_every_n_hours = Setting(
+        "Hours between checkpoints that are kept forever.", checks.POSITIVE
+    )
+    log_step_count_steps = Setting("Steps between lines in the log.", checks.POSITIVE)
+    train_distribute = Setting("A strategy for training; or None.")
+    device_fn = Setting("Gives the device of each op; or None.", _TAKES_OP)
+    protocol = Setting("The protocol of servers; or None.", _PROTOCOL)
+    eval_distribute = Setting("A strategy for evaluation; or None.")
+    experimental_distribute = Setting("Both strategies; or None.")
+    experimental_max_worker_delay_secs = Setting(
+        "The longest delay before a worker starts; or None.", _INT
+    )
+    session_creation_timeout_secs = Setting("Seconds to wait for a session.", checks.POSITIVE)
+    checkpoint_save_graph_def = Setting("Whether the graph is saved beside the checkpoints.")
+
+    cluster_spec: property = _OfTask("The `tf.train.ClusterSpec`; empty for one process.")
+    task_type = _OfTask('"worker", "chief", "master" or "evaluator".')
+    task_id = _OfTask("The position of this process among those of its type.")
+    is_chief = _OfTask("Whether this process saves checkpoints.")
+    master: property = _OfTask("The address of the training session; '' is this process.")
+    evaluation_master: property = _OfTask("The address of the evaluation session.")
+    num_ps_replicas = _OfTask("The number of parameter servers: 0.")
+    num_worker_replicas = _OfTask("The number of workers and chiefs.")
+    global_id_in_cluster = _OfTask("0; None for an evaluator.")
+    service = _OfTask('The "service" of TF_CONFIG; or None.')
 
     def __init__(
         self,
@@ -121,8 +147,9 @@ class RunConfig:
         settings = {name: arguments[name] for name in _SETTINGS}
         config = tf_config()
         settings["model_dir"] = _model_dir(model_dir, config)
-        settings.update(_save_intervals(save_checkpoints_steps, save_checkpoints_secs))
-        self._set(settings)
+        if save_checkpoints_steps is UNSET and save_checkpoints_secs is UNSET:
+            settings["save_checkpoints_secs"] = 600
+        self._set({name: None if each is UNSET else each for name, each in settings.items()})
         self._task: Task = read_task(config)
 
     def _set(self, settings: Mapping[str, Object]) -> None:
@@ -143,9 +170,10 @@ class RunConfig:
             self._save_checkpoints_secs = None
         elif secs is not None:
             self._save_checkpoints_steps = None
-        check_settings(
-            "RunConfig", {name: getattr(self, name) for name in _SETTINGS}, _REQUIREMENTS
-        )
+        for name, setting in _SETTINGS.items():
+            if setting.requirement is not None:
+                requirement = checks.optional(setting.requirement)
+                checks.check("RunConfig", name, getattr(self, name), requirement)
 
     def replace(self: _Config, **settings: Object) -> _Config:
         """Returns a copy with other values for some of the constructor's arguments.
@@ -161,66 +189,16 @@ class RunConfig:
         settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in _SETTINGS)
         return f"<{type(self).__name__} {settings}>"
 
-    model_dir = stored("model_dir", "Where checkpoints and summaries are written; or None.")
-    tf_random_seed = stored("tf_random_seed", "The seed of the graph; or None.")
-    save_summary_steps = stored("save_summary_steps", "Steps from one summary to the next.")
-    save_checkpoints_steps = stored(
-        "save_checkpoints_steps", "Steps from one checkpoint to the next; or None."
-    )
-    save_checkpoints_secs = stored(
-        "save_checkpoints_secs", "Seconds from one checkpoint to the next; or None."
-    )
-    session_config = stored("session_config", "The ConfigProto of sessions; or None.")
-    keep_checkpoint_max = stored("keep_checkpoint_max", "Checkpoints kept; None and 0 keep all.")
-    keep_checkpoint_every_n_hours = stored(
-        "keep_checkpoint_every_n_hours", "Hours between checkpoints that are kept forever."
-    )
-    log_step_count_steps = stored("log_step_count_steps", "Steps between lines in the log.")
-    train_distribute = stored("train_distribute", "A strategy for training; or None.")
-    eval_distribute = stored("eval_distribute", "A strategy for evaluation; or None.")
-    experimental_distribute = stored("experimental_distribute", "Both strategies; or None.")
-    device_fn = stored("device_fn", "Gives the device of each op; or None.")
-    protocol = stored("protocol", "The protocol of servers; or None.")
-    experimental_max_worker_delay_secs = stored(
-        "experimental_max_worker_delay_secs", "The longest delay before a worker starts; or None."
-    )
-    session_creation_timeout_secs = stored(
-        "session_creation_timeout_secs", "Seconds to wait for a session."
-    )
-    checkpoint_save_graph_def = stored(
-        "checkpoint_save_graph_def", "Whether the graph is saved beside the checkpoints."
-    )
 
-    cluster_spec = _of_task("cluster_spec", "The `tf.train.ClusterSpec`; empty for one process.")
-    task_type = _of_task("task_type", '"worker", "chief", "master" or "evaluator".')
-    task_id = _of_task("task_id", "The position of this process among those of its type.")
-    is_chief = _of_task("is_chief", "Whether this process saves checkpoints.")
-    master = _of_task("master", "The address of the training session; '' is this process.")
-    evaluation_master = _of_task("evaluation_master", "The address of the evaluation session.")
-    num_ps_replicas = _of_task("num_ps_replicas", "The number of parameter servers: 0.")
-    num_worker_replicas = _of_task("num_worker_replicas", "The number of workers and chiefs.")
-    global_id_in_cluster = _of_task("global_id_in_cluster", "0; None for an evaluator.")
-    service = _of_task("service", 'The "service" of TF_CONFIG; or None.')
-
-
-def _save_intervals(
-    steps: int | _Unset | None, secs: int | _Unset | None
-) -> dict[str, int | _Unset | None]:
-    """Returns both intervals; 600 seconds if neither was passed, not even as None."""
-    if steps is UNSET and secs is UNSET:
-        secs = 600
-    return {
-        "save_checkpoints_steps": None if steps is UNSET else steps,
-        "save_checkpoints_secs": None if secs is UNSET else secs,
-    }
+_SETTINGS = {name: each for name, each in vars(RunConfig).items() if isinstance(each, Setting)}
 
 
 def _model_dir(model_dir: str | os.PathLike[str] | None, config: TFConfig) -> str | None:
     """Returns the `model_dir` of the argument or of TF_CONFIG, which must agree."""
     argument = None if model_dir is None else os.fspath(model_dir)
     configured: str | None = config.get("model_dir")
-    check("RunConfig", "model_dir", argument, _NOT_EMPTY)
-    check("TF_CONFIG", "model_dir", configured, _NOT_EMPTY)
+    checks.check("RunConfig", "model_dir", argument, _NOT_EMPTY)
+    checks.check("TF_CONFIG", "model_dir", configured, _NOT_EMPTY)
     if argument and configured and argument != configured:
         raise errors.InvalidSpec(
             f"`RunConfig`: `model_dir` is {argument!r}, but TF_CONFIG has {configured!r}. Make "

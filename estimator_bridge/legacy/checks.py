@@ -15,14 +15,10 @@ _Value = TypeVar("_Value")
 
 
 class Requirement(NamedTuple):
-    """A requirement of a setting.
+    """Which values of a setting are refused, with which error; `text` continues "the setting ...".
 
-    Attributes:
-        refused: returns whether a value is refused. Comparisons are written as stock's are, so
-            that NaN passes here as it does there; the engine refuses it with the name of the
-            table.
-        text: continues "the setting ...", for the error.
-        error: the class of the error.
+    Comparisons are written as stock's are, so that NaN passes here as it does there; the engine
+    refuses it with the name of the table.
     """
 
     refused: Callable[[Object], bool]
@@ -54,11 +50,7 @@ def optional(requirement: Requirement) -> Requirement:
 
 
 def check(owner: str, name: str, value: _Value, *requirements: Requirement) -> _Value:
-    """Returns the value of a setting that fulfils its requirements.
-
-    Raises:
-        InvalidSpec: or the error of the requirement, with owner, setting and value.
-    """
+    """Returns the value of a setting; raises a requirement's error if it does not fulfil it."""
     for requirement in requirements:
         if requirement.refused(value):
             raise requirement.error(f"`{owner}`: `{name}` {requirement.text}, got {value!r}.")
@@ -71,6 +63,18 @@ def check_settings(
     """Checks those settings that have a requirement, by name; see `check`."""
     for name, requirement in requirements.items():
         check(owner, name, settings[name], requirement)
+
+
+def checked(kind: Object) -> Object:
+    """Makes a class of named tuples return what the method `_checked` of a new one returns."""
+    unchecked: Callable[..., Object] = kind.__new__
+
+    @functools.wraps(unchecked)
+    def new(cls: type, *arguments: Object, **settings: Object) -> Object:
+        return unchecked(cls, *arguments, **settings)._checked()
+
+    kind.__new__ = new
+    return kind
 
 
 def class_names(thing: Object) -> tuple[str, ...]:
@@ -103,10 +107,6 @@ def is_estimator(thing: Object) -> bool:
 
 
 def check_estimator(owner: str, thing: Object) -> None:
-    """Checks that an object is an estimator.
-
-    Raises:
-        WrongType: with owner and value.
-    """
+    """Raises WrongType, with owner and value, if an object is not an estimator."""
     if not is_estimator(thing):
         raise errors.WrongType(f"`{owner}`: `estimator` must be an Estimator, got {thing!r}.")

@@ -31,12 +31,12 @@ class TaskType:
 class Task:
     """The place of this process in the cluster, with the properties of `RunConfig`.
 
-    Attributes:
-        cluster_spec: empty for a single process and for an evaluator.
-        global_id_in_cluster: 0; None for an evaluator, which is not part of the cluster.
+    An evaluator is not part of the cluster: its `global_id_in_cluster` is None.
     """
 
-    cluster_spec: tf.train.ClusterSpec
+    cluster_spec: tf.train.ClusterSpec = dataclasses.field(
+        default_factory=lambda: tf.train.ClusterSpec({})
+    )
     task_type: str = TaskType.WORKER
     task_id: int = 0
     master: str = ""
@@ -90,7 +90,6 @@ def _alone(config: TFConfig, place: TFConfig) -> Task:
             f"TF_CONFIG: without a cluster the task must be worker 0, got {task_type} {task_id}."
         )
     return Task(
-        cluster_spec=tf.train.ClusterSpec({}),
         master=config.get("session_master", ""),
         evaluation_master=config.get("eval_session_master", ""),
     )
@@ -114,7 +113,6 @@ def _in_cluster(config: TFConfig, cluster: TFConfig, place: TFConfig) -> Task:
         )
     if task_type == TaskType.EVALUATOR:
         return Task(
-            cluster_spec=tf.train.ClusterSpec({}),
             task_type=TaskType.EVALUATOR,
             evaluation_master=config.get("eval_session_master", ""),
             is_chief=False,

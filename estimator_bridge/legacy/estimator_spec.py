@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy import spec_checks
-from estimator_bridge.legacy.checks import argument_names, takes_any_number
+from estimator_bridge.legacy.checks import argument_names, checked, takes_any_number
 from estimator_bridge.legacy.spec_checks import ModeKeys
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Op, Session, Tensor
 
 __all__ = ["EstimatorSpec", "ModeKeys", "TPUEstimatorSpec", "call_host_fn"]
 
-Hook: TypeAlias = tf.compat.v1.train.SessionRunHook
-Hooks: TypeAlias = tuple[Hook, ...]
+Hooks: TypeAlias = Object
+"""SessionRunHooks; a tuple, once they are checked."""
+
 Scaffold: TypeAlias = tf.compat.v1.train.Scaffold
 ExportOutputs: TypeAlias = Mapping[str, Object]
 HostCall: TypeAlias = tuple[Callable[..., Nest], Sequence[Tensor] | Mapping[str, Tensor]]
 
 
+@checked
 class _EstimatorSpec(NamedTuple):
     mode: str
-    predictions: Nest
-    loss: Tensor | None
-    train_op: Op
-    eval_metric_ops: Mapping[str, Object]
-    export_outputs: ExportOutputs | None
-    training_chief_hooks: Hooks
-    training_hooks: Hooks
-    scaffold: Scaffold
-    evaluation_hooks: Hooks
-    prediction_hooks: Hooks
+    predictions: Nest = None
+    loss: Tensor | None = None
+    train_op: Op = None
+    eval_metric_ops: Mapping[str, Object] | None = None
+    export_outputs: ExportOutputs | None = None
+    training_chief_hooks: Hooks = None
+    training_hooks: Hooks = None
+    scaffold: Scaffold | None = None
+    evaluation_hooks: Hooks = None
+    prediction_hooks: Hooks = None
+
+    def _checked(self) -> Object:
+        fields = _checked_fields(self._asdict())
+        fields["eval_metric_ops"] = spec_checks.checked_metrics(self.eval_metric_ops)
+        fields["scaffold"] = spec_checks.checked_scaffold(self.scaffold)
+        return _EstimatorSpec._replace(self, **fields)
 
 
 class EstimatorSpec(_EstimatorSpec):
@@ -57,37 +65,6 @@ class EstimatorSpec(_EstimatorSpec):
         WrongType: an argument is of the wrong type.
     """
 
-    def __new__(
-        cls,
-        mode: str,
-        predictions: Nest = None,
-        loss: Tensor | None = None,
-        train_op: Op = None,
-        eval_metric_ops: Mapping[str, Object] | None = None,
-        export_outputs: ExportOutputs | None = None,
-        training_chief_hooks: Iterable[Hook] | None = None,
-        training_hooks: Iterable[Hook] | None = None,
-        scaffold: Scaffold | None = None,
-        evaluation_hooks: Iterable[Hook] | None = None,
-        prediction_hooks: Iterable[Hook] | None = None,
-    ) -> EstimatorSpec:
-        """Checks the arguments, and fills in defaults."""
-        predictions = spec_checks.checked_predictions(predictions, mode)
-        return super().__new__(
-            cls,
-            mode,
-            predictions,
-            spec_checks.checked_loss(loss, mode),
-            spec_checks.checked_train_op(train_op, mode),
-            spec_checks.checked_metrics(eval_metric_ops),
-            _export_outputs(export_outputs, predictions, mode),
-            spec_checks.checked_hooks(training_chief_hooks),
-            spec_checks.checked_hooks(training_hooks),
-            spec_checks.checked_scaffold(scaffold),
-            spec_checks.checked_hooks(evaluation_hooks),
-            spec_checks.checked_hooks(prediction_hooks),
-        )
-
     def _replace(self, **changes: Object) -> EstimatorSpec:
         """Returns a checked spec with other values for some fields; the mode cannot be changed.
 
@@ -101,21 +78,8 @@ class EstimatorSpec(_EstimatorSpec):
         return EstimatorSpec(**{**self._asdict(), **changes})
 
 
-class _TPUEstimatorSpec(NamedTuple):
-    mode: str
-    predictions: Nest
-    loss: Tensor | None
-    train_op: Op
-    eval_metrics: HostCall | None
-    export_outputs: ExportOutputs | None
-    scaffold_fn: Callable[[], Scaffold] | None
-    host_call: HostCall | None
-    training_hooks: Hooks
-    evaluation_hooks: Hooks
-    prediction_hooks: Hooks
-
-
-class TPUEstimatorSpec(_TPUEstimatorSpec):
+@checked
+class TPUEstimatorSpec(NamedTuple):
     """A TPU model: ops on the cores, and functions of the host that take tensors from there.
 
     Attributes:
@@ -133,57 +97,35 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
         SignatureMismatch: a function takes another number of arguments than there are tensors.
     """
 
-    def __new__(
-        cls,
-        mode: str,
-        predictions: Nest = None,
-        loss: Tensor | None = None,
-        train_op: Op = None,
-        eval_metrics: HostCall | None = None,
-        export_outputs: ExportOutputs | None = None,
-        scaffold_fn: Callable[[], Scaffold] | None = None,
-        host_call: HostCall | None = None,
-        training_hooks: Iterable[Hook] | None = None,
-        evaluation_hooks: Iterable[Hook] | None = None,
-        prediction_hooks: Iterable[Hook] | None = None,
-    ) -> TPUEstimatorSpec:
-        """Checks the arguments, and fills in defaults."""
-        _check_host_call("eval_metrics", eval_metrics)
-        _check_host_call("host_call", host_call)
-        predictions = spec_checks.checked_predictions(predictions, mode)
-        return super().__new__(
-            cls,
-            mode,
-            predictions,
-            spec_checks.checked_loss(loss, mode),
-            spec_checks.checked_train_op(train_op, mode),
-            eval_metrics,
-            _export_outputs(export_outputs, predictions, mode),
-            scaffold_fn,
-            host_call,
-            spec_checks.checked_hooks(training_hooks),
-            spec_checks.checked_hooks(evaluation_hooks),
-            spec_checks.checked_hooks(prediction_hooks),
-        )
+    mode: str
+    predictions: Nest = None
+    loss: Tensor | None = None
+    train_op: Op = None
+    eval_metrics: HostCall | None = None
+    export_outputs: ExportOutputs | None = None
+    scaffold_fn: Callable[[], Scaffold] | None = None
+    host_call: HostCall | None = None
+    training_hooks: Hooks = None
+    evaluation_hooks: Hooks = None
+    prediction_hooks: Hooks = None
+
+    def _checked(self) -> TPUEstimatorSpec:
+        _check_host_call("eval_metrics", self.eval_metrics)
+        _check_host_call("host_call", self.host_call)
+        return self._replace(**_checked_fields(self._asdict()))
 
     def as_estimator_spec(self) -> EstimatorSpec:
         """Returns the same model for a host; calls the functions of metrics and host call."""
         metrics = None if self.eval_metrics is None else call_host_fn(self.eval_metrics)
-        hooks: Hooks = ()
+        fields = {
+            name: getattr(self, name) for name in self._fields if name in EstimatorSpec._fields
+        }
         if self.host_call is not None:
-            hooks = (HostCallHook(call_host_fn(self.host_call)),)
-        return EstimatorSpec(
-            mode=self.mode,
-            predictions=self.predictions,
-            loss=self.loss,
-            train_op=self.train_op,
-            eval_metric_ops=metrics,
-            export_outputs=self.export_outputs,
-            scaffold=self.scaffold_fn() if self.scaffold_fn else None,
-            training_hooks=self.training_hooks + hooks,
-            evaluation_hooks=self.evaluation_hooks + hooks,
-            prediction_hooks=self.prediction_hooks + hooks,
-        )
+            hook = HostCallHook(call_host_fn(self.host_call))
+            for name in ("training_hooks", "evaluation_hooks", "prediction_hooks"):
+                fields[name] = (*fields[name], hook)
+        fields["scaffold"] = self.scaffold_fn() if self.scaffold_fn else None
+        return EstimatorSpec(**fields, eval_metric_ops=metrics)
 
 
 class HostCallHook(tf.compat.v1.train.SessionRunHook):
@@ -244,10 +186,20 @@ def _check_host_call(name: str, host_call: Object) -> None:
         )
 
 
-def _export_outputs(
-    export_outputs: ExportOutputs | None, predictions: Nest, mode: str
-) -> ExportOutputs | None:
-    """Returns the outputs to export; in prediction one of the predictions if there are none."""
-    if mode != ModeKeys.PREDICT:
-        return export_outputs
-    return tf_compat.export_outputs(export_outputs, predictions)
+def _checked_fields(fields: dict[str, Object]) -> dict[str, Object]:
+    """Returns the fields of a spec; those that both classes have are checked and filled in."""
+    mode = fields["mode"]
+    predictions = spec_checks.checked_predictions(fields["predictions"], mode)
+    filled = {
+        **fields,
+        "predictions": predictions,
+        "loss": spec_checks.checked_loss(fields["loss"], mode),
+        "train_op": spec_checks.checked_train_op(fields["train_op"], mode),
+    }
+    if mode == ModeKeys.PREDICT:
+        outputs = tf_compat.export_outputs(fields["export_outputs"], predictions)
+        filled["export_outputs"] = outputs
+    for name in fields:
+        if name.endswith("_hooks"):
+            filled[name] = spec_checks.checked_hooks(fields[name])
+    return filled

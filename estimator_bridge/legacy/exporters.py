@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.checks import (
-    POSITIVE,
-    Requirement,
-    argument_names,
-    check,
-    optional,
-)
+from estimator_bridge.legacy import checks
 from estimator_bridge.legacy.events import scalars_of_file
 from tf2_engine.types import Object
 
 Metrics = Mapping[str, Object]
 
 _COMPARED = ("best_eval_result", "current_eval_result")
-_COMPARES = Requirement(
-    lambda function: function is None or set(argument_names(function)) != set(_COMPARED),
+_COMPARES = checks.Requirement(
+    lambda function: function is None or set(checks.argument_names(function)) != set(_COMPARED),
     f"must take {' and '.join(_COMPARED)}",
 )
 _LOSS = "loss"
@@ -46,43 +40,30 @@ class Exporter(abc.ABC):
         eval_result: Metrics,
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Exports a checkpoint.
+        """Exports a checkpoint below `export_path`; returns the path, or None if it does not.
 
         Args:
-            export_path: the directory for exports of this exporter.
-            checkpoint_path: the checkpoint that was evaluated.
-            eval_result: its metrics.
+            checkpoint_path: the checkpoint that was evaluated; `eval_result` has its metrics.
             is_the_final_export: whether training is over.
-
-        Returns:
-            The path of the export; None if there is none.
         """
 
 
 class _SavedModelExporter(Exporter):
-    """Writes SavedModels.
-
-    Args:
-        name: of the directory.
-        serving_input_receiver_fn: returns a `ServingInputReceiver`.
-        assets_extra: files to add, by their path in the SavedModel.
-        as_text: whether to write the graph as text.
-        exports_to_keep: how many exports to keep; older ones are deleted. None keeps all.
-    """
+    """Writes SavedModels; `LatestExporter` describes the arguments."""
 
     def __init__(
         self,
         name: str,
         serving_input_receiver_fn: Callable[[], Object] | None,
-        assets_extra: Mapping[str, str] | None,
-        as_text: bool,
-        exports_to_keep: int | None = None,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = 5,
     ) -> None:
-        check(type(self).__name__, "exports_to_keep", exports_to_keep, optional(POSITIVE))
+        kept = checks.optional(checks.POSITIVE)
+        checks.check(type(self).__name__, "exports_to_keep", exports_to_keep, kept)
         self._name = name
+        self._settings = {"assets_extra": assets_extra, "as_text": as_text}
         self._serving_input_receiver_fn = serving_input_receiver_fn
-        self._assets_extra = assets_extra
-        self._as_text = as_text
         self._exports_to_keep = exports_to_keep
 
     @property
@@ -103,36 +84,34 @@ class _SavedModelExporter(Exporter):
         written: bytes = estimator.export_saved_model(
             export_path,
             self._serving_input_receiver_fn,
-            assets_extra=self._assets_extra,
-            as_text=self._as_text,
             checkpoint_path=checkpoint_path,
+            **self._settings,
         )
         if self._exports_to_keep is not None:
-            for path in _exports(export_path)[: -self._exports_to_keep]:
-                tf.gfile.DeleteRecursively(path)
+            # Exports are named by their time in seconds.
+            names = [name.rstrip("/") for name in tf.gfile.ListDirectory(export_path)]
+            versions = sorted(name for name in names if len(name) == 10 and name.isdigit())
+            for name in versions[: -self._exports_to_keep]:
+                tf.gfile.DeleteRecursively(os.path.join(export_path, name))
         return written
 
     def _is_wanted(self, estimator: Object, eval_result: Metrics, is_final: bool) -> bool:
-        """Returns whether a model is to be exported."""
         return True
 
 
 class LatestExporter(_SavedModelExporter):
-    """Exports after every evaluation.
+    """Exports after every evaluation; the arguments are those of all exporters of SavedModels.
+
+    Args:
+        name: of the directory.
+        serving_input_receiver_fn: returns a `ServingInputReceiver`.
+        assets_extra: files to add, by their path in the SavedModel.
+        as_text: whether to write the graph as text.
+        exports_to_keep: how many exports to keep; older ones are deleted. None keeps all.
 
     Raises:
         InvalidSpec: `exports_to_keep` is not positive.
     """
-
-    def __init__(
-        self,
-        name: str,
-        serving_input_receiver_fn: Callable[[], Object],
-        assets_extra: Mapping[str, str] | None = None,
-        as_text: bool = False,
-        exports_to_keep: int | None = 5,
-    ) -> None:
-        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
 
 
 class FinalExporter(_SavedModelExporter):
@@ -145,7 +124,7 @@ class FinalExporter(_SavedModelExporter):
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
     ) -> None:
-        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, None)
 
     def _is_wanted(self, estimator: Object, eval_result: Metrics, is_final: bool) -> bool:
         if is_final:
@@ -192,7 +171,7 @@ class BestExporter(_SavedModelExporter):
         exports_to_keep: int | None = 5,
     ) -> None:
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
-        self._compare_fn = check("BestExporter", "compare_fn", compare_fn, _COMPARES)
+        self._compare_fn = checks.check("BestExporter", "compare_fn", compare_fn, _COMPARES)
         self._event_file_pattern = event_file_pattern
         self._model_dir: str | None = None
         self._best: Metrics | None = None
@@ -201,7 +180,7 @@ class BestExporter(_SavedModelExporter):
     def _is_wanted(self, estimator: Object, eval_result: Metrics, is_final: bool) -> bool:
         if self._event_file_pattern and self._model_dir != estimator.model_dir:
             self._model_dir = estimator.model_dir
-            self._best = self._best_before(os.path.join(self._model_dir, self._event_file_pattern))
+            self._read_best(os.path.join(self._model_dir, self._event_file_pattern))
         if self._has_exported and self._best is not None and not self._is_better(eval_result):
             return False
         tf.logging.info("Exporter %r: exporting the best model so far.", self.name)
@@ -212,22 +191,10 @@ class BestExporter(_SavedModelExporter):
     def _is_better(self, result: Metrics) -> bool:
         return self._compare_fn(best_eval_result=self._best, current_eval_result=result)
 
-    def _best_before(self, pattern: str) -> Metrics | None:
+    def _read_best(self, pattern: str) -> None:
+        """Reads the best result of earlier jobs from event files."""
         self._best = None
-        for result in _results(pattern):
-            if self._best is None or self._is_better(result):
-                self._best = result
-        return self._best
-
-
-def _results(pattern: str) -> Iterator[Metrics]:
-    for path in tf.gfile.Glob(pattern):
-        for _, metrics in scalars_of_file(path):
-            yield metrics
-
-
-def _exports(directory: str) -> list[str]:
-    """Returns the exports in a directory, oldest first; their names are times in seconds."""
-    names = [name.rstrip("/") for name in tf.gfile.ListDirectory(directory)]
-    versions = sorted(name for name in names if len(name) == 10 and name.isdigit())
-    return [os.path.join(directory, name) for name in versions]
+        for path in tf.gfile.Glob(pattern):
+            for _, result in scalars_of_file(path):
+                if self._best is None or self._is_better(result):
+                    self._best = result

@@ -73,19 +73,13 @@ class OptimizationParameters:
             check(type(self).__name__, name, getattr(self, name), rule)
 
 
-# The settings of all optimizers that follow an optimizer's own, by name: type and default.
-_SHARED: dict[str, tuple[object, object]] = {
-    "use_gradient_accumulation": (bool, True),
-    "clip_weight_min": (float | None, None),
-    "clip_weight_max": (float | None, None),
-    "weight_decay_factor": (float | None, None),
-    "multiply_weight_decay_factor_by_learning_rate": (bool | None, None),
-}
-# Stock added these two later, behind everything else.
-_SHARED_LAST: dict[str, tuple[object, object]] = {
-    "clip_gradient_min": (float | None, None),
-    "clip_gradient_max": (float | None, None),
-}
+# The settings of all optimizers that follow an optimizer's own.
+_SHARED = (
+    *("use_gradient_accumulation", "clip_weight_min", "clip_weight_max", "weight_decay_factor"),
+    "multiply_weight_decay_factor_by_learning_rate",
+)
+_SHARED_LAST = ("clip_gradient_min", "clip_gradient_max")
+"""Stock added these two later, behind everything else."""
 
 
 def _parameters(*, settable: bool = True, **rules: Requirement) -> Callable[[_Class], _Class]:
@@ -99,31 +93,27 @@ def _parameters(*, settable: bool = True, **rules: Requirement) -> Callable[[_Cl
     """
 
     def decorate(kind: Object) -> Object:
-        settings = dict(kind.__annotations__)
-        late = {
-            name: settings.pop(name)
-            for name in tuple(settings)
-            if _AFTER_SHARED in getattr(getattr(kind, name, None), "metadata", {})
-        }
-        for name, (_, default) in {**_SHARED, **_SHARED_LAST}.items():
+        own = kind.__annotations__
+        late = [
+            each for each in own if _AFTER_SHARED in getattr(vars(kind).get(each), "metadata", ())
+        ]
+        for name in (*_SHARED, *_SHARED_LAST):
+            default = True if name == "use_gradient_accumulation" else None
             setattr(kind, name, dataclasses.field(default=default) if settable else _fixed(default))
-        shared = {name: annotation for name, (annotation, _) in _SHARED.items()}
-        last = {name: annotation for name, (annotation, _) in _SHARED_LAST.items()}
-        kind.__annotations__ = {**settings, **shared, **late, **last}
+        first = [name for name in own if name not in late]
+        annotations = {**OptimizationParameters.__annotations__, **own}
+        order = (*first, *_SHARED, *late, *_SHARED_LAST)
+        kind.__annotations__ = {name: annotations[name] for name in order}
         kind.rules = rules
         # Compared by identity, and open to assignment, as stock's objects are.
-        return _derived_from_stock(dataclasses.dataclass(eq=False)(kind))
+        kind = dataclasses.dataclass(eq=False)(kind)
+        stock = tf_compat.legacy_tpu_class(kind.__name__)
+        if stock is None:
+            return kind
+        members = {name: getattr(kind, name) for name in ("__doc__", "__module__", "__qualname__")}
+        return type(kind.__name__, (kind, stock), members)
 
     return decorate
-
-
-def _derived_from_stock(kind: type) -> type:
-    """Returns a class that also derives from stock's class of its name, if there is one."""
-    stock = tf_compat.legacy_tpu_class(kind.__name__)
-    if stock is None:
-        return kind
-    members = {name: getattr(kind, name) for name in ("__doc__", "__module__", "__qualname__")}
-    return type(kind.__name__, (kind, stock), members)
 
 
 def _fixed(value: object) -> Any:

@@ -8,18 +8,15 @@ from typing import NamedTuple, TypeAlias
 import tensorflow as tf
 
 from estimator_bridge import errors
+from estimator_bridge.legacy.checks import checked
 from tf2_engine.types import Nest, Object, Tensor
 
 # The keys of a tensor without a key: serving looks for these names.
-FEATURE = "feature"
-LABEL = "label"
-RECEIVER = "input"
-
 _DEFAULT_KEYS = {
-    "features": FEATURE,
-    "labels": LABEL,
-    "receiver_tensors": RECEIVER,
-    "receiver_tensors_alternatives": RECEIVER,
+    "features": "feature",
+    "labels": "label",
+    "receiver_tensors": "input",
+    "receiver_tensors_alternatives": "input",
 }
 _TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 
@@ -27,10 +24,21 @@ TensorDict: TypeAlias = dict[str | int, Nest]
 """Dense, sparse or ragged tensors by key."""
 
 
+@checked
 class _ServingInputReceiver(NamedTuple):
     features: Nest
-    receiver_tensors: TensorDict
-    receiver_tensors_alternatives: dict[str, TensorDict] | None
+    receiver_tensors: Nest
+    receiver_tensors_alternatives: Mapping[str, Nest] | None = None
+
+    def _checked(self) -> Object:
+        return self._replace(
+            features=self._checked_features(),
+            receiver_tensors=_tensors("receiver_tensors", self.receiver_tensors),
+            receiver_tensors_alternatives=_alternatives(self.receiver_tensors_alternatives),
+        )
+
+    def _checked_features(self) -> Nest:
+        return _tensors("features", self.features, (str, int))
 
 
 class ServingInputReceiver(_ServingInputReceiver):
@@ -46,64 +54,33 @@ class ServingInputReceiver(_ServingInputReceiver):
         InvalidInput: an argument is missing, has a key of another type or is not a tensor.
     """
 
-    def __new__(
-        cls,
-        features: Nest,
-        receiver_tensors: Nest,
-        receiver_tensors_alternatives: Mapping[str, Nest] | None = None,
-    ) -> ServingInputReceiver:
-        """Checks the tensors, and gives single ones their keys."""
-        return super().__new__(
-            cls,
-            _tensors("features", features, (str, int)),
-            _tensors("receiver_tensors", receiver_tensors),
-            _alternatives(receiver_tensors_alternatives),
-        )
-
 
 class TensorServingInputReceiver(_ServingInputReceiver):
     """A `ServingInputReceiver` for a model_fn that takes one tensor as `features`, not a dict."""
 
-    def __new__(
-        cls,
-        features: Nest,
-        receiver_tensors: Nest,
-        receiver_tensors_alternatives: Mapping[str, Nest] | None = None,
-    ) -> TensorServingInputReceiver:
-        """Checks the tensors; `features` stays as it is."""
-        if features is None:
-            raise errors.InvalidInput("`features` must be given, got None.")
-        _check_tensor("features", features)
-        return super().__new__(
-            cls,
-            features,
-            _tensors("receiver_tensors", receiver_tensors),
-            _alternatives(receiver_tensors_alternatives),
-        )
+    def _checked_features(self) -> Nest:
+        _check_given("features", self.features)
+        _check_tensor("features", self.features)
+        return self.features
 
 
-class _SupervisedInputReceiver(NamedTuple):
-    features: Nest
-    labels: Nest
-    receiver_tensors: TensorDict
-
-
-class SupervisedInputReceiver(_SupervisedInputReceiver):
+@checked
+class SupervisedInputReceiver(NamedTuple):
     """The inputs of a model that is exported for training or evaluation: labels are fed, too.
 
     Raises:
         InvalidInput: as `ServingInputReceiver`.
     """
 
-    def __new__(
-        cls, features: Nest, labels: Nest, receiver_tensors: Nest
-    ) -> SupervisedInputReceiver:
-        """Checks the tensors; features and labels stay as they are."""
-        for name, value in (("features", features), ("labels", labels)):
+    features: Nest
+    labels: Nest
+    receiver_tensors: Nest
+
+    def _checked(self) -> SupervisedInputReceiver:
+        for name, value in (("features", self.features), ("labels", self.labels)):
             _tensors(name, value, (str, int))
-        return super().__new__(
-            cls, features, labels, _tensors("receiver_tensors", receiver_tensors)
-        )
+        tensors = _tensors("receiver_tensors", self.receiver_tensors)
+        return self._replace(receiver_tensors=tensors)
 
 
 def build_parsing_serving_input_receiver_fn(
@@ -155,8 +132,8 @@ def build_raw_supervised_input_receiver_fn(
     Raises:
         InvalidInput: they share a key.
     """
-    keyed_features = features if isinstance(features, dict) else {RECEIVER: features}
-    keyed_labels = labels if isinstance(labels, dict) else {LABEL: labels}
+    keyed_features = features if isinstance(features, dict) else {"input": features}
+    keyed_labels = labels if isinstance(labels, dict) else {"label": labels}
     shared = sorted(set(keyed_features) & set(keyed_labels))
     if shared:
         raise errors.InvalidInput(
@@ -168,8 +145,8 @@ def build_raw_supervised_input_receiver_fn(
         fed_features = _placeholders(keyed_features, default_batch_size)
         fed_labels = _placeholders(keyed_labels, default_batch_size)
         return SupervisedInputReceiver(
-            fed_features if isinstance(features, dict) else fed_features[RECEIVER],
-            fed_labels if isinstance(labels, dict) else fed_labels[LABEL],
+            fed_features if isinstance(features, dict) else fed_features["input"],
+            fed_labels if isinstance(labels, dict) else fed_labels["label"],
             {**fed_features, **fed_labels},
         )
 
@@ -177,14 +154,13 @@ def build_raw_supervised_input_receiver_fn(
 
 
 def _placeholders(like: Mapping[str, Tensor], batch_size: int | None) -> TensorDict:
-    return {key: _placeholder(tensor, batch_size) for key, tensor in like.items()}
-
-
-def _placeholder(like: Tensor, batch_size: int | None) -> Tensor:
-    shape = tf.TensorShape([batch_size]).concatenate(like.shape[1:])
-    # An eager tensor has no op to be named after.
-    name = None if hasattr(like, "numpy") else like.op.name
-    return tf.compat.v1.placeholder(like.dtype, shape, name=name)
+    placeholders: TensorDict = {}
+    for key, tensor in like.items():
+        shape = tf.TensorShape([batch_size]).concatenate(tensor.shape[1:])
+        # An eager tensor has no op to be named after.
+        name = None if hasattr(tensor, "numpy") else tensor.op.name
+        placeholders[key] = tf.compat.v1.placeholder(tensor.dtype, shape, name=name)
+    return placeholders
 
 
 def _alternatives(alternatives: Mapping[str, Nest] | None) -> dict[str, TensorDict] | None:
@@ -199,13 +175,8 @@ def _alternatives(alternatives: Mapping[str, Nest] | None) -> dict[str, TensorDi
 
 
 def _tensors(what: str, tensors: Nest, key_types: tuple[type, ...] = (str,)) -> TensorDict:
-    """Returns tensors by key.
-
-    Raises:
-        InvalidInput: they are None, a key is of another type, or a value is not a tensor.
-    """
-    if tensors is None:
-        raise errors.InvalidInput(f"`{what}` must be given, got None.")
+    """Returns tensors by key; a single one gets the key of serving."""
+    _check_given(what, tensors)
     keyed = tensors if isinstance(tensors, dict) else {_DEFAULT_KEYS[what]: tensors}
     for key, value in keyed.items():
         if not isinstance(key, key_types):
@@ -213,6 +184,11 @@ def _tensors(what: str, tensors: Nest, key_types: tuple[type, ...] = (str,)) -> 
             raise errors.InvalidInput(f"`{what}`: keys must be {allowed}, got {key!r}.")
         _check_tensor(f"{what}[{key!r}]", value)
     return keyed
+
+
+def _check_given(what: str, value: Object) -> None:
+    if value is None:
+        raise errors.InvalidInput(f"`{what}` must be given, got None.")
 
 
 def _check_tensor(what: str, value: Object) -> None:

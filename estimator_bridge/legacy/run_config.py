@@ -10,15 +10,8 @@ from typing import Final, NamedTuple
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy import base_run_config
-from estimator_bridge.legacy.checks import (
-    INTEGER,
-    POSITIVE,
-    check,
-    check_settings,
-    one_of,
-    optional,
-)
+from estimator_bridge.legacy import base_run_config, checks
+from estimator_bridge.legacy.base_run_config import Setting
 from estimator_bridge.legacy.cluster import TaskType, tf_config
 from tf2_engine.types import Object
 
@@ -35,12 +28,11 @@ class InputPipelineConfig:
     SLICED: Final = 5
 
 
-class IterationsPerLoop(NamedTuple):
-    """How long a training loop runs on the device before it returns to the host.
+_PER_HOST = {True: InputPipelineConfig.PER_HOST_V1, False: InputPipelineConfig.PER_SHARD_V1}
 
-    Attributes:
-        unit: "count" for steps, or "seconds".
-    """
+
+class IterationsPerLoop(NamedTuple):
+    """How long a training loop runs on the device: steps if `unit` is "count", or "seconds"."""
 
     value: int
     unit: str
@@ -66,32 +58,20 @@ def parse_iterations_per_loop(iterations_per_loop: int | str) -> IterationsPerLo
     return IterationsPerLoop(int(match[1]) * _SECONDS[match[2]], "seconds")
 
 
-class _TPUConfig(NamedTuple):
-    iterations_per_loop: int | str
-    num_shards: int | None
-    num_cores_per_replica: int | None
-    per_host_input_for_training: int
-    tpu_job_name: str | None
-    initial_infeed_sleep_secs: int | None
-    input_partition_dims: Sequence[Object] | None
-    eval_training_input_configuration: int
-    experimental_host_call_every_n_steps: int
-    experimental_allow_per_host_v2_parallel_get_next: bool
-    experimental_feed_hook: type | None
-
-
+_POSITIVE_INT = (checks.optional(checks.INTEGER), checks.optional(checks.POSITIVE))
 _CHOICES = {
-    "num_cores_per_replica": one_of(
+    "num_cores_per_replica": checks.one_of(
         (None, 1, 2, 4, 8, 16, 32, 64, 128), "must be a power of 2 up to 128"
     ),
-    "eval_training_input_configuration": one_of(
+    "eval_training_input_configuration": checks.one_of(
         (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED),
         "must be PER_HOST_V1 (2) or SLICED (5)",
     ),
 }
 
 
-class TPUConfig(_TPUConfig):
+@checks.checked
+class TPUConfig(NamedTuple):
     """Settings of the TPU; a host without one emulates them, or ignores those without effect.
 
     Attributes:
@@ -113,52 +93,32 @@ class TPUConfig(_TPUConfig):
         WrongType: a number is not an int.
     """
 
-    def __new__(
-        cls,
-        iterations_per_loop: int | str = 2,
-        num_shards: int | None = None,
-        num_cores_per_replica: int | None = None,
-        per_host_input_for_training: bool | int = True,
-        tpu_job_name: str | None = None,
-        initial_infeed_sleep_secs: int | None = None,
-        input_partition_dims: Sequence[Object] | None = None,
-        eval_training_input_configuration: int = InputPipelineConfig.PER_HOST_V1,
-        experimental_host_call_every_n_steps: int = 1,
-        experimental_allow_per_host_v2_parallel_get_next: bool = False,
-        experimental_feed_hook: type | None = None,
-    ) -> TPUConfig:
-        """Checks the settings and fills in the job name."""
-        parse_iterations_per_loop(iterations_per_loop)
-        numbers = {
-            "num_shards": num_shards,
-            "initial_infeed_sleep_secs": initial_infeed_sleep_secs or None,
-        }
-        for name, number in numbers.items():
-            check("TPUConfig", name, number, optional(INTEGER), optional(POSITIVE))
-        if input_partition_dims is not None:
-            _check_partition(
-                input_partition_dims, per_host_input_for_training, num_cores_per_replica
-            )
-        check_settings("TPUConfig", locals(), _CHOICES)
-        if isinstance(per_host_input_for_training, bool):
-            per_host_input_for_training = (
-                InputPipelineConfig.PER_HOST_V1
-                if per_host_input_for_training
-                else InputPipelineConfig.PER_SHARD_V1
-            )
-        return super().__new__(
-            cls,
-            iterations_per_loop,
-            num_shards,
-            num_cores_per_replica,
-            per_host_input_for_training,
-            tpu_job_name or _configured_job_name(),
-            initial_infeed_sleep_secs,
-            input_partition_dims,
-            eval_training_input_configuration,
-            experimental_host_call_every_n_steps,
-            experimental_allow_per_host_v2_parallel_get_next,
-            experimental_feed_hook,
+    iterations_per_loop: int | str = 2
+    num_shards: int | None = None
+    num_cores_per_replica: int | None = None
+    per_host_input_for_training: bool | int = True
+    tpu_job_name: str | None = None
+    initial_infeed_sleep_secs: int | None = None
+    input_partition_dims: Sequence[Object] | None = None
+    eval_training_input_configuration: int = InputPipelineConfig.PER_HOST_V1
+    experimental_host_call_every_n_steps: int = 1
+    experimental_allow_per_host_v2_parallel_get_next: bool = False
+    experimental_feed_hook: type | None = None
+
+    def _checked(self) -> TPUConfig:
+        parse_iterations_per_loop(self.iterations_per_loop)
+        checks.check("TPUConfig", "num_shards", self.num_shards, *_POSITIVE_INT)
+        secs = self.initial_infeed_sleep_secs or None
+        checks.check("TPUConfig", "initial_infeed_sleep_secs", secs, *_POSITIVE_INT)
+        if self.input_partition_dims is not None:
+            _check_partition(self, self.input_partition_dims)
+        checks.check_settings("TPUConfig", self._asdict(), _CHOICES)
+        per_host = self.per_host_input_for_training
+        if isinstance(per_host, bool):
+            per_host = _PER_HOST[per_host]
+        return self._replace(
+            per_host_input_for_training=per_host,
+            tpu_job_name=self.tpu_job_name or _configured_job_name(),
         )
 
 
@@ -219,15 +179,11 @@ class RunConfig(base_run_config.RunConfig):
         if self._cluster_spec:
             self._session_config.cluster_def.CopyFrom(self._cluster_spec.as_cluster_def())
 
-    tpu_config = base_run_config.stored("tpu_config", "The `TPUConfig`.")
-    cluster = base_run_config.stored("cluster", "The cluster resolver; or None.")
-    cluster_spec = base_run_config.stored("cluster_spec", "The `tf.train.ClusterSpec`.")
-    master = base_run_config.stored(
-        "master", "The address of training sessions; '' is this process."
-    )
-    evaluation_master = base_run_config.stored(
-        "evaluation_master", "The address of evaluation sessions; '' is this process."
-    )
+    tpu_config = Setting("The `TPUConfig`.")
+    cluster = Setting("The cluster resolver; or None.")
+    cluster_spec = Setting("The `tf.train.ClusterSpec`.")
+    master = Setting("The address of training sessions; '' is this process.")
+    evaluation_master = Setting("The address of evaluation sessions; '' is this process.")
 
     def replace(self, **settings: Object) -> RunConfig:
         """Returns a copy with other values for `tpu_config` and settings of the base class.
@@ -241,18 +197,18 @@ class RunConfig(base_run_config.RunConfig):
         return changed
 
 
-def _check_partition(dims: Sequence[Object], per_host: bool | int, cores: int | None) -> None:
+def _check_partition(config: TPUConfig, dims: Sequence[Object]) -> None:
     if len(dims) not in (1, 2):
         raise errors.InvalidSpec(
             "`TPUConfig`: `input_partition_dims` must have one element for features, or two for "
             f"features and labels, got {dims!r}."
         )
-    if per_host is not InputPipelineConfig.PER_HOST_V2:
+    if config.per_host_input_for_training is not InputPipelineConfig.PER_HOST_V2:
         raise errors.InvalidSpec(
             "`TPUConfig`: `input_partition_dims` needs per_host_input_for_training=PER_HOST_V2 "
-            f"(3), got {per_host!r}."
+            f"(3), got {config.per_host_input_for_training!r}."
         )
-    if cores is None:
+    if config.num_cores_per_replica is None:
         raise errors.InvalidSpec(
             "`TPUConfig`: `input_partition_dims` needs `num_cores_per_replica`, which is None."
         )

@@ -8,40 +8,29 @@ from typing import NamedTuple, TypeAlias
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.checks import (
-    CALLABLE,
-    NOT_NEGATIVE,
-    POSITIVE,
-    STRING,
-    check_settings,
-    optional,
-)
+from estimator_bridge.legacy import checks
 from estimator_bridge.legacy.exporters import Exporter
 from estimator_bridge.legacy.spec_checks import checked_hooks
 from tf2_engine.types import Nest, Object
 
 InputFn: TypeAlias = Callable[..., Nest]
-Hook: TypeAlias = tf.compat.v1.train.SessionRunHook
+Hooks: TypeAlias = Object
+"""SessionRunHooks; a tuple, once they are checked."""
+
 Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
-_TRAIN = {"input_fn": CALLABLE, "max_steps": optional(POSITIVE)}
+_TRAIN = {"input_fn": checks.CALLABLE, "max_steps": checks.optional(checks.POSITIVE)}
 _EVALUATION = {
-    "input_fn": CALLABLE,
-    "steps": optional(POSITIVE),
-    "name": optional(STRING),
-    "start_delay_secs": NOT_NEGATIVE,
-    "throttle_secs": NOT_NEGATIVE,
+    "input_fn": checks.CALLABLE,
+    "steps": checks.optional(checks.POSITIVE),
+    "name": checks.optional(checks.STRING),
+    "start_delay_secs": checks.NOT_NEGATIVE,
+    "throttle_secs": checks.NOT_NEGATIVE,
 }
 
 
-class _TrainSpec(NamedTuple):
-    input_fn: InputFn
-    max_steps: int | None
-    hooks: tuple[Hook, ...]
-    saving_listeners: tuple[Listener, ...]
-
-
-class TrainSpec(_TrainSpec):
+@checks.checked
+class TrainSpec(NamedTuple):
     """The training of `train_and_evaluate`.
 
     Attributes:
@@ -55,31 +44,19 @@ class TrainSpec(_TrainSpec):
         WrongType: `input_fn` is not callable, or something is not a hook or listener.
     """
 
-    def __new__(
-        cls,
-        input_fn: InputFn,
-        max_steps: int | None = None,
-        hooks: Iterable[Hook] | None = None,
-        saving_listeners: Iterable[Listener] | None = None,
-    ) -> TrainSpec:
-        """Checks the settings."""
-        check_settings("TrainSpec", locals(), _TRAIN)
-        return super().__new__(
-            cls, input_fn, max_steps, checked_hooks(hooks), _checked_listeners(saving_listeners)
-        )
-
-
-class _EvalSpec(NamedTuple):
     input_fn: InputFn
-    steps: int | None
-    name: str | None
-    hooks: tuple[Hook, ...]
-    exporters: tuple[Exporter, ...]
-    start_delay_secs: float
-    throttle_secs: float
+    max_steps: int | None = None
+    hooks: Hooks = None
+    saving_listeners: Object = None  # a tuple, once checked
+
+    def _checked(self) -> TrainSpec:
+        checks.check_settings("TrainSpec", self._asdict(), _TRAIN)
+        listeners = _checked_listeners(self.saving_listeners)
+        return self._replace(hooks=checked_hooks(self.hooks), saving_listeners=listeners)
 
 
-class EvalSpec(_EvalSpec):
+@checks.checked
+class EvalSpec(NamedTuple):
     """The evaluations of `train_and_evaluate`.
 
     Attributes:
@@ -97,28 +74,18 @@ class EvalSpec(_EvalSpec):
         WrongType: `input_fn` is not callable, or something is not a hook, an exporter or a name.
     """
 
-    def __new__(
-        cls,
-        input_fn: InputFn,
-        steps: int | None = 100,
-        name: str | None = None,
-        hooks: Iterable[Hook] | None = None,
-        exporters: Exporter | Iterable[Exporter] | None = None,
-        start_delay_secs: float = 120,
-        throttle_secs: float = 600,
-    ) -> EvalSpec:
-        """Checks the settings."""
-        check_settings("EvalSpec", locals(), _EVALUATION)
-        return super().__new__(
-            cls,
-            input_fn,
-            steps,
-            name,
-            checked_hooks(hooks),
-            _checked_exporters(exporters),
-            start_delay_secs,
-            throttle_secs,
-        )
+    input_fn: InputFn
+    steps: int | None = 100
+    name: str | None = None
+    hooks: Hooks = None
+    exporters: Object = None  # one or several; a tuple, once checked
+    start_delay_secs: float = 120
+    throttle_secs: float = 600
+
+    def _checked(self) -> EvalSpec:
+        checks.check_settings("EvalSpec", self._asdict(), _EVALUATION)
+        exporters = _checked_exporters(self.exporters)
+        return self._replace(hooks=checked_hooks(self.hooks), exporters=exporters)
 
 
 def is_train_spec(thing: Object) -> bool:
@@ -146,9 +113,7 @@ def _is_exporter(thing: Object) -> bool:
     return hasattr(thing, "name") and callable(getattr(thing, "export", None))
 
 
-def _checked_exporters(
-    exporters: Object,
-) -> tuple[Exporter, ...]:
+def _checked_exporters(exporters: Object) -> tuple[Exporter, ...]:
     if not exporters:
         return ()
     alone = _is_exporter(exporters) or not isinstance(exporters, Iterable)
@@ -158,11 +123,10 @@ def _checked_exporters(
             f"`EvalSpec`: `exporters` must be an Exporter or several, got {exporters!r}."
         )
     names = [exporter.name for exporter in checked]
-    for name in names:
-        if not isinstance(name, str) or not name:
-            raise errors.InvalidSpec(
-                f"`EvalSpec`: an exporter's `name` must be a str that is not empty, got {names}."
-            )
+    if not all(isinstance(name, str) and name for name in names):
+        raise errors.InvalidSpec(
+            f"`EvalSpec`: an exporter's `name` must be a str that is not empty, got {names}."
+        )
     if len(set(names)) < len(names):
         raise errors.InvalidSpec(
             f"`EvalSpec`: each exporter writes to a directory of its name, but they share names: "

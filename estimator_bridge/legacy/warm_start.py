@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-import tensorflow as tf
-
 from estimator_bridge import errors
+from estimator_bridge.legacy.checks import checked
 from tf2_engine.types import Object
 
 Variables: TypeAlias = str | list[Object] | None
-VocabInfos: TypeAlias = Mapping[str, tf.compat.v1.train.VocabInfo]
 
 
-class _WarmStartSettings(NamedTuple):
-    ckpt_to_initialize_from: Object
-    vars_to_warm_start: Variables
-    var_name_to_vocab_info: VocabInfos
-    var_name_to_prev_var_name: Mapping[str, str]
-
-
-class WarmStartSettings(_WarmStartSettings):
+@checked
+class WarmStartSettings(NamedTuple):
     """Which variables are initialized from another checkpoint.
 
     Attributes:
@@ -37,23 +28,18 @@ class WarmStartSettings(_WarmStartSettings):
         InvalidInput: no checkpoint is given.
     """
 
-    def __new__(
-        cls,
-        ckpt_to_initialize_from: Object,
-        vars_to_warm_start: Variables = ".*",
-        var_name_to_vocab_info: VocabInfos | None = None,
-        var_name_to_prev_var_name: Mapping[str, str] | None = None,
-    ) -> WarmStartSettings:
-        """Checks the checkpoint, and fills in empty mappings."""
-        if not ckpt_to_initialize_from:
+    ckpt_to_initialize_from: Object
+    vars_to_warm_start: Variables = ".*"
+    var_name_to_vocab_info: Object = None  # dicts, once they are checked
+    var_name_to_prev_var_name: Object = None
+
+    def _checked(self) -> WarmStartSettings:
+        if not self.ckpt_to_initialize_from:
             raise errors.InvalidInput(
                 "`WarmStartSettings`: `ckpt_to_initialize_from` must name a checkpoint or its "
-                f"directory, got {ckpt_to_initialize_from!r}."
+                f"directory, got {self.ckpt_to_initialize_from!r}."
             )
-        return super().__new__(
-            cls,
-            ckpt_to_initialize_from,
-            vars_to_warm_start,
-            var_name_to_vocab_info or {},
-            var_name_to_prev_var_name or {},
+        return self._replace(
+            var_name_to_vocab_info=self.var_name_to_vocab_info or {},
+            var_name_to_prev_var_name=self.var_name_to_prev_var_name or {},
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import libcst as cst
-from libcst import metadata
+from libcst import matchers, metadata
 from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge.migrate import import_statements
@@ -38,10 +38,15 @@ def adopt(source: str, name: str = "the program") -> Rewritten:
         InvalidInput: the source is not Python 3.
     """
     program = ParsedProgram(source, name)
-    reader = _Reader()
-    program.module.visit(reader)
-    aliases = Aliases(reader.names, reader.namespace_names)
-    replacer = _Replacer(program, reader, aliases)
+    imported = list(_replaceable(program))
+    names = {node.value for node in matchers.findall(program.module, matchers.Name())}
+    namespaces = [
+        each.bound
+        for each, is_local in imported
+        if each.bound and each.place == Place(NAMESPACE) and not is_local
+    ]
+    aliases = Aliases(names, namespaces)
+    replacer = _Replacer(program, {each.bound for each, _ in imported}, aliases)
     replaced = program.module.visit(replacer)
     remover = _Remover()
     cleaned = metadata.MetadataWrapper(replaced).visit(remover)
@@ -58,53 +63,22 @@ def adopt(source: str, name: str = "the program") -> Rewritten:
     return Rewritten(cleaned.with_changes(body=body).code, (*lines, HONOURED))
 
 
-class _Reader(cst.CSTVisitor):
-    """Reads all names and imports before anything is changed.
-
-    Attributes:
-        names: all names in the program.
-        imported: names that are bound by imports which the bridge replaces.
-        namespace_names: those of the estimator namespace, at the top level.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-        self.imported: set[str] = set()
-        self.namespace_names: list[str] = []
-        self._functions = 0
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self._functions += 1
-
-    def leave_FunctionDef(self, original_node: cst.FunctionDef) -> None:
-        self._functions -= 1
-
-    def visit_Name(self, node: cst.Name) -> None:
-        self.names.add(node.value)
-
-    def visit_Import(self, node: cst.Import) -> None:
-        self._read(node)
-
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
-        self._read(node)
-
-    def _read(self, statement: ImportStatement) -> None:
+def _replaceable(program: ParsedProgram) -> Iterator[tuple[Imported, bool]]:
+    """Yields the names bound by imports that the bridge replaces, and whether in a function."""
+    for statement in matchers.findall(program.module, import_statements.IMPORT):
+        is_local = program.enclosing(statement, cst.FunctionDef) is not None
         for imported in import_statements.read(statement):
-            if imported.place is None or imported.bound is None:
-                continue
-            self.imported.add(imported.bound)
-            if imported.place == Place(NAMESPACE) and not self._functions:
-                self.namespace_names.append(imported.bound)
+            if imported.place is not None and imported.bound is not None:
+                yield imported, is_local
 
 
 class _Replacer(cst.CSTTransformer):
     """Replaces imports that have a place in the bridge, and names below modules of stock."""
 
-    def __init__(self, program: ParsedProgram, reader: _Reader, aliases: Aliases) -> None:
+    def __init__(self, program: ParsedProgram, imported: set[str | None], aliases: Aliases) -> None:
         super().__init__()
         self._program = program
-        self._reader = reader
+        self._imported = imported
         self._aliases = aliases
         self._refusals: list[str] = []
         self.lines: list[Line] = []
@@ -122,7 +96,7 @@ class _Replacer(cst.CSTTransformer):
         for name in self._program.imported_names(original_node):
             self._note_refusal(original_node, text, name)
             place = place_of(name)
-            if place is not None and text.split(".")[0] not in self._reader.imported:
+            if place is not None and text.split(".")[0] not in self._imported:
                 new = self._aliases.expression(place)
                 line = self._program.line(original_node)
                 self.lines.append(Line(line, "name", text, code_of(new)))
@@ -152,14 +126,10 @@ class _Replacer(cst.CSTTransformer):
         for each in moved:
             self._note_refusal(line, each.full, each.full)
         new_lines = []
-        has_comments = False
+        has_comments = any(each.comment for each in moved)
         for code, comment in import_statements.written(moved):
             self.lines.append(Line(self._program.line(line), "import", code_of(statement), code))
-            new = cst.parse_statement(code)
-            if comment:
-                new = new.with_changes(trailing_whitespace=_trailing(comment))
-                has_comments = True
-            new_lines.append(new)
+            new_lines.append(_commented(cst.parse_statement(code), comment))
         kept = {each.full for each in imported if each.place is None}
         if kept:
             rest = line.with_changes(body=[import_statements.only(statement, kept)])
@@ -181,11 +151,7 @@ class _Replacer(cst.CSTTransformer):
 
 
 class _Remover(cst.CSTTransformer):
-    """Removes imports of stock's modules that are no longer used; their comments stay.
-
-    Attributes:
-        kept: the imported modules that are still used.
-    """
+    """Removes imports of stock's modules, but those `kept` that are used; their comments stay."""
 
     METADATA_DEPENDENCIES = (metadata.ScopeProvider,)
 
@@ -226,24 +192,19 @@ class _Remover(cst.CSTTransformer):
         if not is_import(statement):
             return new
         imported = import_statements.read(statement)
-        unused = set()
-        for each in imported:
-            if not each.by_use:
-                continue
-            if self._is_used(statement, each.bound):
-                self.kept.append(each)
-            else:
-                unused.add(each.full)
+        scope = self.get_metadata(metadata.ScopeProvider, statement)
+        unused = {
+            each.full
+            for each in imported
+            if each.by_use
+            and each.bound is not None
+            and not any(assignment.references for assignment in scope[each.bound])
+        }
+        self.kept += [each for each in imported if each.by_use and each.full not in unused]
         if not unused:
             return new
         rest = {each.full for each in imported} - unused
         return new.with_changes(body=[import_statements.only(statement, rest)]) if rest else None
-
-    def _is_used(self, statement: ImportStatement, bound: str | None) -> bool:
-        if bound is None:
-            return True
-        scope = self.get_metadata(metadata.ScopeProvider, statement)
-        return any(assignment.references for assignment in scope[bound])
 
 
 def _start(aliases: Aliases, *, with_install: bool) -> list[str]:
@@ -261,9 +222,7 @@ def _with_head(body: Statements, new: Sequence[str], start: Sequence[str]) -> St
     first = imports[0] if imports else next(rest, len(body))
     last = imports[-1] if imports else first - 1
     head = [cst.parse_statement(code) for code in start]
-    head[-1] = head[-1].with_changes(
-        trailing_whitespace=_trailing("# Keras 2, before TensorFlow is asked for any.")
-    )
+    head[-1] = _commented(head[-1], "# Keras 2, before TensorFlow is asked for any.")
     if first < len(body):
         head[0] = head[0].with_changes(leading_lines=body[first].leading_lines)
         body[first] = body[first].with_changes(leading_lines=[cst.EmptyLine()])
@@ -283,7 +242,9 @@ def _is_preface(statement: Statement) -> bool:
     return any(each.full.startswith("__future__.") for each in import_statements.read(first))
 
 
-def _trailing(comment: str) -> cst.TrailingWhitespace:
-    return cst.TrailingWhitespace(
-        whitespace=cst.SimpleWhitespace("  "), comment=cst.Comment(comment)
-    )
+def _commented(statement: Statement, comment: str) -> Statement:
+    """Returns a statement with a comment behind it, if there is one."""
+    if not comment:
+        return statement
+    end = cst.TrailingWhitespace(cst.SimpleWhitespace("  "), cst.Comment(comment))
+    return statement.with_changes(trailing_whitespace=end)

@@ -1,4 +1,4 @@
-"""Comments in place of the code that has no counterpart: arguments of calls, and statements."""
+"""Code without a counterpart, arguments of calls and statements, and the comments in its place."""
 
 from __future__ import annotations
 
@@ -6,24 +6,75 @@ import re
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
+from libcst import matchers, metadata
 
 from estimator_bridge import errors
 from estimator_bridge.migrate import tf2_rules
 from estimator_bridge.migrate.edits import Edits, commented_out
 from estimator_bridge.migrate.parsed_program import MARK, ParsedProgram
-from estimator_bridge.migrate.removal import Removal
 from estimator_bridge.migrate.rewrite_report import Line
 from estimator_bridge.migrate.tf2_rules import NameRule
 
 
-class Comments:
-    """Moves code into comments with the reason.
+class Removal:
+    """The statements that are to be commented out, with the `reasons`."""
 
-    Args:
-        program: the parsed program.
-        edits: receives the changes of the text.
-        removal: has the statements, and receives the arguments.
-    """
+    def __init__(self, program: ParsedProgram) -> None:
+        self._program = program
+        self._removed_arguments: set[cst.CSTNode] = set()
+        self.reasons: dict[cst.CSTNode, str] = {}
+
+    def remove_argument(self, argument: cst.Arg) -> None:
+        """Removes an argument of a call; the statement stays."""
+        self._removed_arguments.add(argument)
+
+    def is_removed(self, node: cst.CSTNode | None) -> bool:
+        """Returns whether a node is inside of something that is removed."""
+        while node is not None:
+            if node in self._removed_arguments or node in self.reasons:
+                return True
+            node = self._program.parent(node)
+        return False
+
+    def remove(self, node: cst.CSTNode, reason: str) -> None:
+        """Removes the statement of a node, and those that depend on it.
+
+        A function is removed with a statement that returns its result. A statement that uses a
+        name is removed if no other statement binds the name.
+        """
+        if self.is_removed(node):
+            return
+        statement = self._program.statement_of(node)
+        if isinstance(statement, cst.SimpleStatementLine) and any(
+            isinstance(each, cst.Return) for each in statement.body
+        ):
+            self.remove(self._program.enclosing(statement, cst.FunctionDef), reason)
+            return
+        self.reasons[statement] = reason
+        for name, scope in self._bound_names(statement):
+            assignments = [each for each in scope[name] if each.scope is scope]
+            if not all(self.is_removed(each.node) for each in assignments):
+                continue
+            for assignment in assignments:
+                for access in assignment.references:
+                    self.remove(access.node, f"It uses {name}, which is left out")
+
+    def _bound_names(self, statement: cst.CSTNode) -> list[tuple[str, metadata.Scope]]:
+        """Returns the names that a statement binds, with their scopes."""
+        scopes = self._program.scopes
+        if isinstance(statement, cst.FunctionDef | cst.ClassDef):
+            return [(statement.name.value, scopes[statement])]
+        names: list[tuple[str, metadata.Scope]] = []
+        for assignment in matchers.findall(statement, matchers.AssignTarget()):
+            target = assignment.target
+            several = isinstance(target, cst.Tuple | cst.List)
+            parts = [each.value for each in target.elements] if several else [target]
+            names += [(each.value, scopes[each]) for each in parts if isinstance(each, cst.Name)]
+        return names
+
+
+class Comments:
+    """Moves code into comments with the reason: arguments, and the statements of `removal`."""
 
     def __init__(self, program: ParsedProgram, edits: Edits, removal: Removal) -> None:
         self._program = program
@@ -59,10 +110,8 @@ class Comments:
             self._removal.remove_argument(argument)
             why = tf2_rules.ARGUMENTS.get(_key(argument), tf2_rules.NO_COUNTERPART)
             text = self._edits.text_of(argument)
-            line = self._program.line(argument)
-            self._argument_lines.append(
-                Line(line, "left out", text.splitlines()[0], "", sentence(why))
-            )
+            old, line = text.splitlines()[0], self._program.line(argument)
+            self._argument_lines.append(Line(line, "left out", old, "", sentence(why)))
             reason = f"{MARK}{name}({_key(argument)}) is left out: {why}."
             self._add_above(statement, reason, commented_out(text, self._program.indent(statement)))
 
@@ -97,7 +146,7 @@ class Comments:
             start, end = self._edits.lines(first, self._program.last_line(statement))
             code = commented_out(self._edits.text(start, end), indent)
             text = f"{' ' * indent}{MARK}{reason}.\n{code}"
-            block = self._program.block_of(statement)
+            block: cst.CSTNode = self._program.parent(statement)
             removed[block] = removed.get(block, 0) + 1
             if removed[block] == len(block.body) and not isinstance(block, cst.Module):
                 text += f"{' ' * indent}pass\n"

@@ -13,12 +13,7 @@ Span = tuple[int, int]
 
 
 class Edits:
-    """Replacements and insertions for one source, by the position of nodes.
-
-    Args:
-        program: the parsed source.
-        source: the text.
-    """
+    """Replacements and insertions for one source, by the position of nodes."""
 
     def __init__(self, program: ParsedProgram, source: str) -> None:
         self._program = program
@@ -32,11 +27,9 @@ class Edits:
     def span(self, node: cst.CSTNode) -> Span:
         """Returns the span of a node."""
         position = self._program.position(node)
-        start, end = (
-            self._line_starts[place.line - 1] + place.column
-            for place in (position.start, position.end)
-        )
-        return start, end
+        first, last = position.start, position.end
+        starts = self._line_starts
+        return starts[first.line - 1] + first.column, starts[last.line - 1] + last.column
 
     def line_start(self, line: int) -> int:
         """Returns the offset where a line starts; lines count from 1."""
@@ -70,12 +63,10 @@ class Edits:
     def apply(self) -> str:
         """Returns the new text. A replacement inside of a longer one has no effect."""
         parts, position = [], 0
-        for (start, end), new in sorted(
-            self._replacements.items(), key=lambda item: _order(item[0])
-        ):
+        for start, end in sorted(self._replacements, key=_order):
             if start < position:
                 continue
-            new = new.replace("\r\n", "\n").replace("\n", self._newline)
+            new = self._replacements[start, end].replace("\r\n", "\n").replace("\n", self._newline)
             parts += [self._source[position:start], new]
             position = end
         return "".join([*parts, self._source[position:]])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias, TypeGuard
 
 import libcst as cst
+from libcst import matchers
 from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge.migrate.stock_replacements import (
@@ -18,6 +19,7 @@ from estimator_bridge.migrate.stock_replacements import (
 )
 
 ImportStatement: TypeAlias = cst.Import | cst.ImportFrom
+IMPORT = matchers.Import() | matchers.ImportFrom()
 
 _ROOTS = ("tensorflow", "tensorflow_estimator", "estimator_bridge", "keras", "tf_keras")
 
@@ -27,7 +29,6 @@ class Imported:
     """A name that an import statement binds.
 
     Attributes:
-        full: the full name of the imported module or attribute.
         bound: the name in the program; None for a star.
         place: where the bridge has it; None if that depends on the names below it.
         comment: the comment behind it in a list in brackets.
@@ -75,10 +76,10 @@ def _of_from(module: str, alias: cst.ImportAlias) -> Imported:
     name = str(get_full_name_for_node(alias.name))
     full = f"{module}.{name}"
     place = place_of(full)
-    if place is None and module_of(full):
-        place = Place(str(module_of(full)))
-    if place is None and module_of(module):
-        place = Place(str(module_of(module)), name)
+    if place is None and (below := module_of(full)):
+        place = Place(below)
+    if place is None and (above := module_of(module)):
+        place = Place(above, name)
     return Imported(full, _bound(alias) or name, place, _comment(alias))
 
 
@@ -125,23 +126,8 @@ def of_tensorflow(statement: cst.CSTNode) -> bool:
     """Returns whether a top-level statement imports TensorFlow, Keras or the bridge."""
     if isinstance(statement, cst.FunctionDef | cst.ClassDef):
         return False
-    imports = _Imports()
-    statement.visit(imports)
-    return any(name.split(".")[0] in _ROOTS for name in imports.names)
-
-
-class _Imports(cst.CSTVisitor):
-    """Collects the full names that are imported."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def visit_Import(self, node: cst.Import) -> None:
-        self.names += [each.full for each in read(node)]
-
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
-        self.names += [each.full for each in read(node)]
+    imports = matchers.findall(statement, IMPORT)
+    return any(each.full.split(".")[0] in _ROOTS for node in imports for each in read(node))
 
 
 class Aliases:

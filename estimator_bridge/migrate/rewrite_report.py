@@ -8,11 +8,8 @@ from typing import Literal, TypeAlias
 from estimator_bridge.settings import quirks
 
 Kind: TypeAlias = Literal["import", "name", "added", "changes", "left out", "by hand"]
-"""The kind of a line of the report.
-
-"import": an import statement was replaced; "name": a name was replaced; "added": code was added;
-"changes": the code stays, and behaves differently in TensorFlow 2; "left out": the code has no
-counterpart and is commented out; "by hand": something for the user to do.
+"""What happened: an import statement or a name was replaced, code was added, it stays and behaves
+differently in TensorFlow 2, it has no counterpart and is commented out, or is left to the user.
 """
 
 
@@ -22,7 +19,6 @@ class Line:
 
     Attributes:
         line: in the old source; 0 for the program as a whole.
-        kind: what happened.
         old, new: as written; either may be empty.
         why: a sentence, or empty.
     """
@@ -44,12 +40,7 @@ HONOURED = Line(0, "by hand", "", "", quirks.HONOURED)
 
 @dataclasses.dataclass(frozen=True)
 class Rewritten:
-    """The new source of a program.
-
-    Attributes:
-        source: the text.
-        lines: the changes, in the order of the old source.
-    """
+    """The new source of a program, and its changes in the order of the old source."""
 
     source: str
     lines: tuple[Line, ...]

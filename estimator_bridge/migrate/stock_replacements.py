@@ -15,12 +15,7 @@ _TENSORFLOW = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow.")
 
 
 class Place(NamedTuple):
-    """Where the bridge has something.
-
-    Attributes:
-        module: the module to import.
-        attributes: the name in the module, "" for the module itself; dotted for `NAMESPACE` only.
-    """
+    """A name in a module of the bridge; "" for the module itself, dotted in `NAMESPACE` only."""
 
     module: str
     attributes: str = ""

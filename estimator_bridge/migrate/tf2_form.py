@@ -7,21 +7,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import libcst as cst
+from libcst import matchers, metadata
 from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge import errors
 from estimator_bridge.migrate import import_statements, tf2_rules, tf2_templates
-from estimator_bridge.migrate.comments import Comments, sentence
+from estimator_bridge.migrate.comments import Comments, Removal, sentence
 from estimator_bridge.migrate.edits import Edits
 from estimator_bridge.migrate.import_statements import ImportStatement
 from estimator_bridge.migrate.parsed_program import ParsedProgram, code_of
-from estimator_bridge.migrate.removal import Removal
 from estimator_bridge.migrate.rewrite_report import HONOURED, Kind, Line, Rewritten
 from estimator_bridge.migrate.stock_replacements import is_stock
 from estimator_bridge.migrate.tf2_rules import Action, NameRule
 
 Handler: TypeAlias = Callable[[cst.CSTNode, str, NameRule], None]
 """Takes a name, or the call of a method; its last part; and its rule."""
+
+
+_OP_NAME = matchers.Attribute(
+    matchers.Attribute(attr=matchers.Name("op")), attr=matchers.Name("name")
+)
 
 
 def migrate(source: str, name: str = "the program") -> Rewritten:
@@ -54,12 +59,7 @@ def migrate(source: str, name: str = "the program") -> Rewritten:
 
 
 class _RuleVisitor(cst.CSTVisitor):
-    """Applies the rules to the names, methods and arguments of a program, as edits of its text.
-
-    Args:
-        program: the parsed program.
-        edits: receives the changes.
-    """
+    """Applies the rules to the names, methods and arguments of a program, as edits of its text."""
 
     def __init__(self, program: ParsedProgram, edits: Edits) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class _RuleVisitor(cst.CSTVisitor):
         self._refused: list[tuple[cst.CSTNode, str]] = []
         self._estimators: list[cst.Call] = []
         self._exports: list[cst.CSTNode] = []
-        self._imported: set[tuple[str, str]] = set()
+        self._imported: dict[str, set[str]] = {}
         self._used_on_import = False
         self._of_names: Mapping[Action, Handler] = {
             Action.KEEP: lambda node, name, rule: None,
@@ -85,9 +85,7 @@ class _RuleVisitor(cst.CSTVisitor):
             Action.REFUSE: lambda node, name, rule: self._refused.append((node, rule.why)),
         }
         self._of_methods: Mapping[Action, Handler] = {
-            Action.KEEP: lambda call, name, rule: self._comments.leave_out_arguments(
-                call, name, rule
-            ),
+            Action.KEEP: self._comments.leave_out_arguments,
             Action.REPLACE: self._replace_export,
             Action.CALL: self._call_function,
             Action.COMMENT_OUT: lambda call, name, rule: self._comment_out(call.func, rule),
@@ -119,10 +117,7 @@ class _RuleVisitor(cst.CSTVisitor):
             self._of_methods[rule.action](node, name, rule)
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
-        if isinstance(node.value, cst.Attribute) and (node.value.attr.value, node.attr.value) == (
-            "op",
-            "name",
-        ):
+        if matchers.matches(node, _OP_NAME):
             # Variables of TensorFlow 2 have no op.
             _, start = self._edits.span(node.value.value)
             new = ".name.split(':')[0]"
@@ -162,12 +157,14 @@ class _RuleVisitor(cst.CSTVisitor):
         new = self._added_names[rule.new]
         if rule.new in tf2_templates.names_of_exports():
             self._exports.append(node)
-        self._used_on_import = self._used_on_import or self._program.is_at_top(node)
+        self._used_on_import = self._used_on_import or isinstance(
+            self._program.scopes.get(node), metadata.GlobalScope
+        )
         self._edits.replace_node(node, new)
         self._say(node, "name", code_of(node), new)
 
     def _import_name(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
-        self._imported.add((rule.module, name))
+        self._imported.setdefault(rule.module, set()).add(name)
         self._edits.replace_node(node, name)
         self._say(node, "name", code_of(node), name)
 
@@ -176,17 +173,18 @@ class _RuleVisitor(cst.CSTVisitor):
 
     def _unwrap(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
         """Replaces a call by its first argument."""
-        call = self._program.call_of(node)
-        if call is None or not call.args:
+        call = self._program.parent(node)
+        if not isinstance(call, cst.Call) or call.func is not node or not call.args:
             self._comment_out(node, rule)
             return
         wrapped = call.args[0].value
         statement = self._program.statement_of(node)
         if _rebinds(statement, call, wrapped):
             # Without the call the statement would have no effect.
-            owner = self._program.owner_of(statement)
-            alone = len(self._program.block_of(statement).body) == 1
-            whole = owner if isinstance(owner, cst.If) and alone and not owner.orelse else statement
+            block: cst.CSTNode = self._program.parent(statement)
+            owner = self._program.parent(block)
+            alone = isinstance(owner, cst.If) and len(block.body) == 1 and not owner.orelse
+            whole = owner if alone else statement
             self._removal.reasons[whole] = f"{name} is left out: {rule.why}"
             return
         (start, end), (inner_start, inner_end) = self._edits.span(call), self._edits.span(wrapped)
@@ -288,15 +286,12 @@ class _RuleVisitor(cst.CSTVisitor):
         of_tensorflow = [each for each in statements if import_statements.of_tensorflow(each)]
         if not of_tensorflow:
             raise errors.Untranslatable(f"{self._program.name} imports no TensorFlow.")
-        exports = any(not self._removal.is_removed(each) for each in self._exports)
+        exports = not all(map(self._removal.is_removed, self._exports))
         imports, code = tf2_templates.program(self._added_names, exports=exports)
         present = {code_of(each) for each in statements}
         imports = "".join(f"{line}\n" for line in imports.splitlines() if line not in present)
-        by_module: dict[str, list[str]] = {}
-        for module, name in sorted(self._imported):
-            by_module.setdefault(module, []).append(name)
-        for module, names in by_module.items():
-            imports += f"from {module} import {', '.join(names)}\n"
+        for module, names in sorted(self._imported.items()):
+            imports += f"from {module} import {', '.join(sorted(names))}\n"
         line_start = self._edits.line_start
         start = line_start(self._program.line(of_tensorflow[0]))
         self._edits.insert(start, f"{tf2_templates.START}\n")
@@ -328,9 +323,6 @@ class _RuleVisitor(cst.CSTVisitor):
 def _rebinds(statement: cst.CSTNode, call: cst.Call, wrapped: cst.CSTNode) -> bool:
     """Returns whether a statement assigns a call with a name to that name."""
     assign = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-    return (
-        isinstance(assign, cst.Assign)
-        and assign.value is call
-        and isinstance(wrapped, cst.Name)
-        and code_of(assign.targets[0].target) == wrapped.value
-    )
+    if not isinstance(assign, cst.Assign) or assign.value is not call:
+        return False
+    return isinstance(wrapped, cst.Name) and code_of(assign.targets[0].target) == wrapped.value

@@ -10,13 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf2
 
 from estimator_bridge import declared as bridge
-from estimator_bridge.migrate.tf2_model import (
-    EmbeddingModel,
-    Function,
-    ModeKeys,
-    Nest,
-    _call,
-)
+from estimator_bridge.migrate.tf2_model import EmbeddingModel, Function, ModeKeys, Nest, _call
 from tf2_engine import tpu_columns
 
 v1 = tf2.compat.v1

@@ -10,12 +10,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from estimator_bridge.migrate.stock_replacements import (
-    below_tensorflow,
-    is_stock,
-    place_of,
-    refusal_of,
-)
+from estimator_bridge.migrate import stock_replacements
 
 
 class Action(enum.Enum):
@@ -32,16 +27,13 @@ class Action(enum.Enum):
 
 
 class NameRule(NamedTuple):
-    """What becomes of a name or a method.
+    """What becomes of a name or a method, and `why`, for the report and for comments.
 
     Attributes:
-        action: what is done.
-        why: the reason, for the report and for comments.
         new: the name that replaces it.
         module: from which it is imported.
         arguments: the arguments of calls that are carried; None carries all but `dropped`.
         positional: how many arguments mean the same without their names.
-        dropped: arguments of calls that are not carried.
     """
 
     action: Action
@@ -82,6 +74,10 @@ def _replace(
     return NameRule(Action.REPLACE, new=new, arguments=arguments, positional=positional)
 
 
+def _rows(rule: NameRule, names: str) -> dict[str, NameRule]:
+    return dict.fromkeys(names.split(), rule)
+
+
 ESTIMATOR = "TPUEstimator"
 
 STOCK: Mapping[str, NameRule] = {
@@ -98,7 +94,6 @@ STOCK: Mapping[str, NameRule] = {
         ("mode", "predictions", "loss", "train_op", "eval_metrics", "export_outputs"),
         6,
     ),
-    "ModeKeys": _replace("ModeKeys"),
     "RunConfig": _replace(
         "RunConfig",
         ("model_dir", "tf_random_seed", "save_checkpoints_steps", "cluster", "master"),
@@ -115,13 +110,9 @@ STOCK: Mapping[str, NameRule] = {
     **{
         name: _replace(name)
         for name in (
-            "ServingInputReceiver",
-            "TensorServingInputReceiver",
-            "build_parsing_serving_input_receiver_fn",
-            "build_raw_serving_input_receiver_fn",
-            "PredictOutput",
-            "ClassificationOutput",
-            "RegressionOutput",
+            *("ModeKeys", "PredictOutput", "ClassificationOutput", "RegressionOutput"),
+            *("ServingInputReceiver", "TensorServingInputReceiver"),
+            *("build_parsing_serving_input_receiver_fn", "build_raw_serving_input_receiver_fn"),
         )
     },
     "EmbeddingConfigSpec": NameRule(Action.IMPORT, module="estimator_bridge.legacy.spec"),
@@ -144,23 +135,19 @@ _STOCK_REASONS: Mapping[str, str] = {
 """Why other names of stock are commented out, by one of the parts of a name."""
 
 TENSORFLOW: Mapping[str, NameRule] = {
-    "disable_v2_behavior": NameRule(Action.COMMENT_OUT, _TF2),
-    "disable_eager_execution": NameRule(Action.COMMENT_OUT, _TF2),
-    "disable_resource_variables": NameRule(Action.COMMENT_OUT, _TF2),
-    "disable_control_flow_v2": NameRule(Action.COMMENT_OUT, _TF2),
-    "disable_v2_tensorshape": NameRule(Action.COMMENT_OUT, _TF2),
-    "train.Scaffold": NameRule(Action.COMMENT_OUT, _CHECKPOINTS),
-    "train.Saver": NameRule(Action.COMMENT_OUT, _CHECKPOINTS),
-    "gradients": NameRule(Action.REFUSE, _GRADIENTS),
-    "GradientTape": NameRule(Action.REFUSE, _GRADIENTS),
-    "global_variables": NameRule(Action.REFUSE, _NO_COLLECTION),
-    "model_variables": NameRule(Action.REFUSE, _NO_COLLECTION),
-    "moving_average_variables": NameRule(Action.REFUSE, _NO_COLLECTION),
-    "GraphKeys.GLOBAL_VARIABLES": NameRule(Action.REFUSE, _NO_COLLECTION),
-    "GraphKeys.REGULARIZATION_LOSSES": NameRule(Action.REFUSE, _NO_COLLECTION),
-    "losses.get_regularization_loss": NameRule(Action.REFUSE, _NO_COLLECTION),
-    "losses.get_regularization_losses": NameRule(Action.REFUSE, _NO_COLLECTION),
-    "losses.get_total_loss": NameRule(Action.REFUSE, _NO_COLLECTION),
+    **_rows(
+        NameRule(Action.COMMENT_OUT, _TF2),
+        "disable_v2_behavior disable_eager_execution disable_resource_variables "
+        "disable_control_flow_v2 disable_v2_tensorshape",
+    ),
+    **_rows(NameRule(Action.COMMENT_OUT, _CHECKPOINTS), "train.Scaffold train.Saver"),
+    **_rows(NameRule(Action.REFUSE, _GRADIENTS), "gradients GradientTape"),
+    **_rows(
+        NameRule(Action.REFUSE, _NO_COLLECTION),
+        "global_variables model_variables moving_average_variables GraphKeys.GLOBAL_VARIABLES "
+        "GraphKeys.REGULARIZATION_LOSSES losses.get_regularization_loss "
+        "losses.get_regularization_losses losses.get_total_loss",
+    ),
     "train.ExponentialMovingAverage": NameRule(
         Action.REFUSE, "Trainer keeps no averages of variables"
     ),
@@ -182,17 +169,12 @@ _LOOPS = NameRule(
 EXPORT = _replace("export_saved_model", ("export_dir_base", "serving_input_receiver_fn"), 2)
 
 METHODS: Mapping[str, NameRule] = {
-    "train": _LOOPS,
-    "evaluate": _LOOPS,
-    "predict": _LOOPS,
-    "export_saved_model": EXPORT,
-    "export_savedmodel": EXPORT,
+    **_rows(_LOOPS, "train evaluate predict"),
+    **_rows(EXPORT, "export_saved_model export_savedmodel"),
     "experimental_export_all_saved_models": NameRule(Action.COMMENT_OUT, _EXPORT),
-    "get_variable_names": NameRule(Action.COMMENT_OUT, _BY_NAME),
-    "get_variable_value": NameRule(Action.COMMENT_OUT, _BY_NAME),
+    **_rows(NameRule(Action.COMMENT_OUT, _BY_NAME), "get_variable_names get_variable_value"),
     "minimize": NameRule(Action.CALL, new="minimize"),
-    "compute_gradients": NameRule(Action.REFUSE, _GRADIENTS),
-    "apply_gradients": NameRule(Action.REFUSE, _GRADIENTS),
+    **_rows(NameRule(Action.REFUSE, _GRADIENTS), "compute_gradients apply_gradients"),
 }
 """Methods of estimators and of optimizers."""
 
@@ -231,22 +213,17 @@ OTHER_STOCK = NameRule(Action.COMMENT_OUT, NO_COUNTERPART)
 def of_name(full: str) -> NameRule | None:
     """Returns the rule of a full name; None if there is none and the name stays as it is."""
     short = full.rpartition(".")[2]
-    rule = _ANYWHERE.get(short) or TENSORFLOW.get(below_tensorflow(full))
-    if rule is not None or not is_stock(full):
+    rule = _ANYWHERE.get(short) or TENSORFLOW.get(stock_replacements.below_tensorflow(full))
+    if rule is not None or not stock_replacements.is_stock(full):
         return rule
-    place = place_of(full)
+    place = stock_replacements.place_of(full)
     if place is not None and place.module in _IMPORTED_MODULES:
         return NameRule(Action.IMPORT, module=place.module)
     return STOCK.get(short, OTHER_STOCK)
 
 
 def stock_reason(names: Iterable[str], written: str) -> str:
-    """Returns why a name of stock is commented out.
-
-    Args:
-        names: the full names that it may have.
-        written: the name as the program has it.
-    """
-    refusals = (refusal_of(name) for name in names)
+    """Returns why a name, by its possible full names and as written, is commented out."""
+    refusals = (stock_replacements.refusal_of(name) for name in names)
     reasons = (_STOCK_REASONS.get(part) for part in written.split("."))
     return next(filter(None, (*refusals, *reasons)), NO_COUNTERPART)

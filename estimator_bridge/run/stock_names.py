@@ -82,7 +82,7 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("hooks.early_stopping", "experimental", "early_stopping", "stop_if_no_increase_hook"),
     ("hooks.in_memory_evaluator", "experimental", _HOOKS, "InMemoryEvaluatorHook"),
     ("hooks.input_pipeline", "experimental", "", "CheckpointInputPipelineHook"),
-    ("hooks.stop_at_checkpoint", "experimental", _HOOKS, "make_stop_at_checkpoint_step_hook"),
+    ("hooks.early_stopping", "experimental", _HOOKS, "make_stop_at_checkpoint_step_hook"),
     ("legacy.receivers", "experimental", _EXPORT, "build_raw_supervised_input_receiver_fn"),
     ("legacy.receivers", "export", _EXPORT, "ServingInputReceiver TensorServingInputReceiver"),
     ("legacy.receivers", "export", _EXPORT, "build_parsing_serving_input_receiver_fn"),

@@ -31,13 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run", action="store_true", help="run the script up to its first TPUEstimator"
     )
-    parser.add_argument(
-        "--hosts",
-        type=_numbers,
-        default=(1, 8),
-        metavar="N,N",
-        help="numbers of hosts to say sizes for (1,8)",
-    )
+    help_text = "numbers of hosts to say sizes for (1,8)"
+    parser.add_argument("--hosts", type=_numbers, default=(1, 8), metavar="N,N", help=help_text)
     parser.add_argument("script", nargs="?", help="the program")
     parser.add_argument(
         "arguments", nargs=argparse.REMAINDER, help="the program's own arguments, for --run"

@@ -15,7 +15,7 @@ from estimator_bridge.checkpoint_files.variable_names import (
     slot_variables,
 )
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
-from estimator_bridge.translation.read_columns import TABLE_PREFIX
+from estimator_bridge.translation.read_spec import TABLE_PREFIX
 
 _OF_COLUMN = re.compile(rf"(?:^|/)([^/]+)_embedding/{COLUMN_VARIABLE}$")
 _OF_SHARED = re.compile(r"(?:^|/)([^/]+_shared_embedding)$")

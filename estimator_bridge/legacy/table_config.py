@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from estimator_bridge import errors
+from estimator_bridge.legacy.checks import Requirement, check, one_of, optional
 from estimator_bridge.legacy.parameters import is_parameters
 from estimator_bridge.settings.legacy_spec import OfStep
 from tf2_engine import tf_compat
@@ -12,6 +13,15 @@ from tf2_engine.tables import default_initializer
 from tf2_engine.types import Initializer, Object
 
 COMBINERS = ("mean", "sum", "sqrtn", None)
+
+_POSITIVE_INT = Requirement(
+    lambda value: not isinstance(value, int) or value < 1, "must be a positive int"
+)
+_CALLABLE = Requirement(lambda value: not callable(value), "must be callable")
+_OPTIMIZER = Requirement(
+    lambda value: not is_parameters(value),
+    "must be one of the `*Parameters` of TPU embeddings",
+)
 
 
 class _TableConfig(NamedTuple):
@@ -58,29 +68,19 @@ class TableConfig(_TableBase):
         optimization_parameters: Object = None,
     ) -> TableConfig:
         """Checks the settings and fills in the initializer."""
-        for name, value in (("vocabulary_size", vocabulary_size), ("dimension", dimension)):
-            if not isinstance(value, int) or value < 1:
-                raise errors.InvalidSpec(
-                    f"`TableConfig`: `{name}` must be a positive int, got {value!r}."
-                )
-        if initializer is not None and not callable(initializer):
-            raise errors.InvalidSpec(
-                f"`TableConfig`: `initializer` must be callable, got {initializer!r}."
-            )
-        if combiner not in COMBINERS:
-            raise errors.InvalidSpec(
-                f"`TableConfig`: `combiner` must be one of {COMBINERS}, got {combiner!r}."
-            )
+        check("TableConfig", "vocabulary_size", vocabulary_size, _POSITIVE_INT)
+        check("TableConfig", "dimension", dimension, _POSITIVE_INT)
+        check("TableConfig", "initializer", initializer, optional(_CALLABLE))
+        combiner_is_known = one_of(COMBINERS, f"must be one of {COMBINERS}")
+        check("TableConfig", "combiner", combiner, combiner_is_known)
         if learning_rate is not None and learning_rate_fn is not None:
             raise errors.InvalidSpec(
                 f"`TableConfig`: `learning_rate` is {learning_rate!r} and `learning_rate_fn` is "
                 f"{learning_rate_fn!r}; give at most one of them."
             )
-        if optimization_parameters is not None and not is_parameters(optimization_parameters):
-            raise errors.InvalidSpec(
-                "`TableConfig`: `optimization_parameters` must be one of the `*Parameters` of "
-                f"TPU embeddings, got {optimization_parameters!r}."
-            )
+        check(
+            "TableConfig", "optimization_parameters", optimization_parameters, optional(_OPTIMIZER)
+        )
         return super().__new__(
             cls,
             vocabulary_size,

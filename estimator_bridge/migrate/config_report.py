@@ -50,8 +50,7 @@ class Report:
 
     def lines(self) -> Iterator[str]:
         """Yields a line for each change."""
-        for change in self.changes:
-            yield str(change)
+        yield from map(str, self.changes)
 
     def as_dict(self) -> dict[str, Object]:
         """Returns values that JSON can hold."""

@@ -18,8 +18,9 @@ def read_input(column: Object) -> preprocessing.Column:
         Untranslatable: the column is of an unknown kind.
     """
     for name in class_names(column):
-        if name.removeprefix("_") in _READERS:
-            return _READERS[name.removeprefix("_")](column)
+        read = _READERS.get(name.removeprefix("_"))
+        if read is not None:
+            return read(column)
     raise errors.Untranslatable(
         f"{column!r} is a {type(column).__name__}, whose ids cannot be made without it; known: "
         f"{', '.join(sorted(_READERS))}. Make them in the input function."
@@ -81,10 +82,7 @@ _READERS: Mapping[str, Callable[[Object], preprocessing.Column]] = {
         column.key, column.hash_bucket_size, column.dtype
     ),
     "VocabularyListCategoricalColumn": lambda column: preprocessing.VocabularyList(
-        column.key,
-        tuple(column.vocabulary_list),
-        column.num_oov_buckets,
-        column.default_value,
+        column.key, tuple(column.vocabulary_list), column.num_oov_buckets, column.default_value
     ),
     "VocabularyFileCategoricalColumn": _vocabulary_file,
     "BucketizedColumn": _bucketized,

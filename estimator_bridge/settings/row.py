@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from estimator_bridge.settings.legacy_spec import LegacySpec
-from estimator_bridge.settings.note import Place
+from estimator_bridge.settings.legacy_spec import LegacySpec, Place
 from tf2_engine.types import Object
 
 PLAIN = "plain"
@@ -34,11 +33,7 @@ Detector = Callable[[LegacySpec], Iterable[tuple[Place, Object]]]
 
 
 class NotAsWritten(str):
-    """An effect that is another than what the setting says.
-
-    Attributes:
-        because: why, as a clause; `verify` shows it.
-    """
+    """An effect that is another than what the setting says; `because` is why, as a clause."""
 
     because: str
 
@@ -51,6 +46,13 @@ class NotAsWritten(str):
 
 class Ignored(NotAsWritten):
     """The effect of a setting that an engine ignores."""
+
+
+NOT_ON_CPU = Ignored(
+    "ignored: the model's optimizer trains the tables",
+    "with use_tpu=False the model's own optimizer trains the tables",
+)
+"""The effect of whatever is about updates on a CPU."""
 
 
 class ChangeText(NamedTuple):
@@ -84,9 +86,9 @@ class SettingRow:
 
     Attributes:
         severity: one of `SEVERITIES`.
-        cpu: stock's effect with use_tpu=False.
         tpu: stock's effect with use_tpu=True, on embedding hardware of the first generation.
         tf2: what becomes of it in TensorFlow 2.
+        cpu: stock's effect with use_tpu=False; by default that of all settings of updates.
         way_out: what to do about it; empty where nothing is to be done.
         bridge: the bridge's effect, where README says it: for settings that stock ignores or that
             the bridge treats otherwise. Empty where `quirks` decide.
@@ -107,9 +109,9 @@ class SettingRow:
     """
 
     severity: str
-    cpu: str
     tpu: str
     tf2: str
+    cpu: str = NOT_ON_CPU
     way_out: str = ""
     bridge: str = ""
     why: str = ""

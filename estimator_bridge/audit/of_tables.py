@@ -1,4 +1,7 @@
-"""Audits what has tables: a spec, stock's or ours, a program that makes one, and checkpoints."""
+"""Audits what has tables: a spec, stock's or ours, a program that makes one, and checkpoints.
+
+Their tables are divided among each of some numbers of hosts.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,7 @@ DEFAULT_HOSTS = (1, 8)
 def audit_spec(
     spec: Object, subject: str = "the spec", hosts: Sequence[int] = DEFAULT_HOSTS
 ) -> Audit:
-    """Returns the tables and findings of a spec.
-
-    Args:
-        subject: the name of the spec in the report.
-        hosts: numbers of hosts to divide the tables among.
+    """Returns the tables and findings of a spec, which the report calls `subject`.
 
     Raises:
         InvalidSpec, Untranslatable, WrongType: the spec cannot be read.
@@ -69,10 +68,6 @@ def audit_run(
     """Runs a program with the bridge in the place of stock, up to its first TPUEstimator.
 
     Everything before that is done: flags, data, files. Nothing after it is.
-
-    Args:
-        arguments: of the program.
-        hosts: numbers of hosts to divide the tables among.
 
     Raises:
         InvalidInput: it ends without a TPUEstimator, or that has no EmbeddingConfigSpec.
@@ -151,7 +146,6 @@ def audit_model_dir(path: str, spec: Object = None, hosts: Sequence[int] = DEFAU
     Args:
         path: a directory, or a checkpoint.
         spec: the program's, which names tables and optimizers; None guesses them.
-        hosts: numbers of hosts to divide the tables among.
 
     Raises:
         UnreadableCheckpoint: there is none, or a file is damaged.

@@ -39,25 +39,22 @@ class TableSize:
     strategy: str | None = None
 
     @property
-    def row_bytes(self) -> int:
-        """Bytes of a row and its slots."""
+    def _row_bytes(self) -> int:
         return _FLOAT32 * self.dim * (1 + len(self.slots))
 
     @property
     def bytes(self) -> int:
         """Bytes of the table and its slots."""
-        return self.rows * self.row_bytes
+        return self.rows * self._row_bytes
 
     def hosts(self, count: int) -> list[dict[str, Object]]:
         """Returns the part of each of `count` hosts; div and mod differ in its ids alone."""
         parts = []
         for host, rows in enumerate(sharding.shard_rows(self.rows, count)):
             first = sharding.first_row(host, self.rows, count)
-            ids = {
-                "div": _ids(range(first, first + rows)),
-                "mod": _ids(range(host, self.rows, count)),
-            }
-            parts.append({"host": host, "rows": rows, "bytes": rows * self.row_bytes, **ids})
+            div, mod = range(first, first + rows), range(host, self.rows, count)
+            part = {"host": host, "rows": rows, "bytes": rows * self._row_bytes}
+            parts.append({**part, "div": _ids(div), "mod": _ids(mod)})
         return parts
 
     def as_dict(self, hosts: tuple[int, ...]) -> dict[str, Object]:
@@ -95,10 +92,9 @@ def _ids(ids: range) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One place at which a rule applies.
+    """One place at which a rule of `settings.catalogue.RULES` applies.
 
     Attributes:
-        rule: a name in `settings.catalogue.RULES`.
         where: "table 'words'", or a line of a file.
         value: the setting as it is written; empty where there is nothing to show.
     """
@@ -128,14 +124,10 @@ class Audit:
 
     def as_dict(self) -> dict[str, Object]:
         """Returns values that JSON can hold."""
-        return {
-            "subject": self.subject,
-            "tables": [table.as_dict(self.hosts) for table in self.tables],
-            "findings": [
-                {**dataclasses.asdict(finding), **_texts(finding.rule)} for finding in self.findings
-            ],
-            "remarks": list(self.remarks),
-        }
+        tables = [table.as_dict(self.hosts) for table in self.tables]
+        findings = [{**dataclasses.asdict(each), **_texts(each.rule)} for each in self.findings]
+        report = {"subject": self.subject, "tables": tables, "findings": findings}
+        return {**report, "remarks": list(self.remarks)}
 
     def lines(self) -> Iterator[str]:
         """Yields the lines of a report."""

@@ -98,9 +98,7 @@ def to_tf2(spec: Object, *, step: Object = None, quirks: str | None = None) -> T
     if step is None and any(function is not None for function in functions):
         step = tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
     read_step: Callable[[], TensorLike] = step if callable(step) else lambda: step
-    engine = translate(
-        legacy, training=True, batch_size=None, num_cores=1, step=read_step
-    ).engine_spec
+    engine = translate(legacy, training=True, step=read_step)
     optimizers = _optimizers(legacy, engine.tables)
     tables = {
         table.name: tf.tpu.experimental.embedding.TableConfig(

@@ -53,12 +53,7 @@ def notes_of_spec(legacy: LegacySpec) -> Iterator[Note]:
 
 
 def notes_of_settings(owner: str, settings: Mapping[str, Object], where: Place) -> Iterator[Note]:
-    """Yields a note for every row that the settings of one object, such as a TPUConfig, are about.
-
-    Args:
-        owner: the legacy class of the object.
-        settings: by their legacy names.
-    """
+    """Yields a note for every row that the settings of an object of a legacy class are about."""
     for setting, value in settings.items():
         yield from _notes_of_value(Value(owner, setting, where, value))
 

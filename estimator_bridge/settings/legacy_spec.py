@@ -59,12 +59,7 @@ class Note:
 
 @dataclasses.dataclass(frozen=True)
 class LegacyOptimizer:
-    """One `*Parameters` object.
-
-    Attributes:
-        kind: the name of its class, as in `optimizer_rows.OPTIMIZERS`.
-        settings: all its attributes, by their legacy names.
-    """
+    """One `*Parameters` object: the name of its class, and all its attributes."""
 
     kind: str
     settings: Mapping[str, Object]
@@ -96,13 +91,11 @@ class LegacyTable:
 
 @dataclasses.dataclass(frozen=True)
 class LegacyFeature:
-    """One feature.
+    """One feature; `key` and `weight_key` are its keys in the features of a batch.
 
     Attributes:
-        key: its key in the features of a batch.
         table: name of its table.
         max_sequence_length: 0, or the length T of a sequence.
-        weight_key: key of its weights in the features of a batch, or None.
     """
 
     key: str
@@ -115,9 +108,7 @@ class LegacyFeature:
 class TensorCoreColumn:
     """One column whose table is an ordinary variable: only its ids are prepared.
 
-    Attributes:
-        key: its key in the features of a batch.
-        padded_length: ids per sample; more are cut, missing ones padded and masked.
+    `padded_length` is ids per sample; more are cut, missing ones padded and masked.
     """
 
     key: str

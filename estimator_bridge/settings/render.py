@@ -21,15 +21,13 @@ def shown(note: Note) -> str:
 
 
 def warning(rule: str, when: str, quirks: str | None = None, **fields: Object) -> str:
-    """Returns a row's warning for an occasion; empty if it has none.
+    """Returns a row's warning for an occasion such as `row.LOOKUP`; empty if it has none.
 
     Args:
-        when: the occasion, such as `row.LOOKUP`.
         **fields: of the text: `where`, which begins it and may be empty, `value`, `kind`, ...
     """
     texts = ROWS[rule].warnings
-    text = texts.get(when) or texts.get((when, str(quirks)), "")
-    return text.format(**fields)
+    return (texts.get(when) or texts.get((when, str(quirks)), "")).format(**fields)
 
 
 def warnings(
@@ -38,17 +36,16 @@ def warnings(
     """Yields the warnings of notes for some occasions.
 
     Args:
-        legacy: the spec that the notes are about; needed by texts that depend on quirks or name
-            an optimizer.
+        legacy: the spec of the notes, for texts that depend on quirks or name an optimizer.
     """
-    kinds = {} if legacy is None else {at: optimizer.kind for at, optimizer in legacy.optimizers()}
-    quirks = None if legacy is None else legacy.quirks
+    optimizers = dict(legacy.optimizers()) if legacy else {}
+    quirks = legacy.quirks if legacy else None
     for note in notes:
         place = str(note.where)
         where = "" if note.where == SPEC else f"{place[:1].upper()}{place[1:]}: "
-        fields = {"where": where, "kind": kinds.get(note.where), "value": note.value}
-        texts = (warning(note.rule, when, quirks, **fields) for when in occasions)
-        yield from filter(None, texts)
+        kind = getattr(optimizers.get(note.where), "kind", None)
+        fields = {"where": where, "kind": kind, "value": note.value}
+        yield from filter(None, (warning(note.rule, when, quirks, **fields) for when in occasions))
 
 
 def warnings_of_step(legacy: LegacySpec, *, training: bool) -> list[str]:
@@ -90,7 +87,6 @@ def why_not_as_written(value: Value, *, use_tpu: bool, quirks: str | None) -> st
     """Returns why an engine does something else than a setting says, as a clause; or "".
 
     Args:
-        use_tpu: whether the engine holds the tables.
         quirks: the bridge's; None is stock.
     """
     for rule, when in readers(value.owner, value.setting):
@@ -122,25 +118,19 @@ def without_effect_on_cpu(notes: Sequence[Note]) -> Iterator[str]:
 
 def rules_table(severity: str) -> str:
     """Returns the rules of a severity as a table in Markdown."""
+    rules = [(f"`{name}`", row) for name, row in RULES.items() if row.severity == severity]
     return _table(
         ("rule", "CPU", "TPU", "TensorFlow 2", "what to do"),
-        (
-            (f"`{name}`", row.cpu, row.tpu, row.tf2, row.way_out)
-            for name, row in RULES.items()
-            if row.severity == severity
-        ),
+        ((name, row.cpu, row.tpu, row.tf2, row.way_out) for name, row in rules),
     )
 
 
 def plain_table() -> str:
     """Returns the settings that do what they say as a table in Markdown."""
+    plain = [row for row in ROWS.values() if row.severity == rows.PLAIN and row.reads]
     return _table(
         ("setting", "CPU", "TPU", "TensorFlow 2"),
-        (
-            (_fields_of(row), row.cpu, row.tpu, row.tf2)
-            for row in ROWS.values()
-            if row.severity == rows.PLAIN and row.reads
-        ),
+        ((_fields_of(row), row.cpu, row.tpu, row.tf2) for row in plain),
     )
 
 
@@ -154,18 +144,12 @@ def _fields_of(row: rows.SettingRow) -> str:
 
 def bridge_table() -> str:
     """Returns the settings about which README speaks as a table in Markdown."""
-    return _table(
-        ("setting", "stock on a CPU", "stock on a TPU", "bridge", "why"),
-        (
-            (f"`{name}`", row.cpu, row.tpu, row.bridge or _by_quirks(row), row.why)
-            for name, row in ROWS.items()
-            if row.why
-        ),
-    )
-
-
-def _by_quirks(row: rows.SettingRow) -> str:
-    return "; ".join(f'"{quirks}": {effect}' for quirks, effect in row.quirks.items())
+    cells = []
+    for name, row in ROWS.items():
+        by_quirks = "; ".join(f'"{quirks}": {effect}' for quirks, effect in row.quirks.items())
+        if row.why:
+            cells.append((f"`{name}`", row.cpu, row.tpu, row.bridge or by_quirks, row.why))
+    return _table(("setting", "stock on a CPU", "stock on a TPU", "bridge", "why"), cells)
 
 
 def _table(head: Sequence[str], cells: Iterable[Sequence[str]]) -> str:

@@ -61,7 +61,6 @@ class ChangeText(NamedTuple):
     Attributes:
         effect: one of `migrate.config_report.EFFECTS`.
         now: what takes the setting's place; empty if nothing does.
-        why: a sentence.
         was: the value for readers, if not the value itself.
         setting: its name, if not the first that the row reads.
     """

@@ -25,41 +25,21 @@ _INFERENCE_OPTIMIZER = LegacyOptimizer(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Translation:
-    """A legacy spec as the engine takes it.
-
-    Attributes:
-        engine_spec: tables and features in the order in which stock hands them to the device; its
-            structure is a dict by feature key.
-        output_shapes: for each feature, in that order, [batch per core] or [batch per core, T];
-            the first is None for an open batch size.
-    """
-
-    engine_spec: EngineSpec
-    output_shapes: tuple[Shape, ...]
-
-
-def translate(
-    legacy: LegacySpec,
-    *,
-    training: bool,
-    batch_size: int | None,
-    num_cores: int,
-    step: Callable[[], TensorLike],
-) -> Translation:
+def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLike]) -> EngineSpec:
     """Translates a spec; every setting is carried explicitly, or refused by name.
 
     Args:
         training: False gives tables without an optimizer of their own stochastic gradient
             descent of rate 1, as stock's inference mode does.
-        batch_size: samples of the global batch; None when batches differ in size.
         step: returns the global step; called in the graph in which a `learning_rate_fn` is.
+
+    Returns:
+        Tables and features in the order in which stock hands them to the device; the structure is
+        a dict by feature key.
 
     Raises:
         Untranslatable: a setting, or a whole optimizer, has no counterpart.
-        InvalidSpec: a setting is outside its range, a table has no feature or no optimizer, or
-            the cores do not divide the batch.
+        InvalidSpec: a setting is outside its range, or a table has no feature or no optimizer.
         WrongType: a learning rate is no number.
     """
 
@@ -67,7 +47,7 @@ def translate(
     def rate_of(function: OfStep) -> Callable[[], TensorLike]:
         return lambda: function(step())
 
-    engine_spec = EngineSpec(
+    return EngineSpec(
         tables=tuple(
             TableSpec(
                 name=table.name,
@@ -90,11 +70,15 @@ def translate(
         partition_strategy=legacy.partition_strategy,
         profile_data_directory=legacy.profile_data_directory,
     )
-    return Translation(engine_spec, output_shapes(legacy, batch_size, num_cores))
 
 
 def output_shapes(legacy: LegacySpec, batch_size: int | None, num_cores: int) -> tuple[Shape, ...]:
     """Returns the per-core shape of each feature's activation without its last dimension.
+
+    Each is [batch per core] or [batch per core, T]; the first is None for an open batch size.
+
+    Args:
+        batch_size: samples of the global batch; None when batches differ in size.
 
     Raises:
         InvalidSpec: the cores do not divide the batch.

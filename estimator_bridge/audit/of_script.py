@@ -10,20 +10,22 @@ from collections.abc import Iterator
 
 from estimator_bridge.audit.report import Audit, findings_of
 from estimator_bridge.run.unsupported import ESTIMATOR as UNSUPPORTED
-from estimator_bridge.settings.catalogue import RULES, TRANSFORMING, finding_of, given, readers
+from estimator_bridge.settings.catalogue import RULES, finding_of, given, readers
 from estimator_bridge.settings.legacy_spec import Note, Place, SourceText
 from tf2_engine.types import Object
 
+# Stands for a value that is known only when the program runs.
 _COMPUTED = object()
-"""Stands for a value that is known only when the program runs."""
-
 _COLUMN_FUNCTIONS = ("embedding_column", "shared_embedding_columns")
-
+# Functions that make columns which transform their input on a CPU alone.
+_TRANSFORMING = {
+    *("bucketized_column", "crossed_column", "categorical_column_with_hash_bucket"),
+    *("categorical_column_with_vocabulary_file", "categorical_column_with_vocabulary_list"),
+}
+# The rule of each function whose call is enough.
 _CALLS = {name: rule for rule, row in RULES.items() for name in row.calls}
-"""The rule of each function whose call is enough."""
-
+# The functions and classes whose arguments rules read; of "*Parameters" all optimizers.
 _READ = {field.partition(".")[0] for row in RULES.values() for field in row.reads}
-"""The functions and classes whose arguments rules read; of "*Parameters" all optimizers."""
 
 
 def audit_script(path: str) -> Audit:
@@ -50,13 +52,12 @@ class _Visitor(ast.NodeVisitor):
     """Collects notes from calls, which it knows by the last part of their names."""
 
     def __init__(self, file: str) -> None:
-        self._file = file
+        self._file, self.specs = file, 0
         self._transforming: dict[str, str] = {}
         self._tpu_inputs: list[tuple[ast.expr, Place]] = []
         self.notes: list[Note] = []
         self.computed: list[str] = []
         self.predicts: list[Note] = []
-        self.specs = 0
 
     def visit_Assign(self, node: ast.Assign) -> None:
         kind = _transformation(node.value)
@@ -97,7 +98,7 @@ class _Visitor(ast.NodeVisitor):
                     yield Note("column_transforms_on_cpu_only", where, SourceText(kind))
 
     def _arguments(self, node: ast.Call, owners: tuple[str, ...], where: Place) -> None:
-        """Notes the arguments that matter to a rule; they are settings of the owners."""
+        """Notes the arguments that matter to a rule: settings of the owners."""
         for keyword in node.keywords:
             if keyword.arg is not None:
                 self._argument(keyword.arg, keyword.value, owners, where)
@@ -129,7 +130,7 @@ def _transformation(node: ast.AST) -> str | None:
     if not isinstance(node, ast.Call):
         return None
     name = _last_name(node.func).removeprefix("sequence_")
-    return name if name in TRANSFORMING else None
+    return name if name in _TRANSFORMING else None
 
 
 def _value(node: ast.expr) -> Object:

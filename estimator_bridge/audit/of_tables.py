@@ -95,20 +95,26 @@ def audit_run(
 class _Reached(BaseException):
     """Ends the program at its TPUEstimator; not an Exception, since programs catch these."""
 
-    def __init__(self, arguments: Mapping[str, Object]) -> None:
-        super().__init__()
-        self.arguments = arguments
-
 
 def _arguments_of_estimator(script: str, arguments: Sequence[str]) -> Mapping[str, Object]:
     argv, path = sys.argv, list(sys.path)
     install.install(replace=True)
+    from estimator_bridge.runtime.estimator.tpu_estimator import TPUEstimator
+
+    estimator: Object = TPUEstimator
+    init = TPUEstimator.__init__
+    signature = inspect.signature(init)
+
+    def stop(self: Object, *args: Object, **settings: Object) -> None:
+        raise _Reached(signature.bind(self, *args, **settings).arguments)
+
+    estimator.__init__ = stop
     try:
         # The report goes to stdout; the program's own output does not belong there.
-        with _stopping_at_the_estimator(), contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr):
             run_script(script, arguments)
     except _Reached as reached:
-        return reached.arguments
+        return dict(reached.args[0])
     except SystemExit as ended:
         if ended.code:
             raise errors.InvalidInput(
@@ -116,28 +122,10 @@ def _arguments_of_estimator(script: str, arguments: Sequence[str]) -> Mapping[st
                 "arguments?"
             ) from ended
     finally:
+        estimator.__init__ = init
         sys.argv, sys.path[:] = argv, path
         install.uninstall()
     raise errors.InvalidInput(f"{script} ends without making a TPUEstimator.")
-
-
-@contextlib.contextmanager
-def _stopping_at_the_estimator() -> Iterator[None]:
-    """Makes the constructor of TPUEstimator raise `_Reached` with its arguments."""
-    from estimator_bridge.runtime.estimator.tpu_estimator import TPUEstimator
-
-    init = TPUEstimator.__init__
-    signature = inspect.signature(init)
-
-    def stop(self: Object, *args: Object, **settings: Object) -> None:
-        raise _Reached(signature.bind(self, *args, **settings).arguments)
-
-    kind: Object = TPUEstimator
-    kind.__init__ = stop
-    try:
-        yield
-    finally:
-        kind.__init__ = init
 
 
 def audit_model_dir(path: str, spec: Object = None, hosts: Sequence[int] = DEFAULT_HOSTS) -> Audit:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.checks import class_names
+from estimator_bridge.legacy.checks import check, class_names, one_of
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS, kind_of
 from estimator_bridge.settings.legacy_spec import OfStep
 from estimator_bridge.settings.quirks import checked_quirks, default_quirks, set_default_quirks
@@ -21,6 +21,8 @@ _ORDINARY_COLUMNS = {
     *("NumericColumn", "EmbeddingColumn"),
     *("_NumericColumn", "_EmbeddingColumn", "_SharedEmbeddingColumn"),
 }
+
+_DIV_OR_MOD = one_of(("div", "mod"), "must be 'div' or 'mod'")
 
 
 class _Spec(NamedTuple):
@@ -87,15 +89,9 @@ class EmbeddingConfigSpec(_Spec):
             raise errors.InvalidSpec(
                 "`EmbeddingConfigSpec`: give either `feature_columns` or both of "
                 "`feature_to_config_dict` and `table_to_config_dict`; got "
-                f"feature_columns={feature_columns!r}, "
-                f"feature_to_config_dict={feature_to_config_dict!r}, "
-                f"table_to_config_dict={table_to_config_dict!r}."
+                f"{feature_columns=}, {feature_to_config_dict=}, {table_to_config_dict=}."
             )
-        if partition_strategy not in ("div", "mod"):
-            raise errors.InvalidSpec(
-                "`EmbeddingConfigSpec`: `partition_strategy` must be 'div' or 'mod', got "
-                f"{partition_strategy!r}."
-            )
+        check("EmbeddingConfigSpec", "partition_strategy", partition_strategy, _DIV_OR_MOD)
         columns, tensor_core_columns = None, None
         if feature_columns:
             columns, tensor_core_columns = _sorted_out(feature_columns)

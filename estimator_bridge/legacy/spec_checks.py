@@ -103,8 +103,8 @@ def _checked_metric(name: str, metric: Object) -> tuple[Tensor, Op]:
             raise errors.InvalidSpec(
                 f"`{what}`: the metric {metric.name!r} has no update. Call its `update_state`."
             )
-        for collection in ("LOCAL_VARIABLES", "METRIC_VARIABLES"):
-            key = getattr(tf.compat.v1.GraphKeys, collection)
+        keys = tf.compat.v1.GraphKeys
+        for key in (keys.LOCAL_VARIABLES, keys.METRIC_VARIABLES):
             known = {id(variable) for variable in tf.compat.v1.get_collection(key)}
             for variable in metric.variables:
                 if id(variable) not in known:

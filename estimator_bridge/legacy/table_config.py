@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import collections
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.checks import Requirement, check, one_of, optional
@@ -17,26 +17,23 @@ COMBINERS = ("mean", "sum", "sqrtn", None)
 _POSITIVE_INT = Requirement(
     lambda value: not isinstance(value, int) or value < 1, "must be a positive int"
 )
-_CALLABLE = Requirement(lambda value: not callable(value), "must be callable")
+_INITIALIZER = optional(Requirement(lambda value: not callable(value), "must be callable"))
+_COMBINER = one_of(COMBINERS, f"must be one of {COMBINERS}")
 _OPTIMIZER = Requirement(
-    lambda value: not is_parameters(value),
+    lambda value: value is not None and not is_parameters(value),
     "must be one of the `*Parameters` of TPU embeddings",
 )
 
 
-class _TableConfig(NamedTuple):
-    vocabulary_size: int
-    dimension: int
-    initializer: Initializer
-    combiner: str | None
-    hot_id_replication: bool
-    learning_rate: float | None
-    learning_rate_fn: OfStep | None
-    optimization_parameters: Object
-
-
 # Where TensorFlow has a class of the name, stock's estimator takes instances of that alone.
-_TableBase: Object = tf_compat.legacy_tpu_class("TableConfig") or _TableConfig
+_TableBase: Object = tf_compat.legacy_tpu_class("TableConfig") or collections.namedtuple(
+    "_TableConfig",
+    "vocabulary_size dimension initializer combiner hot_id_replication learning_rate "
+    "learning_rate_fn optimization_parameters",
+)
+_FeatureBase: Object = tf_compat.legacy_tpu_class("FeatureConfig") or collections.namedtuple(
+    "_FeatureConfig", "table_id max_sequence_length weight_key"
+)
 
 
 class TableConfig(_TableBase):
@@ -70,17 +67,14 @@ class TableConfig(_TableBase):
         """Checks the settings and fills in the initializer."""
         check("TableConfig", "vocabulary_size", vocabulary_size, _POSITIVE_INT)
         check("TableConfig", "dimension", dimension, _POSITIVE_INT)
-        check("TableConfig", "initializer", initializer, optional(_CALLABLE))
-        combiner_is_known = one_of(COMBINERS, f"must be one of {COMBINERS}")
-        check("TableConfig", "combiner", combiner, combiner_is_known)
+        check("TableConfig", "initializer", initializer, _INITIALIZER)
+        check("TableConfig", "combiner", combiner, _COMBINER)
         if learning_rate is not None and learning_rate_fn is not None:
             raise errors.InvalidSpec(
                 f"`TableConfig`: `learning_rate` is {learning_rate!r} and `learning_rate_fn` is "
                 f"{learning_rate_fn!r}; give at most one of them."
             )
-        check(
-            "TableConfig", "optimization_parameters", optimization_parameters, optional(_OPTIMIZER)
-        )
+        check("TableConfig", "optimization_parameters", optimization_parameters, _OPTIMIZER)
         return super().__new__(
             cls,
             vocabulary_size,
@@ -92,15 +86,6 @@ class TableConfig(_TableBase):
             learning_rate_fn,
             optimization_parameters,
         )
-
-
-class _FeatureConfig(NamedTuple):
-    table_id: str
-    max_sequence_length: int
-    weight_key: str | None
-
-
-_FeatureBase: Object = tf_compat.legacy_tpu_class("FeatureConfig") or _FeatureConfig
 
 
 class FeatureConfig(_FeatureBase):

@@ -1,4 +1,4 @@
-"""`EmbeddingConfigSpec.to_tf2()`: a legacy spec as the objects of TensorFlow 2."""
+"""`EmbeddingConfigSpec.to_tf2()`: a legacy spec as the objects of TensorFlow 2, with a report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.migrate.config_report import Change, Report
 from estimator_bridge.migrate.read_inputs import inputs_of_columns, inputs_of_dicts
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS
@@ -25,6 +24,58 @@ from tf2_engine.preprocessing import Preprocessing
 from tf2_engine.types import Object, TensorLike
 
 _NAMESPACE = "tf.tpu.experimental.embedding"
+
+EFFECTS = {
+    "form": "says the same in other words",
+    "ours": "stock's TensorFlow 2 cannot say it; tf2_engine does",
+    "numbers": "gives other numbers than before",
+    "by hand": "is yours to write",
+    "left out": "has no counterpart, and changes no number",
+}
+"""What each effect of a change means for the user."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """One setting that TensorFlow 2 has otherwise, or not at all.
+
+    Attributes:
+        where: the place that has the setting, such as "table 'words'".
+        setting: its legacy name.
+        was, now: as a reader would write them; `now` is empty where nothing takes its place.
+        why: a sentence.
+        effect: one of `EFFECTS`.
+    """
+
+    where: str
+    setting: str
+    was: str
+    now: str
+    why: str
+    effect: str
+
+    def __str__(self) -> str:
+        now = f" -> {self.now}" if self.now else ""
+        sign = ": " if " " in self.setting else "="
+        return f"[{self.effect}] {self.where}: {self.setting}{sign}{self.was}{now}. {self.why}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Everything that a migration changed, in the order of the spec."""
+
+    changes: tuple[Change, ...]
+
+    def lines(self) -> Iterator[str]:
+        """Yields a line for each change."""
+        yield from map(str, self.changes)
+
+    def as_dict(self) -> dict[str, Object]:
+        """Returns values that JSON can hold."""
+        return {"changes": [dataclasses.asdict(change) for change in self.changes]}
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines()) or "Nothing was changed."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,14 +113,12 @@ class TF2Embedding:
 
 
 class _Optimizer(NamedTuple):
-    """The optimizer of a table in TensorFlow 2.
+    """The optimizer of a table in TensorFlow 2, and `rate`, that of the legacy one.
 
     Attributes:
-        made: the object: stock's, or the engine's.
-        kind: the name of its class.
+        made: stock's, or the engine's.
+        kind, legacy_kind: the names of its class and of the legacy one.
         reason: why it is not stock's; None if it is.
-        legacy_kind: the name of the legacy class.
-        rate: the learning rate of the legacy optimizer.
     """
 
     made: Object
@@ -146,10 +195,7 @@ def _optimizers(legacy: LegacySpec, tables: tuple[specs.TableSpec, ...]) -> dict
 
 
 def _stock_optimizer(optimizer: Optimizer) -> tuple[Object, str | None]:
-    """Returns stock's optimizer with every setting carried explicitly, and None.
-
-    Where it has none, or refuses a setting, the engine's is returned as it is, with the reason.
-    """
+    """Returns stock's optimizer with every setting, and None; else the engine's, and why."""
     name = type(optimizer).__name__
     kind = getattr(tf.tpu.experimental.embedding, name, None)
     if kind is None:

@@ -15,7 +15,7 @@ from estimator_bridge.settings.legacy_spec import (
     Place,
     SourceText,
 )
-from estimator_bridge.settings.row import CauseText, ChangeText, Ignored, SettingRow
+from estimator_bridge.settings.row import ChangeText, Ignored, SettingRow
 from tf2_engine.types import Object
 
 _IGNORED = Ignored("ignored", on.NOT_ON_CPU.because)
@@ -32,7 +32,7 @@ _form = functools.partial(ChangeText, "form")
 _ours = functools.partial(ChangeText, "ours")
 _numbers = functools.partial(ChangeText, "numbers")
 _by_hand = functools.partial(ChangeText, "by hand")
-_left_out = functools.partial(ChangeText, "left out")
+_left_out = functools.partial(ChangeText, "left out", "")
 
 _LOST = tuple(
     f"{kind}Parameters"
@@ -98,9 +98,8 @@ def _in_optimizers(value_of: Callable[[LegacyOptimizer], Object]) -> on.Detector
 
 
 def _multiplier_without_decay(optimizer: LegacyOptimizer) -> Object:
-    settings = optimizer.settings
-    multiplied = settings["multiply_weight_decay_factor_by_learning_rate"]
-    return True if multiplied and not settings["weight_decay_factor"] else None
+    multiplied = optimizer.settings["multiply_weight_decay_factor_by_learning_rate"]
+    return True if multiplied and not optimizer.settings["weight_decay_factor"] else None
 
 
 def _dense_ids(legacy: LegacySpec) -> Iterator[tuple[Place, Object]]:
@@ -113,11 +112,7 @@ def _dense_ids(legacy: LegacySpec) -> Iterator[tuple[Place, Object]]:
 def _fields(
     fields: str, tpu: str, tf2: str, cpu: str = _DEVICE_ONLY, bridge: str = "", why: str = ""
 ) -> SettingRow:
-    """Returns a row about fields of which no value needs attention.
-
-    Args:
-        fields: a class and its settings, as in "FeatureConfig: table_id".
-    """
+    """Returns a row about plain fields, named as in "FeatureConfig: table_id"."""
     owner, settings = fields.split(": ")
     reads: dict[str, on.When | None] = {f"{owner}.{name}": None for name in settings.split()}
     return _plain(tpu, tf2, cpu, bridge=bridge, why=why, reads=reads)
@@ -171,7 +166,7 @@ ROWS: Mapping[str, SettingRow] = {
             'Documented, but stock ignores it; quirks="stock" does so, too.',
         ),
         change_of_stock=_left_out(
-            "", 'Documented, but stock ignores it; quirks="documented" honours it.'
+            'Documented, but stock ignores it; quirks="documented" honours it.'
         ),
     ),
     "optimization_parameters": _differs(
@@ -185,11 +180,9 @@ ROWS: Mapping[str, SettingRow] = {
             "TableConfig.optimizer",
             "Every table has its optimizer, with every setting written out: defaults differ.",
         ),
-        cause=CauseText(
-            "optimizer substitution",
-            "Side {side} runs with use_tpu=False: the model's own optimizer trains its tables, and "
-            "`optimization_parameters` has no effect. Tables agree at the start alone.",
-        ),
+        cause_name="optimizer substitution",
+        cause="Side {side} runs with use_tpu=False: the model's own optimizer trains its tables, "
+        "and `optimization_parameters` has no effect. Tables agree at the start alone.",
     ),
     "table_optimizer": _plain(
         tpu="takes the place of the spec's optimizer for this table",
@@ -293,7 +286,7 @@ ROWS: Mapping[str, SettingRow] = {
             on.TRAINING: "{where}`{kind}`: `weight_decay_factor`={value} counts as unset, as in "
             "stock."
         },
-        change=_left_out("", "Stock takes 0 for unset."),
+        change=_left_out("Stock takes 0 for unset."),
     ),
     "weight_decay_multiplied": _plain(
         tpu="the decay is multiplied by the current rate; without a decay it has no effect",
@@ -348,11 +341,9 @@ ROWS: Mapping[str, SettingRow] = {
             "TensorFlow 2 has no None. A TPU adds the rows of a sample then; off a TPU stock takes "
             "their mean.",
         ),
-        cause=CauseText(
-            "combiner None",
-            "combiner=None is the mean with use_tpu=False and the sum with use_tpu=True; that is "
-            "so of {tables}. Write the combiner out.",
-        ),
+        cause_name="combiner None",
+        cause="combiner=None is the mean with use_tpu=False and the sum with use_tpu=True; that "
+        "is so of {tables}. Write the combiner out.",
     ),
     "hot_id_replication": _differs(
         cpu=_DEVICE_ONLY,
@@ -428,12 +419,10 @@ ROWS: Mapping[str, SettingRow] = {
         tf2="the same, off by default",
         way_out="expect other numbers than without; the bridge has the same staleness",
         reads={"EmbeddingConfigSpec.pipeline_execution_with_tensor_core": _equals(True)},
-        cause=CauseText(
-            "stale activation",
-            "Table {table}, feature {feature}: in step {step} side {side} looks up the rows as "
-            "they were after step {seen}, without the update between. So does "
-            "pipeline_execution_with_tensor_core.",
-        ),
+        cause_name="stale activation",
+        cause="Table {table}, feature {feature}: in step {step} side {side} looks up the rows as "
+        "they were after step {seen}, without the update between. So does "
+        "pipeline_execution_with_tensor_core.",
     ),
     "profile_data_directory": _differs(
         cpu=_DEVICE_ONLY,
@@ -543,11 +532,9 @@ ROWS: Mapping[str, SettingRow] = {
             "FeatureConfig.max_sequence_length",
             "TensorFlow 2 returns no lengths beside the activations; `preprocessing` does.",
         ),
-        cause=CauseText(
-            "sequence length",
-            "With use_tpu=True alone a sequence is cut to its max_sequence_length: {lengths}. Cut "
-            "longer ones in the input_fn.",
-        ),
+        cause_name="sequence length",
+        cause="With use_tpu=True alone a sequence is cut to its max_sequence_length: {lengths}. "
+        "Cut longer ones in the input_fn.",
     ),
     "tensor_core_column": _surprising(
         cpu="an ordinary embedding column",
@@ -625,12 +612,10 @@ ROWS: Mapping[str, SettingRow] = {
         tpu="the number of cores; the bridge emulates them",
         tf2="the replicas of a TPUStrategy",
         reads={"TPUConfig.num_shards": None},
-        cause=CauseText(
-            "core count",
-            "A has {a} core(s), B {b}: batches are split otherwise, losses are divided by another "
-            "number, and batch statistics are of other samples. Set TPUConfig.num_shards alike; "
-            "stock runs one core on the software TPU.",
-        ),
+        cause_name="core count",
+        cause="A has {a} core(s), B {b}: batches are split otherwise, losses are divided by "
+        "another number, and batch statistics are of other samples. Set TPUConfig.num_shards "
+        "alike; stock runs one core on the software TPU.",
     ),
     "one_core": _refused(
         cpu="works",
@@ -690,15 +675,6 @@ RULES: Mapping[str, SettingRow] = {
     name: row for name, row in ROWS.items() if row.severity != on.PLAIN
 }
 """The rows that the audit reports."""
-
-TRANSFORMING = (
-    "categorical_column_with_hash_bucket",
-    "categorical_column_with_vocabulary_file",
-    "categorical_column_with_vocabulary_list",
-    "bucketized_column",
-    "crossed_column",
-)
-"""Functions that make columns which transform their input on a CPU alone."""
 
 
 def readers(owner: str, setting: str) -> Iterator[tuple[str, on.When | None]]:

@@ -12,13 +12,9 @@ from tf2_engine.types import Object
 
 
 class Value(NamedTuple):
-    """One setting of a spec.
+    """One setting of a legacy class in a spec.
 
-    Attributes:
-        owner: the legacy class that has it.
-        setting: its legacy name.
-        where: the table or feature, or the spec.
-        value: as the program sets it; of an optimizer its class name; None where it is not set.
+    `value` is as the program sets it; of an optimizer its class name; None where it is not set.
     """
 
     owner: str

@@ -16,12 +16,7 @@ OfStep = Callable[["TensorLike"], "TensorLike"]
 
 
 class Place(NamedTuple):
-    """What a note is about.
-
-    Attributes:
-        kind: "table" or "feature"; or, without a name, the place itself, such as "train.py:12".
-        name: the name of the table or feature.
-    """
+    """What a note is about: a table or a feature; or any place, such as "train.py:12"."""
 
     kind: str
     name: str | None = None

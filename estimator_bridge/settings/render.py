@@ -55,7 +55,7 @@ def warnings_of_step(legacy: LegacySpec, *, training: bool) -> list[str]:
 
 
 def change(note: Note, quirks: str, **fields: Object) -> dict[str, str] | None:
-    """Returns the fields of `migrate.config_report.Change` for a note, or None if it has none.
+    """Returns the fields of `migrate.spec_to_tf2.Change` for a note, or None if it has none.
 
     Args:
         **fields: of the texts: `kind`, the engine's optimizer; `rate`, the legacy learning rate;
@@ -78,9 +78,8 @@ def change(note: Note, quirks: str, **fields: Object) -> dict[str, str] | None:
 
 def cause(rule: str, **fields: Object) -> tuple[str, str]:
     """Returns name and text of the divergence that `verify` explains by a row."""
-    cause = ROWS[rule].cause
-    assert cause is not None
-    return cause.name, cause.text.format(**fields)
+    row = ROWS[rule]
+    return row.cause_name, row.cause.format(**fields)
 
 
 def why_not_as_written(value: Value, *, use_tpu: bool, quirks: str | None) -> str:

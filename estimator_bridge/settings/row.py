@@ -59,7 +59,7 @@ class ChangeText(NamedTuple):
     """What `to_tf2` makes of a setting; for the fields of its texts see `render.change`.
 
     Attributes:
-        effect: one of `migrate.config_report.EFFECTS`.
+        effect: one of `migrate.spec_to_tf2.EFFECTS`.
         now: what takes the setting's place; empty if nothing does.
         was: the value for readers, if not the value itself.
         setting: its name, if not the first that the row reads.
@@ -70,13 +70,6 @@ class ChangeText(NamedTuple):
     why: str
     was: str = ""
     setting: str = ""
-
-
-class CauseText(NamedTuple):
-    """The divergence that `verify` explains by a setting: a short name, and a text with fields."""
-
-    name: str
-    text: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +97,7 @@ class SettingRow:
         warnings: of `run` and TPUEstimator: texts by occasion, or by occasion and quirks.
         change: for `to_tf2`.
         change_of_stock: the same with quirks="stock", where that is another.
-        cause: for `verify`.
+        cause_name, cause: a divergence that `verify` explains by it, and the text with fields.
     """
 
     severity: str
@@ -125,7 +118,8 @@ class SettingRow:
     warnings: Mapping[str | tuple[str, str], str] = dataclasses.field(default_factory=dict)
     change: ChangeText | None = None
     change_of_stock: ChangeText | None = None
-    cause: CauseText | None = None
+    cause_name: str = ""
+    cause: str = ""
 
     @property
     def setting(self) -> str:

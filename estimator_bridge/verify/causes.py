@@ -17,13 +17,7 @@ from estimator_bridge.verify.findings import ACTIVATION, Cause, differing_settin
 from estimator_bridge.verify.judge import lookups
 from estimator_bridge.verify.judge.lookups import Feature, Occurrences
 from estimator_bridge.verify.judge.updates import wrong_updates
-from estimator_bridge.verify.record.recording import (
-    ACTIVATIONS,
-    CHECKPOINT,
-    LOSS,
-    VARIABLES,
-    TableDescription,
-)
+from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.result import Result
 from tf2_engine.types import Array, Object
 
@@ -78,23 +72,20 @@ def _of_modes(a: Mapping[str, Object]) -> Iterator[Cause]:
 
 def _of_data(result: Result) -> Cause:
     number = result.batches.first_different
+    name = "data"
+    text = f"Batch {number} differs between the sides: the input_fn gives other data each time."
+    advice = "Give it seeds, or let side B replay side A's batches."
     if result.batches.reordered:
-        return Cause(
-            "data order",
-            f"Both sides read the same batches in another order, from batch {number} on. Give "
-            "`shuffle` a seed, or let side B replay side A's batches.",
-        )
-    return Cause(
-        "data",
-        f"Batch {number} differs between the sides: the input_fn gives other data each time. Give "
-        "it seeds, or let side B replay side A's batches.",
-    )
+        name = "data order"
+        text = f"Both sides read the same batches in another order, from batch {number} on."
+        advice = "Give `shuffle` a seed, or let side B replay side A's batches."
+    return Cause(name, f"{text} {advice}")
 
 
 def _of_numbers(result: Result, evidence: Evidence) -> Iterator[Cause]:
     tests = [_permuted, _swapped, _looked_up, _stale]
     role = result.first.role if result.first else None
-    if role not in (None, ACTIVATION, LOSS):
+    if role not in (None, ACTIVATION, recording.LOSS):
         # An update can be judged only where activations and gradients agree.
         tests.append(wrong_updates)
     for test in tests:
@@ -111,7 +102,7 @@ def _of_numbers(result: Result, evidence: Evidence) -> Iterator[Cause]:
             f"by each side itself: {', '.join(diverged[:5])}{more}. Begin from a checkpoint that "
             "has them.",
         )
-    elif role == LOSS:
+    elif role == recording.LOSS:
         yield Cause(
             "model",
             "All activations of the step are equal, and the loss is not: the model itself computes "
@@ -123,14 +114,14 @@ def _of_numbers(result: Result, evidence: Evidence) -> Iterator[Cause]:
 class _Lookup(NamedTuple):
     """A feature whose activations, [batch, ...] on both sides, differ; and its ids in the batch."""
 
-    table: TableDescription
+    table: recording.TableDescription
     feature: Feature
     activations: tuple[Array, Array]
     occurrences: Occurrences
 
 
 def _differing_lookups(evidence: Evidence) -> Iterator[_Lookup]:
-    ours, theirs = evidence.values(ACTIVATIONS)
+    ours, theirs = evidence.values(recording.ACTIVATIONS)
     batch = evidence.batch or {}
     for table in evidence.settings[0]["tables"]:
         for key, feature in lookups.features_of([table]).items():
@@ -191,25 +182,27 @@ def _stale(evidence: Evidence) -> Iterator[Cause]:
     """Tests whether a side looked its activations up in the tables of an earlier step."""
     step = evidence.after[0].number
     earlier = [side for side, _ in evidence.states if side.number != step - 1]
-    for number, side in ((1, "B"), (0, "A")):
-        for lookup in _differing_lookups(evidence):
-            for state in earlier:
-                rows = state.values[VARIABLES].get(lookup.table["variable"])
-                if rows is None:
-                    continue
-                stale = lookups.look_up(rows, lookup.occurrences, lookup.feature.combiner)
-                if close(stale, lookup.activations[number], 1e-5):
-                    where = {"table": lookup.table["name"], "feature": lookup.feature.key}
-                    fields = {"step": step, "side": side, "seen": state.number, **where}
-                    yield Cause(*render.cause("pipelining", **fields))
-                    return
+    differing = list(_differing_lookups(evidence))
+    for (number, side), lookup, state in itertools.product(
+        ((1, "B"), (0, "A")), differing, earlier
+    ):
+        rows = state.values[recording.VARIABLES].get(lookup.table["variable"])
+        if rows is None:
+            continue
+        stale = lookups.look_up(rows, lookup.occurrences, lookup.feature.combiner)
+        if close(stale, lookup.activations[number], 1e-5):
+            names = {"table": lookup.table["name"], "feature": lookup.feature.key}
+            yield Cause(
+                *render.cause("pipelining", step=step, side=side, seen=state.number, **names)
+            )
+            return
 
 
 def _unknown(result: Result) -> Cause:
     first = result.first
     if first is None:
         return Cause("unknown", "No known cause; what differs is listed below.")
-    if result.settings[1]["engine"] == CHECKPOINT:
+    if result.settings[1]["engine"] == recording.CHECKPOINT:
         return Cause("unknown", "Of side B the last step alone is known, which tells no cause.")
     return Cause(
         "unknown",

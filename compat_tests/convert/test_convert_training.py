@@ -16,7 +16,7 @@ from compat_tests.support import legacy_checkpoints
 from compat_tests.support.legacy_specs import OURS
 from estimator_bridge import convert, estimator
 from estimator_bridge.translation.read_spec import read_spec
-from estimator_bridge.translation.translate import translate
+from estimator_bridge.translation.translate import output_shapes, translate
 
 BATCH = 8
 ROWS = {"users": 11, "items": 6}
@@ -110,11 +110,10 @@ def test_training_goes_on_in_tf2_and_back(optimizer: str, tmp_path: pathlib.Path
     unbroken.train(input_fn(6), steps=2)
 
     convert.convert(str(tmp_path / "first"), str(tmp_path / "objects"), spec=spec)
-    translated = translate(
-        read_spec(spec), training=True, batch_size=BATCH, num_cores=1, step=lambda: tf.constant(0)
-    )
-    engine = tf2_engine.TPUEmbedding(translated.engine_spec)
-    engine.build_for(translated.output_shapes)
+    legacy = read_spec(spec)
+    translated = translate(legacy, training=True, step=lambda: tf.constant(0))
+    engine = tf2_engine.TPUEmbedding(translated)
+    engine.build_for(output_shapes(legacy, BATCH, num_cores=1))
     step = tf.Variable(0, dtype=tf.int64)
     root = tf.train.Checkpoint(embedding=engine, global_step=step, variables={})
     root.restore(tf.train.latest_checkpoint(str(tmp_path / "objects"))).assert_consumed()

@@ -26,7 +26,7 @@ from compat_tests.support.protos import in_order_of_use, parse
 from estimator_bridge import errors
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.translation.read_spec import read_spec
-from estimator_bridge.translation.translate import translate
+from estimator_bridge.translation.translate import output_shapes, translate
 from tf2_engine import OPTIMIZERS as OPTIMIZERS_OF_ENGINE
 from tf2_engine import tf_compat
 from tf2_engine.config_proto import config_proto
@@ -41,16 +41,10 @@ some_cases = pytest.mark.parametrize("case", CASES[::9], ids=lambda case: case.n
 
 def _ours(case: Case, quirks: str, classes: Any = legacy_specs.OURS) -> Any:
     spec = legacy_specs.build(case, classes)
-    translation = translate(
-        read_spec(spec, quirks),
-        training=case.training,
-        batch_size=case.batch_size,
-        num_cores=case.num_cores,
-        step=lambda: tf.constant(3, tf.int64),
-    )
+    legacy = read_spec(spec, quirks)
     plan = make_plan(
-        translation.engine_spec,
-        translation.output_shapes,
+        translate(legacy, training=case.training, step=lambda: tf.constant(3, tf.int64)),
+        output_shapes(legacy, case.batch_size, case.num_cores),
         num_hosts=case.num_hosts,
         num_cores=case.num_cores,
         training=case.training,

@@ -16,7 +16,7 @@ from compat_tests.cases.legacy import Case, Column, Feature, Optimizer, Table
 from compat_tests.support import legacy_checkpoints, legacy_specs, translating
 from compat_tests.support.conversions import OTHERS, spec_of, tables_of
 from estimator_bridge import audit, errors
-from estimator_bridge.audit.sizes import TableSize
+from estimator_bridge.audit.report import TableSize
 from estimator_bridge.cli import main
 
 MOMENTUM = Optimizer("Momentum", {"learning_rate": 0.1, "momentum": 0.9})

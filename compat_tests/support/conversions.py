@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf2_engine
 from compat_tests.support.legacy_specs import OURS
 from estimator_bridge.translation.read_spec import read_spec
-from estimator_bridge.translation.translate import translate
+from estimator_bridge.translation.translate import output_shapes, translate
 
 END = "/.ATTRIBUTES/VARIABLE_VALUE"
 
@@ -138,11 +138,10 @@ OTHERS = {
 
 def engine_of(spec: Any) -> Any:
     """Returns an engine of a spec, built."""
-    translated = translate(
-        read_spec(spec), training=True, batch_size=2, num_cores=1, step=lambda: tf.constant(0)
-    )
-    engine = tf2_engine.TPUEmbedding(translated.engine_spec)
-    engine.build_for(translated.output_shapes)
+    legacy = read_spec(spec)
+    translated = translate(legacy, training=True, step=lambda: tf.constant(0))
+    engine = tf2_engine.TPUEmbedding(translated)
+    engine.build_for(output_shapes(legacy, batch_size=2, num_cores=1))
     return engine
 
 

@@ -9,7 +9,8 @@ from compat_tests.support import legacy_specs
 from estimator_bridge.settings import render
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
-from estimator_bridge.translation.translate import Translation, translate
+from estimator_bridge.translation.translate import translate
+from tf2_engine.specs import EngineSpec
 
 ADAGRAD = Optimizer("Adagrad", {"learning_rate": 0.2})
 
@@ -36,17 +37,10 @@ def read(quirks: str | None = None, **settings: Any) -> LegacySpec:
 
 
 def translate_read(
-    legacy: LegacySpec,
-    *,
-    training: bool = True,
-    batch_size: int | None = 8,
-    num_cores: int = 2,
-    step: Any = lambda: 3,
-) -> Translation:
-    """Returns a translation for eight samples on two cores."""
-    return translate(
-        legacy, training=training, batch_size=batch_size, num_cores=num_cores, step=step
-    )
+    legacy: LegacySpec, *, training: bool = True, step: Any = lambda: 3
+) -> EngineSpec:
+    """Returns a spec, translated."""
+    return translate(legacy, training=training, step=step)
 
 
 def warned(quirks: str | None = None, training: bool = True, **settings: Any) -> list[str]:
@@ -54,6 +48,6 @@ def warned(quirks: str | None = None, training: bool = True, **settings: Any) ->
     return render.warnings_of_step(read(quirks, **settings), training=training)
 
 
-def translated(quirks: str | None = None, **settings: Any) -> Translation:
+def translated(quirks: str | None = None, **settings: Any) -> EngineSpec:
     """Returns that spec, read and translated."""
     return translate_read(read(quirks, **settings))

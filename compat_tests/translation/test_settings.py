@@ -13,10 +13,10 @@ from compat_tests.support import legacy_specs, translating
 from compat_tests.support.legacy_specs import OURS, needs_stock
 from estimator_bridge import audit
 from estimator_bridge.legacy import run_config
-from estimator_bridge.migrate.config_report import EFFECTS
-from estimator_bridge.settings import catalogue, render
+from estimator_bridge.migrate.spec_to_tf2 import EFFECTS
+from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS, RULES, readers
-from estimator_bridge.settings.note import SPEC, Note
+from estimator_bridge.settings.legacy_spec import SPEC, Note
 from estimator_bridge.settings.row import LOOKUP, SEVERITIES, ChangeText, SettingRow
 
 TUPLES = ("EmbeddingConfigSpec", "TableConfig", "FeatureConfig", "TPUConfig")
@@ -118,7 +118,6 @@ def test_a_row_is_all_that_reports_need(
     rules: Any = RULES
     monkeypatch.setitem(rows, "unlucky", row)
     monkeypatch.setitem(rules, "unlucky", row)
-    monkeypatch.setitem(catalogue._READERS["TableConfig.dimension"], "unlucky", unlucky)
     settings = {"tables": {"t": Table(dimension=13)}}
     spec = legacy_specs.build(translating.case(**settings))
     path = tmp_path / "job.py"

@@ -77,7 +77,7 @@ def test_settings_reach_the_engine_under_its_names() -> None:
 
 
 def _optimizers(optimizer: Optimizer, **settings: Any) -> list[Any]:
-    spec = translating.translated(optimizer=optimizer, **settings).engine_spec
+    spec = translating.translated(optimizer=optimizer, **settings)
     return [table.optimizer for table in spec.tables]
 
 
@@ -122,7 +122,7 @@ def test_a_table_without_any_optimizer_is_refused_in_training() -> None:
     )
     with pytest.raises(ValueError, match=r"Table 'b'.*`optimization_parameters`"):
         translating.translate_read(legacy)
-    assert translating.translate_read(legacy, training=False).engine_spec.tables[1].name == "b"
+    assert translating.translate_read(legacy, training=False).tables[1].name == "b"
 
 
 def test_inference_uses_stocks_optimizer() -> None:
@@ -136,8 +136,7 @@ def test_inference_uses_stocks_optimizer() -> None:
         features={"x": Feature("a"), "y": Feature("b"), "z": Feature("c")},
     )
     a, b, c = (
-        table.optimizer
-        for table in translating.translate_read(legacy, training=False).engine_spec.tables
+        table.optimizer for table in translating.translate_read(legacy, training=False).tables
     )
     assert isinstance(a, Adagrad)
     assert b == SGD(1.0)
@@ -158,7 +157,7 @@ def test_tables_with_one_function_share_one_closure() -> None:
                 "c": Table(learning_rate_fn="decaying"),
             },
             features={"x": Feature("a"), "y": Feature("b"), "z": Feature("c")},
-        ).engine_spec.tables
+        ).tables
         if table.optimizer is not None
     ]
     assert rates[0] is rates[2]
@@ -169,9 +168,7 @@ def test_a_dynamic_rate_is_called_with_the_step() -> None:
     """The function is called with what `step` gives, at the time of the call."""
     steps = iter([1, 3])
     legacy = translating.read(tables={"t": Table(learning_rate_fn="decaying")})
-    optimizer = (
-        translating.translate_read(legacy, step=lambda: next(steps)).engine_spec.tables[0].optimizer
-    )
+    optimizer = translating.translate_read(legacy, step=lambda: next(steps)).tables[0].optimizer
     assert optimizer is not None
     assert callable(optimizer.learning_rate)
     assert [float(optimizer.learning_rate()) for _ in range(2)] == pytest.approx([0.05, 0.025])

@@ -19,6 +19,7 @@ from compat_tests.support import legacy_specs, translating
 from compat_tests.support.legacy_specs import OURS
 from estimator_bridge.settings import render
 from estimator_bridge.translation.read_spec import read_spec
+from estimator_bridge.translation.translate import output_shapes
 
 # --- Reading -------------------------------------------------------------------------------
 
@@ -120,12 +121,9 @@ def test_reading_leaves_the_spec_as_it_is(case: Case) -> None:
     """The user's spec, its dicts and its optimizers are the same before and after."""
     spec = legacy_specs.build(case)
     before = (repr(spec), repr(vars(spec.optimization_parameters or object)))
-    translating.translate_read(
-        read_spec(spec),
-        training=case.training,
-        batch_size=case.batch_size,
-        num_cores=case.num_cores,
-    )
+    legacy = read_spec(spec)
+    translating.translate_read(legacy, training=case.training)
+    output_shapes(legacy, case.batch_size, case.num_cores)
     assert (repr(spec), repr(vars(spec.optimization_parameters or object))) == before
 
 
@@ -135,7 +133,7 @@ def test_reading_leaves_the_spec_as_it_is(case: Case) -> None:
 def test_tables_arrive_with_all_they_have() -> None:
     """Size, combiner, initializer and hot ids of a table reach the engine."""
     legacy = translating.read(tables={"t": Table(7, 3, "sqrtn", hot_id_replication=True)})
-    (table,) = translating.translate_read(legacy).engine_spec.tables
+    (table,) = translating.translate_read(legacy).tables
     assert (table.name, table.vocabulary_size, table.dim) == ("t", 7, 3)
     assert (table.combiner, table.hot_id_replication) == ("sqrtn", True)
     assert table.initializer is legacy.tables[0].initializer
@@ -148,7 +146,7 @@ def test_features_and_combiners_are_in_the_order_of_stock(case: Case) -> None:
     from compat_tests.support import stock
 
     legacy = read_spec(legacy_specs.build(case))
-    spec = translating.translate_read(legacy, training=False).engine_spec
+    spec = translating.translate_read(legacy, training=False)
     combiners = {table.name: table.combiner for table in spec.tables}
     ours = [(feature.name, combiners[feature.table]) for feature in spec.features]
     assert ours == stock.lookups(legacy_specs.build(case, stock.CLASSES))
@@ -156,31 +154,32 @@ def test_features_and_combiners_are_in_the_order_of_stock(case: Case) -> None:
 
 def test_no_combiner_is_a_sum() -> None:
     """A table with combiner=None adds embeddings, as stock does on a TPU."""
-    (table,) = translating.translated(tables={"t": Table(combiner=None)}).engine_spec.tables
+    (table,) = translating.translated(tables={"t": Table(combiner=None)}).tables
     assert table.combiner == "sum"
 
 
 def test_the_structure_is_a_dict_by_feature_key() -> None:
     """The engine's batches are dicts by feature key, in the device's order."""
-    translation = translating.translated(
+    legacy = translating.read(
         tables={"a": Table(), "b": Table()},
         features={"x": Feature("b"), "y": Feature("a", 5), "z": Feature("a")},
     )
-    assert translation.engine_spec.structure == {"y": 0, "z": 1, "x": 2}
-    assert translation.output_shapes == ((4, 5), (4,), (4,))
-    assert not any(feature.send_name for feature in translation.engine_spec.features)
+    translation = translating.translate_read(legacy)
+    assert translation.structure == {"y": 0, "z": 1, "x": 2}
+    assert output_shapes(legacy, 8, 2) == ((4, 5), (4,), (4,))
+    assert not any(feature.send_name for feature in translation.features)
 
 
 def test_an_open_batch_size_leaves_the_first_dimension_open() -> None:
     """Without a batch size shapes start with None."""
     legacy = translating.read(features={"f": Feature("t"), "s": Feature("t", 5)})
-    assert translating.translate_read(legacy, batch_size=None).output_shapes == ((None,), (None, 5))
+    assert output_shapes(legacy, batch_size=None, num_cores=2) == ((None,), (None, 5))
 
 
 def test_cores_that_do_not_divide_the_batch_are_refused() -> None:
     """A batch that the cores do not divide is a ValueError with both numbers."""
     with pytest.raises(ValueError, match=r"batch size 10 .* cores 4"):
-        translating.translate_read(translating.read(), batch_size=10, num_cores=4)
+        output_shapes(translating.read(), batch_size=10, num_cores=4)
 
 
 def test_a_table_without_features_is_refused() -> None:
@@ -293,7 +292,7 @@ def test_a_documented_clipping_limit_limits_weights() -> None:
     )
     limits = {
         table.name: (table.optimizer.clip_weight_min, table.optimizer.clip_weight_max)
-        for table in translation.engine_spec.tables
+        for table in translation.tables
         if table.optimizer is not None
     }
     assert limits == {"none": (-2.0, 2.0), "own": (None, 9.0)}
@@ -302,7 +301,7 @@ def test_a_documented_clipping_limit_limits_weights() -> None:
 def test_a_stock_clipping_limit_is_ignored_with_a_note() -> None:
     """With quirks="stock" the limit does nothing, and one line says so."""
     translation = translating.translated("stock", options={"clipping_limit": 0.5})
-    optimizer = translation.engine_spec.tables[0].optimizer
+    optimizer = translation.tables[0].optimizer
     assert optimizer is not None
     assert not optimizer.clips_weights
     (note,) = translating.warned("stock", options={"clipping_limit": 0.5})

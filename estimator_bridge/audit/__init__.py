@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 from tf2_engine import lazy
 
 if TYPE_CHECKING:
-    from estimator_bridge.audit.of_model_dir import audit_model_dir
     from estimator_bridge.audit.of_script import audit_script
-    from estimator_bridge.audit.of_spec import audit_spec
+    from estimator_bridge.audit.of_tables import audit_model_dir, audit_run, audit_spec
     from estimator_bridge.audit.report import Audit, Finding
-    from estimator_bridge.audit.running import audit_run
 
 
 __all__ = ["Audit", "Finding", "audit_model_dir", "audit_run", "audit_script", "audit_spec"]

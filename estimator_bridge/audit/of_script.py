@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import pathlib
 import textwrap
 from collections.abc import Iterator
 
 from estimator_bridge.audit.report import Audit, findings_of
 from estimator_bridge.run.unsupported import ESTIMATOR as UNSUPPORTED
-from estimator_bridge.settings.catalogue import RULES, TRANSFORMING, finding_of, readers
-from estimator_bridge.settings.detectors import given
-from estimator_bridge.settings.note import Note, Place, SourceText
-from estimator_bridge.settings.row import When
+from estimator_bridge.settings.catalogue import RULES, finding_of, given, readers
+from estimator_bridge.settings.legacy_spec import Note, Place, SourceText
 from tf2_engine.types import Object
 
+# Stands for a value that is known only when the program runs.
 _COMPUTED = object()
-"""Stands for a value that is known only when the program runs."""
-
 _COLUMN_FUNCTIONS = ("embedding_column", "shared_embedding_columns")
-
+# Functions that make columns which transform their input on a CPU alone.
+_TRANSFORMING = {
+    *("bucketized_column", "crossed_column", "categorical_column_with_hash_bucket"),
+    *("categorical_column_with_vocabulary_file", "categorical_column_with_vocabulary_list"),
+}
+# The rule of each function whose call is enough.
 _CALLS = {name: rule for rule, row in RULES.items() for name in row.calls}
-"""The rule of each function whose call is enough."""
-
+# The functions and classes whose arguments rules read; of "*Parameters" all optimizers.
 _READ = {field.partition(".")[0] for row in RULES.values() for field in row.reads}
-"""The functions and classes whose arguments rules read; of "*Parameters" all optimizers."""
 
 
 def audit_script(path: str) -> Audit:
@@ -35,17 +36,15 @@ def audit_script(path: str) -> Audit:
     Raises:
         SyntaxError: it is no Python 3.
     """
-    tree = ast.parse(pathlib.Path(path).read_bytes(), path)
-    visitor = _Visitor(pathlib.Path(path).name)
-    visitor.visit(tree)
-    remarks = [
-        f"{where}: `{text}` is computed; --run tells its value" for where, text in visitor.computed
-    ]
-    if not visitor.specs:
-        remarks.insert(0, "no EmbeddingConfigSpec is made in this file")
+    source = pathlib.Path(path)
+    visitor = _Visitor(source.name)
+    visitor.visit(ast.parse(source.read_bytes(), path))
     notes = [*visitor.notes, *visitor.on_cpu_only()]
+    remarks = [f"{text} is computed; --run tells its value" for text in visitor.computed]
     if visitor.specs:
         notes += [*visitor.predicts, Note("ids_out_of_range", Place("all features"))]
+    else:
+        remarks.insert(0, "no EmbeddingConfigSpec is made in this file")
     return Audit(path, (), (), findings_of(notes), tuple(dict.fromkeys(remarks)))
 
 
@@ -53,13 +52,12 @@ class _Visitor(ast.NodeVisitor):
     """Collects notes from calls, which it knows by the last part of their names."""
 
     def __init__(self, file: str) -> None:
-        self._file = file
+        self._file, self.specs = file, 0
         self._transforming: dict[str, str] = {}
         self._tpu_inputs: list[tuple[ast.expr, Place]] = []
         self.notes: list[Note] = []
-        self.computed: list[tuple[Place, str]] = []
+        self.computed: list[str] = []
         self.predicts: list[Note] = []
-        self.specs = 0
 
     def visit_Assign(self, node: ast.Assign) -> None:
         kind = _transformation(node.value)
@@ -100,36 +98,26 @@ class _Visitor(ast.NodeVisitor):
                     yield Note("column_transforms_on_cpu_only", where, SourceText(kind))
 
     def _arguments(self, node: ast.Call, owners: tuple[str, ...], where: Place) -> None:
-        """Notes the arguments that matter to a rule.
-
-        Args:
-            owners: the functions and classes whose settings the call takes.
-        """
+        """Notes the arguments that matter to a rule: settings of the owners."""
         for keyword in node.keywords:
             if keyword.arg is not None:
                 self._argument(keyword.arg, keyword.value, owners, where)
             elif any(owner in _READ or owner.endswith("Parameters") for owner in owners):
-                self.computed.append((where, f"**{ast.unparse(keyword.value)}"))
+                self.computed.append(f"{where}: `**{ast.unparse(keyword.value)}`")
 
     def _argument(self, name: str, node: ast.expr, owners: tuple[str, ...], where: Place) -> None:
         value = _value(node)
         text = f"{name}={textwrap.shorten(ast.unparse(node), 60, placeholder=' ...')}"
-        for rule, when in _rules(owners, name):
+        for rule, when in itertools.chain(*(readers(owner, name) for owner in owners)):
+            if when is None or finding_of(rule) is None:
+                continue
             if value is _COMPUTED and when is not given:
-                self.computed.append((where, text))
+                self.computed.append(f"{where}: `{text}`")
             elif when(value):
                 self.notes.append(Note(rule, where, SourceText(text)))
 
     def _at(self, node: ast.expr) -> Place:
         return Place(f"{self._file}:{node.lineno}")
-
-
-def _rules(owners: tuple[str, ...], argument: str) -> Iterator[tuple[str, When]]:
-    """Yields the rules that read an argument, each with the values that matter to it."""
-    for owner in owners:
-        for rule, when in readers(owner, argument):
-            if when is not None and finding_of(rule) is not None:
-                yield rule, when
 
 
 def _last_name(node: ast.expr) -> str:
@@ -142,7 +130,7 @@ def _transformation(node: ast.AST) -> str | None:
     if not isinstance(node, ast.Call):
         return None
     name = _last_name(node.func).removeprefix("sequence_")
-    return name if name in TRANSFORMING else None
+    return name if name in _TRANSFORMING else None
 
 
 def _value(node: ast.expr) -> Object:

@@ -1,4 +1,4 @@
-"""The result of an audit: tables and findings, as text and as JSON."""
+"""The result of an audit: sizes of tables, and findings, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -7,21 +7,94 @@ import itertools
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from estimator_bridge.audit.sizes import TableSize
 from estimator_bridge.readable_sizes import readable
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import RULES, finding_of
-from estimator_bridge.settings.note import Note
+from estimator_bridge.settings.legacy_spec import Note
 from estimator_bridge.settings.row import SEVERITIES
+from tf2_engine import sharding
 from tf2_engine.types import Object
+
+_FLOAT32 = 4
+_SHOWN = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class TableSize:
+    """One table and its slots.
+
+    Attributes:
+        optimizer: its name for people; empty where unknown.
+        slots: names of the slots, each as large as the table.
+        features: those that use it; empty where the subject does not tell.
+        strategy: "div" or "mod", as the program says; None where unknown.
+    """
+
+    name: str
+    rows: int
+    dim: int
+    optimizer: str
+    slots: tuple[str, ...]
+    features: tuple[str, ...] = ()
+    strategy: str | None = None
+
+    @property
+    def _row_bytes(self) -> int:
+        return _FLOAT32 * self.dim * (1 + len(self.slots))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the table and its slots."""
+        return self.rows * self._row_bytes
+
+    def hosts(self, count: int) -> list[dict[str, Object]]:
+        """Returns the part of each of `count` hosts; div and mod differ in its ids alone."""
+        parts = []
+        for host, rows in enumerate(sharding.shard_rows(self.rows, count)):
+            first = sharding.first_row(host, self.rows, count)
+            div, mod = range(first, first + rows), range(host, self.rows, count)
+            part = {"host": host, "rows": rows, "bytes": rows * self._row_bytes}
+            parts.append({**part, "div": _ids(div), "mod": _ids(mod)})
+        return parts
+
+    def as_dict(self, hosts: tuple[int, ...]) -> dict[str, Object]:
+        """Returns values that JSON can hold; `hosts` are numbers of hosts to divide it among."""
+        parts = {str(count): self.hosts(count) for count in hosts}
+        return {**dataclasses.asdict(self), "bytes": self.bytes, "hosts": parts}
+
+    def lines(self, hosts: tuple[int, ...]) -> Iterator[str]:
+        """Yields the lines of a report."""
+        slots = f" with slots {', '.join(self.slots)}" if self.slots else " without slots"
+        users = f", features {', '.join(self.features)}" if self.features else ""
+        yield (
+            f"  table {self.name}: [{self.rows}, {self.dim}] float32, {self.optimizer}{slots}: "
+            f"{readable(self.bytes)}{users}"
+        )
+        for count in hosts:
+            parts = self.hosts(count)
+            rows = sorted({part["rows"] for part in parts})
+            span = f"{rows[0]}" if len(rows) == 1 else f"{rows[0]} to {rows[-1]}"
+            yield f"    {count} host(s): {span} rows, up to {readable(parts[0]['bytes'])} each"
+            for strategy in ("div", "mod") if count > 1 else ():
+                shown = "; ".join(part[strategy] for part in parts[:_SHOWN])
+                mark = " (the program's)" if strategy == self.strategy else ""
+                yield f"      {strategy}{mark}: {shown}{'; ...' if count > _SHOWN else ''}"
+
+
+def _ids(ids: range) -> str:
+    """Returns ids as "0..4" or "0, 5, .., 10"."""
+    if len(ids) < 3:
+        return ", ".join(map(str, ids)) or "none"
+    if ids.step == 1:
+        return f"{ids[0]}..{ids[-1]}"
+    return f"{ids[0]}, {ids[1]}, .., {ids[-1]}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One place at which a rule applies.
+    """One place at which a rule of `settings.catalogue.RULES` applies.
 
     Attributes:
-        rule: a name in `settings.catalogue.RULES`.
         where: "table 'words'", or a line of a file.
         value: the setting as it is written; empty where there is nothing to show.
     """
@@ -51,14 +124,10 @@ class Audit:
 
     def as_dict(self) -> dict[str, Object]:
         """Returns values that JSON can hold."""
-        return {
-            "subject": self.subject,
-            "tables": [table.as_dict(self.hosts) for table in self.tables],
-            "findings": [
-                {**dataclasses.asdict(finding), **_texts(finding.rule)} for finding in self.findings
-            ],
-            "remarks": list(self.remarks),
-        }
+        tables = [table.as_dict(self.hosts) for table in self.tables]
+        findings = [{**dataclasses.asdict(each), **_texts(each.rule)} for each in self.findings]
+        report = {"subject": self.subject, "tables": tables, "findings": findings}
+        return {**report, "remarks": list(self.remarks)}
 
     def lines(self) -> Iterator[str]:
         """Yields the lines of a report."""
@@ -77,9 +146,16 @@ class Audit:
             yield f"{name}: {SEVERITIES[row.severity]}"
             for finding in findings:
                 yield f"  {finding.where}" + (f": {finding.value}" if finding.value else "")
-            for side, text in (("CPU", row.cpu), ("TPU", row.tpu), ("TF2", row.tf2)):
-                yield from _wrapped(f"    {side}  ", text)
-            yield from _wrapped("    ->   ", row.way_out)
+            texts = (("CPU", row.cpu), ("TPU", row.tpu), ("TF2", row.tf2), ("-> ", row.way_out))
+            for side, text in texts:
+                start = f"    {side}  "
+                yield from textwrap.wrap(
+                    text,
+                    96,
+                    initial_indent=start,
+                    subsequent_indent=" " * 9,
+                    break_on_hyphens=False,
+                )
 
 
 def findings_of(notes: Iterable[Note]) -> tuple[Finding, ...]:
@@ -95,16 +171,5 @@ def findings_of(notes: Iterable[Note]) -> tuple[Finding, ...]:
 
 def _texts(rule: str) -> dict[str, str]:
     row = RULES[rule]
-    return {
-        "kind": row.severity,
-        "cpu": row.cpu,
-        "tpu": row.tpu,
-        "tf2": row.tf2,
-        "way_out": row.way_out,
-    }
-
-
-def _wrapped(start: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text, 96, initial_indent=start, subsequent_indent=" " * len(start), break_on_hyphens=False
-    )
+    texts = {name: getattr(row, name) for name in ("cpu", "tpu", "tf2", "way_out")}
+    return {"kind": row.severity, **texts}

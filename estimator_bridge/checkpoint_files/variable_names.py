@@ -17,8 +17,7 @@ from estimator_bridge.legacy.checks import class_names
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.legacy.spec import is_tpu_column
 from estimator_bridge.settings.legacy_spec import LegacySpec, LegacyTable
-from estimator_bridge.translation.read_columns import TABLE_PREFIX
-from estimator_bridge.translation.read_spec import read_spec
+from estimator_bridge.translation.read_spec import TABLE_PREFIX, read_spec
 from estimator_bridge.translation.translate import translate_optimizer
 from tf2_engine.types import Object
 

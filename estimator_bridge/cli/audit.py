@@ -25,23 +25,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--spec", help=checkpoint_arguments.HELP)
-    parser.add_argument(
-        "--model_dir", metavar="DIR", help="a directory with checkpoints, or a checkpoint"
-    )
-    parser.add_argument(
-        "--run", action="store_true", help="run the script up to its first TPUEstimator"
-    )
-    parser.add_argument(
-        "--hosts",
-        type=_numbers,
-        default=(1, 8),
-        metavar="N,N",
-        help="numbers of hosts to say sizes for (1,8)",
-    )
+    text = "a directory with checkpoints, or a checkpoint"
+    parser.add_argument("--model_dir", metavar="DIR", help=text)
+    text = "run the script up to its first TPUEstimator"
+    parser.add_argument("--run", action="store_true", help=text)
+    text = "numbers of hosts to say sizes for (1,8)"
+    parser.add_argument("--hosts", type=_numbers, default=(1, 8), metavar="N,N", help=text)
     parser.add_argument("script", nargs="?", help="the program")
-    parser.add_argument(
-        "arguments", nargs=argparse.REMAINDER, help="the program's own arguments, for --run"
-    )
+    text = "the program's own arguments, for --run"
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=text)
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -54,8 +46,8 @@ def _audit(options: argparse.Namespace) -> None:
     audits = list(_audits(options))
     if options.json:
         print(json.dumps([audit.as_dict() for audit in audits], indent=2))
-        return
-    print("\n\n".join("\n".join(audit.lines()) for audit in audits))
+    else:
+        print("\n\n".join("\n".join(audit.lines()) for audit in audits))
 
 
 def _check(options: argparse.Namespace) -> None:

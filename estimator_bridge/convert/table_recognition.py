@@ -10,7 +10,7 @@ from estimator_bridge.checkpoint_files import variable_names
 from estimator_bridge.checkpoint_files.object_graph import Objects
 from estimator_bridge.checkpoint_files.variable_names import COLUMN_VARIABLE, CPU_SLOTS, Shapes
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
-from estimator_bridge.translation.read_columns import TABLE_PREFIX
+from estimator_bridge.translation.read_spec import TABLE_PREFIX
 
 KERAS_SLOTS: Mapping[str, tuple[str, ...]] = {
     "accumulators": ("accumulator",),

@@ -38,22 +38,15 @@ class Row:
         return {legacy.get(name, name): name for name in sorted(fields)}
 
 
+_ACCUMULATOR = {"initial_accumulator": "initial_accumulator_value"}
+_BETAS = {"beta1": "beta_1", "beta2": "beta_2"}
+
 OPTIMIZERS: Mapping[str, Row] = {
-    "AdagradParameters": Row(
-        optimizers.Adagrad,
-        {"accumulators": "Adagrad"},
-        {"initial_accumulator": "initial_accumulator_value"},
-    ),
-    "AdamParameters": Row(
-        optimizers.Adam,
-        {"momenta": "Adam/m", "velocities": "Adam/v"},
-        {"beta1": "beta_1", "beta2": "beta_2"},
-    ),
+    "AdagradParameters": Row(optimizers.Adagrad, {"accumulators": "Adagrad"}, _ACCUMULATOR),
+    "AdamParameters": Row(optimizers.Adam, {"momenta": "Adam/m", "velocities": "Adam/v"}, _BETAS),
     "StochasticGradientDescentParameters": Row(optimizers.SGD),
     "ProximalAdagradParameters": Row(
-        optimizers.ProximalAdagrad,
-        {"accumulators": "ProximalAdagrad"},
-        {"initial_accumulator": "initial_accumulator_value"},
+        optimizers.ProximalAdagrad, {"accumulators": "ProximalAdagrad"}, _ACCUMULATOR
     ),
     "FtrlParameters": Row(
         optimizers.FTRL,
@@ -71,14 +64,12 @@ OPTIMIZERS: Mapping[str, Row] = {
     "ProximalYogiParameters": Row(
         optimizers.ProximalYogi,
         {"v": "ProximalYogi", "m": "ProximalYogi_1"},
-        {"beta1": "beta_1", "beta2": "beta_2"},
+        _BETAS,
         for_columns=False,
     ),
     # Stock has no setting `weighted`; an attribute of this name turns the engine's switch.
     "FrequencyEstimatorParameters": Row(
-        optimizers.FrequencyEstimator,
-        {"last_hit_step": "FrequencyEstimator"},
-        for_columns=False,
+        optimizers.FrequencyEstimator, {"last_hit_step": "FrequencyEstimator"}, for_columns=False
     ),
 }
 """Every legacy optimizer, by class name."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.checks import class_names
+from estimator_bridge.legacy.checks import check, class_names, one_of
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS, kind_of
 from estimator_bridge.settings.legacy_spec import OfStep
 from estimator_bridge.settings.quirks import checked_quirks, default_quirks, set_default_quirks
@@ -18,12 +18,11 @@ __all__ = ["EmbeddingConfigSpec", "default_quirks", "set_default_quirks"]
 # Columns that stock's constructor accepts although they are ordinary variables: whether a TPU
 # is used is not known yet. (The newer SharedEmbeddingColumn is refused there as well.)
 _ORDINARY_COLUMNS = {
-    "NumericColumn",
-    "_NumericColumn",
-    "EmbeddingColumn",
-    "_EmbeddingColumn",
-    "_SharedEmbeddingColumn",
+    *("NumericColumn", "EmbeddingColumn"),
+    *("_NumericColumn", "_EmbeddingColumn", "_SharedEmbeddingColumn"),
 }
+
+_DIV_OR_MOD = one_of(("div", "mod"), "must be 'div' or 'mod'")
 
 
 class _Spec(NamedTuple):
@@ -90,23 +89,15 @@ class EmbeddingConfigSpec(_Spec):
             raise errors.InvalidSpec(
                 "`EmbeddingConfigSpec`: give either `feature_columns` or both of "
                 "`feature_to_config_dict` and `table_to_config_dict`; got "
-                f"feature_columns={feature_columns!r}, "
-                f"feature_to_config_dict={feature_to_config_dict!r}, "
-                f"table_to_config_dict={table_to_config_dict!r}."
+                f"{feature_columns=}, {feature_to_config_dict=}, {table_to_config_dict=}."
             )
-        if partition_strategy not in ("div", "mod"):
-            raise errors.InvalidSpec(
-                "`EmbeddingConfigSpec`: `partition_strategy` must be 'div' or 'mod', got "
-                f"{partition_strategy!r}."
-            )
+        check("EmbeddingConfigSpec", "partition_strategy", partition_strategy, _DIV_OR_MOD)
         columns, tensor_core_columns = None, None
         if feature_columns:
             columns, tensor_core_columns = _sorted_out(feature_columns)
             _check_optimizer_of_columns(optimization_parameters)
         else:
-            assert feature_to_config_dict is not None
-            assert table_to_config_dict is not None
-            _check_configs(feature_to_config_dict, table_to_config_dict)
+            _check_configs(feature_to_config_dict or {}, table_to_config_dict or {})
         spec = super().__new__(
             cls,
             columns,
@@ -150,7 +141,7 @@ class EmbeddingConfigSpec(_Spec):
     def __reduce_ex__(self, protocol: Object) -> Object:
         # The constructor takes other arguments than the tuple has fields, which is what breaks
         # stock's pickle and copy.
-        return _rebuild, (type(self), tuple(self)), dict(vars(self))
+        return type(self)._make, (tuple(self),), dict(vars(self))
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, quirks={self.quirks!r})"
@@ -165,16 +156,6 @@ def is_tensor_core_column(column: Object) -> bool:
     """Returns whether a column's table is an ordinary variable on the TPU."""
     device = getattr(column, "_embedding_lookup_device", None)
     return getattr(device, "name", None) == "TPU_TENSOR_CORE"
-
-
-def is_feature_config(config: Object) -> bool:
-    """Returns whether a thing is a legacy `FeatureConfig`, stock's or ours."""
-    return hasattr(config, "table_id") and hasattr(config, "max_sequence_length")
-
-
-def is_table_config(config: Object) -> bool:
-    """Returns whether a thing is a legacy `TableConfig`, stock's or ours."""
-    return hasattr(config, "vocabulary_size") and hasattr(config, "dimension")
 
 
 def _sorted_out(feature_columns: Sequence[Object]) -> tuple[list[Object], list[Object]]:
@@ -204,24 +185,17 @@ def _check_optimizer_of_columns(optimizer: Object) -> None:
 
 def _check_configs(features: Mapping[str, Object], tables: Mapping[str, Object]) -> None:
     for feature, config in features.items():
-        if not is_feature_config(config):
-            raise errors.WrongType(
-                f"`feature_to_config_dict`: feature {feature!r} must have a `FeatureConfig`, got "
-                f"{config!r}."
-            )
+        where = f"`feature_to_config_dict`: feature {feature!r}"
+        if not hasattr(config, "table_id") or not hasattr(config, "max_sequence_length"):
+            raise errors.WrongType(f"{where} must have a `FeatureConfig`, got {config!r}.")
         if config.table_id not in tables:
             raise errors.InvalidSpec(
-                f"`feature_to_config_dict`: feature {feature!r} refers to table "
-                f"{config.table_id!r}, which is not in `table_to_config_dict` "
-                f"({sorted(tables)})."
+                f"{where} refers to table {config.table_id!r}, which is not in "
+                f"`table_to_config_dict` ({sorted(tables)})."
             )
     for table, config in tables.items():
-        if not is_table_config(config):
+        if not hasattr(config, "vocabulary_size") or not hasattr(config, "dimension"):
             raise errors.WrongType(
                 f"`table_to_config_dict`: table {table!r} must have a legacy `TableConfig`, got "
                 f"{config!r}."
             )
-
-
-def _rebuild(kind: type[EmbeddingConfigSpec], fields: tuple[Object, ...]) -> EmbeddingConfigSpec:
-    return kind._make(fields)

@@ -1,4 +1,8 @@
-"""Checks what a model_fn returns; each function returns its argument with defaults filled in."""
+"""Checks what a model_fn returns; each function returns its argument with defaults filled in.
+
+They raise InvalidSpec for what the mode needs and is missing, or what belongs to another graph,
+and WrongType for what is of another type.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +24,7 @@ class ModeKeys:
 
 
 def checked_train_op(train_op: Object, mode: str) -> Op:
-    """Returns the op of a training step.
-
-    Raises:
-        InvalidSpec: it is missing in training, or belongs to another graph.
-        WrongType: it is neither an operation nor a tensor.
-    """
+    """Returns the op of a training step, an operation or a tensor."""
     if train_op is None:
         if mode == ModeKeys.TRAIN:
             raise errors.InvalidSpec("The model_fn gives no `train_op`, which training needs.")
@@ -40,13 +39,7 @@ def checked_train_op(train_op: Object, mode: str) -> Op:
 
 
 def checked_loss(loss: Object, mode: str) -> Tensor | None:
-    """Returns the loss as a scalar.
-
-    Raises:
-        InvalidSpec: it is missing in training or evaluation, has several elements, or belongs
-            to another graph.
-        WrongType: it is no tensor.
-    """
+    """Returns the loss as a scalar; raises InvalidSpec, too, if it has several elements."""
     if loss is None:
         if mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
             raise errors.InvalidSpec(f"The model_fn gives no `loss`, which mode {mode!r} needs.")
@@ -59,30 +52,22 @@ def checked_loss(loss: Object, mode: str) -> Tensor | None:
 
 
 def checked_predictions(predictions: Object, mode: str) -> Nest:
-    """Returns the predictions, a tensor or a dict of tensors; empty where there are none.
-
-    Raises:
-        InvalidSpec: they are missing in prediction, or belong to another graph.
-        WrongType: one is no tensor.
-    """
+    """Returns the predictions, a tensor or a dict of tensors; empty where there are none."""
     if predictions is None:
         if mode == ModeKeys.PREDICT:
             raise errors.InvalidSpec("The model_fn gives no `predictions`, which it must here.")
         return {}
-    named = predictions if isinstance(predictions, dict) else {None: predictions}
-    for name, value in named.items():
-        what = "predictions" if name is None else f"predictions[{name!r}]"
+    named = {"predictions": predictions}
+    if isinstance(predictions, dict):
+        named = {f"predictions[{name!r}]": value for name, value in predictions.items()}
+    for what, value in named.items():
         _check_tensor(what, value)
         _check_graph(what, value)
     return dict(predictions) if isinstance(predictions, dict) else predictions
 
 
 def checked_hooks(hooks: Iterable[Object] | None) -> tuple[Object, ...]:
-    """Returns hooks as a tuple.
-
-    Raises:
-        WrongType: one is no SessionRunHook.
-    """
+    """Returns SessionRunHooks as a tuple."""
     hooks = tuple(hooks or ())
     for hook in hooks:
         if not isinstance(hook, tf.compat.v1.train.SessionRunHook):
@@ -91,11 +76,7 @@ def checked_hooks(hooks: Iterable[Object] | None) -> tuple[Object, ...]:
 
 
 def checked_scaffold(scaffold: Object) -> Object:
-    """Returns the scaffold, or a default one.
-
-    Raises:
-        WrongType: it is no Scaffold.
-    """
+    """Returns the scaffold, or a default one."""
     scaffold = scaffold or tf.compat.v1.train.Scaffold()
     if not isinstance(scaffold, tf.compat.v1.train.Scaffold):
         raise errors.WrongType(f"`scaffold` must be a Scaffold, got {scaffold!r}.")
@@ -105,11 +86,8 @@ def checked_scaffold(scaffold: Object) -> Object:
 def checked_metrics(metrics: Mapping[str, Object] | None) -> dict[str, Object]:
     """Returns metrics as pairs of a value and an update op, by name.
 
-    The variables of Keras metrics are added to the collections that sessions initialise from.
-
-    Raises:
-        InvalidSpec: a Keras metric was never updated, or something belongs to another graph.
-        WrongType: it is no dict, or a metric is neither a pair nor a Keras metric.
+    The variables of Keras metrics are added to the collections that sessions initialise from. A
+    Keras metric that was never updated raises InvalidSpec.
     """
     if metrics is None:
         return {}
@@ -125,8 +103,8 @@ def _checked_metric(name: str, metric: Object) -> tuple[Tensor, Op]:
             raise errors.InvalidSpec(
                 f"`{what}`: the metric {metric.name!r} has no update. Call its `update_state`."
             )
-        for collection in ("LOCAL_VARIABLES", "METRIC_VARIABLES"):
-            key = getattr(tf.compat.v1.GraphKeys, collection)
+        keys = tf.compat.v1.GraphKeys
+        for key in (keys.LOCAL_VARIABLES, keys.METRIC_VARIABLES):
             known = {id(variable) for variable in tf.compat.v1.get_collection(key)}
             for variable in metric.variables:
                 if id(variable) not in known:

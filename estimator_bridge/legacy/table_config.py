@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import collections
 
 from estimator_bridge import errors
+from estimator_bridge.legacy.checks import Requirement, check, one_of, optional
 from estimator_bridge.legacy.parameters import is_parameters
 from estimator_bridge.settings.legacy_spec import OfStep
 from tf2_engine import tf_compat
@@ -13,20 +14,26 @@ from tf2_engine.types import Initializer, Object
 
 COMBINERS = ("mean", "sum", "sqrtn", None)
 
-
-class _TableConfig(NamedTuple):
-    vocabulary_size: int
-    dimension: int
-    initializer: Initializer
-    combiner: str | None
-    hot_id_replication: bool
-    learning_rate: float | None
-    learning_rate_fn: OfStep | None
-    optimization_parameters: Object
+_POSITIVE_INT = Requirement(
+    lambda value: not isinstance(value, int) or value < 1, "must be a positive int"
+)
+_INITIALIZER = optional(Requirement(lambda value: not callable(value), "must be callable"))
+_COMBINER = one_of(COMBINERS, f"must be one of {COMBINERS}")
+_OPTIMIZER = Requirement(
+    lambda value: value is not None and not is_parameters(value),
+    "must be one of the `*Parameters` of TPU embeddings",
+)
 
 
 # Where TensorFlow has a class of the name, stock's estimator takes instances of that alone.
-_TableBase: Object = tf_compat.legacy_tpu_class("TableConfig") or _TableConfig
+_TableBase: Object = tf_compat.legacy_tpu_class("TableConfig") or collections.namedtuple(
+    "_TableConfig",
+    "vocabulary_size dimension initializer combiner hot_id_replication learning_rate "
+    "learning_rate_fn optimization_parameters",
+)
+_FeatureBase: Object = tf_compat.legacy_tpu_class("FeatureConfig") or collections.namedtuple(
+    "_FeatureConfig", "table_id max_sequence_length weight_key"
+)
 
 
 class TableConfig(_TableBase):
@@ -58,29 +65,16 @@ class TableConfig(_TableBase):
         optimization_parameters: Object = None,
     ) -> TableConfig:
         """Checks the settings and fills in the initializer."""
-        for name, value in (("vocabulary_size", vocabulary_size), ("dimension", dimension)):
-            if not isinstance(value, int) or value < 1:
-                raise errors.InvalidSpec(
-                    f"`TableConfig`: `{name}` must be a positive int, got {value!r}."
-                )
-        if initializer is not None and not callable(initializer):
-            raise errors.InvalidSpec(
-                f"`TableConfig`: `initializer` must be callable, got {initializer!r}."
-            )
-        if combiner not in COMBINERS:
-            raise errors.InvalidSpec(
-                f"`TableConfig`: `combiner` must be one of {COMBINERS}, got {combiner!r}."
-            )
+        check("TableConfig", "vocabulary_size", vocabulary_size, _POSITIVE_INT)
+        check("TableConfig", "dimension", dimension, _POSITIVE_INT)
+        check("TableConfig", "initializer", initializer, _INITIALIZER)
+        check("TableConfig", "combiner", combiner, _COMBINER)
         if learning_rate is not None and learning_rate_fn is not None:
             raise errors.InvalidSpec(
                 f"`TableConfig`: `learning_rate` is {learning_rate!r} and `learning_rate_fn` is "
                 f"{learning_rate_fn!r}; give at most one of them."
             )
-        if optimization_parameters is not None and not is_parameters(optimization_parameters):
-            raise errors.InvalidSpec(
-                "`TableConfig`: `optimization_parameters` must be one of the `*Parameters` of "
-                f"TPU embeddings, got {optimization_parameters!r}."
-            )
+        check("TableConfig", "optimization_parameters", optimization_parameters, _OPTIMIZER)
         return super().__new__(
             cls,
             vocabulary_size,
@@ -92,15 +86,6 @@ class TableConfig(_TableBase):
             learning_rate_fn,
             optimization_parameters,
         )
-
-
-class _FeatureConfig(NamedTuple):
-    table_id: str
-    max_sequence_length: int
-    weight_key: str | None
-
-
-_FeatureBase: Object = tf_compat.legacy_tpu_class("FeatureConfig") or _FeatureConfig
 
 
 class FeatureConfig(_FeatureBase):

@@ -12,9 +12,8 @@ from tf2_engine import lazy
 
 if TYPE_CHECKING:
     from estimator_bridge.migrate.bridge_form import adopt
-    from estimator_bridge.migrate.config_report import Change, Report
     from estimator_bridge.migrate.rewrite_report import Line, Rewritten
-    from estimator_bridge.migrate.spec_to_tf2 import TF2Embedding, to_tf2
+    from estimator_bridge.migrate.spec_to_tf2 import Change, Report, TF2Embedding, to_tf2
     from estimator_bridge.migrate.tf2_form import migrate
 
 

@@ -18,8 +18,9 @@ def read_input(column: Object) -> preprocessing.Column:
         Untranslatable: the column is of an unknown kind.
     """
     for name in class_names(column):
-        if name.removeprefix("_") in _READERS:
-            return _READERS[name.removeprefix("_")](column)
+        read = _READERS.get(name.removeprefix("_"))
+        if read is not None:
+            return read(column)
     raise errors.Untranslatable(
         f"{column!r} is a {type(column).__name__}, whose ids cannot be made without it; known: "
         f"{', '.join(sorted(_READERS))}. Make them in the input function."
@@ -47,53 +48,39 @@ def inputs_of_dicts(legacy: LegacySpec) -> dict[str, preprocessing.Column]:
     return columns
 
 
-def _identity(column: Object) -> preprocessing.Column:
-    number = getattr(column, "number_buckets", None) or column.num_buckets
-    return preprocessing.Identity(column.key, number, column.default_value)
-
-
-def _bucketized(column: Object) -> preprocessing.Column:
-    source = column.source_column
-    return preprocessing.Bucketized(source.key, tuple(column.boundaries), source.normalizer_fn)
-
-
 def _crossed(column: Object) -> preprocessing.Column:
     keys = tuple(key if isinstance(key, str) else read_input(key) for key in column.keys)
     return preprocessing.Crossed(keys, column.hash_bucket_size, column.hash_key)
 
 
 def _vocabulary_file(column: Object) -> preprocessing.Column:
-    return preprocessing.VocabularyFile(
-        column.key,
-        column.vocabulary_file,
-        column.vocabulary_size,
-        column.num_oov_buckets,
-        column.default_value,
-        column.dtype,
-        # Columns of the first version know text alone.
-        getattr(column, "file_format", None),
-    )
+    file = column.vocabulary_file, column.vocabulary_size
+    missing = column.num_oov_buckets, column.default_value
+    # Columns of the first version know text alone.
+    file_format = getattr(column, "file_format", None)
+    return preprocessing.VocabularyFile(column.key, *file, *missing, column.dtype, file_format)
 
 
 _READERS: Mapping[str, Callable[[Object], preprocessing.Column]] = {
-    "IdentityCategoricalColumn": _identity,
-    "HashedCategoricalColumn": lambda column: preprocessing.Hashed(
-        column.key, column.hash_bucket_size, column.dtype
+    "IdentityCategoricalColumn": lambda it: preprocessing.Identity(
+        it.key, getattr(it, "number_buckets", None) or it.num_buckets, it.default_value
     ),
-    "VocabularyListCategoricalColumn": lambda column: preprocessing.VocabularyList(
-        column.key,
-        tuple(column.vocabulary_list),
-        column.num_oov_buckets,
-        column.default_value,
+    "HashedCategoricalColumn": lambda it: preprocessing.Hashed(
+        it.key, it.hash_bucket_size, it.dtype
+    ),
+    "VocabularyListCategoricalColumn": lambda it: preprocessing.VocabularyList(
+        it.key, tuple(it.vocabulary_list), it.num_oov_buckets, it.default_value
     ),
     "VocabularyFileCategoricalColumn": _vocabulary_file,
-    "BucketizedColumn": _bucketized,
-    "CrossedColumn": _crossed,
-    "WeightedCategoricalColumn": lambda column: preprocessing.Weighted(
-        read_input(column.categorical_column), column.weight_feature_key
+    "BucketizedColumn": lambda it: preprocessing.Bucketized(
+        it.source_column.key, tuple(it.boundaries), it.source_column.normalizer_fn
     ),
-    "SequenceCategoricalColumn": lambda column: preprocessing.Sequence(
-        read_input(column.categorical_column)
+    "CrossedColumn": _crossed,
+    "WeightedCategoricalColumn": lambda it: preprocessing.Weighted(
+        read_input(it.categorical_column), it.weight_feature_key
+    ),
+    "SequenceCategoricalColumn": lambda it: preprocessing.Sequence(
+        read_input(it.categorical_column)
     ),
 }
 """By the name of a column's class, without the underscore that the first version has."""

@@ -1,28 +1,81 @@
-"""`EmbeddingConfigSpec.to_tf2()`: a legacy spec as the objects of TensorFlow 2."""
+"""`EmbeddingConfigSpec.to_tf2()`: a legacy spec as the objects of TensorFlow 2, with a report."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.migrate.config_report import Change, Report
 from estimator_bridge.migrate.read_inputs import inputs_of_columns, inputs_of_dicts
-from estimator_bridge.migrate.stock_optimizers import stock_optimizer
-from estimator_bridge.settings import note, render
+from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS
 from estimator_bridge.settings.detect import notes_of_spec
-from estimator_bridge.settings.legacy_spec import LegacySpec
-from estimator_bridge.settings.note import SPEC, Note, Place, SourceText
+from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec, Note, Place, SourceText
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.translation.translate import translate
+from tf2_engine import specs
 from tf2_engine.optimizers import Optimizer
+from tf2_engine.optimizers.optimizer import KEEPING
 from tf2_engine.preprocessing import Preprocessing
-from tf2_engine.specs import EngineSpec, TableSpec
 from tf2_engine.types import Object, TensorLike
+
+_NAMESPACE = "tf.tpu.experimental.embedding"
+
+EFFECTS = {
+    "form": "says the same in other words",
+    "ours": "stock's TensorFlow 2 cannot say it; tf2_engine does",
+    "numbers": "gives other numbers than before",
+    "by hand": "is yours to write",
+    "left out": "has no counterpart, and changes no number",
+}
+"""What each effect of a change means for the user."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """One setting that TensorFlow 2 has otherwise, or not at all.
+
+    Attributes:
+        where: the place that has the setting, such as "table 'words'".
+        setting: its legacy name.
+        was, now: as a reader would write them; `now` is empty where nothing takes its place.
+        why: a sentence.
+        effect: one of `EFFECTS`.
+    """
+
+    where: str
+    setting: str
+    was: str
+    now: str
+    why: str
+    effect: str
+
+    def __str__(self) -> str:
+        now = f" -> {self.now}" if self.now else ""
+        sign = ": " if " " in self.setting else "="
+        return f"[{self.effect}] {self.where}: {self.setting}{sign}{self.was}{now}. {self.why}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Everything that a migration changed, in the order of the spec."""
+
+    changes: tuple[Change, ...]
+
+    def lines(self) -> Iterator[str]:
+        """Yields a line for each change."""
+        yield from map(str, self.changes)
+
+    def as_dict(self) -> dict[str, Object]:
+        """Returns values that JSON can hold."""
+        return {"changes": [dataclasses.asdict(change) for change in self.changes]}
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines()) or "Nothing was changed."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +104,7 @@ class TF2Embedding:
 
     feature_config: dict[str, Object]
     options: dict[str, Object]
-    engine_spec: EngineSpec
+    engine_spec: specs.EngineSpec
     preprocessing: Preprocessing | None
     step: Object
     gradient_multiplier: Callable[[], TensorLike] | None
@@ -60,14 +113,12 @@ class TF2Embedding:
 
 
 class _Optimizer(NamedTuple):
-    """The optimizer of a table in TensorFlow 2.
+    """The optimizer of a table in TensorFlow 2, and `rate`, that of the legacy one.
 
     Attributes:
-        made: the object: stock's, or the engine's.
-        kind: the name of its class.
+        made: stock's, or the engine's.
+        kind, legacy_kind: the names of its class and of the legacy one.
         reason: why it is not stock's; None if it is.
-        legacy_kind: the name of the legacy class.
-        rate: the learning rate of the legacy optimizer.
     """
 
     made: Object
@@ -75,9 +126,6 @@ class _Optimizer(NamedTuple):
     reason: str | None
     legacy_kind: str
     rate: Object
-
-
-_NO_OPTIMIZER = _Optimizer(None, "", None, "", None)
 
 
 def to_tf2(spec: Object, *, step: Object = None, quirks: str | None = None) -> TF2Embedding:
@@ -94,12 +142,12 @@ def to_tf2(spec: Object, *, step: Object = None, quirks: str | None = None) -> T
         Untranslatable, InvalidSpec, WrongType: as when the spec is used on a TPU.
     """
     legacy = read_spec(spec, quirks)
-    if step is None and _needs_step(legacy):
+    multiplier = legacy.experimental_gradient_multiplier_fn
+    functions = [multiplier, *(table.learning_rate_fn for table in legacy.tables)]
+    if step is None and any(function is not None for function in functions):
         step = tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
     read_step: Callable[[], TensorLike] = step if callable(step) else lambda: step
-    engine = translate(
-        legacy, training=True, batch_size=None, num_cores=1, step=read_step
-    ).engine_spec
+    engine = translate(legacy, training=True, step=read_step)
     optimizers = _optimizers(legacy, engine.tables)
     tables = {
         table.name: tf.tpu.experimental.embedding.TableConfig(
@@ -121,7 +169,6 @@ def to_tf2(spec: Object, *, step: Object = None, quirks: str | None = None) -> T
         for feature in engine.features
     }
     preprocessing, unknown_columns = _preprocessing(spec, legacy)
-    multiplier = legacy.experimental_gradient_multiplier_fn
     return TF2Embedding(
         feature_config=feature_config,
         options={"pipeline_execution_with_tensor_core": legacy.pipeline_execution_with_tensor_core},
@@ -134,26 +181,41 @@ def to_tf2(spec: Object, *, step: Object = None, quirks: str | None = None) -> T
     )
 
 
-def _optimizers(legacy: LegacySpec, tables: tuple[TableSpec, ...]) -> dict[str, _Optimizer]:
+def _optimizers(legacy: LegacySpec, tables: tuple[specs.TableSpec, ...]) -> dict[str, _Optimizer]:
     """Returns the optimizer of each table, by the table's name; equal ones are one object."""
-    made: dict[Optimizer, tuple[Object, str | None]] = {}
+    stock_optimizer = functools.cache(_stock_optimizer)
     optimizers = {}
     for table in tables:
-        assert table.optimizer is not None
-        if table.optimizer not in made:
-            made[table.optimizer] = stock_optimizer(table.optimizer)
-        optimizer, reason = made[table.optimizer]
         old = legacy.table(str(table.name)).optimizer or legacy.optimizer
-        assert old is not None  # or it would not have been translated
+        assert table.optimizer is not None and old is not None  # or it was not translated
+        made, reason = stock_optimizer(table.optimizer)
         kind, rate = type(table.optimizer).__name__, old.settings["learning_rate"]
-        optimizers[str(table.name)] = _Optimizer(optimizer, kind, reason, old.kind, rate)
+        optimizers[str(table.name)] = _Optimizer(made, kind, reason, old.kind, rate)
     return optimizers
 
 
-def _needs_step(legacy: LegacySpec) -> bool:
-    return legacy.experimental_gradient_multiplier_fn is not None or any(
-        table.learning_rate_fn is not None for table in legacy.tables
-    )
+def _stock_optimizer(optimizer: Optimizer) -> tuple[Object, str | None]:
+    """Returns stock's optimizer with every setting, and None; else the engine's, and why."""
+    name = type(optimizer).__name__
+    kind = getattr(tf.tpu.experimental.embedding, name, None)
+    if kind is None:
+        return optimizer, f"{_NAMESPACE} has no {name}"
+    settings = {
+        field.name: getattr(optimizer, field.name)
+        for field in dataclasses.fields(optimizer)
+        if field.name not in KEEPING and not field.name.startswith("clip_gradient")
+    }
+    if optimizer.clips_gradients:
+        settings["clipvalue"] = (optimizer.clip_gradient_min, optimizer.clip_gradient_max)
+    try:
+        made = kind(**settings)
+    except (NotImplementedError, TypeError, ValueError) as error:
+        return optimizer, f"{_NAMESPACE}.{name} refuses it: {error}".rstrip(".")
+    # Newer protobufs refuse the bool that is stock's default.
+    made.low_dimensional_packing_status = 0
+    if specs.read_optimizer(made) != optimizer:
+        return optimizer, f"{_NAMESPACE}.{name} does not keep all of its settings"
+    return made, None
 
 
 def _preprocessing(spec: Object, legacy: LegacySpec) -> tuple[Preprocessing | None, list[Note]]:
@@ -170,17 +232,14 @@ def _changes(
 ) -> Iterator[Change]:
     """Yields the changes of the spec, of table after table, and of features."""
     notes = [*_notes(legacy, optimizers), *unknown_columns]
-    order = [SPEC, *(note.table(table.name) for table in legacy.tables)]
-    for each in sorted(notes, key=lambda each: _position(each.where, order)):
-        table = optimizers.get(each.where.name or "", _NO_OPTIMIZER)
-        fields = {"kind": table.kind, "rate": table.rate, "reason": table.reason}
-        change = render.change(each, legacy.quirks, **fields)
+    order = [SPEC, *(Place("table", table.name) for table in legacy.tables)]
+    positions = {place: position for position, place in enumerate(order)}
+    for note in sorted(notes, key=lambda note: positions.get(note.where, len(order))):
+        optimizer = optimizers.get(note.where.name or "")
+        fields = {} if optimizer is None else optimizer._asdict()
+        change = render.change(note, legacy.quirks, **fields)
         if change is not None:
             yield Change(**change)
-
-
-def _position(where: Place, order: list[Place]) -> int:
-    return order.index(where) if where in order else len(order)
 
 
 def _notes(legacy: LegacySpec, optimizers: Mapping[str, _Optimizer]) -> Iterator[Note]:
@@ -192,9 +251,9 @@ def _notes(legacy: LegacySpec, optimizers: Mapping[str, _Optimizer]) -> Iterator
     for name, optimizer in optimizers.items():
         if optimizer.reason is not None:
             kind = SourceText(optimizer.legacy_kind)
-            yield Note("optimizer_of_engine", note.table(name), kind)
-    sharing = [note.table(table.name) for table in legacy.tables if table.optimizer is None]
-    for each in notes_of_spec(legacy):
-        at_spec = each.where == SPEC and ROWS[each.rule].of_optimizers
-        for where in sharing if at_spec else (each.where,):
-            yield dataclasses.replace(each, where=where)
+            yield Note("optimizer_of_engine", Place("table", name), kind)
+    sharing = [Place("table", table.name) for table in legacy.tables if table.optimizer is None]
+    for note in notes_of_spec(legacy):
+        at_spec = note.where == SPEC and ROWS[note.rule].of_optimizers
+        for where in sharing if at_spec else (note.where,):
+            yield dataclasses.replace(note, where=where)

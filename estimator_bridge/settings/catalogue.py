@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+import operator
+from collections.abc import Callable, Iterator, Mapping
 
-from estimator_bridge.settings import detectors
-from estimator_bridge.settings.detectors import equals, given, not_zero, off, zero
-from estimator_bridge.settings.row import (
-    DENSE_RANK_1,
-    DENSE_RANK_2,
-    DICTS_OFF_TPU,
-    EXPORT,
-    LISTED_OFF_TPU,
-    LOOKUP,
-    OFF_TPU,
-    PLAIN,
-    TRAINING,
-    CauseText,
-    ChangeText,
-    Ignored,
-    NotAsWritten,
-    SettingRow,
-    When,
+from estimator_bridge.settings import row as on
+from estimator_bridge.settings.legacy_spec import (
+    NOTHING,
+    SPEC,
+    LegacyOptimizer,
+    LegacySpec,
+    Place,
+    SourceText,
 )
+from estimator_bridge.settings.row import ChangeText, Ignored, SettingRow
+from tf2_engine.types import Object
 
-_NOT_ON_CPU = Ignored(
-    "ignored: the model's optimizer trains the tables",
-    "with use_tpu=False the model's own optimizer trains the tables",
-)
-_IGNORED = Ignored("ignored", _NOT_ON_CPU.because)
+_IGNORED = Ignored("ignored", on.NOT_ON_CPU.because)
 _DEVICE_ONLY = Ignored("ignored", "it has no effect with use_tpu=False")
-_OPTIMIZER_HAS_IT = "the optimizer of the TableConfig has it"
+_OF_OPTIMIZER = "the optimizer of the TableConfig has it"
 
-_LOST = (
-    "MomentumParameters",
-    "RMSPropParameters",
-    "ProximalAdagradParameters",
-    "ProximalYogiParameters",
-    "FrequencyEstimatorParameters",
+_ignored = functools.partial(SettingRow, "ignored")
+_surprising = functools.partial(SettingRow, "surprising")
+_differs = functools.partial(SettingRow, "differs")
+_refused = functools.partial(SettingRow, "refused")
+_plain = functools.partial(SettingRow, on.PLAIN)
+
+_form = functools.partial(ChangeText, "form")
+_ours = functools.partial(ChangeText, "ours")
+_numbers = functools.partial(ChangeText, "numbers")
+_by_hand = functools.partial(ChangeText, "by hand")
+_left_out = functools.partial(ChangeText, "left out", "")
+
+_LOST = tuple(
+    f"{kind}Parameters"
+    for kind in ("Momentum", "RMSProp", "ProximalAdagrad", "ProximalYogi", "FrequencyEstimator")
 )
 """Optimizers that `tf.tpu.experimental.embedding` has no class for."""
 
@@ -57,29 +56,81 @@ _HYPERPARAMETERS = {
 }
 """Settings of optimizers that mean what they say."""
 
+# Which values of a setting matter to a row.
+_off = operator.not_
 
-def _plain(
+
+def given(value: Object) -> bool:
+    """Whether a setting is set."""
+    return value is not None
+
+
+def _zero(value: Object) -> bool:
+    return not isinstance(value, bool) and bool(value == 0)
+
+
+def _not_zero(value: Object) -> bool:
+    return value is not None and not _zero(value)
+
+
+def _equals(wanted: Object) -> on.When:
+    return lambda value: value is wanted or bool(value == wanted)
+
+
+def _no_input_per_host(value: Object) -> bool:
+    """Whether an `InputPipelineConfig`, a number or a name, is neither PER_HOST_V1 nor V2."""
+    # True is PER_HOST_V1 to stock, and 1 to Python.
+    modes = (1, "PER_SHARD_V1", 4, "BROADCAST", 5, "SLICED")
+    return value is False or (value is not True and value in modes)
+
+
+def _always(place: str) -> on.Detector:
+    return lambda legacy: [(Place(place), NOTHING)]
+
+
+def _in_optimizers(value_of: Callable[[LegacyOptimizer], Object]) -> on.Detector:
+    """Returns a detector of the optimizers for which a function returns a value to show."""
+    return lambda legacy: (
+        (where, value)
+        for where, optimizer in legacy.optimizers()
+        if (value := value_of(optimizer)) is not None
+    )
+
+
+def _multiplier_without_decay(optimizer: LegacyOptimizer) -> Object:
+    multiplied = optimizer.settings["multiply_weight_decay_factor_by_learning_rate"]
+    return True if multiplied and not optimizer.settings["weight_decay_factor"] else None
+
+
+def _dense_ids(legacy: LegacySpec) -> Iterator[tuple[Place, Object]]:
+    """Yields the features whose ids, if they are dense, lose id 0."""
+    for feature in legacy.features:
+        if not feature.max_sequence_length and legacy.table(feature.table).combiner is not None:
+            yield Place("feature", feature.key), NOTHING
+
+
+def _fields(
     fields: str, tpu: str, tf2: str, cpu: str = _DEVICE_ONLY, bridge: str = "", why: str = ""
 ) -> SettingRow:
-    """Returns a row about fields of which no value needs attention.
-
-    Args:
-        fields: a class and its settings, as in "FeatureConfig: table_id".
-    """
+    """Returns a row about plain fields, named as in "FeatureConfig: table_id"."""
     owner, settings = fields.split(": ")
-    reads: dict[str, When | None] = {f"{owner}.{name}": None for name in settings.split()}
-    return SettingRow(PLAIN, cpu, tpu, tf2, bridge=bridge, why=why, reads=reads)
+    reads: dict[str, on.When | None] = {f"{owner}.{name}": None for name in settings.split()}
+    return _plain(tpu, tf2, cpu, bridge=bridge, why=why, reads=reads)
 
 
 def _limits(name: str, tpu: str) -> SettingRow:
-    return SettingRow(
-        PLAIN,
-        cpu=_NOT_ON_CPU,
-        tpu=tpu,
-        tf2=_OPTIMIZER_HAS_IT,
+    """Returns a row about a lower and an upper limit of optimizers."""
+
+    def limits(optimizer: LegacyOptimizer) -> Object:
+        ends = optimizer.settings[f"{name}_min"], optimizer.settings[f"{name}_max"]
+        return None if ends == (None, None) else ends
+
+    return _plain(
+        tpu,
+        _OF_OPTIMIZER,
         sparse_core="refused or ignored",
         reads={f"*Parameters.{name}_min": given, f"*Parameters.{name}_max": given},
-        detect=detectors.limits(name),
+        detect=_in_optimizers(limits),
         shown=f"{name}_min={{value[0]}}, {name}_max={{value[1]}}",
         finding="sparse_core",
     )
@@ -87,8 +138,7 @@ def _limits(name: str, tpu: str) -> SettingRow:
 
 ROWS: Mapping[str, SettingRow] = {
     # Updates: optimizers, learning rates, decay and limits.
-    "clipping_limit": SettingRow(
-        "ignored",
+    "clipping_limit": _ignored(
         cpu=_IGNORED,
         tpu=Ignored("ignored, although documented", "stock reads it nowhere"),
         tf2="no such setting",
@@ -105,137 +155,111 @@ ROWS: Mapping[str, SettingRow] = {
         reads={"EmbeddingConfigSpec.clipping_limit": given},
         shown="{value}",
         warnings={
-            (TRAINING, "stock"): "`clipping_limit`={value} is ignored, as stock ignores it. Use "
+            (on.TRAINING, "stock"): "`clipping_limit`={value} is ignored, as stock ignores it. Use "
             '`clip_weight_min` and `clip_weight_max` of the optimizer, or quirks="documented".',
-            (TRAINING, "documented"): "`clipping_limit`={value}: weights are kept in [-{value}, "
+            (on.TRAINING, "documented"): "`clipping_limit`={value}: weights are kept in [-{value}, "
             "{value}] as documented, in tables whose optimizer sets no `clip_weight_min` or "
             '`clip_weight_max`; stock ignores it (quirks="stock").',
         },
-        change=ChangeText(
-            "numbers",
+        change=_numbers(
             "clip_weight_min, clip_weight_max",
             'Documented, but stock ignores it; quirks="stock" does so, too.',
         ),
-        change_of_stock=ChangeText(
-            "left out", "", 'Documented, but stock ignores it; quirks="documented" honours it.'
+        change_of_stock=_left_out(
+            'Documented, but stock ignores it; quirks="documented" honours it.'
         ),
     ),
-    "optimization_parameters": SettingRow(
-        "differs",
-        cpu=_NOT_ON_CPU,
+    "optimization_parameters": _differs(
         tpu="the device applies them, without the model's optimizer",
         tf2="the optimizer of each TableConfig; stock's TPUEmbedding trains on a TPU only, "
         "tf2_engine anywhere",
         way_out="do not compare numbers of use_tpu=False and True; the bridge has the device's "
         "rules on any machine",
         reads={"EmbeddingConfigSpec.optimization_parameters": given},
-        change=ChangeText(
-            "form",
+        change=_form(
             "TableConfig.optimizer",
             "Every table has its optimizer, with every setting written out: defaults differ.",
         ),
-        cause=CauseText(
-            "optimizer substitution",
-            "Side {side} runs with use_tpu=False: the model's own optimizer trains its tables, and "
-            "`optimization_parameters` has no effect. Tables agree at the start alone.",
-        ),
+        cause_name="optimizer substitution",
+        cause="Side {side} runs with use_tpu=False: the model's own optimizer trains its tables, "
+        "and `optimization_parameters` has no effect. Tables agree at the start alone.",
     ),
-    "table_optimizer": SettingRow(
-        PLAIN,
-        cpu=_NOT_ON_CPU,
+    "table_optimizer": _plain(
         tpu="takes the place of the spec's optimizer for this table",
         tf2="the optimizer of the TableConfig",
         reads={"TableConfig.optimization_parameters": given},
     ),
-    "optimizer_of_engine": SettingRow(
-        PLAIN,
-        cpu=_NOT_ON_CPU,
+    "optimizer_of_engine": _plain(
         tpu="the device applies it",
         tf2="stock has no such optimizer, or it refuses a setting; tf2_engine has it",
-        change=ChangeText(
-            "ours", "tf2_engine.{kind}", "{reason}.", setting="optimization_parameters"
-        ),
+        change=_ours("tf2_engine.{kind}", "{reason}.", setting="optimization_parameters"),
     ),
-    "hyperparameters": SettingRow(
-        PLAIN,
-        cpu=_NOT_ON_CPU,
+    "hyperparameters": _plain(
         tpu="the device's rule has it",
-        tf2=f"{_OPTIMIZER_HAS_IT}, with another default here and there",
+        tf2=f"{_OF_OPTIMIZER}, with another default here and there",
         reads={
             f"{kind}Parameters.{setting}": None
             for kind, settings in _HYPERPARAMETERS.items()
             for setting in settings.split()
         },
     ),
-    "adam_without_correction": SettingRow(
-        "surprising",
-        cpu=_NOT_ON_CPU,
+    "adam_without_correction": _surprising(
         tpu="no bias correction, epsilon (1e-8) inside of the root, only rows of the batch move",
         tf2="the same rule, but its epsilon is 1e-7 unless written out; Keras's Adam corrects the "
         "bias",
         way_out="carry every setting explicitly, as to_tf2 does",
         reads={"AdamParameters.epsilon": None},
         calls=("AdamParameters",),
-        detect=detectors.adam,
+        detect=_in_optimizers(
+            lambda it: it.settings["epsilon"] if it.kind == "AdamParameters" else None
+        ),
         shown="epsilon={value}",
     ),
-    "ftrl_zero_accumulator": SettingRow(
-        "refused",
-        cpu=_NOT_ON_CPU,
+    "ftrl_zero_accumulator": _refused(
         tpu="accumulators may start at 0",
         tf2="stock's FTRL refuses an initial accumulator of 0",
         way_out="use tf2_engine.FTRL",
-        reads={"FtrlParameters.initial_accumulator_value": zero},
+        reads={"FtrlParameters.initial_accumulator_value": _zero},
     ),
-    "optimizer_lost": SettingRow(
-        "refused",
-        cpu=_NOT_ON_CPU,
+    "optimizer_lost": _refused(
         tpu="the device applies it",
         tf2="tf.tpu.experimental.embedding has no such class",
         way_out="use the one of tf2_engine",
         calls=_LOST,
-        detect=detectors.optimizers(*_LOST),
+        detect=_in_optimizers(lambda it: SourceText(it.kind) if it.kind in _LOST else None),
     ),
-    "no_gradient_accumulation": SettingRow(
-        "surprising",
-        cpu=_NOT_ON_CPU,
+    "no_gradient_accumulation": _surprising(
         tpu="each core's sum is applied by itself, the owner of the row first, so the numbers "
         "depend on the number of cores",
         tf2="the same; SparseCores ignore it",
         way_out="keep the number of cores (TPUConfig.num_shards), or accumulate",
         sparse_core="ignored",
-        reads={"*Parameters.use_gradient_accumulation": off},
+        reads={"*Parameters.use_gradient_accumulation": _off},
     ),
-    "learning_rate_zero": SettingRow(
-        "ignored",
+    "learning_rate_zero": _ignored(
         cpu=_IGNORED,
         tpu=Ignored("0.0 counts as unset: the optimizer's rate is used", "0.0 counts as unset"),
         tf2="a rate of 0.0 is 0.0",
         way_out="leave it out, or freeze the table by a learning_rate_fn that returns 0",
         bridge="the same, with a warning",
         why="programs were trained so",
-        reads={"TableConfig.learning_rate": zero},
+        reads={"TableConfig.learning_rate": _zero},
         warnings={
-            TRAINING: "{where}`learning_rate`={value} counts as unset, as in stock; the rate of "
+            on.TRAINING: "{where}`learning_rate`={value} counts as unset, as in stock; the rate of "
             "the optimizer is used."
         },
-        change=ChangeText("form", "{rate}, the optimizer's", "Stock takes 0 for unset."),
+        change=_form("{rate}, the optimizer's", "Stock takes 0 for unset."),
     ),
-    "table_learning_rate": SettingRow(
-        PLAIN,
-        cpu=_NOT_ON_CPU,
+    "table_learning_rate": _plain(
         tpu="takes the place of the optimizer's rate for this table",
         tf2="optimizers alone have rates",
-        reads={"TableConfig.learning_rate": not_zero},
-        change=ChangeText(
-            "form",
+        reads={"TableConfig.learning_rate": _not_zero},
+        change=_form(
             "{kind}.learning_rate",
             "TensorFlow 2 has rates in optimizers only, so the table has one of its own.",
         ),
     ),
-    "learning_rate_fn": SettingRow(
-        "surprising",
-        cpu=_NOT_ON_CPU,
+    "learning_rate_fn": _surprising(
         tpu="called with the global step, which is read in no fixed order to its increment; tags "
         "of several functions are in the order of a set, which differs from run to run",
         tf2="a callable without arguments; who calls it counts the step",
@@ -244,66 +268,58 @@ ROWS: Mapping[str, SettingRow] = {
         why="training is to be repeatable, and a configuration the same in every process; of the "
         "step that stock reads, a race is all that could be shown",
         reads={"TableConfig.learning_rate_fn": given},
-        change=ChangeText(
-            "by hand",
+        change=_by_hand(
             "{kind}.learning_rate, a callable without arguments",
             "TensorFlow 2 calls it without the step; it reads `step`, which you count up.",
         ),
     ),
-    "weight_decay_zero": SettingRow(
-        "ignored",
-        cpu=_NOT_ON_CPU,
+    "weight_decay_zero": _ignored(
         tpu=Ignored(
-            "0.0 counts as unset, and so does its multiplication by the rate",
-            "0.0 counts as unset",
+            "0.0 counts as unset, and so does its multiplication by the rate", "0.0 counts as unset"
         ),
         tf2="0.0 is no decay",
         way_out="leave it out",
         bridge="the same, with a warning",
         why="programs were trained so",
-        reads={"*Parameters.weight_decay_factor": zero},
+        reads={"*Parameters.weight_decay_factor": _zero},
         warnings={
-            TRAINING: "{where}`{kind}`: `weight_decay_factor`={value} counts as unset, as in stock."
+            on.TRAINING: "{where}`{kind}`: `weight_decay_factor`={value} counts as unset, as in "
+            "stock."
         },
-        change=ChangeText("left out", "", "Stock takes 0 for unset."),
+        change=_left_out("Stock takes 0 for unset."),
     ),
-    "weight_decay_multiplied": SettingRow(
-        PLAIN,
-        cpu=_NOT_ON_CPU,
+    "weight_decay_multiplied": _plain(
         tpu="the decay is multiplied by the current rate; without a decay it has no effect",
-        tf2=_OPTIMIZER_HAS_IT,
+        tf2=_OF_OPTIMIZER,
         reads={"*Parameters.multiply_weight_decay_factor_by_learning_rate": None},
-        detect=detectors.multiplier_without_decay,
+        detect=_in_optimizers(_multiplier_without_decay),
         shown="{setting}={value} alone",
         finding="weight_decay_zero",
         warnings={
-            TRAINING: "{where}`{kind}`: `multiply_weight_decay_factor_by_learning_rate` has no "
+            on.TRAINING: "{where}`{kind}`: `multiply_weight_decay_factor_by_learning_rate` has no "
             "effect without a `weight_decay_factor`."
         },
     ),
-    "weight_decay": SettingRow(
-        PLAIN,
-        cpu=_NOT_ON_CPU,
+    "weight_decay": _plain(
         tpu="decoupled decay of the rows of a batch",
-        tf2=_OPTIMIZER_HAS_IT,
+        tf2=_OF_OPTIMIZER,
         sparse_core="refused or ignored",
-        reads={"*Parameters.weight_decay_factor": not_zero},
+        reads={"*Parameters.weight_decay_factor": _not_zero},
     ),
     "weight_limits": _limits("clip_weight", "limits of a weight after its update"),
     "gradient_limits": _limits("clip_gradient", "limits of an accumulated gradient"),
     # Tables, and how the engine holds them.
-    "table_size": _plain(
+    "table_size": _fields(
         "TableConfig: vocabulary_size dimension initializer",
         "shape and first values of a table",
         "`vocabulary_size`, `dim` and `initializer` of a TableConfig",
         cpu="shape and first values of a variable",
     ),
-    "combiner": _plain(
+    "combiner": _fields(
         "TableConfig: combiner", "how the rows of a sample become one", "the same", cpu="the same"
     ),
-    "combiner_none": SettingRow(
-        "surprising",
-        cpu=NotAsWritten(
+    "combiner_none": _surprising(
+        cpu=on.NotAsWritten(
             "the mean of a sample's rows",
             "None is the mean with use_tpu=False, the sum with use_tpu=True",
         ),
@@ -312,46 +328,39 @@ ROWS: Mapping[str, SettingRow] = {
         way_out="write the combiner that is meant; to_tf2 takes 'sum'",
         bridge="the same, by `use_tpu`, with a warning",
         why="each is what some program was trained with",
-        reads={"TableConfig.combiner": equals(None)},
+        reads={"TableConfig.combiner": _equals(None)},
         shown="",
         warnings={
-            LOOKUP: "{where}combiner=None adds the embeddings of a sample's ids with use_tpu=True; "
-            "stock takes their mean with use_tpu=False.",
-            EXPORT: "{where}combiner=None; the exported model takes the mean of a sample's "
+            on.LOOKUP: "{where}combiner=None adds the embeddings of a sample's ids with "
+            "use_tpu=True; stock takes their mean with use_tpu=False.",
+            on.EXPORT: "{where}combiner=None; the exported model takes the mean of a sample's "
             "embeddings, as stock's does, where training added them.",
         },
-        change=ChangeText(
-            "numbers",
+        change=_numbers(
             "'sum'",
             "TensorFlow 2 has no None. A TPU adds the rows of a sample then; off a TPU stock takes "
             "their mean.",
         ),
-        cause=CauseText(
-            "combiner None",
-            "combiner=None is the mean with use_tpu=False and the sum with use_tpu=True; that is "
-            "so of {tables}. Write the combiner out.",
-        ),
+        cause_name="combiner None",
+        cause="combiner=None is the mean with use_tpu=False and the sum with use_tpu=True; that "
+        "is so of {tables}. Write the combiner out.",
     ),
-    "hot_id_replication": SettingRow(
-        "differs",
+    "hot_id_replication": _differs(
         cpu=_DEVICE_ONLY,
         tpu="frequent rows are kept on every core; no number changes",
         tf2="no such setting in a TableConfig",
         way_out="leave it out, or hand tf2_engine an EngineSpec",
-        reads={"TableConfig.hot_id_replication": equals(True)},
+        reads={"TableConfig.hot_id_replication": _equals(True)},
         shown="",
-        change=ChangeText(
-            "ours", "engine_spec", "A TableConfig cannot say it; it changes no number."
-        ),
+        change=_ours("engine_spec", "A TableConfig cannot say it; it changes no number."),
     ),
-    "partition_strategy": _plain(
+    "partition_strategy": _fields(
         "EmbeddingConfigSpec: partition_strategy",
         "div: a host holds consecutive rows",
         "the same",
         cpu="div: the rows of a variable are in their own order",
     ),
-    "mod_partitioning": SettingRow(
-        "refused",
+    "mod_partitioning": _refused(
         cpu="refused; so is eval_on_tpu=False",
         tpu="rows lie in checkpoints in an order that depends on the number of hosts; evaluation "
         "on CPUs and exports read the wrong rows",
@@ -360,22 +369,20 @@ ROWS: Mapping[str, SettingRow] = {
         "everywhere",
         bridge="works; with `use_tpu=False` with a warning",
         why="it is a layout of checkpoints, and changes no number",
-        reads={"EmbeddingConfigSpec.partition_strategy": equals("mod")},
+        reads={"EmbeddingConfigSpec.partition_strategy": _equals("mod")},
         warnings={
-            OFF_TPU: "partition_strategy='mod' has no effect with use_tpu=False: tables are "
+            on.OFF_TPU: "partition_strategy='mod' has no effect with use_tpu=False: tables are "
             "ordinary variables and are saved row by row in their own order.",
-            LISTED_OFF_TPU: "partition_strategy='mod', which is a layout of checkpoints alone "
+            on.LISTED_OFF_TPU: "partition_strategy='mod', which is a layout of checkpoints alone "
             "(rows are in their own order here, as in those of a single host)",
         },
-        change=ChangeText(
-            "ours",
+        change=_ours(
             "engine_spec",
             "Stock's TPUEmbedding knows 'div' alone, and a feature_config cannot say it. Which "
             "host holds a row changes no number; `convert` reorders old checkpoints.",
         ),
     ),
-    "config_dicts": SettingRow(
-        "surprising",
+    "config_dicts": _surprising(
         cpu="nothing is looked up: model_fn is handed raw ids",
         tpu="looked up",
         tf2="FeatureConfigs, looked up everywhere",
@@ -387,81 +394,69 @@ ROWS: Mapping[str, SettingRow] = {
             "EmbeddingConfigSpec.feature_to_config_dict": None,
             "FeatureConfig.table_id": None,
         },
-        detect=detectors.config_dicts,
-        shown="",
+        detect=lambda legacy: [(SPEC, NOTHING)] if legacy.form == "dict" else [],
         warnings={
-            DICTS_OFF_TPU: "use_tpu=False with config dicts: the tables {tables} are trainable "
+            on.DICTS_OFF_TPU: "use_tpu=False with config dicts: the tables {tables} are trainable "
             "variables, which the model's own optimizer trains. Unlike with use_tpu=True these "
             "settings have no effect: {settings}."
         },
     ),
-    "gradient_multiplier": SettingRow(
-        "differs",
+    "gradient_multiplier": _differs(
         cpu=_IGNORED,
         tpu="multiplies the gradients of all activations, not the loss",
         tf2="no such setting",
         way_out="multiply the gradients before apply_gradients",
         reads={"EmbeddingConfigSpec.experimental_gradient_multiplier_fn": given},
-        change=ChangeText(
-            "by hand",
+        change=_by_hand(
             "gradient_multiplier()",
             "No TPUEmbedding has it: multiply the gradients of all activations before "
             "`apply_gradients`.",
         ),
     ),
-    "pipelining": SettingRow(
-        "surprising",
+    "pipelining": _surprising(
         cpu=_DEVICE_ONLY,
         tpu="activations of a step do not see the update of the step before it",
         tf2="the same, off by default",
         way_out="expect other numbers than without; the bridge has the same staleness",
-        reads={"EmbeddingConfigSpec.pipeline_execution_with_tensor_core": equals(True)},
-        cause=CauseText(
-            "stale activation",
-            "Table {table}, feature {feature}: in step {step} side {side} looks up the rows as "
-            "they were after step {seen}, without the update between. So does "
-            "pipeline_execution_with_tensor_core.",
-        ),
+        reads={"EmbeddingConfigSpec.pipeline_execution_with_tensor_core": _equals(True)},
+        cause_name="stale activation",
+        cause="Table {table}, feature {feature}: in step {step} side {side} looks up the rows as "
+        "they were after step {seen}, without the update between. So does "
+        "pipeline_execution_with_tensor_core.",
     ),
-    "profile_data_directory": SettingRow(
-        "differs",
+    "profile_data_directory": _differs(
         cpu=_DEVICE_ONLY,
         tpu="the device writes lookup statistics there",
         tf2="no such setting",
         way_out="hand tf2_engine an EngineSpec",
         reads={"EmbeddingConfigSpec.profile_data_directory": given},
         shown="{value}",
-        change=ChangeText(
-            "ours", "engine_spec", "Stock's TPUEmbedding of TensorFlow 2 has no such setting."
-        ),
+        change=_ours("engine_spec", "Stock's TPUEmbedding of TensorFlow 2 has no such setting."),
     ),
     # Inputs, and what columns make of them.
-    "feature_columns": _plain(
+    "feature_columns": _fields(
         "EmbeddingConfigSpec: feature_columns tensor_core_feature_columns",
         "tables and features",
         "FeatureConfigs and `preprocessing`",
         cpu="ordinary columns, which look up by themselves",
     ),
-    "column_of_unknown_kind": SettingRow(
-        PLAIN,
+    "column_of_unknown_kind": _plain(
         cpu="works",
         tpu="works",
         tf2="its ids cannot be made without it",
-        change=ChangeText("by hand", "", "{value}", was="columns", setting="feature_columns"),
+        change=_by_hand("", "{value}", was="columns", setting="feature_columns"),
     ),
-    "column_transforms_on_cpu_only": SettingRow(
-        "surprising",
+    "column_transforms_on_cpu_only": _surprising(
         cpu="the column hashes, looks up or replaces its input",
         tpu="the ids of the input_fn are looked up as they are; strings are an error",
         tf2="feature columns are not used",
         way_out="make ids in the input_fn; in TensorFlow 2 use to_tf2().preprocessing",
         shown="its column {value}",
         warnings={
-            LOOKUP: "{where}its column {value} with use_tpu=False only; with use_tpu=True the ids "
-            "of the input_fn are looked up as they are."
+            on.LOOKUP: "{where}its column {value} with use_tpu=False only; with use_tpu=True the "
+            "ids of the input_fn are looked up as they are."
         },
-        change=ChangeText(
-            "numbers",
+        change=_numbers(
             "preprocessing",
             "On a TPU the legacy column leaves values as they are; `preprocessing` transforms them "
             "as off a TPU. Hand it what comes before your own transformation, or hand the ids to "
@@ -470,8 +465,7 @@ ROWS: Mapping[str, SettingRow] = {
             setting="categorical_column",
         ),
     ),
-    "weighted_feature": SettingRow(
-        "surprising",
+    "weighted_feature": _surprising(
         cpu="dense and sparse weights work; weights of 0 and less drop the id unless summed",
         tpu="dense weights are an error, and with dense ids of rank 2 the weights are dropped in "
         "silence",
@@ -480,15 +474,13 @@ ROWS: Mapping[str, SettingRow] = {
         reads={"FeatureConfig.weight_key": given},
         calls=("weighted_categorical_column",),
         shown="weights {value!r}",
-        change=ChangeText(
-            "form",
+        change=_form(
             "weights of `enqueue`",
             "TensorFlow 2 takes weights beside ids, not among the features; `preprocessing` "
             "returns both.",
         ),
     ),
-    "dense_ids": SettingRow(
-        "surprising",
+    "dense_ids": _surprising(
         cpu="-1 is left out",
         tpu="id 0 is left out where there is a combiner; with ids of rank 1 the samples behind it "
         "shift",
@@ -502,26 +494,23 @@ ROWS: Mapping[str, SettingRow] = {
             "documented": "the same of rank 2, with a warning; of rank 1 ids as they are, with a "
             "warning",
         },
-        detect=detectors.dense_ids,
-        shown="",
+        detect=_dense_ids,
         warnings={
-            DENSE_RANK_2: "{where}the ids are dense, of rank 2: id 0 is taken for padding and "
+            on.DENSE_RANK_2: "{where}the ids are dense, of rank 2: id 0 is taken for padding and "
             "dropped{weights}, as stock does. Give a SparseTensor to keep it.",
-            (DENSE_RANK_1, "documented"): "{where}the ids are dense, of rank 1: one id per sample, "
-            'id 0 too{weights}. Stock fails on id 0 (quirks="stock").',
-            (DENSE_RANK_1, "stock"): "{where}the ids are dense, of rank 1, and the table has a "
+            (on.DENSE_RANK_1, "documented"): "{where}the ids are dense, of rank 1: one id per "
+            'sample, id 0 too{weights}. Stock fails on id 0 (quirks="stock").',
+            (on.DENSE_RANK_1, "stock"): "{where}the ids are dense, of rank 1, and the table has a "
             "combiner: stock fails on every batch with id 0{weights}. Give a SparseTensor, or use "
             'quirks="documented".',
         },
     ),
-    "padding_of_dense_ids": SettingRow(
-        PLAIN,
+    "padding_of_dense_ids": _plain(
         cpu="-1 and ''",
         tpu="0 where there is a combiner",
         tf2="-1 and '' of `preprocessing`; none of the engine",
-        detect=detectors.always("features"),
-        change=ChangeText(
-            "numbers",
+        detect=_always("features"),
+        change=_numbers(
             "-1 is left out",
             "Stock drops id 0 of dense tensors on a TPU; `preprocessing` drops -1 and '', as "
             "feature columns do off a TPU.",
@@ -529,8 +518,7 @@ ROWS: Mapping[str, SettingRow] = {
             setting="dense ids",
         ),
     ),
-    "sequence": SettingRow(
-        "differs",
+    "sequence": _differs(
         cpu="as long as the longest sequence of the batch, nothing is cut",
         tpu="cut or filled up to max_sequence_length; lengths are a feature of their own",
         tf2="cut or filled up; no lengths; SparseCores ignore max_sequence_length",
@@ -540,47 +528,43 @@ ROWS: Mapping[str, SettingRow] = {
             "FeatureConfig.max_sequence_length": given,
             "shared_embedding_columns.max_sequence_lengths": given,
         },
-        change=ChangeText(
-            "form",
+        change=_form(
             "FeatureConfig.max_sequence_length",
             "TensorFlow 2 returns no lengths beside the activations; `preprocessing` does.",
         ),
-        cause=CauseText(
-            "sequence length",
-            "With use_tpu=True alone a sequence is cut to its max_sequence_length: {lengths}. Cut "
-            "longer ones in the input_fn.",
-        ),
+        cause_name="sequence length",
+        cause="With use_tpu=True alone a sequence is cut to its max_sequence_length: {lengths}. "
+        "Cut longer ones in the input_fn.",
     ),
-    "tensor_core_column": SettingRow(
-        "surprising",
+    "tensor_core_column": _surprising(
         cpu="an ordinary embedding column",
         tpu="an ordinary variable, looked up by a product; the shape is kept on the class, so "
         "columns of different shapes share the last one",
         tf2="no such column",
         way_out="use a Keras Embedding",
-        reads={"embedding_column.embedding_lookup_device": equals("tpu_tensor_core")},
-        detect=detectors.tensor_core_columns,
+        reads={"embedding_column.embedding_lookup_device": _equals("tpu_tensor_core")},
+        detect=lambda legacy: [
+            (Place("feature", column.key), "tpu_tensor_core")
+            for column in legacy.tensor_core_columns
+        ],
         shown="",
-        change=ChangeText(
-            "by hand",
+        change=_by_hand(
             "tf.keras.layers.Embedding",
             "Its table is an ordinary variable of the model, which the model's optimizer trains.",
         ),
     ),
-    "deprecated_column": SettingRow(
-        "differs",
+    "deprecated_column": _differs(
         cpu="works",
         tpu="works, but hashed, bucketized and crossed input is refused",
         tf2="feature columns are not used",
         way_out="make it with tf.compat.v1.tpu.experimental.embedding_column",
         shown="columns of type {value} are deprecated",
         warnings={
-            LOOKUP: "{where}columns of type {value} are deprecated; make it with "
+            on.LOOKUP: "{where}columns of type {value} are deprecated; make it with "
             "tf.compat.v1.tpu.experimental.embedding_column."
         },
     ),
-    "ids_out_of_range": SettingRow(
-        "surprising",
+    "ids_out_of_range": _surprising(
         cpu="an id below 0 is left out, one beyond the table is an error",
         tpu="unspecified: any row, or none",
         tf2="unspecified on a TPU",
@@ -588,33 +572,29 @@ ROWS: Mapping[str, SettingRow] = {
         bridge="an error that names table, feature and id",
         why="no public document says what a TPU does; `python -m compat_tests` asks whatever "
         "executes",
-        detect=detectors.always("all features"),
-        shown="",
+        detect=_always("all features"),
     ),
     # Runs: calls of estimators, TPUConfig, checkpoints.
-    "predict": SettingRow(
-        "surprising",
+    "predict": _surprising(
         cpu="works",
         tpu="broken: features are never looked up",
         tf2="a lookup without training",
         way_out="the bridge's predict works",
         bridge="works, with one core and without a TPU too",
         why="nothing stands in its way here",
-        detect=detectors.always("TPUEstimator.predict"),
-        shown="",
+        detect=_always("TPUEstimator.predict"),
     ),
-    "export_to_tpu": SettingRow(
-        PLAIN,
+    "export_to_tpu": _plain(
         cpu="no graph for TPUs is exported",
         tpu="a graph for TPUs is exported as well; by the bridge it is not",
         tf2="a SavedModel of TensorFlow's own ops",
-        reads={"TPUEstimator.export_to_tpu": equals(True)},
+        reads={"TPUEstimator.export_to_tpu": _equals(True)},
         warnings={
-            EXPORT: "export_to_tpu=True: no graph for TPUs (tags serve, tpu) is exported; the "
+            on.EXPORT: "export_to_tpu=True: no graph for TPUs (tags serve, tpu) is exported; the "
             'graph with the tag "serve" is of TensorFlow\'s own ops, for CPUs and GPUs.'
         },
     ),
-    "iterations_per_loop": _plain(
+    "iterations_per_loop": _fields(
         "TPUConfig: iterations_per_loop",
         "hooks are called once per so many steps; of a time such as '60m' the number of steps is "
         "estimated",
@@ -622,75 +602,66 @@ ROWS: Mapping[str, SettingRow] = {
         bridge="the same; a loop of a time ends by the clock",
         why="the time is what was asked for",
     ),
-    "host_call": _plain(
+    "host_call": _fields(
         "TPUConfig: experimental_host_call_every_n_steps",
         "steps from one host call to the next inside of a loop",
         "summaries are written anywhere",
     ),
-    "num_shards": SettingRow(
-        PLAIN,
+    "num_shards": _plain(
         cpu=_DEVICE_ONLY,
         tpu="the number of cores; the bridge emulates them",
         tf2="the replicas of a TPUStrategy",
         reads={"TPUConfig.num_shards": None},
-        cause=CauseText(
-            "core count",
-            "A has {a} core(s), B {b}: batches are split otherwise, losses are divided by another "
-            "number, and batch statistics are of other samples. Set TPUConfig.num_shards alike; "
-            "stock runs one core on the software TPU.",
-        ),
+        cause_name="core count",
+        cause="A has {a} core(s), B {b}: batches are split otherwise, losses are divided by "
+        "another number, and batch statistics are of other samples. Set TPUConfig.num_shards "
+        "alike; stock runs one core on the software TPU.",
     ),
-    "one_core": SettingRow(
-        "refused",
+    "one_core": _refused(
         cpu="works",
         tpu="num_shards=1 with embeddings is an error",
         tf2="works",
         way_out="the bridge takes one core",
-        reads={"TPUConfig.num_shards": equals(1)},
+        reads={"TPUConfig.num_shards": _equals(1)},
     ),
-    "model_parallelism": _plain(
+    "model_parallelism": _fields(
         "TPUConfig: num_cores_per_replica input_partition_dims",
         "several cores share a replica; the bridge refuses more than one",
         "the `device_assignment` of a TPUStrategy",
     ),
-    "input_per_host": SettingRow(
-        "refused",
+    "input_per_host": _refused(
         cpu="works",
         tpu="with embeddings only PER_HOST_V1 and PER_HOST_V2",
         tf2="one dataset per host, or per replica",
         way_out="set per_host_input_for_training to PER_HOST_V2",
-        reads={"TPUConfig.per_host_input_for_training": detectors.no_input_per_host},
+        reads={"TPUConfig.per_host_input_for_training": _no_input_per_host},
     ),
-    "feeding_of_devices": _plain(
+    "feeding_of_devices": _fields(
         "TPUConfig: eval_training_input_configuration initial_infeed_sleep_secs tpu_job_name "
         "experimental_feed_hook experimental_allow_per_host_v2_parallel_get_next",
         "how hosts feed their TPUs; the bridge has none to feed, and does without",
         "tf.data and the strategy feed them",
     ),
-    "sparse_core": SettingRow(
-        "differs",
+    "sparse_core": _differs(
         cpu="ignored",
         tpu="honoured by embedding hardware of the first generation (TPU v2 to v4)",
         tf2="TPUs with SparseCores refuse or ignore it",
         way_out="use the host driver of tf2_engine there",
     ),
-    "canned_estimator": SettingRow(
-        "refused",
+    "canned_estimator": _refused(
         cpu="works up to TensorFlow 2.15",
         tpu="no embeddings on a TPU",
         tf2="gone",
         way_out="write the model as a model_fn, or in Keras",
     ),
-    "parts_of_unknown_order": SettingRow(
-        "surprising",
+    "parts_of_unknown_order": _surprising(
         cpu="restored as if by div",
         tpu="div and mod write the same file, with the rows in another order",
         tf2="rows are in the order of the ids",
         way_out="tell convert how it was written: --spec, or --from_partition and --from_hosts",
         shown="{value} parts",
     ),
-    "no_slots": SettingRow(
-        "differs",
+    "no_slots": _differs(
         cpu="slots have the names of the model's optimizer",
         tpu="slots of the device have names of their own",
         tf2="slots belong to the table",
@@ -700,29 +671,20 @@ ROWS: Mapping[str, SettingRow] = {
 }
 """By name: what notes call `rule`."""
 
-RULES: Mapping[str, SettingRow] = {name: row for name, row in ROWS.items() if row.severity != PLAIN}
+RULES: Mapping[str, SettingRow] = {
+    name: row for name, row in ROWS.items() if row.severity != on.PLAIN
+}
 """The rows that the audit reports."""
 
-TRANSFORMING = (
-    "categorical_column_with_hash_bucket",
-    "categorical_column_with_vocabulary_file",
-    "categorical_column_with_vocabulary_list",
-    "bucketized_column",
-    "crossed_column",
-)
-"""Functions that make columns which transform their input on a CPU alone."""
 
-_READERS: dict[str, dict[str, When | None]] = {}
-for _name, _row in ROWS.items():
-    for _field, _when in _row.reads.items():
-        _READERS.setdefault(_field, {})[_name] = _when
-
-
-def readers(owner: str, setting: str) -> Iterator[tuple[str, When | None]]:
+def readers(owner: str, setting: str) -> Iterator[tuple[str, on.When | None]]:
     """Yields the names of the rows that read a field, each with which values matter to it."""
-    yield from _READERS.get(f"{owner}.{setting}", {}).items()
+    fields = {f"{owner}.{setting}"}
     if owner.endswith("Parameters"):
-        yield from _READERS.get(f"*Parameters.{setting}", {}).items()
+        fields.add(f"*Parameters.{setting}")
+    for name, row in ROWS.items():
+        for field in fields & row.reads.keys():
+            yield name, row.reads[field]
 
 
 def finding_of(rule: str) -> str | None:

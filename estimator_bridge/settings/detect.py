@@ -6,26 +6,15 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from estimator_bridge.settings import note
 from estimator_bridge.settings.catalogue import ROWS, readers
-from estimator_bridge.settings.legacy_spec import (
-    LegacyFeature,
-    LegacyOptimizer,
-    LegacySpec,
-    LegacyTable,
-)
-from estimator_bridge.settings.note import Note, Place, SourceText
+from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec, Note, Place, SourceText
 from tf2_engine.types import Object
 
 
 class Value(NamedTuple):
-    """One setting of a spec.
+    """One setting of a legacy class in a spec.
 
-    Attributes:
-        owner: the legacy class that has it.
-        setting: its legacy name.
-        where: the table or feature, or the spec.
-        value: as the program sets it; of an optimizer its class name; None where it is not set.
+    `value` is as the program sets it; of an optimizer its class name; None where it is not set.
     """
 
     owner: str
@@ -36,16 +25,14 @@ class Value(NamedTuple):
 
 def values(legacy: LegacySpec) -> Iterator[Value]:
     """Yields every setting of a spec, the spec's own first, then table by table and feature."""
-    yield _optimizer_value("EmbeddingConfigSpec", note.SPEC, legacy.optimizer)
-    yield from _fields("EmbeddingConfigSpec", note.SPEC, legacy)
-    yield from _hyperparameters(note.SPEC, legacy.optimizer)
+    optimizer, *others = _optimizer("EmbeddingConfigSpec", SPEC, legacy)
+    yield from (optimizer, *_fields("EmbeddingConfigSpec", SPEC, legacy), *others)
     for table in legacy.tables:
-        where = note.table(table.name)
-        yield _optimizer_value("TableConfig", where, table.optimizer)
-        yield from _hyperparameters(where, table.optimizer)
+        where = Place("table", table.name)
+        yield from _optimizer("TableConfig", where, table)
         yield from _fields("TableConfig", where, table)
     for feature in legacy.features:
-        yield from _fields("FeatureConfig", note.feature(feature.key), feature)
+        yield from _fields("FeatureConfig", Place("feature", feature.key), feature)
 
 
 def notes_of_spec(legacy: LegacySpec) -> Iterator[Note]:
@@ -62,12 +49,7 @@ def notes_of_spec(legacy: LegacySpec) -> Iterator[Note]:
 
 
 def notes_of_settings(owner: str, settings: Mapping[str, Object], where: Place) -> Iterator[Note]:
-    """Yields a note for every row that the settings of one object, such as a TPUConfig, are about.
-
-    Args:
-        owner: the legacy class of the object.
-        settings: by their legacy names.
-    """
+    """Yields a note for every row that the settings of an object of a legacy class are about."""
     for setting, value in settings.items():
         yield from _notes_of_value(Value(owner, setting, where, value))
 
@@ -75,29 +57,23 @@ def notes_of_settings(owner: str, settings: Mapping[str, Object], where: Place) 
 def _notes_of_value(value: Value) -> Iterator[Note]:
     for rule, when in readers(value.owner, value.setting):
         if when is not None and ROWS[rule].detect is None and when(value.value):
-            yield Note(rule, value.where, _named(value.value))
+            shown = value.value
+            if callable(shown):
+                shown = SourceText(getattr(shown, "__qualname__", type(shown).__name__))
+            yield Note(rule, value.where, shown)
 
 
-def _named(value: Object) -> Object:
-    if callable(value):
-        return SourceText(getattr(value, "__qualname__", type(value).__name__))
-    return value
+def _optimizer(owner: str, where: Place, holder: Object) -> Iterator[Value]:
+    """Yields the optimizer of a spec or a table, and its settings."""
+    optimizer = holder.optimizer
+    kind = None if optimizer is None else SourceText(optimizer.kind)
+    yield Value(owner, "optimization_parameters", where, kind)
+    for setting, value in optimizer.settings.items() if optimizer else ():
+        yield Value(optimizer.kind, setting, where, value)
 
 
-def _optimizer_value(owner: str, where: Place, optimizer: LegacyOptimizer | None) -> Value:
-    return Value(owner, "optimization_parameters", where, optimizer and SourceText(optimizer.kind))
-
-
-def _hyperparameters(where: Place, optimizer: LegacyOptimizer | None) -> Iterator[Value]:
-    if optimizer is not None:
-        for setting, value in optimizer.settings.items():
-            yield Value(optimizer.kind, setting, where, value)
-
-
-def _fields(
-    owner: str, where: Place, holder: LegacySpec | LegacyTable | LegacyFeature
-) -> Iterator[Value]:
-    """Yields the fields that have the name of a legacy setting."""
+def _fields(owner: str, where: Place, holder: Object) -> Iterator[Value]:
+    """Yields the fields of a spec, table or feature that have the name of a legacy setting."""
     for field in dataclasses.fields(holder):
         if any(readers(owner, field.name)):
             value = getattr(holder, field.name)

@@ -1,4 +1,4 @@
-"""A legacy spec as read: frozen values that mention no column and no class of the legacy stack.
+"""A legacy spec as read, and notes on its places: frozen values that mention no legacy class.
 
 Settings have their legacy names, by which `detect.values` finds the rows that read them.
 """
@@ -7,23 +7,54 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
-from estimator_bridge.settings import note
-from estimator_bridge.settings.note import Note, Place
 from tf2_engine.types import Initializer, Object, TensorLike
 
 OfStep = Callable[["TensorLike"], "TensorLike"]
 """A function of the global step."""
 
 
+class Place(NamedTuple):
+    """What a note is about: a table or a feature; or any place, such as "train.py:12"."""
+
+    kind: str
+    name: str | None = None
+
+    def __str__(self) -> str:
+        return self.kind if self.name is None else f"{self.kind} {self.name!r}"
+
+
+SPEC = Place("EmbeddingConfigSpec")
+
+
+class SourceText(str):
+    """A value as a program's source has it, such as a name: reports show it as it is."""
+
+    __slots__ = ()
+
+
+NOTHING = SourceText()
+"""The value of a note of which the place says enough."""
+
+
 @dataclasses.dataclass(frozen=True)
-class LegacyOptimizer:
-    """One `*Parameters` object.
+class Note:
+    """One place at which a row of the catalogue applies; `render` words it.
 
     Attributes:
-        kind: the name of its class, as in `optimizer_rows.OPTIMIZERS`.
-        settings: all its attributes, by their legacy names.
+        rule: the row's name in `catalogue.ROWS`.
+        value: the setting's value; of a function or an optimizer its name.
     """
+
+    rule: str
+    where: Place
+    value: Object = NOTHING
+
+
+@dataclasses.dataclass(frozen=True)
+class LegacyOptimizer:
+    """One `*Parameters` object: the name of its class, and all its attributes."""
 
     kind: str
     settings: Mapping[str, Object]
@@ -36,7 +67,6 @@ class LegacyTable:
     Attributes:
         name: how the engine and the device name it: `tbl_<variable>` for columns, else its key.
         learning_rate: None, and 0.0 too, is unset.
-        learning_rate_fn: called with the global step.
         combiner: "mean", "sum", "sqrtn" or None.
         optimizer: None takes the spec's.
         embedding_name: name of its variable without a scope.
@@ -56,13 +86,11 @@ class LegacyTable:
 
 @dataclasses.dataclass(frozen=True)
 class LegacyFeature:
-    """One feature.
+    """One feature; `key` and `weight_key` are its keys in the features of a batch.
 
     Attributes:
-        key: its key in the features of a batch.
         table: name of its table.
         max_sequence_length: 0, or the length T of a sequence.
-        weight_key: key of its weights in the features of a batch, or None.
     """
 
     key: str
@@ -75,9 +103,7 @@ class LegacyFeature:
 class TensorCoreColumn:
     """One column whose table is an ordinary variable: only its ids are prepared.
 
-    Attributes:
-        key: its key in the features of a batch.
-        padded_length: ids per sample; more are cut, missing ones padded and masked.
+    `padded_length` is ids per sample; more are cut, missing ones padded and masked.
     """
 
     key: str
@@ -92,7 +118,6 @@ class LegacySpec:
         form: "columns" or "dict".
         tables: sorted by name, as stock orders them.
         features: table by table, sorted by key inside each.
-        experimental_gradient_multiplier_fn: called with the global step.
         quirks: "stock" or "documented".
         notes: of what the columns say and tables and features do not.
     """
@@ -117,7 +142,7 @@ class LegacySpec:
     def optimizers(self) -> Iterator[tuple[Place, LegacyOptimizer]]:
         """Yields every optimizer that a table uses, with the place at which it is written."""
         if self.optimizer is not None and any(table.optimizer is None for table in self.tables):
-            yield note.SPEC, self.optimizer
+            yield SPEC, self.optimizer
         for table in self.tables:
             if table.optimizer is not None:
-                yield note.table(table.name), table.optimizer
+                yield Place("table", table.name), table.optimizer

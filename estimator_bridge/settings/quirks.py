@@ -16,11 +16,7 @@ _default = "documented"
 
 
 def set_default_quirks(quirks: str) -> None:
-    """Sets the quirks of specs that are made without.
-
-    Raises:
-        InvalidSpec: `quirks` is neither "stock" nor "documented".
-    """
+    """Sets the quirks of specs that are made without; for errors see `checked_quirks`."""
     global _default
     _default = checked_quirks(quirks)
 
@@ -31,11 +27,7 @@ def default_quirks() -> str:
 
 
 def checked_quirks(quirks: str) -> str:
-    """Returns `quirks` as it is.
-
-    Raises:
-        InvalidSpec: `quirks` is neither "stock" nor "documented".
-    """
+    """Returns `quirks`; raises InvalidSpec if they are neither "stock" nor "documented"."""
     if quirks not in QUIRKS:
         raise errors.InvalidSpec(f"`quirks` must be one of {QUIRKS}, got {quirks!r}.")
     return quirks

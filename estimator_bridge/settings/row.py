@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from estimator_bridge.settings.legacy_spec import LegacySpec
-from estimator_bridge.settings.note import Place
+from estimator_bridge.settings.legacy_spec import LegacySpec, Place
 from tf2_engine.types import Object
 
 PLAIN = "plain"
@@ -34,11 +33,7 @@ Detector = Callable[[LegacySpec], Iterable[tuple[Place, Object]]]
 
 
 class NotAsWritten(str):
-    """An effect that is another than what the setting says.
-
-    Attributes:
-        because: why, as a clause; `verify` shows it.
-    """
+    """An effect that is another than what the setting says; `because` is why, as a clause."""
 
     because: str
 
@@ -53,13 +48,19 @@ class Ignored(NotAsWritten):
     """The effect of a setting that an engine ignores."""
 
 
+NOT_ON_CPU = Ignored(
+    "ignored: the model's optimizer trains the tables",
+    "with use_tpu=False the model's own optimizer trains the tables",
+)
+"""The effect of whatever is about updates on a CPU."""
+
+
 class ChangeText(NamedTuple):
     """What `to_tf2` makes of a setting; for the fields of its texts see `render.change`.
 
     Attributes:
-        effect: one of `migrate.config_report.EFFECTS`.
+        effect: one of `migrate.spec_to_tf2.EFFECTS`.
         now: what takes the setting's place; empty if nothing does.
-        why: a sentence.
         was: the value for readers, if not the value itself.
         setting: its name, if not the first that the row reads.
     """
@@ -71,22 +72,15 @@ class ChangeText(NamedTuple):
     setting: str = ""
 
 
-class CauseText(NamedTuple):
-    """The divergence that `verify` explains by a setting: a short name, and a text with fields."""
-
-    name: str
-    text: str
-
-
 @dataclasses.dataclass(frozen=True)
 class SettingRow:
     """One legacy setting, or one way to set it.
 
     Attributes:
         severity: one of `SEVERITIES`.
-        cpu: stock's effect with use_tpu=False.
         tpu: stock's effect with use_tpu=True, on embedding hardware of the first generation.
         tf2: what becomes of it in TensorFlow 2.
+        cpu: stock's effect with use_tpu=False; by default that of all settings of updates.
         way_out: what to do about it; empty where nothing is to be done.
         bridge: the bridge's effect, where README says it: for settings that stock ignores or that
             the bridge treats otherwise. Empty where `quirks` decide.
@@ -103,13 +97,13 @@ class SettingRow:
         warnings: of `run` and TPUEstimator: texts by occasion, or by occasion and quirks.
         change: for `to_tf2`.
         change_of_stock: the same with quirks="stock", where that is another.
-        cause: for `verify`.
+        cause_name, cause: a divergence that `verify` explains by it, and the text with fields.
     """
 
     severity: str
-    cpu: str
     tpu: str
     tf2: str
+    cpu: str = NOT_ON_CPU
     way_out: str = ""
     bridge: str = ""
     why: str = ""
@@ -124,7 +118,8 @@ class SettingRow:
     warnings: Mapping[str | tuple[str, str], str] = dataclasses.field(default_factory=dict)
     change: ChangeText | None = None
     change_of_stock: ChangeText | None = None
-    cause: CauseText | None = None
+    cause_name: str = ""
+    cause: str = ""
 
     @property
     def setting(self) -> str:

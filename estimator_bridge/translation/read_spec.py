@@ -1,27 +1,21 @@
-"""Reads an `EmbeddingConfigSpec`, stock's or ours, into a `LegacySpec`."""
+"""Reads an `EmbeddingConfigSpec`, stock's of any version or ours, into a `LegacySpec`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from estimator_bridge import errors
+from estimator_bridge.legacy.checks import class_names
 from estimator_bridge.legacy.optimizer_rows import kind_of
 from estimator_bridge.legacy.parameters import is_parameters
-from estimator_bridge.legacy.spec import is_tensor_core_column
-from estimator_bridge.settings.legacy_spec import (
-    LegacyFeature,
-    LegacyOptimizer,
-    LegacySpec,
-    LegacyTable,
-)
-from estimator_bridge.settings.note import Note
+from estimator_bridge.legacy.spec import is_tensor_core_column, is_tpu_column
+from estimator_bridge.legacy.table_config import FeatureConfig, TableConfig
+from estimator_bridge.settings import legacy_spec
+from estimator_bridge.settings.legacy_spec import LegacyOptimizer, LegacySpec, Note, Place
 from estimator_bridge.settings.quirks import checked_quirks, default_quirks
-from estimator_bridge.translation.read_columns import (
-    TABLE_PREFIX,
-    read_columns,
-    read_tensor_core_column,
-)
 from tf2_engine.types import Object
+
+TABLE_PREFIX = "tbl_"
 
 
 def read_spec(spec: Object, quirks: str | None = None) -> LegacySpec:
@@ -36,20 +30,20 @@ def read_spec(spec: Object, quirks: str | None = None) -> LegacySpec:
         InvalidSpec: one feature has two embeddings, or a size is no positive int.
         Untranslatable: an optimizer is of an unknown class.
     """
-    notes: tuple[Note, ...] = ()
-    tables: Mapping[str, Object] = {}
-    features: Mapping[str, Object] = {}
-    if spec.table_to_config_dict:
-        tables, features = spec.table_to_config_dict, spec.feature_to_config_dict
-    elif spec.feature_columns:
-        tables, features, notes = read_columns(spec.feature_columns)
-    form = "dict" if spec.table_to_config_dict else "columns"
-    tensor_core = spec.tensor_core_feature_columns or ()
+    notes: list[Note] = []
+    tables: Mapping[str, Object] = spec.table_to_config_dict
+    features: Mapping[str, Object] = spec.feature_to_config_dict
+    form = "dict" if tables else "columns"
+    if not tables:
+        tables, features = _read_columns(spec.feature_columns or ())
+        notes = [note for column in spec.feature_columns or () for note in _notes(column)]
     return LegacySpec(
         form=form,
         tables=tuple(_read_table(name, tables[name], form) for name in sorted(tables)),
         features=tuple(
-            LegacyFeature(key, table, features[key].max_sequence_length, features[key].weight_key)
+            legacy_spec.LegacyFeature(
+                key, table, features[key].max_sequence_length, features[key].weight_key
+            )
             for table, key in sorted((config.table_id, key) for key, config in features.items())
         ),
         optimizer=_read_optimizer(spec.optimization_parameters),
@@ -60,16 +54,18 @@ def read_spec(spec: Object, quirks: str | None = None) -> LegacySpec:
         profile_data_directory=spec.profile_data_directory or None,
         quirks=checked_quirks(quirks or str(getattr(spec, "quirks", default_quirks()))),
         tensor_core_columns=tuple(
-            read_tensor_core_column(column)
-            for column in tensor_core
+            legacy_spec.TensorCoreColumn(
+                column.categorical_column.key, padded_length=column._tensor_core_shape[1]
+            )
+            for column in spec.tensor_core_feature_columns or ()
             if is_tensor_core_column(column)
         ),
-        notes=notes,
+        notes=tuple(notes),
     )
 
 
-def _read_table(name: str, config: Object, form: str) -> LegacyTable:
-    return LegacyTable(
+def _read_table(name: str, config: Object, form: str) -> legacy_spec.LegacyTable:
+    return legacy_spec.LegacyTable(
         name=name,
         vocabulary_size=config.vocabulary_size,
         dimension=config.dimension,
@@ -93,3 +89,62 @@ def _read_optimizer(optimizer: Object, where: str = "") -> LegacyOptimizer | Non
             f"embeddings, got {optimizer!r}."
         )
     return LegacyOptimizer(kind, dict(vars(optimizer)))
+
+
+def _read_columns(
+    columns: Sequence[Object],
+) -> tuple[dict[str, TableConfig], dict[str, FeatureConfig]]:
+    """Returns columns as config dicts; the last of those that share a table describes it."""
+    for column in columns:
+        if not is_tpu_column(column):
+            raise errors.WrongType(
+                f"{column!r} is a {type(column).__name__}, which has no table on a TPU. Make it "
+                "with tf.compat.v1.tpu.experimental.embedding_column or shared_embedding_columns, "
+                "leave it out of the spec, or run with use_tpu=False."
+            )
+    tables: dict[str, TableConfig] = {}
+    features: dict[str, FeatureConfig] = {}
+    for column in columns:
+        key = column.get_feature_key_name()
+        table = TABLE_PREFIX + column.get_embedding_var_name()
+        if key in features:
+            raise errors.InvalidSpec(
+                f"Feature {key!r} is used with two embeddings, tables {features[key].table_id!r} "
+                f"and {table!r}. Give the ids of one of them another key in the input_fn."
+            )
+        features[key] = FeatureConfig(
+            table, column.get_max_sequence_length(), column.get_weight_key_name()
+        )
+        rows, dimension = column.get_embedding_table_size()
+        tables[table] = TableConfig(
+            rows,
+            dimension,
+            initializer=column.get_initializer(),
+            combiner=column.get_combiner(),
+            learning_rate_fn=column.get_learning_rate_fn(),
+        )
+    return tables, features
+
+
+# What a categorical column does to its input on a CPU, by the attribute that says so; a TPU is
+# handed the ids as they come from the input_fn. The first that applies says enough.
+_TRANSFORMATIONS = {
+    "vocabulary_file": "looks its input up in a vocabulary",
+    "vocabulary_list": "looks its input up in a vocabulary",
+    "hash_bucket_size": "hashes its input",
+    "default_value": "replaces ids outside the vocabulary by `default_value`",
+}
+
+
+def _notes(column: Object) -> Iterator[Note]:
+    """Yields notes on what config dicts cannot say."""
+    where = Place("feature", column.get_feature_key_name())
+    categorical: Object = getattr(column, "categorical_column", None)
+    while hasattr(categorical, "categorical_column"):  # Weighted and sequence columns.
+        categorical = categorical.categorical_column
+    for name, text in _TRANSFORMATIONS.items():
+        if getattr(categorical, name, None) is not None:
+            yield Note("column_transforms_on_cpu_only", where, text)
+            break
+    if {"_TPUEmbeddingColumn", "_TPUSharedEmbeddingColumn"}.intersection(class_names(column)):
+        yield Note("deprecated_column", where, type(column).__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import numbers
 from collections.abc import Callable
@@ -10,18 +11,13 @@ from collections.abc import Callable
 from estimator_bridge import errors
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.legacy.parameters import StochasticGradientDescentParameters
-from estimator_bridge.settings.legacy_spec import (
-    LegacyOptimizer,
-    LegacySpec,
-    LegacyTable,
-    OfStep,
-)
+from estimator_bridge.settings.legacy_spec import LegacyOptimizer, LegacySpec, LegacyTable, OfStep
 from tf2_engine.optimizers import Optimizer
 from tf2_engine.specs import EngineSpec, FeatureSpec, TableSpec
 from tf2_engine.types import Object, Rate, TensorLike
 
 Shape = tuple[int | None, ...]
-Rates = dict[OfStep, Callable[[], "TensorLike"]]
+RateOf = Callable[[OfStep], Callable[[], "TensorLike"]]
 
 # Stock's: an evaluation updates nothing, but the device wants an optimizer.
 _INFERENCE_OPTIMIZER = LegacyOptimizer(
@@ -29,73 +25,60 @@ _INFERENCE_OPTIMIZER = LegacyOptimizer(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Translation:
-    """A legacy spec as the engine takes it.
-
-    Attributes:
-        engine_spec: tables and features in the order in which stock hands them to the device; its
-            structure is a dict by feature key.
-        output_shapes: for each feature, in that order, [batch per core] or [batch per core, T];
-            the first is None for an open batch size.
-    """
-
-    engine_spec: EngineSpec
-    output_shapes: tuple[Shape, ...]
-
-
-def translate(
-    legacy: LegacySpec,
-    *,
-    training: bool,
-    batch_size: int | None,
-    num_cores: int,
-    step: Callable[[], TensorLike],
-) -> Translation:
+def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLike]) -> EngineSpec:
     """Translates a spec; every setting is carried explicitly, or refused by name.
 
     Args:
         training: False gives tables without an optimizer of their own stochastic gradient
             descent of rate 1, as stock's inference mode does.
-        batch_size: samples of the global batch; None when batches differ in size.
         step: returns the global step; called in the graph in which a `learning_rate_fn` is.
+
+    Returns:
+        Tables and features in the order in which stock hands them to the device; the structure is
+        a dict by feature key.
 
     Raises:
         Untranslatable: a setting, or a whole optimizer, has no counterpart.
-        InvalidSpec: a setting is outside its range, a table has no feature or no optimizer, or
-            the cores do not divide the batch.
+        InvalidSpec: a setting is outside its range, or a table has no feature or no optimizer.
         WrongType: a learning rate is no number.
     """
-    rates: Rates = {}
-    tables = []
-    for table in legacy.tables:
-        optimizer = _optimizer_of(table, legacy, training, rates, step)
-        if training:
-            optimizer = _with_clipping_limit(optimizer, legacy)
-        tables.append(_translate_table(table, optimizer))
-    features = tuple(
-        FeatureSpec(
-            name=feature.key,
-            table=feature.table,
-            max_sequence_length=feature.max_sequence_length,
+
+    @functools.cache  # Tables with the same function share its tag, as in stock.
+    def rate_of(function: OfStep) -> Callable[[], TensorLike]:
+        return lambda: function(step())
+
+    return EngineSpec(
+        tables=tuple(
+            TableSpec(
+                name=table.name,
+                vocabulary_size=table.vocabulary_size,
+                dim=table.dimension,
+                combiner="sum" if table.combiner is None else table.combiner,
+                optimizer=_optimizer_of(table, legacy, training, rate_of),
+                initializer=table.initializer,
+                hot_id_replication=table.hot_id_replication,
+            )
+            for table in legacy.tables
+        ),
+        features=tuple(
             # Stock's descriptors have no names.
-            send_name=False,
-        )
-        for feature in legacy.features
-    )
-    engine_spec = EngineSpec(
-        tables=tuple(tables),
-        features=features,
+            FeatureSpec(feature.key, feature.table, feature.max_sequence_length, send_name=False)
+            for feature in legacy.features
+        ),
         structure={feature.key: position for position, feature in enumerate(legacy.features)},
         pipeline_execution_with_tensor_core=legacy.pipeline_execution_with_tensor_core,
         partition_strategy=legacy.partition_strategy,
         profile_data_directory=legacy.profile_data_directory,
     )
-    return Translation(engine_spec, output_shapes(legacy, batch_size, num_cores))
 
 
 def output_shapes(legacy: LegacySpec, batch_size: int | None, num_cores: int) -> tuple[Shape, ...]:
     """Returns the per-core shape of each feature's activation without its last dimension.
+
+    Each is [batch per core] or [batch per core, T]; the first is None for an open batch size.
+
+    Args:
+        batch_size: samples of the global batch; None when batches differ in size.
 
     Raises:
         InvalidSpec: the cores do not divide the batch.
@@ -116,8 +99,7 @@ def translate_optimizer(legacy: LegacyOptimizer, rate: Rate, where: str = "") ->
     """Rebuilds a legacy optimizer for the engine, every setting carried explicitly.
 
     Args:
-        rate: takes the place of the optimizer's own rate: a number, or a callable without
-            arguments.
+        rate: takes the place of the optimizer's own: a number, or a callable without arguments.
         where: starts messages, as in "Table 'a': ".
 
     Raises:
@@ -126,11 +108,8 @@ def translate_optimizer(legacy: LegacyOptimizer, rate: Rate, where: str = "") ->
     """
     row = OPTIMIZERS[legacy.kind]
     names = row.names
-    left_over = {
-        k: v
-        for k, v in legacy.settings.items()
-        if k not in names and v is not None and v != row.only.get(k)
-    }
+    others = {k: v for k, v in legacy.settings.items() if k not in names}
+    left_over = {k: v for k, v in others.items() if v is not None and v != row.only.get(k)}
     if left_over:
         raise errors.Untranslatable(
             f"{where}`{legacy.kind}`: cannot carry {left_over} over to `{row.engine.__name__}`. "
@@ -148,11 +127,7 @@ def translate_optimizer(legacy: LegacyOptimizer, rate: Rate, where: str = "") ->
 
 
 def _optimizer_of(
-    table: LegacyTable,
-    legacy: LegacySpec,
-    training: bool,
-    rates: Rates,
-    step: Callable[[], TensorLike],
+    table: LegacyTable, legacy: LegacySpec, training: bool, rate_of: RateOf
 ) -> Optimizer:
     where = f"Table {table.name!r}: "
     optimizer = table.optimizer or (legacy.optimizer if training else _INFERENCE_OPTIMIZER)
@@ -165,12 +140,12 @@ def _optimizer_of(
     if table.learning_rate:
         rate = _constant(table.learning_rate, f"{where}`learning_rate`")
     elif table.learning_rate_fn:
-        rate = _dynamic(table.learning_rate_fn, rates, step)
+        rate = rate_of(table.learning_rate_fn)
     else:
-        rate = _constant(
-            optimizer.settings["learning_rate"], f"{where}`{optimizer.kind}.learning_rate`"
-        )
-    return translate_optimizer(optimizer, rate, where)
+        of_optimizer = optimizer.settings["learning_rate"]
+        rate = _constant(of_optimizer, f"{where}`{optimizer.kind}.learning_rate`")
+    translated = translate_optimizer(optimizer, rate, where)
+    return _with_clipping_limit(translated, legacy) if training else translated
 
 
 def _constant(rate: Object, what: str) -> float:
@@ -180,25 +155,6 @@ def _constant(rate: Object, what: str) -> float:
             "`learning_rate_fn`."
         )
     return float(rate)
-
-
-def _dynamic(
-    function: OfStep, rates: Rates, step: Callable[[], TensorLike]
-) -> Callable[[], TensorLike]:
-    """Returns one closure per distinct function, so that tables share its tag as in stock."""
-    return rates.setdefault(function, lambda: function(step()))
-
-
-def _translate_table(table: LegacyTable, optimizer: Optimizer) -> TableSpec:
-    return TableSpec(
-        name=table.name,
-        vocabulary_size=table.vocabulary_size,
-        dim=table.dimension,
-        combiner="sum" if table.combiner is None else table.combiner,
-        optimizer=optimizer,
-        initializer=table.initializer,
-        hot_id_replication=table.hot_id_replication,
-    )
 
 
 def _with_clipping_limit(optimizer: Optimizer, legacy: LegacySpec) -> Optimizer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from estimator_bridge.settings import render
 from estimator_bridge.verify.evidence import Evidence, close
@@ -16,7 +17,7 @@ from estimator_bridge.verify.findings import ACTIVATION, Cause, differing_settin
 from estimator_bridge.verify.judge import lookups
 from estimator_bridge.verify.judge.lookups import Feature, Occurrences
 from estimator_bridge.verify.judge.updates import wrong_updates
-from estimator_bridge.verify.record.recording import ACTIVATIONS, CHECKPOINT, LOSS, VARIABLES
+from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.result import Result
 from tf2_engine.types import Array, Object
 
@@ -43,22 +44,18 @@ def of_settings(result: Result) -> Iterator[Cause]:
         yield from _of_modes(a)
     if a["cores"] != b["cores"]:
         yield Cause(*render.cause("num_shards", a=a["cores"], b=b["cores"]))
-    if a["quirks"] != b["quirks"]:
-        names = {name for side in (a, b) for _, name, _, why in side["settings"] if why}
-        if names:
-            yield Cause(
-                QUIRKS,
-                f"A runs with quirks={a['quirks']}, B with quirks={b['quirks']}: where stock and "
-                f"its documents disagree they differ, as about {', '.join(sorted(names))}.",
-            )
-    yield from _of_values(a, b)
+    names = {name for side in (a, b) for _, name, _, why in side["settings"] if why}
+    if a["quirks"] != b["quirks"] and names:
+        yield Cause(
+            QUIRKS,
+            f"A runs with quirks={a['quirks']}, B with quirks={b['quirks']}: where stock and its "
+            f"documents disagree they differ, as about {', '.join(sorted(names))}.",
+        )
+    for where, name, ours, theirs in differing_settings(a, b):
+        text = f"{where}: `{name}` is {ours} on A and {theirs} on B."
+        yield Cause(f"setting {name.rpartition('.')[2]}", text)
     if result.batches.first_different is not None:
         yield _of_data(result)
-
-
-def _diverged(result: Result) -> str:
-    names = [series.name for series in result.series if series.first is not None]
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _of_modes(a: Mapping[str, Object]) -> Iterator[Cause]:
@@ -69,54 +66,43 @@ def _of_modes(a: Mapping[str, Object]) -> Iterator[Cause]:
         yield Cause(*render.cause("combiner_none", tables=", ".join(names)))
     cut = {key: n for table in a["tables"] for key, (n, _) in table["features"].items() if n}
     if cut:
-        yield Cause(*render.cause("sequence", lengths=_lengths(cut)))
-
-
-def _lengths(features: Mapping[str, int]) -> str:
-    return ", ".join(f"{key} to {length}" for key, length in sorted(features.items()))
-
-
-def _of_values(a: Mapping[str, Object], b: Mapping[str, Object]) -> Iterator[Cause]:
-    for where, name, ours, theirs in differing_settings(a, b):
-        yield Cause(
-            f"setting {name.rpartition('.')[2]}",
-            f"{where}: `{name}` is {ours} on A and {theirs} on B.",
-        )
+        lengths = ", ".join(f"{key} to {length}" for key, length in sorted(cut.items()))
+        yield Cause(*render.cause("sequence", lengths=lengths))
 
 
 def _of_data(result: Result) -> Cause:
     number = result.batches.first_different
+    name = "data"
+    text = f"Batch {number} differs between the sides: the input_fn gives other data each time."
+    advice = "Give it seeds, or let side B replay side A's batches."
     if result.batches.reordered:
-        return Cause(
-            "data order",
-            f"Both sides read the same batches in another order, from batch {number} on. Give "
-            "`shuffle` a seed, or let side B replay side A's batches.",
-        )
-    return Cause(
-        "data",
-        f"Batch {number} differs between the sides: the input_fn gives other data each time. Give "
-        "it seeds, or let side B replay side A's batches.",
-    )
+        name = "data order"
+        text = f"Both sides read the same batches in another order, from batch {number} on."
+        advice = "Give `shuffle` a seed, or let side B replay side A's batches."
+    return Cause(name, f"{text} {advice}")
 
 
 def _of_numbers(result: Result, evidence: Evidence) -> Iterator[Cause]:
-    tests: list[Callable[[Result, Evidence], Iterator[Cause]]]
     tests = [_permuted, _swapped, _looked_up, _stale]
-    if result.first is not None and result.first.role not in (ACTIVATION, LOSS):
+    role = result.first.role if result.first else None
+    if role not in (None, ACTIVATION, recording.LOSS):
         # An update can be judged only where activations and gradients agree.
-        tests.append(lambda _, evidence: wrong_updates(evidence))
+        tests.append(wrong_updates)
     for test in tests:
-        causes = list(test(result, evidence))
+        causes = list(test(evidence))
         yield from causes
         if causes:
             return
     if not evidence.states:
+        diverged = [series.name for series in result.series if series.first is not None]
+        more = f" and {len(diverged) - 5} more" if len(diverged) > 5 else ""
         yield Cause(
             "initializers",
             "The sides do not start alike: variables that the common start lacks were initialised "
-            f"by each side itself: {_diverged(result)}. Begin from a checkpoint that has them.",
+            f"by each side itself: {', '.join(diverged[:5])}{more}. Begin from a checkpoint that "
+            "has them.",
         )
-    elif result.first is not None and result.first.role == LOSS:
+    elif role == recording.LOSS:
         yield Cause(
             "model",
             "All activations of the step are equal, and the loss is not: the model itself computes "
@@ -125,41 +111,58 @@ def _of_numbers(result: Result, evidence: Evidence) -> Iterator[Cause]:
         )
 
 
-def _looked_up(result: Result, evidence: Evidence) -> Iterator[Cause]:
+class _Lookup(NamedTuple):
+    """A feature whose activations, [batch, ...] on both sides, differ; and its ids in the batch."""
+
+    table: recording.TableDescription
+    feature: Feature
+    activations: tuple[Array, Array]
+    occurrences: Occurrences
+
+
+def _differing_lookups(evidence: Evidence) -> Iterator[_Lookup]:
+    ours, theirs = evidence.values(recording.ACTIVATIONS)
+    batch = evidence.batch or {}
+    for table in evidence.settings[0]["tables"]:
+        for key, feature in lookups.features_of([table]).items():
+            occurrences = lookups.occurrences(batch, feature)
+            if occurrences is None or key not in ours or key not in theirs:
+                continue
+            if not close(ours[key], theirs[key]):
+                yield _Lookup(table, feature, (ours[key], theirs[key]), occurrences)
+
+
+def _looked_up(evidence: Evidence) -> Iterator[Cause]:
     """Tries known mistakes of lookups where the tables agree and activations do not."""
-    if evidence.before is None or evidence.batch is None:
-        return
-    ours, theirs = (side.values.get(ACTIVATIONS, {}) for side in evidence.after)
-    for key, feature, table in _features(result):
-        rows = evidence.before[0].values[VARIABLES].get(table["variable"])
-        occurrences = lookups.occurrences(evidence.batch, feature)
-        if rows is None or occurrences is None or key not in ours or key not in theirs:
+    for lookup in _differing_lookups(evidence):
+        rows = evidence.before_of(lookup.table["variable"])
+        if rows is None:
             continue
-        if close(ours[key], theirs[key]):
-            continue
-        for side, right, wrong in (("B", ours[key], theirs[key]), ("A", theirs[key], ours[key])):
+        expected = lookups.look_up(rows, lookup.occurrences, lookup.feature.combiner)
+        a, b = lookup.activations
+        for side, right, wrong in (("B", a, b), ("A", b, a)):
             # The reference can judge one side only if it reproduces the other.
-            if close(lookups.look_up(rows, occurrences, feature.combiner), right, 1e-5):
-                yield from _wrong_lookups(side, table["name"], feature, rows, occurrences, wrong)
+            if close(expected, right, 1e-5):
+                yield from _wrong_lookups(lookup, side, rows, expected, wrong)
 
 
 def _wrong_lookups(
-    side: str, table: str, feature: Feature, rows: Array, occurrences: Occurrences, wrong: Array
+    lookup: _Lookup, side: str, rows: Array, right: Array, wrong: Array
 ) -> Iterator[Cause]:
-    where = f"Table {table}, feature {feature.key}: side {side} "
-    right = lookups.look_up(rows, occurrences, feature.combiner)
+    combiner, occurrences = lookup.feature.combiner, lookup.occurrences
     mistakes = [
-        *((name, text, change(occurrences), feature.combiner) for name, text, change in _LOOKUPS),
+        *((name, text, change(occurrences), combiner) for name, text, change in _LOOKUPS),
         *(
-            ("combiner", f"combines with {name!r}, not {feature.combiner!r}.", occurrences, name)
+            ("combiner", f"combines with {name!r}, not {combiner!r}.", occurrences, name)
             for name in ("sum", "mean", "sqrtn")
         ),
     ]
-    for name, text, mistaken, combiner in mistakes:
-        looked_up = lookups.look_up(rows, mistaken, combiner)
+    for name, text, mistaken, other_combiner in mistakes:
+        looked_up = lookups.look_up(rows, mistaken, other_combiner)
         # A mistake that this batch does not show proves nothing.
         if close(looked_up, wrong, 1e-5) and not close(looked_up, right, 1e-5):
-            yield Cause(name, where + text)
+            where = f"Table {lookup.table['name']}, feature {lookup.feature.key}: side {side}"
+            yield Cause(name, f"{where} {text}")
             return
 
 
@@ -175,39 +178,31 @@ _LOOKUPS: tuple[tuple[str, str, Callable[[Occurrences], Occurrences]], ...] = (
 )
 
 
-def _stale(result: Result, evidence: Evidence) -> Iterator[Cause]:
+def _stale(evidence: Evidence) -> Iterator[Cause]:
     """Tests whether a side looked its activations up in the tables of an earlier step."""
-    if evidence.batch is None:
-        return
-    number = evidence.after[0].number
-    for side, (step, other) in (("B", evidence.after[::-1]), ("A", evidence.after)):
-        for key, feature, table in _features(result):
-            occurrences = lookups.occurrences(evidence.batch, feature)
-            wrong = step.values.get(ACTIVATIONS, {}).get(key)
-            right = other.values.get(ACTIVATIONS, {}).get(key)
-            if occurrences is None or wrong is None or right is None or close(wrong, right):
-                continue
-            for state in evidence.states:
-                rows = state[0].values[VARIABLES].get(table["variable"])
-                if rows is None or state[0].number == number - 1:
-                    continue
-                if close(lookups.look_up(rows, occurrences, feature.combiner), wrong, 1e-5):
-                    seen = {"table": table["name"], "feature": key, "seen": state[0].number}
-                    yield Cause(*render.cause("pipelining", step=number, side=side, **seen))
-                    return
-
-
-def _features(result: Result) -> Iterator[tuple[str, Feature, Mapping[str, Object]]]:
-    for table in result.settings[0]["tables"]:
-        for key, feature in lookups.features_of([table]).items():
-            yield key, feature, table
+    step = evidence.after[0].number
+    earlier = [side for side, _ in evidence.states if side.number != step - 1]
+    differing = list(_differing_lookups(evidence))
+    for (number, side), lookup, state in itertools.product(
+        ((1, "B"), (0, "A")), differing, earlier
+    ):
+        rows = state.values[recording.VARIABLES].get(lookup.table["variable"])
+        if rows is None:
+            continue
+        stale = lookups.look_up(rows, lookup.occurrences, lookup.feature.combiner)
+        if close(stale, lookup.activations[number], 1e-5):
+            names = {"table": lookup.table["name"], "feature": lookup.feature.key}
+            yield Cause(
+                *render.cause("pipelining", step=step, side=side, seen=state.number, **names)
+            )
+            return
 
 
 def _unknown(result: Result) -> Cause:
     first = result.first
     if first is None:
         return Cause("unknown", "No known cause; what differs is listed below.")
-    if result.settings[1]["engine"] == CHECKPOINT:
+    if result.settings[1]["engine"] == recording.CHECKPOINT:
         return Cause("unknown", "Of side B the last step alone is known, which tells no cause.")
     return Cause(
         "unknown",
@@ -216,19 +211,12 @@ def _unknown(result: Result) -> Cause:
     )
 
 
-def _permuted(result: Result, evidence: Evidence) -> Iterator[Cause]:
-    for table, ours, theirs in evidence.tables():
-        if close(ours, theirs):
+def _permuted(evidence: Evidence) -> Iterator[Cause]:
+    for table, a, b in evidence.tables():
+        if close(a, b):
             continue
-        for hosts, order in lookups.permutations(len(ours)):
-            side = next(
-                (
-                    side
-                    for side, one, other in (("B", ours, theirs), ("A", theirs, ours))
-                    if close(one[order], other)
-                ),
-                None,
-            )
+        for hosts, order in lookups.permutations(len(a)):
+            side = "B" if close(a[order], b) else "A" if close(b[order], a) else None
             if side:
                 yield Cause(
                     "row order",
@@ -239,21 +227,11 @@ def _permuted(result: Result, evidence: Evidence) -> Iterator[Cause]:
                 break
 
 
-def _swapped(result: Result, evidence: Evidence) -> Iterator[Cause]:
-    states = [side.values.get(VARIABLES, {}) for side in evidence.after]
-    others = {
-        (table["name"], slot): name
-        for table in result.settings[1]["tables"]
-        for name, slot in table["slots"].items()
-    }
-    for table in result.settings[0]["tables"]:
-        pairs = {
-            slot: (states[0][name], states[1][others[table["name"], slot]])
-            for name, slot in table["slots"].items()
-            if name in states[0] and others.get((table["name"], slot)) in states[1]
-        }
-        for one, other in itertools.combinations(sorted(pairs), 2):
-            (a, b), (c, d) = pairs[one], pairs[other]
+def _swapped(evidence: Evidence) -> Iterator[Cause]:
+    for table in evidence.settings[0]["tables"]:
+        slots = {slot: (a, b) for slot, _, a, b in evidence.slots(table)}
+        for one, other in itertools.combinations(sorted(slots), 2):
+            (a, b), (c, d) = slots[one], slots[other]
             # Each is not its namesake, and is the other.
             if not close(a, b, 1e-3) and close(a, d, 1e-3) and close(c, b, 1e-3):
                 yield Cause(

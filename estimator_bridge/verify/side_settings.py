@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from estimator_bridge.settings import note, render
-from estimator_bridge.settings.detect import Value, values
-from estimator_bridge.settings.legacy_spec import LegacySpec
+from estimator_bridge.settings import render
+from estimator_bridge.settings.detect import values
+from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec
 from tf2_engine.types import Object
 
 
@@ -29,32 +29,21 @@ class SideSetting(NamedTuple):
 def settings_of(legacy: LegacySpec, *, stock: bool, use_tpu: bool) -> list[SideSetting]:
     """Returns the settings that a program makes, with the reasons why a side ignores some."""
     quirks = None if stock else legacy.quirks
-    return [
-        SideSetting(
-            "spec" if value.where == note.SPEC else " ".join(map(str, value.where)),
-            _name(value),
-            shown := _shown(value),
-            ""
-            if shown == _NOT_SET
-            else render.why_not_as_written(value, use_tpu=use_tpu, quirks=quirks),
-        )
-        for value in values(legacy)
-    ]
-
-
-_NOT_SET = "not set"
-
-
-def _name(value: Value) -> str:
-    return f"{value.owner}.{value.setting}" if value.owner.endswith("Parameters") else value.setting
-
-
-def _shown(value: Value) -> str:
-    setting = value.value
-    if callable(setting):
-        return f"a function, {getattr(setting, '__name__', type(setting).__name__)}"
-    # None is a combiner, and of other settings the absence.
-    return _NOT_SET if setting is None and value.setting != "combiner" else str(setting)
+    settings = []
+    for each in values(legacy):
+        where = "spec" if each.where == SPEC else " ".join(map(str, each.where))
+        of_optimizer = each.owner.endswith("Parameters")
+        name = f"{each.owner}.{each.setting}" if of_optimizer else each.setting
+        value, ignored = str(each.value), ""
+        if callable(each.value):
+            value = f"a function, {getattr(each.value, '__name__', type(each.value).__name__)}"
+        # None is a combiner, and of other settings the absence.
+        if each.value is None and each.setting != "combiner":
+            value = "not set"
+        else:
+            ignored = render.why_not_as_written(each, use_tpu=use_tpu, quirks=quirks)
+        settings.append(SideSetting(where, name, value, ignored))
+    return settings
 
 
 def flattened(message: Mapping[str, Object], above: str = "") -> dict[str, str]:

@@ -35,8 +35,7 @@ from estimator_bridge.runtime.step.receiver_features import features_for_export
 from estimator_bridge.runtime.step.table_variables import TABLES, TableVariables
 from estimator_bridge.settings import render
 from estimator_bridge.settings.detect import notes_of_settings
-from estimator_bridge.settings.legacy_spec import LegacySpec
-from estimator_bridge.settings.note import SPEC
+from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec
 from estimator_bridge.settings.quirks import checked_quirks
 from estimator_bridge.settings.row import EXPORT, OFF_TPU
 from estimator_bridge.translation.read_spec import read_spec

@@ -31,7 +31,7 @@ from estimator_bridge.runtime.step.model_step import ModelStep, check_spec, step
 from estimator_bridge.runtime.step.table_variables import table_factory, variable_names
 from estimator_bridge.settings import render
 from estimator_bridge.settings.legacy_spec import LegacySpec
-from estimator_bridge.translation.translate import Translation, translate
+from estimator_bridge.translation.translate import output_shapes, translate
 from tf2_engine import EngineSpec, tf_compat
 from tf2_engine.types import Op, Session, Tensor, TensorLike
 
@@ -148,11 +148,12 @@ class _Embedding:
         self._inputs = _core_inputs(batches, legacy, settings)
         # Read before the train_op increments it: activations wait for the rates computed from it.
         self._step = tf.identity(tf.train.get_or_create_global_step())
-        self._translation = self._translate()
-        dims = {table.name: table.dim for table in self._translation.engine_spec.tables}
+        self._spec = self._translate()
+        self._output_shapes = output_shapes(legacy, self._batch_size(), len(self._inputs))
+        dims = {table.name: table.dim for table in self._spec.tables}
         shapes = {
             feature.key: [*shape, dims[feature.table]]
-            for feature, shape in zip(legacy.features, self._translation.output_shapes, strict=True)
+            for feature, shape in zip(legacy.features, self._output_shapes, strict=True)
         }
         dummies = None
         if self._training:
@@ -166,13 +167,12 @@ class _Embedding:
 
     def connect(self) -> Op:
         """Builds the engine around the traced model; returns the op that updates the tables."""
-        spec = self._translation.engine_spec
         names = variable_names(self._legacy, tf_compat.column_scopes(tf.get_default_graph()))
         device = self._device = make_device(
             self._settings.engine,
             self._settings.cores.count,
-            spec,
-            self._translation.output_shapes,
+            self._spec,
+            self._output_shapes,
             self._training,
             table_factory(names),
         )
@@ -201,7 +201,7 @@ class _Embedding:
 
     def before_save(self) -> Callable[[Session], None] | None:
         """Returns a function that brings the variables up to date; None if they always are."""
-        spec = self._translation.engine_spec
+        spec = self._spec
         if not (self._is_behind or spec.profile_data_directory):
             return None
         retrieve = self._device.engine.retrieve()
@@ -217,7 +217,7 @@ class _Embedding:
     @property
     def _is_behind(self) -> bool:
         """Whether the variables are behind the tables after a step."""
-        pipelined = self._translation.engine_spec.pipeline_execution_with_tensor_core
+        pipelined = self._spec.pipeline_execution_with_tensor_core
         return bool(pipelined or self._device.holds_tables)
 
     def _sent(
@@ -245,23 +245,18 @@ class _Embedding:
             return None
         return tf.cast(function(self._step), tf.float32)
 
-    def _translate(self) -> Translation:
-        count = len(self._inputs)
+    def _batch_size(self) -> int | None:
+        """Returns the samples of the global batch; None when batches differ in size."""
         batch_size = _static_batch_size(self._inputs[0])
         if batch_size is None and self._settings.engine == SOFTWARE_TPU:
             batch_size = self._settings.core_batch_size
-        translation = translate(
-            self._legacy,
-            training=self._training,
-            batch_size=None if batch_size is None else batch_size * count,
-            num_cores=count,
-            step=lambda: self._step,
-        )
+        return None if batch_size is None else batch_size * len(self._inputs)
+
+    def _translate(self) -> EngineSpec:
+        spec = translate(self._legacy, training=self._training, step=lambda: self._step)
         for line in render.warnings_of_step(self._legacy, training=self._training):
             self._settings.notify(line)
-        return dataclasses.replace(
-            translation, engine_spec=_once_per_graph(translation.engine_spec)
-        )
+        return _once_per_graph(spec)
 
 
 def _core_inputs(

@@ -38,9 +38,7 @@ def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify)
         settings = ", ".join(render.without_effect_on_cpu([*notes_of_spec(legacy)])) or "none"
         notify(render.warning("config_dicts", DICTS_OFF_TPU, tables=names, settings=settings))
     part = split_features(features, legacy, notify)
-    spec = translate(
-        legacy, training=False, batch_size=None, num_cores=1, step=tf.train.get_global_step
-    ).engine_spec
+    spec = translate(legacy, training=False, step=tf.train.get_global_step)
     # The caller must not be in a variable scope: the names are those of checkpoints.
     tables = {
         table.name: tf.get_variable(

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 
 from estimator_bridge.verify.procedure import Options, side_by_side
-from estimator_bridge.verify.record.request import A, B, Record, RecordingRequest
+from estimator_bridge.verify.record.recording import A, B, Record, RecordingRequest
 from estimator_bridge.verify.result import Result
 from estimator_bridge.verify.sides import Side, opened, side_of
 from tf2_engine.types import Object

@@ -11,8 +11,14 @@ from estimator_bridge.progress_line import Progress, no_progress
 from estimator_bridge.verify import causes
 from estimator_bridge.verify.judge import compare
 from estimator_bridge.verify.record import exported_models
-from estimator_bridge.verify.record.recording import Recording
-from estimator_bridge.verify.record.request import PERTURBED, A, B, Record, RecordingRequest
+from estimator_bridge.verify.record.recording import (
+    PERTURBED,
+    A,
+    B,
+    Record,
+    Recording,
+    RecordingRequest,
+)
 from estimator_bridge.verify.result import Result
 
 

@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from estimator_bridge.progress_line import Progress, no_progress
-from estimator_bridge.verify.findings import Divergence, Series, differing_settings
-from estimator_bridge.verify.judge.batches import compare_batches
+from estimator_bridge.verify.findings import Divergence, Outcome, Series, differing_settings
+from estimator_bridge.verify.judge import outcomes
 from estimator_bridge.verify.judge.lookups import features_of, occurrences
-from estimator_bridge.verify.judge.outcomes import differences, differing_signatures, outcomes
 from estimator_bridge.verify.judge.steps import StepComparison
 from estimator_bridge.verify.judge.tolerance import Sensitivity, Tolerance, terms
-from estimator_bridge.verify.record.recording import (
-    CHECKPOINT,
-    VARIABLES,
-    Recording,
-    SideDescription,
-    read_arrays,
-)
+from estimator_bridge.verify.record import recording
+from estimator_bridge.verify.record.recording import Recording, SideDescription
 from estimator_bridge.verify.result import Result
 
 
@@ -33,23 +27,27 @@ def compare(
         sensitivity: adds to the tolerance.
     """
     settings = a.settings, b.settings
-    tolerance = Tolerance(_num_terms(a, settings[0]), sensitivity or {})
+    features = features_of(settings[0]["tables"])
+    batches = map(recording.read_arrays, a.batches())
+    num_terms = max((terms(batch, features) for batch in batches), default=1)
+    tolerance = Tolerance(num_terms, sensitivity or {})
     steps = StepComparison(a, b, tolerance)
     steps.run(progress)
     for series in steps.series.values():
         if series.first is not None:
             series.first = _with_ids(series, series.first, steps.steps[0], a, settings[0])
-    is_program = settings[1]["engine"] != CHECKPOINT
+    compared: list[Outcome] = []
+    if settings[1]["engine"] != recording.CHECKPOINT:
+        compared.extend(outcomes.compare_outcomes(a, b, steps, tolerance))
+        compared.extend(outcomes.differing_signatures(a, b))
     result = Result(
         settings=settings,
-        num_terms=tolerance.num_terms,
+        num_terms=num_terms,
         steps=steps.steps,
         series=sorted(steps.series.values(), key=lambda series: series.order),
-        config=differences(settings[0]["config"], settings[1]["config"]),
-        batches=compare_batches(a, b),
-        outcomes=[*outcomes(a, b, steps, tolerance), *differing_signatures(a, b)]
-        if is_program
-        else [],
+        config=outcomes.differences(settings[0]["config"], settings[1]["config"]),
+        batches=outcomes.compare_batches(a, b),
+        outcomes=compared,
         only=(sorted(steps.only[0]), sorted(steps.only[1])),
         remarks=steps.remarks,
         evidence=steps.evidence,
@@ -74,23 +72,13 @@ def sensitivity_of(a: Recording, perturbed: Recording) -> Sensitivity:
     }
 
 
-def _num_terms(side: Recording, settings: SideDescription) -> int:
-    """Returns the most terms in one sum of any batch."""
-    features = {
-        key: weight_key
-        for table in settings["tables"]
-        for key, (_, weight_key) in table["features"].items()
-    }
-    return max((terms(read_arrays(path), features) for path in side.batches()), default=1)
-
-
 def _with_ids(
     series: Series, first: Divergence, start: int, a: Recording, settings: SideDescription
 ) -> Divergence:
     """Returns the first divergence of an array with the ids of the row or sample."""
     if first.row is None or series.table is None:
         return first
-    if series.group == VARIABLES:
+    if series.group == recording.VARIABLES:
         return first._replace(ids=[first.row])
     batch = a.batch(first.step - start - 1) if settings["cores"] == 1 else None
     feature = features_of(settings["tables"]).get(series.name)
@@ -103,7 +91,7 @@ def _with_ids(
 
 def _notes(a: Recording, b: Recording) -> Iterator[str]:
     """Yields what could not be compared."""
-    if b.settings["engine"] == CHECKPOINT and a.outcomes():
+    if b.settings["engine"] == recording.CHECKPOINT and a.outcomes():
         kinds = dict.fromkeys(kind.partition("-")[0] for kind in a.outcomes())
         yield f"Side B is a checkpoint: {', '.join(sorted(kinds))} of side A cannot be compared."
     for letter, side in (("A", a), ("B", b)):
@@ -118,17 +106,11 @@ def _notes(a: Recording, b: Recording) -> Iterator[str]:
                 "it did not come to is not compared."
             )
     for number in range(len(a.exported())):
-        yield from _notes_of_export(
-            number, a.failed_signatures(number), b.failed_signatures(number)
-        )
-
-
-def _notes_of_export(number: int, a: dict[str, str], b: dict[str, str]) -> Iterator[str]:
-    """Yields the signatures of an exported model that could not be queried."""
-    for name in sorted({*a, *b}):
-        sides = (("A", a), ("B", b))
-        why = "; ".join(f"on {letter}: {side[name]}" for letter, side in sides if name in side)
-        yield (
-            f"The signature {name} of export {number} could not be queried ({why}), so that its "
-            "answers are not compared. If it takes Examples, give a file of them: `--examples`."
-        )
+        failed = {"A": a.signatures(number)[1], "B": b.signatures(number)[1]}
+        for name in sorted({*failed["A"], *failed["B"]}):
+            why = "; ".join(f"on {side}: {of[name]}" for side, of in failed.items() if name in of)
+            yield (
+                f"The signature {name} of export {number} could not be queried ({why}), so that "
+                "its answers are not compared. If it takes Examples, give a file of them: "
+                "`--examples`."
+            )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
+
 from estimator_bridge.progress_line import Progress
 from estimator_bridge.verify.evidence import Evidence, StepPair
-from estimator_bridge.verify.findings import Divergence, Series
-from estimator_bridge.verify.judge.differences import divergence, measure
+from estimator_bridge.verify.findings import Divergence, Point, Series
 from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName, Pairing
-from estimator_bridge.verify.judge.tolerance import Tolerance
+from estimator_bridge.verify.judge.tolerance import Tolerance, magnitude
 from estimator_bridge.verify.record.recording import CHECKPOINT, VARIABLES, Recording, Step
+from tf2_engine.types import Array, Object
 
 
 class StepComparison:
@@ -32,7 +34,7 @@ class StepComparison:
         self._sides = a, b
         self._settings = a.settings, b.settings
         self._tolerance = tolerance
-        self._pairing = Pairing(self._settings[0]["tables"], self._settings[1]["tables"])
+        self._pairing = Pairing(*(side["tables"] for side in self._settings))
         self.only = self._pairing.only
 
     @property
@@ -86,13 +88,58 @@ class StepComparison:
         a, b = arrays
         number = self.steps[-1]
         if a.shape != b.shape:
-            series.first = series.first or Divergence(
-                number, None, None, f"{a.shape}", f"{b.shape}", 0
-            )
+            shapes = f"{a.shape}", f"{b.shape}"
+            series.first = series.first or Divergence(number, None, None, *shapes, 0)
             return True
         point, index = measure(number, a, b, bound)
         series.points.append(point)
         if point.equal:
             return False
-        series.first = series.first or divergence(a, b, point, index)
+        series.first = series.first or _divergence(a, b, point, index)
         return True
+
+
+def measure(step: int, a: Array, b: Array, bound: float) -> tuple[Point, tuple[int, ...]]:
+    """Returns the difference of two arrays of one shape, and the index where it is largest.
+
+    Two NaNs are equal; a NaN and a number are infinitely far apart.
+
+    Args:
+        bound: the tolerance of floats; other numbers and strings must be equal.
+    """
+    if a.dtype.kind not in "fiub":
+        difference = 0.0 if np.array_equal(a, b) else np.inf
+        return Point(step, difference, 0.0, 0, 0.0), (0,) * a.ndim
+    if not a.size:
+        return Point(step, 0.0, 0.0, 0, bound), ()
+    with np.errstate(invalid="ignore", over="ignore"):
+        differences = np.abs(np.subtract(a, b, dtype=np.float64))
+    differences = np.where((a == b) | ((a != a) & (b != b)), 0.0, differences)
+    differences = np.where(np.isnan(differences), np.inf, differences)
+    index = tuple(int(i) for i in np.unravel_index(np.argmax(differences), a.shape))
+    scale = magnitude(a, b)
+    largest = float(differences[index])
+    relative = largest / scale if scale else 0.0
+    allowed = bound if a.dtype.kind == "f" else 0.0
+    return Point(step, largest, relative, _ulps(a[index], b[index]), allowed), index
+
+
+def _divergence(a: Array, b: Array, point: Point, index: tuple[int, ...]) -> Divergence:
+    """Returns where two arrays of one shape differ by more than the tolerance."""
+    differs = np.abs(np.subtract(a, b, dtype=np.float64)) > point.allowed
+    rows = int(np.count_nonzero(differs.reshape(len(differs), -1).any(1))) if differs.ndim else 1
+    row, element = (index[0] if index else None), (list(index[1:]) or None)
+    return Divergence(point.step, row, element, f"{a[index]:.9g}", f"{b[index]:.9g}", rows)
+
+
+def _ulps(one: Object, other: Object) -> int:
+    """Returns how many float32 numbers two of them are apart; 0 for what is not finite."""
+    if not isinstance(one, np.float32) or not np.isfinite([one, other]).all():
+        return 0
+
+    def ordered(number: np.float32) -> int:
+        bits = int(number.view(np.int32))
+        # Negative floats count downwards from zero.
+        return bits if bits >= 0 else -(bits & 0x7FFFFFFF)
+
+    return abs(ordered(one) - ordered(np.float32(other)))

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge.verify.record.capture import Function, with_signature_of
 from estimator_bridge.verify.record.recording import Recording, Values, Writer, read_arrays
-from estimator_bridge.verify.record.wrappers import Function, with_signature_of
 from tf2_engine.types import Array, Dataset, Nest, Object, Tensor
 
 _PARTS_OF_BATCH = ("features", "labels")
@@ -41,24 +41,21 @@ def recording_input_fn(
 def _names_of_batch(batch: Nest) -> list[str]:
     """Returns a name for each tensor of a batch, in the order in which `tf.nest` flattens it."""
     if isinstance(batch, (list, tuple)) and len(batch) == 2:
-        parts = zip(batch, _PARTS_OF_BATCH, strict=True)
-        return [name for part, prefix in parts for name in _names(part, prefix)]
-    return _names(batch, _PARTS_OF_BATCH[0])
+        parts = zip(_PARTS_OF_BATCH, batch, strict=True)
+        return [name for prefix, part in parts for name in _names(prefix, part)]
+    return _names(_PARTS_OF_BATCH[0], batch)
 
 
-def _names(structure: Nest, prefix: str) -> list[str]:
-    return [prefix + suffix for suffix in _suffixes(structure)]
-
-
-def _suffixes(structure: Nest) -> list[str]:
+def _names(prefix: str, structure: Nest) -> list[str]:
     if isinstance(structure, (tf.SparseTensor, tf.SparseTensorSpec)):
-        return [".indices", ".values", ".shape"]
-    if isinstance(structure, Mapping):
-        return [name for key in sorted(structure) for name in _names(structure[key], f"/{key}")]
+        return [f"{prefix}.{part}" for part in ("indices", "values", "shape")]
     if isinstance(structure, (list, tuple)):
-        return [name for i, part in enumerate(structure) for name in _names(part, f"/{i}")]
+        structure = dict(enumerate(structure))
+    if isinstance(structure, Mapping):
+        keys = sorted(structure)
+        return [name for key in keys for name in _names(f"{prefix}/{key}", structure[key])]
     parts = tf.nest.flatten(structure, expand_composites=True)
-    return [""] if len(parts) == 1 else [f".{i}" for i in range(len(parts))]
+    return [prefix] if len(parts) == 1 else [f"{prefix}.{i}" for i in range(len(parts))]
 
 
 def _written(writer: Writer, number: int, batch: Nest) -> Nest:

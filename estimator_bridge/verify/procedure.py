@@ -41,10 +41,7 @@ class Options:
 
 
 def side_by_side(
-    record: Record,
-    directory: pathlib.Path,
-    options: Options,
-    progress: Progress = no_progress,
+    record: Record, directory: pathlib.Path, options: Options, progress: Progress = no_progress
 ) -> Result:
     """Records both sides, and returns what a comparison finds, with its causes.
 
@@ -62,19 +59,6 @@ def side_by_side(
         from estimator_bridge.verify.record.checkpoint_side import record_checkpoint
 
         record_checkpoint(place_b, options.checkpoint, a)
-    _query_exported_models(a, b, options, progress)
-    result = compare.compare(a, b, progress=progress)
-    if options.measure and not result.numbers_agree and _may_be_rounding(result):
-        record(RecordingRequest(PERTURBED, place_perturbed, start, place_a))
-        sensitivity = compare.sensitivity_of(a, Recording(place_perturbed))
-        result = compare.compare(a, b, sensitivity, progress)
-    result.causes = causes.explain(result)
-    return result
-
-
-def _query_exported_models(
-    a: Recording, b: Recording, options: Options, progress: Progress
-) -> None:
     for role, side in ((A, a), (B, b)):
         if side.exported():
             phase = f"querying the exported models of side {role.upper()}"
@@ -82,6 +66,13 @@ def _query_exported_models(
             python = (options.pythons or {}).get(role, sys.executable)
             exported_models.query(side, a, python, options.examples)
             progress(phase, 1, 1)
+    result = compare.compare(a, b, progress=progress)
+    if options.measure and not result.numbers_agree and _may_be_rounding(result):
+        record(RecordingRequest(PERTURBED, place_perturbed, start, place_a))
+        sensitivity = compare.sensitivity_of(a, Recording(place_perturbed))
+        result = compare.compare(a, b, sensitivity, progress)
+    result.causes = causes.explain(result)
+    return result
 
 
 def _may_be_rounding(result: Result) -> bool:

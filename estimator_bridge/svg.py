@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
+Points = Sequence[tuple[float, float]]
+
 
 def element(tag: str, content: str = "", **attributes: str | float) -> str:
     """Returns an element around other elements or escaped text.
@@ -28,14 +30,7 @@ def line(x1: float, y1: float, x2: float, y2: float, stroke: str, **attributes: 
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, stroke=stroke, **attributes)
 
 
-def curve(
-    points: Sequence[tuple[float, float]],
-    colour: str,
-    *,
-    radius: float,
-    content: str = "",
-    **attributes: str,
-) -> str:
+def curve(points: Points, colour: str, radius: float, content: str = "", **attributes: str) -> str:
     """Returns points that are joined by straight lines, each with a dot."""
     dots = [element("circle", cx=x, cy=y, r=radius, fill=colour) for x, y in points]
     stroke = {"fill": "none", "stroke": colour, "stroke_width": "2", **attributes}

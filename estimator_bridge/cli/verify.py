@@ -90,7 +90,6 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _refusals(options: argparse.Namespace) -> Iterator[str]:
-    """Yields what is wrong with the options."""
     for program in (options.script, options.against):
         if program is not None and not os.path.isfile(program):
             yield f"there is no program {program!r}."

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from estimator_bridge.progress_line import Progress, no_progress
 from estimator_bridge.verify import causes
 from estimator_bridge.verify.judge import compare
-from estimator_bridge.verify.record import exported_models
+from estimator_bridge.verify.record import processes
 from estimator_bridge.verify.record.recording import (
     PERTURBED,
     A,
@@ -43,11 +43,9 @@ class Options:
 def side_by_side(
     record: Record, directory: pathlib.Path, options: Options, progress: Progress = no_progress
 ) -> Result:
-    """Records both sides, and returns what a comparison finds, with its causes.
+    """Records both sides in a directory, and returns what a comparison finds, with its causes.
 
-    Args:
-        directory: of the recordings.
-        progress: called with what happens after the recording.
+    `progress` is called with what happens after the recording.
     """
     place_a, place_b, place_perturbed = (str(directory / role) for role in (A, B, PERTURBED))
     record(RecordingRequest(A, place_a, options.begin_from))
@@ -64,7 +62,7 @@ def side_by_side(
             phase = f"querying the exported models of side {role.upper()}"
             progress(phase, 0, 1)
             python = (options.pythons or {}).get(role, sys.executable)
-            exported_models.query(side, a, python, options.examples)
+            processes.query_exported_models(side, a, python, options.examples)
             progress(phase, 1, 1)
     result = compare.compare(a, b, progress=progress)
     if options.measure and not result.numbers_agree and _may_be_rounding(result):

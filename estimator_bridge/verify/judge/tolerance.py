@@ -9,10 +9,10 @@ suffice it is measured, by training once more from a start whose last bits are c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName
 from estimator_bridge.verify.record.recording import ACTIVATIONS, LOSS, Values
 from tf2_engine.types import Array
 
@@ -31,8 +31,27 @@ MAX_PERTURBATION = 0.01
 Eight times that is a tenth of the numbers, within which faults would pass for rounding.
 """
 
+ArrayPair = tuple[Array, Array]
+"""The same array on sides A and B."""
+
 Sensitivity = Mapping[tuple[str, str], Mapping[int, float]]
 """How far each array moved at each step when the start was perturbed, by group and name."""
+
+
+class PairedName(NamedTuple):
+    """The name and role of an array of both sides.
+
+    Attributes:
+        name: side A's.
+        table: whose it is, or None.
+        role: one of `findings.STAGES`; of a slot "slot <name>".
+        scale: arrays of one scale take rounding errors from each other.
+    """
+
+    name: str
+    table: str | None
+    role: str
+    scale: str
 
 
 class Tolerance:

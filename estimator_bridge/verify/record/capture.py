@@ -64,12 +64,10 @@ def with_signature_of(function: Function, wrapper: Function) -> Function:
 
 def _remaining_signature(function: Function) -> inspect.Signature:
     """Returns the signature of a function without what a partial has fixed."""
-    signature = inspect.signature(function)
-    names = argument_names(function)
+    signature, names = inspect.signature(function), argument_names(function)
     parameters = signature.parameters.values()
-    return signature.replace(
-        parameters=[each for each in parameters if each.name in names or each.kind in _ANY_NUMBER]
-    )
+    remaining = [each for each in parameters if each.name in names or each.kind in _ANY_NUMBER]
+    return signature.replace(parameters=remaining)
 
 
 class Capture:

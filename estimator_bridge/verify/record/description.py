@@ -26,11 +26,7 @@ _LOADS = "LoadTPUEmbedding"
 
 
 class PlanKeepingDriver(HostDriver):
-    """The host driver; keeps the plan that it is configured with.
-
-    Attributes:
-        plan: the latest one for training, or None.
-    """
+    """The host driver; keeps the latest plan for training that it is configured with."""
 
     plan: Plan | None = None
 
@@ -77,10 +73,8 @@ def describe(program: Program, estimator: Object, graph: Graph) -> SideDescripti
         "cores": (estimator.config.tpu_config.num_shards or 1) if use_tpu else 1,
         "quirks": "stock" if side.stock or legacy is None else legacy.quirks,
         "every": program.every,
-        "settings": []
-        if legacy is None
-        else settings_of(legacy, stock=side.stock, use_tpu=use_tpu),
-        "tables": [] if legacy is None else _tables(program.spec, legacy, graph),
+        "settings": settings_of(legacy, stock=side.stock, use_tpu=use_tpu) if legacy else [],
+        "tables": _tables(program.spec, legacy, graph) if legacy else [],
         "config": _config(program, graph),
     }
 

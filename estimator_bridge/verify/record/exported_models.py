@@ -1,30 +1,24 @@
-"""Queries the models that a side exported, each in a process that loads TensorFlow alone.
+"""Queries an exported model with TensorFlow alone: `python -m` this module, with a JSON file.
 
-`python -m` this module, with a JSON file, is such a process. A model answers as it would where it
-is served: neither the engine nor an estimator is loaded.
+The model answers as it would where it is served: neither the engine nor an estimator is loaded.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
 import pathlib
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import tensorflow.compat.v1 as tf
 
-from estimator_bridge import errors
-from estimator_bridge.verify.record import recording
-from estimator_bridge.verify.record.recording import Recording, Values
+from estimator_bridge.verify.record.recording import Values, read_arrays, write_arrays
 from tf2_engine.types import Array, Message, Object, Session
 
-_NUM_BATCHES = 3
 _MAX_EXAMPLES = 1000
 """The most Examples that are read of a file."""
-_WHOLE_MODEL = "the exported model"
 _OPEN_SIZE = 2
 _INTERNAL = "__"
 """Prefix of TensorFlow's own signatures."""
@@ -39,48 +33,10 @@ class CannotFeed(Exception):
     """The batches of the training do not make the inputs of a signature."""
 
 
-def query(side: Recording, inputs: Recording, python: str, examples: str | None) -> None:
-    """Writes the answers of every exported model into the recording of its side.
-
-    Args:
-        inputs: the recording whose first batches are fed to the models.
-        python: the interpreter of the side.
-        examples: a TFRecord file of serialised Examples, for signatures that take such; None makes
-            them of the batches.
-
-    Raises:
-        InvalidInput: `examples` does not exist.
-    """
-    if examples is not None and not os.path.isfile(examples):
-        raise errors.InvalidInput(
-            f"There is no file of Examples {examples!r}. Give the path of a TFRecord file, or "
-            "leave `examples` out to use batches of the training."
-        )
-    for number, model in enumerate(side.exported()):
-        signatures = side.directory / f"{recording.SIGNATURES}-{number}.json"
-        request = {
-            "model": str(model),
-            "batches": [str(batch) for batch in inputs.batches()[:_NUM_BATCHES]],
-            "examples": examples,
-            "answers": str(side.directory / f"{recording.SERVED}-{number}.npz"),
-            "signatures": str(signatures),
-        }
-        file = side.directory / f"query-{number}.json"
-        file.write_text(json.dumps(request, indent=1))
-        command = [python, "-m", __name__, str(file)]
-        completed = subprocess.run(command, capture_output=True, text=True)
-        if completed.returncode:
-            lines = [line.strip() for line in completed.stderr.splitlines() if line.strip()]
-            failed = {_WHOLE_MODEL: " ".join(lines[-1:])[:200]}
-            signatures.write_text(json.dumps({"failed": failed, "signatures": {}}))
-
-
 def main(path: str) -> int:
     """Queries a model as a JSON file says; returns the exit status."""
-    import tensorflow.compat.v1 as tf
-
     request = json.loads(pathlib.Path(path).read_text())
-    batches = [recording.read_arrays(pathlib.Path(batch)) for batch in request["batches"]]
+    batches = [read_arrays(pathlib.Path(batch)) for batch in request["batches"]]
     stored = None
     if request["examples"] is not None:
         records = tf.python_io.tf_record_iterator(request["examples"])
@@ -101,16 +57,13 @@ def main(path: str) -> int:
                 failed[name] = (lines or [type(error).__name__])[0][:200]
             else:
                 answers.update({f"{name}: {key}": value for key, value in outputs.items()})
-    recording.write_arrays(pathlib.Path(request["answers"]), answers)
+    write_arrays(pathlib.Path(request["answers"]), answers)
     report = {"failed": failed, "signatures": signatures}
     pathlib.Path(request["signatures"]).write_text(json.dumps(report, indent=1))
     return 0
 
 
 def _types(signature: Message) -> dict[str, str]:
-    """Returns the types of the inputs and outputs of a signature, by their names."""
-    import tensorflow.compat.v1 as tf
-
     return {
         f"{verb} {key}": f"{'sparse ' * info.HasField('coo_sparse')}{tf.as_dtype(info.dtype).name}"
         for verb, infos in (("takes", signature.inputs), ("gives", signature.outputs))
@@ -121,7 +74,6 @@ def _types(signature: Message) -> dict[str, str]:
 def _answers(
     session: Session, signature: Message, batches: Sequence[Values], stored: Array | None
 ) -> Values:
-    """Returns the outputs of a signature, those of all batches joined."""
     outputs = {key: info.name for key, info in signature.outputs.items()}
     feeds = _feeds(signature.inputs, batches, stored)
     answers = [session.run(outputs, feed) for feed in feeds]
@@ -134,8 +86,6 @@ def _feeds(
     inputs: Mapping[str, Message], batches: Sequence[Values], stored: Array | None
 ) -> Iterator[Feed]:
     """Yields the feeds of a signature, batch by batch; `stored` are Examples of a file."""
-    import tensorflow.compat.v1 as tf
-
     if not inputs:
         yield {}
         return
@@ -174,8 +124,6 @@ def _made_up_feed(inputs: Mapping[str, Message]) -> Feed:
 
     Ids are 0 and 1, which every table has.
     """
-    import tensorflow.compat.v1 as tf
-
     feed: Feed = {}
     for key, info in sorted(inputs.items()):
         shape = [_OPEN_SIZE if size.size < 0 else size.size for size in info.tensor_shape.dim]
@@ -207,8 +155,6 @@ def examples(batch: Values) -> Array:
     Raises:
         CannotFeed: the features do not have one row for each sample.
     """
-    import tensorflow.compat.v1 as tf
-
     columns = _columns(batch)
     sizes = {len(column) for column in columns.values()}
     if len(sizes) != 1:
@@ -228,16 +174,14 @@ def _columns(batch: Values) -> dict[str, list[Array]]:
     columns: dict[str, list[Array]] = {}
     for name, array in batch.items():
         key = name.removeprefix(_FEATURES)
-        if key == name or f"{name.rpartition('.')[0]}.indices" in batch:
+        sparse = name.rpartition(".")[0]
+        if key == name:
             continue
-        columns[key] = [np.ravel(row) for row in np.atleast_1d(array)]
-    for name, indices in batch.items():
-        prefix = name.removesuffix(".indices")
-        if prefix != name and prefix.startswith(_FEATURES):
-            values, size = batch[f"{prefix}.values"], int(batch[f"{prefix}.shape"][0])
-            columns[prefix.removeprefix(_FEATURES)] = [
-                values[indices[:, 0] == sample] for sample in range(size)
-            ]
+        if f"{sparse}.indices" not in batch:
+            columns[key] = [np.ravel(row) for row in np.atleast_1d(array)]
+        elif name.endswith(".values"):
+            samples, size = batch[f"{sparse}.indices"][:, 0], int(batch[f"{sparse}.shape"][0])
+            columns[sparse.removeprefix(_FEATURES)] = [array[samples == i] for i in range(size)]
     return columns
 
 

@@ -1,7 +1,7 @@
-"""Runs each side of a comparison in a process of its own, and reports its progress.
+"""Runs each side of a comparison in a process of its own, and so queries exported models.
 
-`python -m` this module, with a JSON file, is such a process. Each side has its interpreter, so they
-may have other versions of TensorFlow.
+`python -m` this module, with a JSON file, runs a side. Each side has its interpreter, so they may
+have other versions of TensorFlow.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
 from estimator_bridge.progress_line import Progress
+from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.recording import PERTURBED, Recording, RecordingRequest
 from estimator_bridge.verify.sides import SIDES, opened, side_of
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _NOTHING_TRAINED = 3
 """Exit status of a program that ran, and trained nothing that is recorded."""
 _LAST_LINES = 15
+_NUM_QUERIED_BATCHES = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +102,7 @@ class ProcessRecorder:
     def _run(
         self, command: Sequence[str], log: pathlib.Path, directory: pathlib.Path, title: str
     ) -> int:
-        recording = Recording(directory)
+        side = Recording(directory)
         self.progress(title, 0, self.steps)
         with open(log, "wb") as output:
             try:
@@ -110,14 +112,52 @@ class ProcessRecorder:
                 raise errors.InvalidInput(message) from error
             try:
                 while process.poll() is None:
-                    self.progress(title, recording.steps_done, self.steps)
+                    self.progress(title, side.steps_done, self.steps)
                     time.sleep(0.1)
             finally:
                 if process.poll() is None:
                     process.kill()
                     process.wait()
-        self.progress(title, recording.steps_done, self.steps)
+        self.progress(title, side.steps_done, self.steps)
         return process.returncode
+
+
+def query_exported_models(
+    side: Recording, inputs: Recording, python: str, examples: str | None
+) -> None:
+    """Writes the answers of every exported model into the recording of its side.
+
+    Args:
+        inputs: the recording whose first batches are fed to the models.
+        python: the interpreter of the side.
+        examples: a TFRecord file of serialised Examples, for signatures that take such; None makes
+            them of the batches.
+
+    Raises:
+        InvalidInput: `examples` does not exist.
+    """
+    if examples is not None and not os.path.isfile(examples):
+        raise errors.InvalidInput(
+            f"There is no file of Examples {examples!r}. Give the path of a TFRecord file, or "
+            "leave `examples` out to use batches of the training."
+        )
+    for number, model in enumerate(side.exported()):
+        signatures = side.directory / f"{recording.SIGNATURES}-{number}.json"
+        request = {
+            "model": str(model),
+            "batches": [str(batch) for batch in inputs.batches()[:_NUM_QUERIED_BATCHES]],
+            "examples": examples,
+            "answers": str(side.directory / f"{recording.SERVED}-{number}.npz"),
+            "signatures": str(signatures),
+        }
+        file = side.directory / f"query-{number}.json"
+        file.write_text(json.dumps(request, indent=1))
+        command = [python, "-m", f"{__package__}.exported_models", str(file)]
+        completed = subprocess.run(command, capture_output=True, text=True)
+        if completed.returncode:
+            lines = [line.strip() for line in completed.stderr.splitlines() if line.strip()]
+            failed = {"the exported model": " ".join(lines[-1:])[:200]}
+            signatures.write_text(json.dumps({"failed": failed, "signatures": {}}))
 
 
 def main(path: str) -> int:

@@ -12,7 +12,7 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypedDict, cast
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
@@ -135,10 +135,9 @@ class Writer:
         for group, named in values.items():
             for name, value in named.items():
                 key = f"{group}:{name}"
-                is_variable = group == VARIABLES
-                arrays.update(
-                    self._changed(key, np.asarray(value)) if is_variable else {key: value}
-                )
+                arrays[key] = value
+                if group == VARIABLES:
+                    arrays.update(self._changed_rows(key, np.asarray(value)))
         write_arrays(self.directory / f"step-{number:08d}.npz", arrays)
 
     def input(self, step: int) -> int:
@@ -173,13 +172,13 @@ class Writer:
         self._counts[prefix] += 1
         write_arrays(self.directory / f"{prefix}-{number:{digits}}.npz", values)
 
-    def _changed(self, key: str, array: Array) -> Values:
+    def _changed_rows(self, key: str, array: Array) -> Values:
+        """Returns the changed rows of a large variable and their numbers; {} for other ones."""
         before = self._variables.get(key)
         self._variables[key] = array
         if before is None or before.shape != array.shape or array.size < _MIN_SPARSE_SIZE:
-            return {key: array}
-        same = (before == array).reshape(len(array), -1).all(1)
-        (rows,) = np.nonzero(~same)
+            return {}
+        (rows,) = np.nonzero((before != array).reshape(len(array), -1).any(1))
         return {key: array[rows], _ROWS + key: rows}
 
 
@@ -192,22 +191,22 @@ class Recording:
     @property
     def settings(self) -> SideDescription:
         """What is known of the side."""
-        return cast(SideDescription, json.loads((self.directory / "settings.json").read_text()))
+        return json.loads((self.directory / "settings.json").read_text())
 
     @property
     def failure(self) -> str | None:
         """Why the program failed after its training, or None."""
-        return cast("str | None", _read_json(self.directory / "failed.json", None))
+        return _read_json(self.directory / "failed.json", None)
 
     @property
     def steps_done(self) -> int:
         """How many steps of training are done, also while it runs."""
-        return cast(int, _read_json(self.directory / "progress.json", 0))
+        return _read_json(self.directory / "progress.json", 0)
 
     @property
     def num_skipped(self) -> int:
         """How many trainings of other models were not recorded."""
-        return cast(int, _read_json(self.directory / "skipped.json", 0))
+        return _read_json(self.directory / "skipped.json", 0)
 
     def steps(self) -> Iterator[Step]:
         """Yields the steps in order, the variables of each in full."""
@@ -232,7 +231,7 @@ class Recording:
     @property
     def inputs(self) -> list[int]:
         """The steps that were made when each input of training began."""
-        return cast("list[int]", _read_json(self.directory / "inputs.json", []))
+        return _read_json(self.directory / "inputs.json", [])
 
     def batches(self, input_number: int | None = None) -> list[pathlib.Path]:
         """Returns the files of the batches of an input, from 0, or of all inputs, in order."""
@@ -241,12 +240,10 @@ class Recording:
 
     def batch(self, number: int) -> Values | None:
         """Returns the batch of a step, from 0, of one core; None where none is written."""
-        begun = [i for i, step in enumerate(self.inputs) if step <= number]
-        if not begun:
-            return None
-        files = self.batches(begun[-1])
-        index = number - self.inputs[begun[-1]]
-        return read_arrays(files[index]) if index < len(files) else None
+        begun = [(i, step) for i, step in enumerate(self.inputs) if step <= number]
+        input_number, first = begun[-1] if begun else (0, 0)
+        files = self.batches(input_number)[number - first :] if begun else []
+        return read_arrays(files[0]) if files else None
 
     def exported(self) -> list[pathlib.Path]:
         """Returns the directories of the exported models, in order."""
@@ -282,10 +279,11 @@ def read_arrays(path: pathlib.Path) -> Values:
 
 def write_arrays(path: pathlib.Path, arrays: Mapping[str, Object]) -> None:
     """Writes arrays by name."""
-    plain = {_KEY + name: np.asarray(value) for name, value in arrays.items()}
-    for name, array in plain.items():
+    plain = {}
+    for name, value in arrays.items():
+        array = np.asarray(value)
         # Strings of TensorFlow are objects, which would be pickled.
-        plain[name] = array.astype(np.bytes_) if array.dtype == object else array
+        plain[_KEY + name] = array.astype(np.bytes_) if array.dtype == object else array
     # Another process may look at any time: it sees a whole file, or none.
     partial = path.with_suffix(".partial")
     with open(partial, "wb") as file:

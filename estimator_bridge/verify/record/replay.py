@@ -76,27 +76,25 @@ def _written(writer: Writer, number: int, batch: Nest) -> Nest:
 
 def _fits(batch: Values, spec: Nest) -> bool:
     """Returns whether a batch has the structure and the shapes of a dataset's elements."""
-    tensor_specs = tf.nest.flatten(spec, expand_composites=True)
+    specs = zip(_names_of_batch(spec), tf.nest.flatten(spec, expand_composites=True), strict=True)
     return all(
-        name in batch and tensor_spec.shape.is_compatible_with(batch[name].shape)
-        for name, tensor_spec in zip(_names_of_batch(spec), tensor_specs, strict=True)
+        name in batch and each.shape.is_compatible_with(batch[name].shape) for name, each in specs
     )
 
 
 def _replay(files: Sequence[pathlib.Path], spec: Nest) -> Dataset:
     """Returns a dataset of the batches in files, with elements of `spec`."""
     names = _names_of_batch(spec)
-    tensor_specs = tf.nest.flatten(spec, expand_composites=True)
-    dtypes = [tensor_spec.dtype for tensor_spec in tensor_specs]
+    specs = tf.nest.flatten(spec, expand_composites=True)
 
     def read(number: Array) -> list[Array]:
         values = read_arrays(files[int(number)])
         return [values[name] for name in names]
 
     def batch(number: Tensor) -> Nest:
-        tensors = tf.numpy_function(read, [number], dtypes)
-        for tensor, tensor_spec in zip(tensors, tensor_specs, strict=True):
-            tensor.set_shape(tensor_spec.shape)
+        tensors = tf.numpy_function(read, [number], [each.dtype for each in specs])
+        for tensor, each in zip(tensors, specs, strict=True):
+            tensor.set_shape(each.shape)
         return tf.nest.pack_sequence_as(spec, tensors, expand_composites=True)
 
     return tf.data.Dataset.range(len(files)).map(batch)

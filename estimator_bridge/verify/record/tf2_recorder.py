@@ -26,11 +26,7 @@ _METHODS = ("train", "restore", "evaluate", "predict")
 
 
 class Tf2Recorder:
-    """Records instances of the classes that a program declares.
-
-    Args:
-        recorder: holds the side and the recording.
-    """
+    """Records instances of the classes that a program declares, as a recorder is asked to."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

@@ -105,7 +105,6 @@ def _charts(findings: Findings) -> str:
 
 
 def _tables(findings: Findings) -> str:
-    """Returns the verdict on each table and each of its slots."""
     of_tables = [one for one in findings.series if one.group == recording.VARIABLES and one.table]
     if not of_tables:
         return ""
@@ -173,7 +172,6 @@ def _arrays(findings: Findings) -> str:
 
 
 def _outcomes(findings: Findings) -> str:
-    """Returns the comparison of what followed the training."""
     header = ["of", "name", "difference", "allowed", "verdict"]
     rows = list(_rows_of_outcomes(findings.outcomes))
     body = table(header, rows, (2, 3)) if rows else ""

@@ -39,8 +39,8 @@ def lines(findings: Findings) -> Iterator[str]:
 
 def verdict(findings: Findings) -> str:
     """Returns the verdict in a sentence."""
-    steps = max(len(findings.steps) - 1, 0)
     if findings.equal:
+        steps = max(len(findings.steps) - 1, 0)
         largest = max((s.largest.difference for s in findings.series if s.points), default=0.0)
         within = f"within the tolerance (at most {largest:.2g} off)"
         degree = within if largest else "to the bit"
@@ -94,23 +94,20 @@ def side_line(side: SideDescription) -> str:
     if side["engine"] == CHECKPOINT:
         return f"{engine}, {side['where']}"
     mode = "" if side["engine"] == TF2 else f", use_tpu={side['use_tpu']}"
-    return (
-        f"{engine}, TensorFlow {side['tensorflow']}{mode}: {side['where']}, {side['cores']} core(s)"
-    )
+    version, cores = f"TensorFlow {side['tensorflow']}", f"{side['cores']} core(s)"
+    return f"{engine}, {version}{mode}: {side['where']}, {cores}"
 
 
 def tolerance_line(findings: Findings) -> str:
     """Returns a sentence that describes the tolerance."""
-    sentence = (
-        f"float32 rounding of sums of up to {findings.num_terms} terms, growing with the steps "
-        "(docs/numerics.md)"
+    measured = (
+        "; and 8 times what side A moves when its start is changed in the last bits, as "
+        "measured with this model"
     )
-    if findings.measured:
-        sentence += (
-            "; and 8 times what side A moves when its start is changed in the last bits, as "
-            "measured with this model"
-        )
-    return sentence + "."
+    return (
+        f"float32 rounding of sums of up to {findings.num_terms} terms, growing with the steps "
+        f"(docs/numerics.md){measured * findings.measured}."
+    )
 
 
 def _arrays(findings: Findings) -> Iterator[str]:

@@ -34,22 +34,18 @@ class ProgressLine:
     def __call__(self, phase: str, done: int, total: int) -> None:
         """Reports, if it is time to."""
         text = f"estimator-bridge: {self._describe(phase, done, total)}"
-        tenth = 10 if done >= total else 10 * done // total
+        is_end = done >= total
         if not sys.stderr.isatty():
             # A log needs no more than every tenth of a phase.
+            tenth = 10 if is_end else 10 * done // total
             if self._last != (phase, tenth):
                 sys.stderr.write(f"{text}.\n")
             self._last = phase, tenth
-        elif self._last != (phase, done) and self._is_due(phase, done >= total):
-            end = "\n" if done >= total else ""
-            sys.stderr.write(f"\r{text:{_WIDTH}}{end}")
+            return
+        is_new_phase = self._last is None or self._last[0] != phase
+        is_due = is_new_phase or is_end or time.monotonic() >= self._next_time
+        if self._last != (phase, done) and is_due:
+            self._next_time = time.monotonic() + _SECONDS
+            sys.stderr.write(f"\r{text:{_WIDTH}}" + "\n" * is_end)
             sys.stderr.flush()
             self._last = phase, done
-
-    def _is_due(self, phase: str, is_end: bool) -> bool:
-        now = time.monotonic()
-        new_phase = self._last is None or self._last[0] != phase
-        if now < self._next_time and not new_phase and not is_end:
-            return False
-        self._next_time = now + _SECONDS
-        return True

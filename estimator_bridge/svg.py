@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+Points = Sequence[tuple[float, float]]
 
 
 def element(tag: str, content: str = "", **attributes: str | float) -> str:
@@ -11,7 +13,10 @@ def element(tag: str, content: str = "", **attributes: str | float) -> str:
 
     Attributes have `_` for `-`, and floats are written to a tenth.
     """
-    opening = "".join([tag, *(f' {_name(n)}="{_value(v)}"' for n, v in attributes.items())])
+    opening = tag
+    for name, value in attributes.items():
+        written = f"{value:.1f}" if isinstance(value, float) else html.escape(str(value))
+        opening += f' {name.replace("_", "-")}="{written}"'
     return f"<{opening}>{content}</{tag}>" if content else f"<{opening}/>"
 
 
@@ -25,37 +30,14 @@ def line(x1: float, y1: float, x2: float, y2: float, stroke: str, **attributes: 
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, stroke=stroke, **attributes)
 
 
-def curve(
-    points: Iterable[tuple[float, float]],
-    colour: str,
-    *,
-    radius: float,
-    content: str = "",
-    **attributes: str,
-) -> str:
+def curve(points: Points, colour: str, radius: float, content: str = "", **attributes: str) -> str:
     """Returns points that are joined by straight lines, each with a dot."""
-    points = list(points)
+    dots = [element("circle", cx=x, cy=y, r=radius, fill=colour) for x, y in points]
+    stroke = {"fill": "none", "stroke": colour, "stroke_width": "2", **attributes}
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    joined = element(
-        "polyline",
-        content,
-        points=path,
-        fill="none",
-        stroke=colour,
-        stroke_width="2",
-        **attributes,
-    )
-    return joined + "".join(element("circle", cx=x, cy=y, r=radius, fill=colour) for x, y in points)
+    return element("polyline", content, points=path, **stroke) + "".join(dots)
 
 
 def drawing(parts: Iterable[str], view_box: str, **attributes: str | float) -> str:
     """Returns an `svg` element; its view box is such as "0 0 760 300"."""
     return element("svg", "\n".join(parts), viewBox=view_box, **attributes)
-
-
-def _name(attribute: str) -> str:
-    return attribute.replace("_", "-")
-
-
-def _value(value: str | float) -> str:
-    return f"{value:.1f}" if isinstance(value, float) else html.escape(str(value))

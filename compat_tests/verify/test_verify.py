@@ -23,8 +23,7 @@ from estimator_bridge.verify import causes
 from estimator_bridge.verify.judge import compare
 from estimator_bridge.verify.record.checkpoint_side import record_checkpoint
 from estimator_bridge.verify.record.recorder import Recorder
-from estimator_bridge.verify.record.recording import Recording, write_arrays
-from estimator_bridge.verify.record.request import A, RecordingRequest
+from estimator_bridge.verify.record.recording import A, Recording, RecordingRequest, write_arrays
 from estimator_bridge.verify.result import Result
 from estimator_bridge.verify.sides import SIDES, opened
 

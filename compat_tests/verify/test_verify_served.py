@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.support import recordings
 from estimator_bridge import errors
 from estimator_bridge.verify.judge import compare
-from estimator_bridge.verify.record import exported_models, query_model
+from estimator_bridge.verify.record import exported_models, processes
 from estimator_bridge.verify.record.recording import SERVED, Recording, read_arrays
 from estimator_bridge.verify.report import page
 
@@ -67,7 +67,7 @@ def answers(tmp_path: pathlib.Path, **changes: Any) -> tuple[dict[str, Any], dic
         **changes,
     }
     (tmp_path / "told.json").write_text(json.dumps(told))
-    assert query_model.main(str(tmp_path / "told.json")) == 0
+    assert exported_models.main(str(tmp_path / "told.json")) == 0
     found = json.loads((tmp_path / "signatures.json").read_text())
     return read_arrays(tmp_path / "answers.npz"), found["failed"]
 
@@ -112,13 +112,14 @@ def test_a_model_is_queried_with_examples_of_a_file(tmp_path: pathlib.Path) -> N
     """Serialised Examples of a file go to the signature that takes such."""
     records = str(tmp_path / "examples.tfrecord")
     with tf.python_io.TFRecordWriter(records) as writer:
-        for example in query_model.examples(BATCH)[:2]:
+        for example in exported_models.examples(BATCH)[:2]:
             writer.write(example)
     found, _ = answers(tmp_path, examples=records)
 
     np.testing.assert_array_equal(found["by examples: sum"], SUMS[:2])
+    side = Recording(tmp_path / "a")
     with pytest.raises(errors.InvalidInput, match="There is no file of Examples 'no/such'"):
-        exported_models.query(Recording(tmp_path / "a"), Recording(tmp_path / "a"), "", "no/such")
+        processes.query_exported_models(side, side, "", "no/such")
 
 
 def test_a_failing_signature_is_a_note_on_the_page(tmp_path: pathlib.Path) -> None:

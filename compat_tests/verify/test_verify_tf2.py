@@ -20,8 +20,7 @@ from compat_tests.verify.test_verify_command import verify
 from estimator_bridge import declared, errors, migrate
 from estimator_bridge.verify.judge import compare
 from estimator_bridge.verify.record.recorder import Recorder
-from estimator_bridge.verify.record.recording import Recording
-from estimator_bridge.verify.record.request import A, RecordingRequest
+from estimator_bridge.verify.record.recording import A, Recording, RecordingRequest
 from estimator_bridge.verify.record.tf2_recorder import Tf2Recorder
 from estimator_bridge.verify.report import text
 from estimator_bridge.verify.sides import SIDES

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import pathlib
@@ -16,6 +15,35 @@ from estimator_bridge.verify.sides import SIDES
 
 if TYPE_CHECKING:
     from estimator_bridge.verify.result import Result
+
+
+# The metavar, or None for a flag, and the help.
+_OPTIONS = {
+    "--against": (
+        "PROGRAM",
+        "side B runs this program, with the same arguments: such as the output of `migrate`",
+    ),
+    "--against-checkpoint": (
+        "CHECKPOINT",
+        "side B is a checkpoint of another program, such as a TF2 one, after the same steps",
+    ),
+    "--begin-from": ("CHECKPOINT", "begin from this (default: the initial values of side A)"),
+    "--own-input": (
+        None,
+        "side B reads its own input (default: it gets the batches of side A)",
+    ),
+    "--no-measure": (
+        None,
+        "do not train a third time to measure how the model amplifies rounding errors",
+    ),
+    "--examples": (
+        "TFRECORDS",
+        "query exported models with these (default: the first batches of the training)",
+    ),
+    "--json": ("FILE", "write the whole result as JSON"),
+    "--html": ("FILE", "write a page to read and to sign"),
+    "--keep": ("DIR", "keep the recordings and logs there; it must not exist"),
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -34,52 +62,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
             default=sys.executable,
             help=f"the interpreter of side {letter.upper()}, such as one with another TensorFlow",
         )
-    parser.add_argument(
-        "--against",
-        metavar="PROGRAM",
-        help="side B runs this program, with the same arguments: such as the output of `migrate`",
-    )
-    parser.add_argument(
-        "--against-checkpoint",
-        metavar="CHECKPOINT",
-        help="side B is a checkpoint of another program, such as a TF2 one, after the same steps",
-    )
     parser.add_argument("--steps", type=int, default=20, help="steps of training (20)")
-    parser.add_argument(
-        "--every",
-        type=int,
-        metavar="N",
-        help="compare variables every N steps (1; with pipelining 5), in one device loop",
-    )
-    parser.add_argument(
-        "--begin-from",
-        metavar="CHECKPOINT",
-        help="begin from this (default: the initial values of side A)",
-    )
-    parser.add_argument(
-        "--own-input",
-        action="store_true",
-        help="side B reads its own input (default: it gets the batches of side A)",
-    )
-    parser.add_argument(
-        "--no-measure",
-        action="store_true",
-        help="do not train a third time to measure how the model amplifies rounding errors",
-    )
-    parser.add_argument(
-        "--examples",
-        metavar="TFRECORDS",
-        help="query exported models with these (default: the first batches of the training)",
-    )
-    parser.add_argument("--json", metavar="FILE", help="write the whole result as JSON")
-    parser.add_argument("--html", metavar="FILE", help="write a page to read and to sign")
-    parser.add_argument(
-        "--keep", metavar="DIR", help="keep the recordings and logs there; it must not exist"
-    )
+    every = "compare variables every N steps (1; with pipelining 5), in one device loop"
+    parser.add_argument("--every", type=int, metavar="N", help=every)
+    for option, (metavar, text) in _OPTIONS.items():
+        if metavar is None:
+            parser.add_argument(option, action="store_true", help=text)
+        else:
+            parser.add_argument(option, metavar=metavar, help=text)
     parser.add_argument("script", help="the program")
-    parser.add_argument(
-        "arguments", nargs=argparse.REMAINDER, help="the program's own arguments, as they are"
-    )
+    own = "the program's own arguments, as they are"
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=own)
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -97,7 +90,6 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _refusals(options: argparse.Namespace) -> Iterator[str]:
-    """Yields what is wrong with the options."""
     for program in (options.script, options.against):
         if program is not None and not os.path.isfile(program):
             yield f"there is no program {program!r}."
@@ -114,40 +106,29 @@ def _refusals(options: argparse.Namespace) -> Iterator[str]:
 
 def _compare(options: argparse.Namespace) -> int:
     from estimator_bridge.progress_line import ProgressLine
-    from estimator_bridge.verify.procedure import Options, side_by_side
-    from estimator_bridge.verify.record.processes import ProcessRecorder
-    from estimator_bridge.verify.record.request import A, B
+    from estimator_bridge.verify import procedure
+    from estimator_bridge.verify.record.processes import ProcessRecorder, SideProgram
+    from estimator_bridge.verify.record.recording import A, B
 
-    pythons = {A: options.python_a, B: options.python_b}
+    script_b = options.against or options.script
+    programs = {
+        A: SideProgram(options.a, options.script, options.python_a),
+        B: SideProgram(options.b, script_b, options.python_b),
+    }
     progress = ProgressLine(lambda phase, done, total: f"{phase}: step {done} of {total}")
-    with contextlib.ExitStack() as stack:
-        if options.keep:
-            directory = pathlib.Path(options.keep)
-            directory.mkdir(parents=True)
-        else:
-            directory = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        record = ProcessRecorder(
-            sides={A: options.a, B: options.b},
-            pythons=pythons,
-            scripts={A: options.script, B: options.against or options.script},
-            arguments=options.arguments,
-            steps=options.steps,
-            every=options.every,
-            progress=progress,
-        )
-        result = side_by_side(
-            record,
-            directory.absolute(),
-            Options(
-                begin_from=options.begin_from and os.path.abspath(options.begin_from),
-                own_input=options.own_input,
-                measure=not options.no_measure,
-                examples=options.examples,
-                checkpoint=options.against_checkpoint,
-                pythons=pythons,
-            ),
-            progress,
-        )
+    record = ProcessRecorder(programs, options.arguments, options.steps, options.every, progress)
+    how = procedure.Options(
+        begin_from=options.begin_from and os.path.abspath(options.begin_from),
+        own_input=options.own_input,
+        measure=not options.no_measure,
+        examples=options.examples,
+        checkpoint=options.against_checkpoint,
+        pythons={role: program.python for role, program in programs.items()},
+    )
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = pathlib.Path(options.keep or temporary).absolute()
+        directory.mkdir(parents=True, exist_ok=True)
+        result = procedure.side_by_side(record, directory, how, progress)
     _report(result, options)
     return 0 if result.equal else 1
 

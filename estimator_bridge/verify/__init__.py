@@ -13,7 +13,6 @@ import types
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from estimator_bridge.verify.api import Function
     from estimator_bridge.verify.result import Result
     from tf2_engine.types import Object
 
@@ -21,20 +20,20 @@ if TYPE_CHECKING:
 class _CallablePackage(types.ModuleType):
     """A package that is called, and inspected, as the function `api.verify`."""
 
+    @property
+    def _function(self) -> Object:
+        return importlib.import_module(f"{__name__}.api").verify
+
     def __call__(self, *args: Object, **kwargs: Object) -> Result:
-        return _function()(*args, **kwargs)
+        return self._function(*args, **kwargs)
 
     @property
     def __signature__(self) -> inspect.Signature:
-        return inspect.signature(_function())
+        return inspect.signature(self._function)
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]
-        return f"verify{self.__signature__}\n\n{inspect.getdoc(_function())}"
-
-
-def _function() -> Function:
-    return importlib.import_module(f"{__name__}.api").verify
+        return f"verify{self.__signature__}\n\n{inspect.getdoc(self._function)}"
 
 
 sys.modules[__name__].__class__ = _CallablePackage

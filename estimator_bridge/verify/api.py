@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 
 from estimator_bridge.verify.procedure import Options, side_by_side
-from estimator_bridge.verify.record.request import A, B, Record, RecordingRequest
+from estimator_bridge.verify.record.recording import A, B, RecordingRequest
 from estimator_bridge.verify.result import Result
 from estimator_bridge.verify.sides import Side, opened, side_of
 from tf2_engine.types import Object
@@ -76,27 +76,36 @@ def verify(
         MissingStock, InvalidInput: there is no such side here.
     """
     sides = {A: side_of(a), B: side_of(b)}
-    estimator_arguments = {
+    models = {A: (model_fn, spec), B: (model_fn_b or model_fn, spec_b or spec)}
+    arguments = {
         "use_tpu": use_tpu,
-        "config": config,
         "params": {} if params is None else params,
-        "train_batch_size": batch_size,
-        "eval_batch_size": batch_size,
-        "predict_batch_size": batch_size,
+        **dict.fromkeys(("train_batch_size", "eval_batch_size", "predict_batch_size"), batch_size),
     }
 
-    def run(estimator: Object, export_directory: str) -> None:
-        estimator.train(input_fn, steps=steps)
-        if eval_input_fn is not None:
-            estimator.evaluate(eval_input_fn, steps=steps)
-        if predict_input_fn is not None:
-            for _ in estimator.predict(predict_input_fn):
-                pass
-        if serving_input_receiver_fn is not None:
-            estimator.export_saved_model(export_directory, serving_input_receiver_fn)
+    def record(request: RecordingRequest) -> None:
+        from estimator_bridge.verify.record.recorder import Recorder
 
-    models = {A: (model_fn, spec), B: (model_fn_b or model_fn, spec_b or spec)}
-    record = _recorder(sides, models, estimator_arguments, steps, every, run)
+        side = sides[request.side]
+        model, spec = models[request.side]
+        name = getattr(model, "__name__", "model_fn")
+        recorder = Recorder(request, side, steps=steps, every=every, program=name)
+        with opened(side) as estimator_class, recorder.attached(estimator_class):
+            estimator = estimator_class(
+                model_fn=model,
+                embedding_config_spec=spec,
+                config=config or _run_config(*sides.values()),
+                **arguments,
+            )
+            estimator.train(input_fn, steps=steps)
+            if eval_input_fn is not None:
+                estimator.evaluate(eval_input_fn, steps=steps)
+            if predict_input_fn is not None:
+                list(estimator.predict(predict_input_fn))
+            if serving_input_receiver_fn is not None:
+                exports = f"{request.directory}/exports"
+                estimator.export_saved_model(exports, serving_input_receiver_fn)
+
     options = Options(begin_from, own_input, measure, examples)
     with tempfile.TemporaryDirectory() as temporary:
         result = side_by_side(record, pathlib.Path(directory or temporary), options)
@@ -105,44 +114,6 @@ def verify(
 
         pathlib.Path(html).write_text(page(result, result.settings[0]["program"]))
     return result
-
-
-def _recorder(
-    sides: dict[str, Side],
-    models: dict[str, tuple[Function, Object]],
-    arguments: dict[str, Object],
-    steps: int,
-    every: int | None,
-    run: Callable[[Object, str], None],
-) -> Record:
-    """Returns a function that records a side in this process.
-
-    Args:
-        models: the model_fn and the EmbeddingConfigSpec of each side.
-        arguments: the others of the estimators; a `config` of None is one of defaults.
-        run: trains an estimator, and exports to a directory.
-    """
-
-    def record(request: RecordingRequest) -> None:
-        from estimator_bridge.verify.record.recorder import Recorder
-
-        side = sides[request.side]
-        model_fn, spec = models[request.side]
-        recorder = Recorder(
-            request,
-            side,
-            steps=steps,
-            every=every,
-            program=getattr(model_fn, "__name__", "model_fn"),
-        )
-        with opened(side) as estimator_class, recorder.attached(estimator_class):
-            config = arguments["config"] or _run_config(*sides.values())
-            estimator = estimator_class(
-                **{**arguments, "config": config}, model_fn=model_fn, embedding_config_spec=spec
-            )
-            run(estimator, f"{request.directory}/exports")
-
-    return record
 
 
 def _run_config(*sides: Side) -> Object:

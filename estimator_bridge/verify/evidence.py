@@ -7,16 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimator_bridge.verify.record.recording import (
-    VARIABLES,
-    SideDescription,
-    Step,
-    TableDescription,
-    Values,
-)
+from estimator_bridge.verify.record import recording
+from estimator_bridge.verify.record.recording import SideDescription, TableDescription, Values
 from tf2_engine.types import Array
 
-StepPair = tuple[Step, Step]
+StepPair = tuple[recording.Step, recording.Step]
 """The same step of both sides."""
 
 
@@ -38,9 +33,8 @@ class Evidence(NamedTuple):
     @property
     def before(self) -> StepPair | None:
         """Both sides just before the step, if they were looked at then."""
-        if self.states and self.states[0][0].number == self.after[0].number - 1:
-            return self.states[0]
-        return None
+        is_known = self.states and self.states[0][0].number == self.after[0].number - 1
+        return self.states[0] if is_known else None
 
     def values(self, group: str) -> tuple[Values, Values]:
         """Returns the arrays of a group on both sides after the step."""
@@ -49,17 +43,19 @@ class Evidence(NamedTuple):
 
     def before_of(self, variable: str) -> Array | None:
         """Returns a variable of side A just before the step; None if it is not known."""
-        return None if self.before is None else self.before[0].values[VARIABLES].get(variable)
+        return (
+            None
+            if self.before is None
+            else self.before[0].values[recording.VARIABLES].get(variable)
+        )
 
     def tables(self) -> Iterator[tuple[TableDescription, Array, Array]]:
         """Yields every table of side A with its rows on both sides after the step."""
-        values_a, values_b = self.values(VARIABLES)
         variables_b = {table["name"]: table["variable"] for table in self.settings[1]["tables"]}
         for table in self.settings[0]["tables"]:
-            a = values_a.get(table["variable"])
-            b = values_b.get(variables_b.get(table["name"], ""))
-            if a is not None and b is not None and a.shape == b.shape:
-                yield table, a, b
+            pair = self._pair(table["variable"], variables_b.get(table["name"], ""))
+            if pair is not None:
+                yield table, *pair
 
     def slots(self, table: TableDescription) -> Iterator[tuple[str, Array | None, Array, Array]]:
         """Yields the slots of one of side A's tables that both sides have.
@@ -67,7 +63,6 @@ class Evidence(NamedTuple):
         Each is its name, its values before the step if they are known, and those of both sides
         after it.
         """
-        values_a, values_b = self.values(VARIABLES)
         variables_b = {
             slot: variable
             for other in self.settings[1]["tables"]
@@ -75,9 +70,15 @@ class Evidence(NamedTuple):
             for variable, slot in other["slots"].items()
         }
         for variable, slot in table["slots"].items():
-            a, b = values_a.get(variable), values_b.get(variables_b.get(slot, ""))
-            if a is not None and b is not None and a.shape == b.shape:
-                yield slot, self.before_of(variable), a, b
+            pair = self._pair(variable, variables_b.get(slot, ""))
+            if pair is not None:
+                yield slot, self.before_of(variable), *pair
+
+    def _pair(self, variable_a: str, variable_b: str) -> tuple[Array, Array] | None:
+        """Returns a variable of each side after the step; None if they are of different shapes."""
+        values_a, values_b = self.values(recording.VARIABLES)
+        a, b = values_a.get(variable_a), values_b.get(variable_b)
+        return None if a is None or b is None or a.shape != b.shape else (a, b)
 
 
 def close(one: Array, other: Array, relative: float = 1e-6) -> bool:

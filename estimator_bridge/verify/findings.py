@@ -1,4 +1,7 @@
-"""The findings of a comparison: plain values that every report is made of."""
+"""The findings of a comparison: plain values that every report is made of.
+
+docs/verify.md describes the fields, as those of `--json`.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +16,18 @@ from tf2_engine.types import Object
 
 TABLE, SLOT, DENSE, ACTIVATION, GRADIENT = "table", "slot", "dense", "activation", "gradient"
 """The roles of arrays; that of the loss is "loss", and of a slot "slot <name>"."""
-
 STAGES = (ACTIVATION, LOSS, GRADIENT, SLOT, TABLE, DENSE)
 """The roles in the order of a step: an error in one carries on to those after it."""
 
 _MAX_IDS_SHOWN = 8
-"""How many ids of a sample a divergence shows."""
 
 
 class Point(NamedTuple):
-    """One array at one step.
+    """One array at one step: the largest absolute difference of an element, and its tolerance.
 
     Attributes:
-        difference: the largest absolute difference of an element.
-        relative: the same, relative to the largest magnitude of the array.
+        relative: the difference, relative to the largest magnitude of the array.
         ulps: how many float32 numbers these two elements are apart.
-        allowed: the tolerance of `difference`.
     """
 
     step: int
@@ -45,9 +44,8 @@ class Point(NamedTuple):
     @property
     def share(self) -> float:
         """The difference as a share of the tolerance."""
-        if self.allowed:
-            return self.difference / self.allowed
-        return math.inf if self.difference else 0.0
+        beyond = math.inf if self.difference else 0.0
+        return self.difference / self.allowed if self.allowed else beyond
 
 
 class Divergence(NamedTuple):
@@ -58,8 +56,7 @@ class Divergence(NamedTuple):
         element: the further indices.
         a, b: both values, or both shapes.
         rows: how many rows differ.
-        ids: of a table the id that has the row; of an activation those of the sample, in the
-            order of the batch. Empty where that is not known.
+        ids: of a table's row, or of an activation's sample; empty where that is not known.
     """
 
     step: int
@@ -76,7 +73,7 @@ class Divergence(NamedTuple):
             where = f", row {self.row}"
             count = f"; {self.rows} row{'s differ' if self.rows != 1 else ' differs'}"
         if self.ids:
-            shown = ", ".join(str(id_) for id_ in self.ids[:_MAX_IDS_SHOWN])
+            shown = ", ".join(map(str, self.ids[:_MAX_IDS_SHOWN]))
             rest = ", …" if len(self.ids) > _MAX_IDS_SHOWN else ""
             where += f" (id{'s' if len(self.ids) > 1 else ''} {shown}{rest})"
         if self.element:
@@ -92,17 +89,17 @@ class Series:
         group: "variables", "activations", "gradients" or "loss".
         name: side A's.
         table: whose it is, or None.
-        role: what it is: one of `STAGES`; of a slot "slot <name>".
-        points: one for each step at which it was compared.
+        role: one of `STAGES`; of a slot "slot <name>".
         first: the first divergence, or None.
+        points: one for each step at which it was compared.
     """
 
     group: str
     name: str
     table: str | None
     role: str
-    points: list[Point] = dataclasses.field(default_factory=list)
     first: Divergence | None = None
+    points: list[Point] = dataclasses.field(default_factory=list)
 
     @property
     def stage(self) -> str:
@@ -157,11 +154,9 @@ class Outcome(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """The batches of both sides.
+    """How many batches of both sides were compared, or were replayed on side B.
 
     Attributes:
-        number: how many were compared, or replayed.
-        replayed: whether side B was given those of side A.
         first_different: the number of the first batch that differs, or None.
         reordered: whether both sides had the same batches, in another order.
     """
@@ -173,12 +168,7 @@ class Batches(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """A known reason for a divergence.
-
-    Attributes:
-        name: short; tests and scripts look at it.
-        text: what was seen, and what to do.
-    """
+    """A known reason for a divergence: a short name for scripts, and what was seen."""
 
     name: str
     text: str
@@ -199,7 +189,6 @@ class Findings:
         remarks: what else keeps the sides from being equal.
         evidence: the arrays around the first divergence; None without one.
         notes: what could not be compared, and does not tell the sides apart.
-        causes: found by `causes.explain`.
     """
 
     settings: tuple[SideDescription, SideDescription]

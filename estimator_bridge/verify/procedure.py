@@ -10,9 +10,15 @@ from collections.abc import Mapping
 from estimator_bridge.progress_line import Progress, no_progress
 from estimator_bridge.verify import causes
 from estimator_bridge.verify.judge import compare
-from estimator_bridge.verify.record import exported_models
-from estimator_bridge.verify.record.recording import Recording
-from estimator_bridge.verify.record.request import PERTURBED, A, B, Record, RecordingRequest
+from estimator_bridge.verify.record import processes
+from estimator_bridge.verify.record.recording import (
+    PERTURBED,
+    A,
+    B,
+    Record,
+    Recording,
+    RecordingRequest,
+)
 from estimator_bridge.verify.result import Result
 
 
@@ -35,16 +41,11 @@ class Options:
 
 
 def side_by_side(
-    record: Record,
-    directory: pathlib.Path,
-    options: Options,
-    progress: Progress = no_progress,
+    record: Record, directory: pathlib.Path, options: Options, progress: Progress = no_progress
 ) -> Result:
-    """Records both sides, and returns what a comparison finds, with its causes.
+    """Records both sides in a directory, and returns what a comparison finds, with its causes.
 
-    Args:
-        directory: of the recordings.
-        progress: called with what happens after the recording.
+    `progress` is called with what happens after the recording.
     """
     place_a, place_b, place_perturbed = (str(directory / role) for role in (A, B, PERTURBED))
     record(RecordingRequest(A, place_a, options.begin_from))
@@ -56,7 +57,13 @@ def side_by_side(
         from estimator_bridge.verify.record.checkpoint_side import record_checkpoint
 
         record_checkpoint(place_b, options.checkpoint, a)
-    _query_exported_models(a, b, options, progress)
+    for role, side in ((A, a), (B, b)):
+        if side.exported():
+            phase = f"querying the exported models of side {role.upper()}"
+            progress(phase, 0, 1)
+            python = (options.pythons or {}).get(role, sys.executable)
+            processes.query_exported_models(side, a, python, options.examples)
+            progress(phase, 1, 1)
     result = compare.compare(a, b, progress=progress)
     if options.measure and not result.numbers_agree and _may_be_rounding(result):
         record(RecordingRequest(PERTURBED, place_perturbed, start, place_a))
@@ -64,18 +71,6 @@ def side_by_side(
         result = compare.compare(a, b, sensitivity, progress)
     result.causes = causes.explain(result)
     return result
-
-
-def _query_exported_models(
-    a: Recording, b: Recording, options: Options, progress: Progress
-) -> None:
-    for role, side in ((A, a), (B, b)):
-        if side.exported():
-            phase = f"querying the exported models of side {role.upper()}"
-            progress(phase, 0, 1)
-            python = (options.pythons or {}).get(role, sys.executable)
-            exported_models.query(side, a, python, options.examples)
-            progress(phase, 1, 1)
 
 
 def _may_be_rounding(result: Result) -> bool:

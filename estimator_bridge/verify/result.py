@@ -21,38 +21,30 @@ class Result(Findings):
 
         It fits JSON: numbers that are not finite are the strings "Infinity" and "NaN".
         """
-        return _json_value(
-            {
-                "equal": self.equal,
-                "sides": {"a": self.settings[0], "b": self.settings[1]},
-                "steps": self.steps,
-                "tolerance": {"num_terms": self.num_terms, "measured": self.measured},
-                "first": None if self.first is None else _series_dict(self.first),
-                "causes": [cause._asdict() for cause in self.causes],
-                "series": [_series_dict(series) for series in self.series],
-                "config": None if self.config is None else [d._asdict() for d in self.config],
-                "batches": self.batches._asdict(),
-                "outcomes": [{**o._asdict(), "equal": o.equal} for o in self.outcomes],
-                "only": {"a": self.only[0], "b": self.only[1]},
-                "remarks": self.remarks,
-                "notes": self.notes,
-            }
-        )
-
-
-def _series_dict(series: Series) -> dict[str, object]:
-    return {
-        "group": series.group,
-        "name": series.name,
-        "table": series.table,
-        "role": series.role,
-        "first": None if series.first is None else series.first._asdict(),
-        "points": [point._asdict() for point in series.points],
-    }
+        result = {
+            "equal": self.equal,
+            "sides": dict(zip("ab", self.settings, strict=True)),
+            "steps": self.steps,
+            "tolerance": {"num_terms": self.num_terms, "measured": self.measured},
+            "first": self.first,
+            "causes": self.causes,
+            "series": self.series,
+            "config": self.config,
+            "batches": self.batches,
+            "outcomes": [{**o._asdict(), "equal": o.equal} for o in self.outcomes],
+            "only": dict(zip("ab", self.only, strict=True)),
+            "remarks": self.remarks,
+            "notes": self.notes,
+        }
+        return _json_value(result)
 
 
 def _json_value(value: Object) -> Object:
-    """Returns a nest with the numbers that JSON lacks as strings."""
+    """Returns a nest for JSON: records as dicts, and the numbers that it lacks as strings."""
+    if isinstance(value, Series):
+        value = vars(value)
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):

@@ -47,11 +47,7 @@ SIDES = {
 
 
 def side_of(name: str | Side) -> Side:
-    """Returns a side by its name; a side is returned as it is.
-
-    Raises:
-        InvalidInput: there is none of that name.
-    """
+    """Returns a side by its name, or as it is; raises InvalidInput if there is no such name."""
     if isinstance(name, Side):
         return name
     if name not in SIDES:
@@ -69,15 +65,16 @@ def opened(side: Side) -> Iterator[type]:
     """
     from estimator_bridge.run import software_tpu
 
-    with side.context():
-        if not side.stock:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(side.context())
+        if side.stock:
+            # Unless it is kept from it, a program may ask for a TPU.
+            if side.use_tpu is not False:
+                stack.enter_context(software_tpu.stock_on_software_tpu())
+            yield software_tpu.stock_estimator().tpu.TPUEstimator
+        else:
             from estimator_bridge.runtime.estimator.tpu_estimator import TPUEstimator
 
-            on_tpu = side.software_tpu
-            with software_tpu.bridge_on_software_tpu() if on_tpu else contextlib.nullcontext():
-                yield TPUEstimator
-            return
-        # Unless it is kept from it, a program may ask for a TPU.
-        on_tpu = side.use_tpu is not False
-        with software_tpu.stock_on_software_tpu() if on_tpu else contextlib.nullcontext():
-            yield software_tpu.stock_estimator().tpu.TPUEstimator
+            if side.software_tpu:
+                stack.enter_context(software_tpu.bridge_on_software_tpu())
+            yield TPUEstimator

@@ -1,24 +1,22 @@
-"""Compares two recordings, step by step and row by row."""
+"""Compares two recordings: their batches, their steps, and what followed the trainings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Mapping
+
+import numpy as np
 
 from estimator_bridge.progress_line import Progress, no_progress
-from estimator_bridge.verify.findings import Divergence, Series, differing_settings
-from estimator_bridge.verify.judge.batches import compare_batches
+from estimator_bridge.verify import findings
+from estimator_bridge.verify.findings import Batches, Difference, Divergence, Outcome, Series
 from estimator_bridge.verify.judge.lookups import features_of, occurrences
-from estimator_bridge.verify.judge.outcomes import differences, differing_signatures, outcomes
-from estimator_bridge.verify.judge.steps import StepComparison
+from estimator_bridge.verify.judge.steps import StepComparison, measure
 from estimator_bridge.verify.judge.tolerance import Sensitivity, Tolerance, terms
-from estimator_bridge.verify.record.recording import (
-    CHECKPOINT,
-    VARIABLES,
-    Recording,
-    SideDescription,
-    read_arrays,
-)
+from estimator_bridge.verify.record import recording
+from estimator_bridge.verify.record.recording import Recording, SideDescription, Values
 from estimator_bridge.verify.result import Result
+from tf2_engine.types import Array
 
 
 def compare(
@@ -27,36 +25,35 @@ def compare(
     sensitivity: Sensitivity | None = None,
     progress: Progress = no_progress,
 ) -> Result:
-    """Returns the result of a comparison, without causes.
-
-    Args:
-        sensitivity: adds to the tolerance.
-    """
+    """Returns the result of a comparison, without causes; `sensitivity` adds to the tolerance."""
     settings = a.settings, b.settings
-    tolerance = Tolerance(_num_terms(a, settings[0]), sensitivity or {})
-    steps = StepComparison(a, b, tolerance)
+    features = features_of(settings[0]["tables"])
+    batches = map(recording.read_arrays, a.batches())
+    num_terms = max((terms(batch, features) for batch in batches), default=1)
+    steps = StepComparison(a, b, Tolerance(num_terms, sensitivity or {}))
     steps.run(progress)
     for series in steps.series.values():
         if series.first is not None:
             series.first = _with_ids(series, series.first, steps.steps[0], a, settings[0])
-    is_program = settings[1]["engine"] != CHECKPOINT
+    compared: list[Outcome] = []
+    if settings[1]["engine"] != recording.CHECKPOINT:
+        compared.extend(_compare_outcomes(a, b, steps))
+        compared.extend(_differing_signatures(a, b))
     result = Result(
         settings=settings,
-        num_terms=tolerance.num_terms,
+        num_terms=num_terms,
         steps=steps.steps,
         series=sorted(steps.series.values(), key=lambda series: series.order),
-        config=differences(settings[0]["config"], settings[1]["config"]),
-        batches=compare_batches(a, b),
-        outcomes=[*outcomes(a, b, steps, tolerance), *differing_signatures(a, b)]
-        if is_program
-        else [],
+        config=_differences(settings[0]["config"], settings[1]["config"]),
+        batches=_compare_batches(a, b),
+        outcomes=compared,
         only=(sorted(steps.only[0]), sorted(steps.only[1])),
         remarks=steps.remarks,
         evidence=steps.evidence,
         measured=sensitivity is not None,
         notes=list(_notes(a, b)),
     )
-    differing = {name for _, name, _, _ in differing_settings(*settings)}
+    differing = {name for _, name, _, _ in findings.differing_settings(*settings)}
     if result.equal and differing:
         result.notes.append(
             f"Settings differ, to no effect in these steps: {', '.join(sorted(differing))}. What "
@@ -74,23 +71,13 @@ def sensitivity_of(a: Recording, perturbed: Recording) -> Sensitivity:
     }
 
 
-def _num_terms(side: Recording, settings: SideDescription) -> int:
-    """Returns the most terms in one sum of any batch."""
-    features = {
-        key: weight_key
-        for table in settings["tables"]
-        for key, (_, weight_key) in table["features"].items()
-    }
-    return max((terms(read_arrays(path), features) for path in side.batches()), default=1)
-
-
 def _with_ids(
     series: Series, first: Divergence, start: int, a: Recording, settings: SideDescription
 ) -> Divergence:
     """Returns the first divergence of an array with the ids of the row or sample."""
     if first.row is None or series.table is None:
         return first
-    if series.group == VARIABLES:
+    if series.group == recording.VARIABLES:
         return first._replace(ids=[first.row])
     batch = a.batch(first.step - start - 1) if settings["cores"] == 1 else None
     feature = features_of(settings["tables"]).get(series.name)
@@ -101,9 +88,92 @@ def _with_ids(
     return first._replace(ids=ids.ids[samples == first.row].tolist())
 
 
+def _compare_batches(a: Recording, b: Recording) -> Batches:
+    """Compares inputs one by one; how far ahead each was read does not count."""
+    if not b.batches():
+        return Batches(len(a.batches()), True, None, False)
+    number, first, reordered = 0, None, False
+    for input_number in range(len(a.inputs)):
+        files = zip(a.batches(input_number), b.batches(input_number), strict=False)
+        pairs = [tuple(_digest(recording.read_arrays(path)) for path in pair) for pair in files]
+        different = [i for i, (digest_a, digest_b) in enumerate(pairs) if digest_a != digest_b]
+        if first is None and different:
+            first = number + different[0]
+            digests_a, digests_b = zip(*pairs, strict=True)
+            reordered = sorted(digests_a) == sorted(digests_b)
+        number += len(pairs)
+    return Batches(number, False, first, reordered)
+
+
+def _digest(batch: Values) -> bytes:
+    digest = hashlib.sha256()
+    for name in sorted(batch):
+        array = np.ascontiguousarray(batch[name])
+        digest.update(f"{name} {array.dtype.kind} {array.shape} ".encode())
+        digest.update(array.tobytes())
+    return digest.digest()
+
+
+def _compare_outcomes(a: Recording, b: Recording, steps: StepComparison) -> Iterator[Outcome]:
+    """Yields metrics, predictions, exported variables and answers of exported models."""
+    outcomes_a, outcomes_b = a.outcomes(), b.outcomes()
+    for kind in sorted({*outcomes_a, *outcomes_b}):
+        if kind in outcomes_a and kind in outcomes_b:
+            for name in sorted({*outcomes_a[kind], *outcomes_b[kind]}):
+                values = outcomes_a[kind].get(name), outcomes_b[kind].get(name)
+                yield _outcome(kind, name, *values, steps)
+        else:
+            side, missing = ("A", b) if kind in outcomes_a else ("B", a)
+            # A program that failed did not come to all that follows.
+            if missing.failure is None:
+                yield Outcome(kind, "", 0.0, 0.0, f"only on side {side}")
+
+
+def _outcome(
+    kind: str, name: str, a: Array | None, b: Array | None, steps: StepComparison
+) -> Outcome:
+    if a is None or b is None:
+        return Outcome(kind, name, 0.0, 0.0, f"only on side {'B' if a is None else 'A'}")
+    if a.shape != b.shape:
+        return Outcome(kind, name, 0.0, 0.0, f"shapes {a.shape} and {b.shape}")
+    point, _ = measure(0, a, b, steps.tolerance.of_outcome(steps.num_updates, a, b))
+    # A variable that is exported has the tolerance that it had in training.
+    is_variable = kind.startswith(recording.EXPORT)
+    trained = steps.series.get((recording.VARIABLES, name)) if is_variable else None
+    allowed = trained.points[-1].allowed if trained and trained.points else point.allowed
+    return Outcome(kind, name, point.difference, allowed)
+
+
+def _differing_signatures(a: Recording, b: Recording) -> Iterator[Outcome]:
+    """Yields the signatures of exported models whose inputs or outputs differ."""
+    for number in range(min(len(a.exported()), len(b.exported()))):
+        kind = f"{recording.SERVED}-{number}"
+        (types_a, _), (types_b, _) = a.signatures(number), b.signatures(number)
+        # A model that could not be loaded has a note.
+        if not types_a or not types_b:
+            continue
+        for name in sorted({*types_a, *types_b}):
+            if name not in types_a or name not in types_b:
+                side = "A" if name in types_a else "B"
+                yield Outcome(kind, name, 0.0, 0.0, f"a signature on side {side} alone")
+            for one in _differences(types_a.get(name, {}), types_b.get(name, {})) or ():
+                note = f"{one.name}: {one.a} on A, {one.b} on B"
+                yield Outcome(kind, name, 0.0, 0.0, note)
+
+
+def _differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference] | None:
+    """Returns the fields in which two mappings differ; None if one of them is empty."""
+    if not a or not b:
+        return None
+    return [
+        Difference(name, a.get(name, "not set"), b.get(name, "not set"))
+        for name in sorted({*a, *b})
+        if a.get(name) != b.get(name)
+    ]
+
+
 def _notes(a: Recording, b: Recording) -> Iterator[str]:
-    """Yields what could not be compared."""
-    if b.settings["engine"] == CHECKPOINT and a.outcomes():
+    if b.settings["engine"] == recording.CHECKPOINT and a.outcomes():
         kinds = dict.fromkeys(kind.partition("-")[0] for kind in a.outcomes())
         yield f"Side B is a checkpoint: {', '.join(sorted(kinds))} of side A cannot be compared."
     for letter, side in (("A", a), ("B", b)):
@@ -118,17 +188,11 @@ def _notes(a: Recording, b: Recording) -> Iterator[str]:
                 "it did not come to is not compared."
             )
     for number in range(len(a.exported())):
-        yield from _notes_of_export(
-            number, a.failed_signatures(number), b.failed_signatures(number)
-        )
-
-
-def _notes_of_export(number: int, a: dict[str, str], b: dict[str, str]) -> Iterator[str]:
-    """Yields the signatures of an exported model that could not be queried."""
-    for name in sorted({*a, *b}):
-        sides = (("A", a), ("B", b))
-        why = "; ".join(f"on {letter}: {side[name]}" for letter, side in sides if name in side)
-        yield (
-            f"The signature {name} of export {number} could not be queried ({why}), so that its "
-            "answers are not compared. If it takes Examples, give a file of them: `--examples`."
-        )
+        failed = {"A": a.signatures(number)[1], "B": b.signatures(number)[1]}
+        for name in sorted({*failed["A"], *failed["B"]}):
+            why = "; ".join(f"on {side}: {of[name]}" for side, of in failed.items() if name in of)
+            yield (
+                f"The signature {name} of export {number} could not be queried ({why}), so that "
+                "its answers are not compared. If it takes Examples, give a file of them: "
+                "`--examples`."
+            )

@@ -12,12 +12,7 @@ from tf2_engine.types import Array
 
 
 class Feature(NamedTuple):
-    """A feature as the spec has it.
-
-    Attributes:
-        length: of a sequence, or 0.
-        weight_key: of its weights, or None.
-    """
+    """A feature as the spec has it; `length` is that of a sequence, or 0."""
 
     key: str
     combiner: str | None
@@ -129,8 +124,5 @@ def permutations(rows: int) -> list[tuple[int, Array]]:
 
 
 def _selected(occurrences: Occurrences, positions: Array) -> Occurrences:
-    return occurrences._replace(
-        cells=occurrences.cells[positions],
-        ids=occurrences.ids[positions],
-        weights=occurrences.weights[positions],
-    )
+    cells, ids, weights, shape = occurrences
+    return Occurrences(cells[positions], ids[positions], weights[positions], shape)

@@ -8,11 +8,11 @@ suffice it is measured, by training once more from a start whose last bits are c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName
 from estimator_bridge.verify.record.recording import ACTIVATIONS, LOSS, Values
 from tf2_engine.types import Array
 
@@ -24,17 +24,34 @@ ROUNDINGS_PER_TERM, ROUNDINGS_PER_SUM = 2, 4
 ROUNDINGS_PER_UPDATE = 23
 """Roundings of the longest update rule, FTRL, with weight decay."""
 PERTURBATION_FACTOR = 8.0
-"""The multiple of what a perturbed start moves that is allowed: it is one sample of what rounding
-can do."""
+"""The multiple of what a perturbed start moves that is allowed: it is one sample of rounding."""
 MAX_PERTURBATION = 0.01
-"""The most that a perturbed start may move a loss or an activation, relative to the largest
-magnitude.
+"""The most that a perturbed start may move a loss or an activation, relative to the largest.
 
 Eight times that is a tenth of the numbers, within which faults would pass for rounding.
 """
 
+ArrayPair = tuple[Array, Array]
+"""The same array on sides A and B."""
+
 Sensitivity = Mapping[tuple[str, str], Mapping[int, float]]
 """How far each array moved at each step when the start was perturbed, by group and name."""
+
+
+class PairedName(NamedTuple):
+    """The name and role of an array of both sides.
+
+    Attributes:
+        name: side A's.
+        table: whose it is, or None.
+        role: one of `findings.STAGES`; of a slot "slot <name>".
+        scale: arrays of one scale take rounding errors from each other.
+    """
+
+    name: str
+    table: str | None
+    role: str
+    scale: str
 
 
 class Tolerance:
@@ -60,12 +77,7 @@ class Tolerance:
     def of_step(
         self, group: str, number: int, num_updates: int, pairs: Mapping[PairedName, ArrayPair]
     ) -> dict[PairedName, float]:
-        """Returns the tolerance of each array of a group.
-
-        Args:
-            number: the global step.
-            num_updates: how many steps were made since the start.
-        """
+        """Returns the tolerance of each array of a group, so many steps after the start."""
         # Errors of a sum that cancels come from its terms, so a scale never shrinks.
         for name, arrays in pairs.items():
             key = f"{group}:{name.scale}"
@@ -114,11 +126,11 @@ def allowed(num_terms: int, num_updates: int, scale: float) -> float:
     return 2 * roundings * UNIT_ROUNDOFF * scale + SMALLEST_NORMAL
 
 
-def terms(batch: Values, features: Mapping[str, str | None]) -> int:
+def terms(batch: Values, features: Iterable[str]) -> int:
     """Returns the most terms that a batch sums into one element, at least one.
 
     Args:
-        features: keys of features with a table, and the keys of their weights.
+        features: keys of features with a table.
     """
     most = 1
     for key in features:
@@ -136,11 +148,5 @@ def terms(batch: Values, features: Mapping[str, str | None]) -> int:
 
 def magnitude(*arrays: Array) -> float:
     """Returns the largest finite magnitude in some arrays."""
-    return max(
-        (
-            float(np.max(np.abs(array), where=np.isfinite(array), initial=0.0))
-            for array in arrays
-            if array.dtype.kind == "f"
-        ),
-        default=0.0,
-    )
+    finite = (array[np.isfinite(array)] for array in arrays if array.dtype.kind == "f")
+    return max((float(np.max(np.abs(values), initial=0.0)) for values in finite), default=0.0)

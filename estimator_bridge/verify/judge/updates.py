@@ -18,7 +18,10 @@ _SQUARES = ("accumulators", "velocities", "ms")
 
 def wrong_updates(evidence: Evidence) -> Iterator[Cause]:
     """Yields the causes of a step whose activations and loss agree."""
-    scaled = dict(_scaled_gradients(evidence))
+    a, b = evidence.values(GRADIENTS)
+    names = [name for name in a if name in b and a[name].dtype.kind == "f"]
+    factors_by_name = {name: _factor(a[name], b[name]) for name in names}
+    scaled = {name: factor for name, factor in factors_by_name.items() if factor is not None}
     if scaled:
         factors = ", ".join(f"{factor:.4g}" for factor in sorted({*scaled.values()}))
         yield Cause(
@@ -31,65 +34,32 @@ def wrong_updates(evidence: Evidence) -> Iterator[Cause]:
         before = evidence.before_of(table["variable"])
         if before is None:
             continue
+        cause = _of_slots(evidence, table) or _of_limits(evidence, table["name"], before, a, b)
         factor = _factor(a - before, b - before)
-        cause = _cause_of_table(evidence, table, before, a, b, is_scaled=factor is not None)
         if cause is not None:
             yield cause
         elif factor is not None and not close(a, b):
             factors_of[table["name"]] = factor
+        elif not close(a, b):
+            yield _of_rule(evidence, table, a, b)
     yield from _of_rates(factors_of)
 
 
-def _cause_of_table(
-    evidence: Evidence,
-    table: TableDescription,
-    before: Array,
-    a: Array,
-    b: Array,
-    *,
-    is_scaled: bool,
-) -> Cause | None:
-    """Returns why the rows of a table differ; None if they do not, or by a factor alone.
+def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
+    """Returns the cause if the slots show that B's gradients are a factor times A's.
 
-    Args:
-        before: the rows before the step.
-        a, b: the rows of both sides after the step.
-        is_scaled: whether B has moved the rows by a factor times as far as A.
+    Some rules, as Adam's, move rows as far whatever the scale: the slots know.
     """
-    name = table["name"]
-    # Some rules, as Adam's, move rows as far whatever the scale: the slots know.
-    applied = _applied_scale(evidence, table)
-    if applied is not None:
-        return Cause(
-            "gradient scale",
-            f"Table {name}: the gradients of the activations agree, but its slots show that B "
-            f"applies {applied:.4g} times A's.",
-        )
-    if close(a, b):
-        return None
-    limits = _limits_kept_once(evidence, name, before, a, b)
-    if limits is not None:
-        return Cause("clipping", f"Table {name}: only one side keeps its weights in {limits}.")
-    return None if is_scaled else _of_rule(evidence, table, a, b)
-
-
-def _scaled_gradients(evidence: Evidence) -> Iterator[tuple[str, float]]:
-    """Yields the gradients that are a factor times as large on side B, and the factor."""
-    a, b = evidence.values(GRADIENTS)
-    for name in a:
-        if name in b and a[name].dtype.kind == "f":
-            factor = _factor(a[name], b[name])
-            if factor is not None:
-                yield name, factor
-
-
-def _applied_scale(evidence: Evidence, table: TableDescription) -> float | None:
-    """Returns by which factor the gradients of the sides differ, as the slots show; None if not."""
     slots = sorted(evidence.slots(table), key=lambda slot: slot[0] not in _SQUARES)
     for name, before, a, b in slots:
         factor = None if before is None else _factor(a - before, b - before)
         if factor is not None and factor > 0:
-            return float(np.sqrt(factor)) if name in _SQUARES else factor
+            applied = float(np.sqrt(factor)) if name in _SQUARES else factor
+            return Cause(
+                "gradient scale",
+                f"Table {table['name']}: the gradients of the activations agree, but its slots "
+                f"show that B applies {applied:.4g} times A's.",
+            )
     return None
 
 
@@ -111,10 +81,10 @@ def _factor(a: Array, b: Array) -> float | None:
     return factor if agree > 0.5 and abs(factor - 1) > 1e-3 else None
 
 
-def _limits_kept_once(
-    evidence: Evidence, table: str, before: Array, a: Array, b: Array
-) -> str | None:
-    """Returns the limits of a table's weights if one side keeps them and the other does not."""
+def _of_limits(evidence: Evidence, table: str, before: Array, a: Array, b: Array) -> Cause | None:
+    """Returns the cause if one side keeps the limits of a table's weights, the other does not."""
+    if close(a, b):
+        return None
     # Only an update clips: a row that was never touched may be anywhere.
     moved = np.any((a != before) | (b != before), axis=1)
     for settings in evidence.settings:
@@ -126,7 +96,8 @@ def _limits_kept_once(
         low, high = (np.float32(limit) for limit in limits.values())
         kept = [bool(np.all((rows >= low) & (rows <= high))) for rows in (a[moved], b[moved])]
         if kept[0] != kept[1]:
-            return f"[{low:g}, {high:g}]"
+            text = f"Table {table}: only one side keeps its weights in [{low:g}, {high:g}]."
+            return Cause("clipping", text)
     return None
 
 

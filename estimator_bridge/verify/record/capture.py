@@ -1,9 +1,10 @@
-"""Captures activations, gradients and losses while a program's model_fn trains."""
+"""Wraps methods of programs, and captures what their model_fns compute while they train."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import re
 import threading
 import weakref
@@ -13,16 +14,16 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.legacy.checks import argument_names
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSpec
 from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
 from estimator_bridge.verify.record.recording import ACTIVATIONS, GRADIENTS, LOSS, Values
-from estimator_bridge.verify.record.wrappers import (
-    Function,
-    remaining_signature,
-    with_signature_of,
-)
 from tf2_engine import tf_compat
 from tf2_engine.types import Array, Graph, Object, Tensor, Variable
+
+Function = Callable[..., Object]
+Arguments = dict[str, Object]
+"""The arguments of a call by name."""
 
 PART = re.compile(r"/part_\d+$")
 """What the names of the parts of a partitioned variable end with."""
@@ -30,6 +31,43 @@ PART = re.compile(r"/part_\d+$")
 _DUMMY = DUMMY_NAME.format("")
 _ROWS_OF_SLICES = "/IndexedSlices:rows"
 _SEEDS_PER_CORE = 1 << 16
+_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def intercepted(original: Function, replacement: Function) -> Function:
+    """Returns a method that calls `replacement(original, self, arguments)`."""
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def method(self: Object, *args: Object, **kwargs: Object) -> Object:
+        arguments = dict(signature.bind(self, *args, **kwargs).arguments)
+        arguments.pop(next(iter(signature.parameters)))
+        return replacement(original, self, arguments)
+
+    return method
+
+
+def intercept(model_class: type, methods: Mapping[str, Function]) -> None:
+    """Has `methods[name](original, self, arguments)` called instead of each method of a class."""
+    for name, method in methods.items():
+        setattr(model_class, name, intercepted(getattr(model_class, name), method))
+
+
+def with_signature_of(function: Function, wrapper: Function) -> Function:
+    """Returns `wrapper`, with the signature of the arguments that `function` still takes.
+
+    Estimators look at it to know which arguments to pass.
+    """
+    wrapper.__signature__ = _remaining_signature(function)  # type: ignore[attr-defined]
+    return wrapper
+
+
+def _remaining_signature(function: Function) -> inspect.Signature:
+    """Returns the signature of a function without what a partial has fixed."""
+    signature, names = inspect.signature(function), argument_names(function)
+    parameters = signature.parameters.values()
+    remaining = [each for each in parameters if each.name in names or each.kind in _ANY_NUMBER]
+    return signature.replace(parameters=remaining)
 
 
 class Capture:
@@ -73,7 +111,7 @@ def capturing_model_fn(
         keys: the features that are activations.
         is_training: whether the model_fn is called to train; otherwise nothing is captured.
     """
-    signature = remaining_signature(model_fn)
+    signature = _remaining_signature(model_fn)
     cores: weakref.WeakKeyDictionary[Graph, int] = weakref.WeakKeyDictionary()
 
     def call(*args: Object, **kwargs: Object) -> Object:
@@ -143,14 +181,12 @@ def _captured_updates(capture: Capture) -> Iterator[None]:
     optimizer_class = tf.train.Optimizer
     original = optimizer_class.apply_gradients
 
-    @functools.wraps(original)
-    def apply_gradients(
-        self: Object, grads_and_vars: Object, *args: Object, **kwargs: Object
-    ) -> Object:
-        pairs = [(_captured_update(capture, grad, var), var) for grad, var in grads_and_vars]
-        return original(self, pairs, *args, **kwargs)
+    def apply_gradients(original: Function, optimizer: Object, arguments: Arguments) -> Object:
+        pairs = arguments.pop("grads_and_vars")
+        captured = [(_captured_update(capture, gradient, var), var) for gradient, var in pairs]
+        return original(optimizer, captured, **arguments)
 
-    optimizer_class.apply_gradients = apply_gradients
+    optimizer_class.apply_gradients = intercepted(original, apply_gradients)
     try:
         yield
     finally:

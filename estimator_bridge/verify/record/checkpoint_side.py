@@ -12,13 +12,8 @@ from estimator_bridge.convert.conversion import find
 from estimator_bridge.convert.formats import format_of
 from estimator_bridge.convert.formats.checkpoint_format import Contents
 from estimator_bridge.convert.options import ConversionOptions
-from estimator_bridge.verify.record.recording import (
-    CHECKPOINT,
-    VARIABLES,
-    Recording,
-    SideDescription,
-    Writer,
-)
+from estimator_bridge.verify.record import recording
+from estimator_bridge.verify.record.recording import Recording, SideDescription, Writer
 from tf2_engine.tables import PARAMETERS
 
 
@@ -35,8 +30,10 @@ def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Rec
     """
     prefix = find(checkpoint)
     settings, numbers = a.settings, a.numbers()
+    # If not all tables have the same optimizer, slots have to tell it.
+    kinds = {str(table["optimizer"]) for table in settings["tables"]}
+    options = ConversionOptions(optimizer=kinds.pop() if len(kinds) == 1 else None)
     with Reader(prefix) as reader:
-        options = ConversionOptions(optimizer=_optimizer(settings))
         contents = format_of(reader).read(reader, options, strict=False)
         step = contents.step()
         keys = _keys(contents, settings)
@@ -46,21 +43,14 @@ def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Rec
             "and --begin-from lead to the same step."
         )
     writer = Writer(directory)
-    writer.settings(
-        {
-            **settings,
-            "program": os.path.basename(prefix),
-            "side": CHECKPOINT,
-            "engine": CHECKPOINT,
-            "where": prefix,
-            "config": {},
-        }
-    )
+    name, kind = os.path.basename(prefix), recording.CHECKPOINT
+    side: SideDescription = {**settings, "program": name, "side": kind, "engine": kind}
+    writer.settings({**side, "where": prefix, "config": {}})
     for number in numbers[:-1]:
         writer.step(number, {})
     values = tf.train.load_checkpoint(prefix)
     variables = {name: values.get_tensor(key) for name, key in keys.items()}
-    writer.step(numbers[-1], {VARIABLES: variables})
+    writer.step(numbers[-1], {recording.VARIABLES: variables})
 
 
 def _keys(contents: Contents, settings: SideDescription) -> dict[str, str]:
@@ -73,9 +63,3 @@ def _keys(contents: Contents, settings: SideDescription) -> dict[str, str]:
         stored = ((name, parts.get(part)) for name, part in names.items())
         keys.update((name, part.name) for name, part in stored if part is not None)
     return keys
-
-
-def _optimizer(settings: SideDescription) -> str | None:
-    """Returns the optimizer of the tables if all have the same; else slots have to tell it."""
-    kinds = {str(table["optimizer"]) for table in settings["tables"]}
-    return kinds.pop() if len(kinds) == 1 else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -12,27 +11,22 @@ from google.protobuf import json_format
 from estimator_bridge.checkpoint_files import variable_names
 from estimator_bridge.checkpoint_files.variable_names import KnownTable
 from estimator_bridge.settings.legacy_spec import LegacySpec
-from estimator_bridge.translation.read_spec import read_spec
+from estimator_bridge.verify.record.capture import PART
 from estimator_bridge.verify.record.recording import TF2, SideDescription, TableDescription
-from estimator_bridge.verify.record.session_hook import grouped_variables
 from estimator_bridge.verify.side_settings import flattened, settings_of
 from estimator_bridge.verify.sides import Side
 from tf2_engine import config_proto, errors, tf_compat
 from tf2_engine.backends import HostDriver
 from tf2_engine.plan import Plan
 from tf2_engine.tables import PARAMETERS
-from tf2_engine.types import Graph, Message, Object, Op
+from tf2_engine.types import Graph, Message, Object, Op, Variable
 
 # The first of the ops that hand tables to a device carries the device's configuration.
 _LOADS = "LoadTPUEmbedding"
 
 
 class PlanKeepingDriver(HostDriver):
-    """The host driver; keeps the plan that it is configured with.
-
-    Attributes:
-        plan: the latest one for training, or None.
-    """
+    """The host driver; keeps the latest plan for training that it is configured with."""
 
     plan: Plan | None = None
 
@@ -44,35 +38,33 @@ class PlanKeepingDriver(HostDriver):
 
 
 class Program(NamedTuple):
-    """What a program made its TPUEstimator with.
+    """A model that a program trains.
 
     Attributes:
+        name: the program's, for reports.
         spec: the EmbeddingConfigSpec, or None.
         legacy: the same, as read.
         use_tpu: as it is run.
-        every: steps of a loop of the device.
-        driver: of the bridge.
+        every: steps from one look at the variables to the next, which is a loop of the device.
+        driver: of the bridge's estimator.
+        batch_size: of the global batch of a TF2 program; None is not known.
     """
 
+    name: str
+    side: Side
     spec: Object
     legacy: LegacySpec | None
     use_tpu: bool
     every: int
-    driver: PlanKeepingDriver | None
+    driver: PlanKeepingDriver | None = None
+    batch_size: int | None = None
 
 
-def describe(
-    name: str, program: Program, side: Side, estimator: Object, graph: Graph
-) -> SideDescription:
-    """Returns the description of a side, once its graph is built.
-
-    Args:
-        name: the program's, for reports.
-        graph: of the training.
-    """
-    legacy, use_tpu = program.legacy, program.use_tpu
+def describe(program: Program, estimator: Object, graph: Graph) -> SideDescription:
+    """Returns the description of a side, once the graph of the training is built."""
+    side, legacy, use_tpu = program.side, program.legacy, program.use_tpu
     return {
-        "program": name,
+        "program": program.name,
         "side": side.name,
         "engine": "stock" if side.stock else "bridge",
         "tensorflow": tf.__version__,
@@ -81,50 +73,43 @@ def describe(
         "cores": (estimator.config.tpu_config.num_shards or 1) if use_tpu else 1,
         "quirks": "stock" if side.stock or legacy is None else legacy.quirks,
         "every": program.every,
-        "settings": []
-        if legacy is None
-        else settings_of(legacy, stock=side.stock, use_tpu=use_tpu),
-        "tables": [] if legacy is None else _tables(program.spec, legacy, graph),
+        "settings": settings_of(legacy, stock=side.stock, use_tpu=use_tpu) if legacy else [],
+        "tables": _tables(program.spec, legacy, graph) if legacy else [],
         "config": _config(program, graph),
     }
 
 
-def describe_training(
-    name: str, spec: Object, side: Side, trainer: Object, batch_size: int | None, every: int
-) -> SideDescription:
-    """Returns the description of a training in TensorFlow 2.
-
-    Args:
-        name: the program's, for reports.
-        spec: the EmbeddingConfigSpec.
-        trainer: of a class that is declared `verifiable`; its engine is built.
-        batch_size: of the global batch; None is not known.
-        every: steps from one look at the variables to the next.
-    """
-    legacy = read_spec(spec)
-    known = {table.name: table for table in variable_names.tables_of_spec(spec)}
+def describe_training(program: Program, trainer: Object) -> SideDescription:
+    """Returns the description of a TF2 program, once the engine of its trainer is built."""
+    legacy, engine = program.legacy, trainer.engine
+    assert legacy is not None
+    known = {table.name: table for table in variable_names.tables_of_spec(program.spec)}
+    tables = []
+    for name, table in engine.tables.items():
+        slots = {variable_of(name, slot): slot for slot in table.variables if slot != PARAMETERS}
+        tables.append(_table(known[name], variable_of(name), slots, legacy))
     return {
-        "program": name,
-        "side": side.name,
+        "program": program.name,
+        "side": program.side.name,
         "engine": TF2,
         "tensorflow": tf.__version__,
         "use_tpu": True,
-        "where": f"tf2_engine, {_host_driver(side)}",
-        "cores": trainer.engine.plan.num_cores,
+        "where": f"tf2_engine, {_host_driver(program.side)}",
+        "cores": engine.plan.num_cores,
         "quirks": legacy.quirks,
-        "every": every,
+        "every": program.every,
         "settings": settings_of(legacy, stock=False, use_tpu=True),
-        "tables": [
-            _table(
-                known[name],
-                variable_of(name),
-                {variable_of(name, slot): slot for slot in table.variables if slot != PARAMETERS},
-                legacy,
-            )
-            for name, table in trainer.engine.tables.items()
-        ],
-        "config": _config_of_plan(_with_batch_size(trainer.engine.plan, batch_size)),
+        "tables": tables,
+        "config": _config_of_plan(_with_batch_size(engine.plan, program.batch_size)),
     }
+
+
+def grouped_variables() -> dict[str, list[Variable]]:
+    """Returns the variables of the default graph by their names in a checkpoint, part by part."""
+    grouped: dict[str, list[Variable]] = {}
+    for variable in tf.compat.v1.global_variables():
+        grouped.setdefault(PART.sub("", variable.op.name), []).append(variable)
+    return grouped
 
 
 def variable_of(table: str, part: str = PARAMETERS) -> str:
@@ -159,19 +144,12 @@ def _tables(spec: Object, legacy: LegacySpec, graph: Graph) -> list[TableDescrip
         # Several parts make up the shape together; a single one is found by its name.
         variable = variable_names.variable_of(dataclasses.replace(known, shape=None), shapes)
         if variable is not None:
-            tables.append(_table(known, variable, _slots(known, variable, shapes), legacy))
+            slots: dict[str, str] = {}
+            for place in ("tpu", "cpu"):
+                names = variable_names.slot_variables(str(known.kind), variable, place)
+                slots.update({name: slot for slot, name in names.items() if name in shapes})
+            tables.append(_table(known, variable, slots, legacy))
     return tables
-
-
-def _slots(
-    known: KnownTable, variable: str, shapes: Mapping[str, tuple[int, ...]]
-) -> dict[str, str]:
-    """Returns the slots of a table by the names of their variables."""
-    slots: dict[str, str] = {}
-    for place in ("tpu", "cpu"):
-        names = variable_names.slot_variables(str(known.kind), variable, place)
-        slots.update({name: slot for slot, name in names.items() if name in shapes})
-    return slots
 
 
 def _table(
@@ -214,12 +192,10 @@ def _with_batch_size(plan: Plan, batch_size: int | None) -> Plan:
     if batch_size is None:
         return plan
     per_core = batch_size // plan.num_cores
-    features = (
-        dataclasses.replace(
-            feature, output_shape=(feature.output_shape[0] or per_core, *feature.output_shape[1:])
-        )
-        for feature in plan.features
-    )
+    features = []
+    for feature in plan.features:
+        first, *others = feature.output_shape
+        features.append(dataclasses.replace(feature, output_shape=(first or per_core, *others)))
     return dataclasses.replace(plan, features=tuple(features))
 
 

@@ -1,23 +1,45 @@
-"""Runs each side of a comparison in a process of its own, and reports its progress."""
+"""Runs each side of a comparison in a process of its own, and so queries exported models.
+
+`python -m` this module, with a JSON file, runs a side. Each side has its interpreter, so they may
+have other versions of TensorFlow.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
 import subprocess
+import sys
 import time
+import traceback
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
 from estimator_bridge.progress_line import Progress
-from estimator_bridge.verify.record import program
-from estimator_bridge.verify.record.recording import read_progress
-from estimator_bridge.verify.record.request import PERTURBED, RecordingRequest
-from estimator_bridge.verify.sides import SIDES
+from estimator_bridge.verify.record import recording
+from estimator_bridge.verify.record.recording import PERTURBED, Recording, RecordingRequest
+from estimator_bridge.verify.sides import SIDES, opened, side_of
 
+if TYPE_CHECKING:
+    from estimator_bridge.verify.record.recorder import Recorder
+
+_NOTHING_TRAINED = 3
+"""Exit status of a program that ran, and trained nothing that is recorded."""
 _LAST_LINES = 15
+_NUM_QUERIED_BATCHES = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class SideProgram:
+    """A side by its name, the program that it runs, and the interpreter."""
+
+    side: str
+    script: str
+    python: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,18 +47,14 @@ class ProcessRecorder:
     """Records a side in a process; it is a `Record` of `procedure.side_by_side`.
 
     Attributes:
-        sides: the name of side "a" and of side "b".
-        pythons: the interpreter of each.
-        scripts: the program of each; both get the same arguments.
-        arguments: of the programs.
+        programs: of side "a" and of side "b".
+        arguments: of both programs.
         steps: of training.
         every: steps from one look at the variables to the next; None is the side's choice.
         progress: called with what runs, and how many of how many steps are done.
     """
 
-    sides: Mapping[str, str]
-    pythons: Mapping[str, str]
-    scripts: Mapping[str, str]
+    programs: Mapping[str, SideProgram]
     arguments: Sequence[str]
     steps: int
     every: int | None
@@ -48,65 +66,146 @@ class ProcessRecorder:
         Raises:
             InvalidInput: it fails, or trains nothing that is recorded.
         """
-        side = request.side
+        program = self.programs[request.side]
         directory = pathlib.Path(request.directory)
-        file = directory.with_name(f"{request.role}.json")
-        file.write_text(json.dumps(self._job(request), indent=1))
-        log = directory.with_name(f"{request.role}.log")
+        file, log = (directory.with_name(f"{request.role}.{kind}") for kind in ("json", "log"))
+        job = {
+            "request": dataclasses.asdict(request),
+            "side": program.side,
+            "script": program.script,
+            "arguments": list(self.arguments),
+            "steps": self.steps,
+            "every": self.every,
+        }
+        file.write_text(json.dumps(job, indent=1))
         title = self._title(request)
-        command = [self.pythons[side], "-m", program.__name__, str(file)]
-        status = self._run(command, log, directory, title)
-        if status == program.NOTHING_TRAINED:
-            stock = SIDES[self.sides[side]].stock
+        status = self._run([program.python, "-m", __name__, str(file)], log, directory, title)
+        if status == _NOTHING_TRAINED:
+            stock = SIDES[program.side].stock
             raise errors.InvalidInput(
-                f"{title}: {self.scripts[side]} trained no TPUEstimator of "
+                f"{title}: {program.script} trained no TPUEstimator of "
                 f"{'stock' if stock else 'the bridge, and no class that it declares verifiable'}. "
                 "Give it the arguments with which it trains."
             )
         if status:
-            raise errors.InvalidInput(f"{title} failed, with status {status}:\n{_last_lines(log)}")
-
-    def _job(self, request: RecordingRequest) -> dict[str, object]:
-        """Returns what `program.main` reads."""
-        return {
-            "request": dataclasses.asdict(request),
-            "side": self.sides[request.side],
-            "steps": self.steps,
-            "every": self.every,
-            "script": self.scripts[request.side],
-            "arguments": list(self.arguments),
-        }
+            lines = log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+            last = "\n".join(f"    {line}" for line in lines)
+            raise errors.InvalidInput(f"{title} failed, with status {status}:\n{last}")
 
     def _title(self, request: RecordingRequest) -> str:
-        side = request.side
-        name = self.sides[side]
-        if self.scripts["a"] != self.scripts["b"]:
-            name = f"{os.path.basename(self.scripts[side])}, {name}"
-        return f"side {side.upper()} ({name}){', perturbed' * (request.role == PERTURBED)}"
+        program = self.programs[request.side]
+        name = program.side
+        if len({each.script for each in self.programs.values()}) > 1:
+            name = f"{os.path.basename(program.script)}, {name}"
+        return f"side {request.side.upper()} ({name}){', perturbed' * (request.role == PERTURBED)}"
 
     def _run(
         self, command: Sequence[str], log: pathlib.Path, directory: pathlib.Path, title: str
     ) -> int:
+        side = Recording(directory)
         self.progress(title, 0, self.steps)
         with open(log, "wb") as output:
             try:
                 process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
             except OSError as error:
-                raise errors.InvalidInput(
-                    f"{title}: {command[0]} does not start: {error}"
-                ) from error
+                message = f"{title}: {command[0]} does not start: {error}"
+                raise errors.InvalidInput(message) from error
             try:
                 while process.poll() is None:
-                    self.progress(title, *(read_progress(directory) or (0, self.steps)))
+                    self.progress(title, side.steps_done, self.steps)
                     time.sleep(0.1)
             finally:
                 if process.poll() is None:
                     process.kill()
                     process.wait()
-        self.progress(title, *(read_progress(directory) or (0, self.steps)))
+        self.progress(title, side.steps_done, self.steps)
         return process.returncode
 
 
-def _last_lines(log: pathlib.Path) -> str:
-    lines = log.read_text(errors="replace").splitlines()
-    return "\n".join(f"    {line}" for line in lines[-_LAST_LINES:])
+def query_exported_models(
+    side: Recording, inputs: Recording, python: str, examples: str | None
+) -> None:
+    """Writes the answers of every exported model into the recording of its side.
+
+    Args:
+        inputs: the recording whose first batches are fed to the models.
+        python: the interpreter of the side.
+        examples: a TFRecord file of serialised Examples, for signatures that take such; None makes
+            them of the batches.
+
+    Raises:
+        InvalidInput: `examples` does not exist.
+    """
+    if examples is not None and not os.path.isfile(examples):
+        raise errors.InvalidInput(
+            f"There is no file of Examples {examples!r}. Give the path of a TFRecord file, or "
+            "leave `examples` out to use batches of the training."
+        )
+    for number, model in enumerate(side.exported()):
+        signatures = side.directory / f"{recording.SIGNATURES}-{number}.json"
+        request = {
+            "model": str(model),
+            "batches": [str(batch) for batch in inputs.batches()[:_NUM_QUERIED_BATCHES]],
+            "examples": examples,
+            "answers": str(side.directory / f"{recording.SERVED}-{number}.npz"),
+            "signatures": str(signatures),
+        }
+        file = side.directory / f"query-{number}.json"
+        file.write_text(json.dumps(request, indent=1))
+        command = [python, "-m", f"{__package__}.exported_models", str(file)]
+        completed = subprocess.run(command, capture_output=True, text=True)
+        if completed.returncode:
+            lines = [line.strip() for line in completed.stderr.splitlines() if line.strip()]
+            failed = {"the exported model": " ".join(lines[-1:])[:200]}
+            signatures.write_text(json.dumps({"failed": failed, "signatures": {}}))
+
+
+def main(path: str) -> int:
+    """Runs a program as a JSON file says; returns the exit status."""
+    job = json.loads(pathlib.Path(path).read_text())
+    from estimator_bridge.legacy import spec
+    from estimator_bridge.run import install, script
+    from estimator_bridge.verify.record.recorder import Recorder
+    from estimator_bridge.verify.record.tf2_recorder import Tf2Recorder
+
+    side = side_of(job["side"])
+    if not side.stock and script.imports_bridge(job["script"]):
+        # It imports the names that it wants, and sets its own quirks.
+        side = dataclasses.replace(side, quirks=None)
+    elif not side.stock:
+        install.install(replace=True)
+        spec.set_default_quirks(side.quirks or "stock")
+    program = pathlib.Path(job["script"])
+    # The hash tells versions apart.
+    name = f"{program.name}, SHA-256 {hashlib.sha256(program.read_bytes()).hexdigest()}"
+    request = RecordingRequest(**job["request"])
+    recorder = Recorder(request, side, steps=job["steps"], every=job["every"], program=name)
+    with opened(side) as kind, recorder.attached(kind), Tf2Recorder(recorder).attached():
+        _run_script(recorder, job["script"], job["arguments"])
+    return 0 if recorder.steps_done else _NOTHING_TRAINED
+
+
+def _run_script(recorder: Recorder, path: str, arguments: list[str]) -> None:
+    """Runs a program; it may fail once its training is recorded, which the recording says."""
+    from estimator_bridge.run import script
+
+    try:
+        script.run_script(path, arguments)
+    except SystemExit as exited:  # A program may end with `sys.exit(0)`.
+        if exited.code and recorder.steps_left:
+            raise
+        if exited.code:
+            recorder.writer.failed(f"exit status {exited.code}")
+    except Exception as error:
+        # Its model_dir is another one, so it may not find there what it looks for.
+        if recorder.steps_left:
+            raise
+        traceback.print_exc()
+        lines = [line.strip() for line in str(error).splitlines()]
+        # The last one says what is wrong, but for the nodes that TensorFlow puts below.
+        last = [line for line in lines if line and not line.startswith("[[")][-1:]
+        recorder.writer.failed(": ".join([type(error).__name__, *last])[:200])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -10,33 +10,24 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge import errors
+from estimator_bridge import checkpoint_files, errors
 from estimator_bridge.checkpoint_files import Reader, object_graph
 from estimator_bridge.convert.conversion import find
 from estimator_bridge.runtime.step.devices import SOFTWARE_TPU
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
-from estimator_bridge.verify.record.capture import (
-    Capture,
-    capturing_model_fn,
-    refusing_specs_of_bridge,
+from estimator_bridge.verify.record import capture, recording
+from estimator_bridge.verify.record.capture import Arguments, Capture, Function
+from estimator_bridge.verify.record.description import (
+    PlanKeepingDriver,
+    Program,
+    describe,
+    grouped_variables,
 )
-from estimator_bridge.verify.record.description import PlanKeepingDriver, Program, describe
-from estimator_bridge.verify.record.perturb import perturb
-from estimator_bridge.verify.record.recording import (
-    EVALUATION,
-    EXPORT,
-    EXPORTED,
-    PREDICTION,
-    Recording,
-    Writer,
-)
+from estimator_bridge.verify.record.recording import Recording, RecordingRequest, Values, Writer
 from estimator_bridge.verify.record.replay import recording_input_fn
-from estimator_bridge.verify.record.request import PERTURBED, RecordingRequest
-from estimator_bridge.verify.record.session_hook import RecordingHook
-from estimator_bridge.verify.record.wrappers import Arguments, Function, intercepted
 from estimator_bridge.verify.sides import Side
-from tf2_engine.types import Array, Object
+from tf2_engine.types import Array, Object, Session, Variable
 
 _EVERY_WHEN_PIPELINED = 5
 _MAX_PREDICTIONS = 1000
@@ -55,6 +46,7 @@ class Recorder:
         program: the name of the program in reports.
 
     Attributes:
+        programs: the recorded models that the program made, each with its object, by its id.
         steps_done: of training, so far.
         training: whether a training runs.
     """
@@ -71,9 +63,9 @@ class Recorder:
         self.writer = Writer(request.directory)
         self.side = side
         self.begin_from = request.begin_from
-        if request.role == PERTURBED and request.begin_from is not None:
-            perturbed = str(self.writer.directory / "perturbed")
-            self.begin_from = perturb(request.begin_from, perturbed)
+        if request.role == recording.PERTURBED and request.begin_from is not None:
+            self.begin_from = str(self.writer.directory / "perturbed")
+            _perturb(request.begin_from, self.begin_from)
         self.replayed = None if request.replayed is None else Recording(request.replayed)
         self.program = program
         self.capture = Capture()
@@ -82,9 +74,9 @@ class Recorder:
         self._steps = steps
         self.steps_done = 0
         self._directories: dict[str, str] = {}
-        self._estimators: dict[int, tuple[Object, Program]] = {}
+        # With the objects, since the id of one may be that of another one later.
+        self.programs: dict[int, tuple[Object, Program]] = {}
         self._model_dir: str | None = None
-        self.writer.progress(0, steps)
 
     @property
     def start(self) -> str:
@@ -95,11 +87,6 @@ class Recorder:
     def steps_left(self) -> int:
         """Steps of training to come."""
         return self._steps - self.steps_done
-
-    @property
-    def has_estimators(self) -> bool:
-        """Whether the program made an estimator that is recorded."""
-        return bool(self._estimators)
 
     def every(self, legacy: LegacySpec | None, use_tpu: bool = True) -> int:
         """Returns the steps from one look at the variables of a model to the next."""
@@ -134,17 +121,20 @@ class Recorder:
         """Returns whether a model is the one that was trained."""
         return self._model_dir is not None and model.model_dir == self._model_dir
 
-    def limit_steps(self, arguments: Arguments, begin: int) -> None:
-        """Makes a training that begins at step `begin` end with the recording."""
+    def prepare(self, arguments: Arguments, begin: int) -> None:
+        """Has a call of `train`, from step `begin` on, end in time, and its batches recorded."""
         if arguments.get("max_steps") is None:
             arguments["steps"] = min(arguments.get("steps") or self.steps_left, self.steps_left)
         else:
             arguments["max_steps"] = min(arguments["max_steps"], begin + self.steps_left)
+        arguments["input_fn"] = recording_input_fn(
+            arguments["input_fn"], self.writer, self.replayed, self.steps_done
+        )
 
     def record_progress(self, steps: int) -> None:
         """Writes how many steps of training are done in total."""
         self.steps_done = steps
-        self.writer.progress(steps, self._steps)
+        self.writer.progress(steps)
 
     @contextlib.contextmanager
     def attached(self, estimator_class: type) -> Iterator[None]:
@@ -156,17 +146,15 @@ class Recorder:
             "predict": self.predict,
             "export_saved_model": self.export,
         }
-        own = {name: vars(estimator_class).get(name) for name in methods}
-        for name, method in methods.items():
-            setattr(estimator_class, name, intercepted(getattr(estimator_class, name), method))
+        own = {name: method for name, method in vars(estimator_class).items() if name in methods}
+        capture.intercept(estimator_class, methods)
         try:
             yield
         finally:
-            for name, value in own.items():
-                if value is None:
-                    delattr(estimator_class, name)
-                else:
-                    setattr(estimator_class, name, value)
+            for name in methods:
+                delattr(estimator_class, name)
+            for name, method in own.items():
+                setattr(estimator_class, name, method)
 
     def _init(self, original: Function, estimator: Object, arguments: Arguments) -> None:
         spec = arguments.get("embedding_config_spec")
@@ -182,20 +170,20 @@ class Recorder:
                 model_dir=self.directory(arguments.pop("model_dir", None) or config.model_dir),
                 tpu_config=config.tpu_config._replace(iterations_per_loop=every),
             )
-        if arguments.get("model_fn") is not None:
-            model_fn = arguments["model_fn"]
-            keys = {feature.key for feature in legacy.features} if legacy and use_tpu else set()
-            arguments["model_fn"] = capturing_model_fn(
-                refusing_specs_of_bridge(model_fn) if self.side.stock else model_fn,
-                keys,
-                self.capture,
-                lambda: self.training,
-            )
+        model_fn = arguments.get("model_fn")
+        if model_fn is not None:
+            if self.side.stock:
+                model_fn = capture.refusing_specs_of_bridge(model_fn)
+            arguments["model_fn"] = self.capturing(model_fn, legacy if use_tpu else None)
         driver = None if self.side.stock else self._set_engine(arguments, quirks)
         original(estimator, **arguments)
-        program = Program(spec, legacy, use_tpu, every, driver)
-        # Kept with it: the id of an object may be that of another one later.
-        self._estimators[id(estimator)] = estimator, program
+        program = Program(self.program, self.side, spec, legacy, use_tpu, every, driver)
+        self.programs[id(estimator)] = estimator, program
+
+    def capturing(self, model_fn: Function, legacy: LegacySpec | None) -> Function:
+        """Returns a model_fn that captures the activations, gradients and loss of trainings."""
+        keys = {feature.key for feature in legacy.features} if legacy else set()
+        return capture.capturing_model_fn(model_fn, keys, self.capture, lambda: self.training)
 
     def _set_engine(self, arguments: Arguments, quirks: str | None) -> PlanKeepingDriver | None:
         arguments["quirks"] = quirks
@@ -211,23 +199,10 @@ class Recorder:
             return estimator
         if first and self.begin_from is not None:
             _check_legacy(find(self.begin_from))
-        _, program = self._estimators[id(estimator)]
-        begin, steps_done = self._step_of(estimator), self.steps_done
-        self.limit_steps(arguments, begin)
-        hook = RecordingHook(
-            self.writer,
-            self.capture,
-            begin_from=self.begin_from if first else None,
-            save_start=self.start if first and self.begin_from is None else None,
-            is_first=first,
-            on_start=lambda graph: self.writer.settings(
-                describe(self.program, program, self.side, estimator, graph)
-            ),
-            on_step=lambda number: self.record_progress(steps_done + number - begin),
-        )
-        arguments["input_fn"] = recording_input_fn(
-            arguments["input_fn"], self.writer, self.replayed, steps_done
-        )
+        path = tf.train.latest_checkpoint(estimator.model_dir) or self.begin_from
+        begin = int(tf.train.load_variable(path, tf.GraphKeys.GLOBAL_STEP)) if path else 0
+        self.prepare(arguments, begin)
+        hook = _RecordingHook(self, estimator, begin, is_first=first)
         arguments["hooks"] = [*(arguments.get("hooks") or ()), hook]
         self.training = True
         try:
@@ -235,16 +210,12 @@ class Recorder:
         finally:
             self.training = False
 
-    def _step_of(self, estimator: Object) -> int:
-        path = tf.train.latest_checkpoint(estimator.model_dir) or self.begin_from
-        return 0 if path is None else int(tf.train.load_variable(path, tf.GraphKeys.GLOBAL_STEP))
-
     def evaluate(self, original: Function, model: Object, arguments: Arguments) -> Object:
         """Evaluates, and writes the metrics."""
         arguments["steps"] = min(arguments.get("steps") or self._steps, self._steps)
         metrics = original(model, **arguments)
         if self.is_recorded(model):
-            self.writer.outcome(EVALUATION, metrics)
+            self.writer.outcome(recording.EVALUATION, metrics)
         return metrics
 
     def predict(self, original: Function, model: Object, arguments: Arguments) -> Iterator[Object]:
@@ -259,21 +230,91 @@ class Recorder:
         finally:  # A program may stop before the end.
             if kept and self.is_recorded(model):
                 values = {str(name): np.stack([one[name] for one in kept]) for name in kept[0]}
-                self.writer.outcome(PREDICTION, values)
+                self.writer.outcome(recording.PREDICTION, values)
 
     def export(self, original: Function, model: Object, arguments: Arguments) -> Object:
         """Exports, writes the variables, and keeps a copy: a program may remove its own."""
         path = original(model, **arguments)
         if not self.is_recorded(model):
             return path
-        reader = tf.train.load_checkpoint(os.path.join(os.fsdecode(path), "variables/variables"))
+        exported = os.fsdecode(path)
+        reader = tf.train.load_checkpoint(os.path.join(exported, "variables/variables"))
         values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-        self.writer.outcome(EXPORT, values)
+        self.writer.outcome(recording.EXPORT, values)
         # It is queried later.
         directory = self.writer.directory
         number = len(Recording(directory).exported())
-        shutil.copytree(os.fsdecode(path), directory / f"{EXPORTED}-{number}")
+        shutil.copytree(exported, directory / f"{recording.EXPORTED}-{number}")
         return path
+
+
+class _RecordingHook(tf.train.SessionRunHook):
+    """Writes every variable at the start and after each call, and begins from a given start.
+
+    Variables that the start lacks keep their initial values.
+    """
+
+    def __init__(self, recorder: Recorder, model: Object, begin: int, *, is_first: bool) -> None:
+        self._recorder = recorder
+        self._model = model
+        self._is_first = is_first
+        self._steps_before = recorder.steps_done - begin
+        self._number: int | None = None
+
+    def begin(self) -> None:
+        self._variables = grouped_variables()
+        self._step = tf.train.get_global_step()
+        self._saver = None
+        if not self._is_first:
+            return
+        path = self._recorder.begin_from
+        if path is None:
+            self._saver = tf.train.Saver(sharded=False)
+            return
+        shapes = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+        for name, parts in self._variables.items():
+            if shapes.get(name) == _whole_shape(parts):
+                target = parts if capture.PART.search(parts[0].op.name) else parts[0]
+                tf.train.init_from_checkpoint(path, {name: target})
+
+    def after_create_session(self, session: Session, coord: Object) -> None:
+        if self._number is not None:
+            return
+        recorder = self._recorder
+        if self._saver is not None:
+            self._saver.save(session, recorder.start, write_meta_graph=False, write_state=False)
+        self._number = int(session.run(self._step))
+        recorder.capture.flush()
+        if self._is_first:
+            recorder.writer.step(self._number, {recording.VARIABLES: self._read(session)})
+            _, program = recorder.programs[id(self._model)]
+            recorder.writer.settings(describe(program, self._model, session.graph))
+
+    def after_run(self, run_context: Object, run_values: Object) -> None:
+        """Writes the steps of the call, the last one with the variables."""
+        recorder, session = self._recorder, run_context.session
+        state, number = self._read(session), int(session.run(self._step))
+        assert self._number is not None
+        num_steps = number - self._number
+        # A call that made no step, or captured less than its steps, ends with the state.
+        steps = recorder.capture.flush()
+        steps = [*steps, *({} for _ in range(num_steps - len(steps)))][:num_steps]
+        for offset, values in enumerate(steps, 1):
+            variables = {recording.VARIABLES: state} if offset == num_steps else {}
+            recorder.writer.step(self._number + offset, {**values, **variables})
+        self._number = number
+        recorder.record_progress(self._steps_before + number)
+
+    def _read(self, session: Session) -> Values:
+        return {
+            name: parts[0] if len(parts) == 1 else np.concatenate(parts)
+            for name, parts in session.run(self._variables).items()
+        }
+
+
+def _whole_shape(parts: list[Variable]) -> list[int]:
+    first, *others = (part.shape.as_list() for part in parts)
+    return [first[0] + sum(other[0] for other in others), *first[1:]] if others else first
 
 
 def _check_legacy(checkpoint: str) -> None:
@@ -285,3 +326,19 @@ def _check_legacy(checkpoint: str) -> None:
                 "begin. Let the legacy program be side A; or make one of names with "
                 "`estimator-bridge convert` for --begin-from."
             )
+
+
+def _perturb(checkpoint: str, perturbed: str) -> None:
+    """Writes a checkpoint whose floats are alternately the next ones up and down.
+
+    Zeros stay, since no rounding has made them.
+    """
+    reader = tf.train.load_checkpoint(checkpoint)
+    writer = checkpoint_files.Writer(perturbed)
+    for name in sorted(reader.get_variable_to_shape_map()):
+        value = np.asarray(reader.get_tensor(name))
+        if value.dtype == np.float32:
+            limits = np.where(np.arange(value.size) % 2, -np.inf, np.inf).reshape(value.shape)
+            value = np.where(value == 0, value, np.nextafter(value, limits.astype(np.float32)))
+        writer.value(name, value)
+    writer.finish()

@@ -1,16 +1,18 @@
 """The files that hold what one side did: its settings, its start, every step, every batch.
 
-A step's file holds what changed since the one before: large tables change in few rows. Needs numpy
-alone.
+A step's file holds what changed since the one before: large tables change in few rows. Reading
+and writing need numpy alone.
 """
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypedDict, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
@@ -23,7 +25,6 @@ VARIABLES, ACTIVATIONS, GRADIENTS, LOSS = "variables", "activations", "gradients
 """The groups of the arrays of a step."""
 EVALUATION, PREDICTION, EXPORT, SERVED = "evaluation", "prediction", "export", "served"
 """The kinds of what follows a training; the last are the answers of exported models."""
-
 EXPORTED, SIGNATURES = "exported", "signatures"
 TF2, CHECKPOINT = "tf2", "checkpoint"
 """The engine of a side that is a program of TensorFlow 2, and of one that is no program."""
@@ -33,6 +34,36 @@ _ROWS = "rows of "
 _KEY = "="
 # Smaller arrays are written whole.
 _MIN_SPARSE_SIZE = 4096
+
+A, B, PERTURBED = "a", "b", "a-perturbed"
+"""The roles: both sides, and side A once more, from a start with its last bits changed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordingRequest:
+    """One run of a side.
+
+    Attributes:
+        role: `A`, `B`, or `PERTURBED`.
+        directory: made for the recording, and the model directories of the side.
+        begin_from: a checkpoint, or None.
+        replayed: the directory of the recording whose batches are trained on; None is the
+            program's own input.
+    """
+
+    role: str
+    directory: str
+    begin_from: str | None = None
+    replayed: str | None = None
+
+    @property
+    def side(self) -> str:
+        """The side that runs: `A` or `B`."""
+        return B if self.role == B else A
+
+
+Record = Callable[[RecordingRequest], None]
+"""Runs a side, and writes its recording."""
 
 
 class TableDescription(TypedDict):
@@ -91,9 +122,8 @@ class Writer:
         self.directory.mkdir(parents=True)
         self._variables: Values = {}
         self._input_starts: list[int] = []
-        self._num_batches: list[int] = []
-        self._num_outcomes: dict[str, int] = {}
-        self._num_skipped = 0
+        # Of each kind of file how many are written.
+        self._counts: collections.Counter[str] = collections.Counter()
 
     def settings(self, settings: SideDescription) -> None:
         """Writes what is known of the side."""
@@ -101,59 +131,54 @@ class Writer:
 
     def step(self, number: int, values: Mapping[str, Mapping[str, Object]]) -> None:
         """Writes a step; the first is the state before training."""
-        arrays: Values = {}
+        arrays: dict[str, Object] = {}
         for group, named in values.items():
             for name, value in named.items():
-                array = np.asarray(value)
+                key = f"{group}:{name}"
+                arrays[key] = value
                 if group == VARIABLES:
-                    arrays.update(self._changed(f"{group}:{name}", array))
-                else:
-                    arrays[f"{group}:{name}"] = array
+                    arrays.update(self._changed_rows(key, np.asarray(value)))
         write_arrays(self.directory / f"step-{number:08d}.npz", arrays)
 
     def input(self, step: int) -> int:
         """Returns the number, from 0, of an input of training that begins after so many steps."""
         self._input_starts.append(step)
-        self._num_batches.append(0)
         _write_json(self.directory / "inputs.json", self._input_starts)
         return len(self._input_starts) - 1
 
     def batch(self, values: Mapping[str, Object], input_number: int) -> None:
         """Writes a batch of an input; some are read ahead, and perhaps not trained on."""
-        number = self._num_batches[input_number]
-        self._num_batches[input_number] += 1
-        path = self.directory / f"batch-{input_number:04d}-{number:08d}.npz"
-        write_arrays(path, {name: np.asarray(value) for name, value in values.items()})
+        self._write_numbered(f"batch-{input_number:04d}", "08d", values)
 
     def outcome(self, kind: str, values: Mapping[str, Object]) -> None:
         """Writes the metrics of an evaluation, the predictions of a call, or an export."""
-        number = self._num_outcomes.get(kind, 0)
-        self._num_outcomes[kind] = number + 1
-        write_arrays(
-            self.directory / f"{kind}-{number}.npz",
-            {name: np.asarray(value) for name, value in values.items()},
-        )
+        self._write_numbered(kind, "d", values)
 
     def skipped_training(self) -> None:
         """Counts a training of another model, which is not recorded."""
-        self._num_skipped += 1
-        _write_json(self.directory / "skipped.json", self._num_skipped)
+        self._counts["skipped"] += 1
+        _write_json(self.directory / "skipped.json", self._counts["skipped"])
 
     def failed(self, reason: str) -> None:
         """Writes why the program failed after its training."""
         _write_json(self.directory / "failed.json", reason)
 
-    def progress(self, done: int, total: int) -> None:
-        """Writes how many steps of training are done, for `read_progress`."""
-        _write_json(self.directory / "progress.json", {"done": done, "total": total})
+    def progress(self, steps_done: int) -> None:
+        """Writes how many steps of training are done."""
+        _write_json(self.directory / "progress.json", steps_done)
 
-    def _changed(self, key: str, array: Array) -> Values:
+    def _write_numbered(self, prefix: str, digits: str, values: Mapping[str, Object]) -> None:
+        number = self._counts[prefix]
+        self._counts[prefix] += 1
+        write_arrays(self.directory / f"{prefix}-{number:{digits}}.npz", values)
+
+    def _changed_rows(self, key: str, array: Array) -> Values:
+        """Returns the changed rows of a large variable and their numbers; {} for other ones."""
         before = self._variables.get(key)
         self._variables[key] = array
         if before is None or before.shape != array.shape or array.size < _MIN_SPARSE_SIZE:
-            return {key: array}
-        same = (before == array).reshape(len(array), -1).all(1)
-        (rows,) = np.nonzero(~same)
+            return {}
+        (rows,) = np.nonzero((before != array).reshape(len(array), -1).any(1))
         return {key: array[rows], _ROWS + key: rows}
 
 
@@ -166,17 +191,22 @@ class Recording:
     @property
     def settings(self) -> SideDescription:
         """What is known of the side."""
-        return cast(SideDescription, json.loads((self.directory / "settings.json").read_text()))
+        return json.loads((self.directory / "settings.json").read_text())
 
     @property
     def failure(self) -> str | None:
         """Why the program failed after its training, or None."""
-        return cast("str | None", _read_json(self.directory / "failed.json", None))
+        return _read_json(self.directory / "failed.json", None)
+
+    @property
+    def steps_done(self) -> int:
+        """How many steps of training are done, also while it runs."""
+        return _read_json(self.directory / "progress.json", 0)
 
     @property
     def num_skipped(self) -> int:
         """How many trainings of other models were not recorded."""
-        return cast(int, _read_json(self.directory / "skipped.json", 0))
+        return _read_json(self.directory / "skipped.json", 0)
 
     def steps(self) -> Iterator[Step]:
         """Yields the steps in order, the variables of each in full."""
@@ -188,20 +218,20 @@ class Recording:
                 if key.startswith(_ROWS):
                     continue
                 group, _, name = key.partition(":")
+                whole = array
+                if _ROWS + key in stored:
+                    # A copy: whoever holds the step before compares with it.
+                    whole = variables[name].copy()
+                    whole[stored[_ROWS + key]] = array
                 if group == VARIABLES:
-                    if _ROWS + key in stored:
-                        # A copy: whoever holds the step before compares with it.
-                        whole = variables[name].copy()
-                        whole[stored[_ROWS + key]] = array
-                        array = whole
-                    variables[name] = array
-                values.setdefault(group, {})[name] = array
+                    variables[name] = whole
+                values.setdefault(group, {})[name] = whole
             yield Step(_number(path), values)
 
     @property
     def inputs(self) -> list[int]:
         """The steps that were made when each input of training began."""
-        return cast("list[int]", _read_json(self.directory / "inputs.json", []))
+        return _read_json(self.directory / "inputs.json", [])
 
     def batches(self, input_number: int | None = None) -> list[pathlib.Path]:
         """Returns the files of the batches of an input, from 0, or of all inputs, in order."""
@@ -210,28 +240,23 @@ class Recording:
 
     def batch(self, number: int) -> Values | None:
         """Returns the batch of a step, from 0, of one core; None where none is written."""
-        begun = [i for i, step in enumerate(self.inputs) if step <= number]
-        if not begun:
-            return None
-        files = self.batches(begun[-1])
-        index = number - self.inputs[begun[-1]]
-        return read_arrays(files[index]) if index < len(files) else None
+        begun = [(i, step) for i, step in enumerate(self.inputs) if step <= number]
+        input_number, first = begun[-1] if begun else (0, 0)
+        files = self.batches(input_number)[number - first :] if begun else []
+        return read_arrays(files[0]) if files else None
 
     def exported(self) -> list[pathlib.Path]:
         """Returns the directories of the exported models, in order."""
         return sorted(self.directory.glob(f"{EXPORTED}-*"))
 
-    def failed_signatures(self, number: int) -> dict[str, str]:
-        """Returns the signatures of an exported model that could not be queried, and why."""
-        return self._signatures(number).get("failed", {})
+    def signatures(self, number: int) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+        """Returns the signatures of an exported model, by their names.
 
-    def signatures(self, number: int) -> dict[str, dict[str, str]]:
-        """Returns the types of the inputs and outputs of each signature of an exported model."""
-        return self._signatures(number).get("signatures", {})
-
-    def _signatures(self, number: int) -> dict[str, dict[str, Object]]:
-        path = self.directory / f"{SIGNATURES}-{number}.json"
-        return cast("dict[str, dict[str, Object]]", _read_json(path, {}))
+        The first are the types of the inputs and outputs of each, the second says why a signature
+        could not be queried.
+        """
+        stored = _read_json(self.directory / f"{SIGNATURES}-{number}.json", {})
+        return stored.get("signatures", {}), stored.get("failed", {})
 
     def numbers(self) -> list[int]:
         """Returns the numbers of the steps, the start with them."""
@@ -252,28 +277,22 @@ def read_arrays(path: pathlib.Path) -> Values:
         return {key.removeprefix(_KEY): stored[key] for key in stored.files}
 
 
-def read_progress(directory: str | os.PathLike[str]) -> tuple[int, int] | None:
-    """Returns how far a recording is, (steps done, of); None if it has not begun."""
-    progress = _read_json(pathlib.Path(directory) / "progress.json", None)
-    return None if progress is None else (progress["done"], progress["total"])
-
-
-def write_arrays(path: pathlib.Path, arrays: Values) -> None:
+def write_arrays(path: pathlib.Path, arrays: Mapping[str, Object]) -> None:
     """Writes arrays by name."""
+    plain = {}
+    for name, value in arrays.items():
+        array = np.asarray(value)
+        # Strings of TensorFlow are objects, which would be pickled.
+        plain[_KEY + name] = array.astype(np.bytes_) if array.dtype == object else array
     # Another process may look at any time: it sees a whole file, or none.
     partial = path.with_suffix(".partial")
     with open(partial, "wb") as file:
-        np.savez(file, **{_KEY + name: _plain(array) for name, array in arrays.items()})
+        np.savez(file, **plain)
     partial.replace(path)
 
 
 def _number(path: pathlib.Path) -> int:
     return int(path.stem.partition("-")[2])
-
-
-def _plain(array: Array) -> Array:
-    # Strings of TensorFlow are objects, which would be pickled.
-    return array.astype(np.bytes_) if array.dtype == object else array
 
 
 def _read_json(path: pathlib.Path, default: Object) -> Object:

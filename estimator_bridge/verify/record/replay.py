@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge.verify.record.capture import Function, with_signature_of
 from estimator_bridge.verify.record.recording import Recording, Values, Writer, read_arrays
-from estimator_bridge.verify.record.wrappers import Function, with_signature_of
 from tf2_engine.types import Array, Dataset, Nest, Object, Tensor
 
 _PARTS_OF_BATCH = ("features", "labels")
@@ -41,24 +41,21 @@ def recording_input_fn(
 def _names_of_batch(batch: Nest) -> list[str]:
     """Returns a name for each tensor of a batch, in the order in which `tf.nest` flattens it."""
     if isinstance(batch, (list, tuple)) and len(batch) == 2:
-        parts = zip(batch, _PARTS_OF_BATCH, strict=True)
-        return [name for part, prefix in parts for name in _names(part, prefix)]
-    return _names(batch, _PARTS_OF_BATCH[0])
+        parts = zip(_PARTS_OF_BATCH, batch, strict=True)
+        return [name for prefix, part in parts for name in _names(prefix, part)]
+    return _names(_PARTS_OF_BATCH[0], batch)
 
 
-def _names(structure: Nest, prefix: str) -> list[str]:
-    return [prefix + suffix for suffix in _suffixes(structure)]
-
-
-def _suffixes(structure: Nest) -> list[str]:
+def _names(prefix: str, structure: Nest) -> list[str]:
     if isinstance(structure, (tf.SparseTensor, tf.SparseTensorSpec)):
-        return [".indices", ".values", ".shape"]
-    if isinstance(structure, Mapping):
-        return [name for key in sorted(structure) for name in _names(structure[key], f"/{key}")]
+        return [f"{prefix}.{part}" for part in ("indices", "values", "shape")]
     if isinstance(structure, (list, tuple)):
-        return [name for i, part in enumerate(structure) for name in _names(part, f"/{i}")]
+        structure = dict(enumerate(structure))
+    if isinstance(structure, Mapping):
+        keys = sorted(structure)
+        return [name for key in keys for name in _names(f"{prefix}/{key}", structure[key])]
     parts = tf.nest.flatten(structure, expand_composites=True)
-    return [""] if len(parts) == 1 else [f".{i}" for i in range(len(parts))]
+    return [prefix] if len(parts) == 1 else [f"{prefix}.{i}" for i in range(len(parts))]
 
 
 def _written(writer: Writer, number: int, batch: Nest) -> Nest:
@@ -79,27 +76,25 @@ def _written(writer: Writer, number: int, batch: Nest) -> Nest:
 
 def _fits(batch: Values, spec: Nest) -> bool:
     """Returns whether a batch has the structure and the shapes of a dataset's elements."""
-    tensor_specs = tf.nest.flatten(spec, expand_composites=True)
+    specs = zip(_names_of_batch(spec), tf.nest.flatten(spec, expand_composites=True), strict=True)
     return all(
-        name in batch and tensor_spec.shape.is_compatible_with(batch[name].shape)
-        for name, tensor_spec in zip(_names_of_batch(spec), tensor_specs, strict=True)
+        name in batch and each.shape.is_compatible_with(batch[name].shape) for name, each in specs
     )
 
 
 def _replay(files: Sequence[pathlib.Path], spec: Nest) -> Dataset:
     """Returns a dataset of the batches in files, with elements of `spec`."""
     names = _names_of_batch(spec)
-    tensor_specs = tf.nest.flatten(spec, expand_composites=True)
-    dtypes = [tensor_spec.dtype for tensor_spec in tensor_specs]
+    specs = tf.nest.flatten(spec, expand_composites=True)
 
     def read(number: Array) -> list[Array]:
         values = read_arrays(files[int(number)])
         return [values[name] for name in names]
 
     def batch(number: Tensor) -> Nest:
-        tensors = tf.numpy_function(read, [number], dtypes)
-        for tensor, tensor_spec in zip(tensors, tensor_specs, strict=True):
-            tensor.set_shape(tensor_spec.shape)
+        tensors = tf.numpy_function(read, [number], [each.dtype for each in specs])
+        for tensor, each in zip(tensors, specs, strict=True):
+            tensor.set_shape(each.shape)
         return tf.nest.pack_sequence_as(spec, tensors, expand_composites=True)
 
     return tf.data.Dataset.range(len(files)).map(batch)

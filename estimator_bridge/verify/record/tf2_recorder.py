@@ -6,7 +6,6 @@ import contextlib
 import functools
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -16,44 +15,22 @@ from estimator_bridge.checkpoint_files import Reader, object_graph
 from estimator_bridge.convert.conversion import convert, find
 from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP
 from estimator_bridge.translation.read_spec import read_spec
-from estimator_bridge.verify.record.capture import capturing_model_fn
-from estimator_bridge.verify.record.description import describe_training, variable_of
+from estimator_bridge.verify.record.capture import Arguments, Function, intercept
+from estimator_bridge.verify.record.description import Program, describe_training, variable_of
 from estimator_bridge.verify.record.recorder import Recorder
 from estimator_bridge.verify.record.recording import VARIABLES, Values
-from estimator_bridge.verify.record.replay import recording_input_fn
-from estimator_bridge.verify.record.wrappers import Arguments, Function, intercepted
 from tf2_engine.backends import HostDriver
 from tf2_engine.types import Object
 
 _METHODS = ("train", "restore", "evaluate", "predict")
 
 
-class _Trainer(NamedTuple):
-    """An instance of a declared class, and the arguments that it was made with.
-
-    Attributes:
-        trainer: the instance. Kept, since its id may be that of another one later.
-        spec: its EmbeddingConfigSpec.
-        batch_size: of the global batch of a training; None is not known.
-        every: steps from one look at the variables to the next.
-    """
-
-    trainer: Object
-    spec: Object
-    batch_size: int | None
-    every: int
-
-
 class Tf2Recorder:
-    """Records instances of the classes that a program declares.
-
-    Args:
-        recorder: holds the side and the recording.
-    """
+    """Records instances of the classes that a program declares, as a recorder is asked to."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._trainers: dict[int, _Trainer] = {}
+        self._has_trainers = False
 
     @contextlib.contextmanager
     def attached(self) -> Iterator[None]:
@@ -67,8 +44,7 @@ class Tf2Recorder:
 
         @functools.wraps(original)
         def init(engine: Object, *args: Object, **kwargs: Object) -> None:
-            recorder = self._recorder
-            if not self._trainers and not recorder.has_estimators:
+            if not self._recorder.programs:
                 raise errors.InvalidInput(
                     "The program builds a tf2_engine.TPUEmbedding by itself, and verify runs "
                     "programs that train a TPUEstimator, or a class that is declared with "
@@ -76,8 +52,9 @@ class Tf2Recorder:
                     "writes. Declare the class that trains, or compare what the program saves: "
                     "--against-checkpoint; see docs/verify.md."
                 )
-            if self._trainers and recorder.side.native is not None:
-                kwargs.setdefault("driver", HostDriver(native=recorder.side.native))
+            native = self._recorder.side.native
+            if self._has_trainers and native is not None:
+                kwargs.setdefault("driver", HostDriver(native=native))
             original(engine, *args, **kwargs)
 
         engine_class.__init__ = init
@@ -102,25 +79,28 @@ class Tf2Recorder:
         }
         if hasattr(trainer_class, "export_saved_model"):
             methods["export_saved_model"] = self._recorder.export
-        for name, method in methods.items():
-            setattr(trainer_class, name, intercepted(getattr(trainer_class, name), method))
+        intercept(trainer_class, methods)
 
     def _init(self, original: Function, trainer: Object, arguments: Arguments) -> None:
+        recorder = self._recorder
         self._check(type(trainer).__name__, arguments)
         spec = arguments["embedding_config_spec"]
         legacy = read_spec(spec)
-        config = arguments.get("config")
-        model_dir = arguments.get("model_dir") or getattr(config, "model_dir", None)
-        arguments["model_dir"] = self._recorder.directory(model_dir)
-        arguments["model_fn"] = capturing_model_fn(
-            arguments["model_fn"],
-            {feature.key for feature in legacy.features},
-            self._recorder.capture,
-            lambda: self._recorder.training,
+        model_dir = arguments.get("model_dir")
+        model_dir = model_dir or getattr(arguments.get("config"), "model_dir", None)
+        arguments["model_dir"] = recorder.directory(model_dir)
+        arguments["model_fn"] = recorder.capturing(arguments["model_fn"], legacy)
+        program = Program(
+            recorder.program,
+            recorder.side,
+            spec,
+            legacy,
+            use_tpu=True,
+            every=recorder.every(legacy),
+            batch_size=arguments.get("train_batch_size"),
         )
-        self._trainers[id(trainer)] = _Trainer(
-            trainer, spec, arguments.get("train_batch_size"), self._recorder.every(legacy)
-        )
+        recorder.programs[id(trainer)] = trainer, program
+        self._has_trainers = True
         original(trainer, **arguments)
 
     def _check(self, name: str, arguments: Arguments) -> None:
@@ -148,20 +128,17 @@ class Tf2Recorder:
         first = recorder.is_first(trainer)
         if first is None:
             return trainer
-        entry = self._trainers[id(trainer)]
+        _, program = recorder.programs[id(trainer)]
         if first and recorder.begin_from is not None:
-            trainer.restore(self._start(recorder.begin_from, entry.spec))
+            trainer.restore(self._start(recorder.begin_from, program.spec))
         if not first:
             # An estimator makes a graph for each call, whose random numbers begin anew; here they
             # do when the seed is set.
             seed = getattr(getattr(trainer, "config", None), "tf_random_seed", None)
             tf.random.set_seed(seed)
         begin = int(trainer.step.numpy())
-        recorder.limit_steps(arguments, begin)
-        arguments["input_fn"] = recording_input_fn(
-            arguments["input_fn"], recorder.writer, recorder.replayed, recorder.steps_done
-        )
-        callback = _RecordingCallback(recorder, entry, begin, is_first=first)
+        recorder.prepare(arguments, begin)
+        callback = _RecordingCallback(recorder, trainer, begin, is_first=first)
         arguments["callbacks"] = [*(arguments.get("callbacks") or ()), callback]
         recorder.training = True
         try:
@@ -192,43 +169,39 @@ class Tf2Recorder:
 class _RecordingCallback:
     """Writes every variable at the start and after each step of a training."""
 
-    def __init__(self, recorder: Recorder, entry: _Trainer, begin: int, *, is_first: bool) -> None:
+    def __init__(self, recorder: Recorder, trainer: Object, begin: int, *, is_first: bool) -> None:
         self._recorder = recorder
-        self._entry = entry
+        self._trainer = trainer
+        self._program = recorder.programs[id(trainer)][1]
         self._begin = begin
         self._is_first = is_first
-        self._steps_before = recorder.steps_done
+        self._steps_before = recorder.steps_done - begin
         # The latest step, until it is known whether another one follows.
         self._pending: tuple[int, dict[str, Values]] | None = None
 
     def on_train_begin(self) -> None:
-        """Writes the start."""
-        recorder, trainer = self._recorder, self._entry.trainer
+        recorder, trainer = self._recorder, self._trainer
         recorder.capture.flush()
         if not self._is_first:
             return
         if recorder.begin_from is None:
             _save(trainer, recorder.start)
-        entry = self._entry
-        settings = describe_training(
-            recorder.program, entry.spec, recorder.side, trainer, entry.batch_size, entry.every
-        )
-        recorder.writer.settings(settings)
+        recorder.writer.settings(describe_training(self._program, trainer))
         recorder.writer.step(self._begin, {VARIABLES: _variables(trainer)})
 
     def on_train_batch_end(self, step: int) -> None:
         """Writes the step before, and keeps this one."""
         self._write()
         values = next(iter(self._recorder.capture.flush()), {})
-        if (step - self._begin) % self._entry.every == 0:
-            values[VARIABLES] = _variables(self._entry.trainer)
+        if (step - self._begin) % self._program.every == 0:
+            values[VARIABLES] = _variables(self._trainer)
         self._pending = step, values
-        self._recorder.record_progress(self._steps_before + step - self._begin)
+        self._recorder.record_progress(self._steps_before + step)
 
     def finish(self) -> None:
         """Writes the last step, with the variables."""
         if self._pending is not None and VARIABLES not in self._pending[1]:
-            self._pending[1][VARIABLES] = _variables(self._entry.trainer)
+            self._pending[1][VARIABLES] = _variables(self._trainer)
         self._write()
 
     def _write(self) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from estimator_bridge import svg
-from estimator_bridge.verify.findings import STAGES, Findings, Series
+from estimator_bridge.verify.findings import STAGES, Findings
 
 _WIDTH, _HEIGHT = 760, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 14, 40
@@ -20,32 +19,21 @@ _FLOOR, _CEILING = -7, 7
 """Decades of the tolerance that are drawn; what is beyond is drawn at the edge."""
 
 
-class _Style(NamedTuple):
-    plural: str
-    colour: str
-    dashes: str
-
-
-# Distinct in black and white too.
+# The plural, colour and dashes of each kind; distinct in black and white too.
 _STYLES = {
-    "activation": _Style("activations", "#0b5fa5", ""),
-    "loss": _Style("loss", "#444444", "2 3"),
-    "gradient": _Style("gradients", "#9a5b00", "8 3"),
-    "slot": _Style("slots of tables", "#6b2f8a", "4 3"),
-    "table": _Style("tables", "#a01622", ""),
-    "dense": _Style("variables of the model", "#1c6b3c", "10 3 2 3"),
+    "activation": ("activations", "#0b5fa5", ""),
+    "loss": ("loss", "#444444", "2 3"),
+    "gradient": ("gradients", "#9a5b00", "8 3"),
+    "slot": ("slots of tables", "#6b2f8a", "4 3"),
+    "table": ("tables", "#a01622", ""),
+    "dense": ("variables of the model", "#1c6b3c", "10 3 2 3"),
 }
-
-
-class _Line(NamedTuple):
-    style: _Style
-    points: list[tuple[int, float]]
 
 
 def over_steps(findings: Findings) -> str:
     """Returns a chart: for each kind of array the largest share of the tolerance, by step."""
-    lines = list(_lines(findings.series))
-    decades = [_decade(share) for line in lines for _, share in line.points]
+    lines = _lines(findings)
+    decades = [_decade(share) for points in lines.values() for _, share in points]
     low = min([*decades, 0]) - 0.5
     high = max([*decades, 0]) + 0.5
     first, last = findings.steps[0], max(findings.steps[-1], findings.steps[0] + 1)
@@ -56,27 +44,31 @@ def over_steps(findings: Findings) -> str:
     def y(decade: float) -> float:
         return _TOP + (high - decade) / (high - low) * (_BASE - _TOP)
 
-    parts = [*_grid(y, low, high), *_step_ticks(x, first, last)]
-    for style, points in lines:
-        curve = svg.curve(
-            [(x(step), y(_decade(share))) for step, share in points],
-            style.colour,
-            radius=2.2,
-            content=svg.element("title", style.plural),
-            stroke_dasharray=style.dashes,
-        )
-        parts.append(curve)
+    parts = []
+    for decade in range(math.ceil(low), math.floor(high) + 1):
+        stroke, width = (_AXIS, "1.5") if decade == 0 else ("#ddd", "1")
+        parts.append(svg.line(_LEFT, y(decade), _END, y(decade), stroke, stroke_width=width))
+        name = "0" if decade == _FLOOR else "allowed" if decade == 0 else _power_of_ten(decade)
+        parts.append(svg.text(_LEFT - 8, y(decade) + 4, name, "end"))
+    for step in range(first, last + 1, max(1, round((last - first) / 10))):
+        parts.append(svg.text(x(step), _HEIGHT - 22, str(step)))
+    parts.append(svg.text(_END, _HEIGHT - 6, "global step", "end"))
+    for stage, points in lines.items():
+        plural, colour, dashes = _STYLES[stage]
+        places = [(x(step), y(_decade(share))) for step, share in points]
+        title = svg.element("title", plural)
+        parts.append(svg.curve(places, colour, radius=2.2, content=title, stroke_dasharray=dashes))
     return _drawing(parts, "Largest difference over the steps, as a share of what is allowed")
 
 
 def legend(findings: Findings) -> str:
     """Returns the legend of `over_steps`, as HTML."""
     entries = []
-    for style, _ in _lines(findings.series):
-        dashes = {"stroke_width": "2", "stroke_dasharray": style.dashes}
-        sample = svg.line(0, 5, 34, 5, style.colour, **dashes)
+    for stage in _lines(findings):
+        plural, colour, dashes = _STYLES[stage]
+        sample = svg.line(0, 5, 34, 5, colour, stroke_width="2", stroke_dasharray=dashes)
         drawing = svg.element("svg", sample, width=34, height=10, aria_hidden="true")
-        entries.append(f'<span class="key">{drawing} {style.plural}</span>')
+        entries.append(f'<span class="key">{drawing} {plural}</span>')
     return f'<p class="legend">{"".join(entries)}</p>'
 
 
@@ -95,9 +87,12 @@ def histogram(findings: Findings) -> str:
     for i in range(begin, end):
         left = _LEFT + (i - begin) * width
         if counts[i]:
+            height = (_BASE - _TOP - _ABOVE_BARS) * counts[i] / max(counts)
+            top, shown = _BASE - height, width - 4
             # The bin of 10^0 holds what is allowed to ten times that.
-            colour = _UNEQUAL if i >= limit else _EQUAL
-            parts.append(_bar(left, width, counts[i], max(counts), colour))
+            fill = _UNEQUAL if i >= limit else _EQUAL
+            bar = svg.element("rect", x=left + 2, y=top, width=shown, height=height, fill=fill)
+            parts.append(bar + svg.text(left + width / 2, top - 5, str(counts[i])))
         if i == 0:
             parts.append(svg.text(left + width / 2, _HEIGHT - 22, "exactly 0"))
         elif i != 1 or begin:  # The bin of 0 is no decade below the first one.
@@ -110,23 +105,14 @@ def histogram(findings: Findings) -> str:
     return _drawing(parts, "Arrays by the share of what is allowed that they use")
 
 
-def _bar(left: float, width: float, count: int, largest: int, colour: str) -> str:
-    height = (_BASE - _TOP - _ABOVE_BARS) * count / largest
-    top = _BASE - height
-    bar = svg.element("rect", x=left + 2, y=top, width=width - 4, height=height, fill=colour)
-    return bar + svg.text(left + width / 2, top - 5, str(count))
-
-
-def _lines(series: Sequence[Series]) -> Iterator[_Line]:
-    """Yields for each kind of array the largest share of the tolerance at each step."""
-    for stage in STAGES:
-        worst: dict[int, float] = {}
-        for one in series:
-            if one.stage == stage:
-                for point in one.points:
-                    worst[point.step] = max(worst.get(point.step, 0.0), point.share)
-        if worst:
-            yield _Line(_STYLES[stage], sorted(worst.items()))
+def _lines(findings: Findings) -> dict[str, list[tuple[int, float]]]:
+    """Returns for each kind of array the largest share of the tolerance at each step, in order."""
+    lines: dict[str, dict[int, float]] = {stage: {} for stage in STAGES}
+    for series in findings.series:
+        worst = lines[series.stage]
+        for point in series.points:
+            worst[point.step] = max(worst.get(point.step, 0.0), point.share)
+    return {stage: sorted(worst.items()) for stage, worst in lines.items() if worst}
 
 
 def _decade(share: float) -> float:
@@ -134,20 +120,6 @@ def _decade(share: float) -> float:
     if share == 0:
         return _FLOOR
     return min(max(math.log10(share), _FLOOR), _CEILING + 0.5) if share < math.inf else _CEILING
-
-
-def _grid(y: Callable[[float], float], low: float, high: float) -> Iterator[str]:
-    for decade in range(math.ceil(low), math.floor(high) + 1):
-        stroke, width = (_AXIS, "1.5") if decade == 0 else ("#ddd", "1")
-        yield svg.line(_LEFT, y(decade), _END, y(decade), stroke, stroke_width=width)
-        name = "0" if decade == _FLOOR else "allowed" if decade == 0 else _power_of_ten(decade)
-        yield svg.text(_LEFT - 8, y(decade) + 4, name, "end")
-
-
-def _step_ticks(x: Callable[[float], float], first: int, last: int) -> Iterator[str]:
-    for step in range(first, last + 1, max(1, round((last - first) / 10))):
-        yield svg.text(x(step), _HEIGHT - 22, str(step))
-    yield svg.text(_END, _HEIGHT - 6, "global step", "end")
 
 
 def _power_of_ten(exponent: int) -> str:

@@ -6,19 +6,10 @@ import datetime
 import itertools
 from collections.abc import Iterator, Sequence
 
-from estimator_bridge.verify.findings import TABLE, Findings, Outcome, Point, Series
-from estimator_bridge.verify.record.recording import (
-    CHECKPOINT,
-    EVALUATION,
-    EXPORT,
-    PREDICTION,
-    SERVED,
-    TF2,
-    VARIABLES,
-)
+from estimator_bridge.verify.findings import TABLE, Findings, Outcome, Point
+from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.report import charts, text
-from estimator_bridge.verify.report.markup import Row, escaped, mark, table
-from estimator_bridge.verify.report.style import STYLE
+from estimator_bridge.verify.report.markup import STYLE, Row, escaped, mark, table
 
 _MAX_STEPS = 20
 """About how many steps the appendix of the tables shows."""
@@ -39,7 +30,7 @@ def page(findings: Findings, title: str = "the program") -> str:
             _sides(findings),
             _causes(findings),
             _tables(findings),
-            *_charts(findings),
+            _charts(findings),
             _outcomes(findings),
             _settings(findings),
             _configuration(findings),
@@ -67,23 +58,23 @@ def _verdict(findings: Findings) -> str:
 
 
 def _sides(findings: Findings) -> str:
-    a, b = findings.settings
-    rows = [
-        ("program", *(s["program"] for s in (a, b))),
-        ("engine", *(text.ENGINES[s["engine"]] for s in (a, b))),
-        ("TensorFlow", a["tensorflow"], b["tensorflow"]),
-        ("use_tpu", *("as True" if s["engine"] == TF2 else s["use_tpu"] for s in (a, b))),
-        ("tables are in", a["where"], b["where"]),
-        ("cores", a["cores"], b["cores"]),
-        ("quirks", a["quirks"], b["quirks"]),
-        ("variables looked at", *(_every(s["every"]) for s in (a, b))),
+    columns = [
+        {
+            "program": side["program"],
+            "engine": text.ENGINES[side["engine"]],
+            "TensorFlow": side["tensorflow"],
+            "use_tpu": "as True" if side["engine"] == recording.TF2 else str(side["use_tpu"]),
+            "tables are in": side["where"],
+            "cores": str(side["cores"]),
+            "quirks": side["quirks"],
+            "variables looked at": "after every step"
+            if side["every"] == 1
+            else f"every {side['every']} steps",
+        }
+        for side in findings.settings
     ]
-    cells = [Row([str(cell) for cell in row]) for row in rows]
-    return "<h2>The two sides</h2>" + table(["", "side A", "side B"], cells)
-
-
-def _every(steps: int) -> str:
-    return "after every step" if steps == 1 else f"every {steps} steps"
+    rows = [Row([name, *(column[name] for column in columns)]) for name in columns[0]]
+    return "<h2>The two sides</h2>" + table(["", "side A", "side B"], rows)
 
 
 def _causes(findings: Findings) -> str:
@@ -99,17 +90,14 @@ def _causes(findings: Findings) -> str:
     )
 
 
-def _charts(findings: Findings) -> Iterator[str]:
+def _charts(findings: Findings) -> str:
     if not findings.series:
-        return
-    yield "<h2>How far apart, step by step</h2>"
-    yield charts.legend(findings)
-    yield (
+        return ""
+    return (
+        f"<h2>How far apart, step by step</h2>{charts.legend(findings)}"
         f"<figure>{charts.over_steps(findings)}<figcaption>The largest difference of each kind of "
         "array, as a share of what is allowed. Above the black line the sides differ; at the "
         "bottom they are equal to the bit.</figcaption></figure>"
-    )
-    yield (
         f"<figure>{charts.histogram(findings)}<figcaption>How many of the {len(findings.series)} "
         "arrays use which share of what is allowed, each at its worst step. To the right of the "
         "black line they differ.</figcaption></figure>"
@@ -117,26 +105,22 @@ def _charts(findings: Findings) -> Iterator[str]:
 
 
 def _tables(findings: Findings) -> str:
-    """Returns the verdict on each table and each of its slots."""
-    of_tables = [series for series in findings.series if series.group == VARIABLES and series.table]
-    order = sorted(of_tables, key=lambda one: (str(one.table), one.role != TABLE, one.role))
-    if not order:
+    of_tables = [one for one in findings.series if one.group == recording.VARIABLES and one.table]
+    if not of_tables:
         return ""
-    header = ["table", "what", *text.NUMBERS, "first off", "verdict"]
     rows = []
-    for series in order:
-        _, *numbers, _ = text.row(series)
-        first = "never" if series.first is None else str(series.first)
+    for series in sorted(of_tables, key=lambda one: (one.table, one.role != TABLE, one.role)):
+        equal = series.first is None
         what = "rows" if series.role == TABLE else series.role
-        verdict = "equal" if series.first is None else "NOT EQUAL"
-        cells = [str(series.table), what, *numbers[1:], first, verdict]
-        rows.append(Row(cells, mark(series.first is not None)))
+        first, verdict = ("never", "equal") if equal else (str(series.first), "NOT EQUAL")
+        cells = [str(series.table), what, *text.numbers(series), first, verdict]
+        rows.append(Row(cells, mark(not equal)))
     return (
         "<h2>The tables</h2><p>Rows and slots of every table: the largest difference of an element "
         "in all steps, the same relative to the largest magnitude of the array, and in float32 "
         "numbers between the two (ULPs); and the largest share of what is allowed at a step, where "
         "1 is the limit. The appendix has the steps, and all other arrays.</p>"
-        + table(header, rows, (2, 3, 4, 5))
+        + table(["table", "what", *text.NUMBERS, "first off", "verdict"], rows, (2, 3, 4, 5))
     )
 
 
@@ -168,8 +152,12 @@ def _numbers(point: Point) -> str:
 
 
 def _arrays(findings: Findings) -> str:
-    header = ["array", "what", *text.NUMBERS, "first divergence"]
-    rows = [Row(_array(series), mark(series.first is not None)) for series in findings.series]
+    rows = []
+    for one in findings.series:
+        what = text.role(one) + (f", {one.table}" if one.table else "")
+        first = "none" if one.first is None else str(one.first)
+        cells = [one.name, what, *text.numbers(one), first]
+        rows.append(Row(cells, mark(one.first is not None)))
     only = "".join(
         f"<p>On side {side} alone: {escaped(', '.join(names))}.</p>"
         for side, names in zip("AB", findings.only, strict=True)
@@ -178,31 +166,22 @@ def _arrays(findings: Findings) -> str:
     return (
         "<h2>Appendix: every array</h2><p>What diverged first is in front, then what came closest "
         "to it. The numbers are those of the tables above.</p>"
-        + table(header, rows, (2, 3, 4, 5))
+        + table(["array", "what", *text.NUMBERS, "first divergence"], rows, (2, 3, 4, 5))
         + only
     )
 
 
-def _array(series: Series) -> list[str]:
-    row = text.row(series)
-    row[-1] = "none" if series.first is None else str(series.first)
-    if series.table:
-        row[1] = f"{row[1]}, {series.table}"
-    return row
-
-
 def _outcomes(findings: Findings) -> str:
-    """Returns the comparison of what followed the training."""
     header = ["of", "name", "difference", "allowed", "verdict"]
     rows = list(_rows_of_outcomes(findings.outcomes))
     body = table(header, rows, (2, 3)) if rows else ""
     kinds = {outcome.kind.partition("-")[0] for outcome in findings.outcomes}
     missing = [verb for kind, verb in _MISSING.items() if kind not in kinds]
-    if missing and findings.settings[1]["engine"] != CHECKPOINT:
-        body += (
-            f"<p>After its training the program {_listed(missing)}, so that is not compared.</p>"
-        )
-    if SERVED in kinds:
+    if missing and findings.settings[1]["engine"] != recording.CHECKPOINT:
+        *most, last = missing
+        listed = f"{', '.join(most)} and {last}" if most else last
+        body += f"<p>After its training the program {listed}, so that is not compared.</p>"
+    if recording.SERVED in kinds:
         body += (
             "<p>“served” are the answers of the exported models: each was loaded in a process with "
             "TensorFlow alone, and both got the same inputs.</p>"
@@ -211,9 +190,9 @@ def _outcomes(findings: Findings) -> str:
 
 
 _MISSING = {
-    EVALUATION: "did not evaluate",
-    PREDICTION: "did not predict",
-    EXPORT: "exported no model",
+    recording.EVALUATION: "did not evaluate",
+    recording.PREDICTION: "did not predict",
+    recording.EXPORT: "exported no model",
 }
 
 
@@ -221,7 +200,7 @@ def _rows_of_outcomes(outcomes: Sequence[Outcome]) -> Iterator[Row]:
     """Yields a row for each outcome, but for the variables of an export one for the worst."""
     for kind in dict.fromkeys(outcome.kind for outcome in outcomes):
         of_kind = [outcome for outcome in outcomes if outcome.kind == kind]
-        if kind.startswith(EXPORT):
+        if kind.startswith(recording.EXPORT):
             worst = max(of_kind, key=_used)
             wrong = sum(not outcome.equal for outcome in of_kind)
             count = f"{len(of_kind)} variables, {wrong} of them not equal; most off: "
@@ -238,11 +217,6 @@ def _used(outcome: Outcome) -> tuple[bool, float]:
     return not outcome.equal, share
 
 
-def _listed(parts: Sequence[str]) -> str:
-    *most, last = parts
-    return f"{', '.join(most)} and {last}" if most else last
-
-
 def _settings(findings: Findings) -> str:
     both = [
         {(where, name): (value, why) for where, name, value, why in s["settings"]}
@@ -256,10 +230,9 @@ def _settings(findings: Findings) -> str:
         if {a, b} == {"not set"}:
             continue
         notes = [f"{letter}: {why}" for letter, why in (("A", why_a), ("B", why_b)) if why]
-        if why_a and why_a == why_b:
-            notes = [why_a]
-        cells = [where, name, a, b if b != a else "the same", "; ".join(notes)]
-        rows.append(Row(cells, f"{mark(b != a)} {'ignored' if notes else ''}"))
+        note = why_a if why_a == why_b else "; ".join(notes)
+        cells = [where, name, a, b if b != a else "the same", note]
+        rows.append(Row(cells, f"{mark(b != a)} {'ignored' if note else ''}"))
     return (
         "<h2>Settings</h2><p>What the embedding config sets. Shaded: settings that a side ignores, "
         "and why. Bold: settings that differ. What is not there is at its default.</p>"
@@ -282,7 +255,7 @@ def _configuration(findings: Findings) -> str:
 
 def _method(findings: Findings) -> str:
     data = findings.batches
-    if findings.settings[1]["engine"] == CHECKPOINT:
+    if findings.settings[1]["engine"] == recording.CHECKPOINT:
         fed = "Side B is a checkpoint: of it the last step is compared, and whatever it was given."
     elif data.replayed:
         fed = f"Side B was given the {data.number} batches that side A had read."
@@ -298,8 +271,8 @@ def _method(findings: Findings) -> str:
         if unlike
         else "Both sides began with the same values."
     )
-    others = text.reasons(findings)
-    rest = f"<p>Further: {escaped('; '.join(others))}.</p>" if others else ""
+    others = "; ".join(text.reasons(findings))
+    rest = f"<p>Further: {escaped(others)}.</p>" if others else ""
     return (
         "<h2>How it was compared</h2>"
         f"<p>{escaped(fed)} {began} Every variable, every slot, "

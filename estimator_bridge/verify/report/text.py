@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from estimator_bridge.verify.findings import DENSE, TABLE, Findings, Series
 from estimator_bridge.verify.record.recording import CHECKPOINT, TF2, SideDescription
@@ -39,14 +39,14 @@ def lines(findings: Findings) -> Iterator[str]:
 
 def verdict(findings: Findings) -> str:
     """Returns the verdict in a sentence."""
-    steps = max(len(findings.steps) - 1, 0)
     if findings.equal:
+        steps = max(len(findings.steps) - 1, 0)
         largest = max((s.largest.difference for s in findings.series if s.points), default=0.0)
-        degree = "to the bit"
-        if largest:
-            degree = f"within the tolerance (at most {largest:.2g} off)"
-        arrays = f"{len(findings.series)} arrays in {steps} steps"
-        return f"EQUAL {degree}: {arrays}, {_outcomes(findings)}."
+        within = f"within the tolerance (at most {largest:.2g} off)"
+        degree = within if largest else "to the bit"
+        kinds = sorted({outcome.kind.partition("-")[0] for outcome in findings.outcomes})
+        others = f"and {', '.join(kinds)}" if kinds else "nothing else to compare"
+        return f"EQUAL {degree}: {len(findings.series)} arrays in {steps} steps, {others}."
     first = findings.first
     if first is None:
         return f"NOT EQUAL: {'; '.join(reasons(findings))}."
@@ -57,10 +57,11 @@ def verdict(findings: Findings) -> str:
 def _role_and_name(series: Series) -> str:
     if series.role == TABLE:
         return f"table {series.table}, whose rows are in {series.name}"
-    return series.name if series.name == series.role else f"{_role(series)} {series.name}"
+    return series.name if series.name == series.role else f"{role(series)} {series.name}"
 
 
-def _role(series: Series) -> str:
+def role(series: Series) -> str:
+    """Returns what an array is."""
     return "variable" if series.role == DENSE else series.role
 
 
@@ -93,56 +94,50 @@ def side_line(side: SideDescription) -> str:
     if side["engine"] == CHECKPOINT:
         return f"{engine}, {side['where']}"
     mode = "" if side["engine"] == TF2 else f", use_tpu={side['use_tpu']}"
-    return (
-        f"{engine}, TensorFlow {side['tensorflow']}{mode}: {side['where']}, {side['cores']} core(s)"
-    )
+    version, cores = f"TensorFlow {side['tensorflow']}", f"{side['cores']} core(s)"
+    return f"{engine}, {version}{mode}: {side['where']}, {cores}"
 
 
 def tolerance_line(findings: Findings) -> str:
     """Returns a sentence that describes the tolerance."""
-    sentence = (
-        f"float32 rounding of sums of up to {findings.num_terms} terms, growing with the steps "
-        "(docs/numerics.md)"
+    measured = (
+        "; and 8 times what side A moves when its start is changed in the last bits, as "
+        "measured with this model"
     )
-    if findings.measured:
-        sentence += (
-            "; and 8 times what side A moves when its start is changed in the last bits, as "
-            "measured with this model"
-        )
-    return sentence + "."
-
-
-def _outcomes(findings: Findings) -> str:
-    kinds = {outcome.kind.partition("-")[0] for outcome in findings.outcomes}
-    return f"and {', '.join(sorted(kinds))}" if kinds else "nothing else to compare"
+    return (
+        f"float32 rounding of sums of up to {findings.num_terms} terms, growing with the steps "
+        f"(docs/numerics.md){measured * findings.measured}."
+    )
 
 
 def _arrays(findings: Findings) -> Iterator[str]:
     rows = [["array", "what", *NUMBERS, "first divergence"]]
-    rows.extend(row(series) for series in findings.series[:_MAX_ARRAYS])
-    yield from _table(rows)
-    if len(findings.series) > _MAX_ARRAYS:
-        rest = findings.series[_MAX_ARRAYS:]
+    for series in findings.series[:_MAX_ARRAYS]:
+        first = series.first
+        where = "-" if first is None else f"step {first.step}"
+        if first is not None and first.row is not None:
+            where += f", row {first.row}"
+        rows.append([series.name, role(series), *numbers(series), where])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if 2 <= i <= 5 else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  " + "  ".join(cells).rstrip()
+    rest = findings.series[_MAX_ARRAYS:]
+    if rest:
         differing = sum(series.first is not None for series in rest)
         yield f"  and {len(rest)} more, {differing} of which differ (--json or --html has all)"
 
 
-def row(series: Series) -> list[str]:
-    """Returns the cells of an array: name, role, `NUMBERS`, first divergence."""
-    numbers = ["shapes", "", "", ""]
-    if series.points:
-        largest = series.largest
-        numbers = [
-            f"{largest.difference:.2e}",
-            f"{largest.relative:.1e}",
-            f"{largest.ulps}",
-            f"{series.share:.1e}",
-        ]
-    first = series.first
-    where = "-" if first is None else f"step {first.step}"
-    if first is not None and first.row is not None:
-        where += f", row {first.row}"
-    return [series.name, _role(series), *numbers, where]
+def numbers(series: Series) -> list[str]:
+    """Returns the `NUMBERS` of an array."""
+    if not series.points:
+        return ["shapes", "", "", ""]
+    point = series.largest
+    share = f"{series.share:.1e}"
+    return [f"{point.difference:.2e}", f"{point.relative:.1e}", f"{point.ulps}", share]
 
 
 def _others(findings: Findings) -> Iterator[str]:
@@ -150,12 +145,6 @@ def _others(findings: Findings) -> Iterator[str]:
         yield f"  {reason}"
     for difference in findings.config or ():
         yield f"    {difference.name}: {difference.a} on A, {difference.b} on B"
-    for reason, names in _ignored(findings).items():
-        yield f"  {reason}: {', '.join(names)}"
-
-
-def _ignored(findings: Findings) -> dict[str, list[str]]:
-    """Returns the settings that a side ignores, by the side and the reason."""
     ignored: dict[str, list[str]] = {}
     for letter, side in zip("AB", findings.settings, strict=True):
         for where, name, value, reason in side["settings"]:
@@ -163,14 +152,5 @@ def _ignored(findings: Findings) -> dict[str, list[str]]:
             if reason and "." not in name:
                 names = ignored.setdefault(f"ignored on {letter}, because {reason}", [])
                 names.append(f"`{name}`={value} ({where})")
-    return ignored
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        cells = (
-            cell.rjust(width) if 2 <= i <= 5 else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  " + "  ".join(cells).rstrip()
+    for reason, names in ignored.items():
+        yield f"  {reason}: {', '.join(names)}"

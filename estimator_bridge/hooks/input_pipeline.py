@@ -7,8 +7,7 @@ import os
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.runtime.saving.job_saver import JobSaver
-from estimator_bridge.runtime.saving.saving_hook import SavingHook
+from estimator_bridge.runtime.saving.job_saver import JobSaver, SavingHook
 from tf2_engine import tf_compat
 from tf2_engine.types import Object, Session
 

@@ -1,50 +1,49 @@
-"""Checks the arguments of an Estimator and of its methods."""
+"""Reads the arguments of estimators, and calls the program's functions with theirs."""
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
-from tf2_engine.types import Object
+from estimator_bridge.legacy.checks import argument_names
+from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.runtime.program_types import InputFn, ModelFn
+from tf2_engine import soft_tpu
+from tf2_engine.types import Object, Strategy
 
 _Item = TypeVar("_Item")
 
+_MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
+_IN_ONE_GRAPH = (
+    tf.distribute.MirroredStrategy,
+    tf.compat.v2.distribute.MirroredStrategy,
+    tf.distribute.OneDeviceStrategy,
+    tf.compat.v2.distribute.OneDeviceStrategy,
+)
+
 
 def check_positive(name: str, value: int | None) -> None:
-    """Raises an error if a number is neither None nor positive.
-
-    Raises:
-        InvalidInput: the message names it.
-    """
+    """Raises InvalidInput if a number is neither None nor positive."""
     if value is not None and value <= 0:
         raise errors.InvalidInput(f"`{name}` must be positive, got {value}.")
 
 
-def checked_config(config: RunConfig | None) -> RunConfig:
-    """Returns the config, stock's or ours, or the default one.
+def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | None) -> RunConfig:
+    """Returns the config, or the default one, with `model_dir`, its own, or a new temporary one.
 
     Raises:
-        InvalidInput: it is not a RunConfig.
+        InvalidInput: it is not a RunConfig, stock's or ours; or the two directories differ.
     """
-    if config is None:
-        return RunConfig()
+    config = RunConfig() if config is None else config
     if not hasattr(config, "model_dir") or not hasattr(config, "replace"):
         raise errors.InvalidInput(f"`config` must be a RunConfig, got {config!r}.")
-    return config
-
-
-def with_model_dir(config: RunConfig, model_dir: str | os.PathLike[str] | None) -> RunConfig:
-    """Returns the config with `model_dir`, its own model_dir, or a new temporary one.
-
-    Raises:
-        InvalidInput: the two differ.
-    """
     path = None if model_dir is None else os.fspath(model_dir)
     if path is not None and config.model_dir not in (None, path):
         raise errors.InvalidInput(
@@ -60,12 +59,50 @@ def with_model_dir(config: RunConfig, model_dir: str | os.PathLike[str] | None) 
     return config.replace(model_dir=os.fspath(path))
 
 
-def checked_list(items: Sequence[_Item] | None, kind: type[_Item]) -> list[_Item]:
-    """Returns hooks or listeners as a list.
+def read_strategies(config: RunConfig) -> Mapping[str, Strategy | None]:
+    """Returns the strategy of each mode; prediction has none: it follows the input's order.
 
     Raises:
-        WrongType: one is not of the kind.
+        InvalidInput: a strategy cannot run an estimator here; the message names the setting.
     """
+    experimental: Object = getattr(config, "experimental_distribute", None)
+    if getattr(experimental, "remote_cluster", None):
+        raise errors.InvalidInput(
+            "`RunConfig`: `experimental_distribute.remote_cluster`="
+            f"{experimental.remote_cluster!r}: one process does all the work here. Leave it out."
+        )
+    return {
+        ModeKeys.TRAIN: _read("train_distribute", config, experimental),
+        ModeKeys.EVAL: _read("eval_distribute", config, experimental),
+        ModeKeys.PREDICT: None,
+    }
+
+
+def _read(name: str, config: RunConfig, experimental: Object) -> Strategy | None:
+    strategy, other = getattr(config, name, None), getattr(experimental, name, None)
+    if strategy is not None and other is not None:
+        raise errors.InvalidInput(
+            f"`RunConfig`: both `{name}` and `experimental_distribute.{name}` are given; "
+            "give one of them."
+        )
+    strategy = strategy or other
+    runs_here = isinstance(strategy, (*_IN_ONE_GRAPH, soft_tpu.SoftTPUStrategy))
+    if strategy is not None and not runs_here:
+        raise errors.InvalidInput(
+            f"`RunConfig`: `{name}`={strategy!r} cannot run an estimator; MirroredStrategy, "
+            "OneDeviceStrategy and, with use_tpu=True, SoftTPUStrategy can. Leave it out, or "
+            "set TPUConfig.num_shards for several cores."
+        )
+    return strategy
+
+
+def core_devices(strategy: Strategy | None) -> tuple[str, ...]:
+    """Returns the device of each core's model; none leaves the placement to TensorFlow."""
+    return tuple(strategy.extended.worker_devices) if isinstance(strategy, _IN_ONE_GRAPH) else ()
+
+
+def checked_list(items: Sequence[_Item] | None, kind: type[_Item]) -> list[_Item]:
+    """Returns hooks or listeners as a list; raises WrongType if one is not of the kind."""
     for item in items or ():
         if not isinstance(item, kind):
             raise errors.WrongType(f"A {kind.__name__} is needed, got {item!r}.")
@@ -73,11 +110,68 @@ def checked_list(items: Sequence[_Item] | None, kind: type[_Item]) -> list[_Item
 
 
 def checked_receiver_fn(function: Callable[[], Object] | None) -> Callable[[], Object]:
-    """Returns the receiver function.
-
-    Raises:
-        InvalidInput: it is None.
-    """
+    """Returns the receiver function; raises InvalidInput if it is None."""
     if not function:
         raise errors.InvalidInput("`serving_input_receiver_fn` must be given.")
     return function
+
+
+def checked_model_fn(model_fn: ModelFn | None, params: Object) -> ModelFn:
+    """Returns a model_fn that can be called as one.
+
+    Raises:
+        InvalidInput: it takes no features, or an argument that no model_fn gets; or there are
+            params and it does not take them.
+    """
+    if model_fn is None:
+        raise errors.InvalidInput("`model_fn` must be given.")
+    names = argument_names(model_fn)
+    if "features" not in names:
+        raise errors.InvalidInput(f"model_fn ({model_fn}) must take the argument `features`.")
+    if params is not None and "params" not in names:
+        raise errors.InvalidInput(
+            f"There are params, {params!r}, but model_fn ({model_fn}) does not take `params`. Add "
+            "the argument."
+        )
+    unknown = [name for name in names if name not in _MODEL_FN_ARGUMENTS]
+    if unknown:
+        raise errors.InvalidInput(
+            f"model_fn ({model_fn}) takes {unknown}; a model_fn is given features, labels, mode, "
+            "params and config."
+        )
+    return model_fn
+
+
+def check_takes_params(input_fn: InputFn) -> None:
+    """Raises InvalidInput if an input_fn does not take `params`, and so not its batch size."""
+    if "params" not in argument_names(input_fn):
+        raise errors.InvalidInput(
+            f"input_fn ({input_fn}) does not include params argument; TPUEstimator passes the "
+            'batch size as params["batch_size"]. Add it.'
+        )
+
+
+def with_items(params: Object, items: Mapping[str, Object]) -> Object:
+    """Returns a copy of params, a dict or an HParams, with other values for some keys."""
+    copied = copy.deepcopy(params)
+    for key, value in items.items():
+        if hasattr(copied, "set_hparam"):
+            (copied.set_hparam if key in copied else copied.add_hparam)(key, value)
+        else:
+            copied[key] = value
+    return copied
+
+
+def call(function: Callable[..., Object], **arguments: Object) -> Object:
+    """Calls an input_fn or model_fn with those of the arguments that it takes.
+
+    Raises:
+        InvalidInput: there are labels and it does not take them.
+    """
+    names = argument_names(function)
+    if arguments.get("labels") is not None and "labels" not in names:
+        raise errors.InvalidInput(
+            "The input_fn returns labels, for which the model_fn has no argument. Add `labels` to "
+            "it, or return features alone."
+        )
+    return function(**{name: value for name, value in arguments.items() if name in names})

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
@@ -17,37 +16,19 @@ from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.cluster import TaskType
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.estimator import arguments
-from estimator_bridge.runtime.estimator.calls import (
-    call_input_fn,
-    call_model_fn,
-    check_model_fn,
-    with_items,
-)
-from estimator_bridge.runtime.estimator.strategies import check_replicates, read_strategies
 from estimator_bridge.runtime.loop import inference, training
-from estimator_bridge.runtime.loop.device_loop import DeviceLoop
-from estimator_bridge.runtime.loop.termination import stop_on_sigterm
-from estimator_bridge.runtime.program_types import (
-    CallModel,
-    Hook,
-    InputFn,
-    LookUp,
-    ModelFn,
-    ModelSpec,
-    ReadInput,
-)
+from estimator_bridge.runtime.loop.device_loop import Schedule
+from estimator_bridge.runtime.program_types import Hook, InputFn, ModelFn, ModelSpec
 from estimator_bridge.runtime.saving import checkpoint_state, warm_starting
 from estimator_bridge.runtime.saving.saved_model_writer import ReceiverFn, write_saved_model
 from estimator_bridge.runtime.step.model_step import ModelStep
 from estimator_bridge.runtime.step.plain_step import build_plain_step
-from estimator_bridge.runtime.step.replicated_step import build_replicated_step
 from estimator_bridge.runtime.step.table_variables import TableVariables
-from tf2_engine.types import Array, Nest, Object, Strategy, Variable
+from tf2_engine.types import Array, Nest, Object, Strategy
 
 _Self = TypeVar("_Self", bound="Estimator")
 
 PathLike = str | os.PathLike[str]
-Listeners = Sequence[tf.train.CheckpointSaverListener]
 
 
 class Estimator:
@@ -76,12 +57,10 @@ class Estimator:
         params: Object = None,
         warm_start_from: Object = None,
     ) -> None:
-        check_model_fn(model_fn, params)
-        assert model_fn is not None
-        self._model_fn = model_fn
-        self._config = arguments.with_model_dir(arguments.checked_config(config), model_dir)
+        self._model_fn = arguments.checked_model_fn(model_fn, params)
+        self._config = arguments.read_config(config, model_dir)
         self._params = copy.deepcopy({} if params is None else params)
-        self._strategies = read_strategies(self._config)
+        self._strategies = arguments.read_strategies(self._config)
         self._warm_start = warm_starting.read_settings(warm_start_from)
 
     def __repr__(self) -> str:
@@ -107,7 +86,9 @@ class Estimator:
         """The model_fn, bound to this estimator's params: takes features, labels, mode, config."""
 
         def public(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-            return call_model_fn(self._model_fn, features, labels, mode, config, self.params)
+            batch = {"features": features, "labels": labels}
+            config, params = copy.deepcopy(config), self.params
+            return arguments.call(self._model_fn, **batch, mode=mode, config=config, params=params)
 
         return public
 
@@ -117,7 +98,7 @@ class Estimator:
         hooks: Sequence[Hook] | None = None,
         steps: int | None = None,
         max_steps: int | None = None,
-        saving_listeners: Listeners | None = None,
+        saving_listeners: Sequence[tf.train.CheckpointSaverListener] | None = None,
     ) -> _Self:
         """Trains; continues from the latest checkpoint of the model_dir.
 
@@ -152,14 +133,14 @@ class Estimator:
             if max_steps <= checkpoint_state.step_of(checkpoint):
                 tf.logging.info("Nothing to train: max_steps=%d is reached already.", max_steps)
                 return self
-        with stop_on_sigterm() as stopping:
-            loss = self._train(
-                lambda: self._with_tables(self._build(ModeKeys.TRAIN, input_fn), checkpoint),
-                [*arguments.checked_list(hooks, tf.train.SessionRunHook), *stopping],
-                arguments.checked_list(saving_listeners, tf.train.CheckpointSaverListener),
-                steps,
-                max_steps,
-            )
+        loss = training.train(
+            functools.partial(self._step, ModeKeys.TRAIN, input_fn, checkpoint),
+            self._config,
+            self._schedule(steps, max_steps),
+            arguments.checked_list(hooks, tf.train.SessionRunHook),
+            arguments.checked_list(saving_listeners, tf.train.CheckpointSaverListener),
+            self._scope_of(ModeKeys.TRAIN),
+        )
         # In stock's words, which scripts look for.
         tf.logging.info("Loss for final step: %s.", loss)
         return self
@@ -190,14 +171,14 @@ class Estimator:
         arguments.check_positive("steps", steps)
         checkpoint = self._checkpoint(checkpoint_path, "evaluate")
         return inference.evaluate(
-            lambda: self._with_tables(self._build(ModeKeys.EVAL, input_fn), checkpoint),
+            functools.partial(self._step, ModeKeys.EVAL, input_fn, checkpoint),
             self._config,
             steps,
             arguments.checked_list(hooks, tf.train.SessionRunHook),
             checkpoint,
             self.eval_dir(name),
             self._scope_of(ModeKeys.EVAL),
-            in_one_call=self._evaluates_in_one_call,
+            in_one_call=self._runs_on_engine(ModeKeys.EVAL),
         )
 
     def predict(
@@ -223,7 +204,7 @@ class Estimator:
         """
         checkpoint = self._checkpoint(checkpoint_path, "predict")
         yield from inference.predict(
-            lambda: self._with_tables(self._build(ModeKeys.PREDICT, input_fn), checkpoint),
+            functools.partial(self._step, ModeKeys.PREDICT, input_fn, checkpoint),
             self._config,
             predict_keys,
             arguments.checked_list(hooks, tf.train.SessionRunHook),
@@ -314,115 +295,60 @@ class Estimator:
         return checkpoint_state.latest_checkpoint(self.model_dir)
 
     def get_variable_names(self) -> list[str]:
-        """Returns the names in the latest checkpoint.
-
-        Raises:
-            NotTrained: there is none.
-        """
+        """Returns the names in the latest checkpoint; raises NotTrained if there is none."""
         return [name for name, _ in tf.train.list_variables(self._checkpoint_of_training())]
 
     def get_variable_value(self, name: str) -> Array:
-        """Returns a value of the latest checkpoint.
-
-        Raises:
-            NotTrained: there is none.
-        """
+        """Returns a value of the latest checkpoint; raises NotTrained if there is none."""
         return tf.train.load_variable(self._checkpoint_of_training(), name)
 
-    @property
-    def _evaluates_in_one_call(self) -> bool:
-        """Whether hooks see the steps of an evaluation as one."""
-        return False
+    def _step(self, mode: str, input_fn: InputFn, checkpoint: str | None) -> ModelStep:
+        """Builds the step of a mode, and warm-starts its variables if there is no checkpoint."""
+        step = self._build(mode, input_fn)
+        if checkpoint is None and self._warm_start is not None:
+            warm_starting.warm_start(self._warm_start, self._tables())
+        return dataclasses.replace(step, tables=self._tables())
 
     def _build(self, mode: str, input_fn: InputFn) -> ModelStep:
         """Builds the step of a mode in the default graph."""
-        return self._build_without_engine(
+        return build_plain_step(
             mode,
-            functools.partial(self._call_input, input_fn, mode, {}),
+            functools.partial(self._call, input_fn, mode, {}),
             functools.partial(self._call_model, mode=mode, items={}),
+            strategy=self._strategies[mode],
         )
 
-    def _call_input(self, input_fn: InputFn, mode: str, items: Mapping[str, Object]) -> Object:
-        """Calls an input_fn with `items` added to the params."""
-        return call_input_fn(input_fn, mode, self._config, with_items(self._params, items))
+    def _call(
+        self, function: Callable[..., Object], mode: str, items: Mapping[str, Object], **batch: Nest
+    ) -> Object:
+        """Calls an input_fn, or the model_fn on a batch, with `items` added to the params."""
+        params = arguments.with_items(self._params, items)
+        return arguments.call(function, mode=mode, config=self.config, params=params, **batch)
 
     def _call_model(
         self, features: Nest, labels: Nest, mode: str, items: Mapping[str, Object]
     ) -> ModelSpec:
-        """Calls the model_fn with `items` added to the params."""
-        params = with_items(self._params, items)
-        return call_model_fn(self._model_fn, features, labels, mode, self._config, params)
+        return self._call(self._model_fn, mode, items, features=features, labels=labels)
 
-    def _build_without_engine(
-        self, mode: str, read: ReadInput, model: CallModel, look_up: LookUp | None = None
-    ) -> ModelStep:
-        """Builds the step of a mode under its strategy, with the tables in the model."""
-        strategy = self._strategies[mode]
-        if strategy is None:
-            return build_plain_step(mode, read, model, look_up)
-        check_replicates(strategy)
-        return build_replicated_step(strategy, mode, read, model, look_up)
+    def _runs_on_engine(self, mode: str) -> bool:
+        return False
 
     def _scope_of(self, mode: str) -> Strategy | None:
         """Returns the strategy in whose scope the step of a mode is built; None is none."""
-        return self._strategies[mode]
+        # An engine has the tables once, and its model is that of a TPU's cores, not of replicas.
+        return None if self._runs_on_engine(mode) else self._strategies[mode]
 
-    def _train(
-        self,
-        build: Callable[[], ModelStep],
-        hooks: Sequence[Hook],
-        saving_listeners: Listeners,
-        steps: int | None,
-        max_steps: int | None,
-    ) -> np.floating | None:
-        """Trains; returns the last loss."""
-        device_loop = self._device_loop(hooks, steps, max_steps)
-        if device_loop is None and (steps is not None or max_steps is not None):
-            hooks = [*hooks, tf.train.StopAtStepHook(num_steps=steps, last_step=max_steps)]
-        return training.train(
-            build,
-            self._config,
-            hooks,
-            saving_listeners,
-            self._train_batch_size,
-            device_loop,
-            self._report_interval(),
-            self._scope_of(ModeKeys.TRAIN),
-        )
-
-    @property
-    def _train_batch_size(self) -> int | None:
-        """The samples of a global batch of training, for reports; None if it is not known."""
-        return None
-
-    def _device_loop(
-        self, hooks: Sequence[Hook], steps: int | None, max_steps: int | None
-    ) -> DeviceLoop | None:
-        """Returns how many steps of a training hooks see as one; None if they see each."""
-        return None
-
-    def _report_interval(self) -> Mapping[str, int] | None:
-        """Returns the interval of progress reports; None is that of the config."""
-        return None
+    def _schedule(self, steps: int | None, max_steps: int | None) -> Schedule:
+        """Returns when a training ends, and what hooks and reports see of it."""
+        return Schedule(steps, max_steps)
 
     def _call_for_export(self, features: Nest, labels: Nest, mode: str) -> ModelSpec:
         """Calls the model_fn on the features of a receiver."""
         return self._call_model(features, labels, mode, {})
 
-    def _table_shards(self) -> list[Variable]:
-        """Returns the variables of the default graph that hold tables and are not trainable."""
-        return []
-
     def _tables(self) -> TableVariables:
         """Returns which variables are the tables of an embedding spec."""
         return TableVariables()
-
-    def _with_tables(self, step: ModelStep, checkpoint: str | None) -> ModelStep:
-        """Adds the tables to a step, and warm-starts its variables if there is no checkpoint."""
-        if checkpoint is None and self._warm_start is not None:
-            warm_starting.check_hosts(warm_starting.checkpoint_of(self._warm_start), self._tables())
-            warm_starting.warm_start(self._warm_start, self._table_shards())
-        return dataclasses.replace(step, tables=self._tables())
 
     def _export(
         self,
@@ -452,8 +378,8 @@ class Estimator:
         path = path or self.latest_checkpoint()
         if path is None:
             tf.logging.info(
-                "There is no checkpoint in the model_dir %s: %s starts from initial values.",
-                *(self.model_dir, method),
+                f"There is no checkpoint in the model_dir {self.model_dir}: {method} starts from "
+                "initial values."
             )
         return path
 

@@ -6,8 +6,7 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.run_config import InputPipelineConfig
 from estimator_bridge.runtime.input.feeding import CoreLayout
 
-HOST = "/replica:0/task:0/device:CPU:0"
-"""The one host: the process itself."""
+_HOST = "/replica:0/task:0/device:CPU:0"
 
 
 class TPUContext:
@@ -23,11 +22,9 @@ class TPUContext:
     """
 
     def __init__(self, cores: CoreLayout, input_fn_call: int | None = None) -> None:
-        self._cores = cores
-        self._input_fn_call = input_fn_call
-        self.num_replicas = cores.count
+        self._cores, self._input_fn_call = cores, input_fn_call
+        self.num_replicas = self.num_of_replicas_per_host = cores.count
         self.num_hosts = 1
-        self.num_of_replicas_per_host = cores.count
 
     def __repr__(self) -> str:
         call = self._input_fn_call
@@ -35,65 +32,45 @@ class TPUContext:
         return f"<TPUContext {self.num_replicas} replicas, {where}>"
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """Returns how the input_fn is called.
+        """Returns how the input_fn is called; raises WrongCaller in a model_fn.
 
         Returns:
             The device of the host; the number of this call, from 0; the number of calls; the
             number of replicas that its result is for.
-
-        Raises:
-            WrongCaller: this is the context of a model_fn.
         """
         index = self._index_of_call("current_input_fn_deployment")
         per_core = self._cores.input_mode == InputPipelineConfig.PER_SHARD_V1
         calls = self._cores.count if per_core else 1
-        return HOST, index, calls, self._cores.count // calls
+        return _HOST, index, calls, self._cores.count // calls
 
     @property
     def current_host(self) -> int:
-        """The position of the host that calls the input_fn: 0.
-
-        Raises:
-            WrongCaller: this is the context of a model_fn.
-        """
+        """The position of the host that calls the input_fn: 0. WrongCaller in a model_fn."""
         self._index_of_call("current_host")
         return 0
 
     @property
     def device_assignment(self) -> None:
-        """Which cores make up each replica: None, as for every model on one core.
-
-        Raises:
-            WrongCaller: this is the context of an input_fn.
-        """
+        """The cores of each replica: None, as each has one. WrongCaller in an input_fn."""
         if self._input_fn_call is not None:
             raise errors.WrongCaller(
                 "`device_assignment` is for the model_fn; the context of an input_fn has none."
             )
-        return None
 
     def device_for_replica(self, replica_id: int) -> tuple[str, int]:
-        """Returns the device of a replica's host, and the replica's position on the host.
-
-        Raises:
-            InvalidInput: there is no such replica.
-        """
+        """Returns the device of a replica's host, and the replica's position on the host."""
         if not 0 <= replica_id < self.num_replicas:
             raise errors.InvalidInput(
                 f"There is no device for replica {replica_id}; the job has {self.num_replicas} "
                 "replica(s), TPUConfig.num_shards."
             )
-        return HOST, replica_id
+        return _HOST, replica_id
 
     def tpu_host_placement_function(self, host_id: int = 0) -> str:
-        """Returns the device of a host.
-
-        Raises:
-            InvalidInput: there is no such host.
-        """
+        """Returns the device of a host."""
         if host_id != 0:
             raise errors.InvalidInput(f"There is no host {host_id!r}; the one host is 0.")
-        return HOST
+        return _HOST
 
     def _index_of_call(self, name: str) -> int:
         if self._input_fn_call is None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -17,22 +16,19 @@ from estimator_bridge.legacy.run_config import (
     RunConfig,
     parse_iterations_per_loop,
 )
-from estimator_bridge.runtime.estimator.arguments import check_positive
-from estimator_bridge.runtime.estimator.base_estimator import Estimator
-from estimator_bridge.runtime.estimator.calls import check_takes_params
-from estimator_bridge.runtime.estimator.strategies import core_devices
+from estimator_bridge.runtime.estimator import arguments
+from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
 from estimator_bridge.runtime.estimator.tpu_context import TPUContext
 from estimator_bridge.runtime.input.feeding import CoreLayout
-from estimator_bridge.runtime.loop.device_loop import DeviceLoop, report_interval
-from estimator_bridge.runtime.loop.termination import StopHook
-from estimator_bridge.runtime.program_types import Hook, InputFn, ModelFn, ModelSpec
+from estimator_bridge.runtime.loop.device_loop import Schedule, report_interval
+from estimator_bridge.runtime.program_types import InputFn, ModelFn, ModelSpec
 from estimator_bridge.runtime.step import devices
 from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
 from estimator_bridge.runtime.step.engine_step import EngineSettings, build_engine_step
 from estimator_bridge.runtime.step.model_step import ModelStep
-from estimator_bridge.runtime.step.plain_tables import look_up_dicts
-from estimator_bridge.runtime.step.receiver_features import features_for_export
-from estimator_bridge.runtime.step.table_variables import TABLES, TableVariables
+from estimator_bridge.runtime.step.plain_step import build_plain_step
+from estimator_bridge.runtime.step.plain_tables import features_for_export, look_up_dicts
+from estimator_bridge.runtime.step.table_variables import TableVariables
 from estimator_bridge.settings import render
 from estimator_bridge.settings.detect import notes_of_settings
 from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec
@@ -40,12 +36,13 @@ from estimator_bridge.settings.quirks import checked_quirks
 from estimator_bridge.settings.row import EXPORT, OFF_TPU
 from estimator_bridge.translation.read_spec import read_spec
 from tf2_engine import soft_tpu
-from tf2_engine.types import Nest, Object, Strategy, Variable
+from tf2_engine.types import Nest, Object
 
-BATCH_SIZE = "batch_size"
-CONTEXT = "context"
-USE_TPU = "use_tpu"
-_RESERVED = (BATCH_SIZE, CONTEXT)
+_BATCH_SIZE_ARGUMENT = {
+    ModeKeys.TRAIN: "train_batch_size",
+    ModeKeys.EVAL: "eval_batch_size",
+    ModeKeys.PREDICT: "predict_batch_size",
+}
 
 
 class TPUEstimator(Estimator):
@@ -89,7 +86,7 @@ class TPUEstimator(Estimator):
     def __init__(
         self,
         model_fn: ModelFn | None = None,
-        model_dir: str | os.PathLike[str] | None = None,
+        model_dir: PathLike | None = None,
         config: RunConfig | None = None,
         params: Object = None,
         use_tpu: bool = True,
@@ -111,7 +108,7 @@ class TPUEstimator(Estimator):
             raise errors.InvalidInput(
                 f"`config` must be a tpu.RunConfig, got {type(config).__name__}."
             )
-        for key in _RESERVED:
+        for key in ("batch_size", "context"):
             if params is not None and key in params:
                 raise errors.InvalidInput(f"`params` has the key {key!r}, which is reserved.")
         version = getattr(export_saved_model_api_version, "value", export_saved_model_api_version)
@@ -125,11 +122,8 @@ class TPUEstimator(Estimator):
         self._eval_on_tpu = eval_on_tpu
         self._export_to_tpu = export_to_tpu
         self._export_to_cpu = export_to_cpu
-        self._batch_sizes = {
-            ModeKeys.TRAIN: train_batch_size,
-            ModeKeys.EVAL: eval_batch_size,
-            ModeKeys.PREDICT: predict_batch_size,
-        }
+        sizes = (train_batch_size, eval_batch_size, predict_batch_size)
+        self._batch_sizes = dict(zip(_BATCH_SIZE_ARGUMENT, sizes, strict=True))
         self._batch_axis = None if batch_axis is None else tuple(batch_axis)
         self._embedding_config_spec = embedding_config_spec
         self._quirks = None if quirks is None else checked_quirks(quirks)
@@ -138,45 +132,32 @@ class TPUEstimator(Estimator):
         self._warned: set[str] = set()
         if use_tpu:
             self._check_tpu_settings()
-        elif embedding_config_spec is not None:
-            self._check_host_settings()
+        elif embedding_config_spec is not None and not embedding_config_spec.table_to_config_dict:
+            # The lookup of config dicts warns of all settings without an effect at once.
+            notes = notes_of_settings("EmbeddingConfigSpec", embedding_config_spec._asdict(), SPEC)
+            for line in render.warnings(notes, OFF_TPU):
+                self._tell(line)
 
     def __repr__(self) -> str:
         engine = self._engine if isinstance(self._engine, str) else repr(self._engine)
         where = f"{engine} engine, {self._cores().count} cores" if self._use_tpu else "no engine"
         return f"<TPUEstimator {self.model_dir!r}, {where}>"
 
-    @property
-    def _train_batch_size(self) -> int | None:
-        return self._batch_sizes[ModeKeys.TRAIN]
-
-    def _device_loop(
-        self, hooks: Sequence[Hook], steps: int | None, max_steps: int | None
-    ) -> DeviceLoop | None:
-        if not self._use_tpu:
-            return None
-        if steps is None and max_steps is None:
+    def _schedule(self, steps: int | None, max_steps: int | None) -> Schedule:
+        if self._use_tpu and steps is None and max_steps is None:
             raise errors.InvalidInput(
                 "With use_tpu=True one of `steps` or `max_steps` must be set for training."
             )
-        return DeviceLoop(
-            parse_iterations_per_loop(self._config.tpu_config.iterations_per_loop),
+        tpu_config, every_n_steps = self._config.tpu_config, self._config.log_step_count_steps
+        iterations = parse_iterations_per_loop(tpu_config.iterations_per_loop)
+        return Schedule(
             steps,
             max_steps,
-            self._config.tpu_config.experimental_host_call_every_n_steps,
-            interrupted=lambda: any(
-                hook.stop_requested for hook in hooks if isinstance(hook, StopHook)
-            ),
+            self._batch_sizes[ModeKeys.TRAIN],
+            report_interval(iterations, every_n_steps) if every_n_steps else None,
+            iterations if self._use_tpu else None,
+            tpu_config.experimental_host_call_every_n_steps,
         )
-
-    def _report_interval(self) -> Mapping[str, int] | None:
-        every_n_steps = self._config.log_step_count_steps
-        iterations = parse_iterations_per_loop(self._config.tpu_config.iterations_per_loop)
-        return report_interval(iterations, every_n_steps) if every_n_steps else None
-
-    @property
-    def _evaluates_in_one_call(self) -> bool:
-        return self._runs_on_engine(ModeKeys.EVAL)
 
     def _cores(self, mode: str = ModeKeys.TRAIN) -> CoreLayout:
         tpu_config, strategy = self._config.tpu_config, self._strategies[mode]
@@ -192,11 +173,7 @@ class TPUEstimator(Estimator):
         if mode != ModeKeys.TRAIN and input_mode == InputPipelineConfig.PER_SHARD_V1:
             # Stock calls the input_fn core by core in training alone.
             input_mode = InputPipelineConfig.PER_HOST_V1
-        return CoreLayout(count, input_mode, self._batch_axis, core_devices(strategy))
-
-    def _scope_of(self, mode: str) -> Strategy | None:
-        # An engine has the tables once, and its model is that of a TPU's cores, not of replicas.
-        return None if self._runs_on_engine(mode) else super()._scope_of(mode)
+        return CoreLayout(count, input_mode, self._batch_axis, arguments.core_devices(strategy))
 
     def _runs_on_engine(self, mode: str) -> bool:
         return self._use_tpu and (mode != ModeKeys.EVAL or self._eval_on_tpu)
@@ -210,24 +187,24 @@ class TPUEstimator(Estimator):
         on_engine = self._runs_on_engine(mode)
         cores = self._cores(mode)
         input_size, model_size = self._call_sizes(mode, cores)
-        check_takes_params(input_fn)
+        arguments.check_takes_params(input_fn)
         calls = itertools.count()
 
+        def items(size: int | None, *input_fn_call: int) -> dict[str, Object]:
+            sizes = {} if size is None else {"batch_size": size}
+            return sizes | ({"context": TPUContext(cores, *input_fn_call)} if on_engine else {})
+
         def read() -> Object:
-            items = _sized(input_size)
-            if on_engine:
-                items[CONTEXT] = TPUContext(cores, next(calls))
-            return self._call_input(input_fn, mode, items)
+            return self._call(input_fn, mode, items(input_size, next(calls)))
 
         def model(features: Nest, labels: Nest) -> ModelSpec:
-            items = {**_sized(model_size), USE_TPU: on_engine}
-            if on_engine:
-                items[CONTEXT] = TPUContext(cores)
-            return self._call_model(features, labels, mode, items)
+            params = items(model_size) | {"use_tpu": on_engine}
+            return self._call_model(features, labels, mode, params)
 
         self._announce(mode, on_engine)
         legacy = self._read_spec(on_engine)
         if on_engine:
+            assert input_size is not None and model_size is not None
             settings = EngineSettings(
                 legacy, cores, self._engine_of(mode), self._tell, input_size, model_size
             )
@@ -235,7 +212,7 @@ class TPUEstimator(Estimator):
         look_up = None
         if legacy is not None:
             look_up = functools.partial(look_up_dicts, mode, legacy=legacy, notify=self._tell)
-        return self._build_without_engine(mode, read, model, look_up)
+        return build_plain_step(mode, read, model, look_up, self._strategies[mode])
 
     def _call_sizes(self, mode: str, cores: CoreLayout) -> tuple[int | None, int | None]:
         """Returns the `params["batch_size"]` of the input_fn and of the model_fn."""
@@ -249,11 +226,9 @@ class TPUEstimator(Estimator):
                 f"`{name}`={size} must be divisible by the number of cores, "
                 f"TPUConfig.num_shards={cores.count}."
             )
-        input_size = cores.input_batch_size(size)
+        input_size, model_size = cores.input_batch_size(size), cores.model_batch_size(size)
         # One core makes the predictions of all.
-        return input_size, (
-            input_size if mode == ModeKeys.PREDICT else cores.model_batch_size(size)
-        )
+        return input_size, input_size if mode == ModeKeys.PREDICT else model_size
 
     def _read_spec(self, on_engine: bool) -> LegacySpec | None:
         """Returns the embedding spec as read; None where columns look up by themselves."""
@@ -261,9 +236,6 @@ class TPUEstimator(Estimator):
         if spec is None or not (on_engine or spec.table_to_config_dict):
             return None
         return read_spec(spec, self._quirks)
-
-    def _table_shards(self) -> list[Variable]:
-        return list(tf.get_collection(TABLES))
 
     def _tables(self) -> TableVariables:
         spec = self._embedding_config_spec
@@ -283,24 +255,23 @@ class TPUEstimator(Estimator):
         legacy = self._read_spec(self._use_tpu)
         if legacy is not None:
             features = features_for_export(mode, features, legacy, self._tell)
-        return self._call_model(features, labels, mode, {USE_TPU: False})
+        return self._call_model(features, labels, mode, {"use_tpu": False})
 
     def _announce(self, mode: str, on_engine: bool) -> None:
         kinds = ", ".join(sorted({d.device_type for d in tf.config.list_physical_devices()}))
-        if on_engine:
-            engine = self._engine_of(mode)
-            where = f"{engine} driver on {kinds}"
-            if engine == devices.SOFTWARE_TPU:
-                where = f"tpu driver on a software TPU on {kinds}"
-            self._tell(
-                f"use_tpu=True: the TF2 embedding engine holds the tables; {where}, TensorFlow "
-                f"{tf.__version__}, {self._cores(mode).count} TPU core(s) emulated."
-            )
-        else:
+        if not on_engine:
             self._tell(
                 f"use_tpu=False: no embedding engine; the model runs as it is on {kinds}, "
                 f"TensorFlow {tf.__version__}, and its own optimizer trains the tables."
             )
+            return
+        engine = self._engine_of(mode)
+        on_software = engine == devices.SOFTWARE_TPU
+        driver = "tpu driver on a software TPU" if on_software else f"{engine} driver"
+        self._tell(
+            f"use_tpu=True: the TF2 embedding engine holds the tables; {driver} on {kinds}, "
+            f"TensorFlow {tf.__version__}, {self._cores(mode).count} TPU core(s) emulated."
+        )
 
     def _tell(self, line: str) -> None:
         """Logs a warning, once for this estimator."""
@@ -312,7 +283,7 @@ class TPUEstimator(Estimator):
         if self._batch_sizes[ModeKeys.TRAIN] is None:
             raise errors.InvalidInput("`train_batch_size` cannot be None with use_tpu=True.")
         for mode, size in self._batch_sizes.items():
-            check_positive(_BATCH_SIZE_ARGUMENT[mode], size)
+            arguments.check_positive(_BATCH_SIZE_ARGUMENT[mode], size)
         tpu_config = self._config.tpu_config
         if tpu_config.num_cores_per_replica not in (None, 1):
             raise errors.InvalidInput(
@@ -325,22 +296,3 @@ class TPUEstimator(Estimator):
                 "Only PER_HOST_V1 and PER_HOST_V2 are possible with an embedding config, got "
                 f"TPUConfig.per_host_input_for_training={tpu_config.per_host_input_for_training}."
             )
-
-    def _check_host_settings(self) -> None:
-        spec = self._embedding_config_spec
-        # The lookup of config dicts warns of all settings without an effect at once.
-        if not spec.table_to_config_dict:
-            notes = notes_of_settings("EmbeddingConfigSpec", spec._asdict(), SPEC)
-            for line in render.warnings(notes, OFF_TPU):
-                self._tell(line)
-
-
-_BATCH_SIZE_ARGUMENT = {
-    ModeKeys.TRAIN: "train_batch_size",
-    ModeKeys.EVAL: "eval_batch_size",
-    ModeKeys.PREDICT: "predict_batch_size",
-}
-
-
-def _sized(size: int | None) -> dict[str, Object]:
-    return {} if size is None else {BATCH_SIZE: size}

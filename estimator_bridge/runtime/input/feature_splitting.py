@@ -17,8 +17,7 @@ from tf2_engine.types import Ids, Nest, Object, SparseTensor, Tensor
 
 _log = logging.getLogger(__name__)
 
-Notify = Callable[[str], None]
-"""Called with a line of warning."""
+Notify = Callable[[str], None]  # called with a line of warning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +43,6 @@ def split_features(
     """Separates the ids and weights of one core's batch from its other features.
 
     Args:
-        features: those of the input_fn; they are not changed.
         notify: called with a line for every feature whose ids are read in an unexpected way; the
             lines do not depend on the size of the batch, so a caller may log each one once.
 
@@ -78,13 +76,9 @@ def split_features(
 
 
 def split_batch(nest: Nest, num_cores: int) -> list[Nest]:
-    """Splits every tensor of a nest along its first axis.
+    """Returns one nest of [batch / num_cores, ...] per core of a nest of [batch, ...].
 
-    Args:
-        nest: Tensors, SparseTensors and RaggedTensors [batch, ...]; None stays None.
-
-    Returns:
-        One nest of [batch / num_cores, ...] per core; `nest` itself for a single core.
+    Its leaves are Tensors, SparseTensors and RaggedTensors; None stays None.
 
     Raises:
         InvalidInput: a tensor is a scalar, or the number of cores does not divide its first axis.
@@ -112,9 +106,7 @@ def _read_ids(features: Mapping[str, Nest], feature: LegacyFeature) -> Tensor | 
             "sequence rank 3, [batch, positions, ids of a position]; got shape "
             f"{ids.shape}, and max_sequence_length={feature.max_sequence_length}."
         )
-    if ids.dtype in (tf.int32, tf.int64):
-        return ids
-    return tf.cast(ids, tf.int64)
+    return ids if ids.dtype in (tf.int32, tf.int64) else tf.cast(ids, tf.int64)
 
 
 def _read_weights(features: Mapping[str, Nest], feature: LegacyFeature) -> SparseTensor | None:
@@ -126,8 +118,6 @@ def _read_weights(features: Mapping[str, Nest], feature: LegacyFeature) -> Spars
         raise errors.InvalidInput(
             f"{where}: weights must be a SparseTensor with the indices of the ids, got {weights!r}."
         )
-    if weights.dtype == tf.float32:
-        return weights
     return tf.cast(weights, tf.float32)
 
 
@@ -140,13 +130,36 @@ def _read_dense(ids: Tensor, feature: LegacyFeature, legacy: LegacySpec, notify:
         )
     if legacy.table(feature.table).combiner is None:
         return _one_per_sample(ids, feature)
-    read = _DENSE_WITH_COMBINER.get((ids.shape.rank, legacy.quirks))
-    if read is None:
-        raise errors.InvalidInput(
-            f"{_where(feature)}: dense ids must have rank 1 or 2, got shape {ids.shape}. Reshape "
-            "them in the input_fn."
+    if ids.shape.rank == 1:
+        return _dense_of_rank_1(ids, feature, legacy.quirks, notify)
+    if ids.shape.rank == 2:
+        # As stock converts them: id 0 is padding, -1 an id.
+        notify(_warning(feature, DENSE_RANK_2))
+        present = tf.where(tf.not_equal(ids, 0))
+        return tf.SparseTensor(
+            present, tf.gather_nd(ids, present), tf.shape(ids, out_type=tf.int64)
         )
-    return read(ids, feature, notify)
+    raise errors.InvalidInput(
+        f"{_where(feature)}: dense ids must have rank 1 or 2, got shape {ids.shape}. Reshape "
+        "them in the input_fn."
+    )
+
+
+def _dense_of_rank_1(ids: Tensor, feature: LegacyFeature, quirks: str, notify: Notify) -> Tensor:
+    """Returns the ids; with quirks="stock" after an assertion that none is 0.
+
+    Stock drops the zeros and takes the remaining ids for one per sample, which are too few then.
+    """
+    notify(_warning(feature, DENSE_RANK_1, quirks))
+    if quirks == "documented":
+        return ids
+    message = (
+        f"{_where(feature)}: dense ids of rank 1 hold id 0, which stock drops, so that fewer ids "
+        'than samples are left. Give a SparseTensor, or use quirks="documented".'
+    )
+    zero = tf.zeros([], ids.dtype)
+    with tf.control_dependencies([tf.compat.v1.assert_none_equal(ids, zero, message=message)]):
+        return tf.identity(ids)
 
 
 def _one_per_sample(ids: Tensor, feature: LegacyFeature) -> Tensor:
@@ -164,44 +177,6 @@ def _one_per_sample(ids: Tensor, feature: LegacyFeature) -> Tensor:
             f"{ids.shape}. Give the table a combiner, or one id per sample."
         )
     return ids
-
-
-def _sparse_without_zeros(ids: Tensor, feature: LegacyFeature, notify: Notify) -> SparseTensor:
-    """Returns sparse ids without the zeros, as stock converts them: id 0 is padding, -1 an id."""
-    notify(_warning(feature, DENSE_RANK_2))
-    present = tf.where(tf.not_equal(ids, 0))
-    return tf.SparseTensor(present, tf.gather_nd(ids, present), tf.shape(ids, out_type=tf.int64))
-
-
-def _verbatim(ids: Tensor, feature: LegacyFeature, notify: Notify) -> Tensor:
-    notify(_warning(feature, DENSE_RANK_1, "documented"))
-    return ids
-
-
-def _verbatim_without_zeros(ids: Tensor, feature: LegacyFeature, notify: Notify) -> Tensor:
-    """Returns the ids after an assertion that none is 0.
-
-    Stock drops the zeros and takes the remaining ids for one per sample, which are too few then.
-    """
-    notify(_warning(feature, DENSE_RANK_1, "stock"))
-    message = (
-        f"{_where(feature)}: dense ids of rank 1 hold id 0, which stock drops, so that fewer ids "
-        'than samples are left. Give a SparseTensor, or use quirks="documented".'
-    )
-    zero = tf.zeros([], ids.dtype)
-    with tf.control_dependencies([tf.compat.v1.assert_none_equal(ids, zero, message=message)]):
-        return tf.identity(ids)
-
-
-# How dense ids of a table with a combiner are read, by rank and quirks.
-_DENSE_WITH_COMBINER: Mapping[
-    tuple[int | None, str], Callable[[Tensor, LegacyFeature, Notify], Ids]
-] = {
-    (1, "stock"): _verbatim_without_zeros,
-    (1, "documented"): _verbatim,
-    (2, "stock"): _sparse_without_zeros,
-    (2, "documented"): _sparse_without_zeros,
-}
 
 
 def _sequence_lengths(ids: Ids, feature: LegacyFeature) -> Tensor:

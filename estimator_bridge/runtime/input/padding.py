@@ -11,13 +11,10 @@ from tf2_engine.types import Ids, Nest, Tensor
 def pad_batch(features: Nest, size: int) -> tuple[Nest, Tensor | None]:
     """Pads a batch with zeros and empty rows, and fixes its static shape.
 
-    Args:
-        features: a nest of Tensors, SparseTensors and RaggedTensors [up to size, ...]; scalars are
-            left alone.
-
     Returns:
-        The nest, each [size, ...]; and the number of samples in the batch, int64, or None where it
-        is known to be full. Running it fails if a batch has more samples.
+        The nest of Tensors, SparseTensors and RaggedTensors [size, ...]; scalars are left alone.
+        And the number of samples in the batch, int64, or None where it is known to be full.
+        Running it fails if a batch has more samples.
 
     Raises:
         InvalidInput: every batch has more samples.

@@ -1,11 +1,16 @@
-"""The training loop of a TPU: several steps between two calls of the hooks."""
+"""When a training ends, by its schedule or on SIGTERM, and the steps that hooks see as one."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
+import os
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -17,22 +22,25 @@ from tf2_engine.types import Op, Session, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
-class DeviceLoop:
-    """The number of steps of a training, and of those between two calls of the hooks.
+class Schedule:
+    """When a training ends, and what hooks and reports see of it.
 
     Attributes:
-        iterations: steps of a loop, or its seconds; the last loop may be shorter.
-        steps: steps to add; None if `last_step` is set.
-        last_step: the global step to stop at; None if `steps` is set.
+        steps: steps to add; None if `last_step` is set, or the input ends the training.
+        last_step: the global step to stop at; None if `steps` is set, or the input ends it.
+        batch_size: samples of a global batch, for reports; None if it is not known.
+        report_interval: of progress reports, `every_n_iter` or `every_n_secs`, for a hook that
+            counts its calls; None is that of the config.
+        loop: the steps, or seconds, that hooks see as one; None shows them every step.
         host_call_every: inside a loop the host call is run in steps 0, k, 2k, ...
-        interrupted: returns whether the next step must be the last of its loop.
     """
 
-    iterations: IterationsPerLoop
     steps: int | None
     last_step: int | None
+    batch_size: int | None = None
+    report_interval: Mapping[str, int] | None = None
+    loop: IterationsPerLoop | None = None
     host_call_every: int = 1
-    interrupted: Callable[[], bool] = lambda: False
 
 
 def report_interval(iterations: IterationsPerLoop, every_n_steps: int) -> dict[str, int]:
@@ -55,19 +63,16 @@ class DeviceLoopHook(tf.train.SessionRunHook):
     one call too, but would put the model into another graph, out of reach of hooks and of the
     program's tensors; with single steps ops and numbers are those of an ordinary training.
 
-    Args:
-        loop: the lengths of the training and of its loops.
-        step: the step to run.
-
     Attributes:
         loss: of the last step that ended, or None.
     """
 
-    def __init__(self, loop: DeviceLoop, step: ModelStep) -> None:
+    def __init__(
+        self, schedule: Schedule, step: ModelStep, interruptions: Sequence[_StopHook]
+    ) -> None:
         self.loss: np.floating | None = None
-        self._loop = loop
-        self._last_step = loop.last_step
-        self._step = step
+        self._schedule, self._step, self._interruptions = schedule, step, interruptions
+        self._last_step = schedule.last_step
 
     def begin(self) -> None:
         """Reads the global step together with the last step of a loop, and after it."""
@@ -79,8 +84,8 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         """Computes the step to stop at; a session that is created again stops at the same."""
         self._current_step = int(session.run(self._global_step))
         if self._last_step is None:
-            assert self._loop.steps is not None
-            self._last_step = self._current_step + self._loop.steps
+            assert self._schedule.steps is not None
+            self._last_step = self._current_step + self._schedule.steps
 
     def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs:
         """Makes all steps of the loop but the last."""
@@ -103,12 +108,54 @@ class DeviceLoopHook(tf.train.SessionRunHook):
 
     def _is_last(self, number: int, remaining: int, started: float) -> bool:
         """Returns whether step `number` of a loop is its last, `remaining` steps before the end."""
-        value, unit = self._loop.iterations
-        if number + 1 >= remaining or self._loop.interrupted():
+        assert self._schedule.loop is not None
+        value, unit = self._schedule.loop
+        interrupted = any(hook.stop_requested for hook in self._interruptions)
+        if interrupted or number + 1 >= remaining:
             return True
         return number + 1 >= value if unit == "count" else time.monotonic() - started >= value
 
     def _fetches(self, number: int) -> list[Op]:
         """Returns the ops of step `number` of a loop."""
-        due = number % self._loop.host_call_every == 0 and self._step.host_call is not None
+        due = number % self._schedule.host_call_every == 0 and self._step.host_call is not None
         return [self._step.train_op, self._step.host_call] if due else [self._step.train_op]
+
+
+class _StopHook(tf.train.SessionRunHook):
+    """Stops a training after the step that runs, once `stop_requested` is set."""
+
+    def __init__(self) -> None:
+        self.stop_requested = False
+
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        if self.stop_requested:
+            tf.logging.warning("SIGTERM: the training stops after this step and saves.")
+            run_context.request_stop()
+
+
+@contextlib.contextmanager
+def stop_on_sigterm() -> Iterator[list[_StopHook]]:
+    """Yields hooks that stop a training on SIGTERM, and holds the signal back until it has ended.
+
+    On exit the previous handler is restored, and a signal that was held back is sent again: the
+    process ends, or runs its own handler, only later. There are no hooks where SIGTERM is ignored,
+    and outside of the main thread, which alone may have handlers.
+    """
+    previous = signal.getsignal(signal.SIGTERM)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    # None is a handler that is not Python's, and could not be restored.
+    if not in_main_thread or previous in (None, signal.SIG_IGN):
+        yield []
+        return
+    hook = _StopHook()
+
+    def request_stop(signum: int, frame: FrameType | None) -> None:
+        hook.stop_requested = True
+
+    signal.signal(signal.SIGTERM, request_stop)
+    try:
+        yield [hook]
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+        if hook.stop_requested:
+            os.kill(os.getpid(), signal.SIGTERM)

@@ -11,47 +11,14 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
-from estimator_bridge.runtime.loop.evaluation_events import write_metrics
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import add_job_saver
-from estimator_bridge.runtime.step.graphs import default_session_config, new_graph
-from estimator_bridge.runtime.step.model_step import ModelStep, metric_ops
-from tf2_engine.types import Nest, Object, Op, Strategy
+from estimator_bridge.runtime.step import model_step
+from estimator_bridge.runtime.step.model_step import ModelStep
+from tf2_engine.types import Message, Nest, Object, Op, Strategy
 
-LOSS = "loss"
-"""The name of the mean loss among the metrics of an evaluation."""
-
-
-class StopAfterHook(tf.train.SessionRunHook):
-    """Stops an evaluation after a number of steps."""
-
-    def __init__(self, steps: int) -> None:
-        self._remaining = steps
-
-    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Counts the step, and stops if it was the last."""
-        self._remaining -= 1
-        if self._remaining <= 0:
-            run_context.request_stop()
-
-
-class AllStepsHook(tf.train.SessionRunHook):
-    """Makes all steps of an evaluation but the last, which is that of the session call itself.
-
-    It must be the last hook: the others are called once then, as where a TPU makes all steps.
-    """
-
-    def __init__(self, steps: int, update: Op) -> None:
-        self._steps, self._update = steps, update
-
-    def before_run(self, run_context: RunContext) -> None:
-        """Makes the steps."""
-        for _ in range(self._steps - 1):
-            run_context.session.run(self._update)
-
-    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Stops the evaluation."""
-        run_context.request_stop()
+_LOSS = "loss"  # the name of the mean loss among the metrics of an evaluation
+_CHECKPOINT_TAG = "checkpoint_path"
 
 
 def evaluate(
@@ -76,18 +43,23 @@ def evaluate(
     Raises:
         InvalidInput: a metric has one of these two names.
     """
-    with new_graph(config.tf_random_seed, strategy=strategy):
+    with model_step.new_graph(config.tf_random_seed, strategy=strategy):
         step = build()
-        metrics = {name: metric_ops(metric) for name, metric in step.eval_metric_ops.items()}
-        _check_names(metrics)
-        metrics[LOSS] = step.mean_loss or tf.metrics.mean(step.loss)
+        metrics = {
+            name: model_step.metric_ops(metric) for name, metric in step.eval_metric_ops.items()
+        }
+        for name in (_LOSS, tf.GraphKeys.GLOBAL_STEP):
+            if name in metrics:
+                raise errors.InvalidInput(
+                    f"The metric {name!r} needs another name: every evaluation has one of that "
+                    "name."
+                )
+        metrics[_LOSS] = step.mean_loss or tf.metrics.mean(step.loss)
         update = tf.group(*[update for _, update in metrics.values()])
         values = {name: value for name, (value, _) in metrics.items()}
         values[tf.GraphKeys.GLOBAL_STEP] = tf.train.get_global_step()
         final = tf.train.FinalOpsHook(values)
-        stop: list[Hook] = []
-        if steps is not None:
-            stop = [AllStepsHook(steps, update) if in_one_call else StopAfterHook(steps)]
+        stop = [_StopAfterHook(steps, update if in_one_call else None)] if steps else []
         tf.logging.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
         with _checkpoint_session(
             _with_metrics_initialized(step),
@@ -101,7 +73,7 @@ def evaluate(
                 session.run(update)
         results = final.final_ops_values
         tf.logging.info("Finished evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
-        write_metrics(output_dir, results, checkpoint_path)
+        _write_metrics(output_dir, results, checkpoint_path)
         return dict(results)
 
 
@@ -114,13 +86,11 @@ def predict(
     yield_single_examples: bool,
 ) -> Iterator[Nest]:
     """Yields predictions until the input ends, one sample or one batch at a time."""
-    with new_graph(config.tf_random_seed):
+    with model_step.new_graph(config.tf_random_seed):
         step = build()
         fetches = _select(step.predictions, predict_keys)
-        all_hooks = [*step.input_hooks, *hooks, *step.hooks]
-        with _checkpoint_session(
-            step, config, all_hooks, checkpoint_path, config.master
-        ) as session:
+        hooks = [*step.input_hooks, *hooks, *step.hooks]
+        with _checkpoint_session(step, config, hooks, checkpoint_path, config.master) as session:
             while not session.should_stop():
                 batch = session.run(fetches)
                 if not yield_single_examples:
@@ -140,22 +110,14 @@ def _checkpoint_session(
     master: str,
     strategy: Strategy | None = None,
 ) -> tf.train.MonitoredSession:
-    add_job_saver(step.scaffold, config, step, checkpoint_path)
+    add_job_saver(step, config, checkpoint_path)
     creator = tf.train.ChiefSessionCreator(
         checkpoint_filename_with_path=checkpoint_path,
         master=master,
         scaffold=step.scaffold,
-        config=config.session_config or default_session_config(strategy),
+        config=config.session_config or model_step.default_session_config(strategy),
     )
     return tf.train.MonitoredSession(session_creator=creator, hooks=list(hooks))
-
-
-def _check_names(metrics: Mapping[str, Object]) -> None:
-    for name in (LOSS, tf.GraphKeys.GLOBAL_STEP):
-        if name in metrics:
-            raise errors.InvalidInput(
-                f"The metric {name!r} needs another name: every evaluation has one of that name."
-            )
 
 
 def _with_metrics_initialized(step: ModelStep) -> ModelStep:
@@ -191,3 +153,78 @@ def _length(batch: Mapping[str, Nest]) -> int:
             "yield_single_examples=False to get whole batches."
         )
     return int(next(iter(lengths.values())) or 0)
+
+
+class _StopAfterHook(tf.train.SessionRunHook):
+    """Stops an evaluation after a number of steps.
+
+    With `update` it makes all but the last of them in the first session call. It must be the last
+    hook: the others are called once then, as where a TPU makes all steps.
+    """
+
+    def __init__(self, steps: int, update: Op = None) -> None:
+        self._remaining, self._update = steps, update
+
+    def before_run(self, run_context: RunContext) -> None:
+        while self._update is not None and self._remaining > 1:
+            run_context.session.run(self._update)
+            self._remaining -= 1
+
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        self._remaining -= 1
+        if self._remaining <= 0:
+            run_context.request_stop()
+
+
+def _write_metrics(directory: str, results: Mapping[str, Object], checkpoint: str | None) -> None:
+    """Writes one event of the metrics and one of the checkpoint's path, with stock's tags.
+
+    Numbers are simple values, arrays are tensors; bytes are serialised summaries, whose values
+    become `<metric>/0`, `<metric>/1` and so on.
+    """
+    step = int(results[tf.GraphKeys.GLOBAL_STEP])
+    shown = ", ".join(
+        f"{name} = {value}"
+        for name, value in sorted(results.items())
+        if not isinstance(value, bytes)
+    )
+    # This line and the next are in stock's words, which scripts look for.
+    tf.logging.info("Saving dict for global step %d: %s", step, shown)
+    summary = tf.Summary()
+    for name, value in results.items():
+        if name != tf.GraphKeys.GLOBAL_STEP and value is not None:
+            _add_metric(summary, name, value)
+    writer = tf.summary.FileWriterCache.get(directory)
+    writer.add_summary(summary, step)
+    if checkpoint:
+        path = tf.Summary()
+        path.value.add(tag=_CHECKPOINT_TAG, tensor=tf.make_tensor_proto(checkpoint, tf.string))
+        tf.logging.info(
+            "Saving '%s' summary for global step %d: %s", _CHECKPOINT_TAG, step, checkpoint
+        )
+        writer.add_summary(path, step)
+    try:
+        writer.flush()
+    except Exception as error:  # of TensorFlow's writer: an IndexError where the disk is full
+        raise errors.CannotWrite(
+            f"{directory}: the events of the evaluation cannot be written: {error}. The "
+            "checkpoints are as they were."
+        ) from error
+
+
+def _add_metric(summary: Message, name: str, value: Object) -> None:
+    if isinstance(value, bytes):
+        try:
+            serialized = tf.Summary.FromString(value)
+        except Exception:  # protobuf's error has no public name in TensorFlow
+            tf.logging.warning("The metric %s is bytes, but no serialised summary; skipped.", name)
+            return
+        for number, part in enumerate(serialized.value):
+            part.tag = f"{name}/{number}"
+            summary.value.append(part)
+    elif np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number):
+        summary.value.add(tag=name, simple_value=float(value))
+    elif isinstance(value, np.ndarray):
+        summary.value.add(tag=name, node_name=name, tensor=tf.make_tensor_proto(value))
+    else:
+        tf.logging.warning("The metric %s, %r, cannot be shown as a summary; skipped.", name, value)

@@ -2,63 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
-from estimator_bridge.runtime.loop.device_loop import DeviceLoop, DeviceLoopHook
-from estimator_bridge.runtime.loop.progress import StepRateHook
-from estimator_bridge.runtime.program_types import Hook
+from estimator_bridge.runtime.loop.device_loop import DeviceLoopHook, Schedule, stop_on_sigterm
+from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.checkpoint_state import latest_checkpoint
-from estimator_bridge.runtime.saving.job_saver import add_job_saver
-from estimator_bridge.runtime.saving.saving_hook import SavingHook
-from estimator_bridge.runtime.step.graphs import default_session_config, new_graph
-from estimator_bridge.runtime.step.model_step import ModelStep
+from estimator_bridge.runtime.saving.job_saver import SavingHook, add_job_saver
+from estimator_bridge.runtime.step.model_step import ModelStep, default_session_config, new_graph
 from tf2_engine import tf_compat
 from tf2_engine.types import Session, Strategy, Tensor
 
 _LOSS = "loss"
 
 
-class UpdateTablesListener(tf.train.CheckpointSaverListener):
-    """Brings the variables of tables up to date before a checkpoint is written."""
-
-    def __init__(self, update: Callable[[Session], None]) -> None:
-        self._update = update
-
-    def before_save(self, session: Session, global_step_value: int) -> None:
-        """Updates the variables."""
-        self._update(session)
-
-
 def train(
     build: Callable[[], ModelStep],
     config: RunConfig,
+    schedule: Schedule,
     hooks: Sequence[Hook],
     saving_listeners: Sequence[tf.train.CheckpointSaverListener],
-    batch_size: int | None,
-    device_loop: DeviceLoop | None = None,
-    reports: Mapping[str, int] | None = None,
     strategy: Strategy | None = None,
 ) -> np.floating | None:
-    """Trains until a hook stops it or the input ends.
+    """Trains until the schedule, a hook or SIGTERM stops it, or the input ends.
 
     Where the input ends inside a device loop, the steps made by then are counted and saved. (Stock
     raises the OutOfRangeError of the input and leaves the last checkpoint as it was.)
 
     Args:
-        build: builds the step in the default graph.
-        hooks: those of the caller.
-        saving_listeners: called around every checkpoint.
-        batch_size: samples of the global batch, for reports.
-        device_loop: when to stop, and how many steps hooks see as one; None shows them every step,
-            and does not stop.
-        reports: the interval of progress reports, `every_n_iter` or `every_n_secs`, for a hook that
-            counts its calls; None is that of the config.
-        strategy: the strategy under which the step is built; None is none.
+        build: builds the step in the default graph, in the scope of the strategy.
 
     Returns:
         The loss of the last step, or None if there was none.
@@ -66,28 +43,30 @@ def train(
     Raises:
         InvalidInput: there are listeners, but no checkpoint is ever written.
     """
-    with new_graph(config.tf_random_seed, config.device_fn, strategy) as graph:
+    with (
+        stop_on_sigterm() as stopping,
+        new_graph(config.tf_random_seed, config.device_fn, strategy) as graph,
+    ):
         tf_compat.read_global_step(graph)
         step = build()
-        scaffold = step.scaffold or tf.train.Scaffold()
+        step = dataclasses.replace(step, scaffold=step.scaffold or tf.train.Scaffold())
         _add_loss_summary(step.loss)
-        all_hooks = [
-            *hooks,
-            tf.train.NanTensorHook(step.loss),
-            *_progress(config, step, batch_size, reports, in_loops=device_loop is not None),
-            *step.hooks,
-        ]
-        loop_hook = None if device_loop is None else DeviceLoopHook(device_loop, step)
-        if loop_hook is not None:
-            all_hooks.append(loop_hook)
-        add_job_saver(scaffold, config, step, latest_checkpoint(config.model_dir))
+        all_hooks = [*hooks, *stopping]
+        loops: list[DeviceLoopHook] = []
+        if schedule.loop is not None:
+            loops = [DeviceLoopHook(schedule, step, stopping)]
+        elif (schedule.steps, schedule.last_step) != (None, None):
+            all_hooks.append(tf.train.StopAtStepHook(schedule.steps, schedule.last_step))
+        all_hooks += [tf.train.NanTensorHook(step.loss), *_progress(config, step, schedule)]
+        all_hooks += [*step.hooks, *loops]
+        add_job_saver(step, config, latest_checkpoint(config.model_dir))
         loss = None
         with tf.train.MonitoredTrainingSession(
             master=config.master,
             is_chief=config.is_chief,
             checkpoint_dir=config.model_dir,
-            scaffold=scaffold,
-            hooks=_with_savers(config, scaffold, step, all_hooks, saving_listeners),
+            scaffold=step.scaffold,
+            hooks=_with_savers(config, step, all_hooks, saving_listeners),
             save_checkpoint_secs=0,  # the hook of `_with_savers` saves
             save_summaries_steps=config.save_summary_steps,
             config=config.session_config or default_session_config(strategy),
@@ -97,27 +76,23 @@ def train(
         ) as session:
             while not session.should_stop():
                 _, loss = session.run([step.train_op, step.loss])
-        if loop_hook is not None:
-            loss = loop_hook.loss
-    if loss is None:
-        tf.logging.warning("Training made no steps. Perhaps the input is empty.")
+        if loops:
+            loss = loops[0].loss
+        if loss is None:
+            tf.logging.warning("Training made no steps. Perhaps the input is empty.")
     return loss
 
 
 def _with_savers(
     config: RunConfig,
-    scaffold: tf.train.Scaffold,
     step: ModelStep,
     hooks: Sequence[Hook],
     saving_listeners: Sequence[tf.train.CheckpointSaverListener],
 ) -> list[Hook]:
     """Returns all hooks in the order of their calls, and adds the listeners to those that save."""
-    savers = [
-        hook
-        for hook in (*hooks, *step.chief_hooks)
-        if isinstance(hook, tf.train.CheckpointSaverHook)
-    ]
-    added_savers = [] if savers else _savers_of_config(config, scaffold)
+    all_hooks = (*hooks, *step.chief_hooks)
+    savers = [hook for hook in all_hooks if isinstance(hook, tf.train.CheckpointSaverHook)]
+    added_savers = [] if savers else _savers_of_config(config, step.scaffold)
     savers += added_savers
     saving_hooks = [hook for hook in hooks if isinstance(hook, SavingHook)]
     saving_listeners = [*(hook.listener for hook in saving_hooks), *saving_listeners]
@@ -128,7 +103,7 @@ def _with_savers(
         )
     if step.before_save is not None:
         for saver in savers:
-            tf_compat.add_saving_listener(saver, UpdateTablesListener(step.before_save))
+            tf_compat.add_saving_listener(saver, _UpdateTables(step.before_save))
     for listener in saving_listeners:
         tf_compat.add_saving_listener(savers[0], listener)
     chief_hooks = [*added_savers, *step.chief_hooks] if config.is_chief else []
@@ -140,42 +115,26 @@ def _with_savers(
 def _savers_of_config(
     config: RunConfig, scaffold: tf.train.Scaffold
 ) -> list[tf.train.CheckpointSaverHook]:
-    if not (config.save_checkpoints_secs or config.save_checkpoints_steps):
+    secs, steps = config.save_checkpoints_secs, config.save_checkpoints_steps
+    if not (secs or steps):
         return []
-    return [
-        tf.train.CheckpointSaverHook(
-            config.model_dir,
-            save_secs=config.save_checkpoints_secs,
-            save_steps=config.save_checkpoints_steps,
-            scaffold=scaffold,
-            save_graph_def=config.checkpoint_save_graph_def,
-        )
-    ]
+    options = {"scaffold": scaffold, "save_graph_def": config.checkpoint_save_graph_def}
+    return [tf.train.CheckpointSaverHook(config.model_dir, secs, steps, **options)]
 
 
-def _progress(
-    config: RunConfig,
-    step: ModelStep,
-    batch_size: int | None,
-    reports: Mapping[str, int] | None,
-    *,
-    in_loops: bool,
-) -> list[Hook]:
+def _progress(config: RunConfig, step: ModelStep, schedule: Schedule) -> list[Hook]:
     if not config.log_step_count_steps:
         return []
-    reports = reports or {"every_n_iter": config.log_step_count_steps}
+    reports = schedule.report_interval or {"every_n_iter": config.log_step_count_steps}
+    in_loops = schedule.loop is not None
     directory = config.model_dir if config.save_summary_steps else None
     with tf.control_dependencies([step.train_op] if in_loops else []):
         number = tf.train.get_global_step()
         shown = {_LOSS: step.loss, "step": number.read_value() if in_loops else number}
+    timer = tf.train.SecondOrStepTimer(reports.get("every_n_secs"), reports.get("every_n_iter"))
     return [
         tf.train.LoggingTensorHook(shown, **reports),
-        StepRateHook(
-            batch_size,
-            directory,
-            every_n_secs=reports.get("every_n_secs"),
-            every_n_steps=reports.get("every_n_iter"),
-        ),
+        _StepRateHook(schedule.batch_size, directory, timer),
     ]
 
 
@@ -184,3 +143,49 @@ def _add_loss_summary(loss: Tensor | None) -> None:
     if _LOSS not in tags:
         tf.summary.scalar(_LOSS, loss)
     tf.add_to_collection(tf.GraphKeys.LOSSES, loss)
+
+
+class _UpdateTables(tf.train.CheckpointSaverListener):
+    """Brings the variables of tables up to date before a checkpoint is written."""
+
+    def __init__(self, update: Callable[[Session], None]) -> None:
+        self._update = update
+
+    def before_save(self, session: Session, global_step_value: int) -> None:
+        self._update(session)
+
+
+class _StepRateHook(tf.train.SessionRunHook):
+    """Logs global_step/sec and examples/sec, and writes them as events if there is a directory."""
+
+    def __init__(
+        self, batch_size: int | None, directory: str | None, timer: tf.train.SecondOrStepTimer
+    ) -> None:
+        self._batch_size, self._directory, self._timer = batch_size, directory, timer
+
+    def begin(self) -> None:
+        self._step = tf.train.get_global_step()
+        directory = self._directory
+        self._writer = tf.summary.FileWriterCache.get(directory) if directory else None
+
+    def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs:
+        return tf.train.SessionRunArgs(self._step)
+
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        if not self._timer.should_trigger_for_step(run_values.results + 1):
+            return
+        # Read again: the value that was fetched may be of before or after the step.
+        step = run_context.session.run(self._step)
+        if not self._timer.should_trigger_for_step(step):
+            return
+        seconds, steps = self._timer.update_last_triggered_step(step)
+        if seconds is None:
+            return
+        rates = {"global_step/sec": steps / seconds}
+        if self._batch_size is not None:
+            rates["examples/sec"] = self._batch_size * steps / seconds
+        for tag, rate in rates.items():
+            tf.logging.info("%s: %g", tag, rate)
+            if self._writer is not None:
+                value = tf.Summary.Value(tag=tag, simple_value=rate)
+                self._writer.add_summary(tf.Summary(value=[value]), step)

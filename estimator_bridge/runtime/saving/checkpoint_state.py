@@ -13,9 +13,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader
 
-STATE = "checkpoint"
-"""The file that names the latest checkpoint."""
-
+_STATE = "checkpoint"  # the file that names the latest one
 _INDEX = re.compile(r"(.*-(\d+))\.index$")
 
 
@@ -29,7 +27,7 @@ def latest_checkpoint(model_dir: str) -> str | None:
         UnreadableCheckpoint: in these cases; the message names the file and the last good
             checkpoint.
     """
-    state, previous = os.path.join(model_dir, STATE), None
+    state, previous = os.path.join(model_dir, _STATE), None
     while tf.io.gfile.exists(state):
         try:
             content = tf.train.get_checkpoint_state(model_dir)
@@ -54,11 +52,7 @@ def latest_checkpoint(model_dir: str) -> str | None:
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Adds the file and the last good checkpoint to the errors of reading a checkpoint.
-
-    Raises:
-        UnreadableCheckpoint: the checkpoint cannot be read.
-    """
+    """Adds the file and the last good checkpoint to errors of reading: UnreadableCheckpoint."""
     try:
         yield
     except errors.UnreadableCheckpoint as error:
@@ -66,16 +60,12 @@ def reading(path: str) -> Iterator[None]:
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
         if has_index(path):
             with reading(path):
-                check(path)  # Its error names the file and the tensor.
+                _check(path)  # Its error names the file and the tensor.
         raise errors.UnreadableCheckpoint(f"{path}: {reason(error)}") from error
 
 
 def step_of(path: str) -> int:
-    """Returns the global step of a checkpoint.
-
-    Raises:
-        UnreadableCheckpoint: it is damaged, or has no step; the message names the file.
-    """
+    """Returns the global step of a checkpoint; UnreadableCheckpoint if it has none."""
     with reading(path):
         if not has_index(path):
             return int(tf.train.load_variable(path, tf.GraphKeys.GLOBAL_STEP))
@@ -104,12 +94,8 @@ def is_local(path: str) -> bool:
     return "://" not in path
 
 
-def check(path: str) -> None:
-    """Reads a whole checkpoint.
-
-    Raises:
-        UnreadableCheckpoint: a file is missing or damaged; the message names it.
-    """
+def _check(path: str) -> None:
+    """Reads a whole checkpoint; its UnreadableCheckpoint names the file that is bad."""
     with Reader(path) as reader:
         for tensor in reader.tensors.values():
             reader.verify(tensor)
@@ -121,7 +107,7 @@ def _offer(model_dir: str) -> str:
     if good is None:
         return "There is no other checkpoint that is whole."
     line = shlex.quote(f'model_checkpoint_path: "{os.path.basename(good)}"')
-    state = shlex.quote(os.path.join(model_dir, STATE))
+    state = shlex.quote(os.path.join(model_dir, _STATE))
     return f"The last good checkpoint is {good}; to go on from it: echo {line} > {state}"
 
 
@@ -130,7 +116,7 @@ def _last_good(model_dir: str) -> str | None:
     for match in sorted(indices, key=lambda match: int(match[2]), reverse=True):
         path = os.path.join(model_dir, match[1])
         try:
-            check(path)
+            _check(path)
             with Reader(path) as reader:
                 if tf.GraphKeys.GLOBAL_STEP in reader.tensors:  # else it is of an input pipeline
                     return path

@@ -1,4 +1,4 @@
-"""The Saver of a job: it keeps the checkpoint that it restored, and restores what fits."""
+"""Saves and restores jobs: their Saver, and the base of hooks that save something beside it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,18 @@ from estimator_bridge.runtime.step.model_step import ModelStep
 from estimator_bridge.runtime.step.table_variables import Shapes, TableVariables
 from tf2_engine import sharding, tf_compat
 from tf2_engine.types import Object, Op, Session
+
+
+class SavingHook(tf.train.SessionRunHook):
+    """A hook with a state that belongs to the model's checkpoint.
+
+    Training runs its `after_create_session` before the checkpoint of the first step is saved.
+
+    Attributes:
+        listener: a CheckpointSaverListener, which is called around every checkpoint.
+    """
+
+    listener: tf.train.CheckpointSaverListener
 
 
 class JobSaver(tf.train.Saver):
@@ -66,12 +78,7 @@ class JobSaver(tf.train.Saver):
             self._initialize_missing = tf.variables_initializer(list(missing.values()))
 
     def restore(self, sess: Session, save_path: str) -> None:
-        """Restores a checkpoint.
-
-        Raises:
-            UnreadableCheckpoint: a file is damaged or missing; the message names it and the last
-                good checkpoint.
-        """
+        """Restores a checkpoint; its UnreadableCheckpoint names the file and the last good one."""
         if not has_index(save_path):
             super().restore(sess, save_path)
         else:
@@ -84,11 +91,7 @@ class JobSaver(tf.train.Saver):
     def save(
         self, sess: Session, save_path: str, global_step: Object = None, **options: Object
     ) -> str:
-        """Saves a checkpoint, unless it is the one that was restored; returns its path.
-
-        Raises:
-            CannotWrite: a file cannot be written; the message names it.
-        """
+        """Saves a checkpoint, unless it is the one that was restored; returns its path."""
         if global_step is not None and not isinstance(global_step, (int, np.integer)):
             global_step = tf.train.global_step(sess, global_step)
         path = save_path if global_step is None else f"{save_path}-{global_step}"
@@ -128,9 +131,7 @@ class JobSaver(tf.train.Saver):
         for variable in session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
             key = tf_compat.checkpoint_key(variable)
             tensor = reader.tensors.get(key)
-            if tensor is None or not tensor.sliced:
-                continue
-            if not self._tables.is_table_or_slot(key, tensor.shape):
+            if not (tensor and tensor.sliced and self._tables.is_table_or_slot(key, tensor.shape)):
                 continue
             rows = tensor.part_rows
             if rows is None or rows != sharding.shard_rows(tensor.shape[0], len(rows)):
@@ -138,28 +139,22 @@ class JobSaver(tf.train.Saver):
                     f"{reader.prefix}: {key!r} is stored in parts that are not those of hosts "
                     'with partition_strategy="mod".'
                 )
-            layout = RowLayout(tensor.shape[0], len(rows), "mod")
-            ids = np.arange(tensor.shape[0])
-            values = reader.rows(tensor, layout.stored(ids))
+            stored = RowLayout(tensor.shape[0], len(rows), "mod").stored(np.arange(tensor.shape[0]))
+            values = reader.rows(tensor, stored)
             session.run(variable.initializer, {variable.initializer.inputs[1]: values})
 
 
-def add_job_saver(
-    scaffold: tf.train.Scaffold | None, config: RunConfig, step: ModelStep, checkpoint: str | None
-) -> None:
+def add_job_saver(step: ModelStep, config: RunConfig, checkpoint: str | None) -> None:
     """Adds the Saver of a job to the default graph, unless the program has one.
 
     Args:
         checkpoint: the checkpoint that the session is going to restore; None if there is none.
-
-    Raises:
-        UnreadableCheckpoint: its index is damaged.
     """
-    if (scaffold and scaffold.saver) or tf.get_collection(tf.GraphKeys.SAVERS):
+    if (step.scaffold and step.scaffold.saver) or tf.get_collection(tf.GraphKeys.SAVERS):
         return
-    stored = stored_variables(checkpoint)
-    if step.train_op is not None:
-        keep_slots(stored, step.tables)
+    stored = None if checkpoint is None else _stored_variables(checkpoint)
+    if stored and step.train_op is not None:
+        _keep_slots(stored, step.tables)
     saver = JobSaver(
         stored,
         step.tables,
@@ -173,36 +168,23 @@ def add_job_saver(
     tf.add_to_collection(tf.GraphKeys.SAVERS, saver)
 
 
-def stored_variables(checkpoint: str | None) -> Shapes | None:
-    """Returns the variables of a checkpoint by name; None without one.
-
-    Raises:
-        UnreadableCheckpoint: its index is damaged.
-    """
-    if checkpoint is None:
-        return None
+def _stored_variables(checkpoint: str) -> Shapes:
     if not has_index(checkpoint):
         return {name: tuple(shape) for name, shape in tf.train.list_variables(checkpoint)}
     with reading(checkpoint), Reader(checkpoint) as reader:
         return {name: tensor.shape for name, tensor in reader.tensors.items()}
 
 
-def keep_slots(stored: Shapes | None, tables: TableVariables) -> None:
+def _keep_slots(stored: Shapes, tables: TableVariables) -> None:
     """Creates variables for the slots that only the checkpoint has, so that later ones have them.
 
     They are of the other `use_tpu`, or of an earlier optimizer, to which a job may return.
     """
     known = {tf_compat.checkpoint_key(variable) for variable in tf.global_variables()}
-    for name, shape in (stored or {}).items():
+    for name, shape in stored.items():
         if name not in known and tables.is_slot(name, shape):
-            tf.get_variable(
-                name,
-                shape,
-                tf.float32,
-                tf.zeros_initializer(),
-                trainable=False,
-                use_resource=True,
-            )
+            zeros = tf.zeros_initializer()
+            tf.get_variable(name, shape, tf.float32, zeros, trainable=False, use_resource=True)
 
 
 def _same(path: str, other: str) -> bool:

@@ -13,8 +13,7 @@ from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.program_types import ModelSpec
 from estimator_bridge.runtime.saving.job_saver import JobSaver
-from estimator_bridge.runtime.step.graphs import default_session_config, new_graph
-from estimator_bridge.runtime.step.model_step import check_spec
+from estimator_bridge.runtime.step.model_step import check_spec, default_session_config, new_graph
 from estimator_bridge.runtime.step.table_variables import TableVariables
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Session
@@ -23,8 +22,7 @@ ReceiverFn = Callable[[], Object]
 """Returns an object with `features` and `receiver_tensors`, and perhaps `labels` and
 `receiver_tensors_alternatives`."""
 
-SpecFn = Callable[[Nest, Nest, str], ModelSpec]
-"""Called with features, labels and mode."""
+SpecFn = Callable[[Nest, Nest, str], ModelSpec]  # of features, labels and mode
 
 # The tag of each mode's graph. The first of the exported modes is the one that saves variables.
 _TAGS = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "eval", ModeKeys.PREDICT: "serve"}
@@ -51,8 +49,6 @@ def write_saved_model(
 
     Args:
         receiver_fns: the receiver function of each mode to export.
-        checkpoint: has the values of the variables.
-        tables: which variables are tables.
         assets_extra: files to add, by their path below `assets.extra`.
 
     Returns:
@@ -73,11 +69,10 @@ def write_saved_model(
         builder = tf.saved_model.Builder(temporary)
         for mode in modes:
             with new_graph(config.tf_random_seed):
-                meta_graph, saver = _trace(mode, receiver_fns[mode], model_fn)
-                saver = saver or JobSaver(tables=tables, sharded=True)
-                meta_graph |= {"saver": saver, "strip_default_attrs": strip_default_attrs}
+                meta_graph = _trace(mode, receiver_fns[mode], model_fn, tables)
+                meta_graph["strip_default_attrs"] = strip_default_attrs
                 with tf.Session(config=session_config) as session:
-                    _restore(saver, session, checkpoint, mode)
+                    _restore(meta_graph["saver"], session, checkpoint, mode)
                     if mode == modes[0]:
                         builder.add_meta_graph_and_variables(session, **meta_graph)
                     else:
@@ -97,9 +92,9 @@ def write_saved_model(
 
 
 def _trace(
-    mode: str, receiver_fn: ReceiverFn, model_fn: SpecFn
-) -> tuple[dict[str, Object], tf.train.Saver | None]:
-    """Builds a mode's graph; returns the arguments that describe it, and the program's Saver."""
+    mode: str, receiver_fn: ReceiverFn, model_fn: SpecFn, tables: TableVariables
+) -> dict[str, Object]:
+    """Builds a mode's graph; returns the arguments of SavedModel builders that describe it."""
     receiver = receiver_fn()
     spec: Object = model_fn(receiver.features, getattr(receiver, "labels", None), mode)
     check_spec(mode, spec)
@@ -112,13 +107,13 @@ def _trace(
     init_op = scaffold.local_init_op
     if init_op is None:
         init_op = tf.train.Scaffold.default_local_init_op()
-    meta_graph = {
+    return {
         "tags": [_TAGS[mode]],
         "signature_def_map": signatures,
         "assets_collection": tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS),
         "main_op": init_op,
+        "saver": scaffold.saver or JobSaver(tables=tables, sharded=True),
     }
-    return meta_graph, scaffold.saver
 
 
 def _restore(saver: tf.train.Saver, session: Session, checkpoint: str, mode: str) -> None:

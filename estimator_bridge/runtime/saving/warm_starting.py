@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import tensorflow.compat.v1 as tf
 
@@ -13,7 +13,7 @@ from estimator_bridge.checkpoint_files import Reader
 from estimator_bridge.legacy.warm_start import WarmStartSettings
 from estimator_bridge.runtime.saving.checkpoint_state import has_index
 from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
-from estimator_bridge.runtime.step.table_variables import TableVariables
+from estimator_bridge.runtime.step.table_variables import TABLES, TableVariables
 from tf2_engine.types import Object, Variable
 
 _FIELDS = WarmStartSettings._fields
@@ -24,12 +24,9 @@ _PART = re.compile(r"/part_\d+$")
 def read_settings(warm_start_from: Object) -> WarmStartSettings | None:
     """Returns the settings that an estimator's `warm_start_from` stands for.
 
-    Args:
-        warm_start_from: None, the path of a checkpoint, of its directory or of a SavedModel; or
-            settings, stock's or ours.
-
     Raises:
-        InvalidInput: it is none of these.
+        InvalidInput: it is neither None, nor the path of a checkpoint, of its directory or of a
+            SavedModel, nor settings, stock's or ours.
     """
     if warm_start_from is None:
         return None
@@ -54,12 +51,34 @@ def checkpoint_of(settings: WarmStartSettings) -> str | None:
     return tf.train.latest_checkpoint(path) if tf.io.gfile.isdir(path) else path
 
 
-def check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
-    """Raises an error if a checkpoint's rows are not stored in the order of the ids.
+def warm_start(settings: WarmStartSettings, tables: TableVariables) -> None:
+    """Gives variables of the default graph initialisers that read the checkpoint.
+
+    Unlike in `tf.compat.v1.train.warm_start`, which this calls, a regular expression matches the
+    engine's tables too, though they are not trainable; their slots get their initial values unless
+    a list names them. The dummy variables of tables hold nothing, and are skipped.
 
     Raises:
-        InvalidInput: several hosts spread them by "mod"; warm starts copy rows as they are stored.
+        InvalidInput: several hosts spread the rows of tables by "mod"; a warm start copies rows in
+            the order in which they are stored.
+        ValueError: the checkpoint lacks a variable, or settings name one that is not there.
     """
+    _check_hosts(checkpoint_of(settings), tables)
+    tf.logging.info("Warm-starting with WarmStartSettings: %s", settings)
+    path, chosen, vocabularies, renamed = settings
+    known = [*tf.trainable_variables(), *tf.get_collection(TABLES)]
+    if isinstance(chosen, str):
+        chosen = _matching(chosen, known)
+    elif chosen is None:
+        chosen = [each for each in known if _PART.sub("", each.op.name) in vocabularies]
+    elif chosen and all(isinstance(pattern, str) for pattern in chosen):
+        known = tf.global_variables()
+        chosen = [variable for pattern in chosen for variable in _matching(pattern, known)]
+    kept = {v.ref(): v for v in chosen if not v.op.name.startswith(_DUMMY)}
+    tf.train.warm_start(path, list(kept.values()), vocabularies, renamed)
+
+
+def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
     if checkpoint is None or tables.strategy != "mod" or not has_index(checkpoint):
         return
     with Reader(checkpoint) as reader:
@@ -76,41 +95,6 @@ def check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
         )
 
 
-def warm_start(settings: WarmStartSettings, tables: Sequence[Variable]) -> None:
-    """Gives variables of the default graph initialisers that read the checkpoint.
-
-    Unlike in `tf.compat.v1.train.warm_start`, which this calls, a regular expression matches the
-    engine's tables too, though they are not trainable; their slots get their initial values unless
-    a list names them. The dummy variables of tables hold nothing, and are skipped.
-
-    Args:
-        tables: the shards of all tables of the engine.
-
-    Raises:
-        ValueError: the checkpoint lacks a variable, or settings name one that is not there.
-    """
-    tf.logging.info("Warm-starting with WarmStartSettings: %s", settings)
-    path, chosen, vocabularies, renamed = settings
-    if isinstance(chosen, str):
-        chosen = _matching(chosen, [*tf.trainable_variables(), *tables])
-    elif chosen is None:
-        known = [*tf.trainable_variables(), *tables]
-        chosen = [variable for variable in known if _name(variable) in vocabularies]
-    elif chosen and all(isinstance(pattern, str) for pattern in chosen):
-        known = tf.global_variables()
-        chosen = [variable for pattern in chosen for variable in _matching(pattern, known)]
-    tf.train.warm_start(path, _without_dummies(chosen), vocabularies, renamed)
-
-
 def _matching(pattern: str, variables: Iterable[Variable]) -> list[Variable]:
     # As the scope of `tf.get_collection`: from the beginning of the name.
     return [variable for variable in variables if re.match(pattern, variable.name)]
-
-
-def _without_dummies(variables: Iterable[Variable]) -> list[Variable]:
-    kept = {v.ref(): v for v in variables if not v.op.name.startswith(_DUMMY)}
-    return list(kept.values())
-
-
-def _name(variable: Variable) -> str:
-    return _PART.sub("", variable.op.name)

@@ -14,23 +14,17 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from tf2_engine import tf_compat
-from tf2_engine.types import DType, Object, Tensor, Variable
+from tf2_engine.types import DType, Object, Op, Tensor, Variable
 
-DUMMY_COLLECTION = "tpu_embedding_dummy_table_variables"
+_DUMMIES = "tpu_embedding_dummy_table_variables"
 DUMMY_NAME = "tpu_embedding_dummy_table_variable_{}"
 
 Shape = Sequence[int | None]
 
 
-class Placeholder:
-    """A tensor for the model to use before its source exists."""
-
-    def __init__(self, shape: Shape, dtype: DType, name: str) -> None:
-        self.tensor = tf.identity(tf.placeholder(dtype, shape), name=name)
-
-    def resolve(self, source: Tensor) -> None:
-        """Makes `source` the value of the tensor."""
-        tf_compat.rewire(self.tensor, source)
+def placeholder(shape: Shape, dtype: DType, name: str) -> Tensor:
+    """Returns a tensor for the model to use before its source exists; see `tf_compat.rewire`."""
+    return tf.identity(tf.placeholder(dtype, shape), name=name)
 
 
 def create_dummies(tables: Sequence[str]) -> dict[str, Variable]:
@@ -41,12 +35,16 @@ def create_dummies(tables: Sequence[str]) -> dict[str, Variable]:
             shape=[1],
             dtype=tf.float32,
             initializer=tf.zeros_initializer(),
-            trainable=True,
-            collections=[DUMMY_COLLECTION],
+            collections=[_DUMMIES],
             use_resource=True,
         )
         for table in tables
     }
+
+
+def initialize_dummies() -> Op:
+    """Returns the op that initialises the dummies of the default graph."""
+    return tf.variables_initializer(tf.get_collection(_DUMMIES))
 
 
 class ActivationProxy:
@@ -63,21 +61,21 @@ class ActivationProxy:
 
     def __init__(self, shapes: Mapping[str, Shape], dummies: Mapping[str, Variable] | None) -> None:
         self._placeholders = {
-            key: Placeholder(shape, tf.float32, f"tpu_embedding_activation/{key}")
+            key: placeholder(shape, tf.float32, f"tpu_embedding_activation/{key}")
             for key, shape in shapes.items()
         }
         self.gradients: dict[str, Tensor] = {}
-        self.features = {
-            key: placeholder.tensor
-            if dummies is None
-            else self._with_gradient(key, placeholder.tensor, dummies[key])
-            for key, placeholder in self._placeholders.items()
-        }
+        self.features = self._placeholders
+        if dummies is not None:
+            self.features = {
+                key: self._with_gradient(key, tensor, dummies[key])
+                for key, tensor in self._placeholders.items()
+            }
 
     def resolve(self, activations: Mapping[str, Tensor]) -> None:
         """Makes the looked-up activations the values of the placeholders."""
-        for key, placeholder in self._placeholders.items():
-            placeholder.resolve(activations[key])
+        for key, tensor in self._placeholders.items():
+            tf_compat.rewire(tensor, activations[key])
 
     def _with_gradient(self, key: str, activation: Tensor, dummy: Variable) -> Tensor:
         @tf.custom_gradient

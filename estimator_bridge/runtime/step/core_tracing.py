@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.runtime.step.activation_proxy import Placeholder
+from estimator_bridge.runtime.step.activation_proxy import placeholder
 from tf2_engine import tf_compat
 from tf2_engine.types import Graph, Object, Tensor, TensorLike, Variable
 
@@ -31,24 +31,18 @@ _SHARED_COLLECTIONS = (
     tf.GraphKeys.REGULARIZATION_LOSSES,
 )
 
-_UPDATES = tf.GraphKeys.UPDATE_OPS
-
 
 class CoreTracer:
-    """Opens the scope in which each core is traced.
-
-    Args:
-        num_cores: cores to trace.
-    """
+    """Opens the scope in which each core is traced."""
 
     def __init__(self, num_cores: int) -> None:
         self._num_cores = num_cores
-        graph = tf.get_default_graph()
-        self._graph = graph
-        self._restore_keras_names = tf_compat.remember_keras_names(graph)
-        self._initial_collections = _collections(graph)
-        self._variables = _SharedVariables()
-        self._sums = _CrossReplicaSums(num_cores)
+        self._graph = tf.get_default_graph()
+        self._restore_keras_names = tf_compat.remember_keras_names(self._graph)
+        self._initial_collections = _collections(self._graph)
+        self._variables: list[tuple[str | None, Variable]] = []
+        # For each core its cross-replica sums: term, total, and the groups of cores.
+        self._sums: list[list[tuple[Tensor, Tensor, list[list[int]]]]] = []
 
     @contextlib.contextmanager
     def core(self, number: int) -> Iterator[None]:
@@ -59,92 +53,70 @@ class CoreTracer:
             self._restore_keras_names()
             collections_of_first = _collections(self._graph)
             _set_collections(self._graph, self._initial_collections)
-        self._sums.start(number)
+        self._sums.append([])
         # Entered anew for each core, the scope counts unnamed layers from where it did before.
         with (
             tf.variable_scope(tf.get_variable_scope(), reuse=True if after_first else None),
-            tf.variable_creator_scope(self._variables.creator(number)),
-            tf_compat.tpu_computation(self._num_cores, self._sums.add),
+            tf.variable_creator_scope(_variable_creator(number, self._variables)),
+            tf_compat.tpu_computation(self._num_cores, self._cross_replica_sum),
         ):
             yield
         if after_first:
             # Gradients wait for them where minimize is called as batch normalization asks for.
-            updates = {getattr(each, "op", each) for each in self._graph.get_collection(_UPDATES)}
-            tf_compat.stop_waiting(self._graph.get_operations()[num_ops:], updates)
+            updates = self._graph.get_collection(tf.GraphKeys.UPDATE_OPS)
+            new_ops = self._graph.get_operations()[num_ops:]
+            tf_compat.stop_waiting(new_ops, {getattr(each, "op", each) for each in updates})
             _set_collections(self._graph, collections_of_first)
 
     def join(self) -> None:
-        """Connects the cross-replica sums of the cores, once all are traced.
-
-        Raises:
-            CoresDiffer: the cores did not make the same sums.
-        """
-        self._sums.join()
-
-
-class _SharedVariables:
-    """Gives later cores the variables that core 0 created outside of `get_variable`."""
-
-    def __init__(self) -> None:
-        self._variables: list[tuple[str | None, Variable]] = []
-
-    def creator(self, number: int) -> Callable[..., Variable]:
-        """Returns the variable creator of a core."""
-        later = iter(self._variables)
-
-        def create(next_creator: Callable[..., Variable], **kwargs: Object) -> Variable:
-            name = kwargs.get("name")
-            if number == 0:
-                variable = next_creator(**kwargs)
-                self._variables.append((name, variable))
-                return variable
-            # `get_variable` reuses its own without calling this, so they are passed over.
-            for name_on_first, variable in later:
-                if name_on_first == name:
-                    return variable
-            raise errors.CoresDiffer(
-                f"Core {number} makes a variable {name!r} that core 0 did not make. The model_fn "
-                "must build the same variables on every core."
-            )
-
-        return create
-
-
-class _CrossReplicaSums:
-    """Replaces the CrossReplicaSum op: pairs the n-th sum of each core."""
-
-    def __init__(self, num_cores: int) -> None:
-        self._num_cores = num_cores
-        self._calls: list[list[tuple[Tensor, Placeholder, list[list[int]]]]] = []
-
-    def start(self, number: int) -> None:
-        assert number == len(self._calls)
-        self._calls.append([])
-
-    def add(
-        self, input: TensorLike, group_assignment: TensorLike, name: str | None = None
-    ) -> Tensor:
-        """Has the op's signature; its arguments are passed by these names."""
-        term = tf.identity(tf.convert_to_tensor(input), name=name)
-        if self._num_cores == 1:
-            return term
-        groups = tf.get_static_value(tf.convert_to_tensor(group_assignment))
-        total = Placeholder(term.shape, term.dtype, "cross_replica_sum")
-        self._calls[-1].append((term, total, groups.tolist()))
-        return total.tensor
-
-    def join(self) -> None:
-        counts = [len(calls) for calls in self._calls]
+        """Connects the n-th cross-replica sums of all cores; CoresDiffer if a core lacks one."""
+        counts = [len(sums) for sums in self._sums]
         if len(set(counts)) > 1:
             raise errors.CoresDiffer(
                 f"The cores make different numbers of cross-replica sums: {counts}. The model_fn "
                 "must do the same on every core."
             )
-        for calls in zip(*self._calls, strict=True):
-            for group in calls[0][2]:
-                total = tf.add_n([calls[core][0] for core in group])
+        for sums in zip(*self._sums, strict=True):
+            for group in sums[0][2]:
+                total = tf.add_n([sums[core][0] for core in group])
                 for core in group:
-                    calls[core][1].resolve(total)
+                    tf_compat.rewire(sums[core][1], total)
+
+    def _cross_replica_sum(
+        self, input: TensorLike, group_assignment: TensorLike, name: str | None = None
+    ) -> Tensor:
+        """Replaces the CrossReplicaSum op: has its signature, as arguments are passed by name."""
+        term = tf.identity(tf.convert_to_tensor(input), name=name)
+        if self._num_cores == 1:
+            return term
+        groups = tf.get_static_value(tf.convert_to_tensor(group_assignment))
+        total = placeholder(term.shape, term.dtype, "cross_replica_sum")
+        self._sums[-1].append((term, total, groups.tolist()))
+        return total
+
+
+def _variable_creator(
+    number: int, created: list[tuple[str | None, Variable]]
+) -> Callable[..., Variable]:
+    """Returns a core's creator; later cores get what core 0 created outside of `get_variable`."""
+    later = iter(created)
+
+    def create(next_creator: Callable[..., Variable], **kwargs: Object) -> Variable:
+        name = kwargs.get("name")
+        if number == 0:
+            variable = next_creator(**kwargs)
+            created.append((name, variable))
+            return variable
+        # `get_variable` reuses its own without calling this, so they are passed over.
+        for name_on_first, variable in later:
+            if name_on_first == name:
+                return variable
+        raise errors.CoresDiffer(
+            f"Core {number} makes a variable {name!r} that core 0 did not make. The model_fn "
+            "must build the same variables on every core."
+        )
+
+    return create
 
 
 def _collections(graph: Graph) -> dict[str, list[Object]]:

@@ -20,11 +20,8 @@ from tf2_engine.types import Nest, Op, Session, Strategy, Tensor
 SOFTWARE_TPU: Final = "software_tpu"
 HOST: Final = "host"
 
-Engine = str | Driver
-"""HOST, SOFTWARE_TPU, or a driver for hosts."""
-
-PerCore = Sequence[Mapping[str, Nest]]
-"""One entry per core, by feature key."""
+Engine = str | Driver  # HOST, SOFTWARE_TPU, or a driver for hosts
+PerCore = Sequence[Mapping[str, Nest]]  # for each core, by feature key
 
 _default: str = HOST
 
@@ -42,11 +39,7 @@ def default_engine() -> str:
 
 
 def check_engine(engine: Engine) -> None:
-    """Raises an error if no TPUEstimator can run on an engine.
-
-    Raises:
-        InvalidInput: it is a name other than HOST and SOFTWARE_TPU.
-    """
+    """Raises InvalidInput for a name other than HOST and SOFTWARE_TPU."""
     if isinstance(engine, str) and engine not in (HOST, SOFTWARE_TPU):
         raise errors.InvalidInput(
             f"`engine`={engine!r}: a TPUEstimator runs on 'host', which computes what a TPU does "
@@ -59,7 +52,6 @@ class Device(abc.ABC):
     """An engine in the graph of a step.
 
     Attributes:
-        engine: looks up and updates.
         hooks: hooks that sessions need.
         holds_tables: whether the tables are on the device, and the variables copies of them.
     """
@@ -72,10 +64,7 @@ class Device(abc.ABC):
     def look_up(
         self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
     ) -> tuple[PerCore, Op]:
-        """Enqueues a batch and looks it up.
-
-        Args:
-            after: the ops that the lookup waits for.
+        """Enqueues a batch and looks it up, once the ops `after` have run.
 
         Returns:
             The activations, and an op that belongs to the step.
@@ -83,14 +72,14 @@ class Device(abc.ABC):
 
     @abc.abstractmethod
     def update(self, gradients: PerCore) -> Op:
-        """Returns the op that updates the tables."""
+        """Returns the op that sends the gradients of all cores and updates the tables."""
 
     def retrieve(self, session: Session, retrieve: Op) -> None:
         """Runs an op of `engine.retrieve()`, if the variables may be out of date."""
         session.run(retrieve)
 
 
-class HostDevice(Device):
+class _HostDevice(Device):
     """The engine on a driver for hosts, where the variables are the tables."""
 
     def __init__(self, engine: TPUEmbedding, num_cores: int) -> None:
@@ -100,24 +89,21 @@ class HostDevice(Device):
     def look_up(
         self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
     ) -> tuple[PerCore, Op]:
-        """Enqueues and looks up for all cores at once."""
         enqueued = self.engine.enqueue(
             self._one_or_list(ids), self._one_or_list(weights), training=training
         )
         with tf.control_dependencies(list(after)):
-            activations = self.engine.dequeue()
-            activations = tf.nest.map_structure(tf.identity, activations)
+            activations = tf.nest.map_structure(tf.identity, self.engine.dequeue())
         return (activations if self._num_cores > 1 else [activations]), enqueued
 
     def update(self, gradients: PerCore) -> Op:
-        """Sends the gradients of all cores."""
         return self.engine.apply_gradients(self._one_or_list(gradients))
 
     def _one_or_list(self, per_core: PerCore) -> Nest:
         return list(per_core) if self._num_cores > 1 else per_core[0]
 
 
-class SoftwareTpuDevice(Device):
+class _SoftwareTpuDevice(Device):
     """The engine on a software TPU: each core's part of the step receives and sends by itself.
 
     There is one such TPU in a process, which the session that runs takes over; see `_HoldHook`.
@@ -127,26 +113,25 @@ class SoftwareTpuDevice(Device):
 
     def __init__(self, engine: TPUEmbedding, strategy: Strategy, hold: _HoldHook) -> None:
         self.engine = engine
-        self._strategy = strategy
-        self._hold = hold
+        self._strategy, self._hold = strategy, hold
         self.hooks = (hold,)
         self._looked_up: list[Tensor] = []
 
     def look_up(
         self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
     ) -> tuple[PerCore, Op]:
-        """Enqueues for all cores; each receives its own activations."""
         enqueued = self.engine.enqueue(_distributed(ids), _distributed(weights), training=training)
         # A hook may fetch activations alone: a lookup without its batch would wait for ever.
         with tf.control_dependencies([*after, enqueued]):
             activations = self._strategy.run(self.engine.dequeue)
-        per_core = _parts(self._strategy, activations)
+        leaves = map(self._strategy.experimental_local_results, tf.nest.flatten(activations))
+        per_core = [
+            tf.nest.pack_sequence_as(activations, list(core)) for core in zip(*leaves, strict=True)
+        ]
         self._looked_up = tf.nest.flatten(per_core)
         return per_core, enqueued
 
     def update(self, gradients: PerCore) -> Op:
-        """Sends the gradients of each core; the device updates when it has them all."""
-
         def send(gradients_of_core: Mapping[str, Tensor]) -> Tensor:
             with tf.control_dependencies([self.engine.apply_gradients(gradients_of_core)]):
                 return tf.constant(True)  # An op would be lost.
@@ -159,8 +144,7 @@ class SoftwareTpuDevice(Device):
         return tf.group(*self._strategy.experimental_local_results(sent))
 
     def retrieve(self, session: Session, retrieve: Op) -> None:
-        """Runs the op if the device is this session's; the variables are ahead of it otherwise."""
-        if self._hold.holds:
+        if self._hold.holds:  # Otherwise the variables are ahead of the device.
             session.run(retrieve)
 
 
@@ -178,15 +162,12 @@ class _HoldHook(tf.train.SessionRunHook):
 
     @property
     def holds(self) -> bool:
-        """Whether the tables on the device are those of this session."""
         return self._start == soft_tpu.num_starts()
 
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
-        """Takes the device, also from a session that was lost."""
         self._take(session)
 
     def before_run(self, run_context: RunContext) -> None:
-        """Takes the device back if another session has it."""
         if not self.holds:
             self._take(run_context.session)
 
@@ -209,18 +190,17 @@ def make_device(
 
     Args:
         output_shapes: for each feature the shape of its activations but the last dimension.
-        factory: makes the variables of tables.
     """
     make = functools.partial(TPUEmbedding, spec, training=training, variable_factory=factory)
     if engine != SOFTWARE_TPU:
         embedding = make(driver=engine, num_cores=num_cores)
         embedding.build_for(output_shapes)
-        return HostDevice(embedding, num_cores)
+        return _HostDevice(embedding, num_cores)
     strategy = soft_tpu.SoftTPUStrategy(num_cores)
     with strategy.scope():
         embedding = make(driver="tpu")
     configure, load = embedding.build_for(output_shapes)
-    return SoftwareTpuDevice(embedding, strategy, _HoldHook(num_cores, configure, load))
+    return _SoftwareTpuDevice(embedding, strategy, _HoldHook(num_cores, configure, load))
 
 
 def _distributed(per_core: PerCore) -> Nest:
@@ -228,9 +208,3 @@ def _distributed(per_core: PerCore) -> Nest:
     return tf.nest.map_structure(
         lambda *parts: None if parts[0] is None else tf_compat.per_replica(parts), *per_core
     )
-
-
-def _parts(strategy: Strategy, distributed: Nest) -> list[Nest]:
-    """Returns the nest of each core."""
-    leaves = [strategy.experimental_local_results(leaf) for leaf in tf.nest.flatten(distributed)]
-    return [tf.nest.pack_sequence_as(distributed, list(core)) for core in zip(*leaves, strict=True)]

@@ -10,32 +10,25 @@ import contextlib
 import dataclasses
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeVar
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.runtime.input.feature_splitting import CoreInput, Notify, split_features
+from estimator_bridge.runtime.input.feature_splitting import Notify, split_features
 from estimator_bridge.runtime.input.feeding import CoreLayout, SessionStartHook, read_per_core
 from estimator_bridge.runtime.input.padding import cut_predictions, pad_batch
 from estimator_bridge.runtime.program_types import Batch, CallModel, Hook, ModelSpec, ReadInput
-from estimator_bridge.runtime.step.activation_proxy import (
-    DUMMY_COLLECTION,
-    ActivationProxy,
-    create_dummies,
-)
+from estimator_bridge.runtime.step import activation_proxy
+from estimator_bridge.runtime.step.activation_proxy import ActivationProxy
 from estimator_bridge.runtime.step.core_tracing import CoreTracer
 from estimator_bridge.runtime.step.devices import SOFTWARE_TPU, Engine, make_device
-from estimator_bridge.runtime.step.host_calls import call_with_all_cores
-from estimator_bridge.runtime.step.model_step import ModelStep, check_spec, step_of_spec
+from estimator_bridge.runtime.step.model_step import ModelStep, check_spec, step_of_specs
 from estimator_bridge.runtime.step.table_variables import table_factory, variable_names
 from estimator_bridge.settings import render
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.translate import output_shapes, translate
 from tf2_engine import EngineSpec, tf_compat
 from tf2_engine.types import Op, Session, Tensor, TensorLike
-
-_Value = TypeVar("_Value")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +40,7 @@ class EngineSettings:
         cores: how batches are spread.
         engine: holds the tables.
         notify: called with a line for every setting that deserves a warning.
-        predict_batch_size: samples that a batch of a prediction is padded to; None pads none.
+        predict_batch_size: samples that a batch of a prediction is padded to.
         core_batch_size: samples of a core, for devices that need to know them beforehand.
     """
 
@@ -55,42 +48,20 @@ class EngineSettings:
     cores: CoreLayout
     engine: Engine
     notify: Notify
-    predict_batch_size: int | None = None
-    core_batch_size: int | None = None
-
-
-class OncePerGraph(Generic[_Value]):
-    """A function whose ops are made once in each graph."""
-
-    def __init__(self, function: Callable[[], _Value]) -> None:
-        self._function = function
-        self._results: weakref.WeakKeyDictionary[tf.Graph, _Value] = weakref.WeakKeyDictionary()
-
-    def __call__(self) -> _Value:
-        """Returns the result of the function in this graph."""
-        graph = tf.get_default_graph()
-        if graph not in self._results:
-            self._results[graph] = self._function()
-        return self._results[graph]
+    predict_batch_size: int
+    core_batch_size: int
 
 
 def build_engine_step(
     mode: str, input_fn: ReadInput, model_fn: CallModel, settings: EngineSettings
 ) -> ModelStep:
-    """Builds a step in the default graph.
-
-    Args:
-        input_fn: its batch size is `settings.cores.input_batch_size`.
-        model_fn: called once per core.
-    """
+    """Builds a step in the default graph; the model_fn is called once per core."""
     if mode != ModeKeys.PREDICT:
         batches, hooks = read_per_core(input_fn, settings.cores, settings.legacy)
         return _build(mode, batches, hooks, model_fn, settings)
     settings = dataclasses.replace(settings, cores=settings.cores.for_predictions())
     ((features, _),), hooks = read_per_core(input_fn, settings.cores, settings.legacy)
     size = settings.predict_batch_size
-    if size is None:
-        return _build(mode, [(features, None)], hooks, model_fn, settings)
     features, num_samples = pad_batch(features, size)
     step = _build(mode, [(features, None)], hooks, model_fn, settings)
     predictions = cut_predictions(step.predictions, size, num_samples)
@@ -107,9 +78,9 @@ def _build(
     legacy = settings.legacy
     if legacy is not None and not legacy.features:
         # Columns for tensor cores alone: their tables are variables of the model.
-        inputs = _core_inputs(batches, legacy, settings)
         batches = [
-            (part.features, labels) for part, (_, labels) in zip(inputs, batches, strict=True)
+            (split_features(features, legacy, settings.notify).features, labels)
+            for features, labels in batches
         ]
         legacy = None
     if legacy is None:
@@ -118,22 +89,17 @@ def _build(
     embedding = _Embedding(mode, legacy, batches, settings)
     specs = _trace(mode, embedding.batches, model_fn, settings.cores)
     update = embedding.connect()
-    step = _step(mode, specs, [*embedding.hooks, *hooks])
+    step = _step(mode, specs, [*embedding.device.hooks, *hooks])
     if mode != ModeKeys.TRAIN:
         return step
     train_op = tf.group(step.train_op, update)
     return dataclasses.replace(
         step,
         train_op=train_op,
-        input_hooks=(SessionStartHook(_initialize_dummies), *step.input_hooks),
+        input_hooks=(SessionStartHook(activation_proxy.initialize_dummies), *step.input_hooks),
         before_save=embedding.before_save(),
         end_of_loop=embedding.end_of_loop(train_op),
     )
-
-
-def _initialize_dummies() -> Op:
-    # No checkpoint holds them.
-    return tf.variables_initializer(tf.get_collection(DUMMY_COLLECTION))
 
 
 class _Embedding:
@@ -143,9 +109,8 @@ class _Embedding:
         self, mode: str, legacy: LegacySpec, batches: Sequence[Batch], settings: EngineSettings
     ) -> None:
         self._training = mode == ModeKeys.TRAIN
-        self._legacy = legacy
-        self._settings = settings
-        self._inputs = _core_inputs(batches, legacy, settings)
+        self._legacy, self._settings = legacy, settings
+        self._inputs = [split_features(part, legacy, settings.notify) for part, _ in batches]
         # Read before the train_op increments it: activations wait for the rates computed from it.
         self._step = tf.identity(tf.train.get_or_create_global_step())
         self._spec = self._translate()
@@ -157,7 +122,7 @@ class _Embedding:
         }
         dummies = None
         if self._training:
-            by_table = create_dummies([table.name for table in legacy.tables])
+            by_table = activation_proxy.create_dummies([table.name for table in legacy.tables])
             dummies = {feature.key: by_table[feature.table] for feature in legacy.features}
         self._proxies = [ActivationProxy(shapes, dummies) for _ in self._inputs]
         self.batches: list[Batch] = [
@@ -168,7 +133,7 @@ class _Embedding:
     def connect(self) -> Op:
         """Builds the engine around the traced model; returns the op that updates the tables."""
         names = variable_names(self._legacy, tf_compat.column_scopes(tf.get_default_graph()))
-        device = self._device = make_device(
+        device = self.device = make_device(
             self._settings.engine,
             self._settings.cores.count,
             self._spec,
@@ -176,7 +141,9 @@ class _Embedding:
             self._training,
             table_factory(names),
         )
-        multiplier = self._multiplier()
+        multiplier, multiplier_fn = None, self._legacy.experimental_gradient_multiplier_fn
+        if multiplier_fn is not None and self._training:
+            multiplier = tf.cast(multiplier_fn(self._step), tf.float32)
         rates = [rate() for rate in device.engine.plan.dynamic_rates] if self._training else []
         activations, enqueued = device.look_up(
             [part.ids for part in self._inputs],
@@ -184,47 +151,37 @@ class _Embedding:
             self._training,
             [*rates, self._step, *([] if multiplier is None else [multiplier])],
         )
-        for proxy, of_core in zip(self._proxies, activations, strict=True):
+        per_core = list(zip(self._proxies, activations, strict=True))
+        for proxy, of_core in per_core:
             proxy.resolve(of_core)
         if not self._training:
             return None
-        gradients = [
-            self._sent(proxy, of_core, multiplier)
-            for proxy, of_core in zip(self._proxies, activations, strict=True)
-        ]
+        gradients = [self._sent(proxy, of_core, multiplier) for proxy, of_core in per_core]
         return tf.group(device.update(gradients), enqueued)
-
-    @property
-    def hooks(self) -> tuple[Hook, ...]:
-        """The hooks that sessions need, once the model is connected."""
-        return self._device.hooks
 
     def before_save(self) -> Callable[[Session], None] | None:
         """Returns a function that brings the variables up to date; None if they always are."""
         spec = self._spec
         if not (self._is_behind or spec.profile_data_directory):
             return None
-        retrieve = self._device.engine.retrieve()
-        return lambda session: self._device.retrieve(session, retrieve)
+        retrieve = self.device.engine.retrieve()
+        return lambda session: self.device.retrieve(session, retrieve)
 
     def end_of_loop(self, train_op: Op) -> Op:
         """Returns the train_op of the last step of a loop; None if it is that of the others."""
         if not self._is_behind:
             return None
         with tf.control_dependencies([train_op]):
-            return tf.group(self._device.engine.retrieve())
+            return tf.group(self.device.engine.retrieve())
 
     @property
     def _is_behind(self) -> bool:
         """Whether the variables are behind the tables after a step."""
         pipelined = self._spec.pipeline_execution_with_tensor_core
-        return bool(pipelined or self._device.holds_tables)
+        return bool(pipelined or self.device.holds_tables)
 
     def _sent(
-        self,
-        proxy: ActivationProxy,
-        activations: Mapping[str, Tensor],
-        multiplier: Tensor | None,
+        self, proxy: ActivationProxy, activations: Mapping[str, Tensor], multiplier: Tensor | None
     ) -> dict[str, Tensor]:
         """Returns the gradients that a core sends to the engine."""
         gradients = {}
@@ -239,15 +196,10 @@ class _Embedding:
             gradients[key] = gradient if multiplier is None else gradient * multiplier
         return gradients
 
-    def _multiplier(self) -> Tensor | None:
-        function = self._legacy.experimental_gradient_multiplier_fn
-        if function is None or not self._training:
-            return None
-        return tf.cast(function(self._step), tf.float32)
-
     def _batch_size(self) -> int | None:
         """Returns the samples of the global batch; None when batches differ in size."""
-        batch_size = _static_batch_size(self._inputs[0])
+        sizes = {ids.shape.as_list()[0] for ids in self._inputs[0].ids.values()}
+        batch_size = sizes.pop() if len(sizes) == 1 else None
         if batch_size is None and self._settings.engine == SOFTWARE_TPU:
             batch_size = self._settings.core_batch_size
         return None if batch_size is None else batch_size * len(self._inputs)
@@ -257,13 +209,6 @@ class _Embedding:
         for line in render.warnings_of_step(self._legacy, training=self._training):
             self._settings.notify(line)
         return _once_per_graph(spec)
-
-
-def _core_inputs(
-    batches: Sequence[Batch], legacy: LegacySpec, settings: EngineSettings
-) -> list[CoreInput]:
-    assert len(batches) == settings.cores.count
-    return [split_features(features, legacy, settings.notify) for features, _ in batches]
 
 
 def _trace(
@@ -284,39 +229,37 @@ def _step(
     mode: str, specs: Sequence[ModelSpec], input_hooks: Sequence[Hook], *, broadcast: bool = False
 ) -> ModelStep:
     # Cores with the same input are taken to have the same output.
-    on_host = specs[:1] if broadcast else specs
-    step = step_of_spec(
-        mode,
-        specs[0],
-        list(input_hooks),
-        lambda field: call_with_all_cores(
-            field, [getattr(spec, field) for spec in on_host], no_v1_summaries=True
-        ),
-        loop_runs_host_call=mode == ModeKeys.TRAIN,
-    )
+    step = step_of_specs(mode, specs[:1] if broadcast else specs, on_engine=True)
+    step = dataclasses.replace(step, input_hooks=tuple(input_hooks))
     if mode == ModeKeys.EVAL and len(specs) > 1:
         loss = tf.add_n([spec.loss for spec in specs]) / len(specs)
         step = dataclasses.replace(step, loss=loss)
     return step
 
 
-def _static_batch_size(part: CoreInput) -> int | None:
-    """Returns the samples of a core's batch if every embedding feature says how many."""
-    sizes = {ids.shape.as_list()[0] for ids in part.ids.values()}
-    return sizes.pop() if len(sizes) == 1 else None
-
-
 def _once_per_graph(spec: EngineSpec) -> EngineSpec:
     """Makes each dynamic rate's ops once, so that the lookup can wait for them."""
-    wrapped: dict[Callable[[], TensorLike], OncePerGraph[TensorLike]] = {}
+    wrapped: dict[Callable[[], TensorLike], Callable[[], TensorLike]] = {}
     tables = []
     for table in spec.tables:
         assert table.optimizer is not None  # a translation gives each table one
         rate = table.optimizer.learning_rate
         if callable(rate):
-            once = wrapped.setdefault(rate, OncePerGraph(rate))
+            once = wrapped.setdefault(rate, _memoized(rate))
             table = dataclasses.replace(
                 table, optimizer=dataclasses.replace(table.optimizer, learning_rate=once)
             )
         tables.append(table)
     return dataclasses.replace(spec, tables=tuple(tables))
+
+
+def _memoized(function: Callable[[], TensorLike]) -> Callable[[], TensorLike]:
+    results: weakref.WeakKeyDictionary[tf.Graph, TensorLike] = weakref.WeakKeyDictionary()
+
+    def of_this_graph() -> TensorLike:
+        graph = tf.get_default_graph()
+        if graph not in results:
+            results[graph] = function()
+        return results[graph]
+
+    return of_this_graph

@@ -1,20 +1,21 @@
-"""`ModelStep`: the ops and hooks of one step of a mode, which the loops run."""
+"""`ModelStep`: the ops and hooks of one step of a mode, and the graph that it is built in."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.estimator_spec import HostCallHook, ModeKeys
+from estimator_bridge.legacy.estimator_spec import HostCallHook, ModeKeys, call_host_fn
 from estimator_bridge.runtime.program_types import Hook, ModelSpec
 from estimator_bridge.runtime.step.table_variables import TableVariables
-from tf2_engine.types import Nest, Object, Op, Session, Tensor
+from tf2_engine import tf_compat
+from tf2_engine.types import Graph, Nest, Object, Op, Session, Strategy, Tensor
 
-MetricOps = tuple[Nest, Op]
-"""The value of a metric, and the op that updates it."""
+MetricOps = tuple[Nest, Op]  # the value of a metric, and the op that updates it
 
 _MODE_HOOKS = {
     ModeKeys.TRAIN: "training_hooks",
@@ -26,6 +27,10 @@ _NEEDED_FIELDS = {
     ModeKeys.EVAL: ("loss",),
     ModeKeys.PREDICT: ("predictions",),
 }
+_V1_SUMMARIES = {
+    *("AudioSummary", "AudioSummaryV2", "HistogramSummary", "ImageSummary"),
+    *("MergeSummary", "ScalarSummary", "TensorSummary", "TensorSummaryV2"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,15 +38,11 @@ class ModelStep:
     """One step of training, evaluation or prediction.
 
     Attributes:
-        loss: scalar; None for prediction.
-        train_op: training only.
-        predictions: a tensor or a dict of tensors; prediction only.
+        loss, train_op, predictions, scaffold: those of the spec, None where it has none.
         eval_metric_ops: for each metric (value, update op), or a Keras metric; evaluation only.
         mean_loss: the metric of the loss; None is the mean of `loss` over the steps.
-        scaffold: None is the default one.
         input_hooks: hooks that the input needs; they come first.
-        hooks: hooks that the program adds in this mode.
-        chief_hooks: hooks that the program adds on the chief.
+        hooks, chief_hooks: hooks that the program adds in this mode, and on the chief.
         host_call: the ops of the host call, for a device loop to run; None if there is none or a
             hook runs them.
         before_save: called with the session, brings the table variables up to date; None if they
@@ -67,49 +68,45 @@ class ModelStep:
     tables: TableVariables = dataclasses.field(default_factory=TableVariables)
 
 
-def step_of_spec(
-    mode: str,
-    spec: ModelSpec,
-    input_hooks: list[Hook],
-    call_on_host: Callable[[str], Nest],
-    *,
-    loop_runs_host_call: bool = False,
-) -> ModelStep:
-    """Returns the step that a spec describes, stock's classes or ours, TPU or not.
+def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = False) -> ModelStep:
+    """Returns the step that the specs of all cores describe, stock's classes or ours, TPU or not.
+
+    Host functions get the tensors of all cores, concatenated along axis 0.
 
     Args:
-        call_on_host: returns the results of the function in a field of the spec, "eval_metrics" or
-            "host_call".
-        loop_runs_host_call: whether a device loop runs the ops of the host call, so that the hook
-            has to care for the summary writers alone.
+        on_engine: refuses summaries that nothing would write, as stock does beside a TPU; and in
+            training a device loop runs the ops of the host call, so that its hook has to care for
+            the summary writers alone.
+
+    Raises:
+        InvalidInput: with several cores a tensor of a host function is a scalar; or the function
+            makes a summary that it may not make.
     """
+    spec = specs[0]
     hooks = list(getattr(spec, _MODE_HOOKS[mode]) or ())
     metrics = getattr(spec, "eval_metric_ops", None) or {}
     if getattr(spec, "eval_metrics", None):
-        metrics = call_on_host("eval_metrics")
+        metrics = _call_on_host("eval_metrics", specs, on_engine)
     host_call = None
     if getattr(spec, "host_call", None):
-        host_call = call_on_host("host_call")
-        hooks.append(HostCallHook(None if loop_runs_host_call else host_call))
+        host_call = _call_on_host("host_call", specs, on_engine)
+        in_loop = on_engine and mode == ModeKeys.TRAIN
+        hooks.append(HostCallHook(None if in_loop else host_call))
+        host_call = host_call if in_loop else None
+    scaffold_fn = getattr(spec, "scaffold_fn", None)
     return ModelStep(
         loss=spec.loss,
         train_op=spec.train_op,
         predictions=spec.predictions,
         eval_metric_ops=metrics,
-        scaffold=_scaffold(spec),
-        input_hooks=tuple(input_hooks),
+        scaffold=scaffold_fn() if scaffold_fn else getattr(spec, "scaffold", None),
         hooks=tuple(hooks),
-        host_call=host_call if loop_runs_host_call else None,
+        host_call=host_call,
     )
 
 
 def check_spec(mode: str, spec: Object) -> None:
-    """Raises an error if a model_fn returned no spec of this mode.
-
-    Raises:
-        WrongType: it is not an EstimatorSpec or TPUEstimatorSpec.
-        InvalidInput: a field that the mode needs is None.
-    """
+    """Raises WrongType if a model_fn returned no spec, InvalidInput if it lacks a field."""
     if not hasattr(spec, "loss") or not hasattr(spec, "train_op"):
         raise errors.WrongType(
             f"model_fn should return an EstimatorSpec or TPUEstimatorSpec, got {spec!r}."
@@ -126,6 +123,75 @@ def metric_ops(metric: Object) -> MetricOps:
     return metric.result(), tf.group(*metric.updates)
 
 
-def _scaffold(spec: ModelSpec) -> tf.train.Scaffold | None:
-    scaffold_fn = getattr(spec, "scaffold_fn", None)
-    return scaffold_fn() if scaffold_fn else getattr(spec, "scaffold", None)
+def _call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nest:
+    """Calls the function in a field of the specs, that of core 0, with the tensors of all."""
+    function, tensors = getattr(specs[0], field)
+    if len(specs) > 1:
+        tensors = _joined(field, [getattr(spec, field)[1] for spec in specs])
+    graph = tf.get_default_graph()
+    before = len(graph.get_operations())
+    result = call_host_fn((function, tensors))
+    for op in graph.get_operations()[before:]:
+        if on_engine and op.type in _V1_SUMMARIES:
+            raise errors.InvalidInput(
+                f"{field}: tf.compat.v1.summary has no effect here (op {op.name!r}). Use "
+                "tf.compat.v2.summary with a writer of its own."
+            )
+    return result
+
+
+def _joined(field: str, per_core: Sequence[Nest]) -> Nest:
+    if isinstance(per_core[0], Mapping):
+        return {
+            key: _concatenated(f"{field}[1][{key!r}]", [core[key] for core in per_core])
+            for key in per_core[0]
+        }
+    return [
+        _concatenated(f"{field}[1][{position}]", tensors)
+        for position, tensors in enumerate(zip(*per_core, strict=True))
+    ]
+
+
+def _concatenated(where: str, tensors: Sequence[Tensor]) -> Tensor:
+    values = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    if values[0].shape.rank == 0:
+        raise errors.InvalidInput(
+            f"TPUEstimatorSpec.{where} is a scalar; the tensors of {len(values)} cores are "
+            "concatenated along their first axis. Give it one: tf.reshape(value, [1])."
+        )
+    return tf.concat(values, 0)
+
+
+@contextlib.contextmanager
+def new_graph(
+    seed: int | None,
+    device_fn: Callable[[tf.Operation], str] | None = None,
+    strategy: Strategy | None = None,
+) -> Iterator[Graph]:
+    """Opens a graph, and the scope of a strategy in it, with its seed set and a global step."""
+    with (
+        tf.Graph().as_default() as graph,
+        graph.device(device_fn),
+        contextlib.nullcontext() if strategy is None else tf_compat.estimator_scope(strategy),
+    ):
+        tf.set_random_seed(seed)
+        tf.get_variable(
+            tf.GraphKeys.GLOBAL_STEP,
+            shape=[],
+            dtype=tf.int64,
+            initializer=tf.zeros_initializer(),
+            trainable=False,
+            use_resource=True,
+            collections=[tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.GLOBAL_STEP],
+        )
+        yield graph
+
+
+def default_session_config(strategy: Strategy | None = None) -> tf.ConfigProto:
+    """Returns the session config of an Estimator whose RunConfig has none."""
+    config = tf.ConfigProto(allow_soft_placement=True)
+    if strategy is not None:
+        # Its devices are named already; by default a session has one CPU.
+        config.device_count["CPU"] = len(tf.config.list_logical_devices("CPU"))
+    config.graph_options.rewrite_options.meta_optimizer_iterations = 1
+    return config

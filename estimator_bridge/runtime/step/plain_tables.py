@@ -1,6 +1,8 @@
-"""Looks config dicts up with use_tpu=False: their tables are trainable variables."""
+"""Prepares features for a model without an engine, as it gets them with one."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -10,23 +12,19 @@ from estimator_bridge.runtime.input.feature_splitting import Notify, split_featu
 from estimator_bridge.settings import render
 from estimator_bridge.settings.detect import notes_of_spec
 from estimator_bridge.settings.legacy_spec import LegacySpec
-from estimator_bridge.settings.row import DICTS_OFF_TPU
+from estimator_bridge.settings.row import DICTS_OFF_TPU, EXPORT
 from estimator_bridge.translation.translate import translate
 from tf2_engine import tf_compat
 from tf2_engine.serving import cpu_embedding_lookup
-from tf2_engine.types import Nest
+from tf2_engine.types import Nest, SparseTensor
 
 
 def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> dict[str, Nest]:
-    """Returns the features of a batch with activations in the place of ids.
+    """Returns the features of an input_fn with the activations of config dicts in place of ids.
 
-    Activations have the shapes and numbers of use_tpu=True. Each table is one variable
+    Activations have the shapes and numbers of use_tpu=True. Each table is one trainable variable
     [vocabulary_size, dimension] float32 of its own name, which is also its key in the checkpoints
     of use_tpu=True: either job can continue with the tables of the other.
-
-    Args:
-        features: those of the input_fn.
-        notify: called with the lines that deserve a warning.
 
     Raises:
         InvalidSpec: a table is trained whose values only an optimizer of the engine computes.
@@ -56,16 +54,46 @@ def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify)
     return {**part.features, **cpu_embedding_lookup(part.ids, part.weights, tables, spec)}
 
 
-# Their rows are not weights: they are computed from the ids looked up, not from a gradient.
-_WITHOUT_GRADIENTS = ("FrequencyEstimatorParameters",)
-
-
 def _check_trainable(legacy: LegacySpec) -> None:
     for table in legacy.tables:
         optimizer = table.optimizer or legacy.optimizer
-        if optimizer is not None and optimizer.kind in _WITHOUT_GRADIENTS:
+        # Its rows are not weights: they are computed from the ids, not from a gradient.
+        if optimizer is not None and optimizer.kind == "FrequencyEstimatorParameters":
             raise errors.InvalidSpec(
                 f"Table {table.name!r}: `{optimizer.kind}` computes the rows of its table from "
                 "what is looked up, but with use_tpu=False the model's own optimizer trains the "
                 "tables. Train with use_tpu=True, which needs no TPU here."
             )
+
+
+def features_for_export(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> Nest:
+    """Returns a receiver's features as the model was trained on them.
+
+    Config dicts are looked up. For ordinary columns, which look up sequences as long as they are,
+    ids and weights are cut at their table's `max_sequence_length` and padded to it, as the engine
+    does: SparseTensors [batch, max_sequence_length, ...]. (Stock exports them uncut.)
+    """
+    if legacy.form == "dict":
+        return look_up_dicts(mode, features, legacy, notify)
+    for line in render.warnings(notes_of_spec(legacy), EXPORT):
+        notify(line)
+    if not isinstance(features, Mapping):
+        return features
+    cut = {}
+    for feature in legacy.features:
+        length = feature.max_sequence_length
+        for key in (feature.key, feature.weight_key):
+            value = features.get(key)
+            if isinstance(value, tf.RaggedTensor):
+                value = value.to_sparse()
+            if length and isinstance(value, tf.SparseTensor):
+                cut[key] = _cut(value, length)
+    return {**features, **cut}
+
+
+def _cut(value: SparseTensor, length: int) -> SparseTensor:
+    kept = tf.sparse.retain(value, value.indices[:, 1] < length)
+    shape = value.dense_shape
+    return tf.SparseTensor(
+        kept.indices, kept.values, tf.concat([shape[:1], [length], shape[2:]], 0)
+    )

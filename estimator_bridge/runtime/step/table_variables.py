@@ -15,11 +15,8 @@ from tf2_engine.plan import TablePlan
 from tf2_engine.tables import PARAMETERS, VariableFactory
 from tf2_engine.types import Tensor, Variable
 
-TABLES = "tpu_embedding_table_shards"
-"""The collection of the variables that hold rows, not slots."""
-
-Shapes = Mapping[str, tuple[int, ...]]
-"""The shapes of variables, by name."""
+TABLES = "tpu_embedding_table_shards"  # the collection of variables that hold rows, not slots
+Shapes = Mapping[str, tuple[int, ...]]  # of variables, by name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,10 +48,7 @@ def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) ->
 
     Args:
         scopes: the record of columns from the tracing of the model: for the name of a variable
-            without its scope, (scope, name within it).
-
-    Raises:
-        ColumnsNotUsed: a column of the spec was not used in the model_fn.
+            without its scope, (scope, name within it). ColumnsNotUsed is raised if it lacks one.
     """
     if legacy.form == "dict":
         return {table.name: table.name for table in legacy.tables}
@@ -81,10 +75,7 @@ def table_factory(names: Mapping[str, str]) -> VariableFactory:
     """Returns a maker of table variables that Savers, hooks and programs know from stock.
 
     A variable of `n` shards is `<name>/part_0` to `<name>/part_<n-1>`, in GLOBAL_VARIABLES but not
-    trainable; a checkpoint holds it as one tensor `<name>`.
-
-    Args:
-        names: the name of each table's variable, by table name.
+    trainable; a checkpoint holds it as one tensor `<name>`. `names` is by table name.
     """
 
     def make(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
@@ -319,7 +318,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             OutOfOrder: the engine is not built or has no optimizer, or no batch waits for
                 gradients.
         """
-        return self._send(gradients, functools.partial(self._driver.send_gradients, name=name))
+        return self._send(
+            gradients, lambda per_core, rates: self._driver.send_gradients(per_core, rates, name)
+        )
 
     @do_not_convert
     def differentiable_lookup(

@@ -13,7 +13,13 @@ from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, step
 from estimator_bridge.verify import causes
 from estimator_bridge.verify.judge import compare
-from estimator_bridge.verify.record.recording import EVALUATION, EXPORT, PREDICTION, SERVED, Writer
+from estimator_bridge.verify.record.recording import (
+    EVALUATION,
+    EXPORT,
+    PREDICTION,
+    SERVED,
+    RecordingWriter,
+)
 from estimator_bridge.verify.report import page
 from estimator_bridge.verify.result import Result
 
@@ -65,7 +71,7 @@ def _follow(directory: pathlib.Path, apart: float) -> None:
         SERVED: {"serving_default: probabilities": np.full(8, 0.5 + apart, np.float32)},
     }
     # Beside the recording, whose directory is there already.
-    writer = Writer(directory / "after")
+    writer = RecordingWriter(directory / "after")
     for kind, values in outcomes.items():
         writer.outcome(kind, values)
     for file in writer.directory.glob("*.npz"):

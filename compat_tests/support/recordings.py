@@ -13,7 +13,7 @@ from estimator_bridge.verify.record.recording import (
     LOSS,
     VARIABLES,
     Recording,
-    Writer,
+    RecordingWriter,
 )
 
 TABLE = "tbl_words"
@@ -85,7 +85,7 @@ def record(
         start: the variables before training; `state(rows())` unless given.
         steps: the arrays of each step after the start, by group.
     """
-    writer = Writer(directory)
+    writer = RecordingWriter(directory)
     writer.settings({**SETTINGS, **(settings or {})})
     writer.step(0, {VARIABLES: state(rows()) if start is None else start})
     for number, values in enumerate(steps, 1):

@@ -16,7 +16,7 @@ from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, state, step
 from estimator_bridge.verify import causes
 from estimator_bridge.verify.judge import compare, tolerance
-from estimator_bridge.verify.record.recording import VARIABLES, Recording, Writer
+from estimator_bridge.verify.record.recording import VARIABLES, Recording, RecordingWriter
 from estimator_bridge.verify.report import page, text
 from estimator_bridge.verify.result import Result
 
@@ -43,7 +43,7 @@ def changed(row: int, by: float) -> Any:
 
 def test_large_tables_are_stored_by_changed_rows(tmp_path: pathlib.Path) -> None:
     """A step's file holds the rows that changed, and reading gives back every table in full."""
-    writer = Writer(tmp_path / "a")
+    writer = RecordingWriter(tmp_path / "a")
     table = np.zeros([5000, 4], np.float32)
     written = []
     for number in range(3):

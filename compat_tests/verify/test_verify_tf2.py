@@ -323,7 +323,7 @@ def test_a_class_that_lacks_a_method_is_refused(tmp_path: pathlib.Path) -> None:
 
 def test_each_input_of_a_training_is_recorded_separately(tmp_path: pathlib.Path) -> None:
     """Batches that a call of `train` reads ahead are no part of the next call's input."""
-    side = recordings.Writer(tmp_path / "a")
+    side = recordings.RecordingWriter(tmp_path / "a")
     for step, ids in ((0, (1, 2, 3)), (2, (4, 5))):
         of = side.input(step)
         for number in ids:

@@ -13,8 +13,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.checks import class_names
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
+from estimator_bridge.legacy.requirements import class_names
 from estimator_bridge.legacy.spec import is_tpu_column
 from estimator_bridge.settings.legacy_spec import LegacySpec, LegacyTable
 from estimator_bridge.translation.read_spec import TABLE_PREFIX, read_spec

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.checks import check_estimator
 from estimator_bridge.legacy.events import scalars_by_step
+from estimator_bridge.legacy.requirements import check_estimator
 from tf2_engine.types import Object, Tensor, Variable
 
 Comparison = Callable[[float, float], bool]

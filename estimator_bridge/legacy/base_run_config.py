@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy import checks
+from estimator_bridge.legacy import requirements
 from estimator_bridge.legacy.cluster import Task, TFConfig, read_task, tf_config
 from tf2_engine.types import Message, Object, Strategy
 
@@ -34,7 +34,7 @@ class Setting(property):
         requirement: of values other than None.
     """
 
-    def __init__(self, doc: str, requirement: checks.Requirement | None = None) -> None:
+    def __init__(self, doc: str, requirement: requirements.Requirement | None = None) -> None:
         super().__init__(lambda config: getattr(config, self._attribute), doc=doc)
         self.requirement = requirement
 
@@ -52,16 +52,16 @@ class _OfTask(property):
         self._attribute = name
 
 
-_INT = checks.Requirement(lambda value: not isinstance(value, int), "must be an int")
-_NOT_EMPTY = checks.Requirement(lambda value: value == "", "must not be empty")
-_CONFIG_PROTO = checks.Requirement(
+_INT = requirements.Requirement(lambda value: not isinstance(value, int), "must be an int")
+_NOT_EMPTY = requirements.Requirement(lambda value: value == "", "must not be empty")
+_CONFIG_PROTO = requirements.Requirement(
     lambda config: not isinstance(config, tf.compat.v1.ConfigProto), "must be a ConfigProto"
 )
-_TAKES_OP = checks.Requirement(
-    lambda function: not callable(function) or checks.argument_names(function) != ("op",),
+_TAKES_OP = requirements.Requirement(
+    lambda function: not callable(function) or requirements.argument_names(function) != ("op",),
     "must be callable with one argument `op`",
 )
-_PROTOCOL = checks.one_of(("grpc", "grpc+verbs"), "must be 'grpc' or 'grpc+verbs'")
+_PROTOCOL = requirements.one_of(("grpc", "grpc+verbs"), "must be 'grpc' or 'grpc+verbs'")
 
 
 class RunConfig:
@@ -82,19 +82,21 @@ class RunConfig:
     # The arguments of the constructor, and of `replace`.
     model_dir = Setting("Where checkpoints and summaries are written; or None.", _NOT_EMPTY)
     tf_random_seed = Setting("The seed of the graph; or None.", _INT)
-    save_summary_steps = Setting("Steps from one summary to the next.", checks.NOT_NEGATIVE)
+    save_summary_steps = Setting("Steps from one summary to the next.", requirements.NOT_NEGATIVE)
     save_checkpoints_steps = Setting(
-        "Steps from one checkpoint to the next; or None.", checks.NOT_NEGATIVE
+        "Steps from one checkpoint to the next; or None.", requirements.NOT_NEGATIVE
     )
     save_checkpoints_secs = Setting(
-        "Seconds from one checkpoint to the next; or None.", checks.NOT_NEGATIVE
+        "Seconds from one checkpoint to the next; or None.", requirements.NOT_NEGATIVE
     )
     session_config = Setting("The ConfigProto of sessions; or None.", _CONFIG_PROTO)
-    keep_checkpoint_max = Setting("Checkpoints kept; None and 0 keep all.", checks.NOT_NEGATIVE)
-    keep_checkpoint_every_n_hours = Setting(
-        "Hours between checkpoints that are kept forever.", checks.POSITIVE
+    keep_checkpoint_max = Setting(
+        "Checkpoints kept; None and 0 keep all.", requirements.NOT_NEGATIVE
     )
-    log_step_count_steps = Setting("Steps between lines in the log.", checks.POSITIVE)
+    keep_checkpoint_every_n_hours = Setting(
+        "Hours between checkpoints that are kept forever.", requirements.POSITIVE
+    )
+    log_step_count_steps = Setting("Steps between lines in the log.", requirements.POSITIVE)
     train_distribute = Setting("A strategy for training; or None.")
     device_fn = Setting("Gives the device of each op; or None.", _TAKES_OP)
     protocol = Setting("The protocol of servers; or None.", _PROTOCOL)
@@ -103,7 +105,7 @@ class RunConfig:
     experimental_max_worker_delay_secs = Setting(
         "The longest delay before a worker starts; or None.", _INT
     )
-    session_creation_timeout_secs = Setting("Seconds to wait for a session.", checks.POSITIVE)
+    session_creation_timeout_secs = Setting("Seconds to wait for a session.", requirements.POSITIVE)
     checkpoint_save_graph_def = Setting("Whether the graph is saved beside the checkpoints.")
 
     cluster_spec: property = _OfTask("The `tf.train.ClusterSpec`; empty for one process.")
@@ -172,8 +174,8 @@ class RunConfig:
             self._save_checkpoints_steps = None
         for name, setting in _SETTINGS.items():
             if setting.requirement is not None:
-                requirement = checks.optional(setting.requirement)
-                checks.check("RunConfig", name, getattr(self, name), requirement)
+                requirement = requirements.optional(setting.requirement)
+                requirements.check("RunConfig", name, getattr(self, name), requirement)
 
     def replace(self: _Config, **settings: Object) -> _Config:
         """Returns a copy with other values for some of the constructor's arguments.
@@ -197,8 +199,8 @@ def _model_dir(model_dir: str | os.PathLike[str] | None, config: TFConfig) -> st
     """Returns the `model_dir` of the argument or of TF_CONFIG, which must agree."""
     argument = None if model_dir is None else os.fspath(model_dir)
     configured: str | None = config.get("model_dir")
-    checks.check("RunConfig", "model_dir", argument, _NOT_EMPTY)
-    checks.check("TF_CONFIG", "model_dir", configured, _NOT_EMPTY)
+    requirements.check("RunConfig", "model_dir", argument, _NOT_EMPTY)
+    requirements.check("TF_CONFIG", "model_dir", configured, _NOT_EMPTY)
     if argument and configured and argument != configured:
         raise errors.InvalidSpec(
             f"`RunConfig`: `model_dir` is {argument!r}, but TF_CONFIG has {configured!r}. Make "

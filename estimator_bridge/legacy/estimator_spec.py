@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy import spec_checks
-from estimator_bridge.legacy.checks import argument_names, checked, takes_any_number
+from estimator_bridge.legacy.requirements import argument_names, checked, takes_any_number
 from estimator_bridge.legacy.spec_checks import ModeKeys
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Op, Session, Tensor

@@ -9,15 +9,17 @@ from collections.abc import Callable, Mapping
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy import checks
+from estimator_bridge.legacy import requirements
 from estimator_bridge.legacy.events import scalars_of_file
 from tf2_engine.types import Object
 
 Metrics = Mapping[str, Object]
 
 _COMPARED = ("best_eval_result", "current_eval_result")
-_COMPARES = checks.Requirement(
-    lambda function: function is None or set(checks.argument_names(function)) != set(_COMPARED),
+_COMPARES = requirements.Requirement(
+    lambda function: (
+        function is None or set(requirements.argument_names(function)) != set(_COMPARED)
+    ),
     f"must take {' and '.join(_COMPARED)}",
 )
 _LOSS = "loss"
@@ -59,8 +61,8 @@ class _SavedModelExporter(Exporter):
         as_text: bool = False,
         exports_to_keep: int | None = 5,
     ) -> None:
-        kept = checks.optional(checks.POSITIVE)
-        checks.check(type(self).__name__, "exports_to_keep", exports_to_keep, kept)
+        kept = requirements.optional(requirements.POSITIVE)
+        requirements.check(type(self).__name__, "exports_to_keep", exports_to_keep, kept)
         self._name = name
         self._settings = {"assets_extra": assets_extra, "as_text": as_text}
         self._serving_input_receiver_fn = serving_input_receiver_fn
@@ -171,7 +173,7 @@ class BestExporter(_SavedModelExporter):
         exports_to_keep: int | None = 5,
     ) -> None:
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
-        self._compare_fn = checks.check("BestExporter", "compare_fn", compare_fn, _COMPARES)
+        self._compare_fn = requirements.check("BestExporter", "compare_fn", compare_fn, _COMPARES)
         self._event_file_pattern = event_file_pattern
         self._model_dir: str | None = None
         self._best: Metrics | None = None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from estimator_bridge.legacy.checks import class_names
+from estimator_bridge.legacy.requirements import class_names
 from tf2_engine import optimizers
 from tf2_engine.optimizers.optimizer import KEEPING
 from tf2_engine.types import Object
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class OptimizerRow:
     """The translation of one legacy optimizer.
 
     Attributes:
@@ -41,34 +41,40 @@ class Row:
 _ACCUMULATOR = {"initial_accumulator": "initial_accumulator_value"}
 _BETAS = {"beta1": "beta_1", "beta2": "beta_2"}
 
-OPTIMIZERS: Mapping[str, Row] = {
-    "AdagradParameters": Row(optimizers.Adagrad, {"accumulators": "Adagrad"}, _ACCUMULATOR),
-    "AdamParameters": Row(optimizers.Adam, {"momenta": "Adam/m", "velocities": "Adam/v"}, _BETAS),
-    "StochasticGradientDescentParameters": Row(optimizers.SGD),
-    "ProximalAdagradParameters": Row(
+OPTIMIZERS: Mapping[str, OptimizerRow] = {
+    "AdagradParameters": OptimizerRow(
+        optimizers.Adagrad, {"accumulators": "Adagrad"}, _ACCUMULATOR
+    ),
+    "AdamParameters": OptimizerRow(
+        optimizers.Adam, {"momenta": "Adam/m", "velocities": "Adam/v"}, _BETAS
+    ),
+    "StochasticGradientDescentParameters": OptimizerRow(optimizers.SGD),
+    "ProximalAdagradParameters": OptimizerRow(
         optimizers.ProximalAdagrad, {"accumulators": "ProximalAdagrad"}, _ACCUMULATOR
     ),
-    "FtrlParameters": Row(
+    "FtrlParameters": OptimizerRow(
         optimizers.FTRL,
         {"accumulators": "Ftrl", "linears": "Ftrl_1"},
         # Not an argument of stock's class, but an attribute that a program may change.
         only={"initial_linear_value": 0.0},
     ),
-    "MomentumParameters": Row(optimizers.Momentum, {"momenta": "Momentum"}),
-    "RMSPropParameters": Row(optimizers.RMSProp, {"ms": "RMSProp/ms", "mom": "RMSProp/mom"}),
-    "AdagradMomentumParameters": Row(
+    "MomentumParameters": OptimizerRow(optimizers.Momentum, {"momenta": "Momentum"}),
+    "RMSPropParameters": OptimizerRow(
+        optimizers.RMSProp, {"ms": "RMSProp/ms", "mom": "RMSProp/mom"}
+    ),
+    "AdagradMomentumParameters": OptimizerRow(
         optimizers.AdagradMomentum,
         {"accumulators": "AdagradMomentum/Accumulator", "momenta": "AdagradMomentum/Momentum"},
         for_columns=False,
     ),
-    "ProximalYogiParameters": Row(
+    "ProximalYogiParameters": OptimizerRow(
         optimizers.ProximalYogi,
         {"v": "ProximalYogi", "m": "ProximalYogi_1"},
         _BETAS,
         for_columns=False,
     ),
     # Stock has no setting `weighted`; an attribute of this name turns the engine's switch.
-    "FrequencyEstimatorParameters": Row(
+    "FrequencyEstimatorParameters": OptimizerRow(
         optimizers.FrequencyEstimator, {"last_hit_step": "FrequencyEstimator"}, for_columns=False
     ),
 }

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.checks import (
+from estimator_bridge.legacy.requirements import (
     FRACTION,
     NOT_ABOVE_ZERO,
     NOT_NEGATIVE,

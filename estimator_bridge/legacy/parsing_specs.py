@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.checks import class_names
+from estimator_bridge.legacy.requirements import class_names
 from tf2_engine.types import DType, Object
 
 ParsingSpec = dict[str, Object]

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.checks import checked
+from estimator_bridge.legacy.requirements import checked
 from tf2_engine.types import Nest, Object, Tensor
 
 # The keys of a tensor without a key: serving looks for these names.

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy import base_run_config, checks
+from estimator_bridge.legacy import base_run_config, requirements
 from estimator_bridge.legacy.base_run_config import Setting
 from estimator_bridge.legacy.cluster import TaskType, tf_config
 from tf2_engine.types import Object
@@ -58,19 +58,22 @@ def parse_iterations_per_loop(iterations_per_loop: int | str) -> IterationsPerLo
     return IterationsPerLoop(int(match[1]) * _SECONDS[match[2]], "seconds")
 
 
-_POSITIVE_INT = (checks.optional(checks.INTEGER), checks.optional(checks.POSITIVE))
+_POSITIVE_INT = (
+    requirements.optional(requirements.INTEGER),
+    requirements.optional(requirements.POSITIVE),
+)
 _CHOICES = {
-    "num_cores_per_replica": checks.one_of(
+    "num_cores_per_replica": requirements.one_of(
         (None, 1, 2, 4, 8, 16, 32, 64, 128), "must be a power of 2 up to 128"
     ),
-    "eval_training_input_configuration": checks.one_of(
+    "eval_training_input_configuration": requirements.one_of(
         (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED),
         "must be PER_HOST_V1 (2) or SLICED (5)",
     ),
 }
 
 
-@checks.checked
+@requirements.checked
 class TPUConfig(NamedTuple):
     """Settings of the TPU; a host without one emulates them, or ignores those without effect.
 
@@ -107,12 +110,12 @@ class TPUConfig(NamedTuple):
 
     def _checked(self) -> TPUConfig:
         parse_iterations_per_loop(self.iterations_per_loop)
-        checks.check("TPUConfig", "num_shards", self.num_shards, *_POSITIVE_INT)
+        requirements.check("TPUConfig", "num_shards", self.num_shards, *_POSITIVE_INT)
         secs = self.initial_infeed_sleep_secs or None
-        checks.check("TPUConfig", "initial_infeed_sleep_secs", secs, *_POSITIVE_INT)
+        requirements.check("TPUConfig", "initial_infeed_sleep_secs", secs, *_POSITIVE_INT)
         if self.input_partition_dims is not None:
             _check_partition(self, self.input_partition_dims)
-        checks.check_settings("TPUConfig", self._asdict(), _CHOICES)
+        requirements.check_settings("TPUConfig", self._asdict(), _CHOICES)
         per_host = self.per_host_input_for_training
         if isinstance(per_host, bool):
             per_host = _PER_HOST[per_host]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.checks import Requirement, check, one_of, optional
 from estimator_bridge.legacy.parameters import is_parameters
+from estimator_bridge.legacy.requirements import Requirement, check, one_of, optional
 from estimator_bridge.settings.legacy_spec import OfStep
 from tf2_engine import tf_compat
 from tf2_engine.tables import default_initializer

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy import checks
+from estimator_bridge.legacy import requirements
 from estimator_bridge.legacy.exporters import Exporter
 from estimator_bridge.legacy.spec_checks import checked_hooks
 from tf2_engine.types import Nest, Object
@@ -19,17 +19,20 @@ Hooks: TypeAlias = Object
 
 Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
-_TRAIN = {"input_fn": checks.CALLABLE, "max_steps": checks.optional(checks.POSITIVE)}
+_TRAIN = {
+    "input_fn": requirements.CALLABLE,
+    "max_steps": requirements.optional(requirements.POSITIVE),
+}
 _EVALUATION = {
-    "input_fn": checks.CALLABLE,
-    "steps": checks.optional(checks.POSITIVE),
-    "name": checks.optional(checks.STRING),
-    "start_delay_secs": checks.NOT_NEGATIVE,
-    "throttle_secs": checks.NOT_NEGATIVE,
+    "input_fn": requirements.CALLABLE,
+    "steps": requirements.optional(requirements.POSITIVE),
+    "name": requirements.optional(requirements.STRING),
+    "start_delay_secs": requirements.NOT_NEGATIVE,
+    "throttle_secs": requirements.NOT_NEGATIVE,
 }
 
 
-@checks.checked
+@requirements.checked
 class TrainSpec(NamedTuple):
     """The training of `train_and_evaluate`.
 
@@ -50,12 +53,12 @@ class TrainSpec(NamedTuple):
     saving_listeners: Object = None  # a tuple, once checked
 
     def _checked(self) -> TrainSpec:
-        checks.check_settings("TrainSpec", self._asdict(), _TRAIN)
+        requirements.check_settings("TrainSpec", self._asdict(), _TRAIN)
         listeners = _checked_listeners(self.saving_listeners)
         return self._replace(hooks=checked_hooks(self.hooks), saving_listeners=listeners)
 
 
-@checks.checked
+@requirements.checked
 class EvalSpec(NamedTuple):
     """The evaluations of `train_and_evaluate`.
 
@@ -83,7 +86,7 @@ class EvalSpec(NamedTuple):
     throttle_secs: float = 600
 
     def _checked(self) -> EvalSpec:
-        checks.check_settings("EvalSpec", self._asdict(), _EVALUATION)
+        requirements.check_settings("EvalSpec", self._asdict(), _EVALUATION)
         exporters = _checked_exporters(self.exporters)
         return self._replace(hooks=checked_hooks(self.hooks), exporters=exporters)
 

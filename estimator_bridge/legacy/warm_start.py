@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.checks import checked
+from estimator_bridge.legacy.requirements import checked
 from tf2_engine.types import Object
 
 Variables: TypeAlias = str | list[Object] | None

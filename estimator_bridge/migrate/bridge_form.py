@@ -13,7 +13,7 @@ from estimator_bridge.migrate import import_statements
 from estimator_bridge.migrate.import_statements import Aliases, Imported, ImportStatement, is_import
 from estimator_bridge.migrate.parsed_program import ParsedProgram, code_of, comment_lines
 from estimator_bridge.migrate.rewrite_report import HONOURED, Line, Rewritten
-from estimator_bridge.migrate.stock_replacements import NAMESPACE, Place, place_of, refusal_of
+from estimator_bridge.migrate.stock_replacements import NAMESPACE, Replacement, place_of, refusal_of
 
 Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Statements: TypeAlias = list[Statement]
@@ -43,7 +43,7 @@ def adopt(source: str, name: str = "the program") -> Rewritten:
     namespaces = [
         each.bound
         for each, is_local in imported
-        if each.bound and each.place == Place(NAMESPACE) and not is_local
+        if each.bound and each.place == Replacement(NAMESPACE) and not is_local
     ]
     aliases = Aliases(names, namespaces)
     replacer = _Replacer(program, {each.bound for each, _ in imported}, aliases)

@@ -12,7 +12,7 @@ from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge.migrate.stock_replacements import (
     NAMESPACE,
-    Place,
+    Replacement,
     is_stock_module,
     module_of,
     place_of,
@@ -36,7 +36,7 @@ class Imported:
 
     full: str
     bound: str | None
-    place: Place | None
+    place: Replacement | None
     comment: str = ""
 
     @property
@@ -59,7 +59,7 @@ def read(statement: ImportStatement) -> list[Imported]:
     module = str(get_full_name_for_node(statement.module))
     if isinstance(statement.names, cst.ImportStar):
         below = module_of(module)
-        return [Imported(module, None, Place(below) if below else None)]
+        return [Imported(module, None, Replacement(below) if below else None)]
     return [_of_from(module, alias) for alias in statement.names]
 
 
@@ -68,7 +68,7 @@ def _of_import(alias: cst.ImportAlias) -> Imported:
     bound = _bound(alias)
     below = module_of(full)
     # `import a.b` binds a, through which the program may use other modules as well.
-    place = Place(below) if below and alias.asname is not None else None
+    place = Replacement(below) if below and alias.asname is not None else None
     return Imported(full, bound or full.split(".")[0], place)
 
 
@@ -77,9 +77,9 @@ def _of_from(module: str, alias: cst.ImportAlias) -> Imported:
     full = f"{module}.{name}"
     place = place_of(full)
     if place is None and (below := module_of(full)):
-        place = Place(below)
+        place = Replacement(below)
     if place is None and (above := module_of(module)):
-        place = Place(above, name)
+        place = Replacement(above, name)
     return Imported(full, _bound(alias) or name, place, _comment(alias))
 
 
@@ -143,7 +143,7 @@ class Aliases:
         self._namespace = next(iter(namespace_names), None)
         self._by_module: dict[str, str] = {}
 
-    def expression(self, place: Place) -> cst.BaseExpression:
+    def expression(self, place: Replacement) -> cst.BaseExpression:
         """Returns the expression for a place."""
         name = self._name(place.module)
         return cst.parse_expression(f"{name}.{place.attributes}" if place.attributes else name)

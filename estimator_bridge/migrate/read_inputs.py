@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.checks import class_names
+from estimator_bridge.legacy.requirements import class_names
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from tf2_engine import preprocessing
 from tf2_engine.types import Object

@@ -14,30 +14,30 @@ _NAMESPACES = tuple(f"{path}.estimator" for path in stock_names.PUBLIC_NAMESPACE
 _TENSORFLOW = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow.")
 
 
-class Place(NamedTuple):
+class Replacement(NamedTuple):
     """A name in a module of the bridge; "" for the module itself, dotted in `NAMESPACE` only."""
 
     module: str
     attributes: str = ""
 
-    def importable(self) -> Place:
+    def importable(self) -> Replacement:
         """Returns the same place with a name without dots, for `from module import name`."""
         below, _, last = self.attributes.rpartition(".")
-        return Place(f"{NAMESPACE}.{below}", last) if below else self
+        return Replacement(f"{NAMESPACE}.{below}", last) if below else self
 
 
-def place_of(name: str) -> Place | None:
+def place_of(name: str) -> Replacement | None:
     """Returns where the bridge has a name of stock, such as tensorflow.estimator.tpu.RunConfig.
 
     Returns None for names that are not of stock's estimator, or that the bridge does not have.
     """
     if name in _NAMESPACES:
-        return Place(NAMESPACE)
+        return Replacement(NAMESPACE)
     module, _, attribute = name.rpartition(".")
     if module == "tensorflow.compat.v1.tpu.experimental" and attribute in stock_names.PARAMETERS:
-        return Place("estimator_bridge.legacy.parameters", attribute)
+        return Replacement("estimator_bridge.legacy.parameters", attribute)
     if module in stock_names.RESOLVERS and attribute == "TPUClusterResolver":
-        return Place("estimator_bridge.run.cluster_resolver", attribute)
+        return Replacement("estimator_bridge.run.cluster_resolver", attribute)
     target = stock_names.MODULES.get(module, {}).get(attribute)
     return None if target is None else _public_place(*target.partition(":")[::2])
 
@@ -90,9 +90,9 @@ def refusal_of(name: str) -> str | None:
     return None
 
 
-def _public_place(module: str, attribute: str) -> Place:
+def _public_place(module: str, attribute: str) -> Replacement:
     """Returns the place of a target; names of the namespace are written as its attributes."""
     if f"{module}.".startswith(f"{NAMESPACE}."):
         below = module.removeprefix(NAMESPACE).removeprefix(".")
-        return Place(NAMESPACE, ".".join(filter(None, (below, attribute))))
-    return Place(module, attribute)
+        return Replacement(NAMESPACE, ".".join(filter(None, (below, attribute))))
+    return Replacement(module, attribute)

@@ -15,7 +15,7 @@ from estimator_bridge.settings import render
 from estimator_bridge.verify.evidence import Evidence, close
 from estimator_bridge.verify.findings import ACTIVATION, Cause, differing_settings
 from estimator_bridge.verify.judge import lookups
-from estimator_bridge.verify.judge.lookups import Feature, Occurrences
+from estimator_bridge.verify.judge.lookups import Feature, RecordedIds
 from estimator_bridge.verify.judge.updates import wrong_updates
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.result import Result
@@ -117,7 +117,7 @@ class _Lookup(NamedTuple):
     table: recording.TableDescription
     feature: Feature
     activations: tuple[Array, Array]
-    occurrences: Occurrences
+    occurrences: RecordedIds
 
 
 def _differing_lookups(evidence: Evidence) -> Iterator[_Lookup]:
@@ -166,7 +166,7 @@ def _wrong_lookups(
             return
 
 
-_LOOKUPS: tuple[tuple[str, str, Callable[[Occurrences], Occurrences]], ...] = (
+_LOOKUPS: tuple[tuple[str, str, Callable[[RecordedIds], RecordedIds]], ...] = (
     ("lost weight", "takes every weight as 1.", lookups.without_weights),
     ("truncation", "leaves out the last id of what fills its length.", lookups.without_last),
     (

@@ -12,8 +12,8 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
-from estimator_bridge.legacy.checks import argument_names
 from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.legacy.requirements import argument_names
 from estimator_bridge.runtime.program_types import InputFn, ModelFn
 from tf2_engine import soft_tpu
 from tf2_engine.types import Object, Strategy

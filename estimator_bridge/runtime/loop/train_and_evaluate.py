@@ -9,8 +9,8 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy import train_and_eval_specs as specs
-from estimator_bridge.legacy.checks import check_estimator
 from estimator_bridge.legacy.cluster import TaskType
+from estimator_bridge.legacy.requirements import check_estimator
 from estimator_bridge.legacy.train_and_eval_specs import EvalSpec, TrainSpec
 from tf2_engine.types import Object, Session
 

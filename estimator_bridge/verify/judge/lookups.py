@@ -29,7 +29,7 @@ def features_of(tables: Sequence[TableDescription]) -> dict[str, Feature]:
     }
 
 
-class Occurrences(NamedTuple):
+class RecordedIds(NamedTuple):
     """The ids of one feature in a batch.
 
     Attributes:
@@ -45,12 +45,12 @@ class Occurrences(NamedTuple):
     shape: tuple[int, ...]
 
 
-def occurrences(batch: Values, feature: Feature) -> Occurrences | None:
+def occurrences(batch: Values, feature: Feature) -> RecordedIds | None:
     """Returns a feature's ids; None where it is no sparse tensor of rank 2, or one id a sample."""
     key = f"features/{feature.key}"
     dense = batch.get(key)
     if dense is not None and dense.ndim == 1 and dense.dtype.kind in "iu" and not feature.length:
-        return Occurrences(np.arange(len(dense)), dense, np.ones(len(dense)), dense.shape)
+        return RecordedIds(np.arange(len(dense)), dense, np.ones(len(dense)), dense.shape)
     indices, ids = batch.get(f"{key}.indices"), batch.get(f"{key}.values")
     shape = batch.get(f"{key}.shape")
     if indices is None or ids is None or ids.dtype.kind not in "iu":
@@ -62,13 +62,13 @@ def occurrences(batch: Values, feature: Feature) -> Occurrences | None:
         kept = indices[:, 1] < feature.length
         cells = indices[kept, 0] * feature.length + indices[kept, 1]
         # A position of a sequence takes its row as it is.
-        return Occurrences(cells, ids[kept], np.ones(len(cells)), (samples, feature.length))
+        return RecordedIds(cells, ids[kept], np.ones(len(cells)), (samples, feature.length))
     weights = batch.get(f"features/{feature.weight_key}.values") if feature.weight_key else None
     weights = np.ones(len(ids)) if weights is None else weights.astype(np.float64)
-    return Occurrences(indices[:, 0], ids, weights, (samples,))
+    return RecordedIds(indices[:, 0], ids, weights, (samples,))
 
 
-def look_up(table: Array, occurrences: Occurrences, combiner: str | None) -> Array:
+def look_up(table: Array, occurrences: RecordedIds, combiner: str | None) -> Array:
     """Returns the activation, [*shape, dim] float64."""
     cells, ids, gains, shape = occurrences
     num_cells = int(np.prod(shape))
@@ -83,19 +83,19 @@ def look_up(table: Array, occurrences: Occurrences, combiner: str | None) -> Arr
     return activation.reshape(*shape, table.shape[1])
 
 
-def without_weights(occurrences: Occurrences) -> Occurrences:
+def without_weights(occurrences: RecordedIds) -> RecordedIds:
     """Returns the occurrences with every weight 1."""
     return occurrences._replace(weights=np.ones(len(occurrences.ids)))
 
 
-def without_duplicates(occurrences: Occurrences) -> Occurrences:
+def without_duplicates(occurrences: RecordedIds) -> RecordedIds:
     """Returns the occurrences without the repetitions of an id in a sample."""
     pairs = np.stack([occurrences.cells, occurrences.ids], 1)
     _, first = np.unique(pairs, axis=0, return_index=True)
     return _selected(occurrences, np.sort(first))
 
 
-def without_last(occurrences: Occurrences) -> Occurrences:
+def without_last(occurrences: RecordedIds) -> RecordedIds:
     """Returns the occurrences without the last id of every full sample or sequence.
 
     A sample is full if none has more ids.
@@ -110,7 +110,7 @@ def without_last(occurrences: Occurrences) -> Occurrences:
     return _selected(occurrences, np.flatnonzero(~(last & full)))
 
 
-def without_id_0(occurrences: Occurrences) -> Occurrences:
+def without_id_0(occurrences: RecordedIds) -> RecordedIds:
     """Returns the occurrences without the id 0, as if it were padding."""
     return _selected(occurrences, np.flatnonzero(occurrences.ids))
 
@@ -123,6 +123,6 @@ def permutations(rows: int) -> list[tuple[int, Array]]:
     ]
 
 
-def _selected(occurrences: Occurrences, positions: Array) -> Occurrences:
+def _selected(occurrences: RecordedIds, positions: Array) -> RecordedIds:
     cells, ids, weights, shape = occurrences
-    return Occurrences(cells[positions], ids[positions], weights[positions], shape)
+    return RecordedIds(cells[positions], ids[positions], weights[positions], shape)

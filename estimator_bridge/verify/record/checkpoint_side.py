@@ -13,7 +13,7 @@ from estimator_bridge.convert.formats import format_of
 from estimator_bridge.convert.formats.checkpoint_format import Contents
 from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.verify.record import recording
-from estimator_bridge.verify.record.recording import Recording, SideDescription, Writer
+from estimator_bridge.verify.record.recording import Recording, RecordingWriter, SideDescription
 from tf2_engine.tables import PARAMETERS
 
 
@@ -42,7 +42,7 @@ def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Rec
             f"{prefix} is of step {step}, and side A ended with step {numbers[-1]}: let --steps "
             "and --begin-from lead to the same step."
         )
-    writer = Writer(directory)
+    writer = RecordingWriter(directory)
     name, kind = os.path.basename(prefix), recording.CHECKPOINT
     side: SideDescription = {**settings, "program": name, "side": kind, "engine": kind}
     writer.settings({**side, "where": prefix, "config": {}})

@@ -24,7 +24,12 @@ from estimator_bridge.verify.record.description import (
     describe,
     grouped_variables,
 )
-from estimator_bridge.verify.record.recording import Recording, RecordingRequest, Values, Writer
+from estimator_bridge.verify.record.recording import (
+    Recording,
+    RecordingRequest,
+    RecordingWriter,
+    Values,
+)
 from estimator_bridge.verify.record.replay import recording_input_fn
 from estimator_bridge.verify.sides import Side
 from tf2_engine.types import Array, Object, Session, Variable
@@ -60,7 +65,7 @@ class Recorder:
         every: int | None = None,
         program: str = "",
     ) -> None:
-        self.writer = Writer(request.directory)
+        self.writer = RecordingWriter(request.directory)
         self.side = side
         self.begin_from = request.begin_from
         if request.role == recording.PERTURBED and request.begin_from is not None:

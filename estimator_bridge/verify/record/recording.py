@@ -114,7 +114,7 @@ class Step(NamedTuple):
     values: dict[str, Values]
 
 
-class Writer:
+class RecordingWriter:
     """Writes a recording into a directory, which it makes."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -183,7 +183,7 @@ class Writer:
 
 
 class Recording:
-    """Reads what a `Writer` wrote."""
+    """Reads what a `RecordingWriter` wrote."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = pathlib.Path(directory)

@@ -9,14 +9,14 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.verify.record.capture import Function, with_signature_of
-from estimator_bridge.verify.record.recording import Recording, Values, Writer, read_arrays
+from estimator_bridge.verify.record.recording import Recording, RecordingWriter, Values, read_arrays
 from tf2_engine.types import Array, Dataset, Nest, Object, Tensor
 
 _PARTS_OF_BATCH = ("features", "labels")
 
 
 def recording_input_fn(
-    input_fn: Function, writer: Writer, replayed: Recording | None, step: int
+    input_fn: Function, writer: RecordingWriter, replayed: Recording | None, step: int
 ) -> Function:
     """Returns an input_fn that writes each batch, or returns the batches of a recording.
 
@@ -58,7 +58,7 @@ def _names(prefix: str, structure: Nest) -> list[str]:
     return [prefix] if len(parts) == 1 else [f"{prefix}.{i}" for i in range(len(parts))]
 
 
-def _written(writer: Writer, number: int, batch: Nest) -> Nest:
+def _written(writer: RecordingWriter, number: int, batch: Nest) -> Nest:
     """Returns an identity of a batch that writes the values when it is computed."""
     batch = batch[0] if isinstance(batch, tuple) and len(batch) == 1 else batch
     names = _names_of_batch(batch)

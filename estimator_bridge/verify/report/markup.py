@@ -10,7 +10,7 @@ from typing import NamedTuple
 _SHORT = ("equal", "NOT EQUAL", "the same")
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row of a table; its style is "off" for what differs, "ignored" without an effect."""
 
     cells: Sequence[str]
@@ -27,7 +27,7 @@ def mark(differs: bool) -> str:
     return "off" if differs else ""
 
 
-def table(header: Sequence[str], rows: Sequence[Row], numeric: Sequence[int] = ()) -> str:
+def table(header: Sequence[str], rows: Sequence[TableRow], numeric: Sequence[int] = ()) -> str:
     """Returns a table; `numeric` are the columns, from 0, that hold numbers."""
     body = "".join(
         f'<tr class="{row.marks}">{_cells("td", row.cells, numeric)}</tr>' for row in rows

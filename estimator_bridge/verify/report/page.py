@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from estimator_bridge.verify.findings import TABLE, Findings, Outcome, Point
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.report import charts, text
-from estimator_bridge.verify.report.markup import STYLE, Row, escaped, mark, table
+from estimator_bridge.verify.report.markup import STYLE, TableRow, escaped, mark, table
 
 _MAX_STEPS = 20
 """About how many steps the appendix of the tables shows."""
@@ -73,7 +73,7 @@ def _sides(findings: Findings) -> str:
         }
         for side in findings.settings
     ]
-    rows = [Row([name, *(column[name] for column in columns)]) for name in columns[0]]
+    rows = [TableRow([name, *(column[name] for column in columns)]) for name in columns[0]]
     return "<h2>The two sides</h2>" + table(["", "side A", "side B"], rows)
 
 
@@ -114,7 +114,7 @@ def _tables(findings: Findings) -> str:
         what = "rows" if series.role == TABLE else series.role
         first, verdict = ("never", "equal") if equal else (str(series.first), "NOT EQUAL")
         cells = [str(series.table), what, *text.numbers(series), first, verdict]
-        rows.append(Row(cells, mark(not equal)))
+        rows.append(TableRow(cells, mark(not equal)))
     return (
         "<h2>The tables</h2><p>Rows and slots of every table: the largest difference of an element "
         "in all steps, the same relative to the largest magnitude of the array, and in float32 "
@@ -136,7 +136,7 @@ def _steps(findings: Findings) -> str:
     rows = []
     for step in sorted(kept):
         points = [points.get(step) for points in by_step]
-        rows.append(Row([str(step), *("" if p is None else _numbers(p) for p in points)]))
+        rows.append(TableRow([str(step), *("" if p is None else _numbers(p) for p in points)]))
     return (
         "<h2>Appendix: the tables, step by step</h2><p>The largest difference, the same relative "
         "to the largest magnitude of the table, and the ULPs between the two elements.</p>"
@@ -157,7 +157,7 @@ def _arrays(findings: Findings) -> str:
         what = text.role(one) + (f", {one.table}" if one.table else "")
         first = "none" if one.first is None else str(one.first)
         cells = [one.name, what, *text.numbers(one), first]
-        rows.append(Row(cells, mark(one.first is not None)))
+        rows.append(TableRow(cells, mark(one.first is not None)))
     only = "".join(
         f"<p>On side {side} alone: {escaped(', '.join(names))}.</p>"
         for side, names in zip("AB", findings.only, strict=True)
@@ -196,7 +196,7 @@ _MISSING = {
 }
 
 
-def _rows_of_outcomes(outcomes: Sequence[Outcome]) -> Iterator[Row]:
+def _rows_of_outcomes(outcomes: Sequence[Outcome]) -> Iterator[TableRow]:
     """Yields a row for each outcome, but for the variables of an export one for the worst."""
     for kind in dict.fromkeys(outcome.kind for outcome in outcomes):
         of_kind = [outcome for outcome in outcomes if outcome.kind == kind]
@@ -209,7 +209,7 @@ def _rows_of_outcomes(outcomes: Sequence[Outcome]) -> Iterator[Row]:
             difference = outcome.note or f"{outcome.difference:.2e}"
             verdict = "equal" if outcome.equal else "NOT EQUAL"
             cells = [kind, outcome.name, difference, f"{outcome.allowed:.1e}", verdict]
-            yield Row(cells, mark(not outcome.equal))
+            yield TableRow(cells, mark(not outcome.equal))
 
 
 def _used(outcome: Outcome) -> tuple[bool, float]:
@@ -232,7 +232,7 @@ def _settings(findings: Findings) -> str:
         notes = [f"{letter}: {why}" for letter, why in (("A", why_a), ("B", why_b)) if why]
         note = why_a if why_a == why_b else "; ".join(notes)
         cells = [where, name, a, b if b != a else "the same", note]
-        rows.append(Row(cells, f"{mark(b != a)} {'ignored' if note else ''}"))
+        rows.append(TableRow(cells, f"{mark(b != a)} {'ignored' if note else ''}"))
     return (
         "<h2>Settings</h2><p>What the embedding config sets. Shaded: settings that a side ignores, "
         "and why. Bold: settings that differ. What is not there is at its default.</p>"
@@ -249,7 +249,7 @@ def _configuration(findings: Findings) -> str:
     elif not findings.config:
         body = "<p>Both sides configure the device alike, field by field.</p>"
     else:
-        body = table(["field", "on A", "on B"], [Row(field) for field in findings.config])
+        body = table(["field", "on A", "on B"], [TableRow(field) for field in findings.config])
     return f"<h2>Device configuration</h2>{body}"
 
 

@@ -314,18 +314,18 @@ def test_the_bridge_pipelines_as_stock_on_a_tpu(
     )
 
 
-def test_shards_are_taken_off_and_said_so(tmp_path: pathlib.Path) -> None:
+def test_shards_are_taken_off_and_said_so(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A program with several shards runs on one core with a warning; afterwards all is undone."""
-    lines: list[str] = []
     config = stock.ESTIMATOR.tpu.TPUConfig
-    with software_tpu.stock_on_software_tpu(lines.append):
+    with software_tpu.stock_on_software_tpu():
         assert config(num_shards=8).num_shards is None
         assert config(num_shards=8).num_shards is None
         assert config(3).iterations_per_loop == 3
         make_stock(tmp_path, OPTIMIZERS["SGD"], {}, num_shards=8).train(clicks.input_fn, steps=50)
 
-    assert len(lines) == 1
-    assert "TPUConfig(num_shards=8) runs as num_shards=None" in lines[0]
+    assert capsys.readouterr().err.count("TPUConfig(num_shards=8) runs as num_shards=None") == 1
     assert config(num_shards=8).num_shards == 8
     with pytest.raises(RuntimeError, match="Cannot find any TPU cores"):
         make_stock(tmp_path, OPTIMIZERS["SGD"], {}).train(clicks.input_fn, steps=50)

@@ -1,4 +1,4 @@
-"""What is asserted to the bit holds on other machines: instruction sets, threads, libraries.
+"""Tests that assert bit equality pass with other instruction sets, thread counts and libraries.
 
 A processor decides which kernels TensorFlow takes, and so in which order they add. Here one machine
 stands for several; the tests that assert bit equality are run again on each.

@@ -285,7 +285,7 @@ REMAINING = (
         Tests(*[(f"{_DIFFERENCES}the_bridge_logs_the_loss_without_a_tpu",)] * 2),
     ),
 )
-"""The differences that remain whatever the settings are."""
+"""Differences from stock that no setting decides."""
 
 
 def table() -> str:

@@ -1,4 +1,4 @@
-"""What an engine needs of a driver: a row in the table of drivers, and the cores for its calls."""
+"""An engine finds its driver in the table of drivers, and calls it through its cores."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ COLUMNS: dict[str, Callable[[], Any]] = {
         FC.sequence_categorical_column_with_hash_bucket("word", 5), "weight"
     ),
 }
-"""Feature columns, named for what they test; made anew for each test, since files are written."""
+"""Makes the feature columns under test, by name; anew for each test, which writes their files."""
 
 RAW = {
     "word": (st.sampled_from(["", "-1", "dog", *WORDS]), tf.string),

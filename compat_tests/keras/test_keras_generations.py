@@ -187,7 +187,7 @@ def test_a_separate_optimizer_works_in_both_arithmetics(ran: Any) -> None:
 @pytest.mark.parametrize("restored", ["tpu", "keras"])
 @pytest.mark.parametrize("built", [0, 1])
 def test_checkpoints_fit_everything(ran: Any, saved: str, restored: str, built: int) -> None:
-    """Both arithmetics, and engines, restore what either saved, before and after they are built."""
+    """Either arithmetic and an engine restore what either saved, before or after they are built."""
     results, _ = ran
     name = f"checkpoints/{saved}/{restored}/{built}"
 

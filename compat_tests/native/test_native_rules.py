@@ -1,4 +1,4 @@
-"""The rules in C++ and the optimizers in Python agree on what each of them says."""
+"""Each C++ rule has the proto field, op, slots and settings of its optimizer in Python."""
 
 from __future__ import annotations
 

@@ -37,6 +37,7 @@ TESTS = (
     "estimator/test_base_estimator_export.py",
     "estimator/test_device_loop.py",
     "estimator/test_estimator.py",
+    "estimator/test_estimator_devices.py",
     "estimator/test_interchange.py",
     "keras",
     "native/test_native_steps.py",

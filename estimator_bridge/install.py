@@ -1,5 +1,5 @@
 """Makes legacy programs find the bridge: `install.install()`, before they import TensorFlow."""
 
-from estimator_bridge.run.install import install, installed, uninstall
+from estimator_bridge.run.install import install, installed, uninstall, use_legacy_keras
 
-__all__ = ["install", "installed", "uninstall"]
+__all__ = ["install", "installed", "uninstall", "use_legacy_keras"]

@@ -11,13 +11,14 @@ import pathlib
 import re
 import textwrap
 import tokenize
+from collections.abc import Callable
 
 import pytest
 
 from compat_tests.support.paths import EXAMPLES as PROGRAMS
 from estimator_bridge import errors
 from estimator_bridge.cli import main
-from estimator_bridge.migrate import migrate
+from estimator_bridge.migrate import Rewritten, adopt, migrate
 
 EXAMPLES = sorted(PROGRAMS.glob("*/train.py"))
 
@@ -223,12 +224,40 @@ def test_exports_for_other_modes_are_left_out() -> None:
     ],
 )
 def test_receivers_and_outputs_are_carried(name: str, arguments: str) -> None:
-    """Receivers and outputs keep their names and arguments; the program defines them."""
+    """Receivers and outputs keep their names and arguments; the program imports them."""
     call = "tf_estimator.export.ServingInputReceiver({}, {})"
     new = migrate(PROGRAM.replace(call, f"tf_estimator.export.{name}({arguments})")).source
 
     assert f"  return {name}({arguments})\n" in new
-    assert re.search(rf"^(class|def) {name}\(", new, re.MULTILINE)
+    assert re.search(rf"^from estimator_bridge.estimator.export import .*\b{name}\b", new, re.M)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("rewrite", [adopt, migrate])
+def test_what_a_new_program_takes_from_the_bridge_exists(
+    rewrite: Callable[[str], Rewritten], path: pathlib.Path
+) -> None:
+    """Its imports of the bridge work, and `install` has what is called before TensorFlow."""
+    nodes = [*ast.walk(ast.parse(rewrite(path.read_text()).source))]
+    imports = [each for each in nodes if isinstance(each, ast.ImportFrom)]
+    ours = [each for each in imports if str(each.module).startswith(("estimator_br", "tf2_engine"))]
+    names: dict[str, object] = {}
+    exec(compile(ast.Module([*ours], []), str(path), "exec"), names)
+    attributes = [each for each in nodes if isinstance(each, ast.Attribute)]
+    called = {each.attr for each in attributes if ast.unparse(each.value) == "install"}
+
+    assert called
+    assert not [name for name in called if not hasattr(names["install"], name)]
+
+
+def test_an_imported_name_that_the_program_has_gets_another_one() -> None:
+    """A class of the program stays what it is where a name of stock is imported."""
+    own = "class PredictOutput: pass\n\n\ndef main(columns):"
+    new = migrate(PROGRAM.replace("def main(columns):", own)).source
+
+    assert "import PredictOutput as tf2_PredictOutput" in new
+    assert "    outputs = tf2_PredictOutput(logits)\n" in new
+    assert "\nclass PredictOutput: pass\n" in new
 
 
 QUIET = (
@@ -240,7 +269,7 @@ QUIET = (
 
 ONLY_EXPORTING = (
     *("export_saved_model", "ExportableModel", "_export_graph", "ServingInputReceiver"),
-    *("PredictOutput", "_signatures", "_new_directories", "import time"),
+    *("PredictOutput", "_signatures", "_new_directories", " as serving"),
 )
 
 

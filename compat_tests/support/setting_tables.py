@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterable, Sequence
 
 from compat_tests import known_differences
 from compat_tests.support.paths import ROOT
-from estimator_bridge.settings import render
-from estimator_bridge.settings.row import PLAIN, SEVERITIES
+from estimator_bridge.settings.catalogue import ROWS, RULES
+from estimator_bridge.settings.row import PLAIN, SEVERITIES, SettingRow
 
 README = ROOT / "README.md"
 GUIDE = ROOT / "docs" / "what_stock_did.md"
@@ -19,13 +21,13 @@ GUIDE = ROOT / "docs" / "what_stock_did.md"
 def tables() -> dict[str, dict[str, str]]:
     """Returns, for each page, its tables by the line that stands somewhere above each."""
     of_rules = {
-        f"## {severity.capitalize()}: {text}": render.rules_table(severity)
+        f"## {severity.capitalize()}: {text}": rules_table(severity)
         for severity, text in SEVERITIES.items()
     }
-    of_rules[f"## {PLAIN.capitalize()}: {SEVERITIES[PLAIN]}"] = render.plain_table()
+    of_rules[f"## {PLAIN.capitalize()}: {SEVERITIES[PLAIN]}"] = plain_table()
     return {
         README.name: {
-            "## What stock ignored": render.bridge_table(),
+            "## What stock ignored": bridge_table(),
             "Differences from stock that remain:": known_differences.table(),
         },
         GUIDE.name: of_rules,
@@ -39,6 +41,47 @@ def with_tables(page: str, text: str) -> str:
         text, count = re.subn(pattern, lambda m: m[1] + table, text, flags=re.MULTILINE)  # noqa: B023
         assert count == 1, f"{page}: no table below {above!r}"
     return text
+
+
+def rules_table(severity: str) -> str:
+    """Returns the rules of a severity as a table in Markdown."""
+    rules = [(f"`{name}`", row) for name, row in RULES.items() if row.severity == severity]
+    return _table(
+        ("rule", "CPU", "TPU", "TensorFlow 2", "what to do"),
+        ((name, row.cpu, row.tpu, row.tf2, row.way_out) for name, row in rules),
+    )
+
+
+def plain_table() -> str:
+    """Returns the settings that do what they say as a table in Markdown."""
+    plain = [row for row in ROWS.values() if row.severity == PLAIN and row.reads]
+    return _table(
+        ("setting", "CPU", "TPU", "TensorFlow 2"),
+        ((_fields_of(row), row.cpu, row.tpu, row.tf2) for row in plain),
+    )
+
+
+def _fields_of(row: SettingRow) -> str:
+    pairs = (field.split(".") for field in row.reads)
+    return "; ".join(
+        f"{', '.join(f'`{setting}`' for _, setting in settings)} of {owner}"
+        for owner, settings in itertools.groupby(pairs, lambda pair: pair[0])
+    )
+
+
+def bridge_table() -> str:
+    """Returns the settings about which README speaks as a table in Markdown."""
+    cells = []
+    for name, row in ROWS.items():
+        by_quirks = "; ".join(f'"{quirks}": {effect}' for quirks, effect in row.quirks.items())
+        if row.why:
+            cells.append((f"`{name}`", row.cpu, row.tpu, row.bridge or by_quirks, row.why))
+    return _table(("setting", "stock on a CPU", "stock on a TPU", "bridge", "why"), cells)
+
+
+def _table(head: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(line)} |\n" for line in (head, *cells)]
+    return "".join((lines[0], "|---" * len(head), "|\n", *lines[1:]))
 
 
 if __name__ == "__main__":

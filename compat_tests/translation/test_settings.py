@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from compat_tests.cases.legacy import Table
-from compat_tests.support import legacy_specs, translating
+from compat_tests.support import legacy_specs, setting_tables, translating
 from compat_tests.support.legacy_specs import OURS, needs_stock
 from estimator_bridge import audit
 from estimator_bridge.legacy import run_config
 from estimator_bridge.migrate.spec_to_tf2 import EFFECTS
-from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS, RULES, readers
 from estimator_bridge.settings.legacy_spec import SPEC, Note
 from estimator_bridge.settings.row import LOOKUP, SEVERITIES, ChangeText, SettingRow
@@ -130,4 +129,4 @@ def test_a_row_is_all_that_reports_need(
     assert "[numbers] table 't': dimension=13 -> 12. It brings bad luck." in str(
         spec.to_tf2().report
     )
-    assert "| `unlucky` | on a CPU | on a TPU |" in render.rules_table("surprising")
+    assert "| `unlucky` | on a CPU | on a TPU |" in setting_tables.rules_table("surprising")

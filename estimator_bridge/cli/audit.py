@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from estimator_bridge import errors
 from estimator_bridge.cli import checkpoint_arguments
 
 if TYPE_CHECKING:
@@ -36,12 +37,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=text)
 
 
-def execute(options: argparse.Namespace) -> int:
-    """Prints the findings; returns 0, or 1 with the reason on stderr."""
-    return checkpoint_arguments.reported(lambda: _audit(options))
-
-
-def _audit(options: argparse.Namespace) -> None:
+def execute(options: argparse.Namespace) -> None:
+    """Prints the findings."""
     _check(options)
     audits = list(_audits(options))
     if options.json:
@@ -51,8 +48,6 @@ def _audit(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    from estimator_bridge import errors
-
     if not (options.script or options.spec or options.model_dir):
         raise errors.InvalidInput("audit: give a script, --spec or --model_dir.")
     if options.script and not os.path.isfile(options.script):
@@ -62,7 +57,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _audits(options: argparse.Namespace) -> Iterator[Audit]:
-    from estimator_bridge import audit, errors
+    from estimator_bridge import audit
 
     if options.script:
         try:

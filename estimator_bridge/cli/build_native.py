@@ -8,9 +8,8 @@ import sys
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    parser.add_argument(
-        "--force", action="store_true", help="compile them even if the cache has them"
-    )
+    text = "compile them even if the cache has them"
+    parser.add_argument("--force", action="store_true", help=text)
 
 
 def execute(options: argparse.Namespace) -> int:

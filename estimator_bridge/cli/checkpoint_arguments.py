@@ -1,4 +1,4 @@
-"""Arguments that commands have in common, and how commands report errors."""
+"""Arguments that commands have in common."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib
 import os
 import runpy
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
@@ -23,13 +23,11 @@ HELP = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that say which tables a checkpoint holds."""
-    parser.add_argument("--spec", help=HELP)
+    add = parser.add_argument
+    add("--spec", help=HELP)
     table = "the variable of a table in a name-based checkpoint; once for each"
-    parser.add_argument(
-        "--table", dest="tables", action="append", default=[], metavar="NAME=VARIABLE", help=table
-    )
-    optimizer = "of all tables, without a spec (default: told by the slots)"
-    parser.add_argument("--optimizer", help=optimizer)
+    add("--table", dest="tables", action="append", default=[], metavar="NAME=VARIABLE", help=table)
+    add("--optimizer", help="of all tables, without a spec (default: told by the slots)")
 
 
 def keywords(options: argparse.Namespace) -> dict[str, Object]:
@@ -63,16 +61,6 @@ def load(text: str) -> Object:
     if not hasattr(spec, "table_to_config_dict") or not hasattr(spec, "feature_columns"):
         raise errors.InvalidInput(f"--spec: {text} is no EmbeddingConfigSpec, but {spec!r}.")
     return spec
-
-
-def reported(command: Callable[[], None]) -> int:
-    """Runs a command; returns 0, or 1 after printing an error of the project to stderr."""
-    try:
-        command()
-    except errors.EngineError as error:
-        print(f"\nestimator-bridge: {error}", file=sys.stderr)
-        return 1
-    return 0
 
 
 def _pairs(option: str, arguments: Sequence[str]) -> dict[str, str]:

@@ -35,19 +35,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--dry_run", action="store_true", help="print the map and write nothing")
 
 
-def execute(options: argparse.Namespace) -> int:
-    """Converts; returns 0, or 1 with the reason on stderr."""
-    return checkpoint_arguments.reported(lambda: _convert(options))
-
-
-def _convert(options: argparse.Namespace) -> None:
+def execute(options: argparse.Namespace) -> None:
+    """Converts, and prints what became of each tensor."""
     from estimator_bridge import convert
 
     plan = convert.convert(
         **checkpoint_arguments.keywords(options), progress=ProgressLine(_describe)
     )
-    for line in plan.lines():
-        print(line)
+    print(*plan.lines(), sep="\n")
     if options.dry_run:
         print(f"{len(plan.moves)} tensors; nothing was written (--dry_run).")
     else:

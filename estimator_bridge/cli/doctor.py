@@ -9,8 +9,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Adds no argument."""
 
 
-def execute(options: argparse.Namespace) -> int:
-    """Prints one line per finding; returns 0."""
+def execute(options: argparse.Namespace) -> None:
+    """Prints one line per finding."""
     import tensorflow as tf
 
     from tf2_engine.native import build, loading
@@ -26,7 +26,6 @@ def execute(options: argparse.Namespace) -> int:
     }
     for name, finding in lines.items():
         print(f"{name + ':':14s}{finding}")
-    return 0
 
 
 def _compiler() -> str:

@@ -21,18 +21,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--from_partition", choices=("div", "mod"), help=rows)
 
 
-def execute(options: argparse.Namespace) -> int:
-    """Prints the description; returns 0, or 1 with the reason on stderr."""
-    return checkpoint_arguments.reported(lambda: _inspect(options))
-
-
-def _inspect(options: argparse.Namespace) -> None:
+def execute(options: argparse.Namespace) -> None:
+    """Prints the description."""
     from estimator_bridge import convert
     from estimator_bridge.convert import inspection
 
     contents = convert.inspect(**checkpoint_arguments.keywords(options))
     if options.json:
         print(json.dumps(contents, indent=2))
-        return
-    for line in inspection.lines(contents):
-        print(line)
+    else:
+        print(*inspection.lines(contents), sep="\n")

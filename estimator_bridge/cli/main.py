@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import importlib
 import pkgutil
+import sys
 from collections.abc import Sequence
 
 import estimator_bridge
-from estimator_bridge import cli
+from estimator_bridge import cli, errors
 
 
 def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """Returns the parser of command lines, and the parser of each command by its name.
 
-    A command is a module of this package with the functions `configure` and `execute`. Its name is
-    the module's, with hyphens; its help is the module's docstring.
+    A command is a module of this package with the functions `configure` and `execute`, whose result
+    is the exit status (None is 0). Its name is the module's, with hyphens; its help is the module's
+    docstring.
     """
     parser = argparse.ArgumentParser(
         prog="estimator-bridge",
@@ -37,6 +39,10 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; returns its exit status."""
+    """Runs a command; returns its exit status, or 1 after an error of the project on stderr."""
     options = parsers()[0].parse_args(arguments)
-    return int(options.execute(options))
+    try:
+        return int(options.execute(options) or 0)
+    except errors.EngineError as error:
+        print(f"\nestimator-bridge: {error}", file=sys.stderr)
+        return 1

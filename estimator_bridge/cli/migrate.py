@@ -21,7 +21,7 @@ import os
 import pathlib
 import sys
 
-from estimator_bridge.cli import checkpoint_arguments
+from estimator_bridge import errors
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -42,14 +42,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("script", help="the program")
 
 
-def execute(options: argparse.Namespace) -> int:
-    """Writes the new program and prints the report; returns 0, or 1 with the reason on stderr."""
-    return checkpoint_arguments.reported(lambda: _migrate(options))
-
-
-def _migrate(options: argparse.Namespace) -> None:
-    from estimator_bridge import errors
-
+def execute(options: argparse.Namespace) -> None:
+    """Writes the new program and prints the report."""
     path = pathlib.Path(options.script)
     if not path.is_file():
         raise errors.InvalidInput(f"migrate: there is no program {options.script!r}.")
@@ -76,13 +70,11 @@ def _migrate(options: argparse.Namespace) -> None:
     output = sys.stderr if options.diff else sys.stdout
     if options.json:
         print(json.dumps(rewritten.as_dict(), indent=2), file=output)
-        return
-    print(*rewritten.lines, sep="\n", file=output)
+    else:
+        print(*rewritten.lines, sep="\n", file=output)
 
 
 def _write(target: pathlib.Path, source: str, options: argparse.Namespace) -> None:
-    from estimator_bridge import errors
-
     if target.exists() and not (options.force or options.in_place):
         raise errors.InvalidInput(f"migrate: {target} exists. Give another --output, or --force.")
     # Replaced at once, so that no half of a program can be left behind.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import os
+import time
 from collections.abc import Callable, Mapping
 
 import tensorflow.compat.v1 as tf
@@ -200,3 +201,18 @@ class BestExporter(_SavedModelExporter):
             for _, result in scalars_of_file(path):
                 if self._best is None or self._is_better(result):
                     self._best = result
+
+
+def new_directories(base: str) -> tuple[str, str]:
+    """Returns a path below `base`, named by the seconds since 1970, and one to write it at first.
+
+    Neither exists yet: a job that was killed in the same second may have left the latter.
+    """
+    while True:
+        name = str(int(time.time()))
+        # Servers ignore directories whose name is not a number.
+        paths = os.path.join(base, name), os.path.join(base, f"temp-{name}")
+        if not any(map(tf.io.gfile.exists, paths)):
+            return paths
+        tf.logging.warning("%s exists already; waiting for the next second.", paths[0])
+        time.sleep(1)

@@ -4,12 +4,13 @@ Like that of `tf2_model`, the text is written into the migrated program.
 """
 
 import os
-import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf2
 
 import tf2_engine
+from estimator_bridge.estimator import export as serving
+from estimator_bridge.legacy.exporters import new_directories as _new_directories
 from estimator_bridge.migrate.tf2_model import (
     _VALUE,
     EmbeddingModel,
@@ -25,78 +26,6 @@ from tf2_engine import preprocessing as pre
 from tf2_engine import tpu_columns
 
 v1 = tf2.compat.v1
-
-
-class ServingInputReceiver(NamedTuple):
-    """The tensors that an exported model is fed, and the features that are made of them."""
-
-    features: Nest
-    receiver_tensors: Nest
-    receiver_tensors_alternatives: dict[str, Nest] | None = None
-
-
-class TensorServingInputReceiver(ServingInputReceiver):
-    """A receiver whose features are a single tensor, for a model_fn that takes no dict."""
-
-
-def build_parsing_serving_input_receiver_fn(
-    feature_spec: dict[str, Any], default_batch_size: int | None = None
-) -> Function:
-    """Returns a function whose receiver is fed serialized tf.train.Examples, as "examples"."""
-
-    def serving_input_receiver_fn() -> ServingInputReceiver:
-        examples = v1.placeholder(tf2.string, [default_batch_size], name="input_example_tensor")
-        features = v1.io.parse_example(examples, feature_spec)
-        return ServingInputReceiver(features, {"examples": examples})
-
-    return serving_input_receiver_fn
-
-
-def build_raw_serving_input_receiver_fn(
-    features: dict[str, tf2.Tensor], default_batch_size: int | None = None
-) -> Function:
-    """Returns a function whose receiver is fed each feature, with the dtype and shape given."""
-
-    def serving_input_receiver_fn() -> ServingInputReceiver:
-        placeholders = {
-            key: v1.placeholder(like.dtype, [default_batch_size, *like.shape[1:]])
-            for key, like in features.items()
-        }
-        return ServingInputReceiver(placeholders, placeholders)
-
-    return serving_input_receiver_fn
-
-
-class PredictOutput(NamedTuple):
-    """An output of an exported model: tensors by name, or one."""
-
-    outputs: Nest
-
-    def signature(self, received: dict[str, tf2.Tensor]) -> Any:
-        """Returns the signature of a model that is fed these tensors."""
-        return v1.saved_model.predict_signature_def(received, _named(self.outputs, "output"))
-
-
-class ClassificationOutput(NamedTuple):
-    """Scores, classes or both, of samples that are fed as serialized tf.train.Examples."""
-
-    scores: tf2.Tensor | None = None
-    classes: tf2.Tensor | None = None
-
-    def signature(self, received: dict[str, tf2.Tensor]) -> Any:
-        """Returns the signature of a model that is fed these tensors."""
-        examples = _examples(received)
-        return v1.saved_model.classification_signature_def(examples, self.classes, self.scores)
-
-
-class RegressionOutput(NamedTuple):
-    """A number for each sample that is fed as a serialized tf.train.Example."""
-
-    value: tf2.Tensor
-
-    def signature(self, received: dict[str, tf2.Tensor]) -> Any:
-        """Returns the signature of a model that is fed these tensors."""
-        return v1.saved_model.regression_signature_def(_examples(received), self.value)
 
 
 class ExportableModel(EmbeddingModel):
@@ -169,9 +98,9 @@ class ExportableModel(EmbeddingModel):
         variables = {name: each for name, each in created.items() if id(each) in exported}
         return variables, _signatures(spec, receiver)
 
-    def _features_to_export(self, receiver: ServingInputReceiver) -> Nest:
+    def _features_to_export(self, receiver: Any) -> Nest:
         """Returns the features of a receiver, in the form that the model_fn takes off a TPU."""
-        if isinstance(receiver, TensorServingInputReceiver):
+        if isinstance(receiver, serving.TensorServingInputReceiver):
             return receiver.features
         features = dict(_named(receiver.features, "feature"))
         spec = self.embedding.engine_spec
@@ -224,10 +153,10 @@ class ExportableModel(EmbeddingModel):
             session.run(variable.initializer, {variable.initial_value: value})
 
 
-def _signatures(spec: ModelSpec, receiver: ServingInputReceiver) -> dict[str, Any]:
+def _signatures(spec: ModelSpec, receiver: Any) -> dict[str, Any]:
     """Returns the signatures of an exported model, for the outputs that suit the input."""
     default = "serving_default"
-    outputs = spec.export_outputs or {default: PredictOutput(spec.predictions)}
+    outputs = spec.export_outputs or {default: serving.PredictOutput(spec.predictions)}
     if len(outputs) == 1:
         outputs = {default: next(iter(outputs.values())), **outputs}
     elif default not in outputs:
@@ -237,7 +166,7 @@ def _signatures(spec: ModelSpec, receiver: ServingInputReceiver) -> dict[str, An
     for prefix, fed in [("", receiver.receiver_tensors), *alternatives.items()]:
         for name, output in outputs.items():
             try:
-                signature = output.signature(_named(fed, "input"))
+                signature = output.as_signature_def(_named(fed, "input"))
                 signatures[f"{prefix}:{name}" if prefix else name] = signature
             except ValueError as error:
                 v1.logging.warning("%s has no signature: %s", name, error)
@@ -249,13 +178,6 @@ def _named(tensors: Nest, name: str) -> dict[str, tf2.Tensor]:
     return tensors if isinstance(tensors, dict) else {name: tensors}
 
 
-def _examples(received: dict[str, tf2.Tensor]) -> tf2.Tensor:
-    """Returns the tensor of strings that an exported model is fed; it must be the only one."""
-    if [tensor.dtype for tensor in received.values()] != [tf2.string]:
-        raise ValueError(f"it takes serialized tf.train.Examples, not {sorted(received)}")
-    return next(iter(received.values()))
-
-
 def _cut(ids: Nest, length: int) -> Nest:
     """Returns the ids of sequences, cut and padded to a length."""
     if isinstance(ids, tf2.RaggedTensor):
@@ -265,14 +187,3 @@ def _cut(ids: Nest, length: int) -> Nest:
     kept = tf2.sparse.retain(ids, ids.indices[:, 1] < length)
     shape = tf2.concat([ids.dense_shape[:1], [length], ids.dense_shape[2:]], 0)
     return tf2.SparseTensor(kept.indices, kept.values, shape)
-
-
-def _new_directories(base: str) -> tuple[str, str]:
-    """Returns a directory named by the time, and one to write in first; neither exists yet."""
-    while True:
-        name = str(int(time.time()))
-        # Servers ignore directories whose name is not a number.
-        paths = os.path.join(base, name), os.path.join(base, f"temp-{name}")
-        if not any(map(tf2.io.gfile.exists, paths)):
-            return paths
-        time.sleep(1)

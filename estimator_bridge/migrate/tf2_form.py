@@ -67,7 +67,8 @@ class _RuleVisitor(cst.CSTVisitor):
         self._edits = edits
         self._removal = Removal(program)
         self._comments = Comments(program, edits, self._removal)
-        self._added_names = tf2_templates.free_names(program)
+        self._taken = tf2_templates.names_in(program)
+        self._added_names = tf2_templates.free_names(self._taken)
         self._lines: list[tuple[cst.CSTNode, Line]] = []
         self._to_remove: list[tuple[cst.CSTNode, str]] = []
         self._refused: list[tuple[cst.CSTNode, str]] = []
@@ -155,8 +156,6 @@ class _RuleVisitor(cst.CSTVisitor):
 
     def _replace_name(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
         new = self._added_names[rule.new]
-        if rule.new in tf2_templates.names_of_exports():
-            self._exports.append(node)
         self._used_on_import = self._used_on_import or isinstance(
             self._program.scopes.get(node), metadata.GlobalScope
         )
@@ -164,9 +163,14 @@ class _RuleVisitor(cst.CSTVisitor):
         self._say(node, "name", code_of(node), new)
 
     def _import_name(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
-        self._imported.setdefault(rule.module, set()).add(name)
-        self._edits.replace_node(node, name)
-        self._say(node, "name", code_of(node), name)
+        if rule.module == tf2_rules.EXPORT_MODULE:
+            self._exports.append(node)
+        new = tf2_templates.free_name(name, self._taken)
+        self._imported.setdefault(rule.module, set()).add(
+            name if new == name else f"{name} as {new}"
+        )
+        self._edits.replace_node(node, new)
+        self._say(node, "name", code_of(node), new)
 
     def _report_name(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
         self._say(node, "changes", code_of(node), "", sentence(rule.why))

@@ -80,6 +80,9 @@ def _rows(rule: NameRule, names: str) -> dict[str, NameRule]:
 
 ESTIMATOR = "TPUEstimator"
 
+EXPORT_MODULE = "estimator_bridge.estimator.export"
+"""Has the receivers and outputs of exports."""
+
 STOCK: Mapping[str, NameRule] = {
     ESTIMATOR: _replace(
         "Trainer",
@@ -107,14 +110,13 @@ STOCK: Mapping[str, NameRule] = {
     "train_and_evaluate": _replace(
         "train_and_evaluate", ("estimator", "train_spec", "eval_spec"), 3
     ),
-    **{
-        name: _replace(name)
-        for name in (
-            *("ModeKeys", "PredictOutput", "ClassificationOutput", "RegressionOutput"),
-            *("ServingInputReceiver", "TensorServingInputReceiver"),
-            *("build_parsing_serving_input_receiver_fn", "build_raw_serving_input_receiver_fn"),
-        )
-    },
+    "ModeKeys": _replace("ModeKeys"),
+    **_rows(
+        NameRule(Action.IMPORT, module=EXPORT_MODULE),
+        "PredictOutput ClassificationOutput RegressionOutput ServingInputReceiver "
+        "TensorServingInputReceiver build_parsing_serving_input_receiver_fn "
+        "build_raw_serving_input_receiver_fn",
+    ),
     "EmbeddingConfigSpec": NameRule(Action.IMPORT, module="estimator_bridge.legacy.spec"),
 }
 """Names of stock's estimator, by their last part."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import pathlib
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import libcst as cst
 
@@ -51,25 +52,25 @@ def program(names: Mapping[str, str], *, exports: bool) -> tuple[str, str]:
     return parts[0], parts[1]
 
 
-def names_of_exports() -> frozenset[str]:
-    """Returns the names that are inserted only into programs that export or use them."""
-    return frozenset(_defined(_TEXTS[_EXPORT])) - frozenset(_defined(_TEXTS[_MODEL]))
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Returns a name that is not taken: the given one if possible."""
+    while name in taken:
+        name = f"tf2_{name}"
+    return name
 
 
-def free_names(program: ParsedProgram) -> dict[str, str]:
-    """Returns, for each name that the texts define, one that the program does not use."""
-    taken = set(_names_in(program))
-    names = {}
-    for text in _TEXTS.values():
-        for name in _defined(text):
-            names[name] = name
-            while names[name] in taken:
-                names[name] = f"tf2_{names[name]}"
-    return names
+def free_names(taken: Collection[str]) -> dict[str, str]:
+    """Returns, for each name that the texts define, one that is not taken."""
+    defined = itertools.chain.from_iterable(map(_defined, _TEXTS.values()))
+    return {name: free_name(name, taken) for name in defined}
+
+
+def names_in(program: ParsedProgram) -> set[str]:
+    """Returns the names that a program binds, but for imports that are removed."""
+    return set(_names_in(program))
 
 
 def _names_in(program: ParsedProgram) -> Iterator[str]:
-    """Yields the names that a program binds, but for imports that are removed."""
     for scope in set(program.scopes.values()):
         for assignment in scope.assignments if scope is not None else ():
             node = getattr(assignment, "node", None)

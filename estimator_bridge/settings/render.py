@@ -1,12 +1,11 @@
-"""Words notes and rows: warnings, lines of the audit, changes, causes, tables of the documents."""
+"""Words notes and rows: warnings, lines of the audit, changes, causes."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from estimator_bridge.settings import row as rows
-from estimator_bridge.settings.catalogue import ROWS, RULES, readers
+from estimator_bridge.settings.catalogue import ROWS, readers
 from estimator_bridge.settings.detect import Value, notes_of_spec
 from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec, Note, SourceText
 from tf2_engine.types import Object
@@ -113,44 +112,3 @@ def without_effect_on_cpu(notes: Sequence[Note]) -> Iterator[str]:
         else:
             yield f"`{setting}` of {tables}"
     yield from warnings(notes, rows.LISTED_OFF_TPU)
-
-
-def rules_table(severity: str) -> str:
-    """Returns the rules of a severity as a table in Markdown."""
-    rules = [(f"`{name}`", row) for name, row in RULES.items() if row.severity == severity]
-    return _table(
-        ("rule", "CPU", "TPU", "TensorFlow 2", "what to do"),
-        ((name, row.cpu, row.tpu, row.tf2, row.way_out) for name, row in rules),
-    )
-
-
-def plain_table() -> str:
-    """Returns the settings that do what they say as a table in Markdown."""
-    plain = [row for row in ROWS.values() if row.severity == rows.PLAIN and row.reads]
-    return _table(
-        ("setting", "CPU", "TPU", "TensorFlow 2"),
-        ((_fields_of(row), row.cpu, row.tpu, row.tf2) for row in plain),
-    )
-
-
-def _fields_of(row: rows.SettingRow) -> str:
-    pairs = (field.split(".") for field in row.reads)
-    return "; ".join(
-        f"{', '.join(f'`{setting}`' for _, setting in settings)} of {owner}"
-        for owner, settings in itertools.groupby(pairs, lambda pair: pair[0])
-    )
-
-
-def bridge_table() -> str:
-    """Returns the settings about which README speaks as a table in Markdown."""
-    cells = []
-    for name, row in ROWS.items():
-        by_quirks = "; ".join(f'"{quirks}": {effect}' for quirks, effect in row.quirks.items())
-        if row.why:
-            cells.append((f"`{name}`", row.cpu, row.tpu, row.bridge or by_quirks, row.why))
-    return _table(("setting", "stock on a CPU", "stock on a TPU", "bridge", "why"), cells)
-
-
-def _table(head: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(line)} |\n" for line in (head, *cells)]
-    return "".join((lines[0], "|---" * len(head), "|\n", *lines[1:]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
 
 import tensorflow.compat.v1 as tf
@@ -11,6 +10,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.legacy.exporters import new_directories
 from estimator_bridge.runtime.program_types import ModelSpec
 from estimator_bridge.runtime.saving.job_saver import JobSaver
 from estimator_bridge.runtime.step.model_step import check_spec, default_session_config, new_graph
@@ -64,7 +64,7 @@ def write_saved_model(
             f"receiver function for some of {list(_TAGS)}."
         )
     session_config = config.session_config or default_session_config()
-    final, temporary = _new_directories(os.fsdecode(export_dir_base))
+    final, temporary = new_directories(os.fsdecode(export_dir_base))
     try:
         builder = tf.saved_model.Builder(temporary)
         for mode in modes:
@@ -124,18 +124,3 @@ def _restore(saver: tf.train.Saver, session: Session, checkpoint: str, mode: str
             f"The checkpoint {checkpoint!r} lacks a variable that the model_fn makes in mode "
             f"{mode!r}, so the model cannot be exported: {error.message}"
         ) from error
-
-
-def _new_directories(base: str) -> tuple[str, str]:
-    """Returns a path below `base`, named by the seconds since 1970, and one to write it at first.
-
-    Neither exists yet: a job that was killed in the same second may have left the latter.
-    """
-    while True:
-        name = str(int(time.time()))
-        # Servers ignore directories whose name is not a number.
-        paths = os.path.join(base, name), os.path.join(base, f"temp-{name}")
-        if not any(map(tf.io.gfile.exists, paths)):
-            return paths
-        tf.logging.warning("%s exists already; waiting for the next second.", paths[0])
-        time.sleep(1)

@@ -12,21 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.requirements import (
-    FRACTION,
-    NOT_ABOVE_ZERO,
-    NOT_NEGATIVE,
-    POSITIVE,
-    Requirement,
-    check,
-    class_names,
-)
+from estimator_bridge.legacy import requirements
+from estimator_bridge.legacy.requirements import FRACTION, NOT_ABOVE_ZERO, NOT_NEGATIVE, POSITIVE
 from tf2_engine import tf_compat
 from tf2_engine.types import Object
 
 _Class = TypeVar("_Class", bound=type)
-
-_AFTER_SHARED = "after_shared"
 
 
 class OptimizationParameters:
@@ -57,7 +48,7 @@ class OptimizationParameters:
 
         def __init__(self, *args: object, **settings: object) -> None: ...
 
-    rules: ClassVar[Mapping[str, Requirement]] = {}
+    rules: ClassVar[Mapping[str, requirements.Requirement]] = {}
     """What each setting must be."""
 
     def __post_init__(self) -> None:
@@ -69,8 +60,7 @@ class OptimizationParameters:
                 f"use_gradient_accumulation={self.use_gradient_accumulation}. Set it to True, or "
                 "drop the limits."
             )
-        for name, rule in self.rules.items():
-            check(type(self).__name__, name, getattr(self, name), rule)
+        requirements.check_settings(type(self).__name__, vars(self), self.rules)
 
 
 # The settings of all optimizers that follow an optimizer's own.
@@ -82,21 +72,20 @@ _SHARED_LAST = ("clip_gradient_min", "clip_gradient_max")
 """Stock added these two later, behind everything else."""
 
 
-def _parameters(*, settable: bool = True, **rules: Requirement) -> Callable[[_Class], _Class]:
-    """Returns a decorator that makes a class of settings a dataclass with the shared ones too.
+def _parameters(
+    *, settable: bool = True, regularized: bool = False, **rules: requirements.Requirement
+) -> Callable[[_Class], _Class]:
+    """Returns a decorator that makes a class a dataclass, with the shared settings as in stock.
 
-    The shared settings are where stock has them.
-
-    Args:
-        settable: False gives the shared settings their defaults and takes no argument for them.
-        **rules: the rule of each setting that has one.
+    `settable=False` gives these their defaults and takes no argument for them. `regularized` adds
+    the rules of L1 and L2 terms.
     """
+    if regularized:
+        rules |= {f"{norm}_regularization_strength": NOT_NEGATIVE for norm in ("l1", "l2")}
 
     def decorate(kind: Object) -> Object:
         own = kind.__annotations__
-        late = [
-            each for each in own if _AFTER_SHARED in getattr(vars(kind).get(each), "metadata", ())
-        ]
+        late = [each for each in own if getattr(vars(kind).get(each), "metadata", {})]
         for name in (*_SHARED, *_SHARED_LAST):
             default = True if name == "use_gradient_accumulation" else None
             setattr(kind, name, dataclasses.field(default=default) if settable else _fixed(default))
@@ -123,7 +112,7 @@ def _fixed(value: object) -> Any:
 
 def _late(default: object) -> Any:
     """Returns a setting that stock has behind the shared ones."""
-    return dataclasses.field(default=default, metadata={_AFTER_SHARED: True})
+    return dataclasses.field(default=default, metadata={"after": "the shared ones"})
 
 
 @_parameters(initial_accumulator=POSITIVE)
@@ -146,11 +135,7 @@ class AdagradMomentumParameters(OptimizationParameters):
     epsilon: float = 1e-10
 
 
-@_parameters(
-    initial_accumulator=POSITIVE,
-    l1_regularization_strength=NOT_NEGATIVE,
-    l2_regularization_strength=NOT_NEGATIVE,
-)
+@_parameters(initial_accumulator=POSITIVE, regularized=True)
 class ProximalAdagradParameters(OptimizationParameters):
     """Adagrad with proximal L1 and L2 terms."""
 
@@ -182,10 +167,7 @@ class AdamParameters(OptimizationParameters):
 
 
 @_parameters(
-    learning_rate_power=NOT_ABOVE_ZERO,
-    initial_accumulator_value=NOT_NEGATIVE,
-    l1_regularization_strength=NOT_NEGATIVE,
-    l2_regularization_strength=NOT_NEGATIVE,
+    learning_rate_power=NOT_ABOVE_ZERO, initial_accumulator_value=NOT_NEGATIVE, regularized=True
 )
 class FtrlParameters(OptimizationParameters):
     """Follow the regularized leader; the accumulator may start at 0."""
@@ -201,13 +183,7 @@ class FtrlParameters(OptimizationParameters):
     initial_linear_value: float = _fixed(0.0)
 
 
-@_parameters(
-    beta1=FRACTION,
-    beta2=FRACTION,
-    epsilon=POSITIVE,
-    l1_regularization_strength=NOT_NEGATIVE,
-    l2_regularization_strength=NOT_NEGATIVE,
-)
+@_parameters(beta1=FRACTION, beta2=FRACTION, epsilon=POSITIVE, regularized=True)
 class ProximalYogiParameters(OptimizationParameters):
     """Yogi with proximal L1 and L2 terms."""
 
@@ -263,4 +239,4 @@ class FrequencyEstimatorParameters(OptimizationParameters):
 def is_parameters(thing: object) -> bool:
     """Whether an object is a legacy optimizer, stock's or ours."""
     names = {"OptimizationParameters", "_OptimizationParameters"}
-    return not names.isdisjoint(class_names(thing)) and hasattr(thing, "learning_rate")
+    return not names.isdisjoint(requirements.class_names(thing)) and hasattr(thing, "learning_rate")

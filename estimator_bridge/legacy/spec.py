@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS, kind_of
@@ -25,17 +25,12 @@ _ORDINARY_COLUMNS = {
 _DIV_OR_MOD = one_of(("div", "mod"), "must be 'div' or 'mod'")
 
 
-class _Spec(NamedTuple):
-    feature_columns: Sequence[Object] | None
-    tensor_core_feature_columns: Sequence[Object] | None
-    optimization_parameters: Object
-    clipping_limit: float | None
-    pipeline_execution_with_tensor_core: bool
-    experimental_gradient_multiplier_fn: OfStep | None
-    feature_to_config_dict: Mapping[str, Object] | None
-    table_to_config_dict: Mapping[str, Object] | None
-    partition_strategy: str
-    profile_data_directory: str | None
+_Spec = collections.namedtuple(
+    "_Spec",
+    "feature_columns tensor_core_feature_columns optimization_parameters clipping_limit "
+    "pipeline_execution_with_tensor_core experimental_gradient_multiplier_fn "
+    "feature_to_config_dict table_to_config_dict partition_strategy profile_data_directory",
+)
 
 
 class EmbeddingConfigSpec(_Spec):
@@ -85,6 +80,7 @@ class EmbeddingConfigSpec(_Spec):
             quirks: where stock and its documents disagree: "stock" gives stock's numbers,
                 "documented" honours the setting; None takes the default of the process.
         """
+        arguments = dict(locals())
         if bool(feature_columns) == bool(feature_to_config_dict and table_to_config_dict):
             raise errors.InvalidSpec(
                 "`EmbeddingConfigSpec`: give either `feature_columns` or both of "
@@ -92,25 +88,15 @@ class EmbeddingConfigSpec(_Spec):
                 f"{feature_columns=}, {feature_to_config_dict=}, {table_to_config_dict=}."
             )
         check("EmbeddingConfigSpec", "partition_strategy", partition_strategy, _DIV_OR_MOD)
-        columns, tensor_core_columns = None, None
+        fields = {name: arguments.get(name) for name in cls._fields}
         if feature_columns:
             columns, tensor_core_columns = _sorted_out(feature_columns)
+            fields.update(feature_columns=columns, tensor_core_feature_columns=tensor_core_columns)
             _check_optimizer_of_columns(optimization_parameters)
         else:
+            fields["feature_columns"] = None
             _check_configs(feature_to_config_dict or {}, table_to_config_dict or {})
-        spec = super().__new__(
-            cls,
-            columns,
-            tensor_core_columns,
-            optimization_parameters,
-            clipping_limit,
-            pipeline_execution_with_tensor_core,
-            experimental_gradient_multiplier_fn,
-            feature_to_config_dict,
-            table_to_config_dict,
-            partition_strategy,
-            profile_data_directory,
-        )
+        spec = super().__new__(cls, **fields)
         spec._quirks = checked_quirks(default_quirks() if quirks is None else quirks)
         return spec
 

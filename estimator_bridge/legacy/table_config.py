@@ -6,7 +6,7 @@ import collections
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.parameters import is_parameters
-from estimator_bridge.legacy.requirements import Requirement, check, one_of, optional
+from estimator_bridge.legacy.requirements import Requirement, check_settings, one_of, optional
 from estimator_bridge.settings.legacy_spec import OfStep
 from tf2_engine import tf_compat
 from tf2_engine.tables import default_initializer
@@ -17,12 +17,16 @@ COMBINERS = ("mean", "sum", "sqrtn", None)
 _POSITIVE_INT = Requirement(
     lambda value: not isinstance(value, int) or value < 1, "must be a positive int"
 )
-_INITIALIZER = optional(Requirement(lambda value: not callable(value), "must be callable"))
-_COMBINER = one_of(COMBINERS, f"must be one of {COMBINERS}")
-_OPTIMIZER = Requirement(
-    lambda value: value is not None and not is_parameters(value),
-    "must be one of the `*Parameters` of TPU embeddings",
-)
+_OF_TABLE = {
+    "vocabulary_size": _POSITIVE_INT,
+    "dimension": _POSITIVE_INT,
+    "initializer": optional(Requirement(lambda value: not callable(value), "must be callable")),
+    "combiner": one_of(COMBINERS, f"must be one of {COMBINERS}"),
+    "optimization_parameters": Requirement(
+        lambda value: value is not None and not is_parameters(value),
+        "must be one of the `*Parameters` of TPU embeddings",
+    ),
+}
 
 
 # Where TensorFlow has a class of the name, stock's estimator takes instances of that alone.
@@ -65,27 +69,15 @@ class TableConfig(_TableBase):
         optimization_parameters: Object = None,
     ) -> TableConfig:
         """Checks the settings and fills in the initializer."""
-        check("TableConfig", "vocabulary_size", vocabulary_size, _POSITIVE_INT)
-        check("TableConfig", "dimension", dimension, _POSITIVE_INT)
-        check("TableConfig", "initializer", initializer, _INITIALIZER)
-        check("TableConfig", "combiner", combiner, _COMBINER)
+        settings = dict(locals())
+        check_settings("TableConfig", settings, _OF_TABLE)
         if learning_rate is not None and learning_rate_fn is not None:
             raise errors.InvalidSpec(
                 f"`TableConfig`: `learning_rate` is {learning_rate!r} and `learning_rate_fn` is "
                 f"{learning_rate_fn!r}; give at most one of them."
             )
-        check("TableConfig", "optimization_parameters", optimization_parameters, _OPTIMIZER)
-        return super().__new__(
-            cls,
-            vocabulary_size,
-            dimension,
-            initializer or default_initializer(dimension),
-            combiner,
-            hot_id_replication,
-            learning_rate,
-            learning_rate_fn,
-            optimization_parameters,
-        )
+        settings["initializer"] = initializer or default_initializer(dimension)
+        return super().__new__(cls, **{name: settings[name] for name in cls._fields})
 
 
 class FeatureConfig(_FeatureBase):

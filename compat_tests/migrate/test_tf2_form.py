@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import io
 import pathlib
 import re
@@ -18,7 +19,14 @@ import pytest
 from compat_tests.support.paths import EXAMPLES as PROGRAMS
 from estimator_bridge import errors
 from estimator_bridge.cli import main
-from estimator_bridge.migrate import Rewritten, adopt, migrate
+from estimator_bridge.migrate import (
+    Rewritten,
+    adopt,
+    migrate,
+    tf2_model,
+    tf2_program,
+    tf2_rules,
+)
 
 EXAMPLES = sorted(PROGRAMS.glob("*/train.py"))
 
@@ -248,6 +256,18 @@ def test_what_a_new_program_takes_from_the_bridge_exists(
 
     assert called
     assert not [name for name in called if not hasattr(names["install"], name)]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, rule in tf2_rules.STOCK.items() if rule.arguments is not None]
+)
+def test_arguments_that_are_carried_are_taken(name: str) -> None:
+    """What replaces a name of stock has the arguments that stay in calls, under their names."""
+    rule = tf2_rules.STOCK[name]
+    module = tf2_program if hasattr(tf2_program, rule.new) else tf2_model
+    taken = inspect.signature(getattr(module, rule.new)).parameters
+
+    assert set(rule.arguments or ()) <= set(taken)
 
 
 def test_an_imported_name_that_the_program_has_gets_another_one() -> None:

@@ -83,11 +83,10 @@ class _Replacer(cst.CSTTransformer):
         self._refusals: list[str] = []
         self.lines: list[Line] = []
 
-    def visit_Import(self, node: cst.Import) -> bool:
+    def visit_Import(self, node: ImportStatement) -> bool:
         return False
 
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
-        return False
+    visit_ImportFrom = visit_Import
 
     def leave_Attribute(
         self, original_node: cst.Attribute, updated_node: cst.Attribute

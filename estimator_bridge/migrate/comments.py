@@ -17,21 +17,17 @@ from estimator_bridge.migrate.tf2_rules import NameRule
 
 
 class Removal:
-    """The statements that are to be commented out, with the `reasons`."""
+    """The statements that are to be commented out, with the `reasons`, and single `arguments`."""
 
     def __init__(self, program: ParsedProgram) -> None:
         self._program = program
-        self._removed_arguments: set[cst.CSTNode] = set()
+        self.arguments: set[cst.CSTNode] = set()
         self.reasons: dict[cst.CSTNode, str] = {}
-
-    def remove_argument(self, argument: cst.Arg) -> None:
-        """Removes an argument of a call; the statement stays."""
-        self._removed_arguments.add(argument)
 
     def is_removed(self, node: cst.CSTNode | None) -> bool:
         """Returns whether a node is inside of something that is removed."""
         while node is not None:
-            if node in self._removed_arguments or node in self.reasons:
+            if node in self.arguments or node in self.reasons:
                 return True
             node = self._program.parent(node)
         return False
@@ -105,9 +101,13 @@ class Comments:
             start = self._edits.span(first)[0] if alone else self._edits.span(kept_before)[1]
             end = self._edits.span(kept_after)[0] if kept_after else self._edits.span(last)[1]
             self._edits.replace(start, end, "")
-            self._keep_comments(statement, self._edits.text(start, end), dropped)
+            rest = self._edits.text(start, end)
+            for argument in dropped:
+                rest = rest.replace(self._edits.text_of(argument), "")
+            for comment in re.findall(r"#[^\r\n]*", rest):  # They stay.
+                self._add_above(statement, comment)
+        self._removal.arguments.update(dropped)
         for argument in dropped:
-            self._removal.remove_argument(argument)
             why = tf2_rules.ARGUMENTS.get(_key(argument), tf2_rules.NO_COUNTERPART)
             text = self._edits.text_of(argument)
             old, line = text.splitlines()[0], self._program.line(argument)
@@ -121,13 +121,6 @@ class Comments:
             if not self._removal.is_removed(statement):
                 self._edits.insert(self._edits.line_start(self._program.line(statement)), comment)
         return [*self._argument_lines, *self._comment_out_statements()]
-
-    def _keep_comments(self, statement: cst.CSTNode, text: str, dropped: Sequence[cst.Arg]) -> None:
-        """Keeps comments of the program that are between dropped arguments."""
-        for argument in dropped:
-            text = text.replace(self._edits.text_of(argument), "")
-        for comment in re.findall(r"#[^\r\n]*", text):
-            self._add_above(statement, comment)
 
     def _add_above(self, statement: cst.CSTNode, comment: str, code: str = "") -> None:
         """Adds a comment, and code that is commented out, above a statement."""
@@ -151,7 +144,8 @@ class Comments:
             if removed[block] == len(block.body) and not isinstance(block, cst.Module):
                 text += f"{' ' * indent}pass\n"
             self._edits.replace(start, end, text)
-            yield Line(first, "left out", _first_line(statement), "", reason)
+            bare = cst.Module([]).code_for_node(statement.with_changes(leading_lines=[]))
+            yield Line(first, "left out", str(bare.splitlines()[0]), "", reason)
 
 
 def sentence(why: str) -> str:
@@ -177,8 +171,3 @@ def _runs(
         kept_before, run = argument, []
     if run:
         yield run[0], run[-1], kept_before, None
-
-
-def _first_line(statement: cst.CSTNode) -> str:
-    bare = statement.with_changes(leading_lines=[])
-    return str(cst.Module([]).code_for_node(bare).splitlines()[0])

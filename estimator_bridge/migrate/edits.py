@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import libcst as cst
 
 from estimator_bridge.migrate.parsed_program import ParsedProgram
@@ -63,19 +61,15 @@ class Edits:
     def apply(self) -> str:
         """Returns the new text. A replacement inside of a longer one has no effect."""
         parts, position = [], 0
-        for start, end in sorted(self._replacements, key=_order):
+        # At the same offset insertions come first, then the longest replacement.
+        order = sorted(self._replacements, key=lambda span: (span[0], span[0] < span[1], -span[1]))
+        for start, end in order:
             if start < position:
                 continue
             new = self._replacements[start, end].replace("\r\n", "\n").replace("\n", self._newline)
             parts += [self._source[position:start], new]
             position = end
         return "".join([*parts, self._source[position:]])
-
-
-def _order(span: Span) -> tuple[int, int]:
-    # At the same offset insertions come first, then the longest replacement.
-    start, end = span
-    return start, -sys.maxsize if start == end else -end
 
 
 def commented_out(text: str, indent: int) -> str:

@@ -10,13 +10,8 @@ import libcst as cst
 from libcst import matchers
 from libcst.helpers import get_full_name_for_node
 
-from estimator_bridge.migrate.stock_replacements import (
-    NAMESPACE,
-    Replacement,
-    is_stock_module,
-    module_of,
-    place_of,
-)
+from estimator_bridge.migrate import stock_replacements as stock
+from estimator_bridge.migrate.stock_replacements import NAMESPACE, Replacement
 
 ImportStatement: TypeAlias = cst.Import | cst.ImportFrom
 IMPORT = matchers.Import() | matchers.ImportFrom()
@@ -42,7 +37,7 @@ class Imported:
     @property
     def by_use(self) -> bool:
         """Whether it is a module of stock, whose names are replaced where they are used."""
-        return self.place is None and is_stock_module(self.full)
+        return self.place is None and stock.is_stock_module(self.full)
 
 
 def is_import(node: cst.CSTNode) -> TypeGuard[ImportStatement]:
@@ -58,7 +53,7 @@ def read(statement: ImportStatement) -> list[Imported]:
         return []
     module = str(get_full_name_for_node(statement.module))
     if isinstance(statement.names, cst.ImportStar):
-        below = module_of(module)
+        below = stock.module_of(module)
         return [Imported(module, None, Replacement(below) if below else None)]
     return [_of_from(module, alias) for alias in statement.names]
 
@@ -66,7 +61,7 @@ def read(statement: ImportStatement) -> list[Imported]:
 def _of_import(alias: cst.ImportAlias) -> Imported:
     full = str(get_full_name_for_node(alias.name))
     bound = _bound(alias)
-    below = module_of(full)
+    below = stock.module_of(full)
     # `import a.b` binds a, through which the program may use other modules as well.
     place = Replacement(below) if below and alias.asname is not None else None
     return Imported(full, bound or full.split(".")[0], place)
@@ -75,10 +70,10 @@ def _of_import(alias: cst.ImportAlias) -> Imported:
 def _of_from(module: str, alias: cst.ImportAlias) -> Imported:
     name = str(get_full_name_for_node(alias.name))
     full = f"{module}.{name}"
-    place = place_of(full)
-    if place is None and (below := module_of(full)):
+    place = stock.place_of(full)
+    if place is None and (below := stock.module_of(full)):
         place = Replacement(below)
-    if place is None and (above := module_of(module)):
+    if place is None and (above := stock.module_of(module)):
         place = Replacement(above, name)
     return Imported(full, _bound(alias) or name, place, _comment(alias))
 
@@ -145,7 +140,13 @@ class Aliases:
 
     def expression(self, place: Replacement) -> cst.BaseExpression:
         """Returns the expression for a place."""
-        name = self._name(place.module)
+        if place.module == NAMESPACE and self._namespace is not None:
+            name = self._namespace
+        else:
+            name = self._by_module.get(place.module) or self.free(
+                "tf_estimator" if place.module == NAMESPACE else place.module.rpartition(".")[2]
+            )
+            self._by_module[place.module] = name
         return cst.parse_expression(f"{name}.{place.attributes}" if place.attributes else name)
 
     def imports(self) -> list[str]:
@@ -163,11 +164,3 @@ class Aliases:
             name = f"bridge_{name}"
         self._taken.add(name)
         return name
-
-    def _name(self, module: str) -> str:
-        if module == NAMESPACE and self._namespace is not None:
-            return self._namespace
-        if module not in self._by_module:
-            wanted = "tf_estimator" if module == NAMESPACE else module.rpartition(".")[2]
-            self._by_module[module] = self.free(wanted)
-        return self._by_module[module]

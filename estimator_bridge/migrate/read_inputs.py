@@ -34,8 +34,8 @@ def inputs_of_columns(columns: Object) -> dict[str, preprocessing.Column]:
     }
 
 
-def inputs_of_dicts(legacy: LegacySpec) -> dict[str, preprocessing.Column]:
-    """Returns the preprocessing of each feature of config dicts, whose input is ids already."""
+def inputs_of_ids(legacy: LegacySpec) -> dict[str, preprocessing.Column]:
+    """Returns the preprocessing of each feature where the input is ids already, as on a TPU."""
     columns = {}
     for feature in legacy.features:
         rows = legacy.table(feature.table).vocabulary_size
@@ -46,11 +46,6 @@ def inputs_of_dicts(legacy: LegacySpec) -> dict[str, preprocessing.Column]:
             column = preprocessing.Sequence(column)
         columns[feature.key] = column
     return columns
-
-
-def _crossed(column: Object) -> preprocessing.Column:
-    keys = tuple(key if isinstance(key, str) else read_input(key) for key in column.keys)
-    return preprocessing.Crossed(keys, column.hash_bucket_size, column.hash_key)
 
 
 def _vocabulary_file(column: Object) -> preprocessing.Column:
@@ -75,7 +70,10 @@ _READERS: Mapping[str, Callable[[Object], preprocessing.Column]] = {
     "BucketizedColumn": lambda it: preprocessing.Bucketized(
         it.source_column.key, tuple(it.boundaries), it.source_column.normalizer_fn
     ),
-    "CrossedColumn": _crossed,
+    "CrossedColumn": lambda it: preprocessing.Crossed(
+        tuple(key if isinstance(key, str) else read_input(key) for key in it.keys),
+        *(it.hash_bucket_size, it.hash_key),
+    ),
     "WeightedCategoricalColumn": lambda it: preprocessing.Weighted(
         read_input(it.categorical_column), it.weight_feature_key
     ),

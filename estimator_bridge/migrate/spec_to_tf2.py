@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.migrate.read_inputs import inputs_of_columns, inputs_of_dicts
+from estimator_bridge.migrate.read_inputs import inputs_of_columns, inputs_of_ids
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS
 from estimator_bridge.settings.detect import notes_of_spec
@@ -95,6 +95,7 @@ class TF2Embedding:
             mod partitioning, hot ids, lookup statistics.
         preprocessing: makes ids and weights of what the legacy input function returns; None where
             a column is of an unknown kind, which the report says.
+        preprocessing_of_ids: the same where the input function returns ids, as on a TPU.
         step: the global step that learning-rate functions are called with: count it up.
         gradient_multiplier: returns the number by which the gradients of all activations are to
             be multiplied; None if there is none.
@@ -106,6 +107,7 @@ class TF2Embedding:
     options: dict[str, Object]
     engine_spec: specs.EngineSpec
     preprocessing: Preprocessing | None
+    preprocessing_of_ids: Preprocessing
     step: Object
     gradient_multiplier: Callable[[], TensorLike] | None
     for_stock: bool
@@ -113,19 +115,13 @@ class TF2Embedding:
 
 
 class _Optimizer(NamedTuple):
-    """The optimizer of a table in TensorFlow 2, and `rate`, that of the legacy one.
-
-    Attributes:
-        made: stock's, or the engine's.
-        kind, legacy_kind: the names of its class and of the legacy one.
-        reason: why it is not stock's; None if it is.
-    """
+    """The optimizer of a table in TensorFlow 2; `reason` is why it is not stock's, if so."""
 
     made: Object
     kind: str
     reason: str | None
     legacy_kind: str
-    rate: Object
+    rate: Object  # the legacy one
 
 
 def to_tf2(spec: Object, *, step: Object = None, quirks: str | None = None) -> TF2Embedding:
@@ -174,6 +170,7 @@ def to_tf2(spec: Object, *, step: Object = None, quirks: str | None = None) -> T
         options={"pipeline_execution_with_tensor_core": legacy.pipeline_execution_with_tensor_core},
         engine_spec=engine,
         preprocessing=preprocessing,
+        preprocessing_of_ids=Preprocessing(inputs_of_ids(legacy)),
         step=step,
         gradient_multiplier=None if multiplier is None else lambda: multiplier(read_step()),
         for_stock=all(optimizer.reason is None for optimizer in optimizers.values()),
@@ -220,7 +217,7 @@ def _stock_optimizer(optimizer: Optimizer) -> tuple[Object, str | None]:
 
 def _preprocessing(spec: Object, legacy: LegacySpec) -> tuple[Preprocessing | None, list[Note]]:
     if legacy.form == "dict":
-        return Preprocessing(inputs_of_dicts(legacy)), []
+        return Preprocessing(inputs_of_ids(legacy)), []
     try:
         return Preprocessing(inputs_of_columns(spec.feature_columns)), []
     except errors.Untranslatable as error:

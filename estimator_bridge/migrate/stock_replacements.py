@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from estimator_bridge.run import stock_names, unsupported
-
-NAMESPACE = "estimator_bridge.estimator"
-"""The replacement of `tf.compat.v1.estimator`; programs call it `tf_estimator`."""
+from estimator_bridge.run.stock_names import NAMESPACE as NAMESPACE
 
 _NAMESPACES = tuple(f"{path}.estimator" for path in stock_names.PUBLIC_NAMESPACES)
 
@@ -39,7 +37,14 @@ def place_of(name: str) -> Replacement | None:
     if module in stock_names.RESOLVERS and attribute == "TPUClusterResolver":
         return Replacement("estimator_bridge.run.cluster_resolver", attribute)
     target = stock_names.MODULES.get(module, {}).get(attribute)
-    return None if target is None else _public_place(*target.partition(":")[::2])
+    if target is None:
+        return None
+    module, _, attribute = target.partition(":")
+    if not f"{module}.".startswith(f"{NAMESPACE}."):
+        return Replacement(module, attribute)
+    # Names of the namespace are written as its attributes.
+    below = module.removeprefix(NAMESPACE).removeprefix(".")
+    return Replacement(NAMESPACE, ".".join(filter(None, (below, attribute))))
 
 
 def module_of(path: str) -> str | None:
@@ -88,11 +93,3 @@ def refusal_of(name: str) -> str | None:
     if name.startswith(("tensorflow.contrib.", "tensorflow.compat.v1.contrib.")):
         return "tf.contrib ended with TensorFlow 1. Port it to tf.compat.v1 first"
     return None
-
-
-def _public_place(module: str, attribute: str) -> Replacement:
-    """Returns the place of a target; names of the namespace are written as its attributes."""
-    if f"{module}.".startswith(f"{NAMESPACE}."):
-        below = module.removeprefix(NAMESPACE).removeprefix(".")
-        return Replacement(NAMESPACE, ".".join(filter(None, (below, attribute))))
-    return Replacement(module, attribute)

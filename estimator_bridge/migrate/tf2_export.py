@@ -85,13 +85,8 @@ class ExportableModel(EmbeddingModel):
                     "serving_input_receiver_fn must return a ServingInputReceiver, of features "
                     f"and receiver_tensors; it returned {receiver!r}."
                 )
-            arguments = {
-                "features": self._features_to_export(receiver),
-                "labels": None,
-                "mode": ModeKeys.PREDICT,
-                "params": dict(self.params),
-                "config": self.config,
-            }
+            features, params = self._features_to_export(receiver), dict(self.params)
+            arguments = self._arguments(ModeKeys.PREDICT, params, features=features, labels=None)
             spec = _call(self._model_fn, arguments)
         # Local variables are not exported, but initialized.
         exported = {id(variable) for variable in v1.global_variables()}

@@ -80,7 +80,9 @@ class _RuleVisitor(cst.CSTVisitor):
             Action.KEEP: lambda node, name, rule: None,
             Action.REPLACE: self._replace_name,
             Action.IMPORT: self._import_name,
-            Action.REPORT: self._report_name,
+            Action.REPORT: lambda node, name, rule: self._say(
+                node, "changes", code_of(node), "", sentence(rule.why)
+            ),
             Action.UNWRAP: self._unwrap,
             Action.COMMENT_OUT: lambda node, name, rule: self._comment_out(node, rule),
             Action.REFUSE: lambda node, name, rule: self._refused.append((node, rule.why)),
@@ -95,13 +97,11 @@ class _RuleVisitor(cst.CSTVisitor):
 
     # Visiting.
 
-    def visit_Import(self, node: cst.Import) -> bool:
+    def visit_Import(self, node: ImportStatement) -> bool:
         self._remove_import(node)
         return False
 
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
-        self._remove_import(node)
-        return False
+    visit_ImportFrom = visit_Import
 
     def visit_Call(self, node: cst.Call) -> None:
         if self._removal.is_removed(node):
@@ -171,9 +171,6 @@ class _RuleVisitor(cst.CSTVisitor):
         )
         self._edits.replace_node(node, new)
         self._say(node, "name", code_of(node), new)
-
-    def _report_name(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
-        self._say(node, "changes", code_of(node), "", sentence(rule.why))
 
     def _unwrap(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
         """Replaces a call by its first argument."""

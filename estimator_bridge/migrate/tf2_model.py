@@ -165,32 +165,14 @@ class EmbeddingModel:
         Ids are those of the input function, as they are on a TPU. `self.embedding.preprocessing`
         transforms raw values as columns do off a TPU.
         """
-        preprocessing = self.embedding.preprocessing
-        if preprocessing is None:
-            raise ValueError(f"Write the preprocessing of ids: {self.embedding.report}")
-        rows = {table.name: table.vocabulary_size for table in self.embedding.engine_spec.tables}
-        columns, weight_keys = {}, set()
-        for feature in self.embedding.engine_spec.features:
-            column: pre.Column = pre.Identity(feature.name, rows[feature.table])
-            raw = preprocessing.columns[feature.name]
-            for part in (raw, *raw.parts):
-                if isinstance(part, pre.Weighted):
-                    column = pre.Weighted(column, part.weight_key)
-                    weight_keys.add(part.weight_key)
-            if raw.is_sequence:
-                column = pre.Sequence(column)
-            columns[feature.name] = column
-        return pre.Preprocessing(columns), weight_keys
+        preprocessing = self.embedding.preprocessing_of_ids
+        parts = [part for each in preprocessing.columns.values() for part in (each, *each.parts)]
+        return preprocessing, {each.weight_key for each in parts if isinstance(each, pre.Weighted)}
 
     def _call_model(self, features: Nest, labels: Nest, mode: str) -> ModelSpec:
         """Calls the model_fn with the step and the trainable variables in their collections."""
-        arguments = {
-            "features": features,
-            "labels": labels,
-            "mode": mode,
-            "params": {**self.params, "batch_size": self._batch_sizes[mode]},
-            "config": self.config,
-        }
+        params = {**self.params, "batch_size": self._batch_sizes[mode]}
+        arguments = self._arguments(mode, params, features=features, labels=labels)
         v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:] = [self.step]
         trainable = v1.get_collection_ref(v1.GraphKeys.TRAINABLE_VARIABLES)
         before = list(trainable)
@@ -214,6 +196,10 @@ class EmbeddingModel:
                 return self._scope(lambda: _call(self._model_fn, arguments))
         finally:
             trainable[:] = before
+
+    def _arguments(self, mode: str, params: dict[str, Any], **data: Nest) -> dict[str, Any]:
+        """Returns what a function of the program may take."""
+        return {"mode": mode, "params": params, "config": self.config, **data}
 
     def _numbered(self, name: str, outside: str = "") -> str:
         """Returns the name that a variable has in a graph.

@@ -183,8 +183,7 @@ class Trainer(EmbeddingModel):
             return {**batch, "labels": labels} if labels is not None else batch
 
         params = {**self.params, "batch_size": self._batch_sizes[mode]}
-        dataset = _call(input_fn, {"params": params, "mode": mode, "config": self.config})
-        dataset = dataset.map(prepared)
+        dataset = _call(input_fn, self._arguments(mode, params)).map(prepared)
         # Ids of tables are sparse, and sparse tensors cannot be copied to a TPU.
         option = tf2.distribute.InputOptions(experimental_fetch_to_device=False)
         return self.strategy.experimental_distribute_dataset(dataset, option)
@@ -234,16 +233,16 @@ class Trainer(EmbeddingModel):
 
 
 def train_and_evaluate(
-    trainer: Trainer, train_spec: TrainSpec, eval_spec: EvalSpec
+    estimator: Trainer, train_spec: TrainSpec, eval_spec: EvalSpec
 ) -> tuple[dict[str, Any], list[Any]]:
     """Trains, and evaluates each checkpoint; returns the last metrics."""
     results: list[dict[str, Any]] = []
 
     def evaluate() -> None:
-        results.append(trainer.evaluate(eval_spec.input_fn, eval_spec.steps))
+        results.append(estimator.evaluate(eval_spec.input_fn, eval_spec.steps))
 
-    trainer.train(train_spec.input_fn, max_steps=train_spec.max_steps, after_save=evaluate)
-    if not results or results[-1]["global_step"] != int(trainer.step.numpy()):
+    estimator.train(train_spec.input_fn, max_steps=train_spec.max_steps, after_save=evaluate)
+    if not results or results[-1]["global_step"] != int(estimator.step.numpy()):
         evaluate()
     return results[-1], []
 

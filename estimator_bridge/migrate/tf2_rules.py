@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from estimator_bridge.migrate import stock_replacements
+
+_Value = TypeVar("_Value")
 
 
 class Action(enum.Enum):
@@ -68,14 +70,15 @@ _MOVING_AVERAGES = (
 )
 
 
-def _replace(
-    new: str, arguments: tuple[str, ...] | None = None, positional: int | None = None
-) -> NameRule:
-    return NameRule(Action.REPLACE, new=new, arguments=arguments, positional=positional)
+def _replace(new: str, arguments: str, positional: int | None = None) -> NameRule:
+    """Returns the rule of a class or function; by default all arguments may be without names."""
+    names = tuple(arguments.split())
+    count = len(names) if positional is None else positional
+    return NameRule(Action.REPLACE, new=new, arguments=names, positional=count)
 
 
-def _rows(rule: NameRule, names: str) -> dict[str, NameRule]:
-    return dict.fromkeys(names.split(), rule)
+def _rows(value: _Value, names: str) -> dict[str, _Value]:
+    return dict.fromkeys(names.split(), value)
 
 
 ESTIMATOR = "TPUEstimator"
@@ -86,31 +89,23 @@ EXPORT_MODULE = "estimator_bridge.estimator.export"
 STOCK: Mapping[str, NameRule] = {
     ESTIMATOR: _replace(
         "Trainer",
-        (
-            *("model_fn", "model_dir", "config", "params", "train_batch_size", "eval_batch_size"),
-            *("predict_batch_size", "embedding_config_spec", "warm_start_from"),
-        ),
-        4,
+        "model_fn model_dir config params train_batch_size eval_batch_size predict_batch_size "
+        "embedding_config_spec warm_start_from",
+        positional=4,
     ),
     "TPUEstimatorSpec": _replace(
-        "ModelSpec",
-        ("mode", "predictions", "loss", "train_op", "eval_metrics", "export_outputs"),
-        6,
+        "ModelSpec", "mode predictions loss train_op eval_metrics export_outputs"
     ),
     "RunConfig": _replace(
-        "RunConfig",
-        ("model_dir", "tf_random_seed", "save_checkpoints_steps", "cluster", "master"),
-        0,
+        "RunConfig", "model_dir tf_random_seed save_checkpoints_steps cluster master", positional=0
     ),
-    "TrainSpec": _replace("TrainSpec", ("input_fn", "max_steps"), 2),
-    "EvalSpec": _replace("EvalSpec", ("input_fn", "steps"), 2),
+    "TrainSpec": _replace("TrainSpec", "input_fn max_steps"),
+    "EvalSpec": _replace("EvalSpec", "input_fn steps"),
     "WarmStartSettings": _replace(
-        "WarmStartSettings", ("ckpt_to_initialize_from", "vars_to_warm_start"), 2
+        "WarmStartSettings", "ckpt_to_initialize_from vars_to_warm_start"
     ),
-    "train_and_evaluate": _replace(
-        "train_and_evaluate", ("estimator", "train_spec", "eval_spec"), 3
-    ),
-    "ModeKeys": _replace("ModeKeys"),
+    "train_and_evaluate": _replace("train_and_evaluate", "estimator train_spec eval_spec"),
+    "ModeKeys": NameRule(Action.REPLACE, new="ModeKeys"),
     **_rows(
         NameRule(Action.IMPORT, module=EXPORT_MODULE),
         "PredictOutput ClassificationOutput RegressionOutput ServingInputReceiver "
@@ -125,14 +120,10 @@ _IMPORTED_MODULES = ("estimator_bridge.legacy.parameters", "estimator_bridge.leg
 """Modules of the bridge whose names a spec is made of."""
 
 _STOCK_REASONS: Mapping[str, str] = {
-    "export": _EXPORT,
-    "exporters": _EXPORT,
-    "hooks": _HOOKS,
-    "TPUConfig": _TPU,
-    "InputPipelineConfig": _TPU,
-    "Scaffold": _CHECKPOINTS,
-    "Saver": _CHECKPOINTS,
-    "stop_if_no_decrease_hook": _HOOKS,
+    **_rows(_EXPORT, "export exporters"),
+    **_rows(_HOOKS, "hooks stop_if_no_decrease_hook"),
+    **_rows(_TPU, "TPUConfig InputPipelineConfig"),
+    **_rows(_CHECKPOINTS, "Scaffold Saver"),
 }
 """Why other names of stock are commented out, by one of the parts of a name."""
 
@@ -168,7 +159,7 @@ _ANYWHERE: Mapping[str, NameRule] = {
 _LOOPS = NameRule(
     Action.KEEP, dropped=("hooks", "saving_listeners", "checkpoint_path", "predict_keys")
 )
-EXPORT = _replace("export_saved_model", ("export_dir_base", "serving_input_receiver_fn"), 2)
+EXPORT = _replace("export_saved_model", "export_dir_base serving_input_receiver_fn")
 
 METHODS: Mapping[str, NameRule] = {
     **_rows(_LOOPS, "train evaluate predict"),
@@ -186,23 +177,16 @@ EXPORTED_MODE = ("experimental_mode", "PREDICT")
 ARGUMENTS: Mapping[str, str] = {
     "use_tpu": "the strategy determines the device, and on each tables are trained as on a TPU",
     "tpu_config": _TPU,
-    "export_to_tpu": _EXPORT,
-    "export_to_cpu": _EXPORT,
+    **_rows(_EXPORT, "export_to_tpu export_to_cpu exporters"),
     "experimental_mode": "models are exported for predictions",
     "assets_extra": "copy the files into the directory that export_saved_model returns",
     "as_text": "SavedModels are binary",
     "checkpoint_path": "the latest checkpoint of model_dir is used",
     "strip_default_attrs": "SavedModels are written without default attributes",
-    "hooks": _HOOKS,
-    "saving_listeners": _HOOKS,
-    "training_hooks": _HOOKS,
-    "evaluation_hooks": _HOOKS,
-    "prediction_hooks": _HOOKS,
-    "exporters": _EXPORT,
+    **_rows(_HOOKS, "hooks saving_listeners training_hooks evaluation_hooks prediction_hooks"),
     "scaffold_fn": _CHECKPOINTS,
     "host_call": "Trainer.train runs on the host; write summaries there",
-    "throttle_secs": "every checkpoint is evaluated",
-    "start_delay_secs": "every checkpoint is evaluated",
+    **_rows("every checkpoint is evaluated", "throttle_secs start_delay_secs"),
     "log_step_count_steps": "Trainer.train logs nothing; add your logging there",
 }
 """Why an argument is not carried, by its name; others have no counterpart."""

@@ -110,11 +110,8 @@ def _imports(texts: Sequence[str]) -> str:
             start = f"from {module} import " if is_from else "import "
             # A name with an alias has a line of its own.
             alone = code if alias.asname or not is_from else ""
-            names.setdefault((_section(module), is_from, start, alone), set()).add(code)
+            root = module.partition(".")[0]
+            # The standard library, TensorFlow, ours.
+            section = 0 if root in sys.stdlib_module_names else 1 if root == "tensorflow" else 2
+            names.setdefault((section, is_from, start, alone), set()).add(code)
     return "".join(f"{key[2]}{', '.join(sorted(names[key]))}\n" for key in sorted(names))
-
-
-def _section(module: str) -> int:
-    """Returns the position of an import: the standard library, TensorFlow, ours."""
-    root = module.partition(".")[0]
-    return 0 if root in sys.stdlib_module_names else 1 if root == "tensorflow" else 2

@@ -125,7 +125,11 @@ class Audit:
     def as_dict(self) -> dict[str, Object]:
         """Returns values that JSON can hold."""
         tables = [table.as_dict(self.hosts) for table in self.tables]
-        findings = [{**dataclasses.asdict(each), **_texts(each.rule)} for each in self.findings]
+        findings = []
+        for each in self.findings:
+            row = RULES[each.rule]
+            texts = {name: getattr(row, name) for name in ("cpu", "tpu", "tf2", "way_out")}
+            findings.append({**dataclasses.asdict(each), "kind": row.severity, **texts})
         report = {"subject": self.subject, "tables": tables, "findings": findings}
         return {**report, "remarks": list(self.remarks)}
 
@@ -148,13 +152,9 @@ class Audit:
                 yield f"  {finding.where}" + (f": {finding.value}" if finding.value else "")
             texts = (("CPU", row.cpu), ("TPU", row.tpu), ("TF2", row.tf2), ("-> ", row.way_out))
             for side, text in texts:
-                start = f"    {side}  "
+                line = f"    {side}  {text}"
                 yield from textwrap.wrap(
-                    text,
-                    96,
-                    initial_indent=start,
-                    subsequent_indent=" " * 9,
-                    break_on_hyphens=False,
+                    line, 96, subsequent_indent=" " * 9, break_on_hyphens=False
                 )
 
 
@@ -167,9 +167,3 @@ def findings_of(notes: Iterable[Note]) -> tuple[Finding, ...]:
     ]
     names = list(RULES)
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: names.index(finding.rule)))
-
-
-def _texts(rule: str) -> dict[str, str]:
-    row = RULES[rule]
-    texts = {name: getattr(row, name) for name in ("cpu", "tpu", "tf2", "way_out")}
-    return {"kind": row.severity, **texts}

@@ -24,36 +24,30 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--spec", help=checkpoint_arguments.HELP)
-    text = "a directory with checkpoints, or a checkpoint"
-    parser.add_argument("--model_dir", metavar="DIR", help=text)
-    text = "run the script up to its first TPUEstimator"
-    parser.add_argument("--run", action="store_true", help=text)
-    text = "numbers of hosts to say sizes for (1,8)"
-    parser.add_argument("--hosts", type=_numbers, default=(1, 8), metavar="N,N", help=text)
-    parser.add_argument("script", nargs="?", help="the program")
-    text = "the program's own arguments, for --run"
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=text)
+    add = parser.add_argument
+    add("--json", action="store_true", help="print JSON")
+    add("--spec", help=checkpoint_arguments.HELP)
+    add("--model_dir", metavar="DIR", help="a directory with checkpoints, or a checkpoint")
+    add("--run", action="store_true", help="run the script up to its first TPUEstimator")
+    hosts = "numbers of hosts to say sizes for (1,8)"
+    add("--hosts", type=_numbers, default=(1, 8), metavar="N,N", help=hosts)
+    add("script", nargs="?", help="the program")
+    add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments, for --run")
 
 
 def execute(options: argparse.Namespace) -> None:
     """Prints the findings."""
-    _check(options)
-    audits = list(_audits(options))
-    if options.json:
-        print(json.dumps([audit.as_dict() for audit in audits], indent=2))
-    else:
-        print("\n\n".join("\n".join(audit.lines()) for audit in audits))
-
-
-def _check(options: argparse.Namespace) -> None:
     if not (options.script or options.spec or options.model_dir):
         raise errors.InvalidInput("audit: give a script, --spec or --model_dir.")
     if options.script and not os.path.isfile(options.script):
         raise errors.InvalidInput(f"audit: there is no program {options.script!r}.")
     if options.run and not options.script:
         raise errors.InvalidInput("audit: --run needs a script.")
+    audits = list(_audits(options))
+    if options.json:
+        print(json.dumps([audit.as_dict() for audit in audits], indent=2))
+    else:
+        print("\n\n".join("\n".join(audit.lines()) for audit in audits))
 
 
 def _audits(options: argparse.Namespace) -> Iterator[Audit]:

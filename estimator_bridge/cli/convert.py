@@ -39,16 +39,14 @@ def execute(options: argparse.Namespace) -> None:
     """Converts, and prints what became of each tensor."""
     from estimator_bridge import convert
 
-    plan = convert.convert(
-        **checkpoint_arguments.keywords(options), progress=ProgressLine(_describe)
+    progress = ProgressLine(
+        lambda phase, done, total: (
+            f"{phase} {100 * done // total if total else 100:3d} % of {total / 1e6:.1f} MB"
+        )
     )
+    plan = convert.convert(**checkpoint_arguments.keywords(options), progress=progress)
     print(*plan.lines(), sep="\n")
     if options.dry_run:
         print(f"{len(plan.moves)} tensors; nothing was written (--dry_run).")
     else:
         print(f"{options.new}: {len(plan.moves)} tensors, read back and compared.")
-
-
-def _describe(phase: str, done: int, total: int) -> str:
-    share = 100 * done // total if total else 100
-    return f"{phase} {share:3d} % of {total / 1e6:.1f} MB"

@@ -27,12 +27,8 @@ from estimator_bridge import errors
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument(
-        "--form",
-        choices=("bridge", "tf2"),
-        default="bridge",
-        help="the new program: the same with imports of the bridge (default), or in TensorFlow 2",
-    )
+    form = "the new program: the same with imports of the bridge (default), or in TensorFlow 2"
+    parser.add_argument("--form", choices=("bridge", "tf2"), default="bridge", help=form)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--output", "-o", metavar="FILE", help="write the new program to FILE")
     where.add_argument("--in_place", action="store_true", help="overwrite the program")

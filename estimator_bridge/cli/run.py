@@ -25,8 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--software-tpu", action="store_true", help=software_tpu)
     add("--show-names", action="store_true", help="list every name that leads to the bridge")
     add("script", help="the program")
-    own = "the program's own arguments, as they are"
-    add("arguments", nargs=argparse.REMAINDER, help=own)
+    add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments, as they are")
 
 
 def execute(options: argparse.Namespace) -> int:

@@ -182,8 +182,11 @@ class BestExporter(_SavedModelExporter):
 
     def _is_wanted(self, estimator: Object, eval_result: Metrics, is_final: bool) -> bool:
         if self._event_file_pattern and self._model_dir != estimator.model_dir:
-            self._model_dir = estimator.model_dir
-            self._read_best(os.path.join(self._model_dir, self._event_file_pattern))
+            self._model_dir, self._best = estimator.model_dir, None
+            for path in tf.gfile.Glob(os.path.join(self._model_dir, self._event_file_pattern)):
+                for _, result in scalars_of_file(path):
+                    if self._best is None or self._is_better(result):
+                        self._best = result
         if self._has_exported and self._best is not None and not self._is_better(eval_result):
             return False
         tf.logging.info("Exporter %r: exporting the best model so far.", self.name)
@@ -193,14 +196,6 @@ class BestExporter(_SavedModelExporter):
 
     def _is_better(self, result: Metrics) -> bool:
         return self._compare_fn(best_eval_result=self._best, current_eval_result=result)
-
-    def _read_best(self, pattern: str) -> None:
-        """Reads the best result of earlier jobs from event files."""
-        self._best = None
-        for path in tf.gfile.Glob(pattern):
-            for _, result in scalars_of_file(path):
-                if self._best is None or self._is_better(result):
-                    self._best = result
 
 
 def new_directories(base: str) -> tuple[str, str]:

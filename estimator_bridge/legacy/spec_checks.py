@@ -47,7 +47,6 @@ def checked_loss(loss: Object, mode: str) -> Tensor | None:
     _check_tensor("loss", loss)
     if loss.shape.num_elements() not in (None, 1):
         raise errors.InvalidSpec(f"`loss` must be a scalar, got shape {loss.shape}.")
-    _check_graph("loss", loss)
     return loss if loss.shape.is_compatible_with([]) else tf.reshape(loss, [])
 
 
@@ -62,7 +61,6 @@ def checked_predictions(predictions: Object, mode: str) -> Nest:
         named = {f"predictions[{name!r}]": value for name, value in predictions.items()}
     for what, value in named.items():
         _check_tensor(what, value)
-        _check_graph(what, value)
     return dict(predictions) if isinstance(predictions, dict) else predictions
 
 
@@ -128,6 +126,7 @@ def _is_keras_metric(metric: Object) -> bool:
 def _check_tensor(what: str, value: Object) -> None:
     if not isinstance(value, (tf.Tensor, tf.Variable)):
         raise errors.WrongType(f"`{what}` must be a Tensor, got {value!r}.")
+    _check_graph(what, value)
 
 
 def _check_graph(what: str, value: Object) -> None:

@@ -6,19 +6,12 @@ import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping
 
+from estimator_bridge.settings import legacy_spec
 from estimator_bridge.settings import row as on
-from estimator_bridge.settings.legacy_spec import (
-    NOTHING,
-    SPEC,
-    LegacyOptimizer,
-    LegacySpec,
-    Place,
-    SourceText,
-)
+from estimator_bridge.settings.legacy_spec import NOTHING, SPEC, LegacyOptimizer, LegacySpec, Place
 from estimator_bridge.settings.row import ChangeText, Ignored, SettingRow
 from tf2_engine.types import Object
 
-_IGNORED = Ignored("ignored", on.NOT_ON_CPU.because)
 _DEVICE_ONLY = Ignored("ignored", "it has no effect with use_tpu=False")
 _OF_OPTIMIZER = "the optimizer of the TableConfig has it"
 
@@ -139,7 +132,6 @@ def _limits(name: str, tpu: str) -> SettingRow:
 ROWS: Mapping[str, SettingRow] = {
     # Updates: optimizers, learning rates, decay and limits.
     "clipping_limit": _ignored(
-        cpu=_IGNORED,
         tpu=Ignored("ignored, although documented", "stock reads it nowhere"),
         tf2="no such setting",
         way_out="set clip_weight_min and clip_weight_max of the optimizer, or quirks='documented', "
@@ -226,7 +218,9 @@ ROWS: Mapping[str, SettingRow] = {
         tf2="tf.tpu.experimental.embedding has no such class",
         way_out="use the one of tf2_engine",
         calls=_LOST,
-        detect=_in_optimizers(lambda it: SourceText(it.kind) if it.kind in _LOST else None),
+        detect=_in_optimizers(
+            lambda it: legacy_spec.SourceText(it.kind) if it.kind in _LOST else None
+        ),
     ),
     "no_gradient_accumulation": _surprising(
         tpu="each core's sum is applied by itself, the owner of the row first, so the numbers "
@@ -237,7 +231,6 @@ ROWS: Mapping[str, SettingRow] = {
         reads={"*Parameters.use_gradient_accumulation": _off},
     ),
     "learning_rate_zero": _ignored(
-        cpu=_IGNORED,
         tpu=Ignored("0.0 counts as unset: the optimizer's rate is used", "0.0 counts as unset"),
         tf2="a rate of 0.0 is 0.0",
         way_out="leave it out, or freeze the table by a learning_rate_fn that returns 0",
@@ -402,7 +395,6 @@ ROWS: Mapping[str, SettingRow] = {
         },
     ),
     "gradient_multiplier": _differs(
-        cpu=_IGNORED,
         tpu="multiplies the gradients of all activations, not the loss",
         tf2="no such setting",
         way_out="multiply the gradients before apply_gradients",

@@ -87,7 +87,6 @@ class SettingRow:
         why: the reason of `bridge`; a row that has one is a line of README.
         quirks: the bridge's effect by quirks, where these decide.
         sparse_core: the effect on TPUs with SparseCores; empty where it is that of `tpu`.
-        parameter_servers: the effect with parameter servers; empty where it is that of `tpu`.
         reads: where it is read from: fields such as "TableConfig.combiner", each with which of its
             values matter; None where the detector decides. Of "*Parameters" all optimizers.
         calls: functions and classes whose call in a source is enough.
@@ -109,7 +108,6 @@ class SettingRow:
     why: str = ""
     quirks: Mapping[str, str] = dataclasses.field(default_factory=dict)
     sparse_core: str = ""
-    parameter_servers: str = ""
     reads: Mapping[str, When | None] = dataclasses.field(default_factory=dict)
     calls: tuple[str, ...] = ()
     detect: Detector | None = None

@@ -20,14 +20,9 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import index_file
+from estimator_bridge.checkpoint_files import index_file, stored_tensor
 from estimator_bridge.checkpoint_files.index_file import crc32c, mask
-from estimator_bridge.checkpoint_files.stored_tensor import (
-    Extents,
-    StoredSlice,
-    StoredTensor,
-    slice_key,
-)
+from estimator_bridge.checkpoint_files.stored_tensor import Extents, StoredSlice, StoredTensor
 from tf2_engine import tf_compat
 from tf2_engine.types import Array, DType, Message
 
@@ -93,14 +88,12 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         """Reads a tensor and raises UnreadableCheckpoint, with its name, if a checksum is wrong."""
         if tensor.dtype == tf.string:
             self.strings(tensor)
-            return
-        if not tensor.dtype.size:
-            return  # Variants and the like: only TensorFlow knows the checksummed bytes.
-        for piece in tensor.slices:
-            crc = 0
-            for data in self.chunks(piece):
-                crc = crc32c(data, crc)
-            _check(crc, piece, tensor)
+        elif tensor.dtype.size:  # Of variants and the like only TensorFlow knows the checked bytes.
+            for piece in tensor.slices:
+                crc = 0
+                for data in self.chunks(piece):
+                    crc = crc32c(data, crc)
+                _check(crc, piece, tensor)
 
     def rows(self, tensor: StoredTensor, rows: Array) -> Array:
         """Returns rows of a tensor whose slices are blocks of rows: [num_rows, ...].
@@ -115,12 +108,11 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         for begin, end in _groups(tensor, ordered):
             first, last = int(ordered[begin]), int(ordered[end - 1])
             block = self._block(tensor, first, last + 1)
-            count = end - begin
-            places = order[begin:end]
-            if count == last + 1 - first and np.array_equal(places, places[0] + np.arange(count)):
-                out[places[0] : places[0] + count] = block
+            places, wanted = order[begin:end], ordered[begin:end] - first
+            if len(wanted) == len(block) and np.all(np.diff(places) == 1):  # Without a copy.
+                out[places[0] : places[0] + len(block)] = block
             else:
-                out[places] = block[ordered[begin:end] - first]
+                out[places] = block[wanted]
         return out
 
     def value(self, name: str) -> Array:
@@ -153,7 +145,6 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
             yield data[begin:end]
 
     def _block(self, tensor: StoredTensor, begin: int, end: int) -> Array:
-        """Returns the rows from `begin` up to `end`."""
         blocks = []
         for piece in tensor.slices:
             first, count = piece.extents[0]
@@ -195,7 +186,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
                 (int(extent.start), int(extent.length) if extent.HasField("length") else length)
                 for extent, length in zip(part.extent, shape, strict=False)
             )
-            stored = entries.get(slice_key(name, part))
+            stored = entries.get(stored_tensor.slice_key(name, part))
             inside = len(part.extent) == len(shape) and all(
                 min(start, count) >= 0 and start + count <= length
                 for (start, count), length in zip(extents, shape, strict=True)
@@ -280,11 +271,14 @@ class Writer:
         """
         begins = list(itertools.accumulate(sizes.values(), initial=self._offset))
         positions, computed = begins[:-1], [0] * len(sizes)
-        for number, buffer in buffers:
-            self._write(positions[number], buffer)
-            positions[number] += len(buffer)
+        for number, data in buffers:
+            with naming(self._path):
+                self._file.seek(positions[number])
+                self._file.write(data)
+            self._wrote(len(data))
+            positions[number] += len(data)
             if crcs is None:
-                computed[number] = crc32c(buffer, computed[number])
+                computed[number] = crc32c(data, computed[number])
         assert positions == begins[1:]
         self._offset = begins[-1]
         masked = [mask(crc) for crc in computed] if crcs is None else crcs
@@ -300,7 +294,7 @@ class Writer:
                 target.shape.CopyFrom(tf.TensorShape([n for _, n in extents]).as_proto())
             target.offset, target.size, target.crc32c = offset, size, crc
             if sliced:
-                self._entries[slice_key(name, part)] = target.SerializeToString()
+                self._entries[stored_tensor.slice_key(name, part)] = target.SerializeToString()
         self._entries[name.encode()] = entry.SerializeToString()
 
     def value(self, name: str, value: npt.ArrayLike) -> None:
@@ -330,12 +324,6 @@ class Writer:
         # A full disk makes the close fail too.
         with contextlib.suppress(OSError):
             self._file.close()
-
-    def _write(self, offset: int, data: bytes) -> None:
-        with naming(self._path):
-            self._file.seek(offset)
-            self._file.write(data)
-        self._wrote(len(data))
 
 
 def write_durably(path: str, data: bytes) -> None:

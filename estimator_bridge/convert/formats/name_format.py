@@ -18,7 +18,7 @@ from estimator_bridge.checkpoint_files import (
 from estimator_bridge.checkpoint_files.variable_names import KnownTable, Shapes
 from estimator_bridge.convert import table_recognition
 from estimator_bridge.convert.formats import checkpoint_format as common
-from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP, Gap, Moves, StoredTable
+from estimator_bridge.convert.formats.checkpoint_format import Contents, Gap, Moves, StoredTable
 from estimator_bridge.convert.moves import TensorMove
 from estimator_bridge.convert.options import ConversionOptions
 from tf2_engine import sharding
@@ -31,7 +31,7 @@ class NameFormat(common.Format):
     form = "names"
     converts_to = "object"
 
-    def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> common.Contents:
+    def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> Contents:
         shapes = _shapes(reader)
         tables, gaps = common.split_gaps(_tables(reader, options, shapes))
         parts = common.part_names(tables)
@@ -55,11 +55,9 @@ class NameFormat(common.Format):
             for name in table_recognition.may_be_tables(shapes, known, listed=listed)
             if name in variables
         ]
-        return common.Contents(reader, self.form, tables, variables, gaps, doubtful)
+        return Contents(reader, self.form, tables, variables, gaps, doubtful)
 
-    def writer_hosts(
-        self, contents: common.Contents, options: ConversionOptions
-    ) -> common.WriterHosts:
+    def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
         slices = {table.parameters.name: _slices(table) for table in contents.tables}
         stored = _common_hosts(slices)
         hosts = options.from_hosts or stored
@@ -85,7 +83,7 @@ class NameFormat(common.Format):
         return common.WriterHosts(hosts, strategy or "div", note)
 
     def target(
-        self, old: common.Contents, options: ConversionOptions, strategy: str, like: Reader | None
+        self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
     ) -> common.Target:
         return NameTarget(options, strategy, like)
 
@@ -114,15 +112,14 @@ class NameTarget(common.Target):
             name = full_name if self._names_like.get(full_name) == tensor.shape else None
         if name is None:
             yield Gap(tensor.name, "no variable of a name-based checkpoint is known for it")
-        elif name != GLOBAL_STEP or self._options.global_step is None:
+        elif name != common.GLOBAL_STEP or self._options.global_step is None:
             yield common.variable_move(tensor, self._options.rename.get(name, name))
 
     def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
-        if step is not None and all(move.target != GLOBAL_STEP for move in moves):
-            writer.value(GLOBAL_STEP, np.int64(step))
+        if step is not None and all(move.target != common.GLOBAL_STEP for move in moves):
+            writer.value(common.GLOBAL_STEP, np.int64(step))
 
     def _variable_of(self, table: KnownTable, shape: tuple[int, ...]) -> str:
-        """Returns the name of the variable of a table."""
         options = self._options
         if table.name in options.tables:
             return options.tables[table.name]

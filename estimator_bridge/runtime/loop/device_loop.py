@@ -26,8 +26,8 @@ class Schedule:
     """When a training ends, and what hooks and reports see of it.
 
     Attributes:
-        steps: steps to add; None if `last_step` is set, or the input ends the training.
-        last_step: the global step to stop at; None if `steps` is set, or the input ends it.
+        steps, last_step: steps to add, or the global step to stop at; None and None where the
+            input ends the training.
         batch_size: samples of a global batch, for reports; None if it is not known.
         report_interval: of progress reports, `every_n_iter` or `every_n_secs`, for a hook that
             counts its calls; None is that of the config.
@@ -93,11 +93,10 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         remaining = int(self._last_step or 0) - self._current_step
         started = time.monotonic()
         while not self._is_last(number, remaining, started):
-            self.loss = session.run([*self._fetches(number), self._step.loss])[-1]
+            *_, self.loss = session.run(self._fetches(number))
             number += 1
         last = [] if self._step.end_of_loop is None else [self._step.end_of_loop]
-        fetches = [*last, *self._fetches(number), self._step.loss, self._step_after]
-        return tf.train.SessionRunArgs(fetches)
+        return tf.train.SessionRunArgs([*last, *self._fetches(number), self._step_after])
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Ends the loop, and stops when the last step is reached."""
@@ -116,9 +115,10 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         return number + 1 >= value if unit == "count" else time.monotonic() - started >= value
 
     def _fetches(self, number: int) -> list[Op]:
-        """Returns the ops of step `number` of a loop."""
+        """Returns the ops of step `number` of a loop, the loss last."""
         due = number % self._schedule.host_call_every == 0 and self._step.host_call is not None
-        return [self._step.train_op, self._step.host_call] if due else [self._step.train_op]
+        host_call = [self._step.host_call] if due else []
+        return [self._step.train_op, *host_call, self._step.loss]
 
 
 class _StopHook(tf.train.SessionRunHook):

@@ -12,46 +12,35 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.runtime.loop.device_loop import DeviceLoopHook, Schedule, stop_on_sigterm
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
-from estimator_bridge.runtime.saving.checkpoint_state import latest_checkpoint
 from estimator_bridge.runtime.saving.job_saver import SavingHook, add_job_saver
-from estimator_bridge.runtime.step.model_step import ModelStep, default_session_config, new_graph
+from estimator_bridge.runtime.step.model_step import Job, ModelStep, new_graph
 from tf2_engine import tf_compat
-from tf2_engine.types import Session, Strategy, Tensor
+from tf2_engine.types import Session, Tensor
 
 _LOSS = "loss"
 
 
 def train(
-    build: Callable[[], ModelStep],
-    config: RunConfig,
-    schedule: Schedule,
-    hooks: Sequence[Hook],
-    saving_listeners: Sequence[tf.train.CheckpointSaverListener],
-    strategy: Strategy | None = None,
+    job: Job, schedule: Schedule, saving_listeners: Sequence[tf.train.CheckpointSaverListener]
 ) -> np.floating | None:
     """Trains until the schedule, a hook or SIGTERM stops it, or the input ends.
 
     Where the input ends inside a device loop, the steps made by then are counted and saved. (Stock
     raises the OutOfRangeError of the input and leaves the last checkpoint as it was.)
 
-    Args:
-        build: builds the step in the default graph, in the scope of the strategy.
-
-    Returns:
-        The loss of the last step, or None if there was none.
-
-    Raises:
-        InvalidInput: there are listeners, but no checkpoint is ever written.
+    Returns the loss of the last step, None if there was none; raises InvalidInput if there are
+    listeners, but no checkpoint is ever written.
     """
+    config = job.config
     with (
         stop_on_sigterm() as stopping,
-        new_graph(config.tf_random_seed, config.device_fn, strategy) as graph,
+        new_graph(config.tf_random_seed, config.device_fn, job.strategy) as graph,
     ):
         tf_compat.read_global_step(graph)
-        step = build()
+        step = job.build()
         step = dataclasses.replace(step, scaffold=step.scaffold or tf.train.Scaffold())
         _add_loss_summary(step.loss)
-        all_hooks = [*hooks, *stopping]
+        all_hooks = [*job.hooks, *stopping]
         loops: list[DeviceLoopHook] = []
         if schedule.loop is not None:
             loops = [DeviceLoopHook(schedule, step, stopping)]
@@ -59,7 +48,7 @@ def train(
             all_hooks.append(tf.train.StopAtStepHook(schedule.steps, schedule.last_step))
         all_hooks += [tf.train.NanTensorHook(step.loss), *_progress(config, step, schedule)]
         all_hooks += [*step.hooks, *loops]
-        add_job_saver(step, config, latest_checkpoint(config.model_dir))
+        add_job_saver(step, job)
         loss = None
         with tf.train.MonitoredTrainingSession(
             master=config.master,
@@ -69,7 +58,7 @@ def train(
             hooks=_with_savers(config, step, all_hooks, saving_listeners),
             save_checkpoint_secs=0,  # the hook of `_with_savers` saves
             save_summaries_steps=config.save_summary_steps,
-            config=config.session_config or default_session_config(strategy),
+            config=job.session_config(),
             max_wait_secs=config.session_creation_timeout_secs,
             log_step_count_steps=0,  # the hooks of `_progress` report
             save_graph_def=config.checkpoint_save_graph_def,
@@ -92,7 +81,11 @@ def _with_savers(
     """Returns all hooks in the order of their calls, and adds the listeners to those that save."""
     all_hooks = (*hooks, *step.chief_hooks)
     savers = [hook for hook in all_hooks if isinstance(hook, tf.train.CheckpointSaverHook)]
-    added_savers = [] if savers else _savers_of_config(config, step.scaffold)
+    added_savers = []
+    secs, steps = config.save_checkpoints_secs, config.save_checkpoints_steps
+    if not savers and (secs or steps):
+        options = {"scaffold": step.scaffold, "save_graph_def": config.checkpoint_save_graph_def}
+        added_savers = [tf.train.CheckpointSaverHook(config.model_dir, secs, steps, **options)]
     savers += added_savers
     saving_hooks = [hook for hook in hooks if isinstance(hook, SavingHook)]
     saving_listeners = [*(hook.listener for hook in saving_hooks), *saving_listeners]
@@ -112,16 +105,6 @@ def _with_savers(
     return [*step.input_hooks, *saving_hooks, *chief_hooks, *others]
 
 
-def _savers_of_config(
-    config: RunConfig, scaffold: tf.train.Scaffold
-) -> list[tf.train.CheckpointSaverHook]:
-    secs, steps = config.save_checkpoints_secs, config.save_checkpoints_steps
-    if not (secs or steps):
-        return []
-    options = {"scaffold": scaffold, "save_graph_def": config.checkpoint_save_graph_def}
-    return [tf.train.CheckpointSaverHook(config.model_dir, secs, steps, **options)]
-
-
 def _progress(config: RunConfig, step: ModelStep, schedule: Schedule) -> list[Hook]:
     if not config.log_step_count_steps:
         return []
@@ -132,10 +115,8 @@ def _progress(config: RunConfig, step: ModelStep, schedule: Schedule) -> list[Ho
         number = tf.train.get_global_step()
         shown = {_LOSS: step.loss, "step": number.read_value() if in_loops else number}
     timer = tf.train.SecondOrStepTimer(reports.get("every_n_secs"), reports.get("every_n_iter"))
-    return [
-        tf.train.LoggingTensorHook(shown, **reports),
-        _StepRateHook(schedule.batch_size, directory, timer),
-    ]
+    rates = _StepRateHook(schedule.batch_size, directory, timer)
+    return [tf.train.LoggingTensorHook(shown, **reports), rates]
 
 
 def _add_loss_summary(loss: Tensor | None) -> None:

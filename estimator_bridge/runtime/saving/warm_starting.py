@@ -24,9 +24,8 @@ _PART = re.compile(r"/part_\d+$")
 def read_settings(warm_start_from: Object) -> WarmStartSettings | None:
     """Returns the settings that an estimator's `warm_start_from` stands for.
 
-    Raises:
-        InvalidInput: it is neither None, nor the path of a checkpoint, of its directory or of a
-            SavedModel, nor settings, stock's or ours.
+    Raises InvalidInput if it is neither None, nor the path of a checkpoint, of its directory or of
+    a SavedModel, nor settings, stock's or ours.
     """
     if warm_start_from is None:
         return None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import HostCallHook, ModeKeys, call_host_fn
 from estimator_bridge.runtime.program_types import Hook, ModelSpec
 from estimator_bridge.runtime.step.table_variables import TableVariables
@@ -38,19 +39,15 @@ class ModelStep:
     """One step of training, evaluation or prediction.
 
     Attributes:
-        loss, train_op, predictions, scaffold: those of the spec, None where it has none.
         eval_metric_ops: for each metric (value, update op), or a Keras metric; evaluation only.
         mean_loss: the metric of the loss; None is the mean of `loss` over the steps.
         input_hooks: hooks that the input needs; they come first.
         hooks, chief_hooks: hooks that the program adds in this mode, and on the chief.
-        host_call: the ops of the host call, for a device loop to run; None if there is none or a
-            hook runs them.
-        before_save: called with the session, brings the table variables up to date; None if they
-            always are.
+        host_call: the ops of the host call for a device loop to run, if no hook runs them.
+        before_save: brings the table variables up to date; None if they always are.
         end_of_loop: the train_op of the last step of a loop, which also brings the table variables
             up to date: stock retrieves the tables then, and applies pending updates. None is the
             train_op of the other steps.
-        tables: which variables are the tables of an embedding spec.
     """
 
     loss: Tensor | None = None
@@ -71,16 +68,9 @@ class ModelStep:
 def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = False) -> ModelStep:
     """Returns the step that the specs of all cores describe, stock's classes or ours, TPU or not.
 
-    Host functions get the tensors of all cores, concatenated along axis 0.
-
-    Args:
-        on_engine: refuses summaries that nothing would write, as stock does beside a TPU; and in
-            training a device loop runs the ops of the host call, so that its hook has to care for
-            the summary writers alone.
-
-    Raises:
-        InvalidInput: with several cores a tensor of a host function is a scalar; or the function
-            makes a summary that it may not make.
+    Host functions get the tensors of all cores, concatenated along axis 0: InvalidInput if one is
+    a scalar. On the engine they may make no summaries that nothing would write, as beside a TPU,
+    and a device loop runs the ops of the host call: its hook cares for summary writers alone.
     """
     spec = specs[0]
     hooks = list(getattr(spec, _MODE_HOOKS[mode]) or ())
@@ -127,7 +117,12 @@ def _call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Ne
     """Calls the function in a field of the specs, that of core 0, with the tensors of all."""
     function, tensors = getattr(specs[0], field)
     if len(specs) > 1:
-        tensors = _joined(field, [getattr(spec, field)[1] for spec in specs])
+        per_core = [getattr(spec, field)[1] for spec in specs]
+        if isinstance(tensors, Mapping):
+            tensors = {k: _joined(field, k, [core[k] for core in per_core]) for k in tensors}
+        else:
+            columns = enumerate(zip(*per_core, strict=True))
+            tensors = [_joined(field, position, column) for position, column in columns]
     graph = tf.get_default_graph()
     before = len(graph.get_operations())
     result = call_host_fn((function, tensors))
@@ -140,26 +135,35 @@ def _call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Ne
     return result
 
 
-def _joined(field: str, per_core: Sequence[Nest]) -> Nest:
-    if isinstance(per_core[0], Mapping):
-        return {
-            key: _concatenated(f"{field}[1][{key!r}]", [core[key] for core in per_core])
-            for key in per_core[0]
-        }
-    return [
-        _concatenated(f"{field}[1][{position}]", tensors)
-        for position, tensors in enumerate(zip(*per_core, strict=True))
-    ]
-
-
-def _concatenated(where: str, tensors: Sequence[Tensor]) -> Tensor:
+def _joined(field: str, key: str | int, tensors: Sequence[Tensor]) -> Tensor:
     values = [tf.convert_to_tensor(tensor) for tensor in tensors]
     if values[0].shape.rank == 0:
         raise errors.InvalidInput(
-            f"TPUEstimatorSpec.{where} is a scalar; the tensors of {len(values)} cores are "
-            "concatenated along their first axis. Give it one: tf.reshape(value, [1])."
+            f"TPUEstimatorSpec.{field}[1][{key!r}] is a scalar; the tensors of {len(values)} cores "
+            "are concatenated along their first axis. Give it one: tf.reshape(value, [1])."
         )
     return tf.concat(values, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What an estimator trains, evaluates or predicts with.
+
+    Attributes:
+        build: builds the step in the default graph, in the scope of the strategy.
+        hooks: those that the caller gives.
+        checkpoint: where variables start; None is where the step initialises them.
+    """
+
+    build: Callable[[], ModelStep]
+    config: RunConfig
+    hooks: Sequence[Hook]
+    checkpoint: str | None
+    strategy: Strategy | None
+
+    def session_config(self) -> tf.ConfigProto:
+        """Returns the session config of the RunConfig, or the default one."""
+        return self.config.session_config or default_session_config(self.strategy)
 
 
 @contextlib.contextmanager

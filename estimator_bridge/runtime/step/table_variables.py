@@ -46,9 +46,8 @@ class TableVariables:
 def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     """Returns the name of each table's variable, by table name.
 
-    Args:
-        scopes: the record of columns from the tracing of the model: for the name of a variable
-            without its scope, (scope, name within it). ColumnsNotUsed is raised if it lacks one.
+    `scopes` is the record of columns from the tracing of the model: for the name of a variable
+    without its scope, (scope, name within it). ColumnsNotUsed is raised if it lacks one.
     """
     if legacy.form == "dict":
         return {table.name: table.name for table in legacy.tables}

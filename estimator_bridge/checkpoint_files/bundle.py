@@ -170,8 +170,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
     def _tensor(self, key: bytes, entries: Mapping[bytes, Message]) -> StoredTensor:
         entry = entries[key]
         try:
-            name = key.decode()
-            dtype = tf.as_dtype(entry.dtype)
+            name, dtype = key.decode(), tf.as_dtype(entry.dtype)
         except (TypeError, ValueError):
             raise self._damaged_index(f"the entry of {key!r} names no dtype") from None
         shape = tuple(int(dim.size) for dim in entry.shape.dim)
@@ -202,9 +201,8 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         # A string takes at least the byte of its length, and all of them the four of a checksum.
         fits = size == count * dtype.size if dtype.size else size >= count
         if not fits or entry.offset < 0 or not 0 <= entry.shard_id < self._num_shards:
-            raise self._damaged_index(
-                f"{name!r} has {count} elements of {dtype.name} in {size} bytes"
-            )
+            described = f"{count} elements of {dtype.name} in {size} bytes"
+            raise self._damaged_index(f"{name!r} has {described}")
         path = f"{self.prefix}.data-{entry.shard_id:05d}-of-{self._num_shards:05d}"
         if entry.offset + size > self._size_of(path):
             raise errors.UnreadableCheckpoint(

@@ -31,19 +31,14 @@ Path = tuple[str, ...]
 
 
 class Objects(NamedTuple):
-    """The contents of a checkpoint's object graph.
+    """The contents of a checkpoint's object graph."""
 
-    Attributes:
-        keys: by path, the key of every variable.
-        embeddings: the paths of the objects that were saved as a TPUEmbedding.
-        names: by key, the name of the variable in the program.
-        slots: by key of a variable, the keys of the slots that legacy optimizers have for it.
-    """
-
-    keys: dict[Path, str]
-    embeddings: list[Path]
-    names: dict[str, str]
-    slots: dict[str, dict[str, str]]
+    keys: dict[Path, str]  # of variables, by path
+    embeddings: list[Path]  # of the objects that were saved as a TPUEmbedding
+    names: dict[str, str]  # of variables in the program, by key
+    slots: dict[
+        str, dict[str, str]
+    ]  # by a variable's key, the keys of its legacy optimizer's slots
 
     def children(self, parent: Path) -> dict[str, str]:
         """Returns the keys of the variables right below a path, by name."""

@@ -30,18 +30,13 @@ class StoredSlice:
 
 @dataclasses.dataclass(frozen=True)
 class StoredTensor:
-    """A tensor of a checkpoint.
-
-    Attributes:
-        slices: in the order of their extents; one, the whole tensor, unless it is `sliced`.
-        sliced: whether it is stored as slices.
-    """
+    """A tensor of a checkpoint, as slices in the order of their extents."""
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     slices: tuple[StoredSlice, ...]
-    sliced: bool
+    sliced: bool  # False is one slice, the whole tensor
 
     @property
     def size(self) -> int:

@@ -36,20 +36,16 @@ Shapes = Mapping[str, tuple[int, ...]]  # of the variables that may be parts of 
 class KnownTable:
     """A table as far as a spec or a user describes it, before a checkpoint is read.
 
-    Attributes:
-        kind: its optimizer, a key of `OPTIMIZERS`; None if unknown.
-        shape: [vocabulary, dim]; None if unknown.
-        slot_values: the initial values of slots, by the engine's name.
-        own_name: the name of its variable without a scope; None if unknown.
-        scoped: whether the variable is in the scope of a layer.
+    What is unknown is None.
     """
 
     name: str
-    kind: str | None = None
-    shape: tuple[int, int] | None = None
+    kind: str | None = None  # its optimizer, a key of `OPTIMIZERS`
+    shape: tuple[int, int] | None = None  # [vocabulary, dim]
+    # The initial values of slots, by the engine's name.
     slot_values: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    own_name: str | None = None
-    scoped: bool = False
+    own_name: str | None = None  # of its variable, without a scope
+    scoped: bool = False  # whether the variable is in the scope of a layer
 
 
 def tables_of_spec(spec: Object) -> list[KnownTable]:

@@ -26,18 +26,13 @@ from tf2_engine.types import Object
 
 @dataclasses.dataclass(frozen=True)
 class ConversionPlan:
-    """A conversion: a move for each tensor of the target, tables first.
-
-    Attributes:
-        skipped: tensors without a counterpart that the user allowed.
-        notes: assumptions, a line each.
-    """
+    """A conversion: a move for each tensor of the target, tables first."""
 
     target: Target
     moves: tuple[TensorMove, ...]
-    skipped: tuple[Gap, ...]
+    skipped: tuple[Gap, ...]  # what has no counterpart, and the user allowed
     step: int | None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # assumptions, a line each
 
     def lines(self) -> list[str]:
         """Returns a line for each tensor, then the skipped tensors and the notes."""

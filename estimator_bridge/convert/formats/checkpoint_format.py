@@ -37,19 +37,13 @@ Moves: TypeAlias = Iterator[TensorMove | Gap]
 
 
 class StoredTable(NamedTuple):
-    """A table in a checkpoint.
-
-    Attributes:
-        kind: its optimizer, a key of `OPTIMIZERS`.
-        slots: the tensors of its slots, None for a slot that the checkpoint lacks.
-        variable: the name of its legacy variable; None if the checkpoint does not tell.
-    """
+    """A table in a checkpoint."""
 
     known: KnownTable
-    kind: str
+    kind: str  # its optimizer, a key of `OPTIMIZERS`
     parameters: StoredTensor
-    slots: Mapping[str, StoredTensor | None]
-    variable: str | None = None
+    slots: Mapping[str, StoredTensor | None]  # None is a slot that the checkpoint lacks
+    variable: str | None = None  # of a legacy estimator; None if the checkpoint does not tell
 
     @property
     def parts(self) -> dict[str, StoredTensor | None]:
@@ -59,23 +53,15 @@ class StoredTable(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What a checkpoint holds: its tables, and everything else.
-
-    Attributes:
-        tables: those of the spec, else those that can be recognised.
-        others: the tensors that are not parts of tables, and the legacy name of each variable, None
-            if it is unknown.
-        gaps: what tables lack, and tensors of tables that are none of their slots.
-        doubtful: variables that are carried as ordinary ones but may be tables.
-        full_names: by key, the names of variables in the program that saved objects.
-    """
+    """What a checkpoint holds: its tables, and everything else."""
 
     reader: Reader
     form: str
-    tables: Sequence[StoredTable]
-    others: Mapping[str, str | None]
-    gaps: Sequence[Gap] = ()
-    doubtful: Sequence[Gap] = ()
+    tables: Sequence[StoredTable]  # those of the spec, else those that can be recognised
+    others: Mapping[str, str | None]  # the other tensors, with their legacy names where known
+    gaps: Sequence[Gap] = ()  # what tables lack, and tensors of theirs that are none of their slots
+    doubtful: Sequence[Gap] = ()  # variables that are carried as ordinary ones but may be tables
+    # By key, the names of variables in the program that saved objects.
     full_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def step(self) -> int | None:

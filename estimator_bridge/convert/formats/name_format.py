@@ -24,6 +24,11 @@ from estimator_bridge.convert.options import ConversionOptions
 from tf2_engine import sharding
 from tf2_engine.tables import PARAMETERS
 
+_ONE_HOST = (
+    'partitioned by "mod", but stored without slices, so that one host is taken for the writer. If '
+    "there were more, and another program saved it again, give `from_hosts`"
+)
+
 
 class NameFormat(common.Format):
     """The format of legacy estimators."""
@@ -73,14 +78,8 @@ class NameFormat(common.Format):
                 f"The tables were written by {hosts} hosts, and a checkpoint does not say "
                 'whether with "div" or "mod". Give the spec, or `from_partition`.'
             )
-        note = None
-        if strategy == "mod" and stored == 1 and options.from_hosts is None:
-            note = (
-                'partitioned by "mod", but stored without slices, so that one host is taken for '
-                "the writer. If there were more, and another program saved it again, give "
-                "`from_hosts`"
-            )
-        return common.WriterHosts(hosts, strategy or "div", note)
+        doubtful = strategy == "mod" and stored == 1 and options.from_hosts is None
+        return common.WriterHosts(hosts, strategy or "div", _ONE_HOST if doubtful else None)
 
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None

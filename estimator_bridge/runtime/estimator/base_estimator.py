@@ -17,7 +17,6 @@ from estimator_bridge.legacy.cluster import TaskType
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.estimator import arguments
 from estimator_bridge.runtime.loop import inference, training
-from estimator_bridge.runtime.loop.device_loop import Schedule
 from estimator_bridge.runtime.program_types import Hook, InputFn, ModelFn, ModelSpec
 from estimator_bridge.runtime.saving import checkpoint_state, warm_starting
 from estimator_bridge.runtime.saving.saved_model_writer import ReceiverFn, write_saved_model
@@ -303,8 +302,8 @@ class Estimator:
     def _runs_on_engine(self, mode: str) -> bool:
         return False
 
-    def _schedule(self, steps: int | None, max_steps: int | None) -> Schedule:
-        return Schedule(steps, max_steps)
+    def _schedule(self, steps: int | None, max_steps: int | None) -> training.Schedule:
+        return training.Schedule(steps, max_steps)
 
     def _call_for_export(self, features: Nest, labels: Nest, mode: str) -> ModelSpec:
         return self._call_model(features, labels, mode, {})

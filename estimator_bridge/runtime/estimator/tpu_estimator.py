@@ -16,7 +16,7 @@ from estimator_bridge.runtime.estimator import arguments
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
 from estimator_bridge.runtime.estimator.tpu_context import TPUContext
 from estimator_bridge.runtime.input.feeding import CoreLayout
-from estimator_bridge.runtime.loop.device_loop import Schedule, report_interval
+from estimator_bridge.runtime.loop.training import Schedule, report_interval
 from estimator_bridge.runtime.program_types import InputFn, ModelFn, ModelSpec
 from estimator_bridge.runtime.step import devices, plain_step
 from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME

@@ -21,20 +21,12 @@ _Place = tuple[int, tuple[str | int, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class CoreLayout:
-    """How a global batch is spread over the cores of one host.
-
-    Attributes:
-        count: emulated cores.
-        input_mode: a member of InputPipelineConfig.
-        batch_axis: the axis along which each tensor of a PER_HOST_V1 batch is split; None is the
-            first.
-        devices: the device of each core's model; empty leaves the placement to TensorFlow.
-    """
+    """How a global batch is spread over the cores of one host, which are emulated."""
 
     count: int
-    input_mode: int
-    batch_axis: tuple[int, ...] | None = None
-    devices: tuple[str, ...] = ()
+    input_mode: int  # a member of InputPipelineConfig
+    batch_axis: tuple[int, ...] | None = None  # for each tensor of PER_HOST_V1; None is the first
+    devices: tuple[str, ...] = ()  # of each core's model; none leaves the placement to TensorFlow
 
     def input_batch_size(self, global_batch_size: int) -> int:
         """Returns the `params["batch_size"]` of the input_fn."""

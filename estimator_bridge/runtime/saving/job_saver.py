@@ -21,12 +21,9 @@ class SavingHook(tf.train.SessionRunHook):
     """A hook with a state that belongs to the model's checkpoint.
 
     Training runs its `after_create_session` before the checkpoint of the first step is saved.
-
-    Attributes:
-        listener: a CheckpointSaverListener, which is called around every checkpoint.
     """
 
-    listener: tf.train.CheckpointSaverListener
+    listener: tf.train.CheckpointSaverListener  # called around every checkpoint
 
 
 class JobSaver(tf.train.Saver):

@@ -47,26 +47,17 @@ def check_engine(engine: Engine) -> None:
 
 
 class Device(abc.ABC):
-    """An engine in the graph of a step.
-
-    Attributes:
-        hooks: hooks that sessions need.
-        holds_tables: whether the tables are on the device, and the variables copies of them.
-    """
+    """An engine in the graph of a step."""
 
     engine: TPUEmbedding
-    hooks: tuple[Hook, ...] = ()
-    holds_tables = False
+    hooks: tuple[Hook, ...] = ()  # that sessions need
+    holds_tables = False  # whether the tables are on the device, and the variables copies of them
 
     @abc.abstractmethod
     def look_up(
         self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
     ) -> tuple[PerCore, Op]:
-        """Enqueues a batch and looks it up, once the ops `after` have run.
-
-        Returns:
-            The activations, and an op that belongs to the step.
-        """
+        """Looks a batch up once the ops `after` have run; also returns an op of the step."""
 
     @abc.abstractmethod
     def update(self, gradients: PerCore) -> Op:

@@ -20,7 +20,6 @@ from estimator_bridge.runtime.input.feeding import CoreLayout, SessionStartHook,
 from estimator_bridge.runtime.input.padding import cut_predictions, pad_batch
 from estimator_bridge.runtime.program_types import Batch, CallModel, Hook, ModelSpec, ReadInput
 from estimator_bridge.runtime.step import activation_proxy
-from estimator_bridge.runtime.step.activation_proxy import ActivationProxy
 from estimator_bridge.runtime.step.core_tracing import CoreTracer
 from estimator_bridge.runtime.step.devices import SOFTWARE_TPU, Engine, make_device
 from estimator_bridge.runtime.step.model_step import ModelStep, check_spec, step_of_specs
@@ -34,21 +33,14 @@ from tf2_engine.types import Op, Session, Tensor, TensorLike
 
 @dataclasses.dataclass(frozen=True)
 class EngineSettings:
-    """The settings of a step on the engine.
+    """The settings of a step on the engine."""
 
-    Attributes:
-        legacy: the embedding spec as read; None for a model without one.
-        notify: called with a line for every setting that deserves a warning.
-        predict_batch_size: samples that a batch of a prediction is padded to.
-        core_batch_size: samples of a core, for devices that need to know them beforehand.
-    """
-
-    legacy: LegacySpec | None
+    legacy: LegacySpec | None  # the embedding spec as read; None for a model without one
     cores: CoreLayout
     engine: Engine
     notify: Notify
-    predict_batch_size: int
-    core_batch_size: int
+    predict_batch_size: int  # samples that a batch of a prediction is padded to
+    core_batch_size: int  # samples of a core, for devices that need to know them beforehand
 
 
 def build_engine_step(
@@ -123,7 +115,7 @@ class _Embedding:
         if self._training:
             by_table = activation_proxy.create_dummies([table.name for table in legacy.tables])
             dummies = {feature.key: by_table[feature.table] for feature in legacy.features}
-        self._proxies = [ActivationProxy(shapes, dummies) for _ in self._inputs]
+        self._proxies = [activation_proxy.ActivationProxy(shapes, dummies) for _ in self._inputs]
         self.batches: list[Batch] = [
             ({**part.features, **proxy.features}, labels)
             for part, proxy, (_, labels) in zip(self._inputs, self._proxies, batches, strict=True)
@@ -176,7 +168,10 @@ class _Embedding:
         return self._spec.pipeline_execution_with_tensor_core or self.device.holds_tables
 
     def _sent(
-        self, proxy: ActivationProxy, activations: Mapping[str, Tensor], multiplier: Tensor | None
+        self,
+        proxy: activation_proxy.ActivationProxy,
+        activations: Mapping[str, Tensor],
+        multiplier: Tensor | None,
     ) -> dict[str, Tensor]:
         """Returns the gradients that a core sends to the engine."""
         gradients = {}

@@ -38,29 +38,22 @@ _V1_SUMMARIES = {
 class ModelStep:
     """One step of training, evaluation or prediction.
 
-    Attributes:
-        eval_metric_ops: for each metric (value, update op), or a Keras metric; evaluation only.
-        mean_loss: the metric of the loss; None is the mean of `loss` over the steps.
-        input_hooks: hooks that the input needs; they come first.
-        hooks, chief_hooks: hooks that the program adds in this mode, and on the chief.
-        host_call: the ops of the host call for a device loop to run, if no hook runs them.
-        before_save: brings the table variables up to date; None if they always are.
-        end_of_loop: the train_op of the last step of a loop, which also brings the table variables
-            up to date: stock retrieves the tables then, and applies pending updates. None is the
-            train_op of the other steps.
+    The train_op of the last step of a loop, `end_of_loop`, also brings the table variables up to
+    date: stock retrieves the tables then, and applies pending updates. None is the `train_op`.
     """
 
     loss: Tensor | None = None
     train_op: Op = None
     predictions: Nest = None
+    # For each metric (value, update op), or a Keras metric; in an evaluation only.
     eval_metric_ops: dict[str, Object] = dataclasses.field(default_factory=dict)
-    mean_loss: MetricOps | None = None
+    mean_loss: MetricOps | None = None  # None is the mean of `loss` over the steps
     scaffold: tf.train.Scaffold | None = None
-    input_hooks: tuple[Hook, ...] = ()
-    hooks: tuple[Hook, ...] = ()
+    input_hooks: tuple[Hook, ...] = ()  # what the input needs; they come first
+    hooks: tuple[Hook, ...] = ()  # of the program, in this mode
     chief_hooks: tuple[Hook, ...] = ()
-    host_call: Nest = None
-    before_save: Callable[[Session], None] | None = None
+    host_call: Nest = None  # the ops of the host call for a device loop to run, if no hook does
+    before_save: Callable[[Session], None] | None = None  # brings the table variables up to date
     end_of_loop: Op = None
     tables: TableVariables = dataclasses.field(default_factory=TableVariables)
 
@@ -147,18 +140,12 @@ def _joined(field: str, key: str | int, tensors: Sequence[Tensor]) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What an estimator trains, evaluates or predicts with.
+    """What an estimator trains, evaluates or predicts with."""
 
-    Attributes:
-        build: builds the step in the default graph, in the scope of the strategy.
-        hooks: those that the caller gives.
-        checkpoint: where variables start; None is where the step initialises them.
-    """
-
-    build: Callable[[], ModelStep]
+    build: Callable[[], ModelStep]  # in the default graph, in the scope of the strategy
     config: RunConfig
-    hooks: Sequence[Hook]
-    checkpoint: str | None
+    hooks: Sequence[Hook]  # those that the caller gives
+    checkpoint: str | None  # None leaves variables at their initial values
     strategy: Strategy | None
 
     def session_config(self) -> tf.ConfigProto:

@@ -33,19 +33,12 @@ _MAX_GAP = 1 << 16  # rows closer than this are read together with the bytes bet
 
 
 class Reader(contextlib.AbstractContextManager["Reader"]):
-    """An open checkpoint; a context manager.
+    """An open checkpoint, given without ".index"; a context manager.
 
     Opening it reads the index alone. Every size in the index is compared with the files before
     anything is allocated for it. The data of any checkpoint's tensors can be read with one reader,
-    since a stored slice names its file.
-
-    Attributes:
-        prefix: the path of the checkpoint without ".index".
-        tensors: by name, its tensors.
-
-    Raises:
-        UnreadableCheckpoint: a file is missing, shorter than the index says, or not a checkpoint;
-            the message names it.
+    since a stored slice names its file. UnreadableCheckpoint names a file that is missing, shorter
+    than the index says, or not a checkpoint.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -230,11 +223,8 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
 class Writer:
     """Writes a checkpoint of one data file; the index, without which it is none, comes last.
 
-    Args:
-        wrote: called with the number of bytes whenever some are written.
-
-    Raises:
-        CannotWrite: a file cannot be written; the message names it.
+    `wrote` is called with the number of bytes whenever some are written; CannotWrite names a file
+    that cannot be written.
     """
 
     def __init__(self, prefix: str, wrote: Callable[[int], None] = lambda size: None) -> None:

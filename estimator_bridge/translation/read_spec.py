@@ -19,11 +19,9 @@ TABLE_PREFIX = "tbl_"
 
 
 def read_spec(spec: Object, quirks: str | None = None) -> LegacySpec:
-    """Returns what a spec says, in the order in which stock hands it to the device.
+    """Returns what an `EmbeddingConfigSpec` says, in the order in which stock hands it to a TPU.
 
-    Args:
-        spec: an `EmbeddingConfigSpec`, of stock or ours.
-        quirks: overrides the spec's; stock's specs have none, and take the default of the process.
+    `quirks` overrides the spec's; stock's specs have none, and take the default of the process.
 
     Raises:
         WrongType: a column has no table on a TPU.

@@ -252,11 +252,7 @@ class Estimator:
         return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
 
     def latest_checkpoint(self) -> str | None:
-        """Returns the path of the latest checkpoint, or None.
-
-        Raises:
-            UnreadableCheckpoint: the file that names it cannot be read, or the checkpoint is gone.
-        """
+        """Returns the path of the latest checkpoint or None; UnreadableCheckpoint if it is gone."""
         return checkpoint_state.latest_checkpoint(self.model_dir)
 
     def get_variable_names(self) -> list[str]:

@@ -65,15 +65,12 @@ class DeviceLoopHook(tf.train.SessionRunHook):
     step, as with stock, whose loop is on the device. A `tf.while_loop` around the step would be
     one call too, but would put the model into another graph, out of reach of hooks and of the
     program's tensors; with single steps ops and numbers are those of an ordinary training.
-
-    Attributes:
-        loss: of the last step that ended, or None.
     """
 
     def __init__(
         self, schedule: Schedule, step: ModelStep, interruptions: Sequence[_StopHook]
     ) -> None:
-        self.loss: np.floating | None = None
+        self.loss: np.floating | None = None  # of the last step that ended
         self._schedule, self._step, self._interruptions = schedule, step, interruptions
         self._last_step = schedule.last_step
 

@@ -17,7 +17,7 @@ from estimator_bridge.runtime.step.model_step import Job, ModelStep
 from tf2_engine.types import Message, Nest, Object, Op
 
 _LOSS = "loss"  # the name of the mean loss among the metrics of an evaluation
-_CHECKPOINT_TAG = "checkpoint_path"
+_TAG = "checkpoint_path"  # of the event that names the checkpoint
 
 
 def evaluate(
@@ -29,9 +29,7 @@ def evaluate(
     """
     with model_step.new_graph(job.config.tf_random_seed, strategy=job.strategy):
         step = job.build()
-        metrics = {
-            name: model_step.metric_ops(metric) for name, metric in step.eval_metric_ops.items()
-        }
+        metrics = model_step.metrics_of(step)
         for name in (_LOSS, tf.GraphKeys.GLOBAL_STEP):
             if name in metrics:
                 raise errors.InvalidInput(
@@ -162,10 +160,8 @@ def _write_metrics(directory: str, results: Mapping[str, Object], checkpoint: st
     writer.add_summary(summary, step)
     if checkpoint:
         path = tf.Summary()
-        path.value.add(tag=_CHECKPOINT_TAG, tensor=tf.make_tensor_proto(checkpoint, tf.string))
-        tf.logging.info(
-            "Saving '%s' summary for global step %d: %s", _CHECKPOINT_TAG, step, checkpoint
-        )
+        path.value.add(tag=_TAG, tensor=tf.make_tensor_proto(checkpoint, tf.string))
+        tf.logging.info("Saving '%s' summary for global step %d: %s", _TAG, step, checkpoint)
         writer.add_summary(path, step)
     try:
         writer.flush()

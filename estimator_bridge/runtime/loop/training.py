@@ -180,7 +180,9 @@ def train(
         tf_compat.read_global_step(graph)
         step = job.build()
         step = dataclasses.replace(step, scaffold=step.scaffold or tf.train.Scaffold())
-        _add_loss_summary(step.loss)
+        if _LOSS not in [each.op.name for each in tf.get_collection(tf.GraphKeys.SUMMARIES)]:
+            tf.summary.scalar(_LOSS, step.loss)
+        tf.add_to_collection(tf.GraphKeys.LOSSES, step.loss)
         all_hooks = [*job.hooks, *stopping]
         loops: list[DeviceLoopHook] = []
         if schedule.loop is not None:
@@ -258,13 +260,6 @@ def _progress(config: RunConfig, step: ModelStep, schedule: Schedule) -> list[Ho
     timer = tf.train.SecondOrStepTimer(reports.get("every_n_secs"), reports.get("every_n_iter"))
     rates = _StepRateHook(schedule.batch_size, directory, timer)
     return [tf.train.LoggingTensorHook(shown, **reports), rates]
-
-
-def _add_loss_summary(loss: Tensor | None) -> None:
-    tags = [summary.op.name for summary in tf.get_collection(tf.GraphKeys.SUMMARIES)]
-    if _LOSS not in tags:
-        tf.summary.scalar(_LOSS, loss)
-    tf.add_to_collection(tf.GraphKeys.LOSSES, loss)
 
 
 class _UpdateTables(tf.train.CheckpointSaverListener):

@@ -99,11 +99,12 @@ def check_spec(mode: str, spec: Object) -> None:
             raise errors.InvalidInput(f"model_fn returned no {field} for mode {mode!r}.")
 
 
-def metric_ops(metric: Object) -> MetricOps:
-    """Returns the value of a metric and the op that updates it; Keras's metrics are objects."""
-    if isinstance(metric, tuple):
-        return metric
-    return metric.result(), tf.group(*metric.updates)
+def metrics_of(step: ModelStep) -> dict[str, MetricOps]:
+    """Returns the value of each metric and the op that updates it; Keras's metrics are objects."""
+    return {
+        name: each if isinstance(each, tuple) else (each.result(), tf.group(*each.updates))
+        for name, each in step.eval_metric_ops.items()
+    }
 
 
 def _call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nest:

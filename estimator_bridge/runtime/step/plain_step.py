@@ -71,10 +71,7 @@ def _replicated(
             restore_keras_names()
         step = trace(batches[number])
         if mode == ModeKeys.EVAL:
-            metrics = {
-                name: model_step.metric_ops(metric) for name, metric in step.eval_metric_ops.items()
-            }
-            step = dataclasses.replace(step, eval_metric_ops=metrics)
+            step = dataclasses.replace(step, eval_metric_ops=model_step.metrics_of(step))
             # Made in the context of a replica, it is over all replicas.
             mean_losses.append(tf.metrics.mean(step.loss))
         steps.append(step)

@@ -249,12 +249,11 @@ class Writer:
         sliced: bool,
         crcs: Sequence[int] | None = None,
     ) -> None:
-        """Writes a tensor.
+        """Writes a tensor, in slices or, if it is not `sliced`, as one slice.
 
         Args:
             sizes: the bytes of each slice, by its extents.
             buffers: the data: the number of a slice, and the bytes that come next in it.
-            sliced: whether to store slices; False takes one slice, the whole tensor.
             crcs: the masked checksums of the slices; None computes them.
         """
         begins = list(itertools.accumulate(sizes.values(), initial=self._offset))

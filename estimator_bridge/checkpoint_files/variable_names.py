@@ -34,10 +34,7 @@ Shapes = Mapping[str, tuple[int, ...]]  # of the variables that may be parts of 
 
 @dataclasses.dataclass(frozen=True)
 class KnownTable:
-    """A table as far as a spec or a user describes it, before a checkpoint is read.
-
-    What is unknown is None.
-    """
+    """A table as far as a spec or a user describes it; what they do not tell is None."""
 
     name: str
     kind: str | None = None  # its optimizer, a key of `OPTIMIZERS`

@@ -184,7 +184,6 @@ def _all_moves(
 
 
 def _check_allowed(gaps: Iterable[Gap], allow: Sequence[str]) -> None:
-    """Raises Unmatched if a gap has a name that no pattern allows."""
     refused = [
         gap for gap in gaps if not any(fnmatch.fnmatchcase(gap.name, each) for each in allow)
     ]

@@ -172,8 +172,6 @@ def _stop_variable() -> Variable:
 
 
 class _HookOfTensor(tf.train.SessionRunHook):
-    """Fetches a tensor with each step."""
-
     _tensor: Tensor | Variable
 
     def before_run(self, run_context: Object) -> tf.train.SessionRunArgs:

@@ -151,7 +151,6 @@ def _shapes(reader: Reader) -> Shapes:
 def _tables(
     reader: Reader, options: ConversionOptions, shapes: Shapes
 ) -> Iterator[StoredTable | Gap]:
-    """Yields the tables of the spec, the user or the checkpoint, and what they lack."""
     known, variables = common.known_tables(options), options.tables
     if not variables and not known:
         num_slices = {name: len(tensor.slices) for name, tensor in reader.tensors.items()}

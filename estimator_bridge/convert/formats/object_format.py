@@ -203,7 +203,6 @@ def _differ(place: StoredTensor, tensor: StoredTensor) -> bool:
 def _tables(
     reader: Reader, objects: Objects, options: ConversionOptions, strict: bool
 ) -> Iterator[StoredTable | Gap]:
-    """Yields the tables of the spec or the checkpoint, and what they lack."""
     if not objects.embeddings and not strict:
         return
     children = objects.children(_embedding(objects, options.root))

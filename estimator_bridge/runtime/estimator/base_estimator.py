@@ -278,7 +278,6 @@ class Estimator:
         return Job(build, self._config, checked, checkpoint, strategy)
 
     def _build(self, mode: str, input_fn: InputFn) -> ModelStep:
-        """Builds the step of a mode in the default graph."""
         read = functools.partial(self._call, input_fn, mode, {})
         model = functools.partial(self._call_model, mode=mode, items={})
         return build_plain_step(mode, read, model, strategy=self._strategies[mode])

@@ -105,8 +105,6 @@ class _EvaluationListener(tf.train.CheckpointSaverListener):
 
 
 class _Evaluator:
-    """Evaluates the latest checkpoint, and lets exporters export it."""
-
     def __init__(self, estimator: Object, eval_spec: specs.EvalSpec, max_steps: int | None) -> None:
         self._estimator, self._spec, self._max_steps = estimator, eval_spec, max_steps
         self._evaluated: str | None = None

@@ -221,7 +221,6 @@ def make_stop_at_checkpoint_step_hook(
     until a checkpoint of that step exists.
 
     Args:
-        last_step: the global step to stop at.
         wait_after_file_check_secs: seconds from one look for the checkpoint to the next.
 
     Raises:

@@ -24,7 +24,6 @@ class CheckpointInputPipelineHook(SavingHook):
     job that was killed between saving the two resumes with the batches of another step.)
 
     Args:
-        estimator: the estimator that is trained.
         external_state_policy: how to save an input that depends on more than its iterators, such
             as random ops without a seed: "fail", the default, refuses to; "warn" and "ignore"
             save the iterators alone.

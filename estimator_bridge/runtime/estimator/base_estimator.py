@@ -38,7 +38,7 @@ class Estimator:
             EstimatorSpec or TPUEstimatorSpec.
         model_dir: where checkpoints and events go; None takes the config's, or a new temporary
             directory.
-        config: a RunConfig; None is the default one.
+        config: None is the default one.
         params: handed to model_fn and input_fn.
         warm_start_from: where variables start when the model_dir has no checkpoint: the path of a
             checkpoint or SavedModel, or a WarmStartSettings.
@@ -195,7 +195,7 @@ class Estimator:
         checkpoint_path: str | None = None,
         experimental_mode: str = ModeKeys.PREDICT,
     ) -> bytes:
-        """Writes a SavedModel of TensorFlow's own ops.
+        """Writes a SavedModel of TensorFlow's own ops; returns its directory, as bytes.
 
         Args:
             export_dir_base: the SavedModel goes into a new directory below it, named by the time.
@@ -205,9 +205,6 @@ class Estimator:
             as_text: writes the graph as text.
             checkpoint_path: None is the latest one.
             experimental_mode: the mode in which the model_fn is called.
-
-        Returns:
-            The new directory, as bytes.
 
         Raises:
             InvalidInput: there is no receiver function, or the checkpoint does not fit the model.

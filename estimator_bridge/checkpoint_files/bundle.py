@@ -20,14 +20,9 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import index_file
+from estimator_bridge.checkpoint_files import index_file, stored_tensor
 from estimator_bridge.checkpoint_files.index_file import crc32c, mask
-from estimator_bridge.checkpoint_files.stored_tensor import (
-    Extents,
-    StoredSlice,
-    StoredTensor,
-    slice_key,
-)
+from estimator_bridge.checkpoint_files.stored_tensor import Extents, StoredSlice, StoredTensor
 from tf2_engine import tf_compat
 from tf2_engine.types import Array, DType, Message
 
@@ -38,19 +33,12 @@ _MAX_GAP = 1 << 16  # rows closer than this are read together with the bytes bet
 
 
 class Reader(contextlib.AbstractContextManager["Reader"]):
-    """An open checkpoint; a context manager.
+    """An open checkpoint, given without ".index"; a context manager.
 
     Opening it reads the index alone. Every size in the index is compared with the files before
     anything is allocated for it. The data of any checkpoint's tensors can be read with one reader,
-    since a stored slice names its file.
-
-    Attributes:
-        prefix: the path of the checkpoint without ".index".
-        tensors: by name, its tensors.
-
-    Raises:
-        UnreadableCheckpoint: a file is missing, shorter than the index says, or not a checkpoint;
-            the message names it.
+    since a stored slice names its file. UnreadableCheckpoint names a file that is missing, shorter
+    than the index says, or not a checkpoint.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -93,14 +81,12 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         """Reads a tensor and raises UnreadableCheckpoint, with its name, if a checksum is wrong."""
         if tensor.dtype == tf.string:
             self.strings(tensor)
-            return
-        if not tensor.dtype.size:
-            return  # Variants and the like: only TensorFlow knows the checksummed bytes.
-        for piece in tensor.slices:
-            crc = 0
-            for data in self.chunks(piece):
-                crc = crc32c(data, crc)
-            _check(crc, piece, tensor)
+        elif tensor.dtype.size:  # Of variants and the like only TensorFlow knows the checked bytes.
+            for piece in tensor.slices:
+                crc = 0
+                for data in self.chunks(piece):
+                    crc = crc32c(data, crc)
+                _check(crc, piece, tensor)
 
     def rows(self, tensor: StoredTensor, rows: Array) -> Array:
         """Returns rows of a tensor whose slices are blocks of rows: [num_rows, ...].
@@ -115,12 +101,11 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         for begin, end in _groups(tensor, ordered):
             first, last = int(ordered[begin]), int(ordered[end - 1])
             block = self._block(tensor, first, last + 1)
-            count = end - begin
-            places = order[begin:end]
-            if count == last + 1 - first and np.array_equal(places, places[0] + np.arange(count)):
-                out[places[0] : places[0] + count] = block
+            places, wanted = order[begin:end], ordered[begin:end] - first
+            if len(wanted) == len(block) and np.all(np.diff(places) == 1):  # Without a copy.
+                out[places[0] : places[0] + len(block)] = block
             else:
-                out[places] = block[ordered[begin:end] - first]
+                out[places] = block[wanted]
         return out
 
     def value(self, name: str) -> Array:
@@ -153,7 +138,6 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
             yield data[begin:end]
 
     def _block(self, tensor: StoredTensor, begin: int, end: int) -> Array:
-        """Returns the rows from `begin` up to `end`."""
         blocks = []
         for piece in tensor.slices:
             first, count = piece.extents[0]
@@ -179,8 +163,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
     def _tensor(self, key: bytes, entries: Mapping[bytes, Message]) -> StoredTensor:
         entry = entries[key]
         try:
-            name = key.decode()
-            dtype = tf.as_dtype(entry.dtype)
+            name, dtype = key.decode(), tf.as_dtype(entry.dtype)
         except (TypeError, ValueError):
             raise self._damaged_index(f"the entry of {key!r} names no dtype") from None
         shape = tuple(int(dim.size) for dim in entry.shape.dim)
@@ -195,7 +178,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
                 (int(extent.start), int(extent.length) if extent.HasField("length") else length)
                 for extent, length in zip(part.extent, shape, strict=False)
             )
-            stored = entries.get(slice_key(name, part))
+            stored = entries.get(stored_tensor.slice_key(name, part))
             inside = len(part.extent) == len(shape) and all(
                 min(start, count) >= 0 and start + count <= length
                 for (start, count), length in zip(extents, shape, strict=True)
@@ -211,9 +194,8 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         # A string takes at least the byte of its length, and all of them the four of a checksum.
         fits = size == count * dtype.size if dtype.size else size >= count
         if not fits or entry.offset < 0 or not 0 <= entry.shard_id < self._num_shards:
-            raise self._damaged_index(
-                f"{name!r} has {count} elements of {dtype.name} in {size} bytes"
-            )
+            described = f"{count} elements of {dtype.name} in {size} bytes"
+            raise self._damaged_index(f"{name!r} has {described}")
         path = f"{self.prefix}.data-{entry.shard_id:05d}-of-{self._num_shards:05d}"
         if entry.offset + size > self._size_of(path):
             raise errors.UnreadableCheckpoint(
@@ -241,11 +223,8 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
 class Writer:
     """Writes a checkpoint of one data file; the index, without which it is none, comes last.
 
-    Args:
-        wrote: called with the number of bytes whenever some are written.
-
-    Raises:
-        CannotWrite: a file cannot be written; the message names it.
+    `wrote` is called with the number of bytes whenever some are written; CannotWrite names a file
+    that cannot be written.
     """
 
     def __init__(self, prefix: str, wrote: Callable[[int], None] = lambda size: None) -> None:
@@ -270,21 +249,23 @@ class Writer:
         sliced: bool,
         crcs: Sequence[int] | None = None,
     ) -> None:
-        """Writes a tensor.
+        """Writes a tensor, in slices or, if it is not `sliced`, as one slice.
 
         Args:
             sizes: the bytes of each slice, by its extents.
             buffers: the data: the number of a slice, and the bytes that come next in it.
-            sliced: whether to store slices; False takes one slice, the whole tensor.
             crcs: the masked checksums of the slices; None computes them.
         """
         begins = list(itertools.accumulate(sizes.values(), initial=self._offset))
         positions, computed = begins[:-1], [0] * len(sizes)
-        for number, buffer in buffers:
-            self._write(positions[number], buffer)
-            positions[number] += len(buffer)
+        for number, data in buffers:
+            with naming(self._path):
+                self._file.seek(positions[number])
+                self._file.write(data)
+            self._wrote(len(data))
+            positions[number] += len(data)
             if crcs is None:
-                computed[number] = crc32c(buffer, computed[number])
+                computed[number] = crc32c(data, computed[number])
         assert positions == begins[1:]
         self._offset = begins[-1]
         masked = [mask(crc) for crc in computed] if crcs is None else crcs
@@ -300,7 +281,7 @@ class Writer:
                 target.shape.CopyFrom(tf.TensorShape([n for _, n in extents]).as_proto())
             target.offset, target.size, target.crc32c = offset, size, crc
             if sliced:
-                self._entries[slice_key(name, part)] = target.SerializeToString()
+                self._entries[stored_tensor.slice_key(name, part)] = target.SerializeToString()
         self._entries[name.encode()] = entry.SerializeToString()
 
     def value(self, name: str, value: npt.ArrayLike) -> None:
@@ -330,12 +311,6 @@ class Writer:
         # A full disk makes the close fail too.
         with contextlib.suppress(OSError):
             self._file.close()
-
-    def _write(self, offset: int, data: bytes) -> None:
-        with naming(self._path):
-            self._file.seek(offset)
-            self._file.write(data)
-        self._wrote(len(data))
 
 
 def write_durably(path: str, data: bytes) -> None:

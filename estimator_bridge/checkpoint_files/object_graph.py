@@ -31,19 +31,14 @@ Path = tuple[str, ...]
 
 
 class Objects(NamedTuple):
-    """The contents of a checkpoint's object graph.
+    """The contents of a checkpoint's object graph."""
 
-    Attributes:
-        keys: by path, the key of every variable.
-        embeddings: the paths of the objects that were saved as a TPUEmbedding.
-        names: by key, the name of the variable in the program.
-        slots: by key of a variable, the keys of the slots that legacy optimizers have for it.
-    """
-
-    keys: dict[Path, str]
-    embeddings: list[Path]
-    names: dict[str, str]
-    slots: dict[str, dict[str, str]]
+    keys: dict[Path, str]  # of variables, by path
+    embeddings: list[Path]  # of the objects that were saved as a TPUEmbedding
+    names: dict[str, str]  # of variables in the program, by key
+    slots: dict[
+        str, dict[str, str]
+    ]  # by a variable's key, the keys of its legacy optimizer's slots
 
     def children(self, parent: Path) -> dict[str, str]:
         """Returns the keys of the variables right below a path, by name."""
@@ -58,12 +53,9 @@ def read(data: bytes, where: str) -> Objects:
     """
     try:
         nodes = tf_compat.TrackableObjectGraph.FromString(data).nodes
-    except Exception as error:  # DecodeError, whose module depends on the version of protobuf
-        raise _damaged(where) from error
-    try:
         paths = _shortest_paths(nodes, _MAX_EXPANSION * len(data))
         slots = _slots(nodes)
-    except (IndexError, ValueError) as error:
+    except Exception as error:  # or DecodeError, whose module depends on the version of protobuf
         raise _damaged(where) from error
     keys = {path: value.checkpoint_key for path, node in paths.items() for value in _values(node)}
     embeddings = [
@@ -134,18 +126,14 @@ def key_of(path: Path) -> str:
 
 
 def _path_of(key: str) -> Path:
-    escaped = key.removesuffix(END).split("/")
-    return tuple(
-        re.sub(r"\.([.S])", lambda m: "/" if m[1] == "S" else ".", name) for name in escaped
-    )
+    names = key.removesuffix(END).split("/")
+    return tuple(re.sub(r"\.([.S])", lambda m: {"S": "/"}.get(m[1], "."), name) for name in names)
 
 
 def build(full_names: Mapping[str, str], embedding: Path) -> bytes:
-    """Returns a serialised graph.
+    """Returns a serialised graph of variables, their names in the program by key.
 
-    Args:
-        full_names: for the key of every variable its name outside of the graph.
-        embedding: the path of the object to save as a TPUEmbedding.
+    `embedding` is the path of the object to save as a TPUEmbedding.
     """
     graph = tf_compat.TrackableObjectGraph()
     numbers: dict[Path, int] = {}

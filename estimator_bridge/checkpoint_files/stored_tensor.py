@@ -30,18 +30,13 @@ class StoredSlice:
 
 @dataclasses.dataclass(frozen=True)
 class StoredTensor:
-    """A tensor of a checkpoint.
-
-    Attributes:
-        slices: in the order of their extents; one, the whole tensor, unless it is `sliced`.
-        sliced: whether it is stored as slices.
-    """
+    """A tensor of a checkpoint, as slices in the order of their extents."""
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     slices: tuple[StoredSlice, ...]
-    sliced: bool
+    sliced: bool  # False is one slice, the whole tensor
 
     @property
     def size(self) -> int:
@@ -75,9 +70,8 @@ class StoredTensor:
 class RowLayout:
     """The order in which a name-based checkpoint stores the rows of a table: host after host.
 
-    With "div" that is the order of the ids. With "mod" host h of H holds the ids h, h + H, ..., so
-    the stored tensor is a permutation that depends on H. Hosts without a row have nothing in the
-    file.
+    With "div" that is the order of the ids. With "mod" host h of H holds the ids h, h + H, ...: a
+    permutation that depends on H. Hosts without a row have nothing in the file.
     """
 
     rows: int
@@ -107,9 +101,7 @@ class RowLayout:
         return sharding.first_row(part, self.rows, self.parts) + local
 
     def __str__(self) -> str:
-        if self.parts == 1:
-            return "rows by id"
-        return f"{self.strategy} on {self.hosts} hosts"
+        return "rows by id" if self.parts == 1 else f"{self.strategy} on {self.hosts} hosts"
 
 
 def slice_key(name: str, part: Message) -> bytes:

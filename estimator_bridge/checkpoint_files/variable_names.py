@@ -21,39 +21,28 @@ from estimator_bridge.translation.read_spec import TABLE_PREFIX, read_spec
 from estimator_bridge.translation.translate import translate_optimizer
 from tf2_engine.types import Object
 
+# Slots by the names that TF1's optimizers give them, where those of a TPU differ. AdagradMomentum,
+# ProximalYogi and FrequencyEstimator have no TF1 optimizer.
 CPU_SLOTS: Mapping[str, Mapping[str, str]] = {
     "AdamParameters": {"momenta": "Adam", "velocities": "Adam_1"},
     "RMSPropParameters": {"ms": "RMSProp", "mom": "RMSProp_1"},
 }
-"""Slots by the names that TF1's optimizers give them, where those of a TPU differ.
-
-AdagradMomentum, ProximalYogi and FrequencyEstimator have no TF1 optimizer.
-"""
 
 COLUMN_VARIABLE = "embedding_weights"
-
-Shapes = Mapping[str, tuple[int, ...]]
-"""By name, the shapes of the variables of a checkpoint that may be parts of tables."""
+Shapes = Mapping[str, tuple[int, ...]]  # of the variables that may be parts of tables, by name
 
 
 @dataclasses.dataclass(frozen=True)
 class KnownTable:
-    """A table as far as a spec or a user describes it, before a checkpoint is read.
-
-    Attributes:
-        kind: its optimizer, a key of `OPTIMIZERS`; None if unknown.
-        shape: [vocabulary, dim]; None if unknown.
-        slot_values: the initial values of slots, by the engine's name.
-        own_name: the name of its variable without a scope; None if unknown.
-        scoped: whether the variable is in the scope of a layer.
-    """
+    """A table as far as a spec or a user describes it; what they do not tell is None."""
 
     name: str
-    kind: str | None = None
-    shape: tuple[int, int] | None = None
+    kind: str | None = None  # its optimizer, a key of `OPTIMIZERS`
+    shape: tuple[int, int] | None = None  # [vocabulary, dim]
+    # The initial values of slots, by the engine's name.
     slot_values: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    own_name: str | None = None
-    scoped: bool = False
+    own_name: str | None = None  # of its variable, without a scope
+    scoped: bool = False  # whether the variable is in the scope of a layer
 
 
 def tables_of_spec(spec: Object) -> list[KnownTable]:
@@ -64,10 +53,8 @@ def tables_of_spec(spec: Object) -> list[KnownTable]:
 
 def shapes_of_spec(spec: Object) -> dict[str, tuple[int, int]]:
     """Returns the shape of each table of a spec by the name of its variable, without a scope."""
-    return {
-        own_name: (table.vocabulary_size, table.dimension)
-        for table, own_name, _ in _named_tables(spec, read_spec(spec))
-    }
+    named = _named_tables(spec, read_spec(spec))
+    return {own_name: (table.vocabulary_size, table.dimension) for table, own_name, _ in named}
 
 
 def optimizer_kind(name: str) -> str:
@@ -138,12 +125,9 @@ def _named_tables(spec: Object, legacy: LegacySpec) -> Iterator[tuple[LegacyTabl
         if is_tpu_column(column) and any("Shared" in name for name in class_names(column))
     }
     for table in legacy.tables:
-        if legacy.form != "columns":
-            yield table, table.name, False
-        elif table.name in shared:
-            yield table, table.embedding_name, False
-        else:
-            yield table, f"{table.embedding_name}_embedding/{COLUMN_VARIABLE}", True
+        scoped = legacy.form == "columns" and table.name not in shared
+        name = table.embedding_name
+        yield table, f"{name}_embedding/{COLUMN_VARIABLE}" if scoped else name, scoped
 
 
 def _known(table: LegacyTable, own_name: str, scoped: bool, legacy: LegacySpec) -> KnownTable:

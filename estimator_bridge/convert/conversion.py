@@ -26,19 +26,13 @@ from tf2_engine.types import Object
 
 @dataclasses.dataclass(frozen=True)
 class ConversionPlan:
-    """A conversion: a move for each tensor of the target, tables first.
-
-    Attributes:
-        skipped: tensors without a counterpart that the user allowed.
-        step: the global step, None if there is none.
-        notes: assumptions, a line each.
-    """
+    """A conversion: a move for each tensor of the target, tables first."""
 
     target: Target
     moves: tuple[TensorMove, ...]
-    skipped: tuple[Gap, ...]
+    skipped: tuple[Gap, ...]  # what has no counterpart, and the user allowed
     step: int | None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # assumptions, a line each
 
     def lines(self) -> list[str]:
         """Returns a line for each tensor, then the skipped tensors and the notes."""
@@ -130,9 +124,10 @@ def convert(
         allow=tuple(allow),
         global_step=global_step,
     )
-    with contextlib.ExitStack() as stack:
-        reader = stack.enter_context(Reader(find(old)))
-        like_reader = None if like is None else stack.enter_context(Reader(find(like)))
+    with (
+        Reader(find(old)) as reader,
+        contextlib.nullcontext() if like is None else Reader(find(like)) as like_reader,
+    ):
         plan = _plan(reader, like_reader, options)
         if not dry_run:
             _write(plan, reader, new, progress or no_progress)
@@ -142,22 +137,20 @@ def convert(
 def find(path: str) -> str:
     """Returns the path of a checkpoint: the given one, or the latest of a directory."""
     path = os.fspath(path)
-    if os.path.isdir(path):
-        try:
-            latest = tf.train.latest_checkpoint(path)
-        except ValueError:  # the file is empty, or not a text
-            latest = None
-        if latest is None:
-            raise errors.UnreadableCheckpoint(
-                f"{path}: the directory has no `checkpoint` file that names a checkpoint. Give "
-                "the path of one, without .index."
-            )
-        return str(latest)
-    return path.removesuffix(".index")
+    if not os.path.isdir(path):
+        return path.removesuffix(".index")
+    latest = None
+    with contextlib.suppress(ValueError):  # The file is empty, or not a text.
+        latest = tf.train.latest_checkpoint(path)
+    if latest is None:
+        raise errors.UnreadableCheckpoint(
+            f"{path}: the directory has no `checkpoint` file that names a checkpoint. Give the "
+            "path of one, without .index."
+        )
+    return str(latest)
 
 
 def _plan(reader: Reader, like: Reader | None, options: ConversionOptions) -> ConversionPlan:
-    """Returns the plan; raises Unmatched if it leaves out what the user does not allow to."""
     old_format = format_of(reader)
     new_format = FORMATS[options.to or old_format.converts_to]
     old = old_format.read(reader, options)
@@ -191,7 +184,6 @@ def _all_moves(
 
 
 def _check_allowed(gaps: Iterable[Gap], allow: Sequence[str]) -> None:
-    """Raises Unmatched if a gap has a name that no pattern allows."""
     refused = [
         gap for gap in gaps if not any(fnmatch.fnmatchcase(gap.name, each) for each in allow)
     ]
@@ -205,7 +197,6 @@ def _check_allowed(gaps: Iterable[Gap], allow: Sequence[str]) -> None:
 
 
 def _write(plan: ConversionPlan, reader: Reader, new: str, progress: Progress) -> None:
-    """Verifies the sources, writes beside the new place, compares, and renames."""
     new = os.path.abspath(new)
     if os.path.exists(new) and (not os.path.isdir(new) or os.listdir(new)):
         raise errors.InvalidInput(f"{new} exists. Give a directory that does not, or is empty.")
@@ -264,7 +255,6 @@ def _stream(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progres
 
 
 def _compare(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progress) -> None:
-    """Reads the new checkpoint and compares it with its sources."""
     with Reader(prefix) as result:
         for move in _with_progress(plan, "comparing", progress):
             if not move.equals(result.tensors[move.target], result, reader):
@@ -279,10 +269,8 @@ def _publish(partial: str, new: str, name: str) -> None:
     """Writes the file `checkpoint` and renames the directory, both on the disk afterwards."""
     state = f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'
     bundle.write_durably(os.path.join(partial, "checkpoint"), state.encode())
-    with bundle.naming(new):
+    with bundle.naming(new), contextlib.ExitStack() as stack:
         os.rename(partial, new)
         parent = os.open(os.path.dirname(new), os.O_RDONLY)
-        try:
-            os.fsync(parent)
-        finally:
-            os.close(parent)
+        stack.callback(os.close, parent)
+        os.fsync(parent)

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import CHUNK, Reader, RowLayout, StoredTensor
+from estimator_bridge.checkpoint_files import CHUNK, Reader, RowLayout
 from estimator_bridge.convert.conversion import find
 from estimator_bridge.convert.formats import format_of
 from estimator_bridge.convert.formats.checkpoint_format import StoredTable
@@ -75,7 +75,11 @@ def inspect(
             "bytes": sum(os.path.getsize(file) for file in reader.files),
             "initial": start,
             "tables": descriptions,
-            "variables": [_variable(reader.tensors[name]) for name in contents.others],
+            "variables": [
+                {"name": name, "dtype": tensor.dtype.name, "shape": list(tensor.shape)}
+                for name, tensor in reader.tensors.items()
+                if name in contents.others
+            ],
             "perhaps_tables": [name for name, _ in contents.doubtful],
         }
 
@@ -136,10 +140,6 @@ def _table(table: StoredTable) -> Inspection:
     }
 
 
-def _variable(tensor: StoredTensor) -> Inspection:
-    return {"name": tensor.name, "dtype": tensor.dtype.name, "shape": list(tensor.shape)}
-
-
 def _touched(
     reader: Reader, initial: Reader, table: StoredTable, strategy: str | None, required: bool
 ) -> int | None:
@@ -148,11 +148,11 @@ def _touched(
     `strategy` is how the hosts of both spread rows; `initial` may lack tables, unless `required`.
     """
     shape = table.parameters.shape
-    pairs = [
-        (part, initial.tensors[part.name])
-        for part in table.parts.values()
-        if part is not None and _has(initial, part.name, shape)
-    ]
+    pairs = []
+    for part in filter(None, table.parts.values()):
+        before = initial.tensors.get(part.name)
+        if before is not None and (before.shape, before.dtype) == (shape, tf.float32):
+            pairs.append((part, before))
     if not pairs or pairs[0][0] is not table.parameters:
         if not required:
             return None
@@ -160,10 +160,12 @@ def _touched(
             f"{initial.prefix}: it has no {table.parameters.name!r} of {list(shape)} to "
             "compare with. Give a checkpoint of the same tables as `initial`, or none."
         )
-    layouts = _layouts(*pairs[0], strategy)
-    if layouts is None:
+    parts = [tensor.part_rows for tensor in pairs[0]]
+    # On as many hosts each row is where it was.
+    strategy = "div" if parts[0] == parts[1] else strategy
+    if strategy is None or None in parts:
         return None
-    now, then = layouts
+    now, then = (RowLayout(shape[0], len(rows or ()), strategy) for rows in parts)
     count, step = 0, max(1, CHUNK // max(1, table.parameters.row_size))
     for first in range(0, now.rows, step):
         ids = np.arange(first, min(now.rows, first + step))
@@ -174,22 +176,3 @@ def _touched(
             moved |= np.any(a != b, axis=1)
         count += int(np.count_nonzero(moved))
     return count
-
-
-def _has(initial: Reader, name: str, shape: tuple[int, ...]) -> bool:
-    tensor = initial.tensors.get(name)
-    return tensor is not None and tensor.shape == shape and tensor.dtype == tf.float32
-
-
-def _layouts(
-    now: StoredTensor, then: StoredTensor, strategy: str | None
-) -> tuple[RowLayout, RowLayout] | None:
-    if now.part_rows is None or then.part_rows is None:
-        return None
-    # On as many hosts each row is where it was.
-    strategy = "div" if now.part_rows == then.part_rows else strategy
-    if strategy is None:
-        return None
-    rows = now.shape[0]
-    old_layout = RowLayout(rows, len(then.part_rows), strategy)
-    return RowLayout(rows, len(now.part_rows), strategy), old_layout

@@ -14,7 +14,7 @@ from estimator_bridge.checkpoint_files import CHUNK, Reader, RowLayout, StoredTe
 from tf2_engine.types import Array
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class TensorMove(abc.ABC):
     """A tensor of the new checkpoint, which is made of `source`, or filled if that is None."""
 
@@ -37,28 +37,19 @@ class TensorMove(abc.ABC):
         """Whether the new checkpoint holds the data of the source, read again from both."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class CopyMove(TensorMove):
     """A tensor that is copied byte for byte, in its slices."""
 
     source: StoredTensor
 
     def write(self, writer: Writer, reader: Reader) -> None:
-        source = self.source
-        buffers = (
-            (number, data)
-            for number, piece in enumerate(source.slices)
-            for data in reader.chunks(piece)
-        )
+        source, slices = self.source, self.source.slices
+        sizes = {piece.extents: piece.size for piece in slices}
+        data = ((n, chunk) for n, piece in enumerate(slices) for chunk in reader.chunks(piece))
+        crcs = [piece.crc for piece in slices]  # Those of strings do not cover the plain bytes.
         writer.tensor(
-            self.target,
-            source.dtype,
-            source.shape,
-            {piece.extents: piece.size for piece in source.slices},
-            buffers,
-            sliced=source.sliced,
-            # The checksums of strings do not cover the plain bytes.
-            crcs=[piece.crc for piece in source.slices],
+            self.target, source.dtype, source.shape, sizes, data, sliced=source.sliced, crcs=crcs
         )
 
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
@@ -75,7 +66,7 @@ class CopyMove(TensorMove):
         return f"{self.description}: {self.source.name} -> {self.target}  {self.source}"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class RowMove(TensorMove):
     """A part of a table: [rows, dim] float32, whose rows may move; without a source, all `fill`."""
 
@@ -94,18 +85,16 @@ class RowMove(TensorMove):
         writer.tensor(self.target, tf.float32, self.shape, sizes, buffers, sliced=sliced)
 
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
-        return written.dtype == tf.float32 and all(
-            self._same_rows(written, new, reader, ids) for ids in self._chunks_of_ids()
-        )
-
-    def _same_rows(self, written: StoredTensor, new: Reader, reader: Reader, ids: Array) -> bool:
-        # Writing used the layouts in one direction; they must lead back as well.
-        for layout in (self.old_layout, self.new_layout):
-            if not np.array_equal(layout.ids(layout.stored(ids)), ids):
+        for ids in self._chunks_of_ids():
+            # Writing used the layouts in one direction; they must lead back as well.
+            for layout in (self.old_layout, self.new_layout):
+                if not np.array_equal(layout.ids(layout.stored(ids)), ids):
+                    return False
+            rows = new.rows(written, self.new_layout.stored(ids))
+            # As bytes, in which a NaN equals itself.
+            if self._values(reader, ids).tobytes() != rows.tobytes():
                 return False
-        rows = new.rows(written, self.new_layout.stored(ids))
-        # As bytes, in which a NaN equals itself.
-        return bool(self._values(reader, ids).tobytes() == rows.tobytes())
+        return bool(written.dtype == tf.float32)
 
     def _buffers(self, reader: Reader) -> Iterator[tuple[int, bytes]]:
         """Yields the bytes of slices, by id, so that both files are passed through in order."""
@@ -117,7 +106,6 @@ class RowMove(TensorMove):
                 yield number, values[part == number].tobytes()
 
     def _values(self, reader: Reader, ids: Array) -> Array:
-        """Returns the rows of ids: [n, dim] float32."""
         if self.source is None:
             return np.full([len(ids), *self.shape[1:]], self.fill, np.float32)
         return reader.rows(self.source, self.old_layout.stored(ids))

@@ -12,11 +12,7 @@ from tf2_engine.types import Object
 
 @dataclasses.dataclass(frozen=True)
 class ConversionOptions:
-    """What a user says about both checkpoints; see `conversion.convert`.
-
-    Raises:
-        InvalidInput: a value is none of those that there are.
-    """
+    """What a user says about both checkpoints; see `conversion.convert`. Checks the values."""
 
     spec: Object = None
     to: str | None = None

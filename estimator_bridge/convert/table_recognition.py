@@ -12,18 +12,17 @@ from estimator_bridge.checkpoint_files.variable_names import COLUMN_VARIABLE, CP
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.translation.read_spec import TABLE_PREFIX
 
+# By slot of the engine, its names in the generations of Keras.
 KERAS_SLOTS: Mapping[str, tuple[str, ...]] = {
     "accumulators": ("accumulator",),
     "linears": ("linear",),
     "momenta": ("m", "momentum"),
     "velocities": ("v", "velocity"),
 }
-"""By slot of the engine, its names in the generations of Keras."""
-
+# The optimizers that Keras has too, with the same slots.
 KERAS_KINDS = tuple(
     f"{name}Parameters" for name in ("Adagrad", "Adam", "Ftrl", "StochasticGradientDescent")
 )
-"""The optimizers that Keras has too, with the same slots."""
 
 _OF_COLUMN = re.compile(rf"(?:^|/)([^/]+)_embedding/{COLUMN_VARIABLE}$")
 _OF_SHARED = re.compile(r"(?:^|/)([^/]+_shared_embedding)$")
@@ -40,11 +39,8 @@ def tables_of_checkpoint(shapes: Shapes, num_slices: Mapping[str, int]) -> dict[
     stored in several slices, and those with slots that only TPUs name so.
     """
     matrices = _matrices(shapes)
-    tables = {}
-    for name in matrices:
-        column = _OF_COLUMN.search(name) or _OF_SHARED.search(name)
-        if column:
-            tables[TABLE_PREFIX + column[1]] = name
+    columns = {name: _OF_COLUMN.search(name) or _OF_SHARED.search(name) for name in matrices}
+    tables = {TABLE_PREFIX + column[1]: name for name, column in columns.items() if column}
     for table, variable in _tables_of_dummies(shapes, matrices).items():
         if table not in tables and variable not in tables.values():
             tables[table] = variable
@@ -63,14 +59,9 @@ def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> 
     """
     others = [name for name in _matrices(shapes) if name not in known.values()]
     dummies = _tables_of_dummies(shapes, others).items()
-    of_dummies = {variable for table, variable in dummies if table not in known}
-    return [
-        name
-        for name in others
-        if name in of_dummies
-        or _has_slots_of_a_tpu(name, shapes)
-        or (not listed and _LIKE_A_TABLE.search(name))
-    ]
+    likely = {variable for table, variable in dummies if table not in known}
+    likely.update(name for name in others if _has_slots_of_a_tpu(name, shapes))
+    return [n for n in others if n in likely or (not listed and _LIKE_A_TABLE.search(n))]
 
 
 def kind_of_variable(variable: str, shapes: Shapes) -> str:

@@ -123,9 +123,8 @@ class _Evaluations:
         self, estimator: Object, metric: str, eval_dir: str | None, min_steps: int
     ) -> None:
         check_estimator("early stopping", estimator)
-        self._metric = metric
+        self._metric, self._min_steps = metric, min_steps
         self._directory = estimator.eval_dir() if eval_dir is None else eval_dir
-        self._min_steps = min_steps
 
     def crossed(self, threshold: float, beyond: Comparison) -> bool:
         """Returns whether a value is beyond a threshold."""
@@ -154,35 +153,25 @@ class _Evaluations:
 
     def _values(self) -> list[tuple[int, float]]:
         """Returns (step, value) of each evaluation so far, in the order of steps."""
-        values = []
-        for step, scalars in scalars_by_step(self._directory).items():
-            if step < self._min_steps:
-                continue
+        evaluations = scalars_by_step(self._directory).items()
+        later = [(step, scalars) for step, scalars in evaluations if step >= self._min_steps]
+        for step, scalars in later:
             if self._metric not in scalars:
                 raise errors.MissingMetric(
                     f"Early stopping: the evaluation of step {step} in {self._directory!r} has no "
                     f"metric {self._metric!r}, only {', '.join(sorted(scalars))}."
                 )
-            values.append((step, scalars[self._metric]))
-        return values
+        return [(step, scalars[self._metric]) for step, scalars in later]
 
 
 def _stop_variable() -> Variable:
     # As with stock, checkpoints contain it under this name.
     with tf.variable_scope("signal_early_stopping", reuse=tf.AUTO_REUSE):
-        return tf.get_variable(
-            "STOP",
-            shape=[],
-            dtype=tf.bool,
-            initializer=tf.constant_initializer(False),
-            collections=[tf.GraphKeys.GLOBAL_VARIABLES],
-            trainable=False,
-        )
+        initializer = tf.constant_initializer(False)
+        return tf.get_variable("STOP", [], tf.bool, initializer, trainable=False)
 
 
 class _HookOfTensor(tf.train.SessionRunHook):
-    """Fetches a tensor with each step."""
-
     _tensor: Tensor | Variable
 
     def before_run(self, run_context: Object) -> tf.train.SessionRunArgs:
@@ -232,7 +221,6 @@ def make_stop_at_checkpoint_step_hook(
     until a checkpoint of that step exists.
 
     Args:
-        last_step: the global step to stop at.
         wait_after_file_check_secs: seconds from one look for the checkpoint to the next.
 
     Raises:
@@ -249,9 +237,7 @@ class _StopAtCheckpointHook(_HookOfTensor):
     """Stops a worker once the latest checkpoint is of the last step."""
 
     def __init__(self, model_dir: str, last_step: int, wait_secs: float) -> None:
-        self._model_dir = model_dir
-        self._last_step = last_step
-        self._wait_secs = wait_secs
+        self._model_dir, self._last_step, self._wait_secs = model_dir, last_step, wait_secs
 
     def begin(self) -> None:
         self._tensor = tf.train.get_global_step()

@@ -25,7 +25,6 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
     Unlike stock's hook it builds a new graph for each evaluation.
 
     Args:
-        estimator: the estimator that is trained.
         input_fn, steps, hooks, name: as for `evaluate`.
         every_n_iter: steps from one evaluation to the next.
 

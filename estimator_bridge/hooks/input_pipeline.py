@@ -24,7 +24,6 @@ class CheckpointInputPipelineHook(SavingHook):
     job that was killed between saving the two resumes with the batches of another step.)
 
     Args:
-        estimator: the estimator that is trained.
         external_state_policy: how to save an input that depends on more than its iterators, such
             as random ops without a seed: "fail", the default, refuses to; "warn" and "ignore"
             save the iterators alone.
@@ -37,14 +36,13 @@ class CheckpointInputPipelineHook(SavingHook):
         self._policy = external_state_policy or "fail"
         if self._policy not in _POLICIES:
             raise errors.InvalidInput(
-                f"`external_state_policy` must be one of {_POLICIES}, got "
-                f"{external_state_policy!r}."
+                f"`external_state_policy` must be one of {_POLICIES}, got {self._policy!r}."
             )
         config = estimator.config
-        self._name = "input"
-        if config.num_worker_replicas > 1:
-            self._name += f"_{config.task_type}_{config.task_id}"
-        self._path = os.path.join(estimator.model_dir, f"{self._name}.ckpt")
+        is_alone = config.num_worker_replicas <= 1
+        name = "input" if is_alone else f"input_{config.task_type}_{config.task_id}"
+        self._path = os.path.join(estimator.model_dir, f"{name}.ckpt")
+        self._state_file = f"checkpoint_{name}"
         # One more than of the model: the states of a step are saved before the model.
         self._keep = config.keep_checkpoint_max and config.keep_checkpoint_max + 1
         self.listener = _StateListener(self)
@@ -52,10 +50,8 @@ class CheckpointInputPipelineHook(SavingHook):
     def begin(self) -> None:
         """Makes the ops that save and restore the iterators."""
         self._global_step = tf.train.get_global_step()
-        iterators = [
-            tf_compat.iterator_saveable(resource, self._policy)
-            for resource in tf.get_collection(_ITERATORS)
-        ]
+        resources = tf.get_collection(_ITERATORS)
+        iterators = [tf_compat.iterator_saveable(each, self._policy) for each in resources]
         self._saver = JobSaver(
             var_list=iterators,
             sharded=True,
@@ -77,17 +73,8 @@ class CheckpointInputPipelineHook(SavingHook):
 
     def save(self, session: Session, step: int) -> None:
         """Saves the states for a step."""
-        self._saver.save(
-            session,
-            self._path,
-            global_step=step,
-            latest_filename=self._state_file,
-            write_meta_graph=False,
-        )
-
-    @property
-    def _state_file(self) -> str:
-        return f"checkpoint_{self._name}"
+        options = {"latest_filename": self._state_file, "write_meta_graph": False}
+        self._saver.save(session, self._path, step, **options)
 
 
 class _StateListener(tf.train.CheckpointSaverListener):

@@ -31,6 +31,3 @@ ReadInput: TypeAlias = Callable[[], Object]
 
 CallModel: TypeAlias = Callable[[Nest, Nest], ModelSpec]
 """A model_fn of features and labels, its other arguments bound."""
-
-LookUp: TypeAlias = Callable[[Nest], Nest]
-"""Returns the features of a batch with activations in the place of ids."""

@@ -19,11 +19,9 @@ TABLE_PREFIX = "tbl_"
 
 
 def read_spec(spec: Object, quirks: str | None = None) -> LegacySpec:
-    """Returns what a spec says, in the order in which stock hands it to the device.
+    """Returns what an `EmbeddingConfigSpec` says, in the order in which stock hands it to a TPU.
 
-    Args:
-        spec: an `EmbeddingConfigSpec`, of stock or ours.
-        quirks: overrides the spec's; stock's specs have none, and take the default of the process.
+    `quirks` overrides the spec's; stock's specs have none, and take the default of the process.
 
     Raises:
         WrongType: a column has no table on a TPU.
@@ -41,10 +39,8 @@ def read_spec(spec: Object, quirks: str | None = None) -> LegacySpec:
         form=form,
         tables=tuple(_read_table(name, tables[name], form) for name in sorted(tables)),
         features=tuple(
-            legacy_spec.LegacyFeature(
-                key, table, features[key].max_sequence_length, features[key].weight_key
-            )
-            for table, key in sorted((config.table_id, key) for key, config in features.items())
+            legacy_spec.LegacyFeature(key, each.table_id, each.max_sequence_length, each.weight_key)
+            for key, each in sorted(features.items(), key=lambda item: (item[1].table_id, item[0]))
         ),
         optimizer=_read_optimizer(spec.optimization_parameters),
         clipping_limit=spec.clipping_limit,
@@ -55,7 +51,7 @@ def read_spec(spec: Object, quirks: str | None = None) -> LegacySpec:
         quirks=checked_quirks(quirks or str(getattr(spec, "quirks", default_quirks()))),
         tensor_core_columns=tuple(
             legacy_spec.TensorCoreColumn(
-                column.categorical_column.key, padded_length=column._tensor_core_shape[1]
+                column.categorical_column.key, column._tensor_core_shape[1]
             )
             for column in spec.tensor_core_feature_columns or ()
             if is_tensor_core_column(column)

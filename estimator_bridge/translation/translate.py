@@ -28,14 +28,13 @@ _INFERENCE_OPTIMIZER = LegacyOptimizer(
 def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLike]) -> EngineSpec:
     """Translates a spec; every setting is carried explicitly, or refused by name.
 
+    Tables and features are in the order in which stock hands them to the device; the structure is
+    a dict by feature key.
+
     Args:
         training: False gives tables without an optimizer of their own stochastic gradient
             descent of rate 1, as stock's inference mode does.
         step: returns the global step; called in the graph in which a `learning_rate_fn` is.
-
-    Returns:
-        Tables and features in the order in which stock hands them to the device; the structure is
-        a dict by feature key.
 
     Raises:
         Untranslatable: a setting, or a whole optimizer, has no counterpart.
@@ -75,13 +74,8 @@ def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLi
 def output_shapes(legacy: LegacySpec, batch_size: int | None, num_cores: int) -> tuple[Shape, ...]:
     """Returns the per-core shape of each feature's activation without its last dimension.
 
-    Each is [batch per core] or [batch per core, T]; the first is None for an open batch size.
-
-    Args:
-        batch_size: samples of the global batch; None when batches differ in size.
-
-    Raises:
-        InvalidSpec: the cores do not divide the batch.
+    Each is [batch per core] or [batch per core, T]; the former is None where the `batch_size`,
+    samples of the global batch, is. Raises InvalidSpec if the cores do not divide it.
     """
     if batch_size is not None and batch_size % num_cores:
         raise errors.InvalidSpec(
@@ -98,13 +92,10 @@ def output_shapes(legacy: LegacySpec, batch_size: int | None, num_cores: int) ->
 def translate_optimizer(legacy: LegacyOptimizer, rate: Rate, where: str = "") -> Optimizer:
     """Rebuilds a legacy optimizer for the engine, every setting carried explicitly.
 
-    Args:
-        rate: takes the place of the optimizer's own: a number, or a callable without arguments.
-        where: starts messages, as in "Table 'a': ".
+    The `rate`, a number or a callable without arguments, takes the place of the optimizer's own;
+    `where` starts messages, as in "Table 'a': ".
 
-    Raises:
-        Untranslatable: the optimizer, or one of its settings, has no counterpart.
-        InvalidSpec: the engine refuses a setting.
+    Raises Untranslatable if a setting has no counterpart, InvalidSpec if the engine refuses it.
     """
     row = OPTIMIZERS[legacy.kind]
     names = row.names

@@ -10,14 +10,12 @@ from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import (
-    Reader,
-    RowLayout,
-    StoredTensor,
-    Writer,
-    variable_names,
+from estimator_bridge.checkpoint_files import Reader, RowLayout, StoredTensor, Writer
+from estimator_bridge.checkpoint_files.variable_names import (
+    KnownTable,
+    optimizer_kind,
+    tables_of_spec,
 )
-from estimator_bridge.checkpoint_files.variable_names import KnownTable
 from estimator_bridge.convert.moves import CopyMove, RowMove, TensorMove
 from estimator_bridge.convert.options import ConversionOptions
 from tf2_engine.tables import PARAMETERS
@@ -39,19 +37,13 @@ Moves: TypeAlias = Iterator[TensorMove | Gap]
 
 
 class StoredTable(NamedTuple):
-    """A table in a checkpoint.
-
-    Attributes:
-        kind: its optimizer, a key of `OPTIMIZERS`.
-        slots: the tensors of its slots, None for a slot that the checkpoint lacks.
-        variable: the name of its legacy variable; None if the checkpoint does not tell.
-    """
+    """A table in a checkpoint."""
 
     known: KnownTable
-    kind: str
+    kind: str  # its optimizer, a key of `OPTIMIZERS`
     parameters: StoredTensor
-    slots: Mapping[str, StoredTensor | None]
-    variable: str | None = None
+    slots: Mapping[str, StoredTensor | None]  # None is a slot that the checkpoint lacks
+    variable: str | None = None  # of a legacy estimator; None if the checkpoint does not tell
 
     @property
     def parts(self) -> dict[str, StoredTensor | None]:
@@ -61,23 +53,15 @@ class StoredTable(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What a checkpoint holds: its tables, and everything else.
-
-    Attributes:
-        tables: those of the spec, else those that can be recognised.
-        others: the tensors that are not parts of tables, and the legacy name of each variable, None
-            if it is unknown.
-        gaps: what tables lack, and tensors of tables that are none of their slots.
-        doubtful: variables that are carried as ordinary ones but may be tables.
-        full_names: by key, the names of variables in the program that saved objects.
-    """
+    """What a checkpoint holds: its tables, and everything else."""
 
     reader: Reader
     form: str
-    tables: Sequence[StoredTable]
-    others: Mapping[str, str | None]
-    gaps: Sequence[Gap] = ()
-    doubtful: Sequence[Gap] = ()
+    tables: Sequence[StoredTable]  # those of the spec, else those that can be recognised
+    others: Mapping[str, str | None]  # the other tensors, with their legacy names where known
+    gaps: Sequence[Gap] = ()  # what tables lack, and tensors of theirs that are none of their slots
+    doubtful: Sequence[Gap] = ()  # variables that are carried as ordinary ones but may be tables
+    # By key, the names of variables in the program that saved objects.
     full_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def step(self) -> int | None:
@@ -177,7 +161,7 @@ def part_names(tables: Iterable[StoredTable]) -> set[str]:
 
 def known_tables(options: ConversionOptions) -> list[KnownTable]:
     """Returns the tables of the spec, which must have those of the options; none without a spec."""
-    known = [] if options.spec is None else variable_names.tables_of_spec(options.spec)
+    known = [] if options.spec is None else tables_of_spec(options.spec)
     unknown = set(options.tables) - {table.name for table in known}
     if known and unknown:
         raise errors.InvalidInput(
@@ -191,7 +175,7 @@ def known_kind(table: KnownTable, options: ConversionOptions) -> str | None:
     """Returns the optimizer of a table as the spec or the user says it; None if neither does."""
     if table.kind is not None or options.optimizer is None:
         return table.kind
-    return variable_names.optimizer_kind(options.optimizer)
+    return optimizer_kind(options.optimizer)
 
 
 def stored_table(
@@ -203,11 +187,8 @@ def stored_table(
 ) -> Iterator[StoredTable | Gap]:
     """Yields a table of a checkpoint, and the slots that it lacks.
 
-    Args:
-        names: the tensor of each part, by the engine's names; that of the parameters exists.
-
-    Raises:
-        InvalidInput: a tensor has another shape or type than the table, or odd slices.
+    `names` are those of its parts, by the engine's; there is a tensor of the parameters.
+    InvalidInput is raised for one of another shape or type than the table, or of odd slices.
     """
     parameters = reader.tensors[names[PARAMETERS]]
     if table.shape is not None and table.shape != parameters.shape:
@@ -259,17 +240,11 @@ def row_moves(
                 f"Table {name!r} lacks the slot {part!r}; only a spec tells its initial value. "
                 "Give the spec."
             )
-        yield RowMove(
-            target=target,
-            source=source,
-            description=f"table {name!r}, {part}",
-            shape=table.parameters.shape,
-            old_layout=old_layout,
-            new_layout=new_layout,
-            fill=0.0 if source is not None else table.known.slot_values[part],
-        )
+        fill = 0.0 if source is not None else table.known.slot_values[part]
+        described, shape = f"table {name!r}, {part}", table.parameters.shape
+        yield RowMove(target, source, described, shape, old_layout, new_layout, fill)
 
 
 def variable_move(tensor: StoredTensor, target: str, description: str = "variable") -> CopyMove:
     """Returns the move of a variable outside of tables."""
-    return CopyMove(target=target, source=tensor, description=description, shape=tensor.shape)
+    return CopyMove(target, tensor, description, tensor.shape)

@@ -18,11 +18,16 @@ from estimator_bridge.checkpoint_files import (
 from estimator_bridge.checkpoint_files.variable_names import KnownTable, Shapes
 from estimator_bridge.convert import table_recognition
 from estimator_bridge.convert.formats import checkpoint_format as common
-from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP, Gap, Moves, StoredTable
+from estimator_bridge.convert.formats.checkpoint_format import Contents, Gap, Moves, StoredTable
 from estimator_bridge.convert.moves import TensorMove
 from estimator_bridge.convert.options import ConversionOptions
 from tf2_engine import sharding
 from tf2_engine.tables import PARAMETERS
+
+_ONE_HOST = (
+    'partitioned by "mod", but stored without slices, so that one host is taken for the writer. If '
+    "there were more, and another program saved it again, give `from_hosts`"
+)
 
 
 class NameFormat(common.Format):
@@ -31,7 +36,7 @@ class NameFormat(common.Format):
     form = "names"
     converts_to = "object"
 
-    def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> common.Contents:
+    def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> Contents:
         shapes = _shapes(reader)
         tables, gaps = common.split_gaps(_tables(reader, options, shapes))
         parts = common.part_names(tables)
@@ -55,11 +60,9 @@ class NameFormat(common.Format):
             for name in table_recognition.may_be_tables(shapes, known, listed=listed)
             if name in variables
         ]
-        return common.Contents(reader, self.form, tables, variables, gaps, doubtful)
+        return Contents(reader, self.form, tables, variables, gaps, doubtful)
 
-    def writer_hosts(
-        self, contents: common.Contents, options: ConversionOptions
-    ) -> common.WriterHosts:
+    def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
         slices = {table.parameters.name: _slices(table) for table in contents.tables}
         stored = _common_hosts(slices)
         hosts = options.from_hosts or stored
@@ -75,17 +78,11 @@ class NameFormat(common.Format):
                 f"The tables were written by {hosts} hosts, and a checkpoint does not say "
                 'whether with "div" or "mod". Give the spec, or `from_partition`.'
             )
-        note = None
-        if strategy == "mod" and stored == 1 and options.from_hosts is None:
-            note = (
-                'partitioned by "mod", but stored without slices, so that one host is taken for '
-                "the writer. If there were more, and another program saved it again, give "
-                "`from_hosts`"
-            )
-        return common.WriterHosts(hosts, strategy or "div", note)
+        doubtful = strategy == "mod" and stored == 1 and options.from_hosts is None
+        return common.WriterHosts(hosts, strategy or "div", _ONE_HOST if doubtful else None)
 
     def target(
-        self, old: common.Contents, options: ConversionOptions, strategy: str, like: Reader | None
+        self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
     ) -> common.Target:
         return NameTarget(options, strategy, like)
 
@@ -114,15 +111,14 @@ class NameTarget(common.Target):
             name = full_name if self._names_like.get(full_name) == tensor.shape else None
         if name is None:
             yield Gap(tensor.name, "no variable of a name-based checkpoint is known for it")
-        elif name != GLOBAL_STEP or self._options.global_step is None:
+        elif name != common.GLOBAL_STEP or self._options.global_step is None:
             yield common.variable_move(tensor, self._options.rename.get(name, name))
 
     def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
-        if step is not None and all(move.target != GLOBAL_STEP for move in moves):
-            writer.value(GLOBAL_STEP, np.int64(step))
+        if step is not None and all(move.target != common.GLOBAL_STEP for move in moves):
+            writer.value(common.GLOBAL_STEP, np.int64(step))
 
     def _variable_of(self, table: KnownTable, shape: tuple[int, ...]) -> str:
-        """Returns the name of the variable of a table."""
         options = self._options
         if table.name in options.tables:
             return options.tables[table.name]
@@ -155,7 +151,6 @@ def _shapes(reader: Reader) -> Shapes:
 def _tables(
     reader: Reader, options: ConversionOptions, shapes: Shapes
 ) -> Iterator[StoredTable | Gap]:
-    """Yields the tables of the spec, the user or the checkpoint, and what they lack."""
     known, variables = common.known_tables(options), options.tables
     if not variables and not known:
         num_slices = {name: len(tensor.slices) for name, tensor in reader.tensors.items()}

@@ -12,7 +12,7 @@ from estimator_bridge.checkpoint_files.object_graph import Objects, Path
 from estimator_bridge.checkpoint_files.variable_names import KnownTable
 from estimator_bridge.convert import table_recognition
 from estimator_bridge.convert.formats import checkpoint_format as common
-from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP, Gap, Moves, StoredTable
+from estimator_bridge.convert.formats.checkpoint_format import Contents, Gap, Moves, StoredTable
 from estimator_bridge.convert.moves import TensorMove
 from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
@@ -28,7 +28,7 @@ class ObjectFormat(common.Format):
     form = "object"
     converts_to = "names"
 
-    def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> common.Contents:
+    def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> Contents:
         objects = object_graph.read_from(reader)
         assert objects is not None
         tables, gaps = common.split_gaps(_tables(reader, objects, options, strict))
@@ -37,7 +37,7 @@ class ObjectFormat(common.Format):
         names = {
             key: path[-1]
             for path, key in objects.keys.items()
-            if path[:-1] == (_VARIABLES,) or path == (GLOBAL_STEP,)
+            if path[:-1] == (_VARIABLES,) or path == (common.GLOBAL_STEP,)
         }
         new = options.rename
         others = {
@@ -45,11 +45,9 @@ class ObjectFormat(common.Format):
             for key in reader.tensors
             if key not in ignored
         }
-        return common.Contents(reader, self.form, tables, others, gaps, (), objects.names)
+        return Contents(reader, self.form, tables, others, gaps, (), objects.names)
 
-    def writer_hosts(
-        self, contents: common.Contents, options: ConversionOptions
-    ) -> common.WriterHosts:
+    def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
         if options.from_partition == "mod" or options.from_hosts:
             raise errors.InvalidInput(
                 "`from_partition` and `from_hosts` are for name-based checkpoints; in an object "
@@ -58,7 +56,7 @@ class ObjectFormat(common.Format):
         return common.WriterHosts()
 
     def target(
-        self, old: common.Contents, options: ConversionOptions, strategy: str, like: Reader | None
+        self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
     ) -> common.Target:
         if options.to_partition == "mod" or options.to_hosts != 1:
             raise errors.InvalidInput(
@@ -98,17 +96,15 @@ class ObjectTarget(common.Target):
 
     def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
         assert name is not None  # A name-based checkpoint has the names of all variables.
-        if name == GLOBAL_STEP and self._options.global_step is not None:
+        if name == common.GLOBAL_STEP and self._options.global_step is not None:
             return
         name = self._options.rename.get(name, name)
-        path = (GLOBAL_STEP,) if name == GLOBAL_STEP else (_VARIABLES, name)
+        path = (common.GLOBAL_STEP,) if name == common.GLOBAL_STEP else (_VARIABLES, name)
         yield common.variable_move(tensor, object_graph.key_of(path))
 
     def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
-        full_names = {
-            move.target: move.source.name if move.source is not None else "" for move in moves
-        }
-        for name, value in ((GLOBAL_STEP, step), (_SAVE_COUNTER, 1)):
+        full_names = {move.target: move.source.name if move.source else "" for move in moves}
+        for name, value in ((common.GLOBAL_STEP, step), (_SAVE_COUNTER, 1)):
             key = object_graph.key_of((name,))
             if key not in full_names and value is not None:
                 full_names[key] = name
@@ -124,7 +120,7 @@ class TemplateTarget(common.Target):
 
     basename = "ckpt"
 
-    def __init__(self, template: common.Contents, rename: Mapping[str, str]) -> None:
+    def __init__(self, template: Contents, rename: Mapping[str, str]) -> None:
         self._template = template
         self._rename = rename
         self._tensors = template.reader.tensors
@@ -173,13 +169,13 @@ class TemplateTarget(common.Target):
     def _key_of_variable(self, name: str, tensor: StoredTensor) -> str | None:
         """Returns the key for a variable, by path or key, else by its name; None if it has none."""
         for key in (name, f"{name}{object_graph.END}"):
-            if key in self._others:
-                place = self._others[key]
-                if _differ(place, tensor):
-                    raise errors.InvalidInput(
-                        f"{tensor.name!r} is {tensor}, but {key!r} of "
-                        f"{self._template.reader.prefix} is {place}."
-                    )
+            place = self._others.get(key)
+            if place is not None and _differ(place, tensor):
+                template = self._template.reader.prefix
+                raise errors.InvalidInput(
+                    f"{tensor.name!r} is {tensor}, but {key!r} of {template} is {place}."
+                )
+            if place is not None:
                 return key
         return self._key_by_name(name, tensor)
 
@@ -207,7 +203,6 @@ def _differ(place: StoredTensor, tensor: StoredTensor) -> bool:
 def _tables(
     reader: Reader, objects: Objects, options: ConversionOptions, strict: bool
 ) -> Iterator[StoredTable | Gap]:
-    """Yields the tables of the spec or the checkpoint, and what they lack."""
     if not objects.embeddings and not strict:
         return
     children = objects.children(_embedding(objects, options.root))

@@ -38,8 +38,7 @@ def check_positive(name: str, value: int | None) -> None:
 def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | None) -> RunConfig:
     """Returns the config, or the default one, with `model_dir`, its own, or a new temporary one.
 
-    Raises:
-        InvalidInput: it is not a RunConfig, stock's or ours; or the two directories differ.
+    Raises InvalidInput if it is not a RunConfig, stock's or ours, or if the directories differ.
     """
     config = RunConfig() if config is None else config
     if not hasattr(config, "model_dir") or not hasattr(config, "replace"):
@@ -62,8 +61,7 @@ def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | No
 def read_strategies(config: RunConfig) -> Mapping[str, Strategy | None]:
     """Returns the strategy of each mode; prediction has none: it follows the input's order.
 
-    Raises:
-        InvalidInput: a strategy cannot run an estimator here; the message names the setting.
+    Raises InvalidInput, with the name of the setting, if one cannot run an estimator here.
     """
     experimental: Object = getattr(config, "experimental_distribute", None)
     if getattr(experimental, "remote_cluster", None):
@@ -86,8 +84,7 @@ def _read(name: str, config: RunConfig, experimental: Object) -> Strategy | None
             "give one of them."
         )
     strategy = strategy or other
-    runs_here = isinstance(strategy, (*_IN_ONE_GRAPH, soft_tpu.SoftTPUStrategy))
-    if strategy is not None and not runs_here:
+    if not isinstance(strategy, (type(None), *_IN_ONE_GRAPH, soft_tpu.SoftTPUStrategy)):
         raise errors.InvalidInput(
             f"`RunConfig`: `{name}`={strategy!r} cannot run an estimator; MirroredStrategy, "
             "OneDeviceStrategy and, with use_tpu=True, SoftTPUStrategy can. Leave it out, or "
@@ -117,11 +114,10 @@ def checked_receiver_fn(function: Callable[[], Object] | None) -> Callable[[], O
 
 
 def checked_model_fn(model_fn: ModelFn | None, params: Object) -> ModelFn:
-    """Returns a model_fn that can be called as one.
+    """Returns a model_fn.
 
-    Raises:
-        InvalidInput: it takes no features, or an argument that no model_fn gets; or there are
-            params and it does not take them.
+    Raises InvalidInput if it takes no features, an argument that no model_fn gets, or no params
+    though there are some.
     """
     if model_fn is None:
         raise errors.InvalidInput("`model_fn` must be given.")
@@ -165,8 +161,7 @@ def with_items(params: Object, items: Mapping[str, Object]) -> Object:
 def call(function: Callable[..., Object], **arguments: Object) -> Object:
     """Calls an input_fn or model_fn with those of the arguments that it takes.
 
-    Raises:
-        InvalidInput: there are labels and it does not take them.
+    Raises InvalidInput if there are labels and it does not take them.
     """
     names = argument_names(function)
     if arguments.get("labels") is not None and "labels" not in names:

@@ -17,14 +17,13 @@ from estimator_bridge.legacy.cluster import TaskType
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.estimator import arguments
 from estimator_bridge.runtime.loop import inference, training
-from estimator_bridge.runtime.loop.device_loop import Schedule
 from estimator_bridge.runtime.program_types import Hook, InputFn, ModelFn, ModelSpec
 from estimator_bridge.runtime.saving import checkpoint_state, warm_starting
 from estimator_bridge.runtime.saving.saved_model_writer import ReceiverFn, write_saved_model
-from estimator_bridge.runtime.step.model_step import ModelStep
+from estimator_bridge.runtime.step.model_step import Job, ModelStep
 from estimator_bridge.runtime.step.plain_step import build_plain_step
 from estimator_bridge.runtime.step.table_variables import TableVariables
-from tf2_engine.types import Array, Nest, Object, Strategy
+from tf2_engine.types import Array, Nest, Object
 
 _Self = TypeVar("_Self", bound="Estimator")
 
@@ -39,7 +38,7 @@ class Estimator:
             EstimatorSpec or TPUEstimatorSpec.
         model_dir: where checkpoints and events go; None takes the config's, or a new temporary
             directory.
-        config: a RunConfig; None is the default one.
+        config: None is the default one.
         params: handed to model_fn and input_fn.
         warm_start_from: where variables start when the model_dir has no checkpoint: the path of a
             checkpoint or SavedModel, or a WarmStartSettings.
@@ -107,13 +106,8 @@ class Estimator:
 
         Args:
             input_fn: takes any of params, config and mode.
-            hooks: SessionRunHooks.
             steps: steps to add; None is until the input ends.
             max_steps: the global step to stop at; not together with `steps`.
-            saving_listeners: CheckpointSaverListeners.
-
-        Returns:
-            This estimator.
 
         Raises:
             InvalidInput: `steps` or `max_steps` is not possible, or this process is an evaluator.
@@ -133,14 +127,10 @@ class Estimator:
             if max_steps <= checkpoint_state.step_of(checkpoint):
                 tf.logging.info("Nothing to train: max_steps=%d is reached already.", max_steps)
                 return self
-        loss = training.train(
-            functools.partial(self._step, ModeKeys.TRAIN, input_fn, checkpoint),
-            self._config,
-            self._schedule(steps, max_steps),
-            arguments.checked_list(hooks, tf.train.SessionRunHook),
-            arguments.checked_list(saving_listeners, tf.train.CheckpointSaverListener),
-            self._scope_of(ModeKeys.TRAIN),
-        )
+        schedule = self._schedule(steps, max_steps)
+        job = self._job(ModeKeys.TRAIN, input_fn, hooks, checkpoint)
+        listeners = arguments.checked_list(saving_listeners, tf.train.CheckpointSaverListener)
+        loss = training.train(job, schedule, listeners)
         # In stock's words, which scripts look for.
         tf.logging.info("Loss for final step: %s.", loss)
         return self
@@ -158,7 +148,6 @@ class Estimator:
         Args:
             input_fn: as for `train`.
             steps: batches; None is until the input ends.
-            hooks: SessionRunHooks.
             checkpoint_path: None is the latest one; if there is none, initial values are used.
             name: keeps the events of several evaluations apart.
 
@@ -170,16 +159,9 @@ class Estimator:
         """
         arguments.check_positive("steps", steps)
         checkpoint = self._checkpoint(checkpoint_path, "evaluate")
-        return inference.evaluate(
-            functools.partial(self._step, ModeKeys.EVAL, input_fn, checkpoint),
-            self._config,
-            steps,
-            arguments.checked_list(hooks, tf.train.SessionRunHook),
-            checkpoint,
-            self.eval_dir(name),
-            self._scope_of(ModeKeys.EVAL),
-            in_one_call=self._runs_on_engine(ModeKeys.EVAL),
-        )
+        job = self._job(ModeKeys.EVAL, input_fn, hooks, checkpoint)
+        in_one_call = self._runs_on_engine(ModeKeys.EVAL)
+        return inference.evaluate(job, steps, self.eval_dir(name), in_one_call=in_one_call)
 
     def predict(
         self,
@@ -192,10 +174,8 @@ class Estimator:
         """Yields predictions in the order of the input; its last batch may be smaller.
 
         Args:
-            input_fn: as for `train`.
             predict_keys: which of the predictions; None is all.
-            hooks: SessionRunHooks.
-            checkpoint_path: as for `evaluate`.
+            input_fn, checkpoint_path: as for `evaluate`.
             yield_single_examples: False yields whole batches.
 
         Raises:
@@ -203,14 +183,8 @@ class Estimator:
                 length.
         """
         checkpoint = self._checkpoint(checkpoint_path, "predict")
-        yield from inference.predict(
-            functools.partial(self._step, ModeKeys.PREDICT, input_fn, checkpoint),
-            self._config,
-            predict_keys,
-            arguments.checked_list(hooks, tf.train.SessionRunHook),
-            checkpoint,
-            yield_single_examples,
-        )
+        job = self._job(ModeKeys.PREDICT, input_fn, hooks, checkpoint)
+        yield from inference.predict(job, predict_keys, yield_single_examples)
 
     def export_saved_model(
         self,
@@ -221,7 +195,7 @@ class Estimator:
         checkpoint_path: str | None = None,
         experimental_mode: str = ModeKeys.PREDICT,
     ) -> bytes:
-        """Writes a SavedModel of TensorFlow's own ops.
+        """Writes a SavedModel of TensorFlow's own ops; returns its directory, as bytes.
 
         Args:
             export_dir_base: the SavedModel goes into a new directory below it, named by the time.
@@ -232,20 +206,12 @@ class Estimator:
             checkpoint_path: None is the latest one.
             experimental_mode: the mode in which the model_fn is called.
 
-        Returns:
-            The new directory, as bytes.
-
         Raises:
             InvalidInput: there is no receiver function, or the checkpoint does not fit the model.
             NotTrained: there is no checkpoint.
         """
-        return self._export(
-            export_dir_base,
-            {experimental_mode: arguments.checked_receiver_fn(serving_input_receiver_fn)},
-            assets_extra,
-            as_text,
-            checkpoint_path,
-        )
+        functions = {experimental_mode: arguments.checked_receiver_fn(serving_input_receiver_fn)}
+        return self._export(export_dir_base, functions, assets_extra, as_text, checkpoint_path)
 
     def export_savedmodel(
         self,
@@ -257,13 +223,9 @@ class Estimator:
         strip_default_attrs: bool = False,
     ) -> bytes:
         """The old name of `export_saved_model`; by default it keeps attributes of default value."""
+        functions = {ModeKeys.PREDICT: arguments.checked_receiver_fn(serving_input_receiver_fn)}
         return self._export(
-            export_dir_base,
-            {ModeKeys.PREDICT: arguments.checked_receiver_fn(serving_input_receiver_fn)},
-            assets_extra,
-            as_text,
-            checkpoint_path,
-            strip_default_attrs,
+            export_dir_base, functions, assets_extra, as_text, checkpoint_path, strip_default_attrs
         )
 
     def experimental_export_all_saved_models(
@@ -287,11 +249,7 @@ class Estimator:
         return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
 
     def latest_checkpoint(self) -> str | None:
-        """Returns the path of the latest checkpoint, or None.
-
-        Raises:
-            UnreadableCheckpoint: the file that names it cannot be read, or the checkpoint is gone.
-        """
+        """Returns the path of the latest checkpoint or None; UnreadableCheckpoint if it is gone."""
         return checkpoint_state.latest_checkpoint(self.model_dir)
 
     def get_variable_names(self) -> list[str]:
@@ -302,21 +260,24 @@ class Estimator:
         """Returns a value of the latest checkpoint; raises NotTrained if there is none."""
         return tf.train.load_variable(self._checkpoint_of_training(), name)
 
-    def _step(self, mode: str, input_fn: InputFn, checkpoint: str | None) -> ModelStep:
-        """Builds the step of a mode, and warm-starts its variables if there is no checkpoint."""
-        step = self._build(mode, input_fn)
-        if checkpoint is None and self._warm_start is not None:
-            warm_starting.warm_start(self._warm_start, self._tables())
-        return dataclasses.replace(step, tables=self._tables())
+    def _job(
+        self, mode: str, input_fn: InputFn, hooks: Sequence[Hook] | None, checkpoint: str | None
+    ) -> Job:
+        def build() -> ModelStep:
+            step = self._build(mode, input_fn)
+            if checkpoint is None and self._warm_start is not None:
+                warm_starting.warm_start(self._warm_start, self._tables())
+            return dataclasses.replace(step, tables=self._tables())
+
+        # An engine has the tables once, and its model is that of a TPU's cores, not of replicas.
+        strategy = None if self._runs_on_engine(mode) else self._strategies[mode]
+        checked = arguments.checked_list(hooks, tf.train.SessionRunHook)
+        return Job(build, self._config, checked, checkpoint, strategy)
 
     def _build(self, mode: str, input_fn: InputFn) -> ModelStep:
-        """Builds the step of a mode in the default graph."""
-        return build_plain_step(
-            mode,
-            functools.partial(self._call, input_fn, mode, {}),
-            functools.partial(self._call_model, mode=mode, items={}),
-            strategy=self._strategies[mode],
-        )
+        read = functools.partial(self._call, input_fn, mode, {})
+        model = functools.partial(self._call_model, mode=mode, items={})
+        return build_plain_step(mode, read, model, strategy=self._strategies[mode])
 
     def _call(
         self, function: Callable[..., Object], mode: str, items: Mapping[str, Object], **batch: Nest
@@ -333,21 +294,13 @@ class Estimator:
     def _runs_on_engine(self, mode: str) -> bool:
         return False
 
-    def _scope_of(self, mode: str) -> Strategy | None:
-        """Returns the strategy in whose scope the step of a mode is built; None is none."""
-        # An engine has the tables once, and its model is that of a TPU's cores, not of replicas.
-        return None if self._runs_on_engine(mode) else self._strategies[mode]
-
-    def _schedule(self, steps: int | None, max_steps: int | None) -> Schedule:
-        """Returns when a training ends, and what hooks and reports see of it."""
-        return Schedule(steps, max_steps)
+    def _schedule(self, steps: int | None, max_steps: int | None) -> training.Schedule:
+        return training.Schedule(steps, max_steps)
 
     def _call_for_export(self, features: Nest, labels: Nest, mode: str) -> ModelSpec:
-        """Calls the model_fn on the features of a receiver."""
         return self._call_model(features, labels, mode, {})
 
     def _tables(self) -> TableVariables:
-        """Returns which variables are the tables of an embedding spec."""
         return TableVariables()
 
     def _export(

@@ -12,11 +12,9 @@ _HOST = "/replica:0/task:0/device:CPU:0"
 class TPUContext:
     """The cores of a job, which this process emulates as those of one host.
 
-    Attributes:
-        num_replicas, num_hosts, num_of_replicas_per_host: counts.
+    It has their counts as `num_replicas`, `num_hosts` and `num_of_replicas_per_host`.
 
     Args:
-        cores: how batches are spread.
         input_fn_call: the number of calls of the input_fn before this one; None is a call of the
             model_fn.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Sequence
 
@@ -10,24 +9,19 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files.variable_names import shapes_of_spec
+from estimator_bridge.legacy import run_config
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.legacy.run_config import (
-    InputPipelineConfig,
-    RunConfig,
-    parse_iterations_per_loop,
-)
+from estimator_bridge.legacy.run_config import InputPipelineConfig
 from estimator_bridge.runtime.estimator import arguments
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
 from estimator_bridge.runtime.estimator.tpu_context import TPUContext
 from estimator_bridge.runtime.input.feeding import CoreLayout
-from estimator_bridge.runtime.loop.device_loop import Schedule, report_interval
+from estimator_bridge.runtime.loop.training import Schedule, report_interval
 from estimator_bridge.runtime.program_types import InputFn, ModelFn, ModelSpec
-from estimator_bridge.runtime.step import devices
+from estimator_bridge.runtime.step import devices, plain_step
 from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
 from estimator_bridge.runtime.step.engine_step import EngineSettings, build_engine_step
 from estimator_bridge.runtime.step.model_step import ModelStep
-from estimator_bridge.runtime.step.plain_step import build_plain_step
-from estimator_bridge.runtime.step.plain_tables import features_for_export, look_up_dicts
 from estimator_bridge.runtime.step.table_variables import TableVariables
 from estimator_bridge.settings import render
 from estimator_bridge.settings.detect import notes_of_settings
@@ -54,10 +48,7 @@ class TPUEstimator(Estimator):
     host and emulates `TPUConfig.num_shards` cores.
 
     Args:
-        model_fn: takes features and any of labels, mode, config and params; returns a
-            TPUEstimatorSpec or EstimatorSpec.
-        model_dir: where checkpoints and events go; None takes the config's, or a new temporary
-            directory.
+        model_fn, model_dir: as for `Estimator`.
         config: a TPU RunConfig.
         params: handed to model_fn and input_fn, a dict or an HParams; "batch_size", "use_tpu" and
             with use_tpu=True a `TPUContext` as "context" are added.
@@ -81,13 +72,13 @@ class TPUEstimator(Estimator):
             names it.
     """
 
-    _config: RunConfig
+    _config: run_config.RunConfig
 
     def __init__(
         self,
         model_fn: ModelFn | None = None,
         model_dir: PathLike | None = None,
-        config: RunConfig | None = None,
+        config: run_config.RunConfig | None = None,
         params: Object = None,
         use_tpu: bool = True,
         train_batch_size: int | None = None,
@@ -149,7 +140,7 @@ class TPUEstimator(Estimator):
                 "With use_tpu=True one of `steps` or `max_steps` must be set for training."
             )
         tpu_config, every_n_steps = self._config.tpu_config, self._config.log_step_count_steps
-        iterations = parse_iterations_per_loop(tpu_config.iterations_per_loop)
+        iterations = run_config.parse_iterations_per_loop(tpu_config.iterations_per_loop)
         return Schedule(
             steps,
             max_steps,
@@ -198,21 +189,20 @@ class TPUEstimator(Estimator):
             return self._call(input_fn, mode, items(input_size, next(calls)))
 
         def model(features: Nest, labels: Nest) -> ModelSpec:
+            if legacy is not None and not on_engine:
+                features = plain_step.look_up_dicts(mode, features, legacy, self._tell)
             params = items(model_size) | {"use_tpu": on_engine}
             return self._call_model(features, labels, mode, params)
 
         self._announce(mode, on_engine)
         legacy = self._read_spec(on_engine)
-        if on_engine:
-            assert input_size is not None and model_size is not None
-            settings = EngineSettings(
-                legacy, cores, self._engine_of(mode), self._tell, input_size, model_size
-            )
-            return build_engine_step(mode, read, model, settings)
-        look_up = None
-        if legacy is not None:
-            look_up = functools.partial(look_up_dicts, mode, legacy=legacy, notify=self._tell)
-        return build_plain_step(mode, read, model, look_up, self._strategies[mode])
+        if not on_engine:
+            return plain_step.build_plain_step(mode, read, model, self._strategies[mode])
+        assert input_size is not None and model_size is not None
+        settings = EngineSettings(
+            legacy, cores, self._engine_of(mode), self._tell, input_size, model_size
+        )
+        return build_engine_step(mode, read, model, settings)
 
     def _call_sizes(self, mode: str, cores: CoreLayout) -> tuple[int | None, int | None]:
         """Returns the `params["batch_size"]` of the input_fn and of the model_fn."""
@@ -241,11 +231,10 @@ class TPUEstimator(Estimator):
         spec = self._embedding_config_spec
         if spec is None:
             return TableVariables()
-        shapes: dict[str, tuple[int, ...]] = {**shapes_of_spec(spec)}
         # With use_tpu=True the model's optimizer has slots for the dummies of tables.
-        legacy = read_spec(spec, self._quirks)
-        shapes.update((DUMMY_NAME.format(table.name), (1,)) for table in legacy.tables)
-        return TableVariables(shapes, spec.partition_strategy)
+        tables = read_spec(spec, self._quirks).tables
+        dummies = {DUMMY_NAME.format(table.name): (1,) for table in tables}
+        return TableVariables({**shapes_of_spec(spec), **dummies}, spec.partition_strategy)
 
     def _call_for_export(self, features: Nest, labels: Nest, mode: str) -> ModelSpec:
         if not self._export_to_cpu and not self._export_to_tpu:
@@ -254,7 +243,7 @@ class TPUEstimator(Estimator):
             self._tell(render.warning("export_to_tpu", EXPORT))
         legacy = self._read_spec(self._use_tpu)
         if legacy is not None:
-            features = features_for_export(mode, features, legacy, self._tell)
+            features = plain_step.features_for_export(mode, features, legacy, self._tell)
         return self._call_model(features, labels, mode, {"use_tpu": False})
 
     def _announce(self, mode: str, on_engine: bool) -> None:

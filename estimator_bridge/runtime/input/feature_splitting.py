@@ -78,10 +78,8 @@ def split_features(
 def split_batch(nest: Nest, num_cores: int) -> list[Nest]:
     """Returns one nest of [batch / num_cores, ...] per core of a nest of [batch, ...].
 
-    Its leaves are Tensors, SparseTensors and RaggedTensors; None stays None.
-
-    Raises:
-        InvalidInput: a tensor is a scalar, or the number of cores does not divide its first axis.
+    Its leaves are Tensors, SparseTensors and RaggedTensors; None stays None. Raises InvalidInput
+    for a scalar, or if the number of cores does not divide the first axis of a tensor.
     """
     if num_cores == 1:
         return [nest]
@@ -92,8 +90,7 @@ def split_batch(nest: Nest, num_cores: int) -> list[Nest]:
 
 
 def _read_ids(features: Mapping[str, Nest], feature: LegacyFeature) -> Tensor | SparseTensor:
-    """Returns the ids of a feature as a Tensor or SparseTensor of integers."""
-    ids = _as_tensor(_feature(features, feature.key, _where(feature)))
+    ids = _as_tensor(features, feature.key, _where(feature))
     if not ids.dtype.is_integer:
         raise errors.InvalidInput(
             f"{_where(feature)}: ids must be integers, got {ids.dtype.name}. With use_tpu=True no "
@@ -113,7 +110,7 @@ def _read_weights(features: Mapping[str, Nest], feature: LegacyFeature) -> Spars
     if feature.weight_key is None:
         return None
     where = f"{_where(feature)}, weights {feature.weight_key!r}"
-    weights = _as_tensor(_feature(features, feature.weight_key, where))
+    weights = _as_tensor(features, feature.weight_key, where)
     if not isinstance(weights, tf.SparseTensor):
         raise errors.InvalidInput(
             f"{where}: weights must be a SparseTensor with the indices of the ids, got {weights!r}."
@@ -135,10 +132,7 @@ def _read_dense(ids: Tensor, feature: LegacyFeature, legacy: LegacySpec, notify:
     if ids.shape.rank == 2:
         # As stock converts them: id 0 is padding, -1 an id.
         notify(_warning(feature, DENSE_RANK_2))
-        present = tf.where(tf.not_equal(ids, 0))
-        return tf.SparseTensor(
-            present, tf.gather_nd(ids, present), tf.shape(ids, out_type=tf.int64)
-        )
+        return tf.sparse.from_dense(ids)
     raise errors.InvalidInput(
         f"{_where(feature)}: dense ids must have rank 1 or 2, got shape {ids.shape}. Reshape "
         "them in the input_fn."
@@ -197,7 +191,7 @@ def _padded(features: Mapping[str, Nest], key: str, padded_length: int) -> dict[
             f"Feature {mask_key!r} has the key of the mask of tensor-core column {key!r}. Give it "
             "another key."
         )
-    ids = _as_tensor(_feature(features, key, f"Tensor-core column {key!r}"))
+    ids = _as_tensor(features, key, f"Tensor-core column {key!r}")
     if not isinstance(ids, tf.SparseTensor) or not ids.dtype.is_integer:
         raise errors.InvalidInput(
             f"Tensor-core column {key!r}: ids must be a SparseTensor of integers, got {ids!r}."
@@ -207,17 +201,13 @@ def _padded(features: Mapping[str, Nest], key: str, padded_length: int) -> dict[
     return {key: tf.ensure_shape(padded, shape), mask_key: tf.ensure_shape(mask, shape)}
 
 
-def _feature(features: Mapping[str, Nest], key: str, where: str) -> Nest:
-    try:
-        return features[key]
-    except KeyError:
+def _as_tensor(features: Mapping[str, Nest], key: str, where: str) -> Object:
+    """Returns a feature as a Tensor or a SparseTensor."""
+    if key not in features:
         raise errors.MissingFeature(
             f"{where}: the input_fn gives no {key!r}, only {sorted(features, key=str)}."
-        ) from None
-
-
-def _as_tensor(value: Object) -> Object:
-    """Returns a value of an input_fn as a Tensor or a SparseTensor."""
+        )
+    value = features[key]
     if isinstance(value, tf.RaggedTensor):
         return value.to_sparse()
     return tf.compat.v1.convert_to_tensor_or_sparse_tensor(value)
@@ -226,7 +216,8 @@ def _as_tensor(value: Object) -> Object:
 def _split(leaf: Object, num_cores: int) -> Sequence[Ids | None]:
     if leaf is None:
         return [None] * num_cores
-    leaf = leaf if isinstance(leaf, tf.RaggedTensor) else _as_tensor(leaf)
+    if not isinstance(leaf, tf.RaggedTensor):
+        leaf = tf.compat.v1.convert_to_tensor_or_sparse_tensor(leaf)
     if leaf.shape.rank == 0:
         raise errors.InvalidInput(
             f"{leaf!r} is a scalar, which cannot be split over {num_cores} cores. Give it a batch "

@@ -21,20 +21,12 @@ _Place = tuple[int, tuple[str | int, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class CoreLayout:
-    """How a global batch is spread over the cores of one host.
-
-    Attributes:
-        count: emulated cores.
-        input_mode: a member of InputPipelineConfig.
-        batch_axis: the axis along which each tensor of a PER_HOST_V1 batch is split; None is the
-            first.
-        devices: the device of each core's model; empty leaves the placement to TensorFlow.
-    """
+    """How a global batch is spread over the cores of one host, which are emulated."""
 
     count: int
-    input_mode: int
-    batch_axis: tuple[int, ...] | None = None
-    devices: tuple[str, ...] = ()
+    input_mode: int  # a member of InputPipelineConfig
+    batch_axis: tuple[int, ...] | None = None  # for each tensor of PER_HOST_V1; None is the first
+    devices: tuple[str, ...] = ()  # of each core's model; none leaves the placement to TensorFlow
 
     def input_batch_size(self, global_batch_size: int) -> int:
         """Returns the `params["batch_size"]` of the input_fn."""
@@ -54,9 +46,7 @@ class CoreLayout:
     def for_predictions(self) -> CoreLayout:
         """Returns the layout of predictions: one core makes them, in the order of the input.
 
-        Raises:
-            WrongType: there is a `batch_axis`, as in stock; batches of predictions are padded along
-                their first axis.
+        As in stock it raises WrongType for a `batch_axis`: padding is along the first axis.
         """
         if self.batch_axis is not None and self.input_mode == InputPipelineConfig.PER_HOST_V1:
             raise errors.WrongType(
@@ -100,17 +90,13 @@ def read_per_core(
     PER_HOST_V1 splits one batch, PER_HOST_V2 and PER_SHARD_V1 give every core another batch
     (from one call of the input_fn or one call per core), BROADCAST gives every core the same.
 
-    Args:
-        legacy: says which features are ids, for `batch_axis`; None means that none is.
-
-    Raises:
-        InvalidInput: the input mode is not supported here, or `batch_axis` does not fit.
+    For `batch_axis` the spec says which features are ids. Raises InvalidInput if that does not fit,
+    or if the input mode is not supported here.
     """
     mode = cores.input_mode
     if mode == InputPipelineConfig.PER_HOST_V2:
-        return _read(
-            input_fn, cores.count, f"For {cores.count} cores in the PER_HOST_V2 input mode"
-        )
+        where = f"For {cores.count} cores in the PER_HOST_V2 input mode"
+        return _read(input_fn, cores.count, where)
     if mode == InputPipelineConfig.PER_SHARD_V1:
         reads = [read_batch(input_fn) for _ in range(cores.count)]
         return [batch for batch, _ in reads], [hook for _, hooks in reads for hook in hooks]
@@ -132,12 +118,12 @@ def _read(input_fn: ReadInput, count: int, where: str = "") -> tuple[list[Batch]
     with tf.device("/device:CPU:0"):
         source = input_fn()
         if not isinstance(source, (tf.data.Dataset, tf.compat.v2.data.Dataset)):
-            if count > 1:
-                raise errors.InvalidInput(
-                    f"{where} the input_fn must return a tf.data.Dataset, got "
-                    f"{type(source).__name__}."
-                )
-            return [_features_and_labels(source)], []
+            if count == 1:
+                return [_features_and_labels(source)], []
+            kind = type(source).__name__
+            raise errors.InvalidInput(
+                f"{where} the input_fn must return a tf.data.Dataset, got {kind}."
+            )
         iterator = tf.data.make_initializable_iterator(source)
         batches: list[Batch] = []
         previous: list[Op] = []
@@ -170,15 +156,15 @@ def _split_along(
     their keys, then labels. Ids and weights of embeddings are not among them, and are split along
     their first axis. Lengths of sequences, and ids and masks of tensor-core columns, are among
     them, by their keys, and have one row per sample.
-
-    Raises:
-        InvalidInput: there are more or fewer axes than tensors, a tensor has no such axis, or the
-            number of cores does not divide it.
     """
     features, labels = batch
     ids, rest = _separate_ids(features, legacy)
     nest = [rest] if labels is None else [rest, labels]
-    leaves = dict(_leaves(nest))
+    leaves: dict[_Place, Ids] = {
+        (position, path): leaf
+        for position, part in enumerate(nest)
+        for path, leaf in tf_compat.flatten_with_paths(part)
+    }
     places = sorted({*leaves, *_added_by_infeed(legacy)})
     if len(places) != len(axes):
         raise errors.InvalidInput(
@@ -223,12 +209,6 @@ def _added_by_infeed(legacy: LegacySpec | None) -> Iterator[_Place]:
             yield 0, (tf_compat.sequence_length_key(feature.key),)
     for column in legacy.tensor_core_columns:
         yield from ((0, (column.key,)), (0, (tf_compat.mask_key(column.key),)))
-
-
-def _leaves(nest: list[Nest]) -> Iterator[tuple[_Place, Ids]]:
-    for position, part in enumerate(nest):
-        for path, leaf in tf_compat.flatten_with_paths(part):
-            yield (position, path), leaf
 
 
 def _shown(place: _Place) -> str:

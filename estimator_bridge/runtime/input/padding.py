@@ -11,13 +11,9 @@ from tf2_engine.types import Ids, Nest, Tensor
 def pad_batch(features: Nest, size: int) -> tuple[Nest, Tensor | None]:
     """Pads a batch with zeros and empty rows, and fixes its static shape.
 
-    Returns:
-        The nest of Tensors, SparseTensors and RaggedTensors [size, ...]; scalars are left alone.
-        And the number of samples in the batch, int64, or None where it is known to be full.
-        Running it fails if a batch has more samples.
-
-    Raises:
-        InvalidInput: every batch has more samples.
+    Returns the nest of Tensors, SparseTensors and RaggedTensors [size, ...], scalars left alone;
+    and the number of samples in the batch, int64, or None where it is known to be full. Running it
+    fails if a batch has more samples; InvalidInput is raised if every batch has.
     """
     leaves = [leaf for leaf in tf.nest.flatten(features) if leaf is not None and leaf.shape.rank]
     if all(_samples(leaf) == size for leaf in leaves):
@@ -37,12 +33,11 @@ def cut_predictions(predictions: Nest, size: int, real: Tensor | None) -> Nest:
     """Returns predictions [size, ...] without those of the padding."""
     if real is None:
         return predictions
-    return tf.nest.map_structure(
-        lambda value: (
-            value[:real] if value.shape.rank and _samples(value) in (None, size) else value
-        ),
-        predictions,
-    )
+
+    def cut(value: Tensor) -> Tensor:
+        return value[:real] if value.shape.rank and _samples(value) in (None, size) else value
+
+    return tf.nest.map_structure(cut, predictions)
 
 
 def _samples(leaf: Ids) -> int | None:
@@ -68,11 +63,8 @@ def _padded(leaf: Ids | None, size: int, missing: Tensor) -> Ids | None:
         with tf.control_dependencies([missing]):
             return tf.SparseTensor(tf.identity(leaf.indices), leaf.values, shape)
     if isinstance(leaf, tf.RaggedTensor):
-        splits = leaf.row_splits
-        empty = tf.fill([missing], splits[-1])
-        return tf.RaggedTensor.from_row_splits(
-            leaf.values, tf.concat([splits, empty], 0), validate=False
-        )
+        splits = tf.concat([leaf.row_splits, tf.fill([missing], leaf.row_splits[-1])], 0)
+        return tf.RaggedTensor.from_row_splits(leaf.values, splits, validate=False)
     around = tf.concat([tf.reshape(missing, [1]), tf.zeros([leaf.shape.rank - 1], tf.int64)], 0)
     padded = tf.pad(leaf, tf.stack([tf.zeros_like(around), around], 1))
     return tf.ensure_shape(padded, [size, *leaf.shape.as_list()[1:]])

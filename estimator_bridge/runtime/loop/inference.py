@@ -4,55 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import add_job_saver
 from estimator_bridge.runtime.step import model_step
-from estimator_bridge.runtime.step.model_step import ModelStep
-from tf2_engine.types import Message, Nest, Object, Op, Strategy
+from estimator_bridge.runtime.step.model_step import Job, ModelStep
+from tf2_engine.types import Message, Nest, Object, Op
 
 _LOSS = "loss"  # the name of the mean loss among the metrics of an evaluation
-_CHECKPOINT_TAG = "checkpoint_path"
+_TAG = "checkpoint_path"  # of the event that names the checkpoint
 
 
 def evaluate(
-    build: Callable[[], ModelStep],
-    config: RunConfig,
-    steps: int | None,
-    hooks: Sequence[Hook],
-    checkpoint_path: str | None,
-    output_dir: str,
-    strategy: Strategy | None = None,
-    *,
-    in_one_call: bool = False,
+    job: Job, steps: int | None, output_dir: str, *, in_one_call: bool = False
 ) -> dict[str, Object]:
-    """Evaluates a checkpoint, or freshly initialised variables if there is none.
+    """Evaluates a checkpoint; see `Estimator.evaluate`.
 
-    Args:
-        in_one_call: whether hooks see all `steps` as one.
-
-    Returns:
-        The value of each metric, the mean loss under "loss" and the step under "global_step".
-
-    Raises:
-        InvalidInput: a metric has one of these two names.
+    With `in_one_call` hooks see all `steps` as one.
     """
-    with model_step.new_graph(config.tf_random_seed, strategy=strategy):
-        step = build()
-        metrics = {
-            name: model_step.metric_ops(metric) for name, metric in step.eval_metric_ops.items()
-        }
+    with model_step.new_graph(job.config.tf_random_seed, strategy=job.strategy):
+        step = job.build()
+        metrics = model_step.metrics_of(step)
         for name in (_LOSS, tf.GraphKeys.GLOBAL_STEP):
             if name in metrics:
                 raise errors.InvalidInput(
-                    f"The metric {name!r} needs another name: every evaluation has one of that "
-                    "name."
+                    f"The metric {name!r} needs another name: every evaluation has it already."
                 )
         metrics[_LOSS] = step.mean_loss or tf.metrics.mean(step.loss)
         update = tf.group(*[update for _, update in metrics.values()])
@@ -61,36 +42,24 @@ def evaluate(
         final = tf.train.FinalOpsHook(values)
         stop = [_StopAfterHook(steps, update if in_one_call else None)] if steps else []
         tf.logging.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
-        with _checkpoint_session(
-            _with_metrics_initialized(step),
-            config,
-            [*step.input_hooks, *hooks, *step.hooks, final, *stop],
-            checkpoint_path,
-            config.evaluation_master,
-            strategy,
-        ) as session:
+        step = _with_metrics_initialized(step)
+        with _session(job, step, job.config.evaluation_master, [final, *stop]) as session:
             while not session.should_stop():
                 session.run(update)
         results = final.final_ops_values
         tf.logging.info("Finished evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
-        _write_metrics(output_dir, results, checkpoint_path)
+        _write_metrics(output_dir, results, job.checkpoint)
         return dict(results)
 
 
 def predict(
-    build: Callable[[], ModelStep],
-    config: RunConfig,
-    predict_keys: Sequence[str] | None,
-    hooks: Sequence[Hook],
-    checkpoint_path: str | None,
-    yield_single_examples: bool,
+    job: Job, predict_keys: Sequence[str] | None, yield_single_examples: bool
 ) -> Iterator[Nest]:
     """Yields predictions until the input ends, one sample or one batch at a time."""
-    with model_step.new_graph(config.tf_random_seed):
-        step = build()
+    with model_step.new_graph(job.config.tf_random_seed):
+        step = job.build()
         fetches = _select(step.predictions, predict_keys)
-        hooks = [*step.input_hooks, *hooks, *step.hooks]
-        with _checkpoint_session(step, config, hooks, checkpoint_path, config.master) as session:
+        with _session(job, step, job.config.master) as session:
             while not session.should_stop():
                 batch = session.run(fetches)
                 if not yield_single_examples:
@@ -102,22 +71,18 @@ def predict(
                     yield from batch
 
 
-def _checkpoint_session(
-    step: ModelStep,
-    config: RunConfig,
-    hooks: Sequence[Hook],
-    checkpoint_path: str | None,
-    master: str,
-    strategy: Strategy | None = None,
+def _session(
+    job: Job, step: ModelStep, master: str, last_hooks: Sequence[Hook] = ()
 ) -> tf.train.MonitoredSession:
-    add_job_saver(step, config, checkpoint_path)
+    add_job_saver(step, job)
     creator = tf.train.ChiefSessionCreator(
-        checkpoint_filename_with_path=checkpoint_path,
+        checkpoint_filename_with_path=job.checkpoint,
         master=master,
         scaffold=step.scaffold,
-        config=config.session_config or model_step.default_session_config(strategy),
+        config=job.session_config(),
     )
-    return tf.train.MonitoredSession(session_creator=creator, hooks=list(hooks))
+    hooks = [*step.input_hooks, *job.hooks, *step.hooks, *last_hooks]
+    return tf.train.MonitoredSession(session_creator=creator, hooks=hooks)
 
 
 def _with_metrics_initialized(step: ModelStep) -> ModelStep:
@@ -183,11 +148,8 @@ def _write_metrics(directory: str, results: Mapping[str, Object], checkpoint: st
     become `<metric>/0`, `<metric>/1` and so on.
     """
     step = int(results[tf.GraphKeys.GLOBAL_STEP])
-    shown = ", ".join(
-        f"{name} = {value}"
-        for name, value in sorted(results.items())
-        if not isinstance(value, bytes)
-    )
+    pairs = sorted(results.items())
+    shown = ", ".join(f"{name} = {v}" for name, v in pairs if not isinstance(v, bytes))
     # This line and the next are in stock's words, which scripts look for.
     tf.logging.info("Saving dict for global step %d: %s", step, shown)
     summary = tf.Summary()
@@ -198,10 +160,8 @@ def _write_metrics(directory: str, results: Mapping[str, Object], checkpoint: st
     writer.add_summary(summary, step)
     if checkpoint:
         path = tf.Summary()
-        path.value.add(tag=_CHECKPOINT_TAG, tensor=tf.make_tensor_proto(checkpoint, tf.string))
-        tf.logging.info(
-            "Saving '%s' summary for global step %d: %s", _CHECKPOINT_TAG, step, checkpoint
-        )
+        path.value.add(tag=_TAG, tensor=tf.make_tensor_proto(checkpoint, tf.string))
+        tf.logging.info("Saving '%s' summary for global step %d: %s", _TAG, step, checkpoint)
         writer.add_summary(path, step)
     try:
         writer.flush()

@@ -11,7 +11,6 @@ from estimator_bridge import errors
 from estimator_bridge.legacy import train_and_eval_specs as specs
 from estimator_bridge.legacy.cluster import TaskType
 from estimator_bridge.legacy.requirements import check_estimator
-from estimator_bridge.legacy.train_and_eval_specs import EvalSpec, TrainSpec
 from tf2_engine.types import Object, Session
 
 _sleep = time.sleep
@@ -21,15 +20,13 @@ _Results = tuple[_Metrics | None, list[Object] | None]  # the latter are those o
 
 
 def train_and_evaluate(
-    estimator: Object, train_spec: TrainSpec, eval_spec: EvalSpec
+    estimator: Object, train_spec: specs.TrainSpec, eval_spec: specs.EvalSpec
 ) -> _Results | None:
     """Trains an estimator; evaluates after checkpoints, and always after the last one.
 
     The first checkpoint of a run, from which training starts, is not evaluated. In a cluster of
     TF_CONFIG a chief only trains, and an evaluator only evaluates the checkpoints that it finds.
-
-    Args:
-        estimator: stock's or ours; the specs likewise.
+    The estimator and the specs are stock's or ours.
 
     Returns:
         The metrics of the last evaluation and the results of its exporters, None and None if there
@@ -108,9 +105,7 @@ class _EvaluationListener(tf.train.CheckpointSaverListener):
 
 
 class _Evaluator:
-    """Evaluates the latest checkpoint, and lets exporters export it."""
-
-    def __init__(self, estimator: Object, eval_spec: EvalSpec, max_steps: int | None) -> None:
+    def __init__(self, estimator: Object, eval_spec: specs.EvalSpec, max_steps: int | None) -> None:
         self._estimator, self._spec, self._max_steps = estimator, eval_spec, max_steps
         self._evaluated: str | None = None
 

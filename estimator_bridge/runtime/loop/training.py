@@ -1,57 +1,189 @@
-"""Trains: makes the session around a step, with its hooks and savers, and runs it to the end."""
+"""Trains: the session around a step, with its hooks and savers, and when it ends.
+
+A training ends by its schedule or on SIGTERM; on the engine hooks see several steps as one.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
-from estimator_bridge.runtime.loop.device_loop import DeviceLoopHook, Schedule, stop_on_sigterm
+from estimator_bridge.legacy.run_config import IterationsPerLoop
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
-from estimator_bridge.runtime.saving.checkpoint_state import latest_checkpoint
 from estimator_bridge.runtime.saving.job_saver import SavingHook, add_job_saver
-from estimator_bridge.runtime.step.model_step import ModelStep, default_session_config, new_graph
+from estimator_bridge.runtime.step.model_step import Job, ModelStep, new_graph
 from tf2_engine import tf_compat
-from tf2_engine.types import Session, Strategy, Tensor
+from tf2_engine.types import Op, Session, Tensor
 
 _LOSS = "loss"
 
 
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """When a training ends, and what hooks and reports see of it.
+
+    It ends after a number of steps, at a global step, or, without either, with the input. Reports
+    of progress are for hooks that count their calls; None is the interval of the config.
+    """
+
+    steps: int | None
+    last_step: int | None
+    batch_size: int | None = None  # samples of a global batch, for reports
+    report_interval: Mapping[str, int] | None = None  # `every_n_iter` or `every_n_secs`
+    loop: IterationsPerLoop | None = None  # the steps, or seconds, that hooks see as one
+    host_call_every: int = 1  # inside a loop the host call is run in steps 0, k, 2k, ...
+
+
+def report_interval(iterations: IterationsPerLoop, every_n_steps: int) -> dict[str, int]:
+    """Returns the interval of progress reports as stock computes it, an argument of hooks.
+
+    Stock divides by the steps of a loop also where there are no loops, and also for hooks that
+    count steps and not calls.
+    """
+    if iterations.unit == "seconds":
+        return {"every_n_secs": iterations.value}
+    return {"every_n_iter": math.ceil(every_n_steps / iterations.value)}
+
+
+class DeviceLoopHook(tf.train.SessionRunHook):
+    """Makes all steps of a loop but its last, which is that of the session call itself.
+
+    It must be the last hook. Every other hook's `before_run` then comes before the first step of
+    the loop and its `after_run` after the last, and tensors that hooks fetch are of the last
+    step, as with stock, whose loop is on the device. A `tf.while_loop` around the step would be
+    one call too, but would put the model into another graph, out of reach of hooks and of the
+    program's tensors; with single steps ops and numbers are those of an ordinary training.
+    """
+
+    def __init__(
+        self, schedule: Schedule, step: ModelStep, interruptions: Sequence[_StopHook]
+    ) -> None:
+        self.loss: np.floating | None = None  # of the last step that ended
+        self._schedule, self._step, self._interruptions = schedule, step, interruptions
+        self._last_step = schedule.last_step
+
+    def begin(self) -> None:
+        """Reads the global step together with the last step of a loop, and after it."""
+        self._global_step = tf.train.get_global_step()
+        with tf.control_dependencies([self._step.train_op]):
+            self._step_after: Tensor = self._global_step.read_value()
+
+    def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
+        """Computes the step to stop at; a session that is created again stops at the same."""
+        self._current_step = int(session.run(self._global_step))
+        if self._last_step is None:
+            assert self._schedule.steps is not None
+            self._last_step = self._current_step + self._schedule.steps
+
+    def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs:
+        """Makes all steps of the loop but the last."""
+        session, number = run_context.session, 0
+        remaining = int(self._last_step or 0) - self._current_step
+        started = time.monotonic()
+        while not self._is_last(number, remaining, started):
+            *_, self.loss = session.run(self._fetches(number))
+            number += 1
+        last = [] if self._step.end_of_loop is None else [self._step.end_of_loop]
+        return tf.train.SessionRunArgs([*last, *self._fetches(number), self._step_after])
+
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        """Ends the loop, and stops when the last step is reached."""
+        *_, self.loss, current_step = run_values.results
+        self._current_step = int(current_step)
+        if self._current_step >= int(self._last_step or 0):
+            run_context.request_stop()
+
+    def _is_last(self, number: int, remaining: int, started: float) -> bool:
+        """Returns whether step `number` of a loop is its last, `remaining` steps before the end."""
+        assert self._schedule.loop is not None
+        value, unit = self._schedule.loop
+        interrupted = any(hook.stop_requested for hook in self._interruptions)
+        if interrupted or number + 1 >= remaining:
+            return True
+        return number + 1 >= value if unit == "count" else time.monotonic() - started >= value
+
+    def _fetches(self, number: int) -> list[Op]:
+        """Returns the ops of step `number` of a loop, the loss last."""
+        due = number % self._schedule.host_call_every == 0 and self._step.host_call is not None
+        host_call = [self._step.host_call] if due else []
+        return [self._step.train_op, *host_call, self._step.loss]
+
+
+class _StopHook(tf.train.SessionRunHook):
+    """Stops a training after the step that runs, once `stop_requested` is set."""
+
+    def __init__(self) -> None:
+        self.stop_requested = False
+
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        if self.stop_requested:
+            tf.logging.warning("SIGTERM: the training stops after this step and saves.")
+            run_context.request_stop()
+
+
+@contextlib.contextmanager
+def stop_on_sigterm() -> Iterator[list[_StopHook]]:
+    """Yields hooks that stop a training on SIGTERM, and holds the signal back until it has ended.
+
+    On exit the previous handler is restored, and a signal that was held back is sent again: the
+    process ends, or runs its own handler, only later. There are no hooks where SIGTERM is ignored,
+    and outside of the main thread, which alone may have handlers.
+    """
+    previous = signal.getsignal(signal.SIGTERM)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    # None is a handler that is not Python's, and could not be restored.
+    if not in_main_thread or previous in (None, signal.SIG_IGN):
+        yield []
+        return
+    hook = _StopHook()
+
+    def request_stop(signum: int, frame: FrameType | None) -> None:
+        hook.stop_requested = True
+
+    signal.signal(signal.SIGTERM, request_stop)
+    try:
+        yield [hook]
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+        if hook.stop_requested:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
 def train(
-    build: Callable[[], ModelStep],
-    config: RunConfig,
-    schedule: Schedule,
-    hooks: Sequence[Hook],
-    saving_listeners: Sequence[tf.train.CheckpointSaverListener],
-    strategy: Strategy | None = None,
+    job: Job, schedule: Schedule, saving_listeners: Sequence[tf.train.CheckpointSaverListener]
 ) -> np.floating | None:
     """Trains until the schedule, a hook or SIGTERM stops it, or the input ends.
 
     Where the input ends inside a device loop, the steps made by then are counted and saved. (Stock
     raises the OutOfRangeError of the input and leaves the last checkpoint as it was.)
 
-    Args:
-        build: builds the step in the default graph, in the scope of the strategy.
-
-    Returns:
-        The loss of the last step, or None if there was none.
-
-    Raises:
-        InvalidInput: there are listeners, but no checkpoint is ever written.
+    Returns the loss of the last step, None if there was none; raises InvalidInput if there are
+    listeners, but no checkpoint is ever written.
     """
+    config = job.config
     with (
         stop_on_sigterm() as stopping,
-        new_graph(config.tf_random_seed, config.device_fn, strategy) as graph,
+        new_graph(config.tf_random_seed, config.device_fn, job.strategy) as graph,
     ):
         tf_compat.read_global_step(graph)
-        step = build()
+        step = job.build()
         step = dataclasses.replace(step, scaffold=step.scaffold or tf.train.Scaffold())
-        _add_loss_summary(step.loss)
-        all_hooks = [*hooks, *stopping]
+        if _LOSS not in [each.op.name for each in tf.get_collection(tf.GraphKeys.SUMMARIES)]:
+            tf.summary.scalar(_LOSS, step.loss)
+        tf.add_to_collection(tf.GraphKeys.LOSSES, step.loss)
+        all_hooks = [*job.hooks, *stopping]
         loops: list[DeviceLoopHook] = []
         if schedule.loop is not None:
             loops = [DeviceLoopHook(schedule, step, stopping)]
@@ -59,7 +191,7 @@ def train(
             all_hooks.append(tf.train.StopAtStepHook(schedule.steps, schedule.last_step))
         all_hooks += [tf.train.NanTensorHook(step.loss), *_progress(config, step, schedule)]
         all_hooks += [*step.hooks, *loops]
-        add_job_saver(step, config, latest_checkpoint(config.model_dir))
+        add_job_saver(step, job)
         loss = None
         with tf.train.MonitoredTrainingSession(
             master=config.master,
@@ -69,7 +201,7 @@ def train(
             hooks=_with_savers(config, step, all_hooks, saving_listeners),
             save_checkpoint_secs=0,  # the hook of `_with_savers` saves
             save_summaries_steps=config.save_summary_steps,
-            config=config.session_config or default_session_config(strategy),
+            config=job.session_config(),
             max_wait_secs=config.session_creation_timeout_secs,
             log_step_count_steps=0,  # the hooks of `_progress` report
             save_graph_def=config.checkpoint_save_graph_def,
@@ -92,7 +224,11 @@ def _with_savers(
     """Returns all hooks in the order of their calls, and adds the listeners to those that save."""
     all_hooks = (*hooks, *step.chief_hooks)
     savers = [hook for hook in all_hooks if isinstance(hook, tf.train.CheckpointSaverHook)]
-    added_savers = [] if savers else _savers_of_config(config, step.scaffold)
+    added_savers = []
+    secs, steps = config.save_checkpoints_secs, config.save_checkpoints_steps
+    if not savers and (secs or steps):
+        options = {"scaffold": step.scaffold, "save_graph_def": config.checkpoint_save_graph_def}
+        added_savers = [tf.train.CheckpointSaverHook(config.model_dir, secs, steps, **options)]
     savers += added_savers
     saving_hooks = [hook for hook in hooks if isinstance(hook, SavingHook)]
     saving_listeners = [*(hook.listener for hook in saving_hooks), *saving_listeners]
@@ -112,16 +248,6 @@ def _with_savers(
     return [*step.input_hooks, *saving_hooks, *chief_hooks, *others]
 
 
-def _savers_of_config(
-    config: RunConfig, scaffold: tf.train.Scaffold
-) -> list[tf.train.CheckpointSaverHook]:
-    secs, steps = config.save_checkpoints_secs, config.save_checkpoints_steps
-    if not (secs or steps):
-        return []
-    options = {"scaffold": scaffold, "save_graph_def": config.checkpoint_save_graph_def}
-    return [tf.train.CheckpointSaverHook(config.model_dir, secs, steps, **options)]
-
-
 def _progress(config: RunConfig, step: ModelStep, schedule: Schedule) -> list[Hook]:
     if not config.log_step_count_steps:
         return []
@@ -132,17 +258,8 @@ def _progress(config: RunConfig, step: ModelStep, schedule: Schedule) -> list[Ho
         number = tf.train.get_global_step()
         shown = {_LOSS: step.loss, "step": number.read_value() if in_loops else number}
     timer = tf.train.SecondOrStepTimer(reports.get("every_n_secs"), reports.get("every_n_iter"))
-    return [
-        tf.train.LoggingTensorHook(shown, **reports),
-        _StepRateHook(schedule.batch_size, directory, timer),
-    ]
-
-
-def _add_loss_summary(loss: Tensor | None) -> None:
-    tags = [summary.op.name for summary in tf.get_collection(tf.GraphKeys.SUMMARIES)]
-    if _LOSS not in tags:
-        tf.summary.scalar(_LOSS, loss)
-    tf.add_to_collection(tf.GraphKeys.LOSSES, loss)
+    rates = _StepRateHook(schedule.batch_size, directory, timer)
+    return [tf.train.LoggingTensorHook(shown, **reports), rates]
 
 
 class _UpdateTables(tf.train.CheckpointSaverListener):

@@ -21,18 +21,14 @@ def latest_checkpoint(model_dir: str) -> str | None:
     """Returns the path of the latest checkpoint; None where training starts.
 
     Unlike `tf.train.latest_checkpoint` it does not return None if the state file is damaged, or
-    names a checkpoint that is gone: training would start anew and overwrite the others.
-
-    Raises:
-        UnreadableCheckpoint: in these cases; the message names the file and the last good
-            checkpoint.
+    names a checkpoint that is gone: training would start anew and overwrite the others. Its
+    UnreadableCheckpoint names the file, and the last good checkpoint.
     """
     state, previous = os.path.join(model_dir, _STATE), None
     while tf.io.gfile.exists(state):
-        try:
+        content = None
+        with contextlib.suppress(ValueError):  # It is empty, or not text.
             content = tf.train.get_checkpoint_state(model_dir)
-        except ValueError:  # it is empty, or not text
-            content = None
         if content is None:
             raise errors.UnreadableCheckpoint(
                 f"{state}: it does not say which checkpoint is the latest. {_offer(model_dir)}"
@@ -60,7 +56,7 @@ def reading(path: str) -> Iterator[None]:
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
         if has_index(path):
             with reading(path):
-                _check(path)  # Its error names the file and the tensor.
+                _is_model(path)  # Its error names the file and the tensor.
         raise errors.UnreadableCheckpoint(f"{path}: {reason(error)}") from error
 
 
@@ -94,11 +90,12 @@ def is_local(path: str) -> bool:
     return "://" not in path
 
 
-def _check(path: str) -> None:
+def _is_model(path: str) -> bool:
     """Reads a whole checkpoint; its UnreadableCheckpoint names the file that is bad."""
     with Reader(path) as reader:
         for tensor in reader.tensors.values():
             reader.verify(tensor)
+        return tf.GraphKeys.GLOBAL_STEP in reader.tensors  # else it is of an input pipeline
 
 
 def _offer(model_dir: str) -> str:
@@ -116,10 +113,8 @@ def _last_good(model_dir: str) -> str | None:
     for match in sorted(indices, key=lambda match: int(match[2]), reverse=True):
         path = os.path.join(model_dir, match[1])
         try:
-            _check(path)
-            with Reader(path) as reader:
-                if tf.GraphKeys.GLOBAL_STEP in reader.tensors:  # else it is of an input pipeline
-                    return path
+            if _is_model(path):
+                return path
         except errors.UnreadableCheckpoint as error:
             tf.logging.warning("%s", error)
     return None

@@ -10,9 +10,8 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader, RowLayout, object_graph
-from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.runtime.saving.checkpoint_state import has_index, is_local, reading, reason
-from estimator_bridge.runtime.step.model_step import ModelStep
+from estimator_bridge.runtime.step.model_step import Job, ModelStep
 from estimator_bridge.runtime.step.table_variables import Shapes, TableVariables
 from tf2_engine import sharding, tf_compat
 from tf2_engine.types import Object, Op, Session
@@ -22,12 +21,9 @@ class SavingHook(tf.train.SessionRunHook):
     """A hook with a state that belongs to the model's checkpoint.
 
     Training runs its `after_create_session` before the checkpoint of the first step is saved.
-
-    Attributes:
-        listener: a CheckpointSaverListener, which is called around every checkpoint.
     """
 
-    listener: tf.train.CheckpointSaverListener
+    listener: tf.train.CheckpointSaverListener  # called around every checkpoint
 
 
 class JobSaver(tf.train.Saver):
@@ -40,10 +36,7 @@ class JobSaver(tf.train.Saver):
     * rows that several hosts spread by "mod" are put into the order of a single host;
     * an error names the file.
 
-    Args:
-        stored: the variables of the checkpoint that will be restored; None if there is none.
-        tables: which variables are tables.
-        options: of `tf.train.Saver`.
+    `stored` are the variables of the checkpoint that will be restored, None if there is none.
     """
 
     def __init__(
@@ -95,7 +88,7 @@ class JobSaver(tf.train.Saver):
         if global_step is not None and not isinstance(global_step, (int, np.integer)):
             global_step = tf.train.global_step(sess, global_step)
         path = save_path if global_step is None else f"{save_path}-{global_step}"
-        if self._restored is not None and _same(path, self._restored):
+        if self._restored is not None and _absolute(path) == _absolute(self._restored):
             tf.logging.info("%s was restored, and is kept as it is.", path)
             return path
         try:
@@ -120,10 +113,8 @@ class JobSaver(tf.train.Saver):
         self._partial.restore(session, path)
         session.run(self._initialize_missing)
         tf.logging.warning(
-            "%s has no slots %s: they start anew. Where it was made with the other `use_tpu`, "
-            "`estimator-bridge convert --slots` gives slots their other names.",
-            path,
-            self._missing,
+            f"{path} has no slots {self._missing}: they start anew. Where it was made with the "
+            "other `use_tpu`, `estimator-bridge convert --slots` gives slots their other names."
         )
 
     def _put_in_order(self, session: Session, reader: Reader) -> None:
@@ -144,28 +135,28 @@ class JobSaver(tf.train.Saver):
             session.run(variable.initializer, {variable.initializer.inputs[1]: values})
 
 
-def add_job_saver(step: ModelStep, config: RunConfig, checkpoint: str | None) -> None:
-    """Adds the Saver of a job to the default graph, unless the program has one.
-
-    Args:
-        checkpoint: the checkpoint that the session is going to restore; None if there is none.
-    """
+def add_job_saver(step: ModelStep, job: Job) -> None:
+    """Adds the Saver of a job to the default graph, unless the program has one."""
     if (step.scaffold and step.scaffold.saver) or tf.get_collection(tf.GraphKeys.SAVERS):
         return
-    stored = None if checkpoint is None else _stored_variables(checkpoint)
+    stored = None if job.checkpoint is None else _stored_variables(job.checkpoint)
     if stored and step.train_op is not None:
         _keep_slots(stored, step.tables)
     saver = JobSaver(
         stored,
         step.tables,
         sharded=True,
-        max_to_keep=config.keep_checkpoint_max,
-        keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
+        max_to_keep=job.config.keep_checkpoint_max,
+        keep_checkpoint_every_n_hours=job.config.keep_checkpoint_every_n_hours,
         defer_build=True,
         allow_empty=True,
         save_relative_paths=True,
     )
     tf.add_to_collection(tf.GraphKeys.SAVERS, saver)
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(path) if is_local(path) else path
 
 
 def _stored_variables(checkpoint: str) -> Shapes:
@@ -185,9 +176,3 @@ def _keep_slots(stored: Shapes, tables: TableVariables) -> None:
         if name not in known and tables.is_slot(name, shape):
             zeros = tf.zeros_initializer()
             tf.get_variable(name, shape, tf.float32, zeros, trainable=False, use_resource=True)
-
-
-def _same(path: str, other: str) -> bool:
-    if not is_local(path):
-        return path == other
-    return os.path.abspath(path) == os.path.abspath(other)

@@ -45,17 +45,10 @@ def write_saved_model(
     """Writes a SavedModel into a new directory below `export_dir_base`, named by the time.
 
     It is written beside its place and moved there when it is complete, so that a server that
-    watches the base directory never loads a part of it.
+    watches the base directory never loads a part of it. There is a graph for each mode of
+    `receiver_fns`; for the other arguments see `Estimator.export_saved_model`.
 
-    Args:
-        receiver_fns: the receiver function of each mode to export.
-        assets_extra: files to add, by their path below `assets.extra`.
-
-    Returns:
-        The new directory, as bytes like stock.
-
-    Raises:
-        InvalidInput: there is no mode to export, or the checkpoint lacks a variable of the model.
+    Raises InvalidInput if there is no mode, or the checkpoint lacks a variable of the model.
     """
     modes = [mode for mode in _TAGS if receiver_fns.get(mode)]
     if not modes:
@@ -69,14 +62,14 @@ def write_saved_model(
         builder = tf.saved_model.Builder(temporary)
         for mode in modes:
             with new_graph(config.tf_random_seed):
-                meta_graph = _trace(mode, receiver_fns[mode], model_fn, tables)
-                meta_graph["strip_default_attrs"] = strip_default_attrs
+                graph = _trace(mode, receiver_fns[mode], model_fn, tables)
+                graph["strip_default_attrs"] = strip_default_attrs
                 with tf.Session(config=session_config) as session:
-                    _restore(meta_graph["saver"], session, checkpoint, mode)
+                    _restore(graph["saver"], session, checkpoint, mode)
                     if mode == modes[0]:
-                        builder.add_meta_graph_and_variables(session, **meta_graph)
+                        builder.add_meta_graph_and_variables(session, **graph)
                     else:
-                        builder.add_meta_graph(**meta_graph)
+                        builder.add_meta_graph(**graph)
         builder.save(as_text)
         for name, source in (assets_extra or {}).items():
             destination = os.path.join(temporary, "assets.extra", os.fsdecode(name))
@@ -105,13 +98,11 @@ def _trace(
     if spec.train_op is not None:
         tf.add_to_collection(_TRAIN_OP_COLLECTION, spec.train_op)
     init_op = scaffold.local_init_op
-    if init_op is None:
-        init_op = tf.train.Scaffold.default_local_init_op()
     return {
         "tags": [_TAGS[mode]],
         "signature_def_map": signatures,
         "assets_collection": tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS),
-        "main_op": init_op,
+        "main_op": tf.train.Scaffold.default_local_init_op() if init_op is None else init_op,
         "saver": scaffold.saver or JobSaver(tables=tables, sharded=True),
     }
 

@@ -24,9 +24,8 @@ _PART = re.compile(r"/part_\d+$")
 def read_settings(warm_start_from: Object) -> WarmStartSettings | None:
     """Returns the settings that an estimator's `warm_start_from` stands for.
 
-    Raises:
-        InvalidInput: it is neither None, nor the path of a checkpoint, of its directory or of a
-            SavedModel, nor settings, stock's or ours.
+    Raises InvalidInput if it is neither None, nor the path of a checkpoint, of its directory or of
+    a SavedModel, nor settings, stock's or ours.
     """
     if warm_start_from is None:
         return None
@@ -58,10 +57,8 @@ def warm_start(settings: WarmStartSettings, tables: TableVariables) -> None:
     engine's tables too, though they are not trainable; their slots get their initial values unless
     a list names them. The dummy variables of tables hold nothing, and are skipped.
 
-    Raises:
-        InvalidInput: several hosts spread the rows of tables by "mod"; a warm start copies rows in
-            the order in which they are stored.
-        ValueError: the checkpoint lacks a variable, or settings name one that is not there.
+    Rows are copied in the order in which they are stored: InvalidInput if several hosts spread
+    them by "mod". ValueError if the checkpoint lacks a variable, or the model one of the settings.
     """
     _check_hosts(checkpoint_of(settings), tables)
     tf.logging.info("Warm-starting with WarmStartSettings: %s", settings)
@@ -82,11 +79,8 @@ def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
     if checkpoint is None or tables.strategy != "mod" or not has_index(checkpoint):
         return
     with Reader(checkpoint) as reader:
-        spread = sorted(
-            name
-            for name, tensor in reader.tensors.items()
-            if tensor.sliced and tables.is_table_or_slot(name, tensor.shape)
-        )
+        sliced = {name: tensor.shape for name, tensor in reader.tensors.items() if tensor.sliced}
+    spread = [name for name in sorted(sliced) if tables.is_table_or_slot(name, sliced[name])]
     if spread:
         raise errors.InvalidInput(
             f"`warm_start_from`: {checkpoint} holds {spread} as several hosts with "

@@ -48,15 +48,15 @@ def initialize_dummies() -> Op:
 
 
 class ActivationProxy:
-    """The activations of one core as the model sees them, and their gradients.
+    """The activations of one core as the model sees them, and their gradients, by feature key.
 
     Args:
-        shapes: for each feature key the shape of its activation, [batch, (T,) dim].
-        dummies: for each feature key the dummy of its table; None keeps no gradients.
+        shapes: [batch, (T,) dim] of each activation.
+        dummies: the dummy of each feature's table; None keeps no gradients.
 
     Attributes:
-        features: for each feature key the tensor that the model gets, float32.
-        gradients: for each feature key the gradient of the activation, once it is computed.
+        features: the tensors that the model gets, float32.
+        gradients: the gradients of activations, once they are computed.
     """
 
     def __init__(self, shapes: Mapping[str, Shape], dummies: Mapping[str, Variable] | None) -> None:
@@ -86,8 +86,7 @@ class ActivationProxy:
                 if key in self.gradients:
                     raise errors.GradientTakenTwice(
                         f"Feature {key!r}: the gradient of its activation is taken twice; the "
-                        "device can receive it once. Compute the gradients of the loss in one "
-                        "call."
+                        "device can receive it once. Compute all gradients of the loss in one call."
                     )
                 self.gradients[key] = tf.convert_to_tensor(upstream)
                 # Where only tables are trained, nothing else makes the step count wait until the

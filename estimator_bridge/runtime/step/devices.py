@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import abc
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.runtime.program_types import Hook, RunContext
-from tf2_engine import EngineSpec, TPUEmbedding, soft_tpu, tf_compat
+from tf2_engine import TPUEmbedding, soft_tpu, tf_compat
 from tf2_engine.backends.interface import Driver
 from tf2_engine.plan import Shape
-from tf2_engine.tables import VariableFactory
 from tf2_engine.types import Nest, Op, Session, Strategy, Tensor
 
 SOFTWARE_TPU: Final = "software_tpu"
@@ -49,26 +47,17 @@ def check_engine(engine: Engine) -> None:
 
 
 class Device(abc.ABC):
-    """An engine in the graph of a step.
-
-    Attributes:
-        hooks: hooks that sessions need.
-        holds_tables: whether the tables are on the device, and the variables copies of them.
-    """
+    """An engine in the graph of a step."""
 
     engine: TPUEmbedding
-    hooks: tuple[Hook, ...] = ()
-    holds_tables = False
+    hooks: tuple[Hook, ...] = ()  # that sessions need
+    holds_tables = False  # whether the tables are on the device, and the variables copies of them
 
     @abc.abstractmethod
     def look_up(
         self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
     ) -> tuple[PerCore, Op]:
-        """Enqueues a batch and looks it up, once the ops `after` have run.
-
-        Returns:
-            The activations, and an op that belongs to the step.
-        """
+        """Looks a batch up once the ops `after` have run; also returns an op of the step."""
 
     @abc.abstractmethod
     def update(self, gradients: PerCore) -> Op:
@@ -82,25 +71,24 @@ class Device(abc.ABC):
 class _HostDevice(Device):
     """The engine on a driver for hosts, where the variables are the tables."""
 
-    def __init__(self, engine: TPUEmbedding, num_cores: int) -> None:
+    def __init__(self, engine: TPUEmbedding) -> None:
         self.engine = engine
-        self._num_cores = num_cores
 
     def look_up(
         self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
     ) -> tuple[PerCore, Op]:
-        enqueued = self.engine.enqueue(
-            self._one_or_list(ids), self._one_or_list(weights), training=training
-        )
+        enqueued = self.engine.enqueue(_nest(ids), _nest(weights), training=training)
         with tf.control_dependencies(list(after)):
             activations = tf.nest.map_structure(tf.identity, self.engine.dequeue())
-        return (activations if self._num_cores > 1 else [activations]), enqueued
+        return (activations if len(ids) > 1 else [activations]), enqueued
 
     def update(self, gradients: PerCore) -> Op:
-        return self.engine.apply_gradients(self._one_or_list(gradients))
+        return self.engine.apply_gradients(_nest(gradients))
 
-    def _one_or_list(self, per_core: PerCore) -> Nest:
-        return list(per_core) if self._num_cores > 1 else per_core[0]
+
+def _nest(per_core: PerCore) -> Nest:
+    """Returns the nest of one core, or the list of several."""
+    return list(per_core) if len(per_core) > 1 else per_core[0]
 
 
 class _SoftwareTpuDevice(Device):
@@ -179,27 +167,20 @@ class _HoldHook(tf.train.SessionRunHook):
 
 
 def make_device(
-    engine: Engine,
-    num_cores: int,
-    spec: EngineSpec,
-    output_shapes: Sequence[Shape],
-    training: bool,
-    factory: VariableFactory,
+    engine: Engine, num_cores: int, make: Callable[..., TPUEmbedding], shapes: Sequence[Shape]
 ) -> Device:
-    """Builds an engine in the default graph.
+    """Builds, in the default graph, the engine that `make` returns for a driver.
 
-    Args:
-        output_shapes: for each feature the shape of its activations but the last dimension.
+    The `shapes` are those of the activations of each feature, without the last dimension.
     """
-    make = functools.partial(TPUEmbedding, spec, training=training, variable_factory=factory)
     if engine != SOFTWARE_TPU:
         embedding = make(driver=engine, num_cores=num_cores)
-        embedding.build_for(output_shapes)
-        return _HostDevice(embedding, num_cores)
+        embedding.build_for(shapes)
+        return _HostDevice(embedding)
     strategy = soft_tpu.SoftTPUStrategy(num_cores)
     with strategy.scope():
         embedding = make(driver="tpu")
-    configure, load = embedding.build_for(output_shapes)
+    configure, load = embedding.build_for(shapes)
     return _SoftwareTpuDevice(embedding, strategy, _HoldHook(num_cores, configure, load))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 
@@ -19,7 +20,6 @@ from estimator_bridge.runtime.input.feeding import CoreLayout, SessionStartHook,
 from estimator_bridge.runtime.input.padding import cut_predictions, pad_batch
 from estimator_bridge.runtime.program_types import Batch, CallModel, Hook, ModelSpec, ReadInput
 from estimator_bridge.runtime.step import activation_proxy
-from estimator_bridge.runtime.step.activation_proxy import ActivationProxy
 from estimator_bridge.runtime.step.core_tracing import CoreTracer
 from estimator_bridge.runtime.step.devices import SOFTWARE_TPU, Engine, make_device
 from estimator_bridge.runtime.step.model_step import ModelStep, check_spec, step_of_specs
@@ -27,29 +27,20 @@ from estimator_bridge.runtime.step.table_variables import table_factory, variabl
 from estimator_bridge.settings import render
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.translate import output_shapes, translate
-from tf2_engine import EngineSpec, tf_compat
+from tf2_engine import EngineSpec, TPUEmbedding, tf_compat
 from tf2_engine.types import Op, Session, Tensor, TensorLike
 
 
 @dataclasses.dataclass(frozen=True)
 class EngineSettings:
-    """The settings of a step on the engine.
+    """The settings of a step on the engine."""
 
-    Attributes:
-        legacy: the embedding spec as read; None for a model without one.
-        cores: how batches are spread.
-        engine: holds the tables.
-        notify: called with a line for every setting that deserves a warning.
-        predict_batch_size: samples that a batch of a prediction is padded to.
-        core_batch_size: samples of a core, for devices that need to know them beforehand.
-    """
-
-    legacy: LegacySpec | None
+    legacy: LegacySpec | None  # the embedding spec as read; None for a model without one
     cores: CoreLayout
     engine: Engine
     notify: Notify
-    predict_batch_size: int
-    core_batch_size: int
+    predict_batch_size: int  # samples that a batch of a prediction is padded to
+    core_batch_size: int  # samples of a core, for devices that need to know them beforehand
 
 
 def build_engine_step(
@@ -76,14 +67,11 @@ def _build(
     settings: EngineSettings,
 ) -> ModelStep:
     legacy = settings.legacy
-    if legacy is not None and not legacy.features:
-        # Columns for tensor cores alone: their tables are variables of the model.
-        batches = [
-            (split_features(features, legacy, settings.notify).features, labels)
-            for features, labels in batches
-        ]
-        legacy = None
-    if legacy is None:
+    if legacy is None or not legacy.features:
+        if legacy is not None:
+            # Columns for tensor cores alone: their tables are variables of the model.
+            inputs = [split_features(features, legacy, settings.notify) for features, _ in batches]
+            batches = [(part.features, b[1]) for part, b in zip(inputs, batches, strict=True)]
         specs = _trace(mode, batches, model_fn, settings.cores)
         return _step(mode, specs, hooks, broadcast=settings.cores.is_broadcast)
     embedding = _Embedding(mode, legacy, batches, settings)
@@ -113,7 +101,10 @@ class _Embedding:
         self._inputs = [split_features(part, legacy, settings.notify) for part, _ in batches]
         # Read before the train_op increments it: activations wait for the rates computed from it.
         self._step = tf.identity(tf.train.get_or_create_global_step())
-        self._spec = self._translate()
+        spec = translate(legacy, training=self._training, step=lambda: self._step)
+        for line in render.warnings_of_step(legacy, training=self._training):
+            settings.notify(line)
+        self._spec = _once_per_graph(spec)
         self._output_shapes = output_shapes(legacy, self._batch_size(), len(self._inputs))
         dims = {table.name: table.dim for table in self._spec.tables}
         shapes = {
@@ -124,7 +115,7 @@ class _Embedding:
         if self._training:
             by_table = activation_proxy.create_dummies([table.name for table in legacy.tables])
             dummies = {feature.key: by_table[feature.table] for feature in legacy.features}
-        self._proxies = [ActivationProxy(shapes, dummies) for _ in self._inputs]
+        self._proxies = [activation_proxy.ActivationProxy(shapes, dummies) for _ in self._inputs]
         self.batches: list[Batch] = [
             ({**part.features, **proxy.features}, labels)
             for part, proxy, (_, labels) in zip(self._inputs, self._proxies, batches, strict=True)
@@ -133,14 +124,12 @@ class _Embedding:
     def connect(self) -> Op:
         """Builds the engine around the traced model; returns the op that updates the tables."""
         names = variable_names(self._legacy, tf_compat.column_scopes(tf.get_default_graph()))
-        device = self.device = make_device(
-            self._settings.engine,
-            self._settings.cores.count,
-            self._spec,
-            self._output_shapes,
-            self._training,
-            table_factory(names),
+        settings, training = self._settings, self._training
+        make = functools.partial(
+            TPUEmbedding, self._spec, training=training, variable_factory=table_factory(names)
         )
+        device = make_device(settings.engine, settings.cores.count, make, self._output_shapes)
+        self.device = device
         multiplier, multiplier_fn = None, self._legacy.experimental_gradient_multiplier_fn
         if multiplier_fn is not None and self._training:
             multiplier = tf.cast(multiplier_fn(self._step), tf.float32)
@@ -161,8 +150,7 @@ class _Embedding:
 
     def before_save(self) -> Callable[[Session], None] | None:
         """Returns a function that brings the variables up to date; None if they always are."""
-        spec = self._spec
-        if not (self._is_behind or spec.profile_data_directory):
+        if not (self._is_behind or self._spec.profile_data_directory):
             return None
         retrieve = self.device.engine.retrieve()
         return lambda session: self.device.retrieve(session, retrieve)
@@ -177,11 +165,13 @@ class _Embedding:
     @property
     def _is_behind(self) -> bool:
         """Whether the variables are behind the tables after a step."""
-        pipelined = self._spec.pipeline_execution_with_tensor_core
-        return bool(pipelined or self.device.holds_tables)
+        return self._spec.pipeline_execution_with_tensor_core or self.device.holds_tables
 
     def _sent(
-        self, proxy: ActivationProxy, activations: Mapping[str, Tensor], multiplier: Tensor | None
+        self,
+        proxy: activation_proxy.ActivationProxy,
+        activations: Mapping[str, Tensor],
+        multiplier: Tensor | None,
     ) -> dict[str, Tensor]:
         """Returns the gradients that a core sends to the engine."""
         gradients = {}
@@ -203,12 +193,6 @@ class _Embedding:
         if batch_size is None and self._settings.engine == SOFTWARE_TPU:
             batch_size = self._settings.core_batch_size
         return None if batch_size is None else batch_size * len(self._inputs)
-
-    def _translate(self) -> EngineSpec:
-        spec = translate(self._legacy, training=self._training, step=lambda: self._step)
-        for line in render.warnings_of_step(self._legacy, training=self._training):
-            self._settings.notify(line)
-        return _once_per_graph(spec)
 
 
 def _trace(
@@ -239,16 +223,14 @@ def _step(
 
 def _once_per_graph(spec: EngineSpec) -> EngineSpec:
     """Makes each dynamic rate's ops once, so that the lookup can wait for them."""
-    wrapped: dict[Callable[[], TensorLike], Callable[[], TensorLike]] = {}
+    memoized = functools.cache(_memoized)  # Tables of one rate share it.
     tables = []
     for table in spec.tables:
         assert table.optimizer is not None  # a translation gives each table one
         rate = table.optimizer.learning_rate
         if callable(rate):
-            once = wrapped.setdefault(rate, _memoized(rate))
-            table = dataclasses.replace(
-                table, optimizer=dataclasses.replace(table.optimizer, learning_rate=once)
-            )
+            optimizer = dataclasses.replace(table.optimizer, learning_rate=memoized(rate))
+            table = dataclasses.replace(table, optimizer=optimizer)
         tables.append(table)
     return dataclasses.replace(spec, tables=tuple(tables))
 

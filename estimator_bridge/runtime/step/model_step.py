@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import HostCallHook, ModeKeys, call_host_fn
 from estimator_bridge.runtime.program_types import Hook, ModelSpec
 from estimator_bridge.runtime.step.table_variables import TableVariables
@@ -37,33 +38,22 @@ _V1_SUMMARIES = {
 class ModelStep:
     """One step of training, evaluation or prediction.
 
-    Attributes:
-        loss, train_op, predictions, scaffold: those of the spec, None where it has none.
-        eval_metric_ops: for each metric (value, update op), or a Keras metric; evaluation only.
-        mean_loss: the metric of the loss; None is the mean of `loss` over the steps.
-        input_hooks: hooks that the input needs; they come first.
-        hooks, chief_hooks: hooks that the program adds in this mode, and on the chief.
-        host_call: the ops of the host call, for a device loop to run; None if there is none or a
-            hook runs them.
-        before_save: called with the session, brings the table variables up to date; None if they
-            always are.
-        end_of_loop: the train_op of the last step of a loop, which also brings the table variables
-            up to date: stock retrieves the tables then, and applies pending updates. None is the
-            train_op of the other steps.
-        tables: which variables are the tables of an embedding spec.
+    The train_op of the last step of a loop, `end_of_loop`, also brings the table variables up to
+    date: stock retrieves the tables then, and applies pending updates. None is the `train_op`.
     """
 
     loss: Tensor | None = None
     train_op: Op = None
     predictions: Nest = None
+    # For each metric (value, update op), or a Keras metric; in an evaluation only.
     eval_metric_ops: dict[str, Object] = dataclasses.field(default_factory=dict)
-    mean_loss: MetricOps | None = None
+    mean_loss: MetricOps | None = None  # None is the mean of `loss` over the steps
     scaffold: tf.train.Scaffold | None = None
-    input_hooks: tuple[Hook, ...] = ()
-    hooks: tuple[Hook, ...] = ()
+    input_hooks: tuple[Hook, ...] = ()  # what the input needs; they come first
+    hooks: tuple[Hook, ...] = ()  # of the program, in this mode
     chief_hooks: tuple[Hook, ...] = ()
-    host_call: Nest = None
-    before_save: Callable[[Session], None] | None = None
+    host_call: Nest = None  # the ops of the host call for a device loop to run, if no hook does
+    before_save: Callable[[Session], None] | None = None  # brings the table variables up to date
     end_of_loop: Op = None
     tables: TableVariables = dataclasses.field(default_factory=TableVariables)
 
@@ -71,16 +61,9 @@ class ModelStep:
 def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = False) -> ModelStep:
     """Returns the step that the specs of all cores describe, stock's classes or ours, TPU or not.
 
-    Host functions get the tensors of all cores, concatenated along axis 0.
-
-    Args:
-        on_engine: refuses summaries that nothing would write, as stock does beside a TPU; and in
-            training a device loop runs the ops of the host call, so that its hook has to care for
-            the summary writers alone.
-
-    Raises:
-        InvalidInput: with several cores a tensor of a host function is a scalar; or the function
-            makes a summary that it may not make.
+    Host functions get the tensors of all cores, concatenated along axis 0: InvalidInput if one is
+    a scalar. On the engine they may make no summaries that nothing would write, as beside a TPU,
+    and a device loop runs the ops of the host call: its hook cares for summary writers alone.
     """
     spec = specs[0]
     hooks = list(getattr(spec, _MODE_HOOKS[mode]) or ())
@@ -116,18 +99,24 @@ def check_spec(mode: str, spec: Object) -> None:
             raise errors.InvalidInput(f"model_fn returned no {field} for mode {mode!r}.")
 
 
-def metric_ops(metric: Object) -> MetricOps:
-    """Returns the value of a metric and the op that updates it; Keras's metrics are objects."""
-    if isinstance(metric, tuple):
-        return metric
-    return metric.result(), tf.group(*metric.updates)
+def metrics_of(step: ModelStep) -> dict[str, MetricOps]:
+    """Returns the value of each metric and the op that updates it; Keras's metrics are objects."""
+    return {
+        name: each if isinstance(each, tuple) else (each.result(), tf.group(*each.updates))
+        for name, each in step.eval_metric_ops.items()
+    }
 
 
 def _call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nest:
     """Calls the function in a field of the specs, that of core 0, with the tensors of all."""
     function, tensors = getattr(specs[0], field)
     if len(specs) > 1:
-        tensors = _joined(field, [getattr(spec, field)[1] for spec in specs])
+        per_core = [getattr(spec, field)[1] for spec in specs]
+        if isinstance(tensors, Mapping):
+            tensors = {k: _joined(field, k, [core[k] for core in per_core]) for k in tensors}
+        else:
+            columns = enumerate(zip(*per_core, strict=True))
+            tensors = [_joined(field, position, column) for position, column in columns]
     graph = tf.get_default_graph()
     before = len(graph.get_operations())
     result = call_host_fn((function, tensors))
@@ -140,26 +129,29 @@ def _call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Ne
     return result
 
 
-def _joined(field: str, per_core: Sequence[Nest]) -> Nest:
-    if isinstance(per_core[0], Mapping):
-        return {
-            key: _concatenated(f"{field}[1][{key!r}]", [core[key] for core in per_core])
-            for key in per_core[0]
-        }
-    return [
-        _concatenated(f"{field}[1][{position}]", tensors)
-        for position, tensors in enumerate(zip(*per_core, strict=True))
-    ]
-
-
-def _concatenated(where: str, tensors: Sequence[Tensor]) -> Tensor:
+def _joined(field: str, key: str | int, tensors: Sequence[Tensor]) -> Tensor:
     values = [tf.convert_to_tensor(tensor) for tensor in tensors]
     if values[0].shape.rank == 0:
         raise errors.InvalidInput(
-            f"TPUEstimatorSpec.{where} is a scalar; the tensors of {len(values)} cores are "
-            "concatenated along their first axis. Give it one: tf.reshape(value, [1])."
+            f"TPUEstimatorSpec.{field}[1][{key!r}] is a scalar; the tensors of {len(values)} cores "
+            "are concatenated along their first axis. Give it one: tf.reshape(value, [1])."
         )
     return tf.concat(values, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What an estimator trains, evaluates or predicts with."""
+
+    build: Callable[[], ModelStep]  # in the default graph, in the scope of the strategy
+    config: RunConfig
+    hooks: Sequence[Hook]  # those that the caller gives
+    checkpoint: str | None  # None leaves variables at their initial values
+    strategy: Strategy | None
+
+    def session_config(self) -> tf.ConfigProto:
+        """Returns the session config of the RunConfig, or the default one."""
+        return self.config.session_config or default_session_config(self.strategy)
 
 
 @contextlib.contextmanager

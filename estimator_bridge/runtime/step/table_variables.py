@@ -21,15 +21,10 @@ Shapes = Mapping[str, tuple[int, ...]]  # of variables, by name
 
 @dataclasses.dataclass(frozen=True)
 class TableVariables:
-    """Which variables are the tables of an embedding spec, and which are their slots.
+    """Which variables are the tables of an embedding spec, and which are their slots."""
 
-    Attributes:
-        shapes: the shape of each table, by the name of its variable without a scope.
-        strategy: how checkpoints of several hosts spread the rows, "div" or "mod".
-    """
-
-    shapes: Shapes = dataclasses.field(default_factory=dict)
-    strategy: str = "div"
+    shapes: Shapes = dataclasses.field(default_factory=dict)  # of tables, names without a scope
+    strategy: str = "div"  # or "mod": how checkpoints of several hosts spread the rows
 
     def is_slot(self, key: str, shape: Sequence[int]) -> bool:
         """Returns whether a variable is a slot: its name extends a table's; the shape is equal."""
@@ -46,9 +41,8 @@ class TableVariables:
 def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     """Returns the name of each table's variable, by table name.
 
-    Args:
-        scopes: the record of columns from the tracing of the model: for the name of a variable
-            without its scope, (scope, name within it). ColumnsNotUsed is raised if it lacks one.
+    `scopes` is the record of columns from the tracing of the model: for the name of a variable
+    without its scope, (scope, name within it). ColumnsNotUsed is raised if it lacks one.
     """
     if legacy.form == "dict":
         return {table.name: table.name for table in legacy.tables}

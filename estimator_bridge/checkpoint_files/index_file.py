@@ -23,6 +23,7 @@ from estimator_bridge import errors
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48
 _TRAILER = 5
+_BLOCK = 4096
 _MASK_DELTA = 0xA282EAD8
 # Keys share prefixes, so a small file may expand to long keys; honest ones do not go this far.
 _MAX_EXPANSION = 32
@@ -49,11 +50,21 @@ def read(path: str) -> dict[bytes, bytes]:
 
 
 def build(entries: Mapping[bytes, bytes]) -> bytes:
-    """Returns the contents of a file with these entries, in one block."""
+    """Returns the contents of a file with these entries."""
     out = bytearray()
-    data = _append(out, sorted(entries.items()))
+    positions: list[tuple[bytes, bytes]] = []
+    block: list[tuple[bytes, bytes]] = []
+    size = 0
+    for key in sorted(entries):
+        block.append((key, entries[key]))
+        size += len(key) + len(entries[key])
+        if size > _BLOCK:
+            positions.append((key, _append(out, block)))
+            block, size = [], 0
+    if block:
+        positions.append((block[-1][0], _append(out, block)))
     footer = _append(out, [])  # the block of metadata, which is empty
-    footer += _append(out, [(max(entries), data)])
+    footer += _append(out, positions)
     return bytes(out) + footer.ljust(_FOOTER - 8, b"\0") + struct.pack("<Q", _MAGIC)
 
 

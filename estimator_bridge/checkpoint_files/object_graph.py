@@ -36,9 +36,8 @@ class Objects(NamedTuple):
     keys: dict[Path, str]  # of variables, by path
     embeddings: list[Path]  # of the objects that were saved as a TPUEmbedding
     names: dict[str, str]  # of variables in the program, by key
-    slots: dict[
-        str, dict[str, str]
-    ]  # by a variable's key, the keys of its legacy optimizer's slots
+    # By a variable's key, the keys of the slots that legacy optimizers have for it.
+    slots: dict[str, dict[str, str]]
 
     def children(self, parent: Path) -> dict[str, str]:
         """Returns the keys of the variables right below a path, by name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -28,8 +28,8 @@ class Adadelta(Optimizer):
     Reference: Zeiler, 2012; AdadeltaParameters in optimization_parameters.proto.
     """
 
-    rho: float = field(default=0.95, metadata=setting(FRACTION, "rho"))
-    epsilon: float = field(default=1e-7, metadata=setting(POSITIVE, "epsilon"))
+    rho: float = setting(0.95, FRACTION, "rho")
+    epsilon: float = setting(1e-7, POSITIVE, "epsilon")
 
     op_name = "Adadelta"
     proto_field = "adadelta"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import tensorflow as tf
 
@@ -27,9 +27,7 @@ class Adagrad(Optimizer):
     Reference: Duchi et al., 2011; AdagradParameters in optimization_parameters.proto.
     """
 
-    initial_accumulator_value: float = field(
-        default=0.1, metadata=setting(POSITIVE, slot="accumulators")
-    )
+    initial_accumulator_value: float = setting(0.1, POSITIVE, slot="accumulators")
 
     op_name = "Adagrad"
     proto_field = "adagrad"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -34,11 +34,11 @@ class AdagradMomentum(Optimizer):
     TensorFlow's tpu_embedding_base_test.py.
     """
 
-    momentum: float = field(default=0.0, metadata=setting(FRACTION, "momentum"))
-    use_nesterov: bool = field(default=False, metadata=setting(None, "use_nesterov"))
-    exponent: float = field(default=2.0, metadata=setting(POSITIVE, "exponent"))
-    beta2: float = field(default=1.0, metadata=setting(FRACTION, "beta2"))
-    epsilon: float = field(default=1e-10, metadata=setting(POSITIVE, "epsilon"))
+    momentum: float = setting(0.0, FRACTION, "momentum")
+    use_nesterov: bool = setting(False, None, "use_nesterov")
+    exponent: float = setting(2.0, POSITIVE, "exponent")
+    beta2: float = setting(1.0, FRACTION, "beta2")
+    epsilon: float = setting(1e-10, POSITIVE, "epsilon")
 
     op_name = "AdagradMomentum"
     proto_field = "adagrad_momentum"

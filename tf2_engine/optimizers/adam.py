@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -33,11 +33,11 @@ class Adam(Optimizer):
     Reference: Kingma and Ba, 2014; AdamParameters in optimization_parameters.proto.
     """
 
-    beta_1: float = field(default=0.9, metadata=setting(BELOW_ONE, "beta1"))
-    beta_2: float = field(default=0.999, metadata=setting(BELOW_ONE, "beta2"))
-    epsilon: float = field(default=1e-7, metadata=setting(POSITIVE, "epsilon"))
+    beta_1: float = setting(0.9, BELOW_ONE, "beta1")
+    beta_2: float = setting(0.999, BELOW_ONE, "beta2")
+    epsilon: float = setting(1e-7, POSITIVE, "epsilon")
     lazy_adam: bool = True
-    sum_inside_sqrt: bool = field(default=True, metadata=setting(None, "use_sum_inside_sqrt"))
+    sum_inside_sqrt: bool = setting(True, None, "use_sum_inside_sqrt")
 
     op_name = "ADAM"
     proto_field = "adam"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -36,9 +36,9 @@ class CenteredRMSProp(Optimizer):
     Reference: Graves, 2013; CenteredRmsPropParameters in optimization_parameters.proto.
     """
 
-    rho: float = field(default=0.9, metadata=setting(FRACTION, "rho"))
-    momentum: float = field(default=0.0, metadata=setting(FRACTION, "momentum"))
-    epsilon: float = field(default=1e-7, metadata=setting(POSITIVE, "epsilon"))
+    rho: float = setting(0.9, FRACTION, "rho")
+    momentum: float = setting(0.0, FRACTION, "momentum")
+    epsilon: float = setting(1e-7, POSITIVE, "epsilon")
 
     op_name = "CenteredRMSProp"
     proto_field = "centered_rms_prop"

@@ -27,9 +27,7 @@ class MDLAdagradLight(Optimizer):
     in" Shamir, 2015.
     """
 
-    initial_accumulator_value: float = dataclasses.field(
-        default=0.1, metadata=setting(POSITIVE, slot="accumulators")
-    )
+    initial_accumulator_value: float = setting(0.1, POSITIVE, slot="accumulators")
     l2: float = 0.0
     lr_power: float = 0.0
     min_servable_mdl_benefit: float = 0.0

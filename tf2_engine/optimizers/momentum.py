@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated
-from tf2_engine.optimizers.ranges import FRACTION, setting
+from tf2_engine.optimizers.ranges import FRACTION, REQUIRED, setting
 from tf2_engine.types import Tensor
 
 
@@ -27,8 +27,8 @@ class Momentum(Optimizer):
     Reference: Sutskever et al., 2013; MomentumParameters in optimization_parameters.proto.
     """
 
-    momentum: float = field(kw_only=True, metadata=setting(FRACTION, "momentum"))
-    use_nesterov: bool = field(default=False, metadata=setting(None, "use_nesterov"))
+    momentum: float = setting(REQUIRED, FRACTION, "momentum")
+    use_nesterov: bool = setting(False, None, "use_nesterov")
 
     op_name = "Momentum"
     proto_field = "momentum"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -59,18 +59,16 @@ class Optimizer:
         InvalidSpec: a setting is outside its range; the message names it and its value.
     """
 
-    learning_rate: Rate = field(default=0.01, metadata=setting(ranges.RATE))
+    learning_rate: Rate = setting(0.01, ranges.RATE)
     use_gradient_accumulation: bool = True
-    clip_weight_min: float | None = field(default=None, metadata=setting(ranges.LIMIT))
-    clip_weight_max: float | None = field(default=None, metadata=setting(ranges.LIMIT))
-    weight_decay_factor: float | None = field(default=None, metadata=setting(ranges.FACTOR))
+    clip_weight_min: float | None = setting(None, ranges.LIMIT)
+    clip_weight_max: float | None = setting(None, ranges.LIMIT)
+    weight_decay_factor: float | None = setting(None, ranges.FACTOR)
     multiply_weight_decay_factor_by_learning_rate: bool = False
-    clip_gradient_min: float | None = field(default=None, metadata=setting(ranges.LIMIT))
-    clip_gradient_max: float | None = field(default=None, metadata=setting(ranges.LIMIT))
-    low_dimensional_packing_status: bool = field(default=False, metadata=setting(ranges.FLAG))
-    slot_variable_creation_fn: SlotFunction | None = field(
-        default=None, metadata=setting(ranges.FUNCTION)
-    )
+    clip_gradient_min: float | None = setting(None, ranges.LIMIT)
+    clip_gradient_max: float | None = setting(None, ranges.LIMIT)
+    low_dimensional_packing_status: bool = setting(False, ranges.FLAG)
+    slot_variable_creation_fn: SlotFunction | None = setting(None, ranges.FUNCTION)
 
     op_name: ClassVar[str]
     """The middle of `LoadTPUEmbedding<op_name>Parameters`."""

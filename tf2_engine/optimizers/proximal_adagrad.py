@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import tensorflow as tf
 
@@ -27,11 +27,9 @@ class ProximalAdagrad(Optimizer):
     optimization_parameters.proto.
     """
 
-    initial_accumulator_value: float = field(
-        default=0.1, metadata=setting(POSITIVE, slot="accumulators")
-    )
-    l1_regularization_strength: float = field(default=0.0, metadata=setting(NOT_NEGATIVE, "l1"))
-    l2_regularization_strength: float = field(default=0.0, metadata=setting(NOT_NEGATIVE, "l2"))
+    initial_accumulator_value: float = setting(0.1, POSITIVE, slot="accumulators")
+    l1_regularization_strength: float = setting(0.0, NOT_NEGATIVE, "l1")
+    l2_regularization_strength: float = setting(0.0, NOT_NEGATIVE, "l2")
 
     op_name = "ProximalAdagrad"
     proto_field = "proximal_adagrad"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -38,12 +38,12 @@ class ProximalYogi(Optimizer):
     optimization_parameters.proto.
     """
 
-    beta_1: float = field(default=0.9, metadata=setting(BELOW_ONE, "beta1"))
-    beta_2: float = field(default=0.999, metadata=setting(BELOW_ONE, "beta2"))
-    epsilon: float = field(default=1e-3, metadata=setting(POSITIVE, "epsilon"))
-    l1_regularization_strength: float = field(default=0.0, metadata=setting(NOT_NEGATIVE, "l1"))
-    l2_regularization_strength: float = field(default=0.0, metadata=setting(NOT_NEGATIVE, "l2"))
-    initial_accumulator_value: float = field(default=1e-6, metadata=setting(NOT_NEGATIVE, slot="v"))
+    beta_1: float = setting(0.9, BELOW_ONE, "beta1")
+    beta_2: float = setting(0.999, BELOW_ONE, "beta2")
+    epsilon: float = setting(1e-3, POSITIVE, "epsilon")
+    l1_regularization_strength: float = setting(0.0, NOT_NEGATIVE, "l1")
+    l2_regularization_strength: float = setting(0.0, NOT_NEGATIVE, "l2")
+    initial_accumulator_value: float = setting(1e-6, NOT_NEGATIVE, slot="v")
 
     op_name = "ProximalYogi"
     proto_field = "proximal_yogi"

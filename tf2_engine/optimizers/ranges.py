@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tf2_engine.types import Object
@@ -48,14 +49,19 @@ FLAG = Range(lambda x: x in (False, True), "must be a bool")
 FUNCTION = Range(lambda x: x is None or callable(x), "must be callable")
 
 
+REQUIRED = dataclasses.MISSING
+"""The default of a setting that has none."""
+
+
 def setting(
-    allowed: Range | None, proto: str | None = None, *, slot: str | None = None
-) -> Mapping[str, Range | str | None]:
-    """Returns the metadata of a setting, which is a field of an optimizer's class.
+    default: Object, allowed: Range | None, proto: str | None = None, *, slot: str | None = None
+) -> Object:
+    """Returns a field of an optimizer's class; one that is `REQUIRED` is passed by name.
 
     Args:
         allowed: its range; None is any.
         proto: the field of the optimizer's proto message that carries it; None if there is none.
         slot: the slot that starts with it, if any.
     """
-    return {"range": allowed, "proto": proto, "slot": slot}
+    metadata = {"range": allowed, "proto": proto, "slot": slot}
+    return dataclasses.field(default=default, kw_only=default is REQUIRED, metadata=metadata)

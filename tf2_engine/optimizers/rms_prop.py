@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -30,9 +30,9 @@ class RMSProp(Optimizer):
     Reference: Tieleman and Hinton, 2012; RmsPropParameters in optimization_parameters.proto.
     """
 
-    rho: float = field(default=0.9, metadata=setting(FRACTION, "rho"))
-    momentum: float = field(default=0.0, metadata=setting(FRACTION, "momentum"))
-    epsilon: float = field(default=1e-7, metadata=setting(NOT_NEGATIVE, "epsilon"))
+    rho: float = setting(0.9, FRACTION, "rho")
+    momentum: float = setting(0.0, FRACTION, "momentum")
+    epsilon: float = setting(1e-7, NOT_NEGATIVE, "epsilon")
 
     op_name = "RMSProp"
     proto_field = "rms_prop"

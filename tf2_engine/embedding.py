@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import config_proto, errors, gradients, shapes, slots, specs, structure, tf_compat
+from tf2_engine import config_proto, errors, gradients, shapes, specs, structure, tf_compat
 from tf2_engine.autograph import do_not_convert
 from tf2_engine.backends import make_driver
 from tf2_engine.backends.interface import Driver, EngineCall, FeatureInput, StepInputs, Update
@@ -17,7 +17,7 @@ from tf2_engine.checkpoint import RetrieveOnce, exported_variables, table_tensor
 from tf2_engine.graph_mode import building_graph, run_after
 from tf2_engine.plan import Plan, Shape, make_plan
 from tf2_engine.serving import cpu_embedding_lookup
-from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables
+from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables, whole
 from tf2_engine.types import Message, Nest, Object, Op, Tensor, Variable
 
 
@@ -115,7 +115,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             )
         self.verify_output_shapes = verify_output_shapes
         self._driver = driver
-        self._cores = driver.cores(self._spec, num_cores, num_hosts)
+        self._cores = driver.cores(num_cores, num_hosts)
         self._training = training and has_optimizers
         self._samples_per_core = shapes.per_core(batch_size, self._cores.count)
         self._variable_factory = variable_factory or self._cores.variable_factory
@@ -167,7 +167,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             # Hosts beyond the vocabulary have rows that no id means.
             shards = built.tables[table.name].variables[PARAMETERS][: table.vocabulary_size]
             in_order = built.plan.partition_strategy == "div" or len(shards) == 1
-            parameters[key] = slots.whole(shards, table.name) if in_order else shards
+            parameters[key] = whole(shards, table.name) if in_order else shards
         return parameters
 
     @do_not_convert

@@ -15,7 +15,6 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from tf2_engine import errors
 from tf2_engine.plan import Plan
-from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import Table, VariableFactory
 from tf2_engine.types import Ids, Nest, Op, Strategy, Tensor
 
@@ -149,7 +148,7 @@ class Driver(abc.ABC):
         return cls()
 
     @abc.abstractmethod
-    def cores(self, spec: EngineSpec, count: int | None, hosts: int | None) -> EngineCores:
+    def cores(self, count: int | None, hosts: int | None) -> EngineCores:
         """Returns the cores of an engine that is made in the current scope.
 
         Args:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import errors, slots, soft_tpu, specs, structure, tf_compat
+from tf2_engine import errors, soft_tpu, specs, structure, tf_compat
 from tf2_engine.autograph import do_not_convert
 from tf2_engine.backends.tpu import topology
 from tf2_engine.embedding import TPUEmbedding
@@ -20,7 +20,7 @@ from tf2_engine.keras.weights import LayerVariables
 from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.plan import Plan
 from tf2_engine.serving import cpu_embedding_lookup
-from tf2_engine.tables import PARAMETERS
+from tf2_engine.tables import PARAMETERS, whole
 from tf2_engine.types import Nest, Object, Op, Tensor, Variable
 
 ApplyGradients = Callable[[Nest], Op]
@@ -160,7 +160,7 @@ class EmbeddingLayer:
                 "`embedding_tables` do not exist yet; they are made when the layer is first called."
             )
         # One host's is sharded, too: programs look for `variables`, as stock's has.
-        join = tf_compat.ShardedTable if self._state.on_tpu else slots.whole
+        join = tf_compat.ShardedTable if self._state.on_tpu else whole
         parameters = {
             name: join(table.variables[PARAMETERS][: table.plan.vocabulary_size], name)
             for name, table in embedding.tables.items()

@@ -21,7 +21,6 @@ from tf2_engine.graph_mode import building_graph, run_after, run_if, to_run
 from tf2_engine.native import loading
 from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
-from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import Table
 from tf2_engine.types import Op, Tensor
 
@@ -65,7 +64,7 @@ class HostDriver(StepDriver):
         kernels = self._configured.kernels if self._configured else TensorFlowKernels
         return f"<HostDriver {len(self._tables)} tables, {kernels.name}>"
 
-    def cores(self, spec: EngineSpec, count: int | None, hosts: int | None) -> HostCores:
+    def cores(self, count: int | None, hosts: int | None) -> HostCores:
         return HostCores(count, hosts)
 
     def configure(self, plan: Plan) -> Op:

@@ -99,10 +99,9 @@ def _update_core_by_core(table: Table, per_core: Sequence[Contribution], lr: Ten
 
 def _update_all_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[Op]:
     ops = []
-    for number in range(table.num_shards):
+    for number, dense in enumerate(table.spread(ids, g)):
         shards = {name: shards[number] for name, shards in table.variables.items()}
         old = {name: tf.convert_to_tensor(shard) for name, shard in shards.items()}
-        dense = table.spread(ids, g, number)
         with _all_read(old):
             new = new_rows(table.plan.optimizer, old, dense, lr)
             ops += [shards[name].assign(value) for name, value in new.items()]

@@ -11,7 +11,7 @@ from tf2_engine.backends.interface import EngineCall, EngineCores, StepInputs, d
 from tf2_engine.backends.tpu import checks, topology
 from tf2_engine.backends.tpu.topology import Topology
 from tf2_engine.plan import Plan
-from tf2_engine.tables import VariableFactory
+from tf2_engine.tables import variable_factory
 from tf2_engine.types import Nest
 
 _Value = TypeVar("_Value")
@@ -29,18 +29,12 @@ class TpuCores(EngineCores):
 
     tables_on_device = True
 
-    def __init__(
-        self,
-        of_tpu: Topology,
-        count: int | None,
-        hosts: int | None,
-        variable_factory: VariableFactory,
-    ) -> None:
+    def __init__(self, of_tpu: Topology, count: int | None, hosts: int | None) -> None:
         self._strategy = tf.distribute.get_strategy()
         self._topology = of_tpu
         self.count, self.hosts = len(of_tpu.cores), len(of_tpu.hosts)
         self.per_replica = of_tpu.cores_per_replica or 1
-        self.variable_factory = variable_factory
+        self.variable_factory = variable_factory(of_tpu.hosts)
         for name, expected, actual in (
             ("num_cores", count, self.count),
             ("num_hosts", hosts, self.hosts),

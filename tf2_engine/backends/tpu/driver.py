@@ -17,7 +17,6 @@ from tf2_engine.backends.tpu.topology import Topology
 from tf2_engine.config_proto import config_proto
 from tf2_engine.graph_mode import to_run
 from tf2_engine.plan import FeaturePlan, Plan
-from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import Table
 from tf2_engine.types import Op, Strategy, Tensor
 
@@ -65,10 +64,8 @@ class TpuDriver(ReplicaDriver):
         topologies.check_hardware(tf.distribute.get_strategy())
         return driver
 
-    def cores(self, spec: EngineSpec, count: int | None, hosts: int | None) -> TpuCores:
-        sizes = {table.name or "": table.vocabulary_size for table in spec.tables}
-        factory = transfer.host_factory(self._topology.hosts, sizes)
-        return TpuCores(self._topology, count, hosts, factory)
+    def cores(self, count: int | None, hosts: int | None) -> TpuCores:
+        return TpuCores(self._topology, count, hosts)
 
     def initialized(self) -> bool | None:
         """Whether the TPU is configured for embeddings; None in a `tf.Graph`, which cannot ask."""

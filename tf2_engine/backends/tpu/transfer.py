@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import initializers, tf_compat
 from tf2_engine.plan import Plan, TablePlan, shard_shapes
-from tf2_engine.tables import PARAMETERS, Table, VariableFactory
-from tf2_engine.types import Initializer, Op, Tensor, Variable
+from tf2_engine.tables import PARAMETERS, Table
+from tf2_engine.types import Op, Tensor, Variable
 
 Transfer = Callable[[Plan, Mapping[str, Table], Sequence[str], bytes], list[Op]]
 """Takes the plan, the tables, the device of each host and the serialized configuration."""
@@ -47,45 +45,6 @@ def retrieve(
                 if shard < len(variables):
                     ops.append(variables[shard].assign(value, read_value=False))
     return ops
-
-
-def host_factory(
-    hosts: Sequence[str], vocabulary_sizes: Mapping[str, int] | None = None
-) -> VariableFactory:
-    """Returns a factory for `create_tables` that keeps each shard on its host.
-
-    The variables have the names that stock gives them, `<table>_<shard>` and
-    `<table>/<slot>_<shard>`, and are not mirrored over cores, nor trainable.
-
-    Args:
-        hosts: the device of each shard's host.
-        vocabulary_sizes: by table name. A plan has a row on every host even when the vocabulary
-            is smaller; with the sizes known, hosts beyond it get no variable, as in stock, so
-            that checkpoints hold the vocabulary and nothing else.
-    """
-
-    def make(
-        table: TablePlan, name: str, shapes: Sequence[tuple[int, int]], initializer: Initializer
-    ) -> list[Variable]:
-        base = table.name if name == PARAMETERS else f"{table.name}/{name}"
-        rows = (vocabulary_sizes or {}).get(table.name, table.rows)
-        variables = []
-        # Fewer rows than hosts are one row each, on the first hosts.
-        for shard, (host, shape) in list(enumerate(zip(hosts, shapes, strict=True)))[:rows]:
-            with tf.device(host):
-                variable = tf_compat.plain_variable(
-                    initial_value=functools.partial(
-                        initializers.initial_value, table.name, initializer, shard, shape
-                    ),
-                    shape=shape,
-                    dtype=tf.float32,
-                    trainable=False,
-                    name=f"{base}_{shard}",
-                )
-            variables.append(variable)
-        return variables
-
-    return make
 
 
 def _shards(plan: Plan, config: bytes) -> Iterator[tuple[int, TablePlan, dict[str, object]]]:

@@ -36,11 +36,9 @@ from tf2_engine.types import Graph, Op, Tensor, Variable
 class RetrieveOnce:
     """Returns the op that all reads and writes of a graph's checkpoints wait for.
 
-    It brings the variables up to date, and is made once per graph. Outside of a graph there is
-    none: then an engine retrieves before it is saved.
-
-    Args:
-        retrieve: makes the op; returns None if there is nothing to retrieve yet.
+    It is what `retrieve` returns, which brings the variables up to date, and is made once per
+    graph, unless there is nothing to retrieve yet. Outside of a graph there is none: then an engine
+    retrieves before it is saved.
     """
 
     def __init__(self, retrieve: Callable[[], Op]) -> None:
@@ -66,8 +64,7 @@ def table_tensors(
 ) -> dict[str, TableTensor]:
     """Returns the tensors that a checkpoint holds of an engine's tables, by their names in it.
 
-    Args:
-        wait_for: returns the op after which the shards may be read and written in a graph.
+    In a graph the shards may be read and written after the op that `wait_for` returns.
     """
     return {
         table.name if variable == PARAMETERS else f"{table.name}/{variable}": TableTensor(

@@ -25,10 +25,7 @@ from tf2_engine.types import Message, Nest, Object, Op, Tensor, Variable
 class BuiltEngine:
     """The parts of an engine that exist once it is built.
 
-    Attributes:
-        plan: the plan that the driver runs.
-        tables: the variables of every table, slots included, by table name.
-        ops: in a `tf.Graph` the ops that configure the driver and hand it the tables, else None.
+    In a `tf.Graph` its `ops` are those that configure the driver and hand it the tables, else None.
     """
 
     plan: Plan
@@ -219,11 +216,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def build_for_batch(self, features: Nest) -> None:
         """Builds for batches like this one, of any size off a TPU; nothing if it is done.
 
-        Args:
-            features: as those of `enqueue`, for one replica. Nothing is looked up.
-
-        Raises:
-            As `enqueue`.
+        The features are as those of `enqueue`, for one replica; nothing is looked up.
         """
         if self._built is None:
             inputs = self._read(features, None)
@@ -394,11 +387,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def _inputs(
         self, by_core: Mapping[int, Mapping[str, Nest]], *, fixed: bool, of_replicas: bool = True
     ) -> StepInputs:
-        """Returns the inputs of a step, checked; the first batch builds the engine.
+        """Returns the inputs of a step, by replica or core; the first batch builds the engine.
 
-        Args:
-            by_core: by replica, or by core, `features` and `weights` as `enqueue` takes them.
-            fixed: whether a first batch also fixes the size of those to come.
+        If it is `fixed`, a first batch also fixes the size of those to come.
         """
         parts = {core: self._read(**values) for core, values in by_core.items()}
         inputs = StepInputs(parts, of_replicas)
@@ -418,7 +409,6 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return inputs
 
     def _read(self, features: Nest, weights: Nest) -> list[FeatureInput]:
-        """Returns a part of a batch in the order of the features."""
         nest = self._spec.structure
         ids = structure.flatten(nest, features, "features")
         flat_weights: Sequence[Nest] = [None] * len(ids)
@@ -434,7 +424,6 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return shapes.from_values(self._spec, [values.ids for values in part], cores)
 
     def _plan_for(self, output_shapes: Sequence[Shape]) -> Plan:
-        """Returns the plan for activations of these shapes, without `dim`, in feature order."""
         hosts, cores = self._cores.hosts, self._cores.count
         return make_plan(
             self._spec, output_shapes, num_hosts=hosts, num_cores=cores, training=self._training
@@ -453,7 +442,6 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return self._plan_for(shapes.with_batch_size(self._spec, output_shapes, samples))
 
     def _build_once(self, plan_of: Callable[[], Plan]) -> BuiltEngine:
-        """Makes the variables, configures the driver and hands it the tables, if it is not done."""
         if self._built is None:
             plan = plan_of()
             # Inside a tf.function variables and queues belong outside of it; in a plain graph they
@@ -469,7 +457,6 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return self._built
 
     def _send(self, nest: Nest, send: Update) -> Op:
-        """Sends gradients, checked, with the learning rates of the step."""
         plan = self._check_built("apply_gradients").plan
         if not plan.training:
             raise errors.OutOfOrder(

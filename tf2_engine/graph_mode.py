@@ -23,8 +23,7 @@ def building_graph() -> bool:
 def to_run(op: Op | Sequence[Op]) -> Op:
     """Returns the op that a caller must run: in a plain graph one op, elsewhere None.
 
-    Args:
-        op: an op, or a list of ops to group; entries that are None are left out.
+    A list of ops is grouped; entries that are None are left out.
     """
     if not building_graph():
         return None
@@ -46,8 +45,7 @@ def run_after(ops: Sequence[Op]) -> AbstractContextManager[None]:
 def run_if(condition: Tensor | bool, action: Callable[[], Op]) -> Op:
     """Runs an action if a condition holds; returns the op, None if it is known not to hold.
 
-    Args:
-        condition: a bool, or a scalar bool tensor, which may be known only when a graph runs.
+    A scalar bool tensor may be known only when a graph runs.
     """
     if not isinstance(condition, bool) and tf.executing_eagerly():
         condition = bool(condition)

@@ -56,9 +56,8 @@ class TablePlan:
 class FeaturePlan:
     """One feature as the engine looks it up.
 
-    Attributes:
-        output_shape: per-core shape of the activation without `dim`; the first dimension is None
-            when batches may differ in size.
+    The `output_shape` is the per-core shape of the activation without `dim`; its first dimension is
+    None when batches may differ in size.
     """
 
     name: str

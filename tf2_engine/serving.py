@@ -109,13 +109,10 @@ TableConfig need not have."""
 class _Feature(FeaturePlan):
     """The plan of a feature, which is named by its path in the config, and where it is looked up.
 
-    Attributes:
-        parameters: of its table; the optimizer of the plan says what a lookup returns for a row.
-        declared: the `output_shape` of the `FeatureSpec` or FeatureConfig.
-        prune: whether sparse ids below 0, and weights that are not positive, count as absent; with
-            FeatureConfigs those of a rank other than 2 always do.
-        out_of_range: "error" or "drop", as in `EngineSpec`.
-        as_engine: whether shapes and sequences are those of the engine, or of stock's serving.
+    Its table's optimizer says what a lookup returns for a row; `declared` is its `output_shape`,
+    and `as_engine` whether shapes and sequences are those of the engine, or of stock's serving.
+    With `prune` sparse ids below 0, and weights that are not positive, count as absent; with
+    FeatureConfigs those of a rank other than 2 always do.
     """
 
     parameters: Table
@@ -243,7 +240,6 @@ def _activations(feature: _Feature, raw: batch.RawIds) -> Tensor:
 
 
 def _pruned(raw: batch.RawIds, combiner: str) -> batch.RawIds:
-    """Returns the ids without those that count as absent; see `_Feature.prune`."""
     keep = raw.ids >= 0
     if raw.weight is not None and combiner != "sum":
         keep &= raw.weight > 0
@@ -288,7 +284,6 @@ def _check(feature: _Feature, ids: Ids, weight: Ids | None) -> None:
 
 
 def _of_spec(spec: EngineSpec) -> Iterator[tuple[Path, _Settings]]:
-    """Yields the path of every feature of a spec, and its settings."""
     tables = {table.name: table for table in spec.tables}
     for path, position in tf_compat.flatten_with_paths(spec.structure):
         feature = spec.features[position]
@@ -310,7 +305,6 @@ def _of_feature_configs(config: Nest) -> Iterator[tuple[Path, _Settings]]:
 def _feature(
     path: Path, settings: _Settings, tables: Mapping[Object, Object], spec: EngineSpec | None
 ) -> _Feature:
-    """Returns a feature with its table, which is in `tables` by its name or by its config."""
     feature, table, table_name = settings
     name = _joined(path) or feature.name or ""
     where = f"Feature {name!r} (table {table_name!r})"
@@ -349,7 +343,6 @@ def _feature(
 
 
 def _shards(parameters: Object, strategy: str) -> tuple[tuple[Variable, ...], str]:
-    """Returns the shards of a table and how its rows are spread over them."""
     if isinstance(parameters, Table):
         return parameters.variables[PARAMETERS], parameters.strategy
     if isinstance(parameters, (list, tuple)):

@@ -55,9 +55,6 @@ def start(num_cores: int = 1) -> None:
 
     Tables and batches are gone afterwards, and ops that wait for a batch end with an error.
 
-    Args:
-        num_cores: how many cores it has.
-
     Raises:
         InvalidSpec: there are no such cores; or this TensorFlow has TPU kernels of its own; or
             soft device placement is off.
@@ -114,13 +111,10 @@ def num_waiting() -> int:
 
 @contextlib.contextmanager
 def instead_of_tpu() -> Iterator[None]:
-    """Makes code inside the `with` block that looks for a TPU find one software core.
+    """Makes code inside the `with` block that looks for a TPU find one software core; see `start`.
 
     It is for TensorFlow's own TPUEstimator, which replicates a computation over all cores. A TPU's
     compiler makes the copies; without it there can be only one.
-
-    Raises:
-        InvalidSpec, CannotBuild: as `start`.
     """
     start()
     with tf_compat.tpu_metadata(tpu_system_metadata(1)):
@@ -128,25 +122,19 @@ def instead_of_tpu() -> Iterator[None]:
 
 
 class SoftTPUStrategy(tf.distribute.TPUStrategy):
-    """A TPUStrategy whose cores are software.
+    """A TPUStrategy whose cores, one per replica, are software; raises as `start`.
 
     `strategy.run` runs the function once per core, in the one process, on CPU threads. Code that
-    looks sees a TPU: devices are named `/job:localhost/replica:0/task:0/device:TPU:<core>`, what
-    is traced inside `run` is inside a TPU computation, and the TPU embedding ops execute.
+    looks sees a TPU: devices are named `/job:localhost/replica:0/task:0/device:TPU:<core>`, what is
+    traced inside `run` is inside a TPU computation, and the TPU embedding ops execute.
 
         strategy = tf2_engine.soft_tpu.SoftTPUStrategy(num_cores=2)
         with strategy.scope():
             embedding = tf.tpu.experimental.embedding.TPUEmbedding(...)
 
     Unlike a TPU nothing is compiled: shapes need not be static, and any op may be used. Making a
-    strategy starts the software TPU anew, which empties what an earlier one left. There is one
-    per process, on one host, without model parallelism.
-
-    Args:
-        num_cores: the replicas.
-
-    Raises:
-        InvalidSpec: as `start`.
+    strategy starts the software TPU anew, which empties what an earlier one left. There is one per
+    process, on one host, without model parallelism.
     """
 
     def __init__(self, num_cores: int = 1) -> None:
@@ -214,7 +202,6 @@ class _SoftExtended(tf_compat.TPUExtended):
     def _tpu_function_creator(
         self, fn: Callable[..., Nest], options: Object
     ) -> Callable[..., Nest]:
-        """Returns a function of `args` and `kwargs` that runs `fn` on every core."""
         _check_placement()
         eager = tf.executing_eagerly()
         if eager and fn in self._tpu_function_cache:
@@ -286,7 +273,6 @@ class _CoreContext(tf_compat.TPUReplicateContext):
     def get_replicated_var_handle(
         self, name: str, handle_id: str, vars_: Object, *_: object, **__: object
     ) -> Tensor:
-        """Returns the handle of this core's copy of a variable."""
         variable = vars_[self._core]
         return variable.handle if isinstance(variable, tf.Variable) else variable
 

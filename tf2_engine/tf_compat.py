@@ -390,9 +390,8 @@ def checkpoint_key(variable: Variable) -> str:
 def iterator_saveable(resource: Tensor, external_state_policy: str) -> Object:
     """Returns the object by which a Saver saves an iterator; the public one takes iterators only.
 
-    Args:
-        resource: an element of the collection "iterators".
-        external_state_policy: "fail", "warn" or "ignore".
+    The resource is an element of the collection "iterators", and the policy "fail", "warn" or
+    "ignore".
     """
     policy = tf.data.experimental.ExternalStatePolicy[external_state_policy.upper()]
     return _iterator_ops._IteratorSaveable(resource, resource.name, policy)
@@ -414,10 +413,8 @@ def export_output_classes() -> dict[str, type]:
 def signature_defs(mode: str, spec: Object, receiver: Object) -> dict[str, Message]:
     """Returns the signatures of an exported graph, by name, as stock's estimators make them.
 
-    Args:
-        mode: "train", "eval" or "infer".
-        spec: the EstimatorSpec of the graph.
-        receiver: has `receiver_tensors`, and `receiver_tensors_alternatives` if it likes.
+    The mode is "train", "eval" or "infer", the spec the EstimatorSpec of the graph, and the
+    receiver has `receiver_tensors`, and `receiver_tensors_alternatives` if it likes.
     """
     outputs = _export_utils.export_outputs_for_mode(
         mode=mode,

@@ -18,9 +18,7 @@ DRIVERS: dict[str, type[Driver]] = {"host": HostDriver, "tpu": TpuDriver}
 def make_driver(name: str | None, *, initialize: bool) -> Driver:
     """Returns a driver for an engine that is made in the current scope.
 
-    Args:
-        name: a key of `DRIVERS`; None takes the driver that claims the current strategy.
-        initialize: as `Driver.for_engine`.
+    Without a name it is the one that claims the current strategy.
 
     Raises:
         InvalidSpec: there is no driver of this name.

@@ -36,12 +36,10 @@ class FeatureInput(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StepInputs:
-    """The part of a step that one call enqueues.
+    """The part of a step that one call enqueues, by position of the replica or core.
 
-    Attributes:
-        parts: by position of the replica, or of the core, the inputs in the order of the features.
-        of_replicas: whether these are the parts of replicas, each of which may have several cores;
-            else of a single core, which was named by its device.
+    Inputs are in the order of the features. A replica may have several cores; parts that are not
+    `of_replicas` are that of a single core, which was named by its device.
     """
 
     parts: Mapping[int, Sequence[FeatureInput]]
@@ -50,16 +48,13 @@ class StepInputs:
 
 @dataclasses.dataclass(frozen=True)
 class EngineCall(Generic[_Value]):
-    """A call of a method of the engine.
+    """A call of a method of the engine, which messages call by this `name`.
 
-    Attributes:
-        name: the name of the method, for messages.
-        values: by name of the argument the nest that was passed: for all cores, or inside
-            `strategy.run` for this replica. None is None for each of them.
-        read: called with the same for one core or replica; returns its value.
-        function: called with a value per core, or replica, by its position. Returns a list with a
-            result for each of them, or an op.
-        from_host: whether the call can be made outside of `strategy.run` on any backend.
+    The `values` are the nests passed for its arguments: for all cores, or inside `strategy.run` for
+    this replica; None is None for each of them. `read` is called with those of one core or replica,
+    and `function` with what it returned for each of them, by position; that returns a list with a
+    result for each, or an op. `from_host`: the call can be made outside of `strategy.run` on any
+    backend.
     """
 
     name: str
@@ -79,8 +74,7 @@ class EngineCores(abc.ABC):
     Attributes:
         count: the number of cores.
         hosts: the number of hosts over which the rows of a table are spread.
-        per_replica: the number of cores over which a replica is spread; above 1 for model
-            parallelism.
+        per_replica: the cores of a replica; above 1 for model parallelism.
         tables_on_device: whether a device holds the tables, and the variables are copies of them.
         variable_factory: makes the variables of the tables; None is the default.
     """
@@ -95,9 +89,8 @@ class EngineCores(abc.ABC):
     def call(self, call: EngineCall[_Value]) -> Nest:
         """Calls a function with the values of the cores for which the engine is called.
 
-        Returns:
-            The op; or the results: this replica's inside `strategy.run`, else that of the only
-            core or a list with those of all.
+        Returns the op; or the results: this replica's inside `strategy.run`, else that of the only
+        core or a list with those of all.
 
         Raises:
             ControlFlow: a replica calls in control flow, where the call is not possible.
@@ -109,16 +102,12 @@ class EngineCores(abc.ABC):
     def core_of(self, device: str) -> int:
         """Returns the position of the core that is meant by a device.
 
-        Raises:
-            InvalidInput: it is none of the cores' devices, or the call is inside `strategy.run`.
+        Raises InvalidInput if it is none of the cores' devices, or the call is inside
+        `strategy.run`.
         """
 
     def check(self, plan: Plan, inputs: StepInputs) -> None:
-        """Refuses inputs that the backend cannot take from where they are, before it is built.
-
-        Raises:
-            ControlFlow, InvalidInput: the message names the feature.
-        """
+        """Refuses, by the name of the feature, inputs that the backend cannot take from there."""
         return
 
 
@@ -151,11 +140,8 @@ class Driver(abc.ABC):
     def cores(self, count: int | None, hosts: int | None) -> EngineCores:
         """Returns the cores of an engine that is made in the current scope.
 
-        Args:
-            count, hosts: the numbers that the user asks for; None leaves them to the driver.
-
-        Raises:
-            InvalidSpec: the backend has other numbers of them.
+        `count` and `hosts` are what the user asks for; None leaves them to the driver. Raises
+        InvalidSpec if the backend has other numbers of them.
         """
 
     def initialized(self) -> bool | None:
@@ -188,11 +174,7 @@ class Driver(abc.ABC):
     def dequeue(self, name: str | None = None) -> PerCore:
         """Returns the activations of the oldest batch that was not looked up yet.
 
-        Returns:
-            Per core, per feature: [*output_shape, dim] float32.
-
-        Raises:
-            OutOfOrder: nothing is enqueued.
+        Raises OutOfOrder if nothing is enqueued.
         """
 
     @abc.abstractmethod
@@ -201,12 +183,8 @@ class Driver(abc.ABC):
     ) -> Op:
         """Updates the tables with the gradients of the oldest training batch looked up.
 
-        Args:
-            gradients: as the activations that `dequeue` returned.
-            rates: the dynamic learning rates by tag, scalar float32.
-
-        Raises:
-            OutOfOrder: no batch waits for gradients.
+        The `rates` are the dynamic learning rates by tag, scalar float32. Raises OutOfOrder if no
+        batch waits for gradients.
         """
 
     def look_up(

@@ -18,13 +18,10 @@ ARITHMETICS = ("tpu", "keras")
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """The arguments of a layer, checked.
+    """The arguments of a layer, checked; its spec has optimizers of the engine.
 
-    Attributes:
-        spec: the feature config with optimizers of the engine.
-        tables: the user's TableConfigs, in the order of the spec.
-        arithmetic: "tpu" or "keras".
-        trains: whether every table has an optimizer.
+    The user's TableConfigs are in the order of the spec; the arithmetic is "tpu" or "keras"; a
+    layer trains if every table has an optimizer.
     """
 
     spec: specs.EngineSpec

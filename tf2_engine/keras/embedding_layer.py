@@ -177,18 +177,13 @@ class EmbeddingLayer:
     def save_own_variables(self, store: Object) -> None:
         """Writes the tables into one of Keras's own files.
 
-        Raises:
-            InvalidSpec: the arithmetic is "tpu": such files hold variables of Keras alone.
+        Raises InvalidSpec if the arithmetic is "tpu": such files hold variables of Keras alone.
         """
         for number, variable in enumerate(self._own_tables()):
             store[str(number)] = variable.numpy()
 
     def load_own_variables(self, store: Object) -> None:
-        """Reads the tables that `save_own_variables` wrote.
-
-        Raises:
-            InvalidSpec: as `save_own_variables`.
-        """
+        """Reads the tables that `save_own_variables` wrote; raises as it does."""
         for number, variable in enumerate(self._own_tables()):
             variable.assign(store[str(number)])
 
@@ -265,10 +260,8 @@ class EmbeddingLayer:
 class _State:
     """The state of a layer, in an object that Keras does not look into.
 
-    Attributes:
-        arguments: those that the user passed.
-        counts: whether the layer counts the steps of the optimizer, as nobody else does.
-        virtual: the variable whose gradient stands for the update of the tables, if they train.
+    The layer counts the steps of the optimizer if nobody else does. The gradient of the virtual
+    variable stands for the update of the tables, if they train.
     """
 
     configuration: Configuration

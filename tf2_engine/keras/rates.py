@@ -12,11 +12,9 @@ from tf2_engine.types import Object, Tensor
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OptimizerRate:
-    """Reads the rate of a Keras optimizer: scalar float32.
+    """Reads the rate of a Keras optimizer at every step: scalar float32.
 
-    Attributes:
-        optimizer: a Keras optimizer, which is read at every step.
-        decay: that of a legacy optimizer: the rate is divided by 1 + decay * iterations.
+    With the `decay` of a legacy optimizer the rate is divided by 1 + decay * iterations.
     """
 
     optimizer: Object

@@ -129,20 +129,15 @@ class Optimizer:
         return dict.fromkeys(self.slot_names, 0.0) | self._settings_by("slot")
 
     def activation(self, rows: Tensor) -> Tensor:
-        """Returns the embeddings that a lookup combines: the rows, unless a table holds more.
-
-        Args:
-            rows: [num_ids, dim] float32, as the table has them.
-        """
+        """Returns the embeddings that a lookup combines for rows, [num_ids, dim] float32."""
         return rows
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
-        """Returns the rows and the slots after one step.
+        """Returns the rows and the slots after one step, all [rows, dim] float32.
 
         Args:
-            w: [rows, dim] float32, the weights, decayed already.
-            slots: for each slot [rows, dim] float32.
-            g: [rows, dim] float32, the accumulated and clipped gradient.
+            w: the weights, decayed already.
+            g: the accumulated and clipped gradient.
             lr: scalar float32, the rate of this step.
         """
         raise NotImplementedError
@@ -152,7 +147,6 @@ class Optimizer:
         return self._settings_by("proto")
 
     def _settings_by(self, key: str) -> dict[str, float]:
-        """Returns the settings whose metadata has a name for `key`, by that name."""
         return {
             each.metadata[key]: getattr(self, each.name)
             for each in dataclasses.fields(self)
@@ -189,16 +183,11 @@ def power(x: Tensor, exponent: float) -> Tensor:
 
 
 def shrink(w: Tensor, eta: Tensor, l1: float, l2: float) -> Tensor:
-    """Returns w after the proximal step of its L1 and L2 terms.
+    """Returns w after the proximal step of its L1 and L2 terms, by their strengths.
 
         w <- sign(w) * max(|w| - eta * l1, 0) / (1 + eta * l2)
 
-    Args:
-        w: [rows, dim] float32.
-        eta: [rows, dim] float32, the learning rate of each element.
-        l1, l2: strengths of the two terms.
-
-    Reference: Duchi and Singer, 2009.
+    The learning rate eta is that of each element. Reference: Duchi and Singer, 2009.
     """
     left = tf.maximum(tf.abs(w) - eta * np.float32(l1), np.float32(0.0))
     return tf.sign(w) * left / (np.float32(1.0) + eta * np.float32(l2))

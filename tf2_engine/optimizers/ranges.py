@@ -11,10 +11,7 @@ from tf2_engine.types import Object
 
 
 class Range(NamedTuple):
-    """The values that a setting may have: whether one is allowed, and what a message says of them.
-
-    No range holds NaN.
-    """
+    """Whether a setting may have a value, which NaN never is, and what a message says of it."""
 
     contains: Callable[[Object], bool]
     rule: str

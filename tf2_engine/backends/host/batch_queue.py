@@ -34,13 +34,10 @@ MAX_IN_FLIGHT = 64
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """One global batch.
+    """One global batch: its occurrences per core and feature, and whether gradients will come.
 
-    Attributes:
-        occurrences: per core, per feature.
-        training: whether gradients will come back; a bool or a scalar bool tensor.
-        after: while a graph is built, the ops that must run before the batch's update: its lookups
-            need not be inputs of its gradients.
+    While a graph is built, its update waits for the ops in `after`: lookups need not be inputs of
+    its gradients.
     """
 
     occurrences: tuple[tuple[Occurrences, ...], ...]
@@ -90,10 +87,7 @@ class GraphBatchQueue:
 
 
 class ResourceBatchQueue:
-    """A queue of batches that one function enqueues and another, or the same, takes.
-
-    Its methods are those of `GraphBatchQueue`.
-    """
+    """A queue of batches that one function enqueues and another takes; see `GraphBatchQueue`."""
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
         self._layout = _Layout(plan, kernels)
@@ -140,12 +134,7 @@ class BatchQueues:
         self.named(None)
 
     def named(self, name: str | None) -> GraphBatchQueue | ResourceBatchQueue:
-        """Returns the queue of a name.
-
-        Raises:
-            OutOfOrder: the caller builds a graph, and the engine was built outside of one, or the
-                other way round.
-        """
+        """Returns the queue of a name; raises OutOfOrder outside of the graph it was made in."""
         if building_graph() != self._in_graph:
             raise errors.OutOfOrder(
                 "The engine was built inside a tf.Graph and is used outside of it, or the other "
@@ -160,9 +149,7 @@ class BatchQueues:
 class PendingUpdate:
     """At most one update, with its batch, gradients and rates, as a resource: pipelined execution.
 
-    Args:
-        apply: updates the tables with a batch, its gradients and the learning rates; returns the
-            op.
+    `apply` updates the tables with a batch, its gradients and the learning rates; returns the op.
     """
 
     def __init__(
@@ -221,11 +208,7 @@ class Fifo:
             self.queue = tf.queue.FIFOQueue(MAX_IN_FLIGHT, list(dtypes))
 
     def put(self, tensors: Sequence[Tensor]) -> Op:
-        """Appends; returns the op.
-
-        Raises:
-            OutOfOrder: too many wait.
-        """
+        """Appends; returns the op. Raises OutOfOrder if too many wait."""
         with tf.control_dependencies(self.check_room()):
             return self.queue.enqueue(list(tensors))
 

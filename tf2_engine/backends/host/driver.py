@@ -29,10 +29,7 @@ _Value = TypeVar("_Value")
 
 @dataclasses.dataclass(frozen=True)
 class _Configured:
-    """The state of a driver that is configured: `apply` updates the tables, now or later.
-
-    With pipelining there is a `pending` update, and if a profile is asked for a `profiler`.
-    """
+    """The state of a driver that is configured: `apply` updates the tables, now or later."""
 
     plan: Plan
     kernels: KernelSet
@@ -174,7 +171,6 @@ class HostDriver(StepDriver):
     def _occurrences(
         self, configured: _Configured, inputs: StepInputs
     ) -> dict[int, tuple[Occurrences, ...]]:
-        """Returns the occurrences of each core that passes a part, per feature."""
         raw = {
             core: [batches.read_unchecked(*values) for values in part]
             for core, part in inputs.parts.items()
@@ -185,7 +181,6 @@ class HostDriver(StepDriver):
         }
 
     def _look_up(self, configured: _Configured, batch: Batch) -> list[list[Tensor]]:
-        """Returns activations per core and feature."""
         plan, width = configured.plan, len(configured.plan.features)
         pieces = [piece for core in batch.occurrences for piece in _pairs(plan, core)]
         flat = configured.kernels.look_up(pieces)
@@ -213,7 +208,6 @@ def _pairs(plan: Plan, values: Sequence[_Value]) -> list[tuple[FeaturePlan, _Val
 
 
 def _rate(table: TablePlan, rates: Sequence[Tensor]) -> Tensor:
-    """Returns the learning rate of a table, scalar float32."""
     if table.rate_tag is not None:
         return rates[table.rate_tag]
     return optimization_barrier(tf.constant(table.optimizer.learning_rate, tf.float32))

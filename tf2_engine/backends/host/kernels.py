@@ -36,8 +36,7 @@ _Result = TypeVar("_Result")
 class KernelSet(abc.ABC):
     """The parts of a step. All sets compute the same numbers on the same variables.
 
-    Attributes:
-        name: the ops that the set consists of, for messages.
+    The `name` says in messages of which ops a set consists.
     """
 
     name: str
@@ -56,11 +55,9 @@ class KernelSet(abc.ABC):
 
     @abc.abstractmethod
     def update(self, pieces: Sequence[Sent], rates: Mapping[str, Tensor]) -> list[Op]:
-        """Applies one step to the tables of the features; returns the ops.
+        """Applies one step to the tables of the features, by their `rates`; returns the ops.
 
-        Args:
-            pieces: on every core the same features, with all those of a table.
-            rates: the learning rate of each table, scalar float32.
+        Every core has pieces of the same features: all those of a table.
         """
 
 

@@ -11,10 +11,7 @@ from tf2_engine.types import Tensor
 
 
 def look_up(feature: FeaturePlan, table: Table, batch: Occurrences) -> Tensor:
-    """Returns the activation of one feature on one core: [*output_shape, dim] float32.
-
-    The table's `activation` computes from a row the values that are looked up.
-    """
+    """Returns the activation of one feature on one core: [*output_shape, dim] float32."""
     rows = batch.combine(feature.table.activation(table.gather(PARAMETERS, batch.ids)))
     sizes = [-1 if size is None else size for size in feature.output_shape]
     activation = tf.reshape(rows, [*sizes, feature.table.dim])

@@ -151,7 +151,6 @@ class NativeKernels(KernelsOfPlan):
         }
 
     def _tables_of(self, features: Sequence[FeaturePlan]) -> list[TablePlan]:
-        """Returns the tables of features, in the order of the plan."""
         names = {feature.table.name for feature in features}
         return [table for table in self._plan.tables if table.name in names]
 

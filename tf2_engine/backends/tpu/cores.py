@@ -18,13 +18,10 @@ _Value = TypeVar("_Value")
 
 
 class TpuCores(EngineCores):
-    """The cores of a TPUStrategy.
+    """The cores of a TPUStrategy; raises InvalidSpec if the TPU has other numbers than asked for.
 
     A call inside `strategy.run` is traced once and runs on every core: it is the call of the core
     it runs on, and calls are not merged. The device brings the cores of a step together.
-
-    Raises:
-        InvalidSpec: the TPU has other numbers of cores or hosts.
     """
 
     tables_on_device = True

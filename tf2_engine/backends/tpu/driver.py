@@ -56,9 +56,8 @@ class TpuDriver(ReplicaDriver):
     def for_engine(cls, *, initialize: bool) -> TpuDriver:
         """Returns the driver of an engine that is made under the current TPUStrategy.
 
-        Raises:
-            OutOfOrder: the current strategy is no TPUStrategy.
-            InvalidSpec: the TPU has no embedding hardware of the first generation.
+        Raises OutOfOrder if it is no TPUStrategy, and InvalidSpec if the TPU has no embedding
+        hardware of the first generation.
         """
         driver = cls(initialize=initialize)
         topologies.check_hardware(tf.distribute.get_strategy())
@@ -77,10 +76,9 @@ class TpuDriver(ReplicaDriver):
     def configure(self, plan: Plan) -> Op:
         """Gets ready to run `plan`; state of an earlier plan is dropped.
 
-        Raises:
-            InvalidSpec: a TPU cannot honour a setting of the plan; the message names it.
-            OutOfOrder: the TPU is configured for embeddings already. (In a `tf.Graph`, and while
-                a tf.function is traced, it is an InvalidArgumentError when the op runs.)
+        Raises InvalidSpec for a setting that a TPU cannot honour, and OutOfOrder if it is
+        configured for embeddings already. (In a `tf.Graph`, and while a tf.function is traced, that
+        is an InvalidArgumentError when the op runs.)
         """
         checks.check_plan(plan, len(self._topology.hosts), len(self._topology.cores))
         config = config_proto(plan)
@@ -101,12 +99,6 @@ class TpuDriver(ReplicaDriver):
         return self._transfer(transfer.retrieve, tables)
 
     def enqueue(self, inputs: StepInputs, training: Tensor | bool, name: str | None = None) -> Op:
-        """Enqueues a batch, or a part of one; `name` is an attribute of the op.
-
-        Raises:
-            ControlFlow: the call is in control flow inside `strategy.run`.
-            InvalidInput: there is not one part per core; an input does not fit its feature.
-        """
         plan = self._ready()
         computation = tf_compat.tpu_computation_graph()
         checks.check_control_flow(computation)

@@ -21,9 +21,8 @@ Reader = Callable[[], Sequence[RawIds]]
 def readers(plan: Plan, inputs: StepInputs, cores_per_replica: int | None) -> dict[int, Reader]:
     """Returns the function that reads the ids of a core, by the position of the core.
 
-    Args:
-        cores_per_replica: over how many cores to split the part of a replica. None is no split, and
-            right inside `strategy.run`, where the device's own rewrite gives each core its part.
+    The part of a replica is split over its cores. None is no split, and right inside
+    `strategy.run`, where the device's own rewrite gives each core its part.
     """
     split = cores_per_replica if inputs.of_replicas else None
     return {
@@ -36,10 +35,8 @@ def readers(plan: Plan, inputs: StepInputs, cores_per_replica: int | None) -> di
 def enqueue(plan: Plan, read: Reader, ordinal: int, mode: Tensor | str, name: str | None) -> Op:
     """Enqueues the batch of one core; returns the op.
 
-    Args:
-        ordinal: the number of the core among those of its host; -1 leaves it to the rewrite of the
-            computation.
-        mode: from `mode_of` or `either_mode`.
+    `ordinal` is the number of the core among those of its host; -1 leaves it to the rewrite of the
+    computation.
     """
     features = read()
     # Dense ids have no index, and weights may be missing: the op takes empty tensors for them.

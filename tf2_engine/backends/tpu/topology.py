@@ -32,11 +32,9 @@ class Core:
 class Topology:
     """The hosts and cores over which a plan is spread.
 
-    Attributes:
-        hosts: the CPU of each host; shard i of every table is on `hosts[i]`.
-        cores: in the order of the replicas, and for each replica in that of its cores.
-        cores_per_replica: for model parallelism, None without it. One is not the same as None:
-            the device is told about it.
+    Shard i of every table is on `hosts[i]`, a CPU; cores are in the order of the replicas, and for
+    each replica in that of its cores. Without model parallelism `cores_per_replica` is None, which
+    is not the same as one: the device is told about it.
     """
 
     hosts: tuple[str, ...]
@@ -46,8 +44,7 @@ class Topology:
     def core_of(self, device: str) -> int:
         """Returns the position of the core that a device string names, in full or in part.
 
-        Raises:
-            InvalidInput: it names none, or several; or it is no TPU core at all.
+        Raises InvalidInput if it names none, or several; or if it is no TPU core at all.
         """
         pattern = _spec(device)
         if pattern.device_type != "TPU":
@@ -78,11 +75,7 @@ def is_tpu(strategy: Strategy) -> bool:
 
 
 def read_topology(strategy: Strategy) -> Topology:
-    """Returns the hosts and cores of a TPUStrategy.
-
-    Raises:
-        OutOfOrder: it is no TPUStrategy; the message says where the engine must be made.
-    """
+    """Returns the hosts and cores of a TPUStrategy; raises OutOfOrder for another strategy."""
     if not is_tpu(strategy):
         raise errors.OutOfOrder(
             f"driver='tpu' needs a tf.distribute.TPUStrategy, but the current strategy is "
@@ -98,12 +91,9 @@ def read_topology(strategy: Strategy) -> Topology:
 
 
 def check_hardware(strategy: Strategy) -> None:
-    """Refuses a TPU whose embedding hardware is of another generation.
+    """Raises InvalidSpec for a TPU whose embedding hardware is of another generation.
 
     A TPU that does not report its hardware is taken for one of the first generation (TPU v2 to v4).
-
-    Raises:
-        InvalidSpec: the message names the hardware that the TPU has.
     """
     hardware = tf_compat.embedding_hardware(strategy)
     if hardware not in (None, "V1"):
@@ -125,10 +115,8 @@ def per_replica(strategy: Strategy, value: Nest) -> list[Nest]:
 def part(where: str, value: _Value, number: int, count: int | None) -> _Value:
     """Returns part `number` of `count` of a Tensor or SparseTensor, along the first dimension.
 
-    A `count` of None is no split, and a value of None stays None.
-
-    Raises:
-        InvalidInput: a ragged tensor, which cannot be split; the message begins with `where`.
+    A `count` of None is no split, and a value of None stays None. A ragged tensor cannot be split:
+    raises InvalidInput, with a message that begins with `where`.
     """
     if count is None or value is None:
         return value

@@ -48,7 +48,6 @@ def retrieve(
 
 
 def _shards(plan: Plan, config: bytes) -> Iterator[tuple[int, TablePlan, dict[str, object]]]:
-    """Yields every shard of every table: its number, the table, and attributes of its op."""
     for shard, table in itertools.product(range(plan.num_hosts), plan.tables):
         attributes = {"table_name": table.name, "num_shards": plan.num_hosts, "shard_id": shard}
         yield shard, table, {**attributes, "config": config}

@@ -38,13 +38,10 @@ class RawIds:
 
 @dataclasses.dataclass(frozen=True)
 class Occurrences:
-    """The occurrences of ids in one feature's batch, on one core.
+    """The occurrences of ids in one feature's batch, on one core: three tensors of [num_ids].
 
-    Attributes:
-        ids: [num_ids] int64.
-        cell: [num_ids] int64; None when occurrence i belongs to cell i.
-        gain: [num_ids] float32; None for ones.
-        num_cells: an int or a scalar int64 tensor.
+    The ids are int64; so are the cells, None when occurrence i belongs to cell i. Gains are
+    float32, None for ones. `num_cells` is an int or a scalar int64 tensor.
     """
 
     ids: Tensor

@@ -83,8 +83,7 @@ def table_tensors(
 def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
     """Returns the variables that a SavedModel holds of an engine: the parameters of its tables.
 
-    Slots, which serve no lookup, are left out. (Stock's SavedModel holds them, unless its optimizer
-    is None.)
+    Slots serve no lookup. (Stock's SavedModel holds them, unless its optimizer is None.)
     """
     return {
         name if table.num_shards == 1 else f"{name}/{number}": shard
@@ -96,15 +95,8 @@ def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
 class TableTensor(tf_compat.SavedTensor):
     """The parameters or a slot of one table, of any number of shards, as one tensor.
 
-    Its rows are in the order of the ids. Rows beyond the vocabulary, which exist when there are
-    more hosts than rows, are left out.
-
-    Args:
-        label: the name of the tensor in messages.
-        shards: the variables, each [rows of the shard, dim] float32.
-        rows: the vocabulary.
-        strategy: "div" or "mod": which shard holds which row.
-        wait_for: as in `table_tensors`.
+    Its rows are in the order of the ids; messages call it by its label. Rows beyond the vocabulary,
+    which exist when there are more hosts than rows, are left out.
     """
 
     def __init__(

@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from tf2_engine import config_proto, errors, gradients, shapes, specs, structure, tf_compat
-from tf2_engine.autograph import do_not_convert
 from tf2_engine.backends import make_driver
 from tf2_engine.backends.interface import Driver, EngineCall, FeatureInput, StepInputs, Update
 from tf2_engine.batch import as_tensor, check_ids
 from tf2_engine.checkpoint import RetrieveOnce, exported_variables, table_tensors
-from tf2_engine.graph_mode import building_graph, run_after
+from tf2_engine.graph_mode import building_graph, do_not_convert, run_after
 from tf2_engine.plan import Plan, Shape, make_plan
 from tf2_engine.serving import cpu_embedding_lookup
 from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables, whole
@@ -125,16 +124,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @property
     def plan(self) -> Plan:
-        """The plan that the driver runs.
-
-        Raises:
-            OutOfOrder: the engine is not built.
-        """
-        if self._built is None:
-            raise errors.OutOfOrder(
-                "The engine is not built yet; `build` or `enqueue` comes first."
-            )
-        return self._built.plan
+        """The plan that the driver runs; raises OutOfOrder before the engine is built."""
+        return self._check_built("plan").plan
 
     @property
     def config_proto(self) -> Message:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import TypeVar
 
 import tensorflow as tf
 
 from tf2_engine.types import Op, Tensor
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def building_graph() -> bool:
@@ -57,3 +60,9 @@ def run_if(condition: Tensor | bool, action: Callable[[], Op]) -> Op:
             return tf.constant(True)
 
     return tf.cond(condition, run, lambda: tf.constant(False))
+
+
+def do_not_convert(function: _Function) -> _Function:
+    """Keeps AutoGraph from converting a function of the engine, which has nothing to convert."""
+    unconverted: _Function = tf.autograph.experimental.do_not_convert(function)
+    return unconverted

@@ -40,10 +40,7 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
         setattr(sys.modules[package], name, value)
         return value
 
-    def names_of_package() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *modules()})
-
-    return attribute, names_of_package
+    return attribute, lambda: sorted({*vars(sys.modules[package]), *modules()})
 
 
 def _checked_imports(package: str) -> Iterable[tuple[str, str]]:

@@ -20,21 +20,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from tf2_engine import batch, errors, sharding, structure, tf_compat
-from tf2_engine.autograph import do_not_convert
+from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.optimizers import SGD, Optimizer
 from tf2_engine.plan import FeaturePlan, Shape, TablePlan
 from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import PARAMETERS, Table
-from tf2_engine.types import (
-    Ids,
-    Nest,
-    Object,
-    RaggedTensor,
-    SparseTensor,
-    Tensor,
-    TensorShape,
-    Variable,
-)
+from tf2_engine.types import Ids, Nest, Object, RaggedTensor, SparseTensor, Tensor, Variable
 
 Path = tuple[str | int, ...]
 
@@ -251,7 +242,7 @@ def _pruned(raw: batch.RawIds, combiner: str) -> batch.RawIds:
     )
 
 
-def _reshape(rows: Tensor, sizes: Tensor, static: TensorShape, feature: _Feature) -> Tensor:
+def _reshape(rows: Tensor, sizes: Tensor, static: Object, feature: _Feature) -> Tensor:
     """Returns [*sizes, dim]; `static` is what is known of the sizes while a function is traced."""
     shaped = tf.reshape(rows, tf.concat([sizes, tf.constant([feature.table.dim], sizes.dtype)], 0))
     return tf.ensure_shape(shaped, static.concatenate(feature.table.dim))
@@ -296,10 +287,8 @@ def _of_feature_configs(config: Nest) -> Iterator[tuple[Path, _Settings]]:
     for path, feature in tf_compat.flatten_with_paths(config):
         table = feature.table
         # An unnamed table is called by its place among the tables, as it is in the engine.
-        yield (
-            path,
-            (feature, table, names.setdefault(id(table), table.name or f"table_{len(names)}")),
-        )
+        name = names.setdefault(id(table), table.name or f"table_{len(names)}")
+        yield path, (feature, table, name)
 
 
 def _feature(

@@ -318,7 +318,7 @@ class _Computation:
                 # The cores' parts of one sum have a name in common.
                 name = f"{self._number}/{next(sums)}"
                 attributes |= {"_software_tpu_cores": self.num_cores, "_software_tpu_sum": name}
-            tf_compat.set_core_attributes(op, attributes)
+            tf_compat.set_attributes(op, attributes)
             if op.type.startswith(self._EMBEDDING):
                 # A core does one thing after the other, also where no tensor says so.
                 if op.graph in last:
@@ -347,7 +347,7 @@ def _as_arguments(values: Nest) -> Nest:
         if not isinstance(value, tf.Tensor) or value.dtype == tf.resource:
             return value
         marked = tf.identity(value)
-        tf_compat.mark_as_argument(marked.op)
+        tf_compat.set_attributes(marked.op, {tf_compat.ARGUMENT_ATTRIBUTE: True})
         return marked
 
     return tf.nest.map_structure(mark, values, expand_composites=True)
@@ -384,9 +384,8 @@ def _check_placement() -> None:
 def _settle_placement() -> None:
     """Turns on soft placement, which `_check_placement` found to be on.
 
-    Where TensorFlow was initialised while a graph was built, as by an earlier session, soft
-    placement is off for everything that runs eagerly afterwards, although TensorFlow says that it
-    is on.
+    Where TensorFlow was initialised while a graph was built, as by an earlier session, it is off
+    for everything that runs eagerly afterwards, although TensorFlow says that it is on.
     """
     with tf.init_scope():
         if tf.executing_eagerly():

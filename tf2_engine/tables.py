@@ -92,11 +92,7 @@ class Table:
 
 
 def create_tables(plan: Plan, factory: VariableFactory | None = None) -> dict[str, Table]:
-    """Makes the variables of every table; slots only when the plan is for training.
-
-    Args:
-        factory: makes the variables; None is `variable_factory()`.
-    """
+    """Makes the variables of every table, slots only when the plan is for training."""
     factory = factory or variable_factory()
     return {table.name: _create(plan, table, factory) for table in plan.tables}
 

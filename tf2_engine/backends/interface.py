@@ -23,7 +23,10 @@ _Value = TypeVar("_Value")
 PerCore = Sequence[Sequence[Tensor]]
 """Per core, per feature: activations or their gradients, each [*output_shape, dim] float32."""
 
-Update = Callable[[PerCore, Sequence[Tensor]], Op]
+Rates = Sequence[Tensor]
+"""The dynamic learning rates of a step by tag, scalar float32."""
+
+Update = Callable[[PerCore, Rates], Op]
 """Takes gradients and rates as `Driver.send_gradients` does; returns the op that updates."""
 
 
@@ -71,12 +74,8 @@ class EngineCores(abc.ABC):
     distributed dataset gives; by a replica for itself, inside `strategy.run`; and for one core that
     is named by its device.
 
-    Attributes:
-        count: the number of cores.
-        hosts: the number of hosts over which the rows of a table are spread.
-        per_replica: the cores of a replica; above 1 for model parallelism.
-        tables_on_device: whether a device holds the tables, and the variables are copies of them.
-        variable_factory: makes the variables of the tables; None is the default.
+    The rows of a table are spread over so many `hosts`. With model parallelism a replica has
+    several cores, `per_replica`. If a device holds the tables, the variables are copies of them.
     """
 
     count: int
@@ -90,12 +89,9 @@ class EngineCores(abc.ABC):
         """Calls a function with the values of the cores for which the engine is called.
 
         Returns the op; or the results: this replica's inside `strategy.run`, else that of the only
-        core or a list with those of all.
-
-        Raises:
-            ControlFlow: a replica calls in control flow, where the call is not possible.
-            InvalidInput: an argument has too many or too few parts; the message names it.
-            OutOfOrder: the backend takes the call of a replica alone.
+        core or a list with those of all. Raises ControlFlow where a replica cannot call,
+        InvalidInput for an argument with too many or too few parts, and OutOfOrder if only a
+        replica may call.
         """
 
     @abc.abstractmethod
@@ -164,10 +160,8 @@ class Driver(abc.ABC):
     def enqueue(self, inputs: StepInputs, training: Tensor | bool, name: str | None = None) -> Op:
         """Enqueues a batch, or a part of one.
 
-        Args:
-            inputs: with kinds and dtypes that `batch.check_ids` accepts.
-            training: whether gradients will come back; a bool or a scalar bool tensor.
-            name: tags the batch: a `dequeue` and `send_gradients` of that name take it.
+        `training` says whether gradients will come back; a bool or a scalar bool tensor. The name
+        tags the batch: a `dequeue` and `send_gradients` of that name take it.
         """
 
     @abc.abstractmethod
@@ -178,13 +172,10 @@ class Driver(abc.ABC):
         """
 
     @abc.abstractmethod
-    def send_gradients(
-        self, gradients: PerCore, rates: Sequence[Tensor], name: str | None = None
-    ) -> Op:
+    def send_gradients(self, gradients: PerCore, rates: Rates, name: str | None = None) -> Op:
         """Updates the tables with the gradients of the oldest training batch looked up.
 
-        The `rates` are the dynamic learning rates by tag, scalar float32. Raises OutOfOrder if no
-        batch waits for gradients.
+        Raises OutOfOrder if no batch waits for gradients.
         """
 
     def look_up(
@@ -192,16 +183,13 @@ class Driver(abc.ABC):
     ) -> tuple[PerCore, Update]:
         """Looks one batch up at once, before it is known whether its gradients will come.
 
-        A device finds out by itself: a rewrite of the graph turns a batch into one for inference
-        if no op of its name sends gradients. The software TPU has no such rewrite: there a batch
-        is for inference if it is known that no gradients can come.
+        Returns the activations, and a function that sends their gradients. Without `training`
+        gradients may come or not; if it is False none can come. The name tells the batches of a
+        graph from each other.
 
-        Args:
-            training: None where it is not known; False if no gradients can come.
-            name: tells the batches of a graph from each other.
-
-        Returns:
-            The activations, as `dequeue` returns them, and a function that sends their gradients.
+        A device finds out by itself: a rewrite of the graph turns a batch into one for inference if
+        no op of its name sends gradients. The software TPU has no such rewrite: there a batch is
+        for inference if it is known that no gradients can come.
         """
         self.enqueue(inputs, training is not False, name)
         return self.dequeue(name), functools.partial(self.send_gradients, name=name)

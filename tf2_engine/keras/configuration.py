@@ -47,14 +47,9 @@ def configure(
 ) -> Configuration:
     """Returns the configuration of a layer; nothing that is passed in is changed.
 
-    Args:
-        optimizer: for tables without one; None if there is none.
-        arithmetic: the user's choice; None means the default.
-        on_tpu: whether a TPU holds the tables.
-        made_here: whether the layer made the optimizer itself, from its name.
-
-    Raises:
-        InvalidSpec, WrongType: a setting cannot be honoured; the message names it.
+    The optimizer is for tables without one, and `made_here` if the layer made it itself, from its
+    name. Without a choice of the user the arithmetic is the default. Raises InvalidSpec or
+    WrongType for a setting that cannot be honoured; the message names it.
     """
     tables = tuple(specs.table_configs(feature_config))
     optimizers = [table.optimizer or optimizer for table in tables]

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from tf2_engine import errors, soft_tpu, specs, structure, tf_compat
-from tf2_engine.autograph import do_not_convert
 from tf2_engine.backends.tpu import topology
 from tf2_engine.embedding import TPUEmbedding
+from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras.configuration import Configuration, configure
 from tf2_engine.keras.keras_tables import KerasTables, MakeVariable
 from tf2_engine.keras.weights import LayerVariables

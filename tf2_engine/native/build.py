@@ -90,8 +90,7 @@ def library_path(source: str) -> pathlib.Path:
 def library(source: str, *, again: bool = False) -> pathlib.Path:
     """Returns the library of a source file of this folder, compiled if it is not there, or `again`.
 
-    Raises:
-        CannotBuild: there is no compiler, it fails, or the cache cannot be written.
+    Raises CannotBuild if there is no compiler, it fails, or the cache cannot be written.
     """
     path = library_path(source)
     if path.exists() and not again:

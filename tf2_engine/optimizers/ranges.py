@@ -55,10 +55,8 @@ def setting(
 ) -> Object:
     """Returns a field of an optimizer's class; one that is `REQUIRED` is passed by name.
 
-    Args:
-        allowed: its range; None is any.
-        proto: the field of the optimizer's proto message that carries it; None if there is none.
-        slot: the slot that starts with it, if any.
+    Its range may be None, which is any. `proto` is the field of the optimizer's proto message that
+    carries it, and `slot` the slot that starts with it, if any.
     """
     metadata = {"range": allowed, "proto": proto, "slot": slot}
     return dataclasses.field(default=default, kw_only=default is REQUIRED, metadata=metadata)

@@ -1,6 +1,6 @@
 """The fused kernels: the features of all cores in one call of a native op.
 
-They compute the same as `batch.occurrences`, `lookup.look_up` and `update.update_table`, on the
+They compute the same as `batch.occurrences`, `kernels.look_up` and `update.update_table`, on the
 same variables, and round as these do but for powers (FTRL, AdagradMomentum). Sums are in order of
 occurrence whatever the number of threads.
 """

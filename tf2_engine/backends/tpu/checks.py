@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from tf2_engine import errors
+from tf2_engine import errors, tf_compat
 from tf2_engine.plan import Plan
 from tf2_engine.types import Graph, Ids, Op, Tensor
 
@@ -112,7 +112,7 @@ def _sources(tensor: Tensor) -> tuple[Tensor, ...]:
 def _is_argument(op: Op) -> bool:
     # `strategy.run` marks its arguments so that the device's compiler finds them.
     try:
-        return bool(op.get_attr("_tpu_input_identity"))
+        return bool(op.get_attr(tf_compat.ARGUMENT_ATTRIBUTE))
     except ValueError:
         return False
 

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tf2_engine import errors, specs
 from tf2_engine.keras.keras_optimizers import is_keras_optimizer, translate_keras_optimizer
-from tf2_engine.optimizers import Optimizer
 from tf2_engine.types import Nest, Object, Variable
 
 ARITHMETICS = ("tpu", "keras")
@@ -64,12 +63,12 @@ def configure(
     if arithmetic == "keras":
         _check_keras_arithmetic(optimizers if trains else (), pipelined)
     # One translation for each optimizer, so that tables share its rate.
-    translated: dict[int, Optimizer] = {id(optimizer): specs.NO_UPDATES for optimizer in optimizers}
-    if arithmetic == "tpu" and trains:
-        translated = {
-            id(optimizer): translate_keras_optimizer(optimizer, bias_correction=bias_correction)
-            for optimizer in optimizers
-        }
+    translated = {
+        id(optimizer): translate_keras_optimizer(optimizer, bias_correction=bias_correction)
+        if arithmetic == "tpu" and trains
+        else specs.NO_UPDATES
+        for optimizer in optimizers
+    }
     copies = {
         id(table): _with(table, optimizer=translated[id(optimizer)])
         for table, optimizer in zip(tables, optimizers, strict=True)

@@ -31,9 +31,17 @@ moved.keep_importable(
         "tf2_engine.keras.preprocessing": "tf2_engine.keras.preprocessing_layer",
         "tf2_engine.keras.tables": "tf2_engine.keras.keras_tables",
         "tf2_engine.keras.translation": "tf2_engine.keras.keras_optimizers",
+        "tf2_engine.optimizers.adadelta": "tf2_engine.optimizers.rms_prop",
+        "tf2_engine.optimizers.adagrad_momentum": "tf2_engine.optimizers.adagrad",
         "tf2_engine.optimizers.base": "tf2_engine.optimizers.optimizer",
+        "tf2_engine.optimizers.centered_rms_prop": "tf2_engine.optimizers.rms_prop",
+        "tf2_engine.optimizers.mdl_adagrad_light": "tf2_engine.optimizers.adagrad",
+        "tf2_engine.optimizers.momentum": "tf2_engine.optimizers.sgd",
+        "tf2_engine.optimizers.proximal_adagrad": "tf2_engine.optimizers.adagrad",
+        "tf2_engine.optimizers.proximal_yogi": "tf2_engine.optimizers.adam",
         "tf2_engine.preprocessing.columns": "tf2_engine.preprocessing.categorical",
         "tf2_engine.preprocessing.inputs": "tf2_engine.preprocessing.raw_features",
+        "tf2_engine.preprocessing.vocabularies": "tf2_engine.preprocessing.categorical",
     }
 )
 

@@ -23,8 +23,7 @@ class RawIds:
 
     Attributes:
         kind: "dense", "sparse" or "ragged".
-        index: sparse: [num_ids, rank] int64, coordinates; ragged: [rows + 1] int64, row splits;
-            dense: None.
+        index: coordinates [num_ids, rank] int64, row splits [rows + 1] int64, or None for dense.
         ids: [num_ids] int64.
         weight: [num_ids] float32, or None for ones.
         num_samples: size of the first dimension, an int or a scalar int64 tensor.
@@ -39,13 +38,10 @@ class RawIds:
 
 @dataclasses.dataclass(frozen=True)
 class Occurrences:
-    """The occurrences of ids in one feature's batch, on one core.
+    """The occurrences of ids in one feature's batch, on one core: three tensors of [num_ids].
 
-    Attributes:
-        ids: [num_ids] int64.
-        cell: [num_ids] int64; None when occurrence i belongs to cell i.
-        gain: [num_ids] float32; None for ones.
-        num_cells: an int or a scalar int64 tensor.
+    The ids are int64; so are the cells, None when occurrence i belongs to cell i. Gains are
+    float32, None for ones. `num_cells` is an int or a scalar int64 tensor.
     """
 
     ids: Tensor
@@ -111,13 +107,8 @@ _KINDS = (tf.Tensor, tf.Variable, tf.SparseTensor, tf.RaggedTensor)
 def output_shape(name: str, max_sequence_length: int, value: Ids) -> tuple[int | None, ...]:
     """Returns the shape of the activation of a batch, without `dim`.
 
-    Args:
-        max_sequence_length: of the feature; 0 where it has an output shape of its own.
-        value: a Tensor, SparseTensor or RaggedTensor of ids.
-
-    Raises:
-        WrongType: `value` is no tensor.
-        InvalidInput: the rank of `value` is not possible.
+    `max_sequence_length` is 0 where the feature has an output shape of its own. Raises WrongType if
+    the ids are no tensor, and InvalidInput if their rank is not possible.
     """
     check_kind(f"Feature {name!r}", value)
     rank, is_dense = value.shape.rank, not isinstance(value, (tf.SparseTensor, tf.RaggedTensor))
@@ -155,12 +146,7 @@ def read_unchecked(value: Ids, weight: Ids | None) -> RawIds:
 
 
 def check_ids(feature: FeaturePlan, value: Ids, weight: Ids | None) -> None:
-    """Refuses ids and weights of dtypes, kinds or lengths that do not fit.
-
-    Raises:
-        WrongType: the ids are no integers, or the weights no numbers or of another kind.
-        InvalidInput: weights for dense ids, or not one per id.
-    """
+    """Refuses ids and weights of dtypes, kinds or lengths that do not fit; names the feature."""
     if value.dtype not in (tf.int32, tf.int64):
         raise errors.WrongType(
             f"{feature.where}: ids must be int32 or int64, got {value.dtype.name}. Look strings up "
@@ -211,17 +197,13 @@ def check_kind(where: str, value: Object) -> None:
 def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") -> Occurrences:
     """Returns the row, the cell and the gain of each occurrence; checks the layout first.
 
-    The gain of an occurrence is its weight times the scale of the combiner: "sum" 1, "mean"
-    1 / sum of the cell's weights, "sqrtn" 1 / sqrt(sum of its squared weights), and 0 where the
-    denominator is 0 (as in the scale functions of TensorFlow's SparseCore kernels). Gains come
-    first and are float32, then rows are summed: the rounding order of the device.
+    The gain of an occurrence is its weight times the scale of the combiner: "sum" 1, "mean" 1 / sum
+    of the cell's weights, "sqrtn" 1 / sqrt(sum of its squared weights), and 0 where the denominator
+    is 0 (as in the scale functions of TensorFlow's SparseCore kernels). Gains come first and are
+    float32, then rows are summed: the rounding order of the device.
 
-    Args:
-        out_of_range: "error": an id outside the table fails the step with a message that names
-            it; "drop": it is treated as absent.
-
-    Raises:
-        InvalidInput: the batch does not fit the feature's output shape.
+    An `out_of_range` of "error" fails the step with a message that names an id outside the table;
+    "drop" treats it as absent. Raises InvalidInput if the batch does not fit the output shape.
     """
     return occurrences_in(feature, raw, check_layout(feature, raw), out_of_range)
 
@@ -248,9 +230,8 @@ def occurrences_in(
 def check_layout(feature: FeaturePlan, raw: RawIds) -> int | None:
     """Checks the layout of a batch as far as its shape is known before it runs; see `occurrences`.
 
-    Returns:
-        The activations that a row of the input has: 1 but for ragged sequences. None if only the
-        run can tell.
+    Returns the activations that a row of the input has: 1 but for ragged sequences. None if only
+    the run can tell.
     """
     return _LAYOUTS[raw.kind](feature, raw)
 

@@ -36,11 +36,9 @@ from tf2_engine.types import Graph, Op, Tensor, Variable
 class RetrieveOnce:
     """Returns the op that all reads and writes of a graph's checkpoints wait for.
 
-    It brings the variables up to date, and is made once per graph. Outside of a graph there is
-    none: then an engine retrieves before it is saved.
-
-    Args:
-        retrieve: makes the op; returns None if there is nothing to retrieve yet.
+    It is what `retrieve` returns, which brings the variables up to date, and is made once per
+    graph, unless there is nothing to retrieve yet. Outside of a graph there is none: then an engine
+    retrieves before it is saved.
     """
 
     def __init__(self, retrieve: Callable[[], Op]) -> None:
@@ -66,8 +64,7 @@ def table_tensors(
 ) -> dict[str, TableTensor]:
     """Returns the tensors that a checkpoint holds of an engine's tables, by their names in it.
 
-    Args:
-        wait_for: returns the op after which the shards may be read and written in a graph.
+    In a graph the shards may be read and written after the op that `wait_for` returns.
     """
     return {
         table.name if variable == PARAMETERS else f"{table.name}/{variable}": TableTensor(
@@ -86,8 +83,7 @@ def table_tensors(
 def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
     """Returns the variables that a SavedModel holds of an engine: the parameters of its tables.
 
-    Slots, which serve no lookup, are left out. (Stock's SavedModel holds them, unless its optimizer
-    is None.)
+    Slots serve no lookup. (Stock's SavedModel holds them, unless its optimizer is None.)
     """
     return {
         name if table.num_shards == 1 else f"{name}/{number}": shard
@@ -99,15 +95,8 @@ def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
 class TableTensor(tf_compat.SavedTensor):
     """The parameters or a slot of one table, of any number of shards, as one tensor.
 
-    Its rows are in the order of the ids. Rows beyond the vocabulary, which exist when there are
-    more hosts than rows, are left out.
-
-    Args:
-        label: the name of the tensor in messages.
-        shards: the variables, each [rows of the shard, dim] float32.
-        rows: the vocabulary.
-        strategy: "div" or "mod": which shard holds which row.
-        wait_for: as in `table_tensors`.
+    Its rows are in the order of the ids; messages call it by its label. Rows beyond the vocabulary,
+    which exist when there are more hosts than rows, are left out.
     """
 
     def __init__(

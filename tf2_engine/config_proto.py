@@ -12,8 +12,7 @@ _STRATEGY = {"div": "DIV_DEFAULT", "mod": "MOD"}
 def config_proto(plan: Plan) -> Message:
     """Returns the proto; field by field as tpu_embedding_configuration.proto documents it.
 
-    Raises:
-        InvalidSpec: a feature's batch size is open; the device needs every size.
+    Raises InvalidSpec if a feature's batch size is open: the device needs every size.
     """
     kind = tf_compat.TPUEmbeddingConfiguration
     config = kind()

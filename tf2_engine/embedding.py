@@ -8,16 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import config_proto, errors, gradients, shapes, slots, specs, structure, tf_compat
-from tf2_engine.autograph import do_not_convert
+from tf2_engine import config_proto, errors, gradients, shapes, specs, structure, tf_compat
 from tf2_engine.backends import make_driver
 from tf2_engine.backends.interface import Driver, EngineCall, FeatureInput, StepInputs, Update
 from tf2_engine.batch import as_tensor, check_ids
 from tf2_engine.checkpoint import RetrieveOnce, exported_variables, table_tensors
-from tf2_engine.graph_mode import building_graph, run_after
+from tf2_engine.graph_mode import building_graph, do_not_convert, run_after
 from tf2_engine.plan import Plan, Shape, make_plan
 from tf2_engine.serving import cpu_embedding_lookup
-from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables
+from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables, whole
 from tf2_engine.types import Message, Nest, Object, Op, Tensor, Variable
 
 
@@ -25,10 +24,7 @@ from tf2_engine.types import Message, Nest, Object, Op, Tensor, Variable
 class BuiltEngine:
     """The parts of an engine that exist once it is built.
 
-    Attributes:
-        plan: the plan that the driver runs.
-        tables: the variables of every table, slots included, by table name.
-        ops: in a `tf.Graph` the ops that configure the driver and hand it the tables, else None.
+    In a `tf.Graph` its `ops` are those that configure the driver and hand it the tables, else None.
     """
 
     plan: Plan
@@ -115,7 +111,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             )
         self.verify_output_shapes = verify_output_shapes
         self._driver = driver
-        self._cores = driver.cores(self._spec, num_cores, num_hosts)
+        self._cores = driver.cores(num_cores, num_hosts)
         self._training = training and has_optimizers
         self._samples_per_core = shapes.per_core(batch_size, self._cores.count)
         self._variable_factory = variable_factory or self._cores.variable_factory
@@ -128,16 +124,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @property
     def plan(self) -> Plan:
-        """The plan that the driver runs.
-
-        Raises:
-            OutOfOrder: the engine is not built.
-        """
-        if self._built is None:
-            raise errors.OutOfOrder(
-                "The engine is not built yet; `build` or `enqueue` comes first."
-            )
-        return self._built.plan
+        """The plan that the driver runs; raises OutOfOrder before the engine is built."""
+        return self._check_built("plan").plan
 
     @property
     def config_proto(self) -> Message:
@@ -167,7 +155,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             # Hosts beyond the vocabulary have rows that no id means.
             shards = built.tables[table.name].variables[PARAMETERS][: table.vocabulary_size]
             in_order = built.plan.partition_strategy == "div" or len(shards) == 1
-            parameters[key] = slots.whole(shards, table.name) if in_order else shards
+            parameters[key] = whole(shards, table.name) if in_order else shards
         return parameters
 
     @do_not_convert
@@ -219,11 +207,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def build_for_batch(self, features: Nest) -> None:
         """Builds for batches like this one, of any size off a TPU; nothing if it is done.
 
-        Args:
-            features: as those of `enqueue`, for one replica. Nothing is looked up.
-
-        Raises:
-            As `enqueue`.
+        The features are as those of `enqueue`, for one replica; nothing is looked up.
         """
         if self._built is None:
             inputs = self._read(features, None)
@@ -394,11 +378,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def _inputs(
         self, by_core: Mapping[int, Mapping[str, Nest]], *, fixed: bool, of_replicas: bool = True
     ) -> StepInputs:
-        """Returns the inputs of a step, checked; the first batch builds the engine.
+        """Returns the inputs of a step, by replica or core; the first batch builds the engine.
 
-        Args:
-            by_core: by replica, or by core, `features` and `weights` as `enqueue` takes them.
-            fixed: whether a first batch also fixes the size of those to come.
+        If it is `fixed`, a first batch also fixes the size of those to come.
         """
         parts = {core: self._read(**values) for core, values in by_core.items()}
         inputs = StepInputs(parts, of_replicas)
@@ -418,7 +400,6 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return inputs
 
     def _read(self, features: Nest, weights: Nest) -> list[FeatureInput]:
-        """Returns a part of a batch in the order of the features."""
         nest = self._spec.structure
         ids = structure.flatten(nest, features, "features")
         flat_weights: Sequence[Nest] = [None] * len(ids)
@@ -434,7 +415,6 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return shapes.from_values(self._spec, [values.ids for values in part], cores)
 
     def _plan_for(self, output_shapes: Sequence[Shape]) -> Plan:
-        """Returns the plan for activations of these shapes, without `dim`, in feature order."""
         hosts, cores = self._cores.hosts, self._cores.count
         return make_plan(
             self._spec, output_shapes, num_hosts=hosts, num_cores=cores, training=self._training
@@ -453,7 +433,6 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return self._plan_for(shapes.with_batch_size(self._spec, output_shapes, samples))
 
     def _build_once(self, plan_of: Callable[[], Plan]) -> BuiltEngine:
-        """Makes the variables, configures the driver and hands it the tables, if it is not done."""
         if self._built is None:
             plan = plan_of()
             # Inside a tf.function variables and queues belong outside of it; in a plain graph they
@@ -469,7 +448,6 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return self._built
 
     def _send(self, nest: Nest, send: Update) -> Op:
-        """Sends gradients, checked, with the learning rates of the step."""
         plan = self._check_built("apply_gradients").plan
         if not plan.training:
             raise errors.OutOfOrder(

@@ -16,13 +16,9 @@ from tf2_engine.types import Object, Tensor
 def read(feature: FeaturePlan, value: Object, cores_per_replica: int = 1) -> Tensor:
     """Returns the checked gradient of one feature's activation: [*output_shape, dim] float32.
 
-    Args:
-        value: a tensor or IndexedSlices of that shape; None is zeros, with a warning.
-        cores_per_replica: the first dimension of the gradient is that of this many cores.
-
-    Raises:
-        WrongType: the gradient is no tensor, or not float32.
-        InvalidInput: it has another shape, or it is None and the batch size is not fixed.
+    The value is a tensor or IndexedSlices of that shape, whose first dimension is that of all cores
+    of a replica; None is zeros, with a warning. Raises WrongType for what is no tensor or not
+    float32, and InvalidInput for another shape, or for None where the batch size is not fixed.
     """
     first, *rest = feature.output_shape
     expected = [None if first is None else first * cores_per_replica, *rest, feature.table.dim]

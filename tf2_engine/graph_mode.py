@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import TypeVar
 
 import tensorflow as tf
 
 from tf2_engine.types import Op, Tensor
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def building_graph() -> bool:
@@ -23,8 +26,7 @@ def building_graph() -> bool:
 def to_run(op: Op | Sequence[Op]) -> Op:
     """Returns the op that a caller must run: in a plain graph one op, elsewhere None.
 
-    Args:
-        op: an op, or a list of ops to group; entries that are None are left out.
+    A list of ops is grouped; entries that are None are left out.
     """
     if not building_graph():
         return None
@@ -46,8 +48,7 @@ def run_after(ops: Sequence[Op]) -> AbstractContextManager[None]:
 def run_if(condition: Tensor | bool, action: Callable[[], Op]) -> Op:
     """Runs an action if a condition holds; returns the op, None if it is known not to hold.
 
-    Args:
-        condition: a bool, or a scalar bool tensor, which may be known only when a graph runs.
+    A scalar bool tensor may be known only when a graph runs.
     """
     if not isinstance(condition, bool) and tf.executing_eagerly():
         condition = bool(condition)
@@ -59,3 +60,9 @@ def run_if(condition: Tensor | bool, action: Callable[[], Op]) -> Op:
             return tf.constant(True)
 
     return tf.cond(condition, run, lambda: tf.constant(False))
+
+
+def do_not_convert(function: _Function) -> _Function:
+    """Keeps AutoGraph from converting a function of the engine, which has nothing to convert."""
+    unconverted: _Function = tf.autograph.experimental.do_not_convert(function)
+    return unconverted

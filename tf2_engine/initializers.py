@@ -67,18 +67,11 @@ def filled(value: float) -> Initializer:
 class ByShard:
     """An initializer that takes `shard_info`, for the shards of one table.
 
-    It is called with the shape of the whole table and `shard_info`, which has the `shape` and the
-    `offset` of the part to return. With "div" that part is the rows of a host, which are
-    consecutive. With "mod" they are not, so the part is the whole table, of which each host keeps
-    its rows; that takes memory for the whole table while a host's variable is made. Rows that exist
-    only because there are more hosts than rows are zero.
-
-    Attributes:
-        initializer: takes a shape, a dtype and `shard_info`.
-        table: the name of the table, for messages.
-        whole: [vocabulary, dim].
-        num_hosts: over which the rows are spread.
-        strategy: "div" or "mod": which host holds which row.
+    It is called with the shape of the whole table, [vocabulary, dim], and `shard_info`, which has
+    the `shape` and the `offset` of the part to return. With "div" that part is the rows of a host,
+    which are consecutive. With "mod" they are not, so the part is the whole table, of which each
+    host keeps its rows; that takes memory for the whole table while a host's variable is made. Rows
+    that exist only because there are more hosts than rows are zero.
     """
 
     initializer: Initializer

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 
 def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns a package's `__getattr__` and `__dir__`.
+    """Returns the `__getattr__` and `__dir__` of the package of this name.
 
     The names of the package are those that its source imports for type checkers:
 
@@ -25,9 +25,6 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
 
     A module that is imported with `*` stands for what it imports itself in the form `convert as
     convert`. The package's `__all__`, if it does not say it itself, are these names.
-
-    Args:
-        package: the name of the package.
     """
 
     @functools.cache
@@ -43,14 +40,10 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
         setattr(sys.modules[package], name, value)
         return value
 
-    def names_of_package() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *modules()})
-
-    return attribute, names_of_package
+    return attribute, lambda: sorted({*vars(sys.modules[package]), *modules()})
 
 
 def _checked_imports(package: str) -> Iterable[tuple[str, str]]:
-    """Yields each name that a package imports for type checkers, with the module it is from."""
     for block in _source(package):
         if not isinstance(block, ast.If) or ast.unparse(block.test) != "TYPE_CHECKING":
             continue

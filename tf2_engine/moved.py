@@ -19,11 +19,9 @@ def keep_importable(new_names: Mapping[str, str]) -> None:
 
 
 class MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports modules that have moved from where they are now.
+    """Imports modules that have moved from where they are now; `new_names` are by old ones.
 
-    Args:
-        new_names: the new name of each module that moved, by its old one. Modules inside of a
-            package that moved are found in the package's new place.
+    Modules inside of a package that moved are found in the package's new place.
     """
 
     def __init__(self, new_names: Mapping[str, str]) -> None:

@@ -21,13 +21,10 @@ Shape = tuple[int | None, ...]
 
 @dataclasses.dataclass(frozen=True)
 class TablePlan:
-    """One table as the engine holds it.
+    """One table as the engine holds it: ids are below `vocabulary_size`.
 
-    Attributes:
-        table_id: position among the tables.
-        vocabulary_size: ids are below it.
-        rows: rows that exist: the vocabulary, at least one per host.
-        rate_tag: position among the dynamic rates; None when the rate is constant.
+    It has as many rows, but at least one per host. `table_id` is its position among the tables, and
+    `rate_tag` that among the dynamic rates; None when the rate is constant.
     """
 
     name: str
@@ -56,9 +53,8 @@ class TablePlan:
 class FeaturePlan:
     """One feature as the engine looks it up.
 
-    Attributes:
-        output_shape: per-core shape of the activation without `dim`; the first dimension is None
-            when batches may differ in size.
+    The `output_shape` is the per-core shape of the activation without `dim`; its first dimension is
+    None when batches may differ in size.
     """
 
     name: str
@@ -124,13 +120,10 @@ def make_plan(
 ) -> Plan:
     """Returns the plan of a spec for a number of hosts and cores.
 
-    Args:
-        output_shapes: for each feature, in the order of the spec, the per-core shape of its
-            activation without `dim`; a sequence feature's has its length in it.
-        training: False plans for lookups alone: the device is configured for inference.
-
-    Raises:
-        InvalidSpec: an output shape contradicts the spec; the message names the feature.
+    The output shapes are those of the activations on a core, without `dim`, in the order of the
+    spec; a sequence feature's has its length in it. Without `training` the device is configured for
+    inference. Raises InvalidSpec, with the name of the feature, if an output shape contradicts the
+    spec.
     """
     for name, number in (("num_hosts", num_hosts), ("num_cores", num_cores)):
         if number < 1:

@@ -20,21 +20,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from tf2_engine import batch, errors, sharding, structure, tf_compat
-from tf2_engine.autograph import do_not_convert
+from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.optimizers import SGD, Optimizer
 from tf2_engine.plan import FeaturePlan, Shape, TablePlan
 from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import PARAMETERS, Table
-from tf2_engine.types import (
-    Ids,
-    Nest,
-    Object,
-    RaggedTensor,
-    SparseTensor,
-    Tensor,
-    TensorShape,
-    Variable,
-)
+from tf2_engine.types import Ids, Nest, Object, RaggedTensor, SparseTensor, Tensor, Variable
 
 Path = tuple[str | int, ...]
 
@@ -109,13 +100,10 @@ TableConfig need not have."""
 class _Feature(FeaturePlan):
     """The plan of a feature, which is named by its path in the config, and where it is looked up.
 
-    Attributes:
-        parameters: of its table; the optimizer of the plan says what a lookup returns for a row.
-        declared: the `output_shape` of the `FeatureSpec` or FeatureConfig.
-        prune: whether sparse ids below 0, and weights that are not positive, count as absent; with
-            FeatureConfigs those of a rank other than 2 always do.
-        out_of_range: "error" or "drop", as in `EngineSpec`.
-        as_engine: whether shapes and sequences are those of the engine, or of stock's serving.
+    Its table's optimizer says what a lookup returns for a row; `declared` is its `output_shape`,
+    and `as_engine` whether shapes and sequences are those of the engine, or of stock's serving.
+    With `prune` sparse ids below 0, and weights that are not positive, count as absent; with
+    FeatureConfigs those of a rank other than 2 always do.
     """
 
     parameters: Table
@@ -243,7 +231,6 @@ def _activations(feature: _Feature, raw: batch.RawIds) -> Tensor:
 
 
 def _pruned(raw: batch.RawIds, combiner: str) -> batch.RawIds:
-    """Returns the ids without those that count as absent; see `_Feature.prune`."""
     keep = raw.ids >= 0
     if raw.weight is not None and combiner != "sum":
         keep &= raw.weight > 0
@@ -255,7 +242,7 @@ def _pruned(raw: batch.RawIds, combiner: str) -> batch.RawIds:
     )
 
 
-def _reshape(rows: Tensor, sizes: Tensor, static: TensorShape, feature: _Feature) -> Tensor:
+def _reshape(rows: Tensor, sizes: Tensor, static: Object, feature: _Feature) -> Tensor:
     """Returns [*sizes, dim]; `static` is what is known of the sizes while a function is traced."""
     shaped = tf.reshape(rows, tf.concat([sizes, tf.constant([feature.table.dim], sizes.dtype)], 0))
     return tf.ensure_shape(shaped, static.concatenate(feature.table.dim))
@@ -288,7 +275,6 @@ def _check(feature: _Feature, ids: Ids, weight: Ids | None) -> None:
 
 
 def _of_spec(spec: EngineSpec) -> Iterator[tuple[Path, _Settings]]:
-    """Yields the path of every feature of a spec, and its settings."""
     tables = {table.name: table for table in spec.tables}
     for path, position in tf_compat.flatten_with_paths(spec.structure):
         feature = spec.features[position]
@@ -301,16 +287,13 @@ def _of_feature_configs(config: Nest) -> Iterator[tuple[Path, _Settings]]:
     for path, feature in tf_compat.flatten_with_paths(config):
         table = feature.table
         # An unnamed table is called by its place among the tables, as it is in the engine.
-        yield (
-            path,
-            (feature, table, names.setdefault(id(table), table.name or f"table_{len(names)}")),
-        )
+        name = names.setdefault(id(table), table.name or f"table_{len(names)}")
+        yield path, (feature, table, name)
 
 
 def _feature(
     path: Path, settings: _Settings, tables: Mapping[Object, Object], spec: EngineSpec | None
 ) -> _Feature:
-    """Returns a feature with its table, which is in `tables` by its name or by its config."""
     feature, table, table_name = settings
     name = _joined(path) or feature.name or ""
     where = f"Feature {name!r} (table {table_name!r})"
@@ -349,7 +332,6 @@ def _feature(
 
 
 def _shards(parameters: Object, strategy: str) -> tuple[tuple[Variable, ...], str]:
-    """Returns the shards of a table and how its rows are spread over them."""
     if isinstance(parameters, Table):
         return parameters.variables[PARAMETERS], parameters.strategy
     if isinstance(parameters, (list, tuple)):

@@ -24,14 +24,11 @@ def per_core(batch_size: int | None, num_cores: int) -> int | None:
 
 
 def from_arguments(spec: EngineSpec, input_shapes: Nest, batch_size: int | None) -> list[Shape]:
-    """Returns the output shapes for the arguments of `build`.
+    """Returns the output shapes for the arguments of `build`; raises as `with_batch_size`.
 
     Args:
         input_shapes: None, or the structure of the feature config with [*output_shape, anything].
         batch_size: samples per core, for features without an input shape.
-
-    Raises:
-        InvalidSpec: the shape of a feature is not known, or two sources disagree.
     """
     flat: list[Object] = [None] * len(spec.features)
     if input_shapes is not None:
@@ -42,8 +39,8 @@ def from_arguments(spec: EngineSpec, input_shapes: Nest, batch_size: int | None)
 def from_values(spec: EngineSpec, values: Sequence[Ids], cores: int = 1) -> list[Shape]:
     """Returns the per-core output shapes of a batch, in feature order.
 
-    Args:
-        values: of one core; or of a replica that has several `cores`, over which it is split.
+    The values are those of one core; or of a replica that has several `cores`, over which it is
+    split.
     """
     return [
         _of_ids(feature, value, cores) for feature, value in zip(spec.features, values, strict=True)
@@ -55,12 +52,9 @@ def with_batch_size(
 ) -> list[Shape]:
     """Returns complete shapes: the feature's own first, then the derived, then the batch size.
 
-    Args:
-        derived: the shapes that a batch or arguments lead to; None where they say nothing.
-        batch_size: samples per core, or None.
-
-    Raises:
-        InvalidSpec: a feature's shape is not known, or two sources disagree.
+    The `derived` shapes are those that a batch or arguments lead to, None where they say nothing;
+    the batch size is in samples per core. Raises InvalidSpec if the shape of a feature is not
+    known, or if two sources disagree.
     """
     return [
         _one(feature, shape, batch_size)

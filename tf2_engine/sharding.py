@@ -36,11 +36,7 @@ def shard_of(
     strategy: str,
     maximum: Callable[[Integers, Integers], Integers] = np.maximum,
 ) -> Integers:
-    """Returns the shard that holds each id.
-
-    Args:
-        maximum: the element-wise maximum for the type of `ids`.
-    """
+    """Returns the shard that holds each id; `maximum` is the element-wise one for their type."""
     if strategy == "mod":
         return ids % num_shards
     quotient, extra = divmod(rows, num_shards)

@@ -55,9 +55,6 @@ def start(num_cores: int = 1) -> None:
 
     Tables and batches are gone afterwards, and ops that wait for a batch end with an error.
 
-    Args:
-        num_cores: how many cores it has.
-
     Raises:
         InvalidSpec: there are no such cores; or this TensorFlow has TPU kernels of its own; or
             soft device placement is off.
@@ -114,13 +111,10 @@ def num_waiting() -> int:
 
 @contextlib.contextmanager
 def instead_of_tpu() -> Iterator[None]:
-    """Makes code inside the `with` block that looks for a TPU find one software core.
+    """Makes code inside the `with` block that looks for a TPU find one software core; see `start`.
 
     It is for TensorFlow's own TPUEstimator, which replicates a computation over all cores. A TPU's
     compiler makes the copies; without it there can be only one.
-
-    Raises:
-        InvalidSpec, CannotBuild: as `start`.
     """
     start()
     with tf_compat.tpu_metadata(tpu_system_metadata(1)):
@@ -128,25 +122,19 @@ def instead_of_tpu() -> Iterator[None]:
 
 
 class SoftTPUStrategy(tf.distribute.TPUStrategy):
-    """A TPUStrategy whose cores are software.
+    """A TPUStrategy whose cores, one per replica, are software; raises as `start`.
 
     `strategy.run` runs the function once per core, in the one process, on CPU threads. Code that
-    looks sees a TPU: devices are named `/job:localhost/replica:0/task:0/device:TPU:<core>`, what
-    is traced inside `run` is inside a TPU computation, and the TPU embedding ops execute.
+    looks sees a TPU: devices are named `/job:localhost/replica:0/task:0/device:TPU:<core>`, what is
+    traced inside `run` is inside a TPU computation, and the TPU embedding ops execute.
 
         strategy = tf2_engine.soft_tpu.SoftTPUStrategy(num_cores=2)
         with strategy.scope():
             embedding = tf.tpu.experimental.embedding.TPUEmbedding(...)
 
     Unlike a TPU nothing is compiled: shapes need not be static, and any op may be used. Making a
-    strategy starts the software TPU anew, which empties what an earlier one left. There is one
-    per process, on one host, without model parallelism.
-
-    Args:
-        num_cores: the replicas.
-
-    Raises:
-        InvalidSpec: as `start`.
+    strategy starts the software TPU anew, which empties what an earlier one left. There is one per
+    process, on one host, without model parallelism.
     """
 
     def __init__(self, num_cores: int = 1) -> None:
@@ -214,7 +202,6 @@ class _SoftExtended(tf_compat.TPUExtended):
     def _tpu_function_creator(
         self, fn: Callable[..., Nest], options: Object
     ) -> Callable[..., Nest]:
-        """Returns a function of `args` and `kwargs` that runs `fn` on every core."""
         _check_placement()
         eager = tf.executing_eagerly()
         if eager and fn in self._tpu_function_cache:
@@ -286,7 +273,6 @@ class _CoreContext(tf_compat.TPUReplicateContext):
     def get_replicated_var_handle(
         self, name: str, handle_id: str, vars_: Object, *_: object, **__: object
     ) -> Tensor:
-        """Returns the handle of this core's copy of a variable."""
         variable = vars_[self._core]
         return variable.handle if isinstance(variable, tf.Variable) else variable
 
@@ -332,7 +318,7 @@ class _Computation:
                 # The cores' parts of one sum have a name in common.
                 name = f"{self._number}/{next(sums)}"
                 attributes |= {"_software_tpu_cores": self.num_cores, "_software_tpu_sum": name}
-            tf_compat.set_core_attributes(op, attributes)
+            tf_compat.set_attributes(op, attributes)
             if op.type.startswith(self._EMBEDDING):
                 # A core does one thing after the other, also where no tensor says so.
                 if op.graph in last:
@@ -361,7 +347,7 @@ def _as_arguments(values: Nest) -> Nest:
         if not isinstance(value, tf.Tensor) or value.dtype == tf.resource:
             return value
         marked = tf.identity(value)
-        tf_compat.mark_as_argument(marked.op)
+        tf_compat.set_attributes(marked.op, {tf_compat.ARGUMENT_ATTRIBUTE: True})
         return marked
 
     return tf.nest.map_structure(mark, values, expand_composites=True)
@@ -398,9 +384,8 @@ def _check_placement() -> None:
 def _settle_placement() -> None:
     """Turns on soft placement, which `_check_placement` found to be on.
 
-    Where TensorFlow was initialised while a graph was built, as by an earlier session, soft
-    placement is off for everything that runs eagerly afterwards, although TensorFlow says that it
-    is on.
+    Where TensorFlow was initialised while a graph was built, as by an earlier session, it is off
+    for everything that runs eagerly afterwards, although TensorFlow says that it is on.
     """
     with tf.init_scope():
         if tf.executing_eagerly():

@@ -245,7 +245,6 @@ def read_optimizer(optimizer: Object) -> Optimizer | None:
 
 
 def _feature_configs(feature_config: Nest) -> list[Object]:
-    """Returns the leaves of a nest of FeatureConfigs; raises WrongType if one is none."""
     configs: list[Object] = tf.nest.flatten(feature_config)
     for config in configs:
         if not hasattr(config, "table") or not hasattr(config, "max_sequence_length"):
@@ -268,7 +267,6 @@ def _read_table(config: Object, position: int, optimizer: Object) -> TableSpec:
 
 
 def _refuse_sparse_core(table: str, config: Object) -> None:
-    """Refuses the settings of newer TableConfigs that are for SparseCores alone."""
     for setting, neutral, way_out in (
         ("layout", None, "Leave it out: rows are placed by `partition_strategy`."),
         ("dtype", tf.float32, "Tables are float32 here."),

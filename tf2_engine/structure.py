@@ -13,13 +13,9 @@ from tf2_engine.types import Nest, Object
 def flatten(structure: Nest, value: Nest, what: str) -> list[Object]:
     """Returns the leaves of `value` in feature order.
 
-    Args:
-        structure: a nest whose leaves are feature positions.
-        value: a nest of the same structure; its leaves may be composite tensors or None.
-        what: the name of `value` in messages.
-
-    Raises:
-        InvalidInput: the structures differ; the message names missing and unknown features.
+    The leaves of `structure` are positions of features; those of `value`, which messages call
+    `what`, may be composite tensors or None. Raises InvalidInput if the structures differ; the
+    message names missing and unknown features.
     """
     if isinstance(structure, Mapping) and isinstance(value, Mapping):
         missing, extra = set(structure) - set(value), set(value) - set(structure)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import initializers, sharding, slots, tf_compat
+from tf2_engine import errors, initializers, sharding, tf_compat
 from tf2_engine.plan import Plan, TablePlan, shard_shapes
-from tf2_engine.types import Initializer, Op, Tensor, Variable
+from tf2_engine.types import DType, Initializer, Object, Op, Tensor, Variable
 
 PARAMETERS = "parameters"
+
+Shards = tuple[Variable, ...]
 
 VariableFactory = Callable[
     [TablePlan, str, Sequence[tuple[int, int]], Initializer], Sequence[Variable]
@@ -23,18 +27,15 @@ VariableFactory = Callable[
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """The variables of one table.
+    """The variables of one table: the shards of its parameters and of every slot, by name.
 
-    Attributes:
-        plan: the plan of the table.
-        strategy: "div" or "mod": which shard holds which row.
-        variables: for "parameters" and every slot the shards, each [rows of the shard, dim]
-            float32.
+    A shard is [rows of the shard, dim] float32; the `strategy`, "div" or "mod", says which one
+    holds which row.
     """
 
     plan: TablePlan
     strategy: str
-    variables: Mapping[str, tuple[Variable, ...]]
+    variables: Mapping[str, Shards]
 
     @property
     def num_shards(self) -> int:
@@ -49,26 +50,18 @@ class Table:
         return tf.compat.v1.nn.embedding_lookup(list(shards), ids, partition_strategy=self.strategy)
 
     def scatter(self, rows: Mapping[str, Tensor], ids: Tensor) -> list[Op]:
-        """Overwrites rows; returns the ops.
+        """Overwrites the rows of distinct ids in each variable that is named; returns the ops."""
+        return [
+            self.variables[name][shard].scatter_update(tf.IndexedSlices(part, local_rows))
+            for shard, (local_rows, *parts) in enumerate(self._by_shard(ids, *rows.values()))
+            for name, part in zip(rows, parts, strict=True)
+        ]
 
-        Args:
-            rows: for every variable name [num_ids, dim] float32.
-            ids: [num_ids] int64, distinct.
-        """
-        updates = []
-        for shard in range(self.num_shards):
-            local_rows, *parts = self._on_shard(shard, ids, *rows.values())
-            updates += [
-                self.variables[name][shard].scatter_update(tf.IndexedSlices(part, local_rows))
-                for name, part in zip(rows, parts, strict=True)
-            ]
-        return updates
-
-    def spread(self, ids: Tensor, rows: Tensor, shard: int) -> Tensor:
-        """Returns a dense [rows of the shard, dim] float32 with `rows` at their ids, else zeros."""
-        shape = tf.constant(self.variables[PARAMETERS][shard].shape.as_list(), tf.int64)
-        local_rows, rows = self._on_shard(shard, ids, rows)
-        return tf.scatter_nd(local_rows[:, None], rows, shape)
+    def spread(self, ids: Tensor, rows: Tensor) -> Iterator[Tensor]:
+        """Yields for each shard a dense tensor of its shape: `rows` at their ids, else zeros."""
+        for shard, (local_rows, part) in enumerate(self._by_shard(ids, rows)):
+            shape = tf.constant(self.variables[PARAMETERS][shard].shape.as_list(), tf.int64)
+            yield tf.scatter_nd(local_rows[:, None], part, shape)
 
     def core_of(self, ids: Tensor, num_cores: int) -> Tensor:
         """Returns the core that owns each row: the local row modulo the cores of its host."""
@@ -76,13 +69,15 @@ class Table:
         shard, local_row = self._place(ids)
         return shard * cores_per_host + local_row % cores_per_host
 
-    def _on_shard(self, shard: int, ids: Tensor, *rows: Tensor) -> list[Tensor]:
-        """Returns the local rows of the ids that a shard holds, and of each of `rows` its part."""
+    def _by_shard(self, ids: Tensor, *rows: Tensor) -> Iterator[list[Tensor]]:
+        """Yields for each shard the local rows of the ids that it holds, and its part of `rows`."""
         if self.num_shards == 1:
-            return [ids, *rows]
+            yield [ids, *rows]
+            return
         shard_of_id, local_rows = self._place(ids)
-        positions = tf.where(tf.equal(shard_of_id, shard))[:, 0]
-        return [tf.gather(values, positions) for values in (local_rows, *rows)]
+        for shard in range(self.num_shards):
+            positions = tf.where(tf.equal(shard_of_id, shard))[:, 0]
+            yield [tf.gather(values, positions) for values in (local_rows, *rows)]
 
     def _place(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the shard of each id, and the row inside of it."""
@@ -97,24 +92,64 @@ class Table:
 
 
 def create_tables(plan: Plan, factory: VariableFactory | None = None) -> dict[str, Table]:
-    """Makes the variables of every table; slots only when the plan is for training.
+    """Makes the variables of every table, slots only when the plan is for training."""
+    factory = factory or variable_factory()
+    return {table.name: _create(plan, table, factory) for table in plan.tables}
+
+
+def variable_factory(hosts: Sequence[str] | None = None) -> VariableFactory:
+    """Returns a factory of variables that are not mirrored over replicas, nor trainable.
+
+    They have the names that stock gives them, `<table>_<shard>` and `<table>/<slot>_<shard>`.
 
     Args:
-        factory: makes the variables; the default makes `tf.Variable`s named `<table>_<shard>` and
-            `<table>/<slot>_<shard>`.
+        hosts: the device of each shard's host. Hosts beyond the vocabulary get no variable then,
+            as in stock, so that checkpoints hold the vocabulary and nothing else, although the
+            plan has a row on every host. None makes every shard, on the device in scope.
     """
-    return {table.name: _create(plan, table, factory or _plain_variables) for table in plan.tables}
+
+    def make(
+        table: TablePlan, name: str, shapes: Sequence[tuple[int, int]], initializer: Initializer
+    ) -> list[Variable]:
+        base = table.name if name == PARAMETERS else f"{table.name}/{name}"
+        count = len(shapes) if hosts is None else min(len(shapes), table.vocabulary_size)
+        variables = []
+        for shard, shape in enumerate(shapes[:count]):
+            with tf.device(hosts[shard]) if hosts else contextlib.nullcontext():
+                variable = tf_compat.plain_variable(
+                    initial_value=functools.partial(
+                        initializers.initial_value, table.name, initializer, shard, shape
+                    ),
+                    shape=shape,
+                    dtype=tf.float32,
+                    trainable=False,
+                    name=f"{base}_{shard}",
+                )
+            variables.append(variable)
+        return variables
+
+    return make
+
+
+def default_initializer(dim: int) -> Initializer:
+    """Returns a truncated normal of standard deviation 1 / sqrt(dim), stock's default."""
+    return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1.0 / math.sqrt(dim))
+
+
+def whole(shards: Sequence[Variable], name: str) -> Variable:
+    """Returns the shards of a variable as one variable [rows, dim]; a single shard as it is."""
+    return shards[0] if len(shards) == 1 else tf_compat.ShardedTable(list(shards), name)
 
 
 def _create(plan: Plan, table: TablePlan, factory: VariableFactory) -> Table:
     shapes = shard_shapes(table, plan.num_hosts)
 
-    def make(name: str, initializer: Initializer) -> tuple[Variable, ...]:
+    def make(name: str, initializer: Initializer) -> Shards:
         return tuple(factory(table, name, shapes, initializer))
 
     variables = {PARAMETERS: make(PARAMETERS, _initializer(plan, table))}
     if plan.training and table.optimizer.slot_variable_creation_fn is not None:
-        variables |= slots.created_by_user(table, variables[PARAMETERS], make)
+        variables |= _slots_of_user(table, variables[PARAMETERS], make)
     elif plan.training:
         for slot, value in table.optimizer.slot_initial_values().items():
             variables[slot] = make(slot, initializers.filled(value))
@@ -125,29 +160,86 @@ def _initializer(plan: Plan, table: TablePlan) -> Initializer:
     initializer = table.initializer or default_initializer(table.dim)
     if not initializers.takes_shard_info(initializer):
         return initializer
-    whole = (table.vocabulary_size, table.dim)
+    shape = (table.vocabulary_size, table.dim)
     return initializers.ByShard(
-        initializer, table.name, whole, plan.num_hosts, plan.partition_strategy
+        initializer, table.name, shape, plan.num_hosts, plan.partition_strategy
     )
 
 
-def default_initializer(dim: int) -> Initializer:
-    """Returns a truncated normal of standard deviation 1 / sqrt(dim), stock's default."""
-    return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1.0 / math.sqrt(dim))
+def _slots_of_user(
+    table: TablePlan, parameters: Shards, make: Callable[[str, Initializer], Shards]
+) -> dict[str, Shards]:
+    """Returns the slots that the `slot_variable_creation_fn` of the table's optimizer makes.
 
+    The function gets the table as one variable, the names of the slots and their initializers.
+    Variables that it makes are spread over hosts as the table is.
+    """
+    function = table.optimizer.slot_variable_creation_fn
+    assert function is not None
+    values = table.optimizer.slot_initial_values()
+    in_make = False
 
-def _plain_variables(
-    table: TablePlan, name: str, shapes: Sequence[tuple[int, int]], initializer: Initializer
-) -> list[Variable]:
-    base = table.name if name == PARAMETERS else f"{table.name}/{name}"
-    return [
-        tf_compat.plain_variable(
-            initial_value=functools.partial(
-                initializers.initial_value, table.name, initializer, shard, shape
-            ),
-            trainable=False,
-            dtype=tf.float32,
-            name=f"{base}_{shard}",
+    def creator(next_creator: Callable[..., Variable], **settings: Object) -> Variable:
+        nonlocal in_make
+        if in_make:  # `make` creates the variable of a shard
+            return next_creator(**settings)
+        in_make = True
+        try:
+            name = str(settings.get("name") or "slot").split("/")[-1]
+            initializer = _shard_by_shard(table, name, settings["initial_value"], len(parameters))
+            return whole(make(name, initializer), name)
+        finally:
+            in_make = False
+
+    with tf.variable_creator_scope(creator):
+        created = function(
+            whole(parameters, table.name),
+            list(values),
+            [tf.constant_initializer(value) for value in values.values()],
         )
-        for shard, shape in enumerate(shapes)
-    ]
+    if not isinstance(created, dict) or set(created) != set(values):
+        returned = sorted(created) if isinstance(created, dict) else repr(created)
+        raise errors.InvalidSpec(
+            f"Table {table.name!r}: `slot_variable_creation_fn` must return a dict with the slots "
+            f"{sorted(values)}, but returned {returned}."
+        )
+    return {name: _checked_slot(table, name, created[name], parameters) for name in values}
+
+
+def _shard_by_shard(
+    table: TablePlan, name: str, initial_value: Object, num_shards: int
+) -> Initializer:
+    """Returns an initializer that is called once for each shard, in their order."""
+    total = [table.rows, table.dim]
+    starts = itertools.cycle(
+        sharding.first_row(shard, table.rows, num_shards) for shard in range(num_shards)
+    )
+
+    def initialize(shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
+        start = next(starts)
+        if not callable(initial_value):
+            value = tf.convert_to_tensor(initial_value, dtype)
+        elif isinstance(initial_value, functools.partial) and "shape" in initial_value.keywords:
+            # Keras passes its initializers so; a shard alone is made, and never the whole.
+            return initial_value.func(**{**initial_value.keywords, "shape": shape})
+        else:
+            value = initial_value()
+        if not value.shape.is_compatible_with(total):
+            raise errors.InvalidSpec(
+                f"Table {table.name!r}: `slot_variable_creation_fn` must make variables of the "
+                f"shape of the table, {total}, but {name!r} starts as {value.shape}."
+            )
+        return value[start : start + shape[0]]
+
+    return initialize
+
+
+def _checked_slot(table: TablePlan, name: str, slot: Object, parameters: Shards) -> Shards:
+    shards = tuple(slot.variables) if isinstance(slot, tf_compat.ShardedTable) else (slot,)
+    shapes, expected = ([one.shape.as_list() for one in each] for each in (shards, parameters))
+    if shapes != expected or not all(isinstance(shard, tf.Variable) for shard in shards):
+        raise errors.InvalidSpec(
+            f"Table {table.name!r}: `slot_variable_creation_fn` must return variables that are "
+            f"made while it runs, of the shape of the table, but slot {name!r} is {slot!r}."
+        )
+    return shards

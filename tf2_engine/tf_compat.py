@@ -12,7 +12,7 @@ import itertools
 import logging
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 from tensorflow.core.protobuf import tensor_bundle_pb2 as _bundle
@@ -44,19 +44,7 @@ from tensorflow.python.training import training_util as _training_util
 from tensorflow.python.training.saving import saveable_object as _saveable_object
 from tensorflow.python.util import nest as _nest
 
-from tf2_engine.types import (
-    DType,
-    Graph,
-    Message,
-    Nest,
-    Object,
-    Op,
-    SparseTensor,
-    Strategy,
-    Tensor,
-    TensorShape,
-    Variable,
-)
+from tf2_engine.types import DType, Graph, Message, Nest, Object, Op, Strategy, Tensor, Variable
 
 TESTED = ("2.15", "2.21")
 if ".".join(tf.__version__.split(".")[:2]) not in TESTED:
@@ -155,22 +143,19 @@ def stop_waiting(ops: Sequence[Op], awaited: Collection[Op]) -> None:
             op._add_control_inputs(kept)
 
 
-def set_core_attributes(op: Op, attributes: dict[str, int | str]) -> None:
+LAYER_ATTRIBUTE = "_tpu_embedding_layer"
+"""The attribute of an op by which graph rewrites pair enqueue, receive and send ops."""
+
+ARGUMENT_ATTRIBUTE = "_tpu_input_identity"
+"""The attribute by which stock marks the ops that bring the arguments of a TPU computation."""
+
+
+def set_attributes(op: Op, attributes: Mapping[str, bool | int | str]) -> None:
     """Puts attributes on an op that its definition does not know; kernels can read them."""
-    attr_value = tf.compat.v1.AttrValue
+    fields = {bool: "b", int: "i", str: "s"}
     for name, value in attributes.items():
-        is_int = isinstance(value, int)
-        op._set_attr(name, attr_value(i=value) if is_int else attr_value(s=str(value).encode()))
-
-
-def mark_as_argument(op: Op) -> None:
-    """Marks an op as stock marks those that bring the arguments of a TPU computation."""
-    op._set_attr("_tpu_input_identity", tf.compat.v1.AttrValue(b=True))
-
-
-def name_embedding_op(op: Op, name: str) -> None:
-    """Sets the attribute of an op by which graph rewrites pair enqueue, receive and send ops."""
-    op._set_attr("_tpu_embedding_layer", tf.compat.v1.AttrValue(s=name.encode()))
+        stored = value.encode() if isinstance(value, str) else value
+        op._set_attr(name, tf.compat.v1.AttrValue(**{fields[type(value)]: stored}))
 
 
 def num_kernels(op_name: str) -> int:
@@ -285,9 +270,8 @@ sequence_length_key: Callable[[str], str]
 sequence_length_key = _columns.get_sequence_length_feature_key_name_from_feature_key_name
 """Returns the key under which columns look for the lengths of a sequence feature."""
 
-pad_ids: Callable[[SparseTensor, int], tuple[Tensor, Tensor]]
-pad_ids = _columns_v2.pad_sparse_embedding_lookup_indices
-"""Returns ids as tensor-core columns take them: padded, with a mask, [batch, length] both."""
+pad_ids: Callable[..., tuple[Tensor, Tensor]] = _columns_v2.pad_sparse_embedding_lookup_indices
+"""Returns sparse ids, as tensor-core columns take them: padded to a length, and a mask of them."""
 
 
 def mask_key(feature_key: str) -> str:
@@ -390,9 +374,8 @@ def checkpoint_key(variable: Variable) -> str:
 def iterator_saveable(resource: Tensor, external_state_policy: str) -> Object:
     """Returns the object by which a Saver saves an iterator; the public one takes iterators only.
 
-    Args:
-        resource: an element of the collection "iterators".
-        external_state_policy: "fail", "warn" or "ignore".
+    The resource is an element of the collection "iterators", and the policy "fail", "warn" or
+    "ignore".
     """
     policy = tf.data.experimental.ExternalStatePolicy[external_state_policy.upper()]
     return _iterator_ops._IteratorSaveable(resource, resource.name, policy)
@@ -414,10 +397,8 @@ def export_output_classes() -> dict[str, type]:
 def signature_defs(mode: str, spec: Object, receiver: Object) -> dict[str, Message]:
     """Returns the signatures of an exported graph, by name, as stock's estimators make them.
 
-    Args:
-        mode: "train", "eval" or "infer".
-        spec: the EstimatorSpec of the graph.
-        receiver: has `receiver_tensors`, and `receiver_tensors_alternatives` if it likes.
+    The mode is "train", "eval" or "infer", the spec the EstimatorSpec of the graph, and the
+    receiver has `receiver_tensors`, and `receiver_tensors_alternatives` if it likes.
     """
     outputs = _export_utils.export_outputs_for_mode(
         mode=mode,
@@ -463,7 +444,6 @@ class ShardedTable(_sharded_variable.ShardedVariableMixin):
 
     name: str
     dtype: DType
-    shape: TensorShape
     variables: list[Variable]
 
     @property

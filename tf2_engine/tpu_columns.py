@@ -28,12 +28,10 @@ def reading_activations() -> Iterator[None]:
 def as_features(
     activations: Mapping[str, Tensor], lengths: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Returns features as columns read them.
+    """Returns features as columns read them, from the activations of an engine, by feature.
 
-    Args:
-        activations: by feature, as an engine returns them.
-        lengths: by sequence feature [batch] int64, as `preprocessing` makes them; positions beyond
-            the end of the activation do not count.
+    The lengths are those of sequence features, [batch] int64, as `preprocessing` makes them;
+    positions beyond the end of the activation do not count.
     """
     features = dict(activations)
     for key, length in lengths.items():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
+from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
 from tf2_engine.backends import DRIVERS, HostDriver, ReplicaDriver, StepDriver
 
 
@@ -20,11 +20,11 @@ class OfMirrored(HostDriver):
     strategies = (tf.distribute.MirroredStrategy,)
 
 
-def engine(driver: str | None = None) -> TPUEmbedding:
+def engine(driver: str | None = None, num_cores: int | None = None) -> TPUEmbedding:
     """Returns an engine with one table of ones."""
     table = TableSpec("videos", 4, 2, "sum", SGD(0.5), tf.ones_initializer())
     spec = EngineSpec((table,), (FeatureSpec("watched", "videos"),))
-    return TPUEmbedding(spec, driver=driver)
+    return TPUEmbedding(spec, driver=driver, num_cores=num_cores)
 
 
 def test_every_driver_says_for_which_cores_it_is_called() -> None:
@@ -54,3 +54,63 @@ def test_a_driver_may_claim_a_strategy(monkeypatch: pytest.MonkeyPatch) -> None:
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         assert isinstance(engine()._driver, OfMirrored)
     assert type(engine()._driver) is HostDriver
+
+
+WATCHED = [[0, 1], [1, 3], [2, 1]]
+"""Per core the ids of two samples."""
+
+
+@pytest.mark.parametrize("weighted", ["all", "one core", "none"])
+def test_a_lookup_takes_the_parts_of_emulated_cores_as_a_batch_does(weighted: str) -> None:
+    """Ids, weights and gradients come as lists by core, and are one step, as with `enqueue`."""
+    features = [{"watched": tf.RaggedTensor.from_row_lengths(ids, [1, 1])} for ids in WATCHED]
+    weights = None
+    if weighted != "none":
+        weights = [
+            {"watched": part["watched"].with_values(tf.constant([2.0, 3.0 + core]))}
+            if weighted == "all" or core == 1
+            else None
+            for core, part in enumerate(features)
+        ]
+    gradients = [{"watched": tf.fill([2, 2], core + 1.0)} for core in range(3)]
+    looked_up, enqueued = engine(num_cores=3), engine(num_cores=3)
+
+    activations, update = looked_up.differentiable_lookup(features, weights)
+    update(gradients)
+    enqueued.enqueue(features, weights)
+    expected = enqueued.dequeue()
+    enqueued.apply_gradients(gradients)
+
+    assert len(activations) == 3
+    for one, other in zip(activations, expected, strict=True):
+        np.testing.assert_array_equal(one["watched"], other["watched"])
+    rows, other_rows = (
+        each.tables["videos"].variables["parameters"][0].numpy() for each in (looked_up, enqueued)
+    )
+    np.testing.assert_array_equal(rows, other_rows)
+    gains = [[2.0, 3.0 + core] if weights and weights[core] else [1.0, 1.0] for core in range(3)]
+    moved = np.ones(4)
+    for core, ids in enumerate(WATCHED):
+        for id_, gain in zip(ids, gains[core], strict=True):
+            moved[id_] -= 0.5 * gain * (core + 1.0)
+    np.testing.assert_array_equal(rows[:, 0], moved)
+
+
+@pytest.mark.parametrize("argument", ["features", "weights", "gradients"])
+def test_a_lookup_refuses_another_number_of_cores(argument: str) -> None:
+    """A list that is one too short is refused by the name of the argument; nothing has changed."""
+    part = {"watched": tf.RaggedTensor.from_row_lengths([1, 2], [1, 1])}
+    ones = {"watched": tf.RaggedTensor.from_row_lengths([1.0, 1.0], [1, 1])}
+    values = {"features": [part] * 3, "weights": [ones] * 3, "gradients": [{"watched": None}] * 3}
+    values[argument] = values[argument][:2]
+    embedding = engine(num_cores=3)
+
+    def step() -> None:
+        _, update = embedding.differentiable_lookup(values["features"], values["weights"])
+        update(values["gradients"])
+
+    with pytest.raises(errors.InvalidInput, match=f"`{argument}` must be a list .* 3 cores"):
+        step()
+
+    for table in embedding.tables.values():
+        np.testing.assert_array_equal(table.variables["parameters"][0], np.ones((4, 2)))

@@ -15,10 +15,9 @@ from compat_tests.references.tolerance import assert_close
 from compat_tests.support import fake_tpu
 from estimator_bridge.runtime.step.table_variables import table_factory
 from tf2_engine import SGD, Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
-from tf2_engine.backends.tpu import transfer
 from tf2_engine.initializers import ByShard
 from tf2_engine.plan import make_plan
-from tf2_engine.tables import create_tables
+from tf2_engine.tables import create_tables, variable_factory
 
 emb = tf.tpu.experimental.embedding
 
@@ -107,7 +106,7 @@ def test_shards_are_those_of_stock(make: Callable[[], Any], rows: int) -> None:
 def test_the_tpu_driver_makes_the_same_shards() -> None:
     """Variables on the hosts of a TPU are told their part as well."""
     plan = make_plan(spec(Recorded(), 13, "div"), [(1,)], num_hosts=3, num_cores=3)
-    (table,) = create_tables(plan, transfer.host_factory(["/CPU:0"] * 3)).values()
+    (table,) = create_tables(plan, variable_factory(["/CPU:0"] * 3)).values()
 
     ids = np.concatenate([shard.numpy()[:, 0] for shard in table.variables["parameters"]])
     assert ids.tolist() == list(range(13))

@@ -18,6 +18,8 @@ from compat_tests.references.placement import owner_core
 from compat_tests.references.tolerance import assert_close
 from compat_tests.references.training import ReferenceTable, contributions
 from tf2_engine import SGD, Adagrad, Adam, EngineSpec, FeatureSpec, Optimizer, TableSpec, sharding
+from tf2_engine.plan import make_plan
+from tf2_engine.tables import PARAMETERS, create_tables
 
 STRATEGIES = ("div", "mod")
 LAYOUTS = [(1, 2), (2, 2), (2, 4), (5, 5), (3, 6)]
@@ -235,3 +237,33 @@ def batches(num_cores: int) -> list[tuple[Any, Array]]:
         )
         for _ in range(3)
     ]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("update", ["scatter", "spread"])
+def test_rows_are_placed_once_for_all_hosts(
+    update: str, strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An eager update of rows on five hosts asks once which of them holds which row."""
+    of_table = TableSpec("videos", 13, 2, "sum", SGD(0.5), tf.zeros_initializer())
+    spec = EngineSpec((of_table,), (FeatureSpec("watched", "videos"),), partition_strategy=strategy)
+    table = create_tables(make_plan(spec, [(4,)], num_hosts=5, num_cores=5))["videos"]
+    ids = tf.constant([12, 0, 3, 7], tf.int64)
+    rows = tf.constant([[12.0, 1.0], [5.0, 1.0], [3.0, 1.0], [7.0, 1.0]])
+    placed = []
+    stock = sharding.shard_of
+    monkeypatch.setattr(
+        sharding, "shard_of", lambda *arguments: placed.append(1) or stock(*arguments)
+    )
+
+    if update == "scatter":
+        table.scatter({PARAMETERS: rows}, ids)
+        shards = [shard.numpy() for shard in table.variables[PARAMETERS]]
+    else:
+        shards = [dense.numpy() for dense in table.spread(ids, rows)]
+
+    assert len(placed) == 1
+    expected = np.zeros([13, 2], np.float32)
+    expected[ids.numpy()] = rows.numpy()
+    for shard, held in enumerate(shards):
+        np.testing.assert_array_equal(held, expected[rows_of_shard(13, 5, shard, strategy)])

@@ -37,6 +37,7 @@ from compat_tests.support.tpu_programs import (
     inputs,
 )
 from tf2_engine import tf_compat
+from tf2_engine.backends.tpu import transfer
 
 EVERY_OPTIMIZER = [
     Case(hosts, cores, optimizer) for hosts, cores in TOPOLOGIES for optimizer in OPTIMIZERS
@@ -241,7 +242,7 @@ def test_the_comparison_notices(mutation: str) -> None:
 def test_the_comparison_notices_the_name_of_a_layer() -> None:
     """A driver that forgets the attribute with the name does not build stock's graph."""
     case = Case(2, 1, "Adam")
-    with mock.patch.object(tf_compat, "name_embedding_op"):
+    with mock.patch.object(transfer, "set_name"):
         ours = build(Ours, case)
 
     assert len(differences(graphs(case)[0], ours)) >= 3

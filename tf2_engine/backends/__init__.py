@@ -18,13 +18,8 @@ DRIVERS: dict[str, type[Driver]] = {"host": HostDriver, "tpu": TpuDriver}
 def make_driver(name: str | None, *, initialize: bool) -> Driver:
     """Returns a driver for an engine that is made in the current scope.
 
-    Args:
-        name: a key of `DRIVERS`; None takes the driver that claims the current strategy.
-        initialize: as `Driver.for_engine`.
-
-    Raises:
-        InvalidSpec: there is no driver of this name.
-        OutOfOrder: the driver needs another strategy.
+    Without a name it is the one that claims the current strategy. Raises InvalidSpec if there is no
+    driver of this name, and OutOfOrder if it needs another strategy.
     """
     if name is None:
         strategy = tf.distribute.get_strategy()

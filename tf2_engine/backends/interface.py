@@ -15,7 +15,6 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from tf2_engine import errors
 from tf2_engine.plan import Plan
-from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import Table, VariableFactory
 from tf2_engine.types import Ids, Nest, Op, Strategy, Tensor
 
@@ -24,7 +23,10 @@ _Value = TypeVar("_Value")
 PerCore = Sequence[Sequence[Tensor]]
 """Per core, per feature: activations or their gradients, each [*output_shape, dim] float32."""
 
-Update = Callable[[PerCore, Sequence[Tensor]], Op]
+Rates = Sequence[Tensor]
+"""The dynamic learning rates of a step by tag, scalar float32."""
+
+Update = Callable[[PerCore, Rates], Op]
 """Takes gradients and rates as `Driver.send_gradients` does; returns the op that updates."""
 
 
@@ -37,12 +39,10 @@ class FeatureInput(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StepInputs:
-    """The part of a step that one call enqueues.
+    """The part of a step that one call enqueues, by position of the replica or core.
 
-    Attributes:
-        parts: by position of the replica, or of the core, the inputs in the order of the features.
-        of_replicas: whether these are the parts of replicas, each of which may have several cores;
-            else of a single core, which was named by its device.
+    Inputs are in the order of the features. A replica may have several cores; parts that are not
+    `of_replicas` are that of a single core, which was named by its device.
     """
 
     parts: Mapping[int, Sequence[FeatureInput]]
@@ -51,16 +51,13 @@ class StepInputs:
 
 @dataclasses.dataclass(frozen=True)
 class EngineCall(Generic[_Value]):
-    """A call of a method of the engine.
+    """A call of a method of the engine, which messages call by this `name`.
 
-    Attributes:
-        name: the name of the method, for messages.
-        values: by name of the argument the nest that was passed: for all cores, or inside
-            `strategy.run` for this replica. None is None for each of them.
-        read: called with the same for one core or replica; returns its value.
-        function: called with a value per core, or replica, by its position. Returns a list with a
-            result for each of them, or an op.
-        from_host: whether the call can be made outside of `strategy.run` on any backend.
+    The `values` are the nests passed for its arguments: for all cores, or inside `strategy.run` for
+    this replica; None is None for each of them. `read` is called with those of one core or replica,
+    and `function` with what it returned for each of them, by position; that returns a list with a
+    result for each, or an op. `from_host`: the call can be made outside of `strategy.run` on any
+    backend.
     """
 
     name: str
@@ -77,13 +74,8 @@ class EngineCores(abc.ABC):
     distributed dataset gives; by a replica for itself, inside `strategy.run`; and for one core that
     is named by its device.
 
-    Attributes:
-        count: the number of cores.
-        hosts: the number of hosts over which the rows of a table are spread.
-        per_replica: the number of cores over which a replica is spread; above 1 for model
-            parallelism.
-        tables_on_device: whether a device holds the tables, and the variables are copies of them.
-        variable_factory: makes the variables of the tables; None is the default.
+    The rows of a table are spread over so many `hosts`. With model parallelism a replica has
+    several cores, `per_replica`. If a device holds the tables, the variables are copies of them.
     """
 
     count: int
@@ -96,30 +88,22 @@ class EngineCores(abc.ABC):
     def call(self, call: EngineCall[_Value]) -> Nest:
         """Calls a function with the values of the cores for which the engine is called.
 
-        Returns:
-            The op; or the results: this replica's inside `strategy.run`, else that of the only
-            core or a list with those of all.
-
-        Raises:
-            ControlFlow: a replica calls in control flow, where the call is not possible.
-            InvalidInput: an argument has too many or too few parts; the message names it.
-            OutOfOrder: the backend takes the call of a replica alone.
+        Returns the op; or the results: this replica's inside `strategy.run`, else that of the only
+        core or a list with those of all. Raises ControlFlow where a replica cannot call,
+        InvalidInput for an argument with too many or too few parts, and OutOfOrder if only a
+        replica may call.
         """
 
     @abc.abstractmethod
     def core_of(self, device: str) -> int:
         """Returns the position of the core that is meant by a device.
 
-        Raises:
-            InvalidInput: it is none of the cores' devices, or the call is inside `strategy.run`.
+        Raises InvalidInput if it is none of the cores' devices, or the call is inside
+        `strategy.run`.
         """
 
     def check(self, plan: Plan, inputs: StepInputs) -> None:
-        """Refuses inputs that the backend cannot take from where they are, before it is built.
-
-        Raises:
-            ControlFlow, InvalidInput: the message names the feature.
-        """
+        """Refuses, by the name of the feature, inputs that the backend cannot take from there."""
         return
 
 
@@ -149,14 +133,11 @@ class Driver(abc.ABC):
         return cls()
 
     @abc.abstractmethod
-    def cores(self, spec: EngineSpec, count: int | None, hosts: int | None) -> EngineCores:
+    def cores(self, count: int | None, hosts: int | None) -> EngineCores:
         """Returns the cores of an engine that is made in the current scope.
 
-        Args:
-            count, hosts: the numbers that the user asks for; None leaves them to the driver.
-
-        Raises:
-            InvalidSpec: the backend has other numbers of them.
+        `count` and `hosts` are what the user asks for; None leaves them to the driver. Raises
+        InvalidSpec if the backend has other numbers of them.
         """
 
     def initialized(self) -> bool | None:
@@ -179,35 +160,22 @@ class Driver(abc.ABC):
     def enqueue(self, inputs: StepInputs, training: Tensor | bool, name: str | None = None) -> Op:
         """Enqueues a batch, or a part of one.
 
-        Args:
-            inputs: with kinds and dtypes that `batch.check_ids` accepts.
-            training: whether gradients will come back; a bool or a scalar bool tensor.
-            name: tags the batch: a `dequeue` and `send_gradients` of that name take it.
+        `training` says whether gradients will come back; a bool or a scalar bool tensor. The name
+        tags the batch: a `dequeue` and `send_gradients` of that name take it.
         """
 
     @abc.abstractmethod
     def dequeue(self, name: str | None = None) -> PerCore:
         """Returns the activations of the oldest batch that was not looked up yet.
 
-        Returns:
-            Per core, per feature: [*output_shape, dim] float32.
-
-        Raises:
-            OutOfOrder: nothing is enqueued.
+        Raises OutOfOrder if nothing is enqueued.
         """
 
     @abc.abstractmethod
-    def send_gradients(
-        self, gradients: PerCore, rates: Sequence[Tensor], name: str | None = None
-    ) -> Op:
+    def send_gradients(self, gradients: PerCore, rates: Rates, name: str | None = None) -> Op:
         """Updates the tables with the gradients of the oldest training batch looked up.
 
-        Args:
-            gradients: as the activations that `dequeue` returned.
-            rates: the dynamic learning rates by tag, scalar float32.
-
-        Raises:
-            OutOfOrder: no batch waits for gradients.
+        Raises OutOfOrder if no batch waits for gradients.
         """
 
     def look_up(
@@ -215,16 +183,13 @@ class Driver(abc.ABC):
     ) -> tuple[PerCore, Update]:
         """Looks one batch up at once, before it is known whether its gradients will come.
 
-        A device finds out by itself: a rewrite of the graph turns a batch into one for inference
-        if no op of its name sends gradients. The software TPU has no such rewrite: there a batch
-        is for inference if it is known that no gradients can come.
+        Returns the activations, and a function that sends their gradients. Without `training`
+        gradients may come or not; if it is False none can come. The name tells the batches of a
+        graph from each other.
 
-        Args:
-            training: None where it is not known; False if no gradients can come.
-            name: tells the batches of a graph from each other.
-
-        Returns:
-            The activations, as `dequeue` returns them, and a function that sends their gradients.
+        A device finds out by itself: a rewrite of the graph turns a batch into one for inference if
+        no op of its name sends gradients. The software TPU has no such rewrite: there a batch is
+        for inference if it is known that no gradients can come.
         """
         self.enqueue(inputs, training is not False, name)
         return self.dequeue(name), functools.partial(self.send_gradients, name=name)

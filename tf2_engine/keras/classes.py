@@ -18,11 +18,7 @@ from tf2_engine.keras.weights import Keras2Weights, Keras3Weights
 
 
 def layer_for(keras: types.ModuleType) -> type:
-    """Returns the class `TPUEmbedding` for models of a Keras.
-
-    Args:
-        keras: the module: `tf.keras`, `tf_keras` or `keras`.
-    """
+    """Returns the class `TPUEmbedding` for models of a Keras: `tf.keras`, `tf_keras` or `keras`."""
     # Keras 3 has a class of variables; Keras 2 uses TensorFlow's.
     variable = getattr(keras, "Variable", None)
     weights = Keras2Weights if variable is None else Keras3Weights
@@ -30,11 +26,7 @@ def layer_for(keras: types.ModuleType) -> type:
 
 
 def preprocessing_for(keras: types.ModuleType) -> type:
-    """Returns the class `Preprocessing` for models of a Keras.
-
-    Args:
-        keras: the module: `tf.keras`, `tf_keras` or `keras`.
-    """
+    """Returns the class `Preprocessing` for models of a Keras; see `layer_for`."""
     outputs = (Keras3Outputs,) if hasattr(keras, "Variable") else ()
     return _subclass("Preprocessing", (*outputs, PreprocessingLayer, keras.layers.Layer))
 

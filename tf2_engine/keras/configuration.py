@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tf2_engine import errors, specs
 from tf2_engine.keras.keras_optimizers import is_keras_optimizer, translate_keras_optimizer
-from tf2_engine.optimizers import Optimizer
 from tf2_engine.types import Nest, Object, Variable
 
 ARITHMETICS = ("tpu", "keras")
@@ -18,13 +17,10 @@ ARITHMETICS = ("tpu", "keras")
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """The arguments of a layer, checked.
+    """The arguments of a layer, checked; its spec has optimizers of the engine.
 
-    Attributes:
-        spec: the feature config with optimizers of the engine.
-        tables: the user's TableConfigs, in the order of the spec.
-        arithmetic: "tpu" or "keras".
-        trains: whether every table has an optimizer.
+    The user's TableConfigs are in the order of the spec; the arithmetic is "tpu" or "keras"; a
+    layer trains if every table has an optimizer.
     """
 
     spec: specs.EngineSpec
@@ -50,14 +46,9 @@ def configure(
 ) -> Configuration:
     """Returns the configuration of a layer; nothing that is passed in is changed.
 
-    Args:
-        optimizer: for tables without one; None if there is none.
-        arithmetic: the user's choice; None means the default.
-        on_tpu: whether a TPU holds the tables.
-        made_here: whether the layer made the optimizer itself, from its name.
-
-    Raises:
-        InvalidSpec, WrongType: a setting cannot be honoured; the message names it.
+    The optimizer is for tables without one, and `made_here` if the layer made it itself, from its
+    name. Without a choice of the user the arithmetic is the default. Raises InvalidSpec or
+    WrongType for a setting that cannot be honoured; the message names it.
     """
     tables = tuple(specs.table_configs(feature_config))
     optimizers = [table.optimizer or optimizer for table in tables]
@@ -72,12 +63,12 @@ def configure(
     if arithmetic == "keras":
         _check_keras_arithmetic(optimizers if trains else (), pipelined)
     # One translation for each optimizer, so that tables share its rate.
-    translated: dict[int, Optimizer] = {id(optimizer): specs.NO_UPDATES for optimizer in optimizers}
-    if arithmetic == "tpu" and trains:
-        translated = {
-            id(optimizer): translate_keras_optimizer(optimizer, bias_correction=bias_correction)
-            for optimizer in optimizers
-        }
+    translated = {
+        id(optimizer): translate_keras_optimizer(optimizer, bias_correction=bias_correction)
+        if arithmetic == "tpu" and trains
+        else specs.NO_UPDATES
+        for optimizer in optimizers
+    }
     copies = {
         id(table): _with(table, optimizer=translated[id(optimizer)])
         for table, optimizer in zip(tables, optimizers, strict=True)

@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import errors, slots, soft_tpu, specs, structure, tf_compat
-from tf2_engine.autograph import do_not_convert
+from tf2_engine import errors, soft_tpu, specs, structure, tf_compat
 from tf2_engine.backends.tpu import topology
 from tf2_engine.embedding import TPUEmbedding
+from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras.configuration import Configuration, configure
 from tf2_engine.keras.keras_tables import KerasTables, MakeVariable
 from tf2_engine.keras.weights import LayerVariables
 from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.plan import Plan
 from tf2_engine.serving import cpu_embedding_lookup
-from tf2_engine.tables import PARAMETERS
+from tf2_engine.tables import PARAMETERS, whole
 from tf2_engine.types import Nest, Object, Op, Tensor, Variable
 
 ApplyGradients = Callable[[Nest], Op]
@@ -160,7 +160,7 @@ class EmbeddingLayer:
                 "`embedding_tables` do not exist yet; they are made when the layer is first called."
             )
         # One host's is sharded, too: programs look for `variables`, as stock's has.
-        join = tf_compat.ShardedTable if self._state.on_tpu else slots.whole
+        join = tf_compat.ShardedTable if self._state.on_tpu else whole
         parameters = {
             name: join(table.variables[PARAMETERS][: table.plan.vocabulary_size], name)
             for name, table in embedding.tables.items()
@@ -177,18 +177,13 @@ class EmbeddingLayer:
     def save_own_variables(self, store: Object) -> None:
         """Writes the tables into one of Keras's own files.
 
-        Raises:
-            InvalidSpec: the arithmetic is "tpu": such files hold variables of Keras alone.
+        Raises InvalidSpec if the arithmetic is "tpu": such files hold variables of Keras alone.
         """
         for number, variable in enumerate(self._own_tables()):
             store[str(number)] = variable.numpy()
 
     def load_own_variables(self, store: Object) -> None:
-        """Reads the tables that `save_own_variables` wrote.
-
-        Raises:
-            InvalidSpec: as `save_own_variables`.
-        """
+        """Reads the tables that `save_own_variables` wrote; raises as it does."""
         for number, variable in enumerate(self._own_tables()):
             variable.assign(store[str(number)])
 
@@ -265,10 +260,8 @@ class EmbeddingLayer:
 class _State:
     """The state of a layer, in an object that Keras does not look into.
 
-    Attributes:
-        arguments: those that the user passed.
-        counts: whether the layer counts the steps of the optimizer, as nobody else does.
-        virtual: the variable whose gradient stands for the update of the tables, if they train.
+    The layer counts the steps of the optimizer if nobody else does. The gradient of the virtual
+    variable stands for the update of the tables, if they train.
     """
 
     configuration: Configuration

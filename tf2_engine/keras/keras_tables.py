@@ -17,19 +17,18 @@ Keras holds it and as TensorFlow does."""
 
 
 class KerasTables(tf_compat.CheckpointedEmbedding):
-    """The parameters of every table as one trainable variable each.
+    """The parameters of every table as one trainable variable each: [vocabulary, dim] float32.
 
     `tf.train.Checkpoint` writes them under the keys of an engine with the same tables, and each
-    reads what the other wrote. There are no slots: those belong to the Keras optimizer.
+    reads what the other wrote. There are no slots: those belong to the Keras optimizer; the
+    optimizers of the spec are not looked at. Under a strategy the variables are like any others of
+    the model.
 
-    Args:
-        spec: says what the tables are; its optimizers are not looked at.
-        make: makes the variables. Under a strategy they are like any others of the model.
-        distinct: whether gradients must have each row once. Keras 3's optimizers square each
-            occurrence of a row, and not their sum; those of Keras 2 add them up first.
+    With `distinct`, gradients have each row once. Keras 3's optimizers square each occurrence of a
+    row, and not their sum; those of Keras 2 add them up first.
 
     Attributes:
-        parameters: the variable of each table by its name: [vocabulary, dim] float32.
+        parameters: the variable of each table by its name.
         keras_variables: the same in the order of the spec, as Keras holds them.
     """
 

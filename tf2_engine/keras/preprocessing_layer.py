@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tf2_engine.autograph import do_not_convert
+from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras.weights import output_spec
 from tf2_engine.preprocessing import Column
 from tf2_engine.preprocessing import Preprocessing as PreprocessingModule

@@ -50,7 +50,6 @@ class Keras2Weights:
     def _make_variable(
         self, initializer: Initializer, shape: Sequence[int], name: str, trainable: bool = True
     ) -> tuple[Object, Variable]:
-        """Returns a variable as Keras holds it, and as TensorFlow does."""
         variable = tf.Variable(
             functools.partial(initializer, list(shape), dtype=tf.float32),
             trainable=trainable,
@@ -104,7 +103,6 @@ class Keras3Weights:
     def _make_variable(
         self, initializer: Initializer, shape: Sequence[int], name: str, trainable: bool = True
     ) -> tuple[Object, Variable]:
-        """Returns a variable as Keras holds it, and as TensorFlow does."""
         variable = self._keras_variable(
             lambda shape, dtype: initializer(list(shape), dtype=tf.as_dtype(dtype)),
             shape=tuple(shape),
@@ -118,8 +116,7 @@ class Keras3Weights:
 def output_spec(function: Callable[..., Nest], *inputs: Nest) -> Nest:
     """Returns placeholders of Keras 3 for the outputs of a function, which it traces.
 
-    Args:
-        inputs: nests of placeholders, of SparseTensors and RaggedTensors too, or None.
+    The inputs are nests of placeholders, of SparseTensors and RaggedTensors too, or None.
     """
     traced = tf.function(function, autograph=False).get_concrete_function(
         *tf.nest.map_structure(_type_spec, inputs)
@@ -136,7 +133,6 @@ def output_spec(function: Callable[..., Nest], *inputs: Nest) -> Nest:
 
 
 def _type_spec(placeholder: Object) -> Object:
-    """Returns the tf.TypeSpec of a Keras 3 placeholder; of None, None."""
     if placeholder is None:
         return None
     if placeholder.sparse:

@@ -68,11 +68,7 @@ def cache_dir() -> pathlib.Path:
 
 
 def compiler() -> str:
-    """Returns the path of the C++ compiler: $CXX, else g++.
-
-    Raises:
-        CannotBuild: there is none.
-    """
+    """Returns the path of the C++ compiler, $CXX or g++; raises CannotBuild if there is none."""
     name = os.environ.get("CXX") or "g++"
     path = shutil.which(name)
     if path is None:
@@ -81,11 +77,7 @@ def compiler() -> str:
 
 
 def library_path(source: str) -> pathlib.Path:
-    """Returns the path of the library of a source file of this folder; it need not exist.
-
-    Raises:
-        CannotBuild: there is no compiler.
-    """
+    """Returns the path of the library of a source file of this folder; it need not exist."""
     parts = [tf.version.VERSION, tf.version.GIT_VERSION, _version(compiler()), _processor()]
     parts += flags()
     parts += [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("-I")]
@@ -96,13 +88,9 @@ def library_path(source: str) -> pathlib.Path:
 
 
 def library(source: str, *, again: bool = False) -> pathlib.Path:
-    """Returns the library of a source file of this folder, compiled if it is not there.
+    """Returns the library of a source file of this folder, compiled if it is not there, or `again`.
 
-    Args:
-        again: compiles it even if it is there.
-
-    Raises:
-        CannotBuild: there is no compiler, it fails, or the cache cannot be written.
+    Raises CannotBuild if there is no compiler, it fails, or the cache cannot be written.
     """
     path = library_path(source)
     if path.exists() and not again:
@@ -159,7 +147,6 @@ def _version(path: str) -> str:
 
 
 def _processor() -> str:
-    """Returns the description of the processor, on which -march=native depends."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         lines = {line.split(":")[0].strip(): line.strip() for line in file if ":" in line}
         return "\n".join(lines.get(key, "") for key in ("vendor_id", "model name", "flags"))

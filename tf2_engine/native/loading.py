@@ -40,11 +40,8 @@ class Loaded(NamedTuple):
 def host_ops(native: bool | None = None) -> Object:
     """Returns the module of the fused host ops, or None where TensorFlow's ops are to be used.
 
-    Args:
-        native: whether to use them; None leaves it to the environment.
-
-    Raises:
-        InvalidSpec: they are required and cannot be used, or the setting has another value.
+    None for `native` leaves it to the environment. Raises InvalidSpec if the ops are required and
+    cannot be used, or if the setting has another value.
     """
     wanted = _VALUES[setting()] if native is None else native
     if wanted is False:
@@ -75,11 +72,7 @@ def has_gpu() -> bool:
 
 
 def setting() -> str:
-    """Returns the value of the environment variable: auto, 1 or 0.
-
-    Raises:
-        InvalidSpec: it is another one.
-    """
+    """Returns the environment variable: auto, 1 or 0; raises InvalidSpec for another value."""
     value = os.environ.get(SETTING, "").strip().lower() or "auto"
     if value not in _VALUES:
         raise errors.InvalidSpec(f"${SETTING} must be auto, 0 or 1, got {value!r}.")

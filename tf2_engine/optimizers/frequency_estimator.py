@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +15,7 @@ from tf2_engine.optimizers.optimizer import (
     optimization_barrier,
     power,
 )
-from tf2_engine.optimizers.ranges import FINITE, INSIDE_UNIT, POSITIVE_AND_FINITE, setting
+from tf2_engine.optimizers.ranges import FINITE, INSIDE_UNIT, POSITIVE_AND_FINITE, REQUIRED, setting
 from tf2_engine.types import Tensor
 
 
@@ -49,12 +49,10 @@ class FrequencyEstimator(Optimizer):
     Reference: FrequencyEstimatorParameters in optimization_parameters.proto.
     """
 
-    tau: float = field(kw_only=True, metadata=setting(INSIDE_UNIT, "tau"))
-    max_delta: float = field(kw_only=True, metadata=setting(POSITIVE_AND_FINITE, "max_delta"))
-    outlier_threshold: float = field(
-        kw_only=True, metadata=setting(POSITIVE_AND_FINITE, "outlier_threshold")
-    )
-    weight_exponent: float = field(kw_only=True, metadata=setting(FINITE, "weight_exponent"))
+    tau: float = setting(REQUIRED, INSIDE_UNIT, "tau")
+    max_delta: float = setting(REQUIRED, POSITIVE_AND_FINITE, "max_delta")
+    outlier_threshold: float = setting(REQUIRED, POSITIVE_AND_FINITE, "outlier_threshold")
+    weight_exponent: float = setting(REQUIRED, FINITE, "weight_exponent")
     weighted: bool = False
 
     op_name = "FrequencyEstimator"

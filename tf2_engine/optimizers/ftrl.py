@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -45,19 +45,13 @@ class FTRL(Optimizer):
     the reference in TensorFlow's tpu_embedding_base_test.py.
     """
 
-    learning_rate_power: float = field(default=-0.5, metadata=setting(NOT_POSITIVE, "lr_power"))
-    l1_regularization_strength: float = field(default=0.0, metadata=setting(NOT_NEGATIVE, "l1"))
-    l2_regularization_strength: float = field(default=0.0, metadata=setting(NOT_NEGATIVE, "l2"))
-    beta: float = field(default=0.0, metadata=setting(NOT_NEGATIVE, "beta"))
-    initial_accumulator_value: float = field(
-        default=0.1, metadata=setting(NOT_NEGATIVE, slot="accumulators")
-    )
-    multiply_linear_by_learning_rate: bool = field(
-        default=False, metadata=setting(None, "multiply_linear_by_lr")
-    )
-    allow_zero_accumulator: bool = field(
-        default=False, metadata=setting(None, "allow_zero_accumulator")
-    )
+    learning_rate_power: float = setting(-0.5, NOT_POSITIVE, "lr_power")
+    l1_regularization_strength: float = setting(0.0, NOT_NEGATIVE, "l1")
+    l2_regularization_strength: float = setting(0.0, NOT_NEGATIVE, "l2")
+    beta: float = setting(0.0, NOT_NEGATIVE, "beta")
+    initial_accumulator_value: float = setting(0.1, NOT_NEGATIVE, slot="accumulators")
+    multiply_linear_by_learning_rate: bool = setting(False, None, "multiply_linear_by_lr")
+    allow_zero_accumulator: bool = setting(False, None, "allow_zero_accumulator")
 
     op_name = "FTRL"
     proto_field = "ftrl"

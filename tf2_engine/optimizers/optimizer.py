@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -59,18 +59,16 @@ class Optimizer:
         InvalidSpec: a setting is outside its range; the message names it and its value.
     """
 
-    learning_rate: Rate = field(default=0.01, metadata=setting(ranges.RATE))
+    learning_rate: Rate = setting(0.01, ranges.RATE)
     use_gradient_accumulation: bool = True
-    clip_weight_min: float | None = field(default=None, metadata=setting(ranges.LIMIT))
-    clip_weight_max: float | None = field(default=None, metadata=setting(ranges.LIMIT))
-    weight_decay_factor: float | None = field(default=None, metadata=setting(ranges.FACTOR))
+    clip_weight_min: float | None = setting(None, ranges.LIMIT)
+    clip_weight_max: float | None = setting(None, ranges.LIMIT)
+    weight_decay_factor: float | None = setting(None, ranges.FACTOR)
     multiply_weight_decay_factor_by_learning_rate: bool = False
-    clip_gradient_min: float | None = field(default=None, metadata=setting(ranges.LIMIT))
-    clip_gradient_max: float | None = field(default=None, metadata=setting(ranges.LIMIT))
-    low_dimensional_packing_status: bool = field(default=False, metadata=setting(ranges.FLAG))
-    slot_variable_creation_fn: SlotFunction | None = field(
-        default=None, metadata=setting(ranges.FUNCTION)
-    )
+    clip_gradient_min: float | None = setting(None, ranges.LIMIT)
+    clip_gradient_max: float | None = setting(None, ranges.LIMIT)
+    low_dimensional_packing_status: bool = setting(False, ranges.FLAG)
+    slot_variable_creation_fn: SlotFunction | None = setting(None, ranges.FUNCTION)
 
     op_name: ClassVar[str]
     """The middle of `LoadTPUEmbedding<op_name>Parameters`."""
@@ -131,20 +129,15 @@ class Optimizer:
         return dict.fromkeys(self.slot_names, 0.0) | self._settings_by("slot")
 
     def activation(self, rows: Tensor) -> Tensor:
-        """Returns the embeddings that a lookup combines: the rows, unless a table holds more.
-
-        Args:
-            rows: [num_ids, dim] float32, as the table has them.
-        """
+        """Returns the embeddings that a lookup combines for rows, [num_ids, dim] float32."""
         return rows
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
-        """Returns the rows and the slots after one step.
+        """Returns the rows and the slots after one step, all [rows, dim] float32.
 
         Args:
-            w: [rows, dim] float32, the weights, decayed already.
-            slots: for each slot [rows, dim] float32.
-            g: [rows, dim] float32, the accumulated and clipped gradient.
+            w: the weights, decayed already.
+            g: the accumulated and clipped gradient.
             lr: scalar float32, the rate of this step.
         """
         raise NotImplementedError
@@ -154,7 +147,6 @@ class Optimizer:
         return self._settings_by("proto")
 
     def _settings_by(self, key: str) -> dict[str, float]:
-        """Returns the settings whose metadata has a name for `key`, by that name."""
         return {
             each.metadata[key]: getattr(self, each.name)
             for each in dataclasses.fields(self)
@@ -191,16 +183,11 @@ def power(x: Tensor, exponent: float) -> Tensor:
 
 
 def shrink(w: Tensor, eta: Tensor, l1: float, l2: float) -> Tensor:
-    """Returns w after the proximal step of its L1 and L2 terms.
+    """Returns w after the proximal step of its L1 and L2 terms, by their strengths.
 
         w <- sign(w) * max(|w| - eta * l1, 0) / (1 + eta * l2)
 
-    Args:
-        w: [rows, dim] float32.
-        eta: [rows, dim] float32, the learning rate of each element.
-        l1, l2: strengths of the two terms.
-
-    Reference: Duchi and Singer, 2009.
+    The learning rate eta is that of each element. Reference: Duchi and Singer, 2009.
     """
     left = tf.maximum(tf.abs(w) - eta * np.float32(l1), np.float32(0.0))
     return tf.sign(w) * left / (np.float32(1.0) + eta * np.float32(l2))

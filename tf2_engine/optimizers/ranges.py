@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tf2_engine.types import Object
 
 
 class Range(NamedTuple):
-    """The values that a setting may have: whether one is allowed, and what a message says of them.
-
-    No range holds NaN.
-    """
+    """Whether a setting may have a value, which NaN never is, and what a message says of it."""
 
     contains: Callable[[Object], bool]
     rule: str
@@ -48,14 +46,17 @@ FLAG = Range(lambda x: x in (False, True), "must be a bool")
 FUNCTION = Range(lambda x: x is None or callable(x), "must be callable")
 
 
-def setting(
-    allowed: Range | None, proto: str | None = None, *, slot: str | None = None
-) -> Mapping[str, Range | str | None]:
-    """Returns the metadata of a setting, which is a field of an optimizer's class.
+REQUIRED = dataclasses.MISSING
+"""The default of a setting that has none."""
 
-    Args:
-        allowed: its range; None is any.
-        proto: the field of the optimizer's proto message that carries it; None if there is none.
-        slot: the slot that starts with it, if any.
+
+def setting(
+    default: Object, allowed: Range | None, proto: str | None = None, *, slot: str | None = None
+) -> Object:
+    """Returns a field of an optimizer's class; one that is `REQUIRED` is passed by name.
+
+    Its range may be None, which is any. `proto` is the field of the optimizer's proto message that
+    carries it, and `slot` the slot that starts with it, if any.
     """
-    return {"range": allowed, "proto": proto, "slot": slot}
+    metadata = {"range": allowed, "proto": proto, "slot": slot}
+    return dataclasses.field(default=default, kw_only=default is REQUIRED, metadata=metadata)

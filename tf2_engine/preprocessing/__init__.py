@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tf2_engine.preprocessing.categorical import Hashed as Hashed
     from tf2_engine.preprocessing.categorical import Identity as Identity
     from tf2_engine.preprocessing.categorical import Sequence as Sequence
+    from tf2_engine.preprocessing.categorical import VocabularyFile as VocabularyFile
+    from tf2_engine.preprocessing.categorical import VocabularyList as VocabularyList
     from tf2_engine.preprocessing.categorical import Weighted as Weighted
     from tf2_engine.preprocessing.module import Prepared as Prepared
     from tf2_engine.preprocessing.module import Preprocessing as Preprocessing
-    from tf2_engine.preprocessing.vocabularies import VocabularyFile as VocabularyFile
-    from tf2_engine.preprocessing.vocabularies import VocabularyList as VocabularyList
 
 __getattr__, __dir__ = lazy.exports(__name__)

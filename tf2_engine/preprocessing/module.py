@@ -64,10 +64,7 @@ class Preprocessing(tf.Module):
         return dict(self._columns)
 
     def __call__(self, features: Mapping[str, Ids]) -> Prepared:
-        """Returns the ids of a batch.
-
-        Args:
-            features: raw features by key; those that no column reads are not touched.
+        """Returns the ids of a batch; raw features that no column reads are not touched.
 
         Raises:
             InvalidInput, WrongType: a feature is missing or does not fit its column.

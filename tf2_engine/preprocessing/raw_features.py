@@ -11,12 +11,7 @@ from tf2_engine.types import Ids, Object, SparseTensor, Tensor
 
 
 class RawFeatures:
-    """Raw features of one batch, each at least of rank 2, and the lookup tables of the columns.
-
-    Args:
-        features: Tensors, SparseTensors or RaggedTensors, the batch first.
-        tables: the lookup table of each column that has a vocabulary.
-    """
+    """The raw features of a batch, each at least of rank 2, and the columns' lookup tables."""
 
     def __init__(self, features: Mapping[str, Ids], tables: Mapping[Object, Object]) -> None:
         self._features = features
@@ -44,7 +39,6 @@ class RawFeatures:
         return to_sparse(self.raw(key))
 
     def _read(self, key: str) -> Ids:
-        """Returns a feature; raises InvalidInput if there is no such, or it is a scalar."""
         if key not in self._features:
             raise errors.InvalidInput(
                 f"Feature {key!r} is missing; there are {sorted(self._features)}."
@@ -69,8 +63,7 @@ class RawFeatures:
 def to_sparse(value: Ids, missing: int | str | None = None) -> SparseTensor:
     """Returns a SparseTensor without the cells that hold `missing`; sparse ones as they are.
 
-    Args:
-        missing: None means '' for strings and -1 for integers.
+    Without it, '' of strings and -1 of integers are missing.
     """
     if isinstance(value, tf.SparseTensor):
         return value

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
@@ -22,7 +21,7 @@ import tensorflow as tf
 
 from tf2_engine import errors
 from tf2_engine.backends.host.kernels import KernelSet
-from tf2_engine.backends.interface import PerCore
+from tf2_engine.backends.interface import PerCore, Rates
 from tf2_engine.batch import Occurrences
 from tf2_engine.graph_mode import building_graph, run_after, run_if
 from tf2_engine.plan import Plan
@@ -31,21 +30,33 @@ from tf2_engine.types import DType, Graph, Object, Op, Tensor
 MAX_IN_FLIGHT = 64
 """More batches than this waiting at one stage is a loop that forgot to dequeue."""
 
+_NONE_ENQUEUED = (
+    "`dequeue` is not possible: no batch waits that is enqueued; `enqueue` comes first."
+)
+_NONE_LOOKED_UP = (
+    "`apply_gradients` is not possible: no batch waits that is looked up; `dequeue` comes first."
+)
+
+
+Part = tuple[Occurrences, ...]
+"""The occurrences of one core, per feature."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """One global batch.
+    """One global batch: its occurrences per core and feature, and whether gradients will come.
 
-    Attributes:
-        occurrences: per core, per feature.
-        training: whether gradients will come back; a bool or a scalar bool tensor.
-        after: while a graph is built, the ops that must run before the batch's update: its lookups
-            need not be inputs of its gradients.
+    While a graph is built, its update waits for the ops in `after`: lookups need not be inputs of
+    its gradients.
     """
 
-    occurrences: tuple[tuple[Occurrences, ...], ...]
+    occurrences: tuple[Part, ...]
     training: Tensor | bool
     after: tuple[Op, ...] = ()
+
+
+Apply = Callable[[Batch, PerCore, Rates], Op]
+"""Updates the tables with a batch, its gradients and the learning rates; returns the op."""
 
 
 class GraphBatchQueue:
@@ -57,9 +68,7 @@ class GraphBatchQueue:
             Graph, dict[Hashable, collections.deque[Object]]
         ] = weakref.WeakKeyDictionary()
 
-    def enqueue(
-        self, core: int, occurrences: tuple[Occurrences, ...], training: Tensor | bool
-    ) -> Op:
+    def enqueue(self, core: int, occurrences: Part, training: Tensor | bool) -> Op:
         """Adds one core's part of a batch; returns the op."""
         self._queue(core).append((occurrences, training))
 
@@ -67,7 +76,7 @@ class GraphBatchQueue:
         """Removes and returns the oldest batch that was not looked up, or raises OutOfOrder."""
         queues = [self._queue(core) for core in range(self._num_cores)]
         if not all(queues):
-            raise _none_enqueued()
+            raise errors.OutOfOrder(_NONE_ENQUEUED)
         parts = [queue.popleft() for queue in queues]
         return Batch(tuple(part[0] for part in parts), parts[0][1])
 
@@ -81,7 +90,7 @@ class GraphBatchQueue:
         """Removes and returns the oldest batch that waits for gradients, or raises OutOfOrder."""
         queue = self._queue("looked up")
         if not queue:
-            raise _none_looked_up()
+            raise errors.OutOfOrder(_NONE_LOOKED_UP)
         return queue.popleft()
 
     def _queue(self, key: Hashable) -> collections.deque[Object]:
@@ -90,25 +99,20 @@ class GraphBatchQueue:
 
 
 class ResourceBatchQueue:
-    """A queue of batches that one function enqueues and another, or the same, takes.
-
-    Its methods are those of `GraphBatchQueue`.
-    """
+    """A queue of batches that one function enqueues and another takes; see `GraphBatchQueue`."""
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
         self._layout = _Layout(plan, kernels)
         self._enqueued = [Fifo(self._layout.dtypes(1), "enqueued") for _ in range(plan.num_cores)]
         self._looked_up = Fifo(self._layout.dtypes(plan.num_cores), "looked up")
 
-    def enqueue(
-        self, core: int, occurrences: tuple[Occurrences, ...], training: Tensor | bool
-    ) -> Op:
+    def enqueue(self, core: int, occurrences: Part, training: Tensor | bool) -> Op:
         return self._enqueued[core].put(self._layout.pack(Batch((occurrences,), training)))
 
     def take_enqueued(self) -> Batch:
         # Before the batch is taken: one that cannot be kept for its gradients stays where it is.
         with tf.control_dependencies(self._looked_up.check_room()):
-            packed = _take_from_all(self._enqueued, _none_enqueued)
+            packed = _take_from_all(self._enqueued, _NONE_ENQUEUED)
         parts = [self._layout.unpack(part, 1) for part in packed]
         return Batch(tuple(part.occurrences[0] for part in parts), parts[0].training)
 
@@ -120,10 +124,13 @@ class ResourceBatchQueue:
         # here: to read how many wait comes after the enqueueing, and taking comes after the read.
         before = [] if tf.executing_eagerly() else [queue.some() for queue in self._enqueued]
         with tf.control_dependencies(before):
-            (packed,) = _take_from_all([self._looked_up], _none_looked_up)
+            (packed,) = _take_from_all([self._looked_up], _NONE_LOOKED_UP)
         batch = self._layout.unpack(packed, len(self._enqueued))
         # Nothing may happen before it is certain that there is a batch.
         return dataclasses.replace(batch, after=(batch.training,))
+
+
+BatchQueue = GraphBatchQueue | ResourceBatchQueue
 
 
 class BatchQueues:
@@ -131,21 +138,14 @@ class BatchQueues:
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
         self._in_graph = building_graph()
-        self._make: Callable[[], GraphBatchQueue | ResourceBatchQueue] = (
-            functools.partial(GraphBatchQueue, plan)
-            if self._in_graph
-            else functools.partial(ResourceBatchQueue, plan, kernels)
+        self._make: Callable[[], BatchQueue] = lambda: (
+            GraphBatchQueue(plan) if self._in_graph else ResourceBatchQueue(plan, kernels)
         )
-        self._by_name: dict[str | None, GraphBatchQueue | ResourceBatchQueue] = {}
+        self._by_name: dict[str | None, BatchQueue] = {}
         self.named(None)
 
-    def named(self, name: str | None) -> GraphBatchQueue | ResourceBatchQueue:
-        """Returns the queue of a name.
-
-        Raises:
-            OutOfOrder: the caller builds a graph, and the engine was built outside of one, or the
-                other way round.
-        """
+    def named(self, name: str | None) -> BatchQueue:
+        """Returns the queue of a name; raises OutOfOrder outside of the graph it was made in."""
         if building_graph() != self._in_graph:
             raise errors.OutOfOrder(
                 "The engine was built inside a tf.Graph and is used outside of it, or the other "
@@ -158,19 +158,9 @@ class BatchQueues:
 
 
 class PendingUpdate:
-    """At most one update, with its batch, gradients and rates, as a resource: pipelined execution.
+    """At most one update, with its batch, gradients and rates, as a resource, for pipelines."""
 
-    Args:
-        apply: updates the tables with a batch, its gradients and the learning rates; returns the
-            op.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        kernels: KernelSet,
-        apply: Callable[[Batch, PerCore, Sequence[Tensor]], Op],
-    ) -> None:
+    def __init__(self, plan: Plan, kernels: KernelSet, apply: Apply) -> None:
         self._plan = plan
         self._layout = _Layout(plan, kernels)
         self._apply = apply
@@ -179,7 +169,7 @@ class PendingUpdate:
             self._layout.dtypes(plan.num_cores) + [tf.float32] * num_floats, "pending"
         )
 
-    def put(self, batch: Batch, gradients: PerCore, rates: Sequence[Tensor]) -> Op:
+    def put(self, batch: Batch, gradients: PerCore, rates: Rates) -> Op:
         """Applies the update that is pending and leaves another one pending; returns the op."""
         flat = [gradient for core in gradients for gradient in core]
         # One update is pending at a time, also when batches overlap.
@@ -195,10 +185,7 @@ class PendingUpdate:
         return run_if(self._fifo.some(), lambda: self._take()[0])
 
     def _take(self) -> list[Tensor]:
-        (tensors,) = _take_from_all(
-            [self._fifo], lambda: errors.OutOfOrder("No update is pending.")
-        )
-        return tensors
+        return _take_from_all([self._fifo], "No update is pending.")[0]
 
     def _apply_pending(self) -> Op:
         plan, tensors = self._plan, self._take()
@@ -221,11 +208,7 @@ class Fifo:
             self.queue = tf.queue.FIFOQueue(MAX_IN_FLIGHT, list(dtypes))
 
     def put(self, tensors: Sequence[Tensor]) -> Op:
-        """Appends; returns the op.
-
-        Raises:
-            OutOfOrder: too many wait.
-        """
+        """Appends; returns the op. Raises OutOfOrder if too many wait."""
         with tf.control_dependencies(self.check_room()):
             return self.queue.enqueue(list(tensors))
 
@@ -233,10 +216,8 @@ class Fifo:
         """Checks that one more may wait; returns the ops to wait for."""
         return _check(
             self.queue.size() < MAX_IN_FLIGHT,
-            lambda: errors.OutOfOrder(
-                f"{MAX_IN_FLIGHT} batches are {self._name} and none was taken; `dequeue` each "
-                "batch that is enqueued, and `apply_gradients` for each training batch."
-            ),
+            f"{MAX_IN_FLIGHT} batches are {self._name} and none was taken; `dequeue` each batch "
+            "that is enqueued, and `apply_gradients` for each training batch.",
         )
 
     def some(self) -> Tensor:
@@ -283,38 +264,23 @@ def _next_occurrences(pieces: Iterator[Tensor]) -> Occurrences:
     return Occurrences(ids, cell, gain, num_cells)
 
 
-def _take_from_all(
-    fifos: Sequence[Fifo], error: Callable[[], errors.EngineError]
-) -> list[list[Tensor]]:
+def _take_from_all(fifos: Sequence[Fifo], message: str) -> list[list[Tensor]]:
     """Removes and returns the oldest of each queue; if one is empty, takes nothing and fails."""
     holds = fifos[0].some()
     for fifo in fifos[1:]:
         holds = tf.logical_and(holds, fifo.some())
     oldest = []
-    with tf.control_dependencies(_check(holds, error)):
+    with tf.control_dependencies(_check(holds, message)):
         for fifo in fifos:
             tensors = fifo.queue.dequeue()
             oldest.append(list(tensors) if isinstance(tensors, (list, tuple)) else [tensors])
     return oldest
 
 
-def _check(holds: Tensor, error: Callable[[], errors.EngineError]) -> list[Op]:
+def _check(holds: Tensor, message: str) -> list[Op]:
     if tf.executing_eagerly():
         if not bool(holds):
-            raise error()
+            raise errors.OutOfOrder(message)
         return []
-    check = tf.debugging.Assert(holds, [str(error())])
+    check = tf.debugging.Assert(holds, [message])
     return [] if check is None else [check]
-
-
-def _none_enqueued() -> errors.OutOfOrder:
-    return errors.OutOfOrder(
-        "`dequeue` is not possible: no batch waits that is enqueued; `enqueue` comes first."
-    )
-
-
-def _none_looked_up() -> errors.OutOfOrder:
-    return errors.OutOfOrder(
-        "`apply_gradients` is not possible: no batch waits that is looked up; `dequeue` comes "
-        "first."
-    )

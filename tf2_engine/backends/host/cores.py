@@ -18,14 +18,8 @@ class HostCores(EngineCores):
     """Emulated cores: one per replica, or as many as the user asks for.
 
     The driver works on global steps, so the calls of all replicas are merged into one, and each
-    replica gets its part of the result.
-
-    Args:
-        count: the number of cores; None is one per replica of the current strategy.
-        hosts: the number of hosts whose row placement is emulated; None is one.
-
-    Raises:
-        InvalidSpec: `count` is not the number of replicas of a strategy that has several.
+    replica gets its part of the result. Raises InvalidSpec if `count` is not the number of replicas
+    of a strategy that has several.
     """
 
     def __init__(self, count: int | None, hosts: int | None) -> None:
@@ -59,7 +53,6 @@ class HostCores(EngineCores):
         return int(devices.index(device))
 
     def _split(self, values: Mapping[str, Nest]) -> list[dict[str, Nest]]:
-        """Returns the values of each core."""
         if self.count == 1:
             return [dict(values)]
         parts = [self._parts(value, name) for name, value in values.items()]

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import tensorflow as tf
 
 from tf2_engine import batch as batches
 from tf2_engine import errors
-from tf2_engine.backends.host.batch_queue import Batch, BatchQueues, PendingUpdate
+from tf2_engine.backends.host.batch_queue import Apply, Batch, BatchQueues, Part, PendingUpdate
 from tf2_engine.backends.host.cores import HostCores
 from tf2_engine.backends.host.kernels import KernelSet, Sent, SplitKernels, TensorFlowKernels
 from tf2_engine.backends.host.native_kernels import NativeKernels, supports
 from tf2_engine.backends.host.profile import Profiler
-from tf2_engine.backends.interface import PerCore, StepDriver, StepInputs, Update
-from tf2_engine.batch import Occurrences
+from tf2_engine.backends.interface import PerCore, Rates, StepDriver, StepInputs, Update
 from tf2_engine.graph_mode import building_graph, run_after, run_if, to_run
 from tf2_engine.native import loading
 from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
-from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import Table
 from tf2_engine.types import Op, Tensor
 
@@ -30,17 +28,14 @@ _Value = TypeVar("_Value")
 
 @dataclasses.dataclass(frozen=True)
 class _Configured:
-    """The state of a driver that is configured: `apply` updates the tables, now or later.
-
-    With pipelining there is a `pending` update, and if a profile is asked for a `profiler`.
-    """
+    """The state of a driver that is configured: `apply` updates the tables, now or later."""
 
     plan: Plan
     kernels: KernelSet
     queues: BatchQueues
     pending: PendingUpdate | None
     profiler: Profiler | None
-    apply: Callable[[Batch, PerCore, Sequence[Tensor]], Op]
+    apply: Apply
 
 
 class HostDriver(StepDriver):
@@ -65,7 +60,7 @@ class HostDriver(StepDriver):
         kernels = self._configured.kernels if self._configured else TensorFlowKernels
         return f"<HostDriver {len(self._tables)} tables, {kernels.name}>"
 
-    def cores(self, spec: EngineSpec, count: int | None, hosts: int | None) -> HostCores:
+    def cores(self, count: int | None, hosts: int | None) -> HostCores:
         return HostCores(count, hosts)
 
     def configure(self, plan: Plan) -> Op:
@@ -120,9 +115,7 @@ class HostDriver(StepDriver):
             queue.keep(dataclasses.replace(batch, after=tuple(tf.nest.flatten(activations))))
             return activations
 
-    def send_gradients(
-        self, gradients: PerCore, rates: Sequence[Tensor], name: str | None = None
-    ) -> Op:
+    def send_gradients(self, gradients: PerCore, rates: Rates, name: str | None = None) -> Op:
         configured = self._ready()
         _check_rules(configured.plan)
         with tf.name_scope(name or "send_gradients"):
@@ -146,7 +139,7 @@ class HostDriver(StepDriver):
             with run_after([before]):
                 activations = self._look_up(configured, batch)
 
-        def update(gradients: PerCore, rates: Sequence[Tensor]) -> Op:
+        def update(gradients: PerCore, rates: Rates) -> Op:
             _check_rules(configured.plan)
             with tf.name_scope("send_gradients"):
                 if configured.profiler is not None:
@@ -172,10 +165,7 @@ class HostDriver(StepDriver):
             return plain
         return fused if len(names) == len(plan.tables) else SplitKernels(fused, plain, names)
 
-    def _occurrences(
-        self, configured: _Configured, inputs: StepInputs
-    ) -> dict[int, tuple[Occurrences, ...]]:
-        """Returns the occurrences of each core that passes a part, per feature."""
+    def _occurrences(self, configured: _Configured, inputs: StepInputs) -> dict[int, Part]:
         raw = {
             core: [batches.read_unchecked(*values) for values in part]
             for core, part in inputs.parts.items()
@@ -186,13 +176,12 @@ class HostDriver(StepDriver):
         }
 
     def _look_up(self, configured: _Configured, batch: Batch) -> list[list[Tensor]]:
-        """Returns activations per core and feature."""
         plan, width = configured.plan, len(configured.plan.features)
         pieces = [piece for core in batch.occurrences for piece in _pairs(plan, core)]
         flat = configured.kernels.look_up(pieces)
         return [flat[start : start + width] for start in range(0, len(flat), width)]
 
-    def _update(self, batch: Batch, gradients: PerCore, rates: Sequence[Tensor]) -> Op:
+    def _update(self, batch: Batch, gradients: PerCore, rates: Rates) -> Op:
         configured = self._ready()
         plan = configured.plan
         by_table = {table.name: _rate(table, rates) for table in plan.tables}
@@ -213,8 +202,7 @@ def _pairs(plan: Plan, values: Sequence[_Value]) -> list[tuple[FeaturePlan, _Val
     return list(zip(plan.features, values, strict=True))
 
 
-def _rate(table: TablePlan, rates: Sequence[Tensor]) -> Tensor:
-    """Returns the learning rate of a table, scalar float32."""
+def _rate(table: TablePlan, rates: Rates) -> Tensor:
     if table.rate_tag is not None:
         return rates[table.rate_tag]
     return optimization_barrier(tf.constant(table.optimizer.learning_rate, tf.float32))

@@ -6,12 +6,13 @@ import abc
 from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple, TypeVar
 
+import tensorflow as tf
+
 from tf2_engine import batch
-from tf2_engine.backends.host import lookup
 from tf2_engine.backends.host.update import Contribution, update_table
 from tf2_engine.batch import Occurrences, OccurrenceTensors, RawIds
 from tf2_engine.plan import FeaturePlan, Plan
-from tf2_engine.tables import Table
+from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Op, Tensor
 
 Raw = tuple[FeaturePlan, RawIds]
@@ -36,8 +37,7 @@ _Result = TypeVar("_Result")
 class KernelSet(abc.ABC):
     """The parts of a step. All sets compute the same numbers on the same variables.
 
-    Attributes:
-        name: the ops that the set consists of, for messages.
+    The `name` says in messages of which ops a set consists.
     """
 
     name: str
@@ -56,11 +56,9 @@ class KernelSet(abc.ABC):
 
     @abc.abstractmethod
     def update(self, pieces: Sequence[Sent], rates: Mapping[str, Tensor]) -> list[Op]:
-        """Applies one step to the tables of the features; returns the ops.
+        """Applies one step to the tables of the features, by their `rates`; returns the ops.
 
-        Args:
-            pieces: on every core the same features, with all those of a table.
-            rates: the learning rate of each table, scalar float32.
+        Every core has pieces of the same features: all those of a table.
         """
 
 
@@ -85,7 +83,7 @@ class TensorFlowKernels(KernelsOfPlan):
 
     def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
         return [
-            lookup.look_up(feature, self._tables[feature.table.name], occurrences)
+            look_up(feature, self._tables[feature.table.name], occurrences)
             for feature, occurrences in pieces
         ]
 
@@ -95,11 +93,27 @@ class TensorFlowKernels(KernelsOfPlan):
             contributions: list[list[Contribution]] = [[] for _ in range(self._plan.num_cores)]
             for feature, core, occurrences, gradient in pieces:
                 if feature.table is table:
-                    rows = lookup.row_gradients(feature, occurrences, gradient)
+                    rows = row_gradients(feature, occurrences, gradient)
                     contributions[core].append((occurrences.ids, rows))
             if any(contributions):
                 ops += update_table(self._tables[table.name], contributions, rates[table.name])
         return ops
+
+
+def look_up(feature: FeaturePlan, table: Table, of_core: Occurrences) -> Tensor:
+    """Returns the activation of one feature on one core: [*output_shape, dim] float32."""
+    rows = of_core.combine(feature.table.activation(table.gather(PARAMETERS, of_core.ids)))
+    sizes = [-1 if size is None else size for size in feature.output_shape]
+    activation = tf.reshape(rows, [*sizes, feature.table.dim])
+    return tf.ensure_shape(activation, [*feature.output_shape, feature.table.dim])
+
+
+def row_gradients(feature: FeaturePlan, of_core: Occurrences, gradient: Tensor) -> Tensor:
+    """Returns gain times gradient for each occurrence's row, [num_ids, dim] float32."""
+    rows: Tensor = tf.reshape(gradient, [-1, feature.table.dim])
+    if of_core.cell is not None:
+        rows = tf.gather(rows, of_core.cell)
+    return rows if of_core.gain is None else of_core.gain[:, None] * rows
 
 
 class SplitKernels(KernelSet):

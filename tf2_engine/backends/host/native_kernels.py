@@ -1,6 +1,6 @@
 """The fused kernels: the features of all cores in one call of a native op.
 
-They compute the same as `batch.occurrences`, `lookup.look_up` and `update.update_table`, on the
+They compute the same as `batch.occurrences`, `kernels.look_up` and `update.update_table`, on the
 same variables, and round as these do but for powers (FTRL, AdagradMomentum). Sums are in order of
 occurrence whatever the number of threads.
 """
@@ -151,7 +151,6 @@ class NativeKernels(KernelsOfPlan):
         }
 
     def _tables_of(self, features: Sequence[FeaturePlan]) -> list[TablePlan]:
-        """Returns the tables of features, in the order of the plan."""
         names = {feature.table.name for feature in features}
         return [table for table in self._plan.tables if table.name in names]
 

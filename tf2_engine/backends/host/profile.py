@@ -106,7 +106,6 @@ class Profiler:
         return tf.group(*ops)
 
     def _seen(self, table: TablePlan, batch: Occurrences, passed: Tensor) -> Tensor:
-        """Returns the counts of a feature's batch, which comes after `passed` samples."""
         explicit = batch.explicit()
         cells = tf.cast(explicit.num_cells, tf.int64)
         ids = tf.boolean_mask(explicit.ids, tf.equal((explicit.cell + passed) % EVERY, 0))

@@ -22,16 +22,12 @@ Contribution = tuple[Tensor, Tensor]
 
 
 def update_table(table: Table, per_core: Sequence[Sequence[Contribution]], lr: Tensor) -> list[Op]:
-    """Applies one step to a table; returns the ops.
+    """Applies one step to a table, by the contributions of its features per core; returns the ops.
 
     With accumulation every row of the global batch is updated once, with the sum over cores and
     features. Without it, each core's sum is applied by itself: for a row first the core that owns
     it, then the others in ascending order (that is what stock's two-core test of colliding ids
     shows; the order beyond two cores is not public).
-
-    Args:
-        per_core: for each core the contributions of the table's features.
-        lr: scalar float32.
     """
     if table.plan.optimizer.use_gradient_accumulation or len(per_core) == 1:
         ids, total = _sum_by_id([pair for core in per_core for pair in core])
@@ -44,12 +40,7 @@ def update_table(table: Table, per_core: Sequence[Sequence[Contribution]], lr: T
 def new_rows(
     optimizer: Optimizer, old: dict[str, Tensor], g: Tensor, lr: Tensor
 ) -> dict[str, Tensor]:
-    """Returns parameters and slots after one step, by name, each [rows, dim] float32 as `old`.
-
-    Args:
-        g: [rows, dim] float32, the accumulated gradient.
-        lr: scalar float32.
-    """
+    """Returns parameters and slots after one step, by name, each [rows, dim] float32."""
     g = _clip(g, optimizer.clip_gradient_min, optimizer.clip_gradient_max)
     slots = dict(old)
     w = slots.pop(PARAMETERS)
@@ -99,10 +90,9 @@ def _update_core_by_core(table: Table, per_core: Sequence[Contribution], lr: Ten
 
 def _update_all_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[Op]:
     ops = []
-    for number in range(table.num_shards):
+    for number, dense in enumerate(table.spread(ids, g)):
         shards = {name: shards[number] for name, shards in table.variables.items()}
         old = {name: tf.convert_to_tensor(shard) for name, shard in shards.items()}
-        dense = table.spread(ids, g, number)
         with _all_read(old):
             new = new_rows(table.plan.optimizer, old, dense, lr)
             ops += [shards[name].assign(value) for name, value in new.items()]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from tf2_engine import errors
+from tf2_engine import errors, tf_compat
 from tf2_engine.plan import Plan
 from tf2_engine.types import Graph, Ids, Op, Tensor
 
@@ -21,11 +21,8 @@ ALREADY_INITIALIZED = (
 def check_control_flow(computation: Graph | None) -> None:
     """Refuses an `enqueue` in control flow inside `strategy.run`, which cannot move to the host.
 
-    Args:
-        computation: the graph in which the TPU computation began, None outside of one.
-
-    Raises:
-        ControlFlow: another graph is under construction.
+    `computation` is the graph in which the TPU computation began, None outside of one; raises
+    ControlFlow if another graph is under construction.
     """
     current = tf.compat.v1.get_default_graph()
     if computation is not None and computation is not current:
@@ -41,9 +38,7 @@ def check_control_flow(computation: Graph | None) -> None:
 def check_direct(where: str, value: Ids | None) -> None:
     """Refuses an input that was computed inside `strategy.run`; None passes.
 
-    Raises:
-        InvalidInput: the input is not an argument of the function that `strategy.run` calls; the
-            message begins with `where`.
+    It must be an argument of the function that `strategy.run` calls. Messages begin with `where`.
     """
     for tensor in _components(value):
         op = tensor.op
@@ -60,12 +55,7 @@ def check_direct(where: str, value: Ids | None) -> None:
 
 
 def check_on_host(where: str, value: Ids | None) -> None:
-    """Refuses an input that is on a TPU already, for ids go to it through its host; None passes.
-
-    Raises:
-        InvalidInput: a component of the input is on a TPU; the message names the device and begins
-            with `where`.
-    """
+    """Refuses an input that is on a TPU already, for ids go to it through its host; None passes."""
     for tensor in _components(value):
         for source in _sources(tensor):
             if source.device and tf.DeviceSpec.from_string(source.device).device_type == "TPU":
@@ -77,11 +67,7 @@ def check_on_host(where: str, value: Ids | None) -> None:
 
 
 def check_plan(plan: Plan, num_hosts: int, num_cores: int) -> None:
-    """Refuses a plan that a TPU of so many hosts and cores cannot honour.
-
-    Raises:
-        InvalidSpec: the message names the table or the setting.
-    """
+    """Raises InvalidSpec for a plan that a TPU of so many hosts and cores cannot honour."""
     if (plan.num_hosts, plan.num_cores) != (num_hosts, num_cores):
         raise errors.InvalidSpec(
             f"The plan is for {plan.num_cores} cores on {plan.num_hosts} hosts, but the TPU has "
@@ -126,7 +112,7 @@ def _sources(tensor: Tensor) -> tuple[Tensor, ...]:
 def _is_argument(op: Op) -> bool:
     # `strategy.run` marks its arguments so that the device's compiler finds them.
     try:
-        return bool(op.get_attr("_tpu_input_identity"))
+        return bool(op.get_attr(tf_compat.ARGUMENT_ATTRIBUTE))
     except ValueError:
         return False
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import ClassVar, TypeAlias
 
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
-from tf2_engine.backends.interface import PerCore, ReplicaDriver, StepInputs
+from tf2_engine.backends.interface import PerCore, Rates, ReplicaDriver, StepInputs
 from tf2_engine.backends.tpu import checks, transfer
-from tf2_engine.backends.tpu import inputs as tpu_inputs
 from tf2_engine.backends.tpu import topology as topologies
-from tf2_engine.backends.tpu.cores import TpuCores
-from tf2_engine.backends.tpu.topology import Topology
+from tf2_engine.backends.tpu.topology import Topology, TpuCores
 from tf2_engine.config_proto import config_proto
 from tf2_engine.graph_mode import to_run
 from tf2_engine.plan import FeaturePlan, Plan
-from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import Table
 from tf2_engine.types import Op, Strategy, Tensor
 
@@ -30,13 +27,9 @@ class TpuDriver(ReplicaDriver):
     Unlike with `HostDriver`, a call out of order is noticed by the device only, which waits; and
     ids outside of their table are not looked for.
 
-    Args:
-        topology: the hosts and cores; None reads them from the current strategy.
-        initialize: False leaves a TPU as it is that another engine has configured for the same
-            tables.
-
-    Raises:
-        OutOfOrder: the current strategy is no TPUStrategy.
+    Without a topology it is read from the current strategy; raises OutOfOrder if that is no
+    TPUStrategy. Without `initialize` a TPU is left as it is, which another engine has configured
+    for the same tables.
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = topologies.STRATEGIES
@@ -57,18 +50,15 @@ class TpuDriver(ReplicaDriver):
     def for_engine(cls, *, initialize: bool) -> TpuDriver:
         """Returns the driver of an engine that is made under the current TPUStrategy.
 
-        Raises:
-            OutOfOrder: the current strategy is no TPUStrategy.
-            InvalidSpec: the TPU has no embedding hardware of the first generation.
+        Raises OutOfOrder if it is no TPUStrategy, and InvalidSpec if the TPU has no embedding
+        hardware of the first generation.
         """
         driver = cls(initialize=initialize)
         topologies.check_hardware(tf.distribute.get_strategy())
         return driver
 
-    def cores(self, spec: EngineSpec, count: int | None, hosts: int | None) -> TpuCores:
-        sizes = {table.name or "": table.vocabulary_size for table in spec.tables}
-        factory = transfer.host_factory(self._topology.hosts, sizes)
-        return TpuCores(self._topology, count, hosts, factory)
+    def cores(self, count: int | None, hosts: int | None) -> TpuCores:
+        return TpuCores(self._topology, count, hosts)
 
     def initialized(self) -> bool | None:
         """Whether the TPU is configured for embeddings; None in a `tf.Graph`, which cannot ask."""
@@ -80,10 +70,9 @@ class TpuDriver(ReplicaDriver):
     def configure(self, plan: Plan) -> Op:
         """Gets ready to run `plan`; state of an earlier plan is dropped.
 
-        Raises:
-            InvalidSpec: a TPU cannot honour a setting of the plan; the message names it.
-            OutOfOrder: the TPU is configured for embeddings already. (In a `tf.Graph`, and while
-                a tf.function is traced, it is an InvalidArgumentError when the op runs.)
+        Raises InvalidSpec for a setting that a TPU cannot honour, and OutOfOrder if it is
+        configured for embeddings already. (In a `tf.Graph`, and while a tf.function is traced, that
+        is an InvalidArgumentError when the op runs.)
         """
         checks.check_plan(plan, len(self._topology.hosts), len(self._topology.cores))
         config = config_proto(plan)
@@ -104,33 +93,27 @@ class TpuDriver(ReplicaDriver):
         return self._transfer(transfer.retrieve, tables)
 
     def enqueue(self, inputs: StepInputs, training: Tensor | bool, name: str | None = None) -> Op:
-        """Enqueues a batch, or a part of one; `name` is an attribute of the op.
-
-        Raises:
-            ControlFlow: the call is in control flow inside `strategy.run`.
-            InvalidInput: there is not one part per core; an input does not fit its feature.
-        """
         plan = self._ready()
         computation = tf_compat.tpu_computation_graph()
         checks.check_control_flow(computation)
         if computation is not None:
             self._check_entries(len(inputs.parts), 1)
-            (read,) = tpu_inputs.readers(plan, inputs, None).values()
+            (read,) = transfer.readers(plan, inputs, None).values()
 
             def enqueue() -> Op:
                 # A rewrite of the graph finds out the core.
-                return tpu_inputs.enqueue(plan, read, -1, tpu_inputs.either_mode(training), name)
+                return transfer.enqueue(plan, read, -1, transfer.mode_of(training, True), name)
 
             return to_run(tf.compat.v1.tpu.outside_compilation(enqueue))
-        by_core = tpu_inputs.readers(plan, inputs, self._topology.cores_per_replica)
+        by_core = transfer.readers(plan, inputs, self._topology.cores_per_replica)
         if inputs.of_replicas:
             self._check_entries(len(by_core), len(self._topology.cores))
         ops = []
         for position, read in by_core.items():
             core = self._topology.cores[position]
             with tf.device(core.host):
-                mode = tpu_inputs.mode_of(training)
-                ops.append(tpu_inputs.enqueue(plan, read, core.ordinal, mode, name))
+                mode = transfer.mode_of(training)
+                ops.append(transfer.enqueue(plan, read, core.ordinal, mode, name))
         return to_run(ops)
 
     def dequeue(self, name: str | None = None) -> PerCore:
@@ -138,12 +121,10 @@ class TpuDriver(ReplicaDriver):
         activations = tf.raw_ops.RecvTPUEmbeddingActivations(
             num_outputs=len(plan.features), config=self._config
         )
-        tpu_inputs.set_name(activations[0], name)
+        transfer.set_name(activations[0], name)
         return [list(activations)]
 
-    def send_gradients(
-        self, gradients: PerCore, rates: Sequence[Tensor], name: str | None = None
-    ) -> Op:
+    def send_gradients(self, gradients: PerCore, rates: Rates, name: str | None = None) -> Op:
         plan = self._ready()
         self._check_entries(len(gradients), 1)
         op = tf.raw_ops.SendTPUEmbeddingGradients(
@@ -155,7 +136,7 @@ class TpuDriver(ReplicaDriver):
             learning_rates=list(rates),
             config=self._config,
         )
-        tpu_inputs.set_name(op, name)
+        transfer.set_name(op, name)
         return to_run(op)
 
     def _ready(self) -> Plan:

@@ -1,4 +1,4 @@
-"""The hosts and cores of a TPU, read from its strategy."""
+"""The hosts and cores of a TPU, read from its strategy, and as an engine's calls reach them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import TypeVar
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
+from tf2_engine.backends.interface import EngineCall, EngineCores, StepInputs, device_inside_run
+from tf2_engine.backends.tpu import checks
+from tf2_engine.plan import Plan
+from tf2_engine.tables import variable_factory
 from tf2_engine.types import Nest, Object, Strategy
 
 _Value = TypeVar("_Value")
@@ -32,11 +36,9 @@ class Core:
 class Topology:
     """The hosts and cores over which a plan is spread.
 
-    Attributes:
-        hosts: the CPU of each host; shard i of every table is on `hosts[i]`.
-        cores: in the order of the replicas, and for each replica in that of its cores.
-        cores_per_replica: for model parallelism, None without it. One is not the same as None:
-            the device is told about it.
+    Shard i of every table is on `hosts[i]`, a CPU; cores are in the order of the replicas, and for
+    each replica in that of its cores. Without model parallelism `cores_per_replica` is None, which
+    is not the same as one: the device is told about it.
     """
 
     hosts: tuple[str, ...]
@@ -46,8 +48,7 @@ class Topology:
     def core_of(self, device: str) -> int:
         """Returns the position of the core that a device string names, in full or in part.
 
-        Raises:
-            InvalidInput: it names none, or several; or it is no TPU core at all.
+        Raises InvalidInput if it names none, or several; or if it is no TPU core at all.
         """
         pattern = _spec(device)
         if pattern.device_type != "TPU":
@@ -72,17 +73,65 @@ class Topology:
         return positions[0]
 
 
+class TpuCores(EngineCores):
+    """The cores of a TPUStrategy; raises InvalidSpec if the TPU has other numbers than asked for.
+
+    A call inside `strategy.run` is traced once and runs on every core: it is the call of the core
+    it runs on, and calls are not merged. The device brings the cores of a step together.
+    """
+
+    tables_on_device = True
+
+    def __init__(self, of_tpu: Topology, count: int | None, hosts: int | None) -> None:
+        self._strategy = tf.distribute.get_strategy()
+        self._topology = of_tpu
+        self.count, self.hosts = len(of_tpu.cores), len(of_tpu.hosts)
+        self.per_replica = of_tpu.cores_per_replica or 1
+        self.variable_factory = variable_factory(of_tpu.hosts)
+        for name, expected, actual in (
+            ("num_cores", count, self.count),
+            ("num_hosts", hosts, self.hosts),
+        ):
+            if expected not in (None, actual):
+                raise errors.InvalidSpec(
+                    f"`{name}`={expected}, but the TPU has {actual}. Leave `{name}` out."
+                )
+
+    def call(self, call: EngineCall[_Value]) -> Nest:
+        if tf_compat.tpu_computation_graph() is not None:
+            results = call.function({0: call.read(call.values)})
+            return results[0] if isinstance(results, list) else results
+        if not call.from_host:
+            raise errors.OutOfOrder(
+                f"`{call.name}` is called outside of `strategy.run`. On a TPU each core looks its "
+                "own batch up: call it inside the function that `strategy.run` runs."
+            )
+        parts = per_replica(self._strategy, dict(call.values))
+        return call.function({core: call.read(part) for core, part in enumerate(parts)})
+
+    def core_of(self, device: str) -> int:
+        if tf_compat.tpu_computation_graph() is not None:
+            raise device_inside_run(device)
+        return self._topology.core_of(device)
+
+    def check(self, plan: Plan, inputs: StepInputs) -> None:
+        computation = tf_compat.tpu_computation_graph()
+        checks.check_control_flow(computation)
+        for part in inputs.parts.values():
+            for feature, values in zip(plan.features, part, strict=True):
+                for value in values:
+                    checks.check_on_host(feature.where, value)
+                    if computation is not None:
+                        checks.check_direct(feature.where, value)
+
+
 def is_tpu(strategy: Strategy) -> bool:
     """Whether a strategy runs on a TPU, or on something that stands in for one."""
     return isinstance(strategy, STRATEGIES)
 
 
 def read_topology(strategy: Strategy) -> Topology:
-    """Returns the hosts and cores of a TPUStrategy.
-
-    Raises:
-        OutOfOrder: it is no TPUStrategy; the message says where the engine must be made.
-    """
+    """Returns the hosts and cores of a TPUStrategy; raises OutOfOrder for another strategy."""
     if not is_tpu(strategy):
         raise errors.OutOfOrder(
             f"driver='tpu' needs a tf.distribute.TPUStrategy, but the current strategy is "
@@ -98,12 +147,9 @@ def read_topology(strategy: Strategy) -> Topology:
 
 
 def check_hardware(strategy: Strategy) -> None:
-    """Refuses a TPU whose embedding hardware is of another generation.
+    """Raises InvalidSpec for a TPU whose embedding hardware is of another generation.
 
     A TPU that does not report its hardware is taken for one of the first generation (TPU v2 to v4).
-
-    Raises:
-        InvalidSpec: the message names the hardware that the TPU has.
     """
     hardware = tf_compat.embedding_hardware(strategy)
     if hardware not in (None, "V1"):
@@ -115,20 +161,15 @@ def check_hardware(strategy: Strategy) -> None:
 
 
 def per_replica(strategy: Strategy, value: Nest) -> list[Nest]:
-    """Returns the value of each replica, for a nest whose leaves may be distributed.
-
-    A leaf that is not distributed is the same for all replicas.
-    """
+    """Returns the value of each replica; a leaf that is not distributed is the same for all."""
     return [values[0] for values in strategy.experimental_local_results([value])]
 
 
 def part(where: str, value: _Value, number: int, count: int | None) -> _Value:
     """Returns part `number` of `count` of a Tensor or SparseTensor, along the first dimension.
 
-    A `count` of None is no split, and a value of None stays None.
-
-    Raises:
-        InvalidInput: a ragged tensor, which cannot be split; the message begins with `where`.
+    A `count` of None is no split, and a value of None stays None. A ragged tensor cannot be split:
+    raises InvalidInput, with a message that begins with `where`.
     """
     if count is None or value is None:
         return value

@@ -1,4 +1,4 @@
-"""Rows and slots between the variables, which are host memory, and the tables of the TPU."""
+"""What goes between the hosts and a TPU: the ids of batches, and the rows and slots of tables."""
 
 from __future__ import annotations
 
@@ -8,13 +8,100 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import initializers, tf_compat
-from tf2_engine.plan import Plan, TablePlan, shard_shapes
-from tf2_engine.tables import PARAMETERS, Table, VariableFactory
-from tf2_engine.types import Initializer, Op, Tensor, Variable
+from tf2_engine import tf_compat
+from tf2_engine.backends.interface import FeatureInput, StepInputs
+from tf2_engine.backends.tpu import topology
+from tf2_engine.batch import RawIds, read_unchecked, wrong_rank
+from tf2_engine.plan import FeaturePlan, Plan, TablePlan, shard_shapes
+from tf2_engine.tables import PARAMETERS, Table
+from tf2_engine.types import Op, Tensor, Variable
+
+Reader = Callable[[], Sequence[RawIds]]
+"""Reads the ids of one core. It is called where the host of that core does its work."""
 
 Transfer = Callable[[Plan, Mapping[str, Table], Sequence[str], bytes], list[Op]]
 """Takes the plan, the tables, the device of each host and the serialized configuration."""
+
+
+def readers(plan: Plan, inputs: StepInputs, cores_per_replica: int | None) -> dict[int, Reader]:
+    """Returns the function that reads the ids of a core, by the position of the core.
+
+    The part of a replica is split over its cores. None is no split, and right inside
+    `strategy.run`, where the device's own rewrite gives each core its part.
+    """
+    split = cores_per_replica if inputs.of_replicas else None
+    return {
+        position * (split or 1) + number: functools.partial(_read, plan, part, number, split)
+        for position, part in inputs.parts.items()
+        for number in range(split or 1)
+    }
+
+
+def enqueue(plan: Plan, read: Reader, ordinal: int, mode: Tensor | str, name: str | None) -> Op:
+    """Enqueues the batch of one core; returns the op.
+
+    `ordinal` is the number of the core among those of its host; -1 leaves it to the rewrite of the
+    computation.
+    """
+    features = read()
+    # Dense ids have no index, and weights may be missing: the op takes empty tensors for them.
+    no_index, no_weight = tf.zeros([0], tf.int32), tf.zeros([0], tf.float32)
+    op = tf.raw_ops.EnqueueTPUEmbeddingArbitraryTensorBatch(
+        sample_indices_or_row_splits=[
+            no_index if raw.index is None else _index(feature, raw)
+            for feature, raw in zip(plan.features, features, strict=True)
+        ],
+        embedding_indices=[raw.ids for raw in features],
+        aggregation_weights=[no_weight if raw.weight is None else raw.weight for raw in features],
+        mode_override=mode,
+        device_ordinal=ordinal,
+        combiners=[table.combiner for table in plan.tables],
+    )
+    set_name(op, name)
+    return op
+
+
+def set_name(op: Op, name: str | None) -> None:
+    """Gives an op, or the op of a tensor, the attribute that pairs it with others of a batch."""
+    if name is not None and not tf.executing_eagerly():
+        op = op.op if isinstance(op, tf.Tensor) else op
+        tf_compat.set_attributes(op, {tf_compat.LAYER_ATTRIBUTE: name})
+
+
+def mode_of(training: Tensor | bool, in_run: bool = False) -> Tensor | str:
+    """Returns the mode in which a batch is enqueued.
+
+    Inside `strategy.run` it is chosen from two constants even when it is known: a rewrite of the
+    graph, which may turn training into inference, looks for both.
+    """
+    if in_run or isinstance(training, tf.Tensor):
+        return tf.where(training, tf.constant("train"), tf.constant("inference"))
+    return "train" if training else "inference"
+
+
+def _read(plan: Plan, part: Sequence[FeatureInput], number: int, count: int | None) -> list[RawIds]:
+    return [
+        read_unchecked(
+            topology.part(feature.where, ids, number, count),
+            topology.part(feature.where, weights, number, count),
+        )
+        for feature, (ids, weights) in zip(plan.features, part, strict=True)
+    ]
+
+
+def _index(feature: FeaturePlan, raw: RawIds) -> Tensor:
+    """Returns row splits, or coordinates with one column more than the activation has axes."""
+    assert raw.index is not None
+    index: Tensor = tf.cast(raw.index, tf.int32)
+    if raw.kind == "ragged":
+        return index
+    axes, rank = len(feature.output_shape), raw.index.shape.as_list()[-1]
+    if rank == axes and feature.max_sequence_length:
+        # A position of a sequence holds one id: a third column counts it.
+        return tf.pad(index, [[0, 0], [0, 1]])
+    if rank != axes + 1:
+        raise wrong_rank(feature, rank)
+    return index
 
 
 def load(plan: Plan, tables: Mapping[str, Table], hosts: Sequence[str], config: bytes) -> list[Op]:
@@ -49,47 +136,7 @@ def retrieve(
     return ops
 
 
-def host_factory(
-    hosts: Sequence[str], vocabulary_sizes: Mapping[str, int] | None = None
-) -> VariableFactory:
-    """Returns a factory for `create_tables` that keeps each shard on its host.
-
-    The variables have the names that stock gives them, `<table>_<shard>` and
-    `<table>/<slot>_<shard>`, and are not mirrored over cores, nor trainable.
-
-    Args:
-        hosts: the device of each shard's host.
-        vocabulary_sizes: by table name. A plan has a row on every host even when the vocabulary
-            is smaller; with the sizes known, hosts beyond it get no variable, as in stock, so
-            that checkpoints hold the vocabulary and nothing else.
-    """
-
-    def make(
-        table: TablePlan, name: str, shapes: Sequence[tuple[int, int]], initializer: Initializer
-    ) -> list[Variable]:
-        base = table.name if name == PARAMETERS else f"{table.name}/{name}"
-        rows = (vocabulary_sizes or {}).get(table.name, table.rows)
-        variables = []
-        # Fewer rows than hosts are one row each, on the first hosts.
-        for shard, (host, shape) in list(enumerate(zip(hosts, shapes, strict=True)))[:rows]:
-            with tf.device(host):
-                variable = tf_compat.plain_variable(
-                    initial_value=functools.partial(
-                        initializers.initial_value, table.name, initializer, shard, shape
-                    ),
-                    shape=shape,
-                    dtype=tf.float32,
-                    trainable=False,
-                    name=f"{base}_{shard}",
-                )
-            variables.append(variable)
-        return variables
-
-    return make
-
-
 def _shards(plan: Plan, config: bytes) -> Iterator[tuple[int, TablePlan, dict[str, object]]]:
-    """Yields every shard of every table: its number, the table, and attributes of its op."""
     for shard, table in itertools.product(range(plan.num_hosts), plan.tables):
         attributes = {"table_name": table.name, "num_shards": plan.num_hosts, "shard_id": shard}
         yield shard, table, {**attributes, "config": config}

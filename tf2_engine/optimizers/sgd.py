@@ -1,13 +1,10 @@
-"""Gradient descent, without and with momentum."""
+"""Stochastic gradient descent."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from tf2_engine.optimizers.optimizer import Optimizer, Slots, Updated
-from tf2_engine.optimizers.ranges import FRACTION, REQUIRED, setting
 from tf2_engine.types import Tensor
 
 
@@ -23,33 +20,3 @@ class SGD(Optimizer):
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         return w - lr * g, {}
-
-
-@dataclass(frozen=True)
-class Momentum(Optimizer):
-    """Gradient descent with momentum, by the CPU kernel to which the TPU's proto refers.
-
-        m <- momentum * m + g
-        w <- w - lr * m
-        w <- w - lr * (g + momentum * m)          use_nesterov, with the new m
-
-    Slots:
-        momenta: m, starts at 0.
-
-    Unlike tf.keras the rate is not inside m: a change of the rate acts on past gradients too.
-
-    Reference: Sutskever et al., 2013; MomentumParameters in optimization_parameters.proto.
-    """
-
-    momentum: float = setting(REQUIRED, FRACTION, "momentum")
-    use_nesterov: bool = setting(False, None, "use_nesterov")
-
-    op_name = "Momentum"
-    proto_field = "momentum"
-    slot_names = ("momenta",)
-
-    def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
-        mu = np.float32(self.momentum)
-        m = mu * slots["momenta"] + g
-        step = g + mu * m if self.use_nesterov else m
-        return w - lr * step, {"momenta": m}

@@ -11,7 +11,8 @@ from tf2_engine import errors, tf_compat
 from tf2_engine.backends.interface import PerCore, Rates, ReplicaDriver, StepInputs
 from tf2_engine.backends.tpu import checks, transfer
 from tf2_engine.backends.tpu import topology as topologies
-from tf2_engine.backends.tpu.topology import Topology, TpuCores
+from tf2_engine.backends.tpu.cores import TpuCores
+from tf2_engine.backends.tpu.topology import Topology
 from tf2_engine.config_proto import config_proto
 from tf2_engine.graph_mode import to_run
 from tf2_engine.plan import FeaturePlan, Plan

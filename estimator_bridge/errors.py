@@ -59,6 +59,15 @@ class Unsupported(EngineError, AttributeError):
     """The bridge does not have this name of stock, on purpose; the message says what to use."""
 
 
+class UnsupportedImport(EngineError, ModuleNotFoundError):
+    """A program imports what the bridge does not have, on purpose; the message says what to use."""
+
+    def __init__(self, message: str, *, name: str) -> None:
+        """Makes the error of the import of the module `name`."""
+        super().__init__(message)
+        self.name = name
+
+
 class NoNewCheckpoint(EngineError, RuntimeError):
     """Training wrote no checkpoint that an evaluation could use."""
 

@@ -8,13 +8,17 @@ estimators, variables and checkpoints, Keras.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import logging
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops as _gen_xla_ops
+from tensorflow.compiler.tf2xla.python import xla as _xla
 from tensorflow.core.protobuf import tensor_bundle_pb2 as _bundle
 from tensorflow.core.protobuf import trackable_object_graph_pb2 as _objects
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as _optimization
@@ -44,7 +48,18 @@ from tensorflow.python.training import training_util as _training_util
 from tensorflow.python.training.saving import saveable_object as _saveable_object
 from tensorflow.python.util import nest as _nest
 
-from tf2_engine.types import DType, Graph, Message, Nest, Object, Op, Strategy, Tensor, Variable
+from tf2_engine.types import (
+    DType,
+    Graph,
+    Message,
+    Nest,
+    Object,
+    Op,
+    Strategy,
+    Tensor,
+    TensorLike,
+    Variable,
+)
 
 TESTED = ("2.15", "2.21")
 if ".".join(tf.__version__.split(".")[:2]) not in TESTED:
@@ -70,6 +85,12 @@ ShardInfo = _trackable_base.ShardInfo
 """What stock passes to initializers of sharded tables; users' functions may name the class."""
 
 flatten_with_paths: Callable[[Nest], list[tuple[tuple[str | int, ...], Object]]]
+nest = _nest
+"""TensorFlow's functions for nested structures, more than `tf.nest` has."""
+
+summary_ops = _summary_ops
+"""Summaries whose step is the global one, as `tf.contrib.summary` had them."""
+
 flatten_with_paths = _nest.flatten_with_tuple_paths
 """Returns the leaves of a nest, each with the keys and positions that lead to it."""
 
@@ -177,15 +198,66 @@ def in_tpu_shard_context() -> bool:
 
 
 @contextlib.contextmanager
-def tpu_computation(num_cores: int, cross_replica_sum: Callable[..., Tensor]) -> Iterator[None]:
+def tpu_computation(
+    num_cores: int, cross_replica_sum: Callable[..., Tensor], core: int = 0
+) -> Iterator[None]:
     """While open, the code that is traced behaves as on a core of a TPU.
 
     `cross_replica_sum` is called as `(input, group_assignment, name=None)` instead of the op, which
-    has no kernel outside of a TPU.
+    has no kernel outside of a TPU. Nor has the op that returns the number of the core.
     """
-    patched = _patched(_gen_tpu_ops, "cross_replica_sum", cross_replica_sum)
-    with _PATCH_LOCK, patched, tpu_shard_context(num_cores):
+    number = functools.partial(_number_of, core)
+    with _PATCH_LOCK, contextlib.ExitStack() as stack:
+        stack.enter_context(_patched(_gen_tpu_ops, "cross_replica_sum", cross_replica_sum))
+        for module, name in _NUMBERS_OF_CORES:
+            stack.enter_context(_patched(module, name, number))
+        stack.enter_context(tpu_shard_context(num_cores))
         yield
+
+
+# An op, by the names that programs call it. On a CPU it ends the process.
+_NUMBERS_OF_CORES = ((_gen_xla_ops, "xla_replica_id"), (_xla, "replica_id"))
+
+
+def _number_of(core: int, name: str | None = None) -> Tensor:
+    return tf.constant(core, tf.int32, name=name)
+
+
+_graphs_of_one_replica: weakref.WeakSet[Graph] = weakref.WeakSet()
+
+
+def trace_on_one_replica(graph: Graph) -> None:
+    """Makes ops of several replicas work in a graph that no TPU runs: a sum is that of one replica.
+
+    Without it a model with a CrossShardOptimizer runs on a TPU alone, which has the kernels.
+    """
+    with _PATCH_LOCK:
+        if not isinstance(_gen_tpu_ops.cross_replica_sum, _OrOnOneReplica):
+            stock = _gen_tpu_ops.cross_replica_sum
+            _gen_tpu_ops.cross_replica_sum = _OrOnOneReplica(stock, _sum_of_one)
+            for module, name in _NUMBERS_OF_CORES:
+                number = functools.partial(_number_of, 0)
+                setattr(module, name, _OrOnOneReplica(getattr(module, name), number))
+        _graphs_of_one_replica.add(graph)
+
+
+class _OrOnOneReplica:
+    """An op, or what stands for it in graphs of one replica and in the functions inside of them."""
+
+    def __init__(self, op: Callable[..., Tensor], on_one: Callable[..., Tensor]) -> None:
+        self._op, self._on_one = op, on_one
+
+    def __call__(self, *args: Object, **settings: Object) -> Tensor:
+        graph = tf.compat.v1.get_default_graph()
+        while graph is not None:
+            if graph in _graphs_of_one_replica:
+                return self._on_one(*args, **settings)
+            graph = getattr(graph, "outer_graph", None)
+        return self._op(*args, **settings)
+
+
+def _sum_of_one(input: TensorLike, group_assignment: TensorLike, name: str | None = None) -> Tensor:
+    return tf.identity(input, name=name)
 
 
 TPUReplicateContext = _tpu_replication.TPUReplicateContext

@@ -166,7 +166,14 @@ def test_nothing_of_stock_is_replaced_unless_asked(clean: None) -> None:
 
 @needs_stock
 def test_every_path_is_one_of_stock() -> None:
-    """Each name is one that stock has, at the path where `install` puts ours."""
+    """Each name is one that stock has, at the path where `install` puts ours.
+
+    Programs look for one more in another module than that which has it.
+    """
+    looked_for = {
+        f"{path}.tpu_estimator InputPipelineConfig"
+        for path in ("tensorflow_estimator.python.estimator.tpu", "tensorflow.python.tpu")
+    }
     program = """
         import importlib, sys
         from estimator_bridge.run import stock_names
@@ -181,7 +188,7 @@ def test_every_path_is_one_of_stock() -> None:
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
     )
 
-    assert ran.stdout.split("\n")[:-1] == ["done"]
+    assert set(ran.stdout.split("\n")[:-1]) == {"done", *looked_for}
 
 
 def test_installing_twice_is_installing_once(clean: None) -> None:
@@ -221,12 +228,73 @@ def test_other_names_of_a_module_are_refused(clean: None) -> None:
     assert isinstance(module, AliasModule)
 
     with pytest.raises(
-        errors.Unsupported, match=r"tpu_embedding\.TPUEmbedding` is not supported.*AdamPar"
+        errors.Unsupported, match=r"tpu_embedding\.Nonsense` is not supported.*AdamPar"
     ):
-        module.TPUEmbedding  # noqa: B018 - it is the access that raises
-    assert not hasattr(module, "TPUEmbedding")
-    with pytest.raises(ModuleNotFoundError, match="canned"):
-        importlib.import_module("tensorflow_estimator.python.estimator.canned.dnn")
+        module.Nonsense  # noqa: B018 - it is the access that raises
+    assert not hasattr(module, "Nonsense")
+
+
+def test_tensorflows_own_embedding_is_kept(clean: None) -> None:
+    """TensorFlow's TPUEmbedding stays where it has one; where not, its name says what to use."""
+    install.install(replace=True)
+    module = sys.modules["tensorflow.python.tpu.tpu_embedding"]
+
+    assert module.TRAINING != module.INFERENCE
+    if install.is_2_15():
+        assert module.TPUEmbedding.__module__ == "tensorflow.python.tpu.tpu_embedding"
+    else:
+        with pytest.raises(errors.Unsupported, match=r"Use tf2_engine\.TPUEmbedding"):
+            module.TPUEmbedding  # noqa: B018 - it is the access that raises
+
+
+@pytest.mark.parametrize(
+    "statement, reason",
+    [
+        ("import tensorflow_estimator.python.estimator.canned.dnn", "canned estimators"),
+        ("from tensorflow_estimator.python.estimator.canned import dnn", "canned estimators"),
+        ("from tensorflow_estimator.python.estimator import canned", "[Cc]anned estimators"),
+        ("from tensorflow_estimator.python.estimator.inputs import inputs", "from_tensor_slices"),
+        ("import tensorflow.python.estimator.nonsense", "Import public names from"),
+        ("from tensorflow.compat.v1.estimator.inputs import numpy_input_fn", "from_tensor_slices"),
+        ("from tensorflow_estimator.python.estimator.model_fn import nonsense", "LOSS_METRIC_KEY"),
+    ],
+)
+def test_imports_of_what_is_left_out_say_why(statement: str, reason: str, clean: None) -> None:
+    """An import that fails is an ImportError with the reason, of modules and of names alike."""
+    install.install(replace=True)
+
+    with pytest.raises(errors.UnsupportedImport, match=f"is not supported: .*{reason}") as caught:
+        exec(statement, {})
+    assert isinstance(caught.value, ImportError)
+
+
+@pytest.mark.parametrize("path", stock_names.ESTIMATOR_PARENTS)
+def test_every_path_to_the_namespace_leads_to_the_bridge(path: str, clean: None) -> None:
+    """Also `tf.compat.v2.compat.v1.estimator` and the like, by attribute and by import."""
+    install.install(replace=True)
+
+    assert install.public_module(path).estimator is estimator
+    assert importlib.import_module(f"{path}.estimator.tpu") is estimator.tpu
+
+
+def test_a_private_name_does_what_stocks_does(clean: None, tmp_path: pathlib.Path) -> None:
+    """The step of a model_dir is read, or 0; the keys and versions have their values."""
+    install.install(replace=True)
+    library = "tensorflow_estimator.python.estimator"
+    module = importlib.import_module(f"{library}.estimator")
+    with tf.Graph().as_default():
+        step = tf.compat.v1.train.create_global_step()
+        with tf.compat.v1.Session() as session:
+            session.run(step.assign(7))
+            tf.compat.v1.train.Saver().save(session, str(tmp_path / "model.ckpt"))
+    tpu = importlib.import_module(f"{library}.tpu.tpu_estimator")
+    keys = importlib.import_module(f"{library}.model_fn")
+
+    assert module._load_global_step_from_checkpoint_dir(str(tmp_path)) == 7
+    assert module._load_global_step_from_checkpoint_dir(str(tmp_path / "none")) == 0
+    assert [each.value for each in tpu.ExportSavedModelApiVersion] == [1, 2]
+    assert tpu.BatchConfig(1, 2, 3, [2]).max_enqueued_batches == 100
+    assert (keys.LOSS_METRIC_KEY, keys.AVERAGE_LOSS_METRIC_KEY) == ("loss", "average_loss")
 
 
 @pytest.mark.parametrize("path", stock_names.RESOLVERS)

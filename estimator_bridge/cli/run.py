@@ -23,6 +23,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "TPUConfig.num_shards says, stock's (--stock) with one"
     )
     add("--software-tpu", action="store_true", help=software_tpu)
+    tf1 = (
+        "whether the program sees TensorFlow 1: tf.contrib, and without what TensorFlow 2 changed "
+        "(default: if its source names what only TensorFlow 1 has)"
+    )
+    add("--tf1", action=argparse.BooleanOptionalAction, default=None, help=tf1)
+    cores = (
+        "the cores of the TPU that TPUEstimator(use_tpu=True) emulates, where the program sets no "
+        "TPUConfig.num_shards (default: $ESTIMATOR_BRIDGE_CORES, or 1)"
+    )
+    add("--cores", type=_positive, metavar="N", help=cores)
     add("--show-names", action="store_true", help="list every name that leads to the bridge")
     add("script", help="the program")
     add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments, as they are")
@@ -53,8 +63,48 @@ def execute(options: argparse.Namespace) -> int:
         if options.show_names:
             for name, leads_to, replaced in install.installed():
                 _print(f"  {name} -> {leads_to}{' (was there, is replaced)' if replaced else ''}")
-        run_script(options.script, options.arguments)
+        _prepare_tf1(options, stack)
+        _run(options)
     return 0
+
+
+def _prepare_tf1(options: argparse.Namespace, stack: contextlib.ExitStack) -> None:
+    """Shows the program TensorFlow 1, if it was asked for or the program needs it."""
+    from estimator_bridge.run.tf1 import detection, running
+
+    if options.tf1 is None:
+        use = detection.find_use(options.script)
+        options.tf1 = use is not None
+        if use is not None:
+            _print(
+                f"the program names {use}, which TensorFlow 2 lacks: it sees TensorFlow 1, as with "
+                "--tf1 (--no-tf1 leaves TensorFlow as it is)."
+            )
+    if options.tf1:
+        stack.enter_context(running.as_tf1())
+
+
+def _run(options: argparse.Namespace) -> None:
+    """Runs the program; if it fails for a name of TensorFlow 1, says what to do about it."""
+    try:
+        run_script(options.script, options.arguments)
+    except (AttributeError, ImportError) as error:
+        from estimator_bridge.run.tf1 import detection
+
+        name = None if options.tf1 else detection.missing_name(error)
+        if name is not None:
+            _print(
+                f"the program fails for {name}, which only TensorFlow 1 has. Run it with: "
+                f"estimator-bridge run --tf1 {options.script}"
+            )
+        raise
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not positive")
+    return value
 
 
 def _stock(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
@@ -73,6 +123,9 @@ def _bridge(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
 
     names = install.install(replace=True)
     from estimator_bridge.legacy import spec
+    from estimator_bridge.runtime.estimator import core_counts
+
+    core_counts.set_default_cores(options.cores)
 
     spec.set_default_quirks(options.quirks)
     if options.software_tpu:

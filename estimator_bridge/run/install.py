@@ -20,11 +20,9 @@ from typing import NamedTuple
 
 from estimator_bridge import errors
 from estimator_bridge.run import stock_names
-from estimator_bridge.run.namespaces import AliasModule, load
+from estimator_bridge.run.namespaces import AliasModule, LeftOutModules, load
 from tf2_engine.types import Object
 
-_RESOLVER = "TPUClusterResolver"
-_IN_PLACE = "estimator_bridge.run.cluster_resolver:in_place_of"
 _ABSENT = object()  # the value of a name that does not exist
 
 _changes = contextlib.ExitStack()  # whose exit undoes them
@@ -57,15 +55,15 @@ def install(replace: bool = False) -> list[str]:
     """
     use_legacy_keras()
     # A program that calls `install()` itself, and is started by `run`, must not put stock back.
-    replace = replace or any(each.leads_to == _IN_PLACE for each in _installed)
+    stand_in = stock_names.RESOLVER_STAND_IN
+    replace = replace or any(each.leads_to == stand_in for each in _installed)
     uninstall()
     if replace or not has_stock():
         _install_namespaces()
         _install_modules(replace)
     _install_attributes(replace)
-    for path in stock_names.RESOLVERS if replace else ():
-        _make_importable(path)
-        _change_name(path, _RESOLVER, _IN_PLACE, _stand_in(path))
+    if replace:
+        _install_stand_ins()
     return [each.name for each in _installed]
 
 
@@ -85,7 +83,9 @@ def local_resolvers() -> Iterator[None]:
     """While it is open, `TPUClusterResolver` needs no TPU, as after `install(replace=True)`."""
     with contextlib.ExitStack() as changes:
         for path in stock_names.RESOLVERS:
-            _change(public_module(path), _RESOLVER, _stand_in(path), changes)
+            stand_in = load(stock_names.RESOLVER_STAND_IN)
+            resolver = getattr(public_module(path), stock_names.RESOLVER)
+            _change(public_module(path), stock_names.RESOLVER, stand_in(resolver), changes)
         yield
 
 
@@ -138,7 +138,8 @@ def public_module(path: str) -> ModuleType:
 
 def _install_namespaces() -> None:
     namespace = load(stock_names.NAMESPACE)
-    for path in stock_names.PUBLIC_NAMESPACES:
+    for path in stock_names.ESTIMATOR_PARENTS:
+        _make_importable(path)
         _change_name(path, "estimator", namespace.__name__, namespace)
         _change(sys.modules, f"{path}.estimator", namespace)
         for below in stock_names.SUBMODULES:
@@ -160,7 +161,8 @@ def _install_modules(replace: bool) -> None:
     # Sorted, a package comes before its modules.
     for path in sorted({*modules, *packages}):
         names = modules.get(path, {})
-        module = AliasModule(path, names, is_package=path in packages)
+        stock = _importable(path) if path in stock_names.KEPT else None
+        module = AliasModule(path, names, is_package=path in packages, stock=stock)
         before = _change(sys.modules, path, module)
         parent, _, name = path.rpartition(".")
         if parent:
@@ -170,6 +172,17 @@ def _install_modules(replace: bool) -> None:
             # On 2.15 all these paths are stock's, whether it was imported before or not.
             replaced = has_stock() or before is not _ABSENT
             _installed.append(Installed(path, ", ".join(leads_to), replaced))
+
+    finder = LeftOutModules(stock_names.ROOTS)
+    sys.meta_path.insert(0, finder)
+    _changes.callback(sys.meta_path.remove, finder)
+
+
+def _importable(path: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError:
+        return None
 
 
 def _install_attributes(replace: bool) -> None:
@@ -184,9 +197,13 @@ def _install_attributes(replace: bool) -> None:
             _change_name(path, name, homes[name], load(homes[name]))
 
 
-def _stand_in(path: str) -> type:
-    kind: type = load(_IN_PLACE)(getattr(public_module(path), _RESOLVER))
-    return kind
+def _install_stand_ins() -> None:
+    """Replaces what looks for a TPU by what does without one."""
+    for paths, name, stand_in in stock_names.STAND_INS:
+        make = load(stand_in)
+        for path in paths:
+            _make_importable(path)
+            _change_name(path, name, stand_in, make(getattr(public_module(path), name)))
 
 
 def _change_name(path: str, name: str, leads_to: str, value: Object) -> None:

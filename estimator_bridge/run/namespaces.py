@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from estimator_bridge import errors
 from estimator_bridge.run.stock_names import NAMESPACE, SYMBOLS, Names
-from estimator_bridge.run.unsupported import REASONS
+from estimator_bridge.run.unsupported import (
+    REASON_OF_OTHER_MODULES,
+    REASONS,
+    REASONS_IN_MODULES,
+    REASONS_OF_MODULES,
+)
 from tf2_engine.types import Object
 
 
@@ -37,7 +43,7 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
 
     def attribute(name: str) -> Object:
         if name in reasons:
-            raise errors.Unsupported(f"`{stock_name}.{name}` is not supported: {reasons[name]}.")
+            raise refusal(f"`{stock_name}.{name}` is not supported: {reasons[name]}.", name)
         if name not in homes:
             raise AttributeError(f"`{stock_name}` has no attribute {name!r}.")
         value = load(homes[name])
@@ -50,24 +56,50 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
     return attribute, names, sorted(homes)
 
 
-class AliasModule(ModuleType):
-    """A module at the path of one of stock's, which refuses names that the bridge lacks."""
+def refusal(message: str, name: str) -> errors.EngineError:
+    """Returns the error of a module that lacks a name, for its `__getattr__` to raise.
 
-    def __init__(self, path: str, names: Names, is_package: bool) -> None:
+    It is an AttributeError, so that `hasattr` works. `from module import name` would replace that
+    by an ImportError without a reason; it gets one with the message.
+    """
+    caller = sys._getframe(2)
+    error: errors.EngineError = errors.Unsupported(message)
+    if dis.opname[caller.f_code.co_code[caller.f_lasti]] == "IMPORT_FROM":
+        error = errors.UnsupportedImport(message, name=name)
+    return error
+
+
+class AliasModule(ModuleType):
+    """A module at the path of one of stock's, which refuses names that the bridge lacks.
+
+    Args:
+        stock: TensorFlow's own module of this path, if the bridge replaces names of it alone.
+    """
+
+    def __init__(
+        self, path: str, names: Names, is_package: bool, stock: ModuleType | None = None
+    ) -> None:
         super().__init__(path, f"Stands for stock's module of this name: {', '.join(names)}.")
         self.__spec__ = ModuleSpec(path, None, is_package=is_package)
         if is_package:
             # Nothing is found below it but the modules in sys.modules.
             self.__path__: list[str] = []
         self.__all__ = list(names)
-        self._names = names
+        self._names, self._stock = names, stock
 
     def __getattr__(self, name: str) -> Object:
-        if name.startswith("__") or name not in self._names:
-            raise errors.Unsupported(
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        if name not in self._names:
+            if hasattr(self._stock, name):
+                return getattr(self._stock, name)
+            reason = {**REASONS_OF_MODULES, **REASONS_IN_MODULES}.get(name)
+            way_out = f" {reason[0].upper()}{reason[1:]}." if reason else ""
+            raise refusal(
                 f"`{self.__name__}.{name}` is not supported: the bridge takes the place of stock's "
-                f"module, with {', '.join(self._names) or 'nothing but its submodules'}. See "
-                "`estimator_bridge.install.installed()` for all names that there are."
+                f"module, with {', '.join(self._names) or 'nothing but its submodules'}.{way_out} "
+                "See `estimator_bridge.install.installed()` for all names that there are.",
+                name,
             )
         value = load(self._names[name])
         setattr(self, name, value)
@@ -75,3 +107,24 @@ class AliasModule(ModuleType):
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._names})
+
+
+class LeftOutModules:
+    """A finder of modules that refuses those below some packages which are not there, and why."""
+
+    def __init__(self, roots: Sequence[str]) -> None:
+        self._roots = tuple(f"{root}." for root in roots)
+
+    def find_spec(
+        self, path: str, search: object = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Raises UnsupportedImport for modules below the packages; others are found elsewhere."""
+        if not path.startswith(self._roots):
+            return None
+        reasons = (
+            reason
+            for below, reason in REASONS_OF_MODULES.items()
+            if f".estimator.{below}." in f"{path}."
+        )
+        reason = next(reasons, REASON_OF_OTHER_MODULES)
+        raise errors.UnsupportedImport(f"The module {path} is not supported: {reason}.", name=path)

@@ -93,8 +93,17 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("runtime.estimator.tpu_estimator", "tpu", _TPU_ESTIMATOR, "TPUEstimator"),
     ("runtime.estimator.tpu_context", None, _TPU_CONTEXT, "TPUContext"),
     ("legacy.estimator_spec", "tpu", _TPU_ESTIMATOR, "TPUEstimatorSpec"),
-    ("legacy.run_config", "tpu", _TPU_CONFIG, "InputPipelineConfig RunConfig TPUConfig"),
+    ("legacy.run_config", "tpu", f"{_TPU_CONFIG} {_TPU_ESTIMATOR}", "InputPipelineConfig"),
+    ("legacy.run_config", "tpu", _TPU_CONFIG, "RunConfig TPUConfig"),
     ("legacy.run_config", None, "tpu.util", "parse_iterations_per_loop"),
+    ("legacy.private_names", None, "tpu.util", "check_positive_integer"),
+    ("legacy.private_names", None, "model_fn", "AVERAGE_LOSS_METRIC_KEY LOSS_METRIC_KEY"),
+    ("legacy.private_names", None, _TPU_ESTIMATOR, "BatchConfig ExportSavedModelApiVersion"),
+    ("legacy.private_names", None, _TPU_ESTIMATOR, "model_fn_inference_on_tpu"),
+    ("legacy.private_names", None, _TPU_EMBEDDING, "INFERENCE TRAINING"),
+    ("legacy.private_names", None, "util", "MultiHostDatasetInitializerHook"),
+    ("legacy.private_names", None, "util", "parse_input_fn_result parse_iterator_result"),
+    ("legacy.private_names", None, "estimator", "_load_global_step_from_checkpoint_dir"),
     ("legacy.spec", "tpu.experimental", "tpu.tpu_estimator", "EmbeddingConfigSpec"),
     ("legacy.spec", "tpu.experimental", "tpu._tpu_estimator_embedding", "EmbeddingConfigSpec"),
     ("legacy.table_config", None, _TPU_EMBEDDING, "FeatureConfig TableConfig"),
@@ -127,7 +136,14 @@ PARAMETERS = tuple(
 )
 """The parameter classes that stock exports under `tf.compat.v1.tpu.experimental`."""
 
+_VERSIONS = ("v1", "v2")
+
 PUBLIC_NAMESPACES = ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2")
+
+ESTIMATOR_PARENTS = (
+    *PUBLIC_NAMESPACES,
+    *(f"tensorflow.compat.{outer}.compat.{inner}" for outer in _VERSIONS for inner in _VERSIONS),
+)
 """The modules that have an attribute `estimator`."""
 
 SUBMODULES = ("experimental", "export", "inputs", "tpu", "tpu.experimental")
@@ -139,6 +155,34 @@ INPUT_HOOK_MODULES = tuple(f"{path}.data.experimental" for path in PUBLIC_NAMESP
 
 RESOLVERS = tuple(f"{path}.distribute.cluster_resolver" for path in PUBLIC_NAMESPACES)
 """The modules that have `TPUClusterResolver`."""
+
+RESOLVER = "TPUClusterResolver"
+RESOLVER_STAND_IN = "estimator_bridge.run.cluster_resolver:in_place_of"
+
+_TPU_SYSTEM = "estimator_bridge.run.tpu_system"
+STAND_INS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (RESOLVERS, RESOLVER, RESOLVER_STAND_IN),
+    (
+        (
+            *("tensorflow.distribute", "tensorflow.compat.v2.distribute"),
+            *(f"{path}.distribute.experimental" for path in PUBLIC_NAMESPACES),
+        ),
+        "TPUStrategy",
+        f"{_TPU_SYSTEM}:strategy_in_place_of",
+    ),
+    *(
+        (
+            tuple(f"{path}.tpu.experimental" for path in PUBLIC_NAMESPACES),
+            name,
+            f"{_TPU_SYSTEM}:function_in_place_of",
+        )
+        for name in ("initialize_tpu_system", "shutdown_tpu_system")
+    ),
+)
+"""Modules, the name in them of what looks for a TPU, and what makes a stand-in of it."""
+
+KEPT = (_TPU_EMBEDDING,)
+"""Modules of TensorFlow whose other names stay: only those that the bridge has are replaced."""
 
 _LIBRARY = "tensorflow_estimator.python.estimator"
 _OLD_LIBRARY = "tensorflow.python.estimator"

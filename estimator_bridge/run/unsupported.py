@@ -41,3 +41,20 @@ REASONS: Mapping[str, Mapping[str, str]] = {
     "inputs": dict.fromkeys(("numpy_input_fn", "pandas_input_fn"), _INPUTS),
 }
 """By namespace below `tf.estimator` and name, the reason and the way out, without a full stop."""
+
+REASONS_OF_MODULES: Mapping[str, str] = {
+    "canned": _CANNED,
+    "head": _HEAD,
+    "inputs": _INPUTS,
+}
+"""By path below `tensorflow_estimator.python.estimator`, why the module is not there."""
+
+REASON_OF_OTHER_MODULES = (
+    "the bridge takes the place of the whole package, with the modules that programs use. Import "
+    "public names from tf.compat.v1.estimator"
+)
+
+REASONS_IN_MODULES: Mapping[str, str] = {
+    "TPUEmbedding": "use tf2_engine.TPUEmbedding, or an `embedding_config_spec`",
+}
+"""By name in stock's private modules, what to use instead."""

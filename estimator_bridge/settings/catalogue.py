@@ -618,7 +618,7 @@ ROWS: Mapping[str, SettingRow] = {
     ),
     "model_parallelism": _fields(
         "TPUConfig: num_cores_per_replica input_partition_dims",
-        "several cores share a replica; the bridge refuses more than one",
+        "several cores share a replica; the bridge runs each replica whole, with a warning",
         "the `device_assignment` of a TPUStrategy",
     ),
     "input_per_host": _refused(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from estimator_bridge import errors
 from estimator_bridge.legacy.run_config import InputPipelineConfig
 from estimator_bridge.runtime.input.feeding import CoreLayout
+from tf2_engine.types import Object
 
 _HOST = "/replica:0/task:0/device:CPU:0"
 
@@ -17,10 +20,17 @@ class TPUContext:
     Args:
         input_fn_call: the number of calls of the input_fn before this one; None is a call of the
             model_fn.
+        device_assignment: with model parallelism, returns the cores of each replica.
     """
 
-    def __init__(self, cores: CoreLayout, input_fn_call: int | None = None) -> None:
+    def __init__(
+        self,
+        cores: CoreLayout,
+        input_fn_call: int | None = None,
+        device_assignment: Callable[[], Object] | None = None,
+    ) -> None:
         self._cores, self._input_fn_call = cores, input_fn_call
+        self._device_assignment = device_assignment
         self.num_replicas = self.num_of_replicas_per_host = cores.count
         self.num_hosts = 1
 
@@ -48,12 +58,16 @@ class TPUContext:
         return 0
 
     @property
-    def device_assignment(self) -> None:
-        """The cores of each replica: None, as each has one. WrongCaller in an input_fn."""
+    def device_assignment(self) -> Object:
+        """The cores of each replica; None without model parallelism. WrongCaller in an input_fn.
+
+        A `tf.tpu.experimental.DeviceAssignment` of a made-up TPU of one host.
+        """
         if self._input_fn_call is not None:
             raise errors.WrongCaller(
                 "`device_assignment` is for the model_fn; the context of an input_fn has none."
             )
+        return None if self._device_assignment is None else self._device_assignment()
 
     def device_for_replica(self, replica_id: int) -> tuple[str, int]:
         """Returns the device of a replica's host, and the replica's position on the host."""

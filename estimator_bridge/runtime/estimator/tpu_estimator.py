@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 
@@ -12,9 +13,10 @@ from estimator_bridge.checkpoint_files.variable_names import shapes_of_spec
 from estimator_bridge.legacy import run_config
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.run_config import InputPipelineConfig
-from estimator_bridge.runtime.estimator import arguments
+from estimator_bridge.runtime.estimator import arguments, core_counts
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
 from estimator_bridge.runtime.estimator.tpu_context import TPUContext
+from estimator_bridge.runtime.input import model_parallelism
 from estimator_bridge.runtime.input.feeding import CoreLayout
 from estimator_bridge.runtime.loop.training import Schedule, report_interval
 from estimator_bridge.runtime.program_types import InputFn, ModelFn, ModelSpec
@@ -152,7 +154,7 @@ class TPUEstimator(Estimator):
 
     def _cores(self, mode: str = ModeKeys.TRAIN) -> CoreLayout:
         tpu_config, strategy = self._config.tpu_config, self._strategies[mode]
-        count = tpu_config.num_shards or 1
+        count = core_counts.num_replicas(tpu_config)
         if strategy is not None:
             count = strategy.num_replicas_in_sync
             if tpu_config.num_shards not in (None, count):
@@ -181,9 +183,17 @@ class TPUEstimator(Estimator):
         arguments.check_takes_params(input_fn)
         calls = itertools.count()
 
-        def items(size: int | None, *input_fn_call: int) -> dict[str, Object]:
+        tpu_config = self._config.tpu_config
+        assignment = None
+        if tpu_config.num_cores_per_replica is not None:
+            assignment = functools.partial(
+                model_parallelism.device_assignment, cores.count, tpu_config.num_cores_per_replica
+            )
+
+        def items(size: int | None, input_fn_call: int | None = None) -> dict[str, Object]:
             sizes = {} if size is None else {"batch_size": size}
-            return sizes | ({"context": TPUContext(cores, *input_fn_call)} if on_engine else {})
+            context = TPUContext(cores, input_fn_call, assignment)
+            return sizes | ({"context": context} if on_engine else {})
 
         def read() -> Object:
             return self._call(input_fn, mode, items(input_size, next(calls)))
@@ -202,7 +212,8 @@ class TPUEstimator(Estimator):
         settings = EngineSettings(
             legacy, cores, self._engine_of(mode), self._tell, input_size, model_size
         )
-        return build_engine_step(mode, read, model, settings)
+        partitioned = model_parallelism.checked(model, tpu_config)
+        return build_engine_step(mode, read, partitioned, settings)
 
     def _call_sizes(self, mode: str, cores: CoreLayout) -> tuple[int | None, int | None]:
         """Returns the `params["batch_size"]` of the input_fn and of the model_fn."""
@@ -255,11 +266,18 @@ class TPUEstimator(Estimator):
             )
             return
         engine = self._engine_of(mode)
+        count = self._cores(mode).count
+        if self._embedding_config_spec is None:
+            self._tell(
+                f"use_tpu=True: {count} TPU core(s) emulated on {kinds}, TensorFlow "
+                f"{tf.__version__}; the model has no embedding_config_spec, and so no engine."
+            )
+            return
         on_software = engine == devices.SOFTWARE_TPU
         driver = "tpu driver on a software TPU" if on_software else f"{engine} driver"
         self._tell(
             f"use_tpu=True: the TF2 embedding engine holds the tables; {driver} on {kinds}, "
-            f"TensorFlow {tf.__version__}, {self._cores(mode).count} TPU core(s) emulated."
+            f"TensorFlow {tf.__version__}, {count} TPU core(s) emulated."
         )
 
     def _tell(self, line: str) -> None:
@@ -274,11 +292,10 @@ class TPUEstimator(Estimator):
         for mode, size in self._batch_sizes.items():
             arguments.check_positive(_BATCH_SIZE_ARGUMENT[mode], size)
         tpu_config = self._config.tpu_config
+        if tpu_config.num_cores_per_replica is not None:
+            model_parallelism.check_input_mode(tpu_config)
         if tpu_config.num_cores_per_replica not in (None, 1):
-            raise errors.InvalidInput(
-                f"TPUConfig.num_cores_per_replica={tpu_config.num_cores_per_replica}: model "
-                "parallelism is not supported; leave it None."
-            )
+            self._tell(model_parallelism.warning(tpu_config))
         modes = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.PER_HOST_V2)
         if self._embedding_config_spec and tpu_config.per_host_input_for_training not in modes:
             raise errors.InvalidInput(

@@ -58,7 +58,7 @@ class CoreTracer:
         with (
             tf.variable_scope(tf.get_variable_scope(), reuse=True if after_first else None),
             tf.variable_creator_scope(_variable_creator(number, self._variables)),
-            tf_compat.tpu_computation(self._num_cores, self._cross_replica_sum),
+            tf_compat.tpu_computation(self._num_cores, self._cross_replica_sum, number),
         ):
             yield
         if after_first:

@@ -166,6 +166,8 @@ def new_graph(
         graph.device(device_fn),
         contextlib.nullcontext() if strategy is None else tf_compat.estimator_scope(strategy),
     ):
+        # Models with a CrossShardOptimizer run with use_tpu=False too, and are exported.
+        tf_compat.trace_on_one_replica(graph)
         tf.set_random_seed(seed)
         tf.get_variable(
             tf.GraphKeys.GLOBAL_STEP,

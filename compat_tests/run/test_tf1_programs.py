@@ -1,0 +1,160 @@
+"""Programs of TensorFlow 1 run unedited, with and without a TPU; on 2.15.1 as on stock.
+
+The programs are in `compat_tests/programs/tf1`: reduced ones, which make the calls of public ones.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.support.legacy_specs import needs_stock
+
+PROGRAMS = pathlib.Path(__file__).parents[1] / "programs" / "tf1"
+
+SCRIPTS = {
+    "bert": "run_classifier.py",
+    "resnet": "resnet_main.py",
+    "mnist": "mnist.py",
+    "ncf": "ncf_main.py",
+    "xlnet": "train.py",
+    "hparams": "trainer.py",
+    "columns": "wide.py",
+}
+MODEL_DIR = {"bert": "output_dir"}
+"""The flag for the model_dir, where it is another one."""
+
+STEPS = {"bert": 3, "resnet": 4, "mnist": 4, "ncf": 4, "xlnet": 3, "hparams": 3, "columns": 3}
+
+if importlib.util.find_spec("tf_slim") is not None:
+    # The extra 'slim'.
+    SCRIPTS["slim"], STEPS["slim"] = "train.py", 2
+
+
+def run(
+    name: str,
+    folder: pathlib.Path,
+    *arguments: str,
+    options: tuple[str, ...] = (),
+    model_dir: str = "job",
+) -> str:
+    """Runs a copy of a program, which must succeed; returns what it wrote to stderr."""
+    copied = folder / name
+    shutil.copytree(PROGRAMS / name, copied, dirs_exist_ok=True)
+    flag = MODEL_DIR.get(name, "model_dir")
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "estimator_bridge", "run", *options),
+            *(str(copied / SCRIPTS[name]), f"--{flag}={folder / model_dir}", *arguments),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stderr
+
+
+def variables(folder: pathlib.Path) -> dict[str, np.ndarray]:
+    """Returns the variables of the latest checkpoint."""
+    reader = tf.train.load_checkpoint(str(folder))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def test_a_tf1_program_is_found_and_run(tmp_path: pathlib.Path) -> None:
+    """Without an option: the first line on stderr says which name showed it, and where."""
+    said = run("bert", tmp_path, "--use_tpu", "--tpu_name=not-there")
+
+    assert "the program names tf.flags (run_classifier.py, line" in said
+    assert "which TensorFlow 2 lacks: it sees TensorFlow 1, as with --tf1" in said
+    assert "use_tpu=True: 2 TPU core(s) emulated" in said
+    assert "holds the tables" not in said
+    lines = (tmp_path / "job" / "eval_results.txt").read_text().splitlines()
+    assert [line.split(" = ")[0] for line in lines] == [
+        *("eval_accuracy", "eval_loss", "global_step", "loss"),
+    ]
+    names = variables(tmp_path / "job").keys()
+    assert {"bert/embeddings/LayerNorm/beta", "bert/encoder/layer_0/LayerNorm_1/gamma"} <= names
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_a_program_trains(name: str, use_tpu: bool, tmp_path: pathlib.Path) -> None:
+    """It makes its steps, and its variables move and are finite; CrossShardOptimizers included."""
+    arguments = [] if name == "columns" else [f"--use_tpu={use_tpu}"]
+    options = ("--cores=2",) if name == "ncf" else ()
+    run(name, tmp_path, *arguments, options=options)
+    trained = variables(tmp_path / "job")
+
+    assert trained["global_step"] == STEPS[name]
+    assert all(np.isfinite(value).all() for value in trained.values())
+
+
+@pytest.mark.full
+@needs_stock
+@pytest.mark.parametrize("name", sorted({*SCRIPTS} - {"resnet", "hparams", "slim"}))
+def test_a_program_trains_as_on_stock(name: str, tmp_path: pathlib.Path) -> None:
+    """With use_tpu=False every variable is stock's, bit for bit: both run the same ops in order.
+
+    The programs that are left out have a CrossShardOptimizer, which stock cannot run on a CPU.
+    """
+    arguments = [] if name == "columns" else ["--use_tpu=False"]
+    run(name, tmp_path, *arguments)
+    run(name, tmp_path, *arguments, options=("--stock", "--tf1"), model_dir="stock")
+    ours, stocks = variables(tmp_path / "job"), variables(tmp_path / "stock")
+
+    assert ours.keys() == stocks.keys()
+    for each, value in stocks.items():
+        np.testing.assert_array_equal(ours[each], value, err_msg=each)
+
+
+@pytest.mark.full
+def test_two_cores_train_as_one(tmp_path: pathlib.Path) -> None:
+    """The sum over cores of gradients of half batches is the gradient of the whole.
+
+    CrossShardOptimizer divides each core's loss by the cores. Sums of float32 in another order
+    differ by a few units of the last place a step, which Adam's division of numbers near zero makes
+    larger: rtol 1e-3 of weights of 0.1 to 1 after three steps.
+    """
+    run("mnist", tmp_path, "--use_tpu=True", model_dir="two")
+    run("mnist", tmp_path, "--use_tpu=False", model_dir="one")
+    two, one = variables(tmp_path / "two"), variables(tmp_path / "one")
+
+    assert two.keys() == one.keys()
+    for name, value in one.items():
+        np.testing.assert_allclose(two[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.full
+def test_a_warm_start_takes_shared_variables(tmp_path: pathlib.Path) -> None:
+    """A scaffold_fn with init_from_checkpoint starts where the checkpoint is, also on cores."""
+    run("bert", tmp_path, "--use_tpu=False", model_dir="first")
+    start = variables(tmp_path / "first")
+    checkpoint = tf.train.latest_checkpoint(str(tmp_path / "first"))
+    run("bert", tmp_path, f"--init_checkpoint={checkpoint}", "--use_tpu=True", model_dir="second")
+    first = tf.train.load_checkpoint(str(tmp_path / "second" / "model.ckpt-0"))
+
+    for name in ("bert/embeddings/word_embeddings", "bert/pooler/dense/kernel"):
+        np.testing.assert_array_equal(first.get_tensor(name), start[name])
+
+
+@pytest.mark.full
+def test_without_tf1_the_failure_says_what_to_do(tmp_path: pathlib.Path) -> None:
+    """`--no-tf1` leaves TensorFlow as it is; the error then comes with the option that helps."""
+    script = tmp_path / "job.py"
+    script.write_text("import tensorflow as tf\nprint(getattr(tf, 'cont' + 'rib').tpu)\n")
+    command = [sys.executable, "-m", "estimator_bridge", "run"]
+    ran = subprocess.run([*command, str(script)], capture_output=True, text=True)
+    helped = subprocess.run([*command, "--tf1", str(script)], capture_output=True, text=True)
+
+    assert ran.returncode == 1
+    assert "fails for tf.contrib, which only TensorFlow 1 has. Run it with" in ran.stderr
+    assert f"run --tf1 {script}" in ran.stderr
+    assert helped.returncode == 0, helped.stderr

@@ -1,0 +1,109 @@
+"""Names of stock's private modules that programs import, and that belong to no other module."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import tensorflow as tf
+
+from estimator_bridge import errors
+from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
+from estimator_bridge.legacy.requirements import argument_names
+from tf2_engine import tf_compat
+from tf2_engine.types import Nest, Object, Session
+
+LOSS_METRIC_KEY: Final = "loss"
+AVERAGE_LOSS_METRIC_KEY: Final = "average_loss"
+
+TRAINING: Final = tf_compat.TPUEmbeddingConfiguration.TRAINING
+INFERENCE: Final = tf_compat.TPUEmbeddingConfiguration.INFERENCE
+
+
+class ExportSavedModelApiVersion(enum.Enum):
+    """Which functions of a program a graph for TPUs is made of; the bridge makes none for TPUs."""
+
+    V1 = 1
+    V2 = 2
+
+
+class BatchConfig(NamedTuple):
+    """How a server batches requests for a TPU: numbers of threads, sizes, and microseconds."""
+
+    num_batch_threads: int
+    max_batch_size: int
+    batch_timeout_micros: int
+    allowed_batch_sizes: Sequence[int] | None
+    max_enqueued_batches: int = 100
+
+
+def model_fn_inference_on_tpu(
+    model_fn: Callable[..., Object],
+    features: Nest,
+    labels: Nest = None,
+    config: Object = None,
+    params: Object = None,
+    batch_config: BatchConfig | None = None,
+) -> EstimatorSpec:
+    """Returns the model's spec for predictions, as an export for CPUs has it.
+
+    The graph for a TPU, of which stock makes it a part, is not exported, and so `batch_config` has
+    no effect.
+    """
+    given = {"labels": labels, "mode": ModeKeys.PREDICT, "config": config, "params": params}
+    names = argument_names(model_fn)
+    spec = model_fn(features, **{name: value for name, value in given.items() if name in names})
+    if hasattr(spec, "as_estimator_spec"):
+        spec = spec.as_estimator_spec()
+    return spec
+
+
+def check_positive_integer(value: Object, name: str) -> None:
+    """Raises WrongType for what is no int, InvalidInput for one that is not positive."""
+    if not isinstance(value, int):
+        raise errors.WrongType(f"{name} must be int, got {type(value).__name__} {value!r}.")
+    if value <= 0:
+        raise errors.InvalidInput(f"{name} must be positive, got {value}.")
+
+
+def _load_global_step_from_checkpoint_dir(checkpoint_dir: str) -> int:
+    """Returns the step of the latest checkpoint, 0 if there is none that can be read."""
+    path = tf.train.latest_checkpoint(checkpoint_dir)
+    try:
+        return int(tf.train.load_variable(path, tf.compat.v1.GraphKeys.GLOBAL_STEP))
+    except (AttributeError, TypeError, ValueError, tf.errors.OpError):
+        return 0
+
+
+class MultiHostDatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
+    """Initializes the iterators of datasets when a session is created."""
+
+    def __init__(self, dataset_initializers: Sequence[Object]) -> None:
+        self._initializers = dataset_initializers
+
+    def after_create_session(self, session: Session, coord: Object) -> None:
+        """Runs the initializers."""
+        del coord
+        session.run(self._initializers)
+
+
+def parse_input_fn_result(result: Object) -> tuple[Nest, Nest, list[Object]]:
+    """Returns features, labels and hooks of what an input_fn returned, a dataset or a batch."""
+    hooks: list[Object] = []
+    if isinstance(result, (tf.compat.v1.data.Dataset, tf.data.Dataset)):
+        iterator = tf.compat.v1.data.make_initializable_iterator(result)
+        hooks.append(MultiHostDatasetInitializerHook([iterator.initializer]))
+        result = iterator.get_next()
+    return (*parse_iterator_result(result), hooks)
+
+
+def parse_iterator_result(result: Object) -> tuple[Nest, Nest]:
+    """Returns features and labels of a batch; labels are None where there are none."""
+    if isinstance(result, (list, tuple)):
+        if len(result) != 2:
+            raise errors.InvalidInput(
+                f"input_fn should return (features, labels) as a len 2 tuple, got {len(result)}."
+            )
+        return result[0], result[1]
+    return result, None

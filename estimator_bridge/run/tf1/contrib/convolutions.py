@@ -1,0 +1,298 @@
+"""Convolutional layers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.run.tf1.contrib.arg_scopes import add_arg_scope
+from estimator_bridge.run.tf1.contrib.initializers import xavier_initializer
+from estimator_bridge.run.tf1.contrib.layer_variables import finished, layer_variable
+from tf2_engine.types import Nest, Object, Tensor, TensorLike
+
+Activation = Callable[[Tensor], Tensor]
+Sizes = int | Sequence[int]
+
+_CHANNELS_LAST = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
+
+
+class _Ending(NamedTuple):
+    """What follows the convolution: a normalizer or biases, and the activation."""
+
+    activation_fn: Activation | None
+    normalizer_fn: Callable[..., Tensor] | None
+    normalizer_params: Mapping[str, Object] | None
+    biases_initializer: Object
+    biases_regularizer: Object
+    outputs_collections: str | None
+
+    def apply(
+        self, outputs: Tensor, channels: int, data_format: str, variable: Object, scope: Object
+    ) -> Tensor:
+        """Returns the outputs of the layer."""
+        if self.normalizer_fn is not None:
+            outputs = self.normalizer_fn(outputs, **(self.normalizer_params or {}))
+        elif self.biases_initializer is not None:
+            biases = variable(
+                "biases",
+                [channels],
+                initializer=self.biases_initializer,
+                regularizer=self.biases_regularizer,
+            )
+            kind = "NCHW" if data_format.startswith("NC") else "NHWC"
+            outputs = tf.nn.bias_add(outputs, biases, data_format=kind)
+        return finished(outputs, self.activation_fn, self.outputs_collections, scope)
+
+
+@add_arg_scope
+def convolution(
+    inputs: TensorLike,
+    num_outputs: int,
+    kernel_size: Sizes,
+    stride: Sizes = 1,
+    padding: str = "SAME",
+    data_format: str | None = None,
+    rate: Sizes = 1,
+    activation_fn: Activation | None = tf.nn.relu,
+    normalizer_fn: Callable[..., Tensor] | None = None,
+    normalizer_params: Mapping[str, Object] | None = None,
+    weights_initializer: Object = xavier_initializer(),  # noqa: B008 - a pure function
+    weights_regularizer: Object = None,
+    biases_initializer: Object = tf.zeros_initializer(),  # noqa: B008
+    biases_regularizer: Object = None,
+    reuse: bool | None = None,
+    variables_collections: Nest = None,
+    outputs_collections: str | None = None,
+    trainable: bool = True,
+    scope: Object = None,
+    conv_dims: int | None = None,
+) -> Tensor:
+    """Convolves in one, two or three dimensions: activation(x * w + b).
+
+    Args:
+        inputs: [batch, ..., channels], or [batch, channels, ...] for a `data_format` of "NC...".
+        rate: of an atrous convolution; not together with a stride.
+        normalizer_fn: called with the convolution and `normalizer_params` in the place of biases.
+        scope: of the variables `weights`, [*kernel_size, in, out], and `biases`; None is "Conv".
+        conv_dims: the number of dimensions that is asked for.
+
+    Raises:
+        InvalidInput: the inputs have another rank, or their channels are not known.
+    """
+    with tf.variable_scope(scope, "Conv", [inputs], reuse=reuse) as opened:
+        inputs = tf.convert_to_tensor(inputs)
+        dims, kind, channels = _layout(inputs, data_format, conv_dims)
+        variable = functools.partial(
+            layer_variable,
+            dtype=inputs.dtype.base_dtype,
+            trainable=trainable,
+            variables_collections=variables_collections,
+        )
+        weights = variable(
+            "weights",
+            [*_sizes(kernel_size, dims), channels, num_outputs],
+            initializer=weights_initializer,
+            regularizer=weights_regularizer,
+        )
+        outputs = tf.nn.convolution(
+            inputs,
+            weights,
+            padding=padding,
+            strides=_sizes(stride, dims),
+            dilation_rate=_sizes(rate, dims),
+            data_format=kind,
+        )
+        ending = _Ending(
+            activation_fn,
+            normalizer_fn,
+            normalizer_params,
+            biases_initializer,
+            biases_regularizer,
+            outputs_collections,
+        )
+        return ending.apply(outputs, num_outputs, kind, variable, opened)
+
+
+def _of_dims(dims: int, name: str) -> Callable[..., Tensor]:
+    """Returns `convolution` for inputs of one rank, with scopes of its own."""
+    layer = functools.partial(convolution, conv_dims=dims)
+
+    def of_dims(*args: Object, **settings: Object) -> Tensor:
+        return layer(*args, **settings)
+
+    of_dims.__name__ = of_dims.__qualname__ = name
+    of_dims.__doc__ = f"Convolves in {dims} dimension(s); see `convolution`."
+    return add_arg_scope(of_dims)
+
+
+conv1d = _of_dims(1, "conv1d")
+conv2d = _of_dims(2, "conv2d")
+conv3d = _of_dims(3, "conv3d")
+
+
+@add_arg_scope
+def conv2d_transpose(
+    inputs: TensorLike,
+    num_outputs: int,
+    kernel_size: Sizes,
+    stride: Sizes = 1,
+    padding: str = "SAME",
+    data_format: str = "NHWC",
+    activation_fn: Activation | None = tf.nn.relu,
+    normalizer_fn: Callable[..., Tensor] | None = None,
+    normalizer_params: Mapping[str, Object] | None = None,
+    weights_initializer: Object = xavier_initializer(),  # noqa: B008
+    weights_regularizer: Object = None,
+    biases_initializer: Object = tf.zeros_initializer(),  # noqa: B008
+    biases_regularizer: Object = None,
+    reuse: bool | None = None,
+    variables_collections: Nest = None,
+    outputs_collections: str | None = None,
+    trainable: bool = True,
+    scope: Object = None,
+) -> Tensor:
+    """Applies the gradient of a convolution, which makes images larger.
+
+    The variables are `Conv2d_transpose/weights`, [height, width, out, in], and `biases`.
+    """
+    with tf.variable_scope(scope, "Conv2d_transpose", [inputs], reuse=reuse) as opened:
+        inputs = tf.convert_to_tensor(inputs)
+        _, kind, channels = _layout(inputs, data_format, 2)
+        variable = functools.partial(
+            layer_variable,
+            dtype=inputs.dtype.base_dtype,
+            trainable=trainable,
+            variables_collections=variables_collections,
+        )
+        kernel, strides = _sizes(kernel_size, 2), _sizes(stride, 2)
+        weights = variable(
+            "weights",
+            [*kernel, num_outputs, channels],
+            initializer=weights_initializer,
+            regularizer=weights_regularizer,
+        )
+        first = kind.index("H")
+        static, dynamic = inputs.shape.as_list(), tf.shape(inputs)
+        shape = [size or dynamic[axis] for axis, size in enumerate(static)]
+        shape[kind.index("C")] = num_outputs
+        for axis, (size, step) in enumerate(zip(kernel, strides, strict=True), first):
+            # The size from which a convolution would have come.
+            extra = max(size - step, 0) if padding.upper() == "VALID" else 0
+            shape[axis] = shape[axis] * step + extra
+        outputs = tf.nn.conv2d_transpose(
+            inputs, weights, shape, strides, padding=padding.upper(), data_format=kind
+        )
+        ending = _Ending(
+            activation_fn,
+            normalizer_fn,
+            normalizer_params,
+            biases_initializer,
+            biases_regularizer,
+            outputs_collections,
+        )
+        return ending.apply(outputs, num_outputs, kind, variable, opened)
+
+
+@add_arg_scope
+def separable_conv2d(
+    inputs: TensorLike,
+    num_outputs: int | None,
+    kernel_size: Sizes,
+    depth_multiplier: int = 1,
+    stride: Sizes = 1,
+    padding: str = "SAME",
+    data_format: str = "NHWC",
+    rate: Sizes = 1,
+    activation_fn: Activation | None = tf.nn.relu,
+    normalizer_fn: Callable[..., Tensor] | None = None,
+    normalizer_params: Mapping[str, Object] | None = None,
+    weights_initializer: Object = xavier_initializer(),  # noqa: B008
+    pointwise_initializer: Object = None,
+    weights_regularizer: Object = None,
+    biases_initializer: Object = tf.zeros_initializer(),  # noqa: B008
+    biases_regularizer: Object = None,
+    reuse: bool | None = None,
+    variables_collections: Nest = None,
+    outputs_collections: str | None = None,
+    trainable: bool = True,
+    scope: Object = None,
+) -> Tensor:
+    """Convolves each channel by itself, and then mixes the channels.
+
+    The variables are `SeparableConv2d/depthwise_weights`, `pointwise_weights` and `biases`.
+
+    Args:
+        num_outputs: None leaves the mixing out.
+        depth_multiplier: channels that each channel becomes.
+    """
+    with tf.variable_scope(scope, "SeparableConv2d", [inputs], reuse=reuse) as opened:
+        inputs = tf.convert_to_tensor(inputs)
+        _, kind, channels = _layout(inputs, data_format, 2)
+        variable = functools.partial(
+            layer_variable,
+            dtype=inputs.dtype.base_dtype,
+            regularizer=weights_regularizer,
+            trainable=trainable,
+            variables_collections=variables_collections,
+        )
+        depthwise = variable(
+            "depthwise_weights",
+            [*_sizes(kernel_size, 2), channels, depth_multiplier],
+            initializer=weights_initializer,
+        )
+        strides = _sizes(stride, 2)
+        last = kind.endswith("C")
+        outputs = tf.nn.depthwise_conv2d(
+            inputs,
+            depthwise,
+            [1, *strides, 1] if last else [1, 1, *strides],
+            padding,
+            rate=_sizes(rate, 2),
+            data_format=kind,
+        )
+        width = channels * depth_multiplier
+        if num_outputs is not None:
+            pointwise = variable(
+                "pointwise_weights",
+                [1, 1, width, num_outputs],
+                initializer=pointwise_initializer or weights_initializer,
+            )
+            outputs = tf.nn.conv2d(outputs, pointwise, 1, "VALID", data_format=kind)
+            width = num_outputs
+        ending = _Ending(
+            activation_fn,
+            normalizer_fn,
+            normalizer_params,
+            biases_initializer,
+            biases_regularizer,
+            outputs_collections,
+        )
+        return ending.apply(outputs, width, kind, variable, opened)
+
+
+def _layout(inputs: Tensor, data_format: str | None, conv_dims: int | None) -> tuple[int, str, int]:
+    """Returns the spatial dimensions of inputs, their data format, and the number of channels."""
+    rank = inputs.shape.rank
+    dims = None if rank is None else rank - 2
+    if dims not in _CHANNELS_LAST or conv_dims not in (None, dims):
+        wanted = f"rank {conv_dims + 2}" if conv_dims else "a rank of 3 to 5"
+        raise errors.InvalidInput(
+            f"A convolution needs inputs of {wanted}, [batch, ..., channels]; {inputs.name} has "
+            f"the shape {inputs.shape}."
+        )
+    kind = data_format or _CHANNELS_LAST[dims]
+    channels = inputs.shape.as_list()[kind.index("C")]
+    if channels is None:
+        raise errors.InvalidInput(
+            f"A convolution needs a known number of channels; {inputs.name} has the shape "
+            f"{inputs.shape}."
+        )
+    return dims, kind, channels
+
+
+def _sizes(value: Sizes, dims: int) -> list[int]:
+    return [value] * dims if isinstance(value, int) else [int(each) for each in value]

@@ -1,0 +1,243 @@
+"""`HParams`: named settings of a program, with types, which text can override."""
+
+from __future__ import annotations
+
+import json
+import numbers
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from estimator_bridge import errors
+from tf2_engine.types import Object
+
+Value: TypeAlias = Object
+"""A number, string, bool or callable, or a list of such."""
+
+_TRUE, _FALSE = ("true", "True", "1"), ("false", "False", "0")
+
+# A name, perhaps an index, "=", and a value up to a comma, or a list in brackets.
+_ASSIGNMENT = re.compile(
+    r"\s*(?P<name>[a-zA-Z][\w\.]*)(?:\[(?P<index>\d+)\])?\s*=\s*"
+    r"(?:\[(?P<list>[^\]]*)\]|(?P<value>[^,\[]*))\s*(?:,|$)"
+)
+
+
+class HParams:
+    """Settings as attributes; each has a type, which later values have to fit.
+
+        hparams = HParams(learning_rate=0.1, sizes=[64, 32])
+        hparams.parse("learning_rate=0.2,sizes[1]=16")
+
+    Args:
+        model_structure: an object to keep with the settings.
+        **kwargs: names and values; a list has one type, that of its elements.
+
+    Raises:
+        InvalidInput: a name is taken, a value does not fit the type, or a list is empty.
+    """
+
+    _RESERVED = ("hparam_def",)
+
+    def __init__(self, model_structure: Object = None, **kwargs: Value) -> None:
+        kwargs.pop("hparam_def", None)
+        self._types: dict[str, tuple[type, bool]] = {}
+        self._model_structure = model_structure
+        for name, value in kwargs.items():
+            self.add_hparam(name, value)
+
+    def add_hparam(self, name: str, value: Value) -> None:
+        """Adds a setting; raises InvalidInput if the name is taken or a list is empty."""
+        if getattr(self, name, None) is not None:
+            raise errors.InvalidInput(f"HParams: Hyperparameter name is reserved: {name!r}.")
+        if isinstance(value, (list, tuple)):
+            if not value:
+                raise errors.InvalidInput(
+                    f"HParams: the list {name!r} cannot be empty: its elements tell the type."
+                )
+            self._types[name] = (type(value[0]), True)
+        else:
+            self._types[name] = (type(value), False)
+        setattr(self, name, value)
+
+    def set_hparam(self, name: str, value: Value) -> None:
+        """Changes a setting.
+
+        Raises:
+            KeyError: there is none of the name.
+            InvalidInput: it is a list and the value is not, or the other way round, or the value
+                does not fit the type.
+        """
+        kind, is_list = self._types[name]
+        if isinstance(value, (list, tuple)) != is_list:
+            raise errors.InvalidInput(
+                f"HParams: {name!r} must {'' if is_list else 'not '}be a list, got {value!r}."
+            )
+        if is_list:
+            setattr(self, name, [_cast(name, kind, each) for each in value])
+        else:
+            setattr(self, name, _cast(name, kind, value))
+
+    def del_hparam(self, name: str) -> None:
+        """Removes a setting, if there is one of the name."""
+        if hasattr(self, name):
+            delattr(self, name)
+            del self._types[name]
+
+    def parse(self, values: str) -> HParams:
+        """Changes settings by text such as "a=1,b=[2,3],c[0]=4"; returns this object.
+
+        Raises:
+            InvalidInput: the text is malformed, or names a setting that there is not.
+        """
+        types = {name: kind for name, (kind, _) in self._types.items()}
+        return self.override_from_dict(parse_values(values, types))
+
+    def override_from_dict(self, values_dict: Mapping[str, Value]) -> HParams:
+        """Changes settings by name; a dict of positions changes elements of a list."""
+        for name, value in values_dict.items():
+            if isinstance(value, Mapping) and self._types[name][1]:
+                elements = list(getattr(self, name))
+                for position, element in value.items():
+                    elements[position] = element
+                value = elements
+            self.set_hparam(name, value)
+        return self
+
+    def set_from_map(self, values_map: Mapping[str, Value]) -> HParams:
+        """The old name of `override_from_dict`."""
+        return self.override_from_dict(values_map)
+
+    def parse_json(self, values_json: str) -> HParams:
+        """Changes settings by a JSON object; returns this object."""
+        return self.override_from_dict(json.loads(values_json))
+
+    def to_json(
+        self,
+        indent: int | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
+        """Returns the settings as JSON, without functions."""
+        values = {name: value for name, value in self.values().items() if not callable(value)}
+        return json.dumps(values, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    def values(self) -> dict[str, Value]:
+        """Returns the settings by name."""
+        return {name: getattr(self, name) for name in self._types}
+
+    def get(self, key: str, default: Value = None) -> Value:
+        """Returns a setting, or the default if there is none of the name.
+
+        Raises:
+            InvalidInput: the default does not fit the type of the setting.
+        """
+        if key not in self._types:
+            return default
+        kind, is_list = self._types[key]
+        if default is not None:
+            if isinstance(default, (list, tuple)) != is_list:
+                raise errors.InvalidInput(f"HParams: {key!r} and its default differ in kind.")
+            for each in default if is_list else [default]:
+                _cast(key, kind, each)
+        return getattr(self, key)
+
+    def get_model_structure(self) -> Object:
+        """Returns the object that is kept with the settings."""
+        return self._model_structure
+
+    def set_model_structure(self, model_structure: Object) -> None:
+        """Changes the object that is kept with the settings."""
+        self._model_structure = model_structure
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._types
+
+    def __str__(self) -> str:
+        return str(sorted(self.values().items()))
+
+    def __repr__(self) -> str:
+        return f"HParams({self})"
+
+
+def parse_values(
+    values: str, type_map: Mapping[str, type], ignore_unknown: bool = False
+) -> dict[str, Value]:
+    """Reads text such as "a=1,b=[2,3],c[0]=4" into values of the types of `type_map`.
+
+    Returns:
+        By name a value, a list of them, or for "c[0]=4" a dict by position.
+
+    Raises:
+        InvalidInput: the text is malformed, names a setting twice or, unless `ignore_unknown`, one
+            that there is not; or a value does not fit its type.
+    """
+    results: dict[str, Value] = {}
+    position = 0
+    while position < len(values):
+        match = _ASSIGNMENT.match(values, position)
+        if match is None:
+            rest = values[position:]
+            raise errors.InvalidInput(f"HParams: Malformed hyperparameter value: {rest}")
+        position = match.end()
+        name = match["name"]
+        if name not in type_map:
+            if ignore_unknown:
+                continue
+            raise errors.InvalidInput(
+                f"HParams: Unknown hyperparameter type for {name}; there are {sorted(type_map)}."
+            )
+        _add_value(results, match, type_map[name])
+    return results
+
+
+def _add_value(results: dict[str, Value], match: re.Match[str], kind: type) -> None:
+    name, index, elements = match["name"], match["index"], match["list"]
+    if elements is not None:
+        if index is not None:
+            raise errors.InvalidInput(f"HParams: an element of {name!r} cannot be a list.")
+        value: Value = [_read(name, kind, each) for each in re.split(r"[, ]+", elements) if each]
+    else:
+        value = _read(name, kind, match["value"].strip())
+    if index is None:
+        if name in results:
+            raise errors.InvalidInput(f"HParams: Multiple assignments to variable {name!r}.")
+        results[name] = value
+        return
+    known = results.setdefault(name, {})
+    if not isinstance(known, dict) or int(index) in known:
+        raise errors.InvalidInput(f"HParams: Multiple assignments to variable '{name}[{index}]'.")
+    known[int(index)] = value
+
+
+def _read(name: str, kind: type, text: str) -> Value:
+    parse: Callable[[str], Value] = _read_bool if kind is bool else kind
+    try:
+        return parse(text)
+    except (TypeError, ValueError) as error:
+        raise errors.InvalidInput(
+            f"HParams: Could not parse hparam {name!r} of type {kind.__name__!r} with value "
+            f"{text!r}."
+        ) from error
+
+
+def _read_bool(text: str) -> bool:
+    if text not in (*_TRUE, *_FALSE):
+        raise ValueError(text)
+    return text in _TRUE
+
+
+def _cast(name: str, kind: type, value: Value) -> Value:
+    """Returns the value as the type; raises InvalidInput if that would lose something."""
+    if value is None or kind is type(None) or callable(value):
+        return value
+    # A bool is a number in Python, but not of a setting.
+    groups = (bool, str, numbers.Integral, numbers.Number)
+    group = next((each for each in groups if issubclass(kind, each)), kind)
+    fits = isinstance(value, group) and (group is bool or not isinstance(value, bool))
+    if not fits:
+        raise errors.InvalidInput(
+            f"HParams: Could not cast hparam {name!r} of type {kind.__name__!r} from value "
+            f"{value!r}."
+        )
+    return kind(value)

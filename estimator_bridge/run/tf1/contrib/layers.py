@@ -1,0 +1,208 @@
+"""Layers with variables: fully connected and convolutional ones, biases; and plain functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.run.tf1.contrib.arg_scopes import add_arg_scope
+from estimator_bridge.run.tf1.contrib.initializers import xavier_initializer
+from estimator_bridge.run.tf1.contrib.layer_variables import (
+    collect_named_outputs,
+    finished,
+    layer_variable,
+)
+from tf2_engine.types import Nest, Object, Tensor, TensorLike
+
+Activation = Callable[[Tensor], Tensor]
+
+
+@add_arg_scope
+def fully_connected(
+    inputs: TensorLike,
+    num_outputs: int,
+    activation_fn: Activation | None = tf.nn.relu,
+    normalizer_fn: Callable[..., Tensor] | None = None,
+    normalizer_params: Mapping[str, Object] | None = None,
+    weights_initializer: Object = xavier_initializer(),  # noqa: B008 - a pure function
+    weights_regularizer: Object = None,
+    biases_initializer: Object = tf.zeros_initializer(),  # noqa: B008
+    biases_regularizer: Object = None,
+    reuse: bool | None = None,
+    variables_collections: Nest = None,
+    outputs_collections: str | None = None,
+    trainable: bool = True,
+    scope: Object = None,
+) -> Tensor:
+    """Multiplies by a matrix: activation(x w + b); of higher ranks the last axis.
+
+    Args:
+        inputs: [..., size]; the size is known.
+        num_outputs: the last size of the outputs.
+        normalizer_fn: called with the product and `normalizer_params` in the place of biases.
+        biases_initializer: None leaves the biases out.
+        scope: of the variables `weights` and `biases`; None is "fully_connected".
+
+    Raises:
+        InvalidInput: `num_outputs` is no number, or the size of the inputs is not known.
+    """
+    if not isinstance(num_outputs, int) and getattr(num_outputs, "__index__", None) is None:
+        raise errors.InvalidInput(
+            f"fully_connected: `num_outputs` must be an int, got {num_outputs!r}."
+        )
+    with tf.variable_scope(scope, "fully_connected", [inputs], reuse=reuse) as opened:
+        inputs = tf.convert_to_tensor(inputs)
+        rank = inputs.shape.rank
+        size = None if not rank else inputs.shape.as_list()[-1]
+        if size is None:
+            raise errors.InvalidInput(
+                f"fully_connected: the last size of the inputs must be known, got {inputs.shape}."
+            )
+        variable = functools.partial(
+            layer_variable,
+            dtype=inputs.dtype.base_dtype,
+            trainable=trainable,
+            variables_collections=variables_collections,
+        )
+        weights = variable(
+            "weights",
+            [size, int(num_outputs)],
+            initializer=weights_initializer,
+            regularizer=weights_regularizer,
+        )
+        if rank == 2:
+            outputs = tf.matmul(inputs, weights)
+        else:
+            outputs = tf.tensordot(inputs, weights, [[rank - 1], [0]])
+        if normalizer_fn is not None:
+            outputs = normalizer_fn(outputs, **(normalizer_params or {}))
+        elif biases_initializer is not None:
+            biases = variable(
+                "biases",
+                [int(num_outputs)],
+                initializer=biases_initializer,
+                regularizer=biases_regularizer,
+            )
+            outputs = tf.nn.bias_add(outputs, biases)
+        return finished(outputs, activation_fn, outputs_collections, opened)
+
+
+linear = functools.partial(fully_connected, activation_fn=None)
+relu = functools.partial(fully_connected, activation_fn=tf.nn.relu)
+relu6 = functools.partial(fully_connected, activation_fn=tf.nn.relu6)
+
+
+@add_arg_scope
+def bias_add(
+    inputs: TensorLike,
+    activation_fn: Activation | None = None,
+    initializer: Object = tf.zeros_initializer(),  # noqa: B008
+    regularizer: Object = None,
+    reuse: bool | None = None,
+    variables_collections: Nest = None,
+    outputs_collections: str | None = None,
+    trainable: bool = True,
+    data_format: str = "NHWC",
+    scope: Object = None,
+) -> Tensor:
+    """Adds a bias to each channel; the variable is `BiasAdd/biases`."""
+    with tf.variable_scope(scope, "BiasAdd", [inputs], reuse=reuse) as opened:
+        inputs = tf.convert_to_tensor(inputs)
+        channels = inputs.shape.as_list()[1 if data_format.startswith("NC") else -1]
+        biases = layer_variable(
+            "biases",
+            [channels],
+            inputs.dtype.base_dtype,
+            initializer,
+            regularizer,
+            trainable,
+            variables_collections,
+        )
+        outputs = tf.nn.bias_add(inputs, biases, data_format=data_format)
+        return finished(outputs, activation_fn, outputs_collections, opened)
+
+
+@add_arg_scope
+def dropout(
+    inputs: TensorLike,
+    keep_prob: float = 0.5,
+    noise_shape: Object = None,
+    is_training: Object = True,
+    outputs_collections: str | None = None,
+    scope: Object = None,
+    seed: int | None = None,
+) -> Tensor:
+    """Sets elements to zero with the probability 1 - keep_prob, and divides others by keep_prob.
+
+    Args:
+        is_training: a bool, or a tensor of one; False returns the inputs.
+    """
+    with tf.variable_scope(scope, "Dropout", [inputs]) as opened:
+        inputs = tf.convert_to_tensor(inputs)
+
+        def dropped() -> Tensor:
+            return tf.nn.dropout(inputs, noise_shape=noise_shape, seed=seed, rate=1 - keep_prob)
+
+        known = tf.get_static_value(tf.convert_to_tensor(is_training))
+        if known is None:
+            outputs = tf.cond(is_training, dropped, lambda: tf.identity(inputs))
+        else:
+            outputs = dropped() if known else tf.identity(inputs)
+        return finished(outputs, None, outputs_collections, opened)
+
+
+@add_arg_scope
+def flatten(
+    inputs: TensorLike, outputs_collections: str | None = None, scope: str | None = None
+) -> Tensor:
+    """Returns [batch, everything else] of [batch, ...]."""
+    with tf.name_scope(scope, "Flatten", [inputs]) as name:
+        inputs = tf.convert_to_tensor(inputs)
+        sizes = inputs.shape.as_list()[1:]
+        size = -1 if None in sizes else _product(sizes)
+        batch = inputs.shape.as_list()[0]
+        if batch is None and size == -1:
+            batch = tf.shape(inputs)[0]
+        outputs = tf.reshape(inputs, [-1 if batch is None else batch, size])
+        return collect_named_outputs(outputs_collections, name, outputs)
+
+
+@add_arg_scope
+def one_hot_encoding(
+    labels: TensorLike,
+    num_classes: int,
+    on_value: float = 1.0,
+    off_value: float = 0.0,
+    outputs_collections: str | None = None,
+    scope: str | None = None,
+) -> Tensor:
+    """Returns [..., num_classes] float32 of [...] int labels."""
+    with tf.name_scope(scope, "OneHotEncoding", [labels, num_classes]) as name:
+        labels = tf.convert_to_tensor(labels)
+        labels = tf.cast(labels, tf.int64) if labels.dtype == tf.int32 else labels
+        outputs = tf.one_hot(labels, num_classes, on_value=on_value, off_value=off_value)
+        return collect_named_outputs(outputs_collections, name, outputs)
+
+
+def softmax(logits: TensorLike, scope: str | None = None) -> Tensor:
+    """Returns the softmax over the last axis of logits of any rank."""
+    with tf.variable_scope(scope, "softmax", [logits]):
+        return tf.nn.softmax(logits)
+
+
+@add_arg_scope
+def unit_norm(
+    inputs: TensorLike, dim: int, epsilon: float = 1e-7, scope: str | None = None
+) -> Tensor:
+    """Divides by sqrt(epsilon + the sum of squares along an axis)."""
+    with tf.name_scope(scope, "UnitNorm", [inputs]):
+        inputs = tf.convert_to_tensor(inputs)
+        squares = tf.reduce_sum(tf.square(inputs), dim, keepdims=True)
+        return tf.div(inputs, tf.sqrt(epsilon + squares))
+
+
+def _product(sizes: Sequence[int]) -> int:
+    return functools.reduce(lambda a, b: a * b, sizes, 1)

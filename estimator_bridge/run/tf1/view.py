@@ -1,0 +1,145 @@
+"""A module `tensorflow` as programs of TensorFlow 1 know it, made of `tf.compat.v1`."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from types import ModuleType
+
+from estimator_bridge import errors
+from estimator_bridge.run.namespaces import load
+from estimator_bridge.run.tf1 import contrib_names
+from tf2_engine.types import Object
+
+VERSION = "1.15.5"
+"""What programs read as `tf.__version__`: the last release that had the names of the view."""
+
+_ROOT = "tensorflow"
+_CONTRIB = f"{_ROOT}.contrib"
+
+# Packages of TensorFlow that no public module has as an attribute; they are what they are.
+_PACKAGES = ("compiler", "core", "lite", "python", "tools")
+
+
+class ContribModule(ModuleType):
+    """A module of `tf.contrib`; its names are loaded when they are first used.
+
+    Args:
+        path: below `tensorflow.contrib`; empty for that itself.
+        view: finds the modules below this one.
+    """
+
+    def __init__(self, path: str, view: TF1View) -> None:
+        super().__init__(f"{_CONTRIB}.{path}".removesuffix("."))
+        self.__path__: list[str] = []  # Nothing is found below it but what the view has.
+        self._path, self._view = path, view
+        self.__all__ = sorted(contrib_names.MODULES[path])
+
+    def __getattr__(self, name: str) -> Object:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        path = f"{self._path}.{name}".removeprefix(".")
+        target = contrib_names.MODULES[self._path].get(name)
+        if target is not None:
+            value = _load(target, path)
+        elif path in contrib_names.MODULES:
+            value = self._view.module(f"{_CONTRIB}.{path}")
+        else:
+            raise errors.Unsupported(contrib_names.refusal(path))
+        setattr(self, name, value)
+        return value
+
+    def __dir__(self) -> list[str]:
+        below = contrib_names.submodules(self._path)
+        return sorted({*super().__dir__(), *self.__all__, *below})
+
+
+class TF1View(ModuleType):
+    """`tensorflow` for a TF1 program: `tf.compat.v1`, with `contrib` and the version of then.
+
+    What a program sets on it stays on it; the modules below are those of everybody.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_ROOT, "TensorFlow 1, as far as TensorFlow 2 still has it.")
+        self._v1 = importlib.import_module("tensorflow.compat.v1")
+        self._modules: dict[str, ModuleType] = {_ROOT: self, f"{_ROOT}.compat.v1": self}
+        self.__path__: list[str] = list(importlib.import_module(_ROOT).__path__)
+        self.__version__ = self.VERSION = VERSION
+        self.compat = _Compat(self)
+
+    def __getattr__(self, name: str) -> Object:
+        if name == "contrib":
+            return self.module(_CONTRIB)
+        if name in _PACKAGES:
+            return importlib.import_module(f"{_ROOT}.{name}")
+        try:
+            return getattr(self._v1, name)
+        except AttributeError:
+            raise AttributeError(
+                f"module 'tensorflow' has no attribute {name!r}: neither has tf.compat.v1 of "
+                "TensorFlow 2, of which `estimator-bridge run --tf1` makes it."
+            ) from None
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._v1), "contrib"})
+
+    def module(self, path: str) -> ModuleType:
+        """Returns the module that a program imports as `path`, from "tensorflow" on.
+
+        Raises:
+            UnsupportedImport: it is below `tensorflow.contrib`, and the bridge does not have it.
+            ImportError: there is no such module in TensorFlow either.
+        """
+        if path not in self._modules:
+            self._modules[path] = self._find(path)
+        return self._modules[path]
+
+    def _find(self, path: str) -> ModuleType:
+        if f"{path}.".startswith(f"{_CONTRIB}."):
+            below = path.removeprefix(_CONTRIB).removeprefix(".")
+            if below in contrib_names.MODULES:
+                return self._contrib(below)
+            raise errors.UnsupportedImport(contrib_names.refusal(below), name=path)
+        names = path.removeprefix(f"{_ROOT}.").removeprefix("compat.v1.").split(".")
+        if names[0] not in (*_PACKAGES, "compat"):
+            # Public modules are those of version 1; many are attributes that cannot be imported.
+            root: Object = self
+            found = functools.reduce(lambda owner, name: getattr(owner, name, None), names, root)
+            if isinstance(found, ModuleType):
+                return found
+        return importlib.import_module(path)
+
+    def _contrib(self, below: str) -> ModuleType:
+        whole = contrib_names.WHOLE.get(below)
+        if whole is not None:
+            module: ModuleType = _load(whole, below)
+            return module
+        return ContribModule(below, self)
+
+
+class _Compat(ModuleType):
+    """`tf.compat`, whose `v1` is the view, as both were one in TensorFlow 1."""
+
+    def __init__(self, view: TF1View) -> None:
+        super().__init__(f"{_ROOT}.compat")
+        self.v1 = view
+        self._compat = importlib.import_module(f"{_ROOT}.compat")
+
+    def __getattr__(self, name: str) -> Object:
+        return getattr(self._compat, name)
+
+
+def _load(target: str, path: str) -> Object:
+    """Loads a target; raises UnsupportedImport if it is of a package that is not installed."""
+    package = target.partition(":")[0].partition(".")[0]
+    try:
+        return load(target)
+    except ModuleNotFoundError as error:
+        if error.name != package or package not in contrib_names.EXTRAS:
+            raise
+        raise errors.UnsupportedImport(
+            f"`tf.contrib.{path}` needs the package {package}, which is not installed. Install it: "
+            f"pip install {contrib_names.EXTRAS[package]}.",
+            name=package,
+        ) from error

@@ -7,7 +7,7 @@ import importlib
 from types import ModuleType
 
 from estimator_bridge import errors
-from estimator_bridge.run.namespaces import load
+from estimator_bridge.run.namespaces import load, refusal
 from estimator_bridge.run.tf1 import contrib_names
 from tf2_engine.types import Object
 
@@ -45,7 +45,7 @@ class ContribModule(ModuleType):
         elif path in contrib_names.MODULES:
             value = self._view.module(f"{_CONTRIB}.{path}")
         else:
-            raise errors.Unsupported(contrib_names.refusal(path))
+            raise refusal(contrib_names.refusal(path), name)
         setattr(self, name, value)
         return value
 

@@ -1,0 +1,596 @@
+"""`tf.contrib` as TF1 programs see it: every name of its list, who sees it, and what it computes.
+
+References for numbers are formulas of TensorFlow 1.15 in numpy, written here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+
+from compat_tests.support import contrib_tables
+from compat_tests.support.paths import ROOT
+from estimator_bridge import errors
+from estimator_bridge.run import install
+from estimator_bridge.run.tf1 import contrib_names, detection
+from estimator_bridge.run.tf1.program_imports import seen_by_programs
+from estimator_bridge.run.tf1.view import TF1View
+
+tf1 = tf.compat.v1
+Array = npt.NDArray[Any]
+
+HAS_SLIM = importlib.util.find_spec("tf_slim") is not None
+PATHS = [
+    path for path in contrib_names.MODULES if path and (HAS_SLIM or not path.startswith("slim"))
+]
+
+
+@pytest.fixture(scope="module")
+def view() -> Iterator[Any]:
+    """What a TF1 program imports as `tensorflow`."""
+    install.install(replace=True)
+    yield TF1View()
+    install.uninstall()
+
+
+@pytest.fixture
+def program(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, view: Any
+) -> Iterator[Callable[[str], Any]]:
+    """Runs the text of a module of a program; returns the module."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with seen_by_programs(view):
+
+        def run(text: str) -> Any:
+            path = tmp_path / f"module_{len(list(tmp_path.iterdir()))}.py"
+            path.write_text(text)
+            variables = {"__name__": "__main__", "__file__": str(path)}
+            exec(compile(text, str(path), "exec"), variables)
+            return variables
+
+        yield run
+
+
+def below_other(path: str) -> bool:
+    """Whether a module is inside of one that is another package now."""
+    return any(path.startswith(f"{whole}.") for whole in contrib_names.WHOLE)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_name_of_the_list_is_there(path: str, view: Any) -> None:
+    """Each module is found by import and by attribute, and each name in it has its target."""
+    module = view.module(f"tensorflow.contrib.{path}")
+    parent, _, last = path.rpartition(".")
+    if last not in contrib_names.MODULES[parent] and not below_other(path):
+        above = view.module(f"tensorflow.contrib.{parent}".removesuffix("."))
+        assert getattr(above, last) is module
+    for name in contrib_names.MODULES[path]:
+        assert getattr(module, name) is not None, name
+        assert name in dir(module), name
+
+
+def test_the_page_has_the_names_that_there_are() -> None:
+    """The table of docs/tf1.md is made of the list."""
+    if not (ROOT / "docs").is_dir():
+        pytest.skip("the documents are part of the repository, not of the packages")
+    text = contrib_tables.PAGE.read_text(encoding="utf-8")
+
+    assert text == contrib_tables.with_table(text), "python -m compat_tests.support.contrib_tables"
+
+
+IMPORTS = """
+import tensorflow
+import tensorflow as tf
+import tensorflow.compat.v1 as tf1
+import tensorflow.contrib.training as training
+import tensorflow.contrib.tpu.python.tpu.tpu_config as config
+import tensorflow.keras.backend as backend
+from tensorflow import contrib, flags, keras
+from tensorflow.contrib import layers as contrib_layers, tpu
+from tensorflow.contrib.tpu.python.tpu import tpu_estimator, tpu_function
+from tensorflow.contrib.tpu.python.ops import tpu_ops
+from tensorflow.keras import layers
+from tensorflow.python.estimator import estimator
+from tensorflow.python.ops import array_ops
+import importlib
+
+assert tf is tensorflow is tf1 is tf.compat.v1
+assert tf.contrib is contrib is importlib.import_module("tensorflow.contrib")
+assert tf.__version__.startswith("1.15") and tf.VERSION == tf.__version__
+assert training.HParams is contrib.training.HParams
+assert config.TPUConfig is tpu.TPUConfig is tf.estimator.tpu.TPUConfig
+assert tpu.TPUConfig.__module__.startswith("estimator_bridge.")
+assert estimator.Estimator is tf.estimator.Estimator
+assert tf.placeholder and tf.train.AdamOptimizer and tf.gfile.Exists and tf.app.run
+assert backend.get_session and layers.Dense and array_ops.identity
+assert tpu_function.tpu_shard_context and tpu_ops.cross_replica_sum
+assert not hasattr(tf, "nonsense")
+"""
+
+
+def test_a_program_imports_tensorflow_1(program: Callable[[str], Any]) -> None:
+    """By all kinds of statements, of public, private and contrib modules."""
+    assert program(IMPORTS)["tf"].contrib
+
+
+def test_only_programs_see_it(program: Callable[[str], Any]) -> None:
+    """Libraries, the bridge and the standard library have TensorFlow 2, also while it is open."""
+    seen = program("import tensorflow as tf\nimport json\n")["tf"]
+    library = {"__name__": "library", "__file__": f"{pathlib.Path(np.__file__).parent}/x.py"}
+    exec("import tensorflow as tf", library)
+    bridge = {"__name__": "bridge", "__file__": f"{ROOT / 'estimator_bridge' / 'x.py'}"}
+    exec("import tensorflow as tf", bridge)
+
+    assert seen is not tf
+    assert library["tf"] is bridge["tf"] is tf is sys.modules["tensorflow"]
+    assert not hasattr(tf, "contrib")
+    assert not any(name.startswith("tensorflow.contrib") for name in sys.modules)
+
+
+@pytest.mark.parametrize(
+    "statement, words",
+    [
+        (
+            "import tensorflow.contrib.nonsense",
+            r"`tf\.contrib\.nonsense` is not supported: .*layers",
+        ),
+        ("from tensorflow.contrib import nonsense", r"nonsense` is not supported: .*layers"),
+        (
+            "from tensorflow.contrib.layers import gdn",
+            r"layers\.gdn` is not .*, layer_norm.*Define",
+        ),
+        ("from tensorflow.contrib.opt import Nadam", r"opt\.Nadam` is not .*LARS.*tf\.train"),
+        ("import tensorflow.contrib.seq2seq.python", r"seq2seq\.python` is not .*tfa\.seq2seq"),
+    ],
+)
+def test_an_import_of_another_name_says_what_there_is(
+    statement: str, words: str, program: Callable[[str], Any]
+) -> None:
+    """It is an ImportError with what there is, and what to do."""
+    with pytest.raises(ImportError, match=words):
+        program(statement)
+
+
+def test_another_name_is_an_attribute_error(view: Any) -> None:
+    """So that `hasattr` works; the message is that of imports."""
+    with pytest.raises(errors.Unsupported, match=r"`tf\.contrib\.image\.rotate` is not supported"):
+        view.contrib.image.rotate  # noqa: B018 - it is the access that raises
+    assert not hasattr(view.contrib, "nonsense")
+
+
+@pytest.mark.parametrize(
+    "text, name",
+    [
+        ("import tensorflow as tf\ntf.placeholder", "tf.placeholder"),
+        ("import tensorflow as tf\ntf.train.AdamOptimizer(1)", "tf.train.AdamOptimizer"),
+        ("import tensorflow as t\nt.contrib.layers", "t.contrib.layers"),
+        ("import tensorflow.contrib.slim as slim", "tensorflow.contrib.slim"),
+        ("def f():\n  from tensorflow.contrib import tpu", "tensorflow.contrib.tpu"),
+        ("import tensorflow.compat.v1 as tf\ntf.placeholder", None),
+        ("import tensorflow as tf\ntf.keras.layers.Dense(1)\ntf.io.gfile.exists('x')", None),
+        ("import tensorflow as tf\ntf.compat.v1.placeholder", None),
+        ("import tensorflow as tf\ntf = tf.compat.v1\ntf.placeholder", None),
+        ("import other as tf\ntf.placeholder", None),
+        ("this is no Python", None),
+    ],
+)
+def test_programs_of_tensorflow_1_are_told_by_their_source(
+    text: str, name: str | None, tmp_path: pathlib.Path
+) -> None:
+    """A use of what only TensorFlow 1 has is found, with its line; other programs have none."""
+    script = tmp_path / "job.py"
+    script.write_text(text)
+    use = detection.find_use(str(script))
+
+    assert (use and use.name) == name
+    if use is not None:
+        assert use.line == (2 if "\n" in text else 1)
+
+
+def test_modules_beside_a_script_are_read_too(tmp_path: pathlib.Path) -> None:
+    """Also those in packages, that another module imports, and those that import relatively."""
+    (tmp_path / "job.py").write_text("from parts import first\n")
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").write_text("")
+    (tmp_path / "parts" / "first.py").write_text("from . import second\n")
+    (tmp_path / "parts" / "second.py").write_text("import tensorflow as tf\n\ntf.flags\n")
+    use = detection.find_use(str(tmp_path / "job.py"))
+
+    assert str(use) == "tf.flags (second.py, line 3)"
+
+
+def test_a_failure_for_a_name_of_tensorflow_1_is_recognized() -> None:
+    """Of TensorFlow's own modules only, and of names that TensorFlow 1 has."""
+    for owner, name, wanted in (
+        (tf, "contrib", "tf.contrib"),
+        (tf, "placeholder", "tf.placeholder"),
+        (tf.train, "AdamOptimizer", "tf.train.AdamOptimizer"),
+        (tf, "nonsense", None),
+        (np, "placeholder", None),
+    ):
+        with pytest.raises(AttributeError) as caught:
+            getattr(owner, name)
+        caught.value.obj, caught.value.name = owner, name
+        assert detection.missing_name(caught.value) == wanted
+    missing = ModuleNotFoundError("No module", name="tensorflow.contrib")
+    assert detection.missing_name(missing) == "tensorflow.contrib"
+    assert detection.missing_name(ModuleNotFoundError("No module", name="other")) is None
+
+
+def computed(make: Callable[[], Any]) -> tuple[Any, dict[str, Array]]:
+    """Returns what ops compute after their variables are initialized, and those by name."""
+    with tf.Graph().as_default(), tf1.Session() as session:
+        tf1.set_random_seed(0)
+        made = make()
+        session.run([tf1.global_variables_initializer(), tf1.local_variables_initializer()])
+        values = session.run(made)
+        variables = session.run({each.op.name: each for each in tf1.global_variables()})
+        return values, variables
+
+
+def numbers(*shape: int, seed: int = 0) -> Array:
+    """Returns normal numbers of float32."""
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+# Sums of a few dozen float32 products, in another order: some units of the last place.
+CLOSE = {"rtol": 2e-5, "atol": 2e-6}
+
+
+@pytest.mark.parametrize(
+    "shape, begin_norm, begin_params", [((4, 6), 1, -1), ((2, 3, 5), -1, -1), ((2, 3, 5), 1, 1)]
+)
+def test_layer_norm_is_the_formula(
+    shape: tuple[int, ...], begin_norm: int, begin_params: int, view: Any
+) -> None:
+    """(x - mean) / sqrt(variance + 1e-12), times gamma plus beta, over the axes asked for."""
+    x = numbers(*shape)
+    found, variables = computed(
+        lambda: view.contrib.layers.layer_norm(
+            tf.constant(x), begin_norm_axis=begin_norm, begin_params_axis=begin_params
+        )
+    )
+    axes = tuple(range(begin_norm % len(shape), len(shape)))
+    mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+
+    np.testing.assert_allclose(found, (x - mean) / np.sqrt(variance + 1e-12), **CLOSE)
+    assert {name: value.shape for name, value in variables.items()} == {
+        "LayerNorm/beta": shape[begin_params:],
+        "LayerNorm/gamma": shape[begin_params:],
+    }
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (2, 4, 4, 3), (5, 4, 3)])
+def test_batch_norm_normalizes_and_moves_its_averages(shape: tuple[int, ...], view: Any) -> None:
+    """In training by the batch; the moving variance of ranks 2 and 4 is that of a sample."""
+    x = numbers(*shape)
+    axes = tuple(range(len(shape) - 1))
+
+    def make() -> Any:
+        outputs = view.contrib.layers.batch_norm(
+            tf.constant(x), decay=0.9, scale=True, updates_collections=None, is_training=True
+        )
+        return outputs
+
+    found, variables = computed(make)
+    count = int(np.prod(shape[:-1]))
+    ratio = 1.0 if len(shape) == 3 else count / (count - 1)
+
+    np.testing.assert_allclose(
+        found, (x - x.mean(axes)) / np.sqrt(x.var(axes) + 0.001), rtol=2e-4, atol=2e-5
+    )
+    assert variables.keys() == {
+        f"BatchNorm/{name}" for name in ("beta", "gamma", "moving_mean", "moving_variance")
+    }
+    np.testing.assert_allclose(variables["BatchNorm/moving_mean"], 0.1 * x.mean(axes), **CLOSE)
+    np.testing.assert_allclose(
+        variables["BatchNorm/moving_variance"], 0.9 + 0.1 * x.var(axes) * ratio, **CLOSE
+    )
+
+
+def test_batch_norm_takes_a_tensor_that_tells_training(view: Any) -> None:
+    """In inference it uses the averages, which stay as they are; updates are collected."""
+    x = numbers(4, 3)
+
+    def make() -> Any:
+        training = tf1.placeholder_with_default(False, [])
+        outputs = view.contrib.layers.batch_norm(tf.constant(x), is_training=training)
+        updates = tf1.get_collection(tf1.GraphKeys.UPDATE_OPS)
+        assert len(updates) == 2
+        return outputs, updates
+
+    (found, _), variables = computed(make)
+
+    np.testing.assert_allclose(found, x / np.sqrt(1.001), **CLOSE)
+    np.testing.assert_array_equal(variables["BatchNorm/moving_variance"], np.ones(3))
+
+
+def test_fully_connected_multiplies(view: Any) -> None:
+    """relu(x w + b); of higher ranks the last axis; a normalizer takes the place of biases."""
+    x = numbers(2, 3, 4)
+    layers = view.contrib.layers
+
+    def make() -> Any:
+        return (
+            layers.fully_connected(tf.constant(x), 5),
+            layers.linear(tf.constant(x[0]), 2, scope="score"),
+            layers.fully_connected(tf.constant(x[0]), 2, normalizer_fn=layers.layer_norm),
+        )
+
+    (found, score, _), variables = computed(make)
+
+    np.testing.assert_allclose(
+        found, np.maximum(x @ variables["fully_connected/weights"], 0.0), **CLOSE
+    )
+    np.testing.assert_allclose(score, x[0] @ variables["score/weights"], **CLOSE)
+    assert variables.keys() == {
+        *("fully_connected/weights", "fully_connected/biases", "score/weights", "score/biases"),
+        "fully_connected_1/weights",
+        *("fully_connected_1/LayerNorm/beta", "fully_connected_1/LayerNorm/gamma"),
+    }
+
+
+def test_convolutions_are_those_of_tensorflow(view: Any) -> None:
+    """Each is TensorFlow's op of its own weights; the variables have TensorFlow 1.15's names."""
+    layers = view.contrib.layers
+
+    def make() -> Any:
+        images = tf.constant(numbers(2, 8, 8, 3))
+        return [
+            layers.conv2d(images, 4, [3, 3], stride=2, scope="a"),
+            layers.conv2d(images, 4, 3, rate=2, activation_fn=None, scope="b"),
+            layers.separable_conv2d(images, 4, 3, 2, scope="c"),
+            layers.conv2d_transpose(images, 4, 3, stride=2, padding="VALID", scope="d"),
+            layers.conv1d(images[0], 2, 3),
+            layers.max_pool2d(images, 2),
+            layers.avg_pool2d(images, [2, 2], padding="SAME"),
+        ]
+
+    found, variables = computed(make)
+    nn = tf1.nn
+    with tf.Graph().as_default(), tf1.Session() as session:
+        x = tf.constant(numbers(2, 8, 8, 3))
+        v = {name: tf.constant(value) for name, value in variables.items()}
+        c = nn.separable_conv2d(
+            x, v["c/depthwise_weights"], v["c/pointwise_weights"], [1, 1, 1, 1], "SAME"
+        )
+        expected = session.run(
+            [
+                nn.relu(nn.conv2d(x, v["a/weights"], 2, "SAME")),
+                nn.conv2d(x, v["b/weights"], 1, "SAME", dilations=[1, 2, 2, 1]),
+                nn.relu(c),
+                nn.relu(nn.conv2d_transpose(x, v["d/weights"], [2, 17, 17, 4], 2, "VALID")),
+                nn.relu(nn.conv1d(x[0], v["Conv/weights"], 1, "SAME")),
+                nn.max_pool2d(x, 2, 2, "VALID"),
+                nn.avg_pool2d(x, 2, 2, "SAME"),
+            ]
+        )
+
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, **CLOSE)
+    assert {"a/biases", "c/biases", "d/biases", "Conv/biases"} <= variables.keys()
+
+
+def test_initializers_have_their_limits(view: Any) -> None:
+    """Xavier's is sqrt(6 / (in + out)); a truncated normal one has sqrt(1.3 factor / fan in)."""
+    layers = view.contrib.layers
+    shape = [3, 3, 10, 20]
+    uniform, normal = computed(
+        lambda: (
+            layers.xavier_initializer(seed=1)(shape),
+            layers.variance_scaling_initializer(factor=1.0, seed=1)(shape),
+        )
+    )[0]
+    limit, stddev = np.sqrt(6 / (9 * 30)), np.sqrt(1.3 / 90)
+
+    assert 0.98 * limit < np.abs(uniform).max() <= limit
+    # Truncated at two; 1800 numbers reach nearly that far.
+    assert 1.9 * stddev < np.abs(normal).max() <= 2 * stddev * (1 + 1e-6)
+
+
+def test_regularizers_are_collected_once(view: Any) -> None:
+    """l2 is scale * sum(w^2) / 2, l1 scale * sum(|w|); a reused layer adds none."""
+    layers = view.contrib.layers
+    x = numbers(2, 3)
+
+    def make() -> Any:
+        for reuse in (None, True):
+            layers.fully_connected(
+                tf.constant(x),
+                4,
+                weights_regularizer=layers.l1_l2_regularizer(0.5, 0.1),
+                scope="a",
+                reuse=reuse,
+            )
+        (loss,) = tf1.losses.get_regularization_losses()
+        return loss
+
+    loss, variables = computed(make)
+    weights = variables["a/weights"]
+
+    np.testing.assert_allclose(
+        loss, 0.5 * np.abs(weights).sum() + 0.05 * np.square(weights).sum(), **CLOSE
+    )
+    with pytest.raises(ValueError, match="scale cannot be an integer"):
+        layers.l2_regularizer(1)
+
+
+def test_scopes_set_arguments_of_layers(view: Any) -> None:
+    """An inner scope adds to an outer one, a scope opens again, and a call has the last word."""
+    framework, layers = view.contrib.framework, view.contrib.layers
+    seen = []
+
+    @framework.add_arg_scope
+    def layer(a: int, b: int = 1, c: int = 2) -> None:
+        seen.append((a, b, c))
+
+    with framework.arg_scope([layer], b=5) as outer:
+        layer(0)
+        with framework.arg_scope([layer], c=6):
+            layer(0)
+            layer(0, c=7)
+    layer(0)
+    with framework.arg_scope(outer):
+        layer(0)
+
+    assert seen == [(0, 5, 2), (0, 5, 6), (0, 5, 7), (0, 1, 2), (0, 5, 2)]
+    assert framework.arg_scoped_arguments(layer) == ("b", "c")
+    assert framework.has_arg_scope(layers.conv2d)
+    with pytest.raises(ValueError, match="takes no arguments from a scope"):
+        framework.arg_scope([len], a=1).__enter__()
+
+
+def test_stacks_number_their_layers(view: Any) -> None:
+    """`repeat` and `stack` name the scopes of layers as TensorFlow 1.15 does."""
+    layers = view.contrib.layers
+    images = np.zeros([1, 4, 4, 2], np.float32)
+    _, variables = computed(
+        lambda: (
+            layers.repeat(tf.constant(images), 2, layers.conv2d, 3, [1, 1], scope="conv1"),
+            layers.stack(tf.constant(images[0, 0]), layers.fully_connected, [4, 5]),
+        )
+    )
+
+    assert {name for name in variables if name.endswith("weights")} == {
+        *("conv1/conv1_1/weights", "conv1/conv1_2/weights"),
+        *("Stack/fully_connected_1/weights", "Stack/fully_connected_2/weights"),
+    }
+
+
+def test_hparams_have_types(view: Any) -> None:
+    """Text, dicts and JSON change settings; a value of another type is refused."""
+    hparams = view.contrib.training.HParams(rate=0.1, sizes=[1, 2], name="a", flag=True, steps=3)
+    assert hparams.parse("rate=1,sizes=[4,5,6],flag=false") is hparams
+    hparams.parse("sizes[1]=7,name=b c")
+    hparams.override_from_dict({"steps": 5})
+    hparams.set_hparam("rate", 2)
+    hparams.add_hparam("more", [0.5])
+
+    assert hparams.values() == {
+        **{"rate": 2.0, "sizes": [4, 7, 6], "name": "b c", "flag": False, "steps": 5},
+        "more": [0.5],
+    }
+    assert isinstance(hparams.rate, float)
+    assert "rate" in hparams
+    assert hparams.get("other", 3) == 3
+    assert view.contrib.training.HParams(a=1).parse_json('{"a": 2}').to_json() == '{"a": 2}'
+    for text, words in (
+        ("nothing=1", "Unknown hyperparameter"),
+        ("rate=x", "Could not parse"),
+        ("rate", "Malformed"),
+        ("steps=1,steps=2", "Multiple assignments"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            hparams.parse(text)
+    for name, value in (("steps", 1.5), ("name", 3), ("flag", 1), ("sizes", 3), ("rate", True)):
+        with pytest.raises(ValueError, match=f"{name}"):
+            hparams.set_hparam(name, value)
+    with pytest.raises(ValueError, match="reserved"):
+        hparams.add_hparam("values", 1)
+
+
+def test_optimize_loss_makes_a_step(view: Any) -> None:
+    """W - rate * the clipped gradient, and the global step; the rate is a variable."""
+
+    def make() -> Any:
+        w = tf1.get_variable("w", initializer=[3.0, 4.0])
+        step = tf1.train.get_or_create_global_step()
+        return view.contrib.layers.optimize_loss(
+            tf.reduce_sum(w * w) / 2, step, 0.5, "SGD", clip_gradients=1.0
+        )
+
+    loss, variables = computed(make)
+
+    np.testing.assert_allclose(variables["w"], [3.0 - 0.3, 4.0 - 0.4], **CLOSE)
+    assert (loss, variables["global_step"]) == (12.5, 1)
+    assert variables["OptimizeLoss/learning_rate"] == 0.5
+    with pytest.raises(ValueError, match="Optimizer name should be one of"):
+        computed(lambda: view.contrib.layers.optimize_loss(tf.constant(1.0), None, 0.1, "Best"))
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_lars_is_the_formula(nesterov: bool, view: Any) -> None:
+    """Three steps of layer-wise rates with momentum; a bias has neither these nor decay."""
+    rate, momentum, decay, eeta = 0.5, 0.9, 0.01, 0.1
+    start = {"w": numbers(3, 2), "bias": numbers(2)}
+    with tf.Graph().as_default(), tf1.Session() as session:
+        variables = [tf1.get_variable(name, initializer=value) for name, value in start.items()]
+        optimizer = view.contrib.opt.LARSOptimizer(
+            rate, momentum, decay, eeta, skip_list=["bias"], use_nesterov=nesterov
+        )
+        step = optimizer.minimize(tf.add_n([tf.reduce_sum(each * each) for each in variables]))
+        session.run(tf1.global_variables_initializer())
+        for _ in range(3):
+            session.run(step)
+        found = session.run(variables)
+
+    for value, (name, w) in zip(found, start.items(), strict=True):
+        m = np.zeros_like(w)
+        for _ in range(3):
+            g, factor = 2 * w, rate
+            if name == "w":
+                norm, of_gradient = np.linalg.norm(w), np.linalg.norm(g)
+                factor = rate * eeta * norm / (of_gradient + decay * norm)
+                g = g + decay * w
+            m = momentum * m + g
+            w = w - factor * (g + momentum * m if nesterov else m)
+        np.testing.assert_allclose(value, w, **CLOSE, err_msg=name)
+
+
+def test_streaming_metrics_take_predictions_first(view: Any) -> None:
+    """The correlation over batches is numpy's over all of them; recall knows its arguments."""
+    x, y = numbers(3, 8), numbers(3, 8, seed=1)
+    metrics = view.contrib.metrics
+    with tf.Graph().as_default(), tf1.Session() as session:
+        fed = [tf1.placeholder(tf.float32, [8]) for _ in range(2)]
+        value, update = metrics.streaming_pearson_correlation(*fed)
+        recall = metrics.streaming_recall([True, False], [True, True])[1]
+        session.run(tf1.local_variables_initializer())
+        for batch in zip(x, y, strict=True):
+            last = session.run(update, dict(zip(fed, batch, strict=True)))
+        expected = np.corrcoef(x.ravel(), y.ravel())[0, 1]
+
+        np.testing.assert_allclose([last, session.run(value)], [expected] * 2, rtol=1e-4)
+        assert session.run(recall) == 0.5
+
+
+def test_columns_make_the_input_of_a_model(view: Any) -> None:
+    """Columns side by side in the order of TensorFlow 1.15: by kind, then by name."""
+    layers = view.contrib.layers
+    table = np.arange(8, dtype=np.float32).reshape(4, 2)
+    words = layers.sparse_column_with_integerized_feature("words", 4)
+    columns = [
+        layers.real_valued_column("age", dimension=2),
+        layers.one_hot_column(layers.sparse_column_with_keys("kinds", ["a", "b"])),
+        layers.embedding_column(words, 2, initializer=tf1.constant_initializer(table)),
+        layers.bucketized_column(layers.real_valued_column("years"), [2.0]),
+    ]
+    with tf.Graph().as_default(), tf1.Session() as session:
+        features = {
+            "words": tf.constant([[0, 1], [3, -1]], tf.int64),
+            "kinds": tf.constant([["b"], ["c"]]),
+            "age": tf.constant([[1.0, 2.0], [3.0, 4.0]]),
+            "years": tf.constant([1.0, 2.0]),
+        }
+        net = layers.input_from_feature_columns(features, columns)
+        session.run([tf1.global_variables_initializer(), tf1.tables_initializer()])
+        found = session.run(net)
+        names = [each.op.name for each in tf1.global_variables()]
+
+    np.testing.assert_allclose(
+        found,
+        # Bucketized, embedding, one-hot, real-valued.
+        [
+            [1.0, 0.0, *table[:2].mean(0), 0.0, 1.0, 1.0, 2.0],
+            [0.0, 1.0, *table[3], 0.0, 0.0, 3.0, 4.0],
+        ],
+    )
+    assert names == ["input_from_feature_columns/words_embedding/weights"]

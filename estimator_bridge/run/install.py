@@ -137,9 +137,9 @@ def public_module(path: str) -> ModuleType:
 
 
 def _install_namespaces() -> None:
-    namespace = load(stock_names.NAMESPACE)
-    for path in stock_names.PUBLIC_NAMESPACES:
-        _change_name(path, "estimator", namespace.__name__, namespace)
+    for path, target in stock_names.PUBLIC_NAMESPACES.items():
+        namespace = load(target)
+        _change_name(path, "estimator", target, namespace)
         _change(sys.modules, f"{path}.estimator", namespace)
         for below in stock_names.SUBMODULES:
             module = load(stock_names.namespace_module(below))

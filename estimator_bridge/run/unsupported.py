@@ -8,14 +8,8 @@ _CANNED = (
     "canned estimators have no TPU embeddings, which is what the bridge is for. Write the model as "
     "a model_fn for `TPUEstimator` or `Estimator`, or use tf.keras"
 )
-_HEAD = "heads belong to canned estimators. Write loss, metrics and predictions in the model_fn"
-_INPUTS = "it feeds batches through queues. Use tf.data.Dataset.from_tensor_slices"
 _LOGITS = "it is a part of canned estimators. Write the layers in the model_fn"
 
-_HEADS = (
-    *("Head", "BinaryClassHead", "LogisticRegressionHead", "MultiClassHead", "MultiHead"),
-    *("MultiLabelHead", "PoissonRegressionHead", "RegressionHead"),
-)
 _ESTIMATORS = (
     *(
         f"{family}{task}"
@@ -25,19 +19,14 @@ _ESTIMATORS = (
     *(f"BoostedTrees{task}" for task in ("Classifier", "Estimator", "Regressor")),
 )
 
-ESTIMATOR: Mapping[str, str] = {
-    **dict.fromkeys(_ESTIMATORS, _CANNED),
-    **dict.fromkeys(_HEADS, _HEAD),
-    "add_metrics": "it wraps a model_fn. Return the metrics from the model_fn",
-}
+ESTIMATOR: Mapping[str, str] = dict.fromkeys(_ESTIMATORS, _CANNED)
 _EXPERIMENTAL = {
     **dict.fromkeys(("KMeans", "LinearSDCA", "RNNClassifier", "RNNEstimator"), _CANNED),
-    **dict.fromkeys(("call_logit_fn", "dnn_logit_fn_builder", "linear_logit_fn_builder"), _LOGITS),
+    **dict.fromkeys(("dnn_logit_fn_builder", "linear_logit_fn_builder"), _LOGITS),
 }
 
 REASONS: Mapping[str, Mapping[str, str]] = {
     "": ESTIMATOR,
     "experimental": _EXPERIMENTAL,
-    "inputs": dict.fromkeys(("numpy_input_fn", "pandas_input_fn"), _INPUTS),
 }
 """By namespace below `tf.estimator` and name, the reason and the way out, without a full stop."""

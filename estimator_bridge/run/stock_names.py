@@ -46,6 +46,7 @@ def namespace_module(below: str) -> str:
     return f"{NAMESPACE}.{below}" if below else NAMESPACE
 
 
+_COMBINED = "canned.dnn_linear_combined"
 _EXPORT = "export.export export.export_lib"
 _HOOKS = "hooks.hooks"
 _OUTPUT = "export.export_lib export.export_output"
@@ -58,6 +59,19 @@ _TRAIN = "tensorflow:compat.v1.train"
 
 # Home, namespace, private modules, names. A home without a colon is below `estimator_bridge`.
 _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
+    ("canned.baseline", "", "canned.baseline", "BaselineClassifier BaselineEstimator"),
+    ("canned.baseline", "", "canned.baseline", "BaselineRegressor"),
+    ("canned.baseline", None, "canned.baseline", "BaselineClassifierV2 BaselineEstimatorV2"),
+    ("canned.baseline", None, "canned.baseline", "BaselineRegressorV2"),
+    ("canned.dnn", "", "canned.dnn", "DNNClassifier DNNEstimator DNNRegressor"),
+    ("canned.dnn", None, "canned.dnn", "DNNClassifierV2 DNNEstimatorV2 DNNRegressorV2"),
+    ("canned.dnn", "experimental", "canned.dnn", "dnn_logit_fn_builder"),
+    ("canned.dnn_linear_combined", "", _COMBINED, "DNNLinearCombinedClassifier"),
+    ("canned.dnn_linear_combined", "", _COMBINED, "DNNLinearCombinedEstimator"),
+    ("canned.dnn_linear_combined", "", _COMBINED, "DNNLinearCombinedRegressor"),
+    ("canned.dnn_linear_combined", None, _COMBINED, "DNNLinearCombinedClassifierV2"),
+    ("canned.dnn_linear_combined", None, _COMBINED, "DNNLinearCombinedEstimatorV2"),
+    ("canned.dnn_linear_combined", None, _COMBINED, "DNNLinearCombinedRegressorV2"),
     ("canned.heads.binary_class", "", "head.binary_class_head", "BinaryClassHead"),
     ("canned.heads.head", "", "head.base_head", "Head"),
     ("canned.heads.multi_class", "", "head.multi_class_head", "MultiClassHead"),
@@ -65,6 +79,10 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("canned.heads.multi_label", "", "head.multi_label_head", "MultiLabelHead"),
     ("canned.heads.regression", "", _REGRESSION, "LogisticRegressionHead RegressionHead"),
     ("canned.heads.regression", "", _REGRESSION, "PoissonRegressionHead"),
+    ("canned.linear", "", "canned.linear", "LinearClassifier LinearEstimator LinearRegressor"),
+    ("canned.linear", None, "canned.linear", "LinearClassifierV2 LinearEstimatorV2"),
+    ("canned.linear", None, "canned.linear", "LinearRegressorV2"),
+    ("canned.linear", "experimental", "canned.linear", "linear_logit_fn_builder"),
     ("canned.logit_functions", "experimental", "model_fn", "call_logit_fn"),
     ("canned.metric_adding", "", "extenders", "add_metrics"),
     ("canned.queues.numpy_input", "inputs", "inputs.inputs inputs.numpy_io", "numpy_input_fn"),
@@ -126,6 +144,16 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
 
 # What `tf.compat.v2.estimator` has by a name for which `tf.compat.v1.estimator` has something else.
 _IN_V2: Mapping[str, str] = {
+    **{
+        f"{family}{task}": f"canned.{module}:{family}{task}V2"
+        for family, module in (
+            ("Baseline", "baseline"),
+            ("DNN", "dnn"),
+            ("DNNLinearCombined", "dnn_linear_combined"),
+            ("Linear", "linear"),
+        )
+        for task in ("Classifier", "Estimator", "Regressor")
+    },
     "Estimator": "runtime.estimator.estimator_v2:EstimatorV2",
     "classifier_parse_example_spec": "legacy.parsing_specs:classifier_parse_example_spec_v2",
     "regressor_parse_example_spec": "legacy.parsing_specs:regressor_parse_example_spec_v2",

@@ -8,6 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.canned.heads import checks, training
+from estimator_bridge.canned.heads.binary_class import BinaryClassHead
 from estimator_bridge.canned.heads.class_predictions import class_predictions
 from estimator_bridge.canned.heads.head import Metrics
 from estimator_bridge.canned.heads.label_classes import LabelClasses, check_vocabulary
@@ -103,3 +104,15 @@ class MultiClassHead(SingleHead):
         self._metric(metrics, MetricKeys.ACCURACY).update_state(
             losses.labels, ids, sample_weight=losses.weights
         )
+
+
+def class_head(
+    n_classes: int,
+    weight_column: Object,
+    label_vocabulary: Sequence[str] | None,
+    loss_reduction: str,
+) -> SingleHead:
+    """Returns the head for two classes or for more."""
+    if n_classes == 2:
+        return BinaryClassHead(weight_column, None, label_vocabulary, loss_reduction)
+    return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)

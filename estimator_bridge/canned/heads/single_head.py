@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge.canned.heads import checks, training
 from estimator_bridge.canned.heads.head import Head, Metrics
 from estimator_bridge.canned.result_names import MetricKeys
-from estimator_bridge.legacy.estimator_spec import ModeKeys, TPUEstimatorSpec
+from estimator_bridge.legacy.estimator_spec import HostCall, ModeKeys, TPUEstimatorSpec
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Op, Tensor, Variable
 
@@ -36,6 +36,15 @@ class Losses(NamedTuple):
     of_examples: Tensor
     weights: Tensor | float
     labels: Tensor
+
+
+class Batch(NamedTuple):
+    """What a model and its input give a head, and losses that are added to the batch's."""
+
+    features: Features
+    labels: Nest
+    logits: Tensor
+    regularization_losses: Sequence[Tensor] | None
 
 
 class SingleHead(Head):
@@ -90,14 +99,8 @@ class SingleHead(Head):
         SUM_OVER_BATCH_SIZE the sum is divided by the number of the losses, not by the sum of the
         weights. Regularization losses are added.
         """
-        with tf.name_scope(None, "losses", tf.nest.flatten((logits, labels, features))):
-            found = self._losses(
-                checks.checked_logits(logits, self.logits_dimension), labels, features
-            )
-            loss = self._reduced(found)
-            if regularization_losses is not None:
-                loss += tf.add_n(regularization_losses)
-        return loss
+        logits = checks.checked_logits(logits, self.logits_dimension)
+        return self._loss_of(Batch(features or {}, labels, logits, regularization_losses))[1]
 
     def predictions(
         self, logits: Tensor, keys: Sequence[str] | None = None
@@ -131,7 +134,7 @@ class SingleHead(Head):
     ) -> Metrics:
         """Updates the metrics of `metrics` by a batch, and returns them."""
         logits = checks.checked_logits(logits, self.logits_dimension)
-        found = self._losses(logits, labels, features)
+        found = self._losses(logits, labels, features or {})
         self._metric(eval_metrics, MetricKeys.LOSS_MEAN).update_state(
             values=found.of_examples, sample_weight=found.weights
         )
@@ -160,29 +163,58 @@ class SingleHead(Head):
                 return TPUEstimatorSpec(
                     mode, predictions, export_outputs=self._export_outputs(predictions)
                 )
-            loss = self.loss(labels, logits, features, mode, regularization_losses)
+            logits = checks.checked_logits(logits, self.logits_dimension)
+            batch = Batch(features, labels, logits, regularization_losses)
+            losses, loss = self._loss_of(batch)
             if mode == ModeKeys.EVAL:
-                metrics = self.metrics(regularization_losses)
-
-                def update(logits: Tensor, labels: Nest = labels) -> Metrics:
-                    return self.update_metrics(
-                        metrics, features, logits, labels, regularization_losses
-                    )
-
-                tensors = {"logits": logits}
-                if tf.is_tensor(labels):
-                    tensors["labels"] = labels
-                return TPUEstimatorSpec(mode, predictions, loss, eval_metrics=(update, tensors))
-            train_op = training.make_train_op(
-                loss,
-                self.loss_reduction,
-                optimizer,
-                trainable_variables,
-                train_op_fn,
-                update_ops,
-            )
-        training.add_loss_summaries(loss, regularization_losses, self._summary_key)
+                metrics = self._eval_metrics(batch, losses, predictions)
+                return TPUEstimatorSpec(mode, predictions, loss, eval_metrics=metrics)
+            train_op = self._train_op(loss, optimizer, trainable_variables, train_op_fn, update_ops)
+        self._add_summaries(loss, losses, regularization_losses)
         return TPUEstimatorSpec(ModeKeys.TRAIN, predictions, loss, train_op)
+
+    def _loss_of(self, batch: Batch) -> tuple[Losses, Tensor]:
+        """Returns the losses of a batch's examples, and that of the batch."""
+        with tf.name_scope("losses"):
+            losses = self._losses(batch.logits, batch.labels, batch.features)
+            loss = self._reduced(losses)
+            if batch.regularization_losses is not None:
+                loss += tf.add_n(batch.regularization_losses)
+        return losses, loss
+
+    def _eval_metrics(
+        self, batch: Batch, losses: Losses, predictions: dict[Object, Tensor]
+    ) -> HostCall:
+        """Returns the function that makes and updates metrics, and its tensors."""
+        metrics = self.metrics(batch.regularization_losses)
+
+        def update(logits: Tensor, labels: Nest = batch.labels) -> Metrics:
+            return self.update_metrics(
+                metrics, batch.features, logits, labels, batch.regularization_losses
+            )
+
+        tensors = {"logits": batch.logits}
+        if tf.is_tensor(batch.labels):
+            tensors["labels"] = batch.labels
+        return update, tensors
+
+    def _train_op(
+        self,
+        loss: Tensor,
+        optimizer: Object,
+        variables: Sequence[Variable] | None,
+        train_op_fn: Callable[[Tensor], Op] | None,
+        update_ops: Sequence[Op] | None,
+    ) -> Op:
+        reduction = self.loss_reduction
+        return training.make_train_op(
+            loss, reduction, optimizer, variables, train_op_fn, update_ops
+        )
+
+    def _add_summaries(
+        self, loss: Tensor, losses: Losses, regularization_losses: Sequence[Tensor] | None
+    ) -> None:
+        training.add_loss_summaries(loss, regularization_losses, self._summary_key)
 
     def _check_reduction(self, reduction: str) -> None:
         checks.check_reduction(reduction, training.REDUCTIONS)
@@ -193,9 +225,8 @@ class SingleHead(Head):
             losses.of_examples, sample_weight=losses.weights, reduction=self._loss_reduction
         )
 
-    def _losses(self, logits: Tensor, labels: Nest, features: Features | None) -> Losses:
+    def _losses(self, logits: Tensor, labels: Nest, features: Features) -> Losses:
         """Returns the losses of the examples, their weights, and labels that were checked."""
-        features = features or {}
         labels = self._checked_labels(logits, labels)
         if self._loss_fn is None:
             losses = self._losses_of_examples(labels, logits)

@@ -225,8 +225,8 @@ def test_other_names_of_a_module_are_refused(clean: None) -> None:
     ):
         module.TPUEmbedding  # noqa: B018 - it is the access that raises
     assert not hasattr(module, "TPUEmbedding")
-    with pytest.raises(ModuleNotFoundError, match="canned"):
-        importlib.import_module("tensorflow_estimator.python.estimator.canned.dnn")
+    with pytest.raises(ModuleNotFoundError, match="timeseries"):
+        importlib.import_module("tensorflow_estimator.python.estimator.canned.timeseries.model")
 
 
 @pytest.mark.parametrize("path", stock_names.RESOLVERS)

@@ -164,7 +164,7 @@ def _parts(variables: Object) -> list[Variable]:
     """Returns variables, and the parts of those that a partitioner has split."""
     found: list[Variable] = []
     for variable in variables:
-        is_whole = isinstance(variable, (tf.Variable, tf.Tensor))
+        is_whole = isinstance(variable, (tf.compat.v2.Variable, tf.Tensor))
         found += [variable] if is_whole else list(variable)
     return found
 

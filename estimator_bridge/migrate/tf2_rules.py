@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from estimator_bridge.migrate import stock_replacements
+from estimator_bridge.run import stock_names
 
 
 class Action(enum.Enum):
@@ -123,6 +124,10 @@ _IMPORTED_MODULES = ("estimator_bridge.legacy.parameters", "estimator_bridge.leg
 """Modules of the bridge whose names a spec is made of."""
 
 _STOCK_REASONS: Mapping[str, str] = {
+    **dict.fromkeys(
+        stock_names.CANNED,
+        "canned estimators have no TPU embeddings; the bridge form of `migrate` runs them",
+    ),
     "export": _EXPORT,
     "exporters": _EXPORT,
     "hooks": _HOOKS,

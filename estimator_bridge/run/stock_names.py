@@ -159,6 +159,12 @@ _IN_V2: Mapping[str, str] = {
     "regressor_parse_example_spec": "legacy.parsing_specs:regressor_parse_example_spec_v2",
 }
 
+OTHERS_IN_V2 = frozenset(_IN_V2) - {"Estimator"}
+"""Names that mean something else in `tf.compat.v2.estimator`; Estimator means less there."""
+
+CANNED = frozenset(name for name, home in _IN_V2.items() if home.startswith("canned."))
+"""The names of canned estimators."""
+
 
 def _symbols() -> Iterator[Symbol]:
     for home, namespace, modules, names in _ROWS:

@@ -214,7 +214,14 @@ class MultiHead(Head):
                     f"Could not split logits of shape {logits.shape} among the heads, which have "
                     f"{sizes} logits. The last dimension should equal {sum(sizes)} but is {found}."
                 )
-            return dict(zip(self._heads, tf.split(logits, sizes, axis=-1), strict=True))
+            zeros = tf.zeros_like(tf.shape(logits)[:-1])
+            parts: dict[str, Tensor] = {}
+            start = 0
+            for name, size in zip(self._heads, sizes, strict=True):
+                begin, end = tf.concat([zeros, [start]], 0), tf.concat([zeros - 1, [size]], 0)
+                parts[name] = tf.slice(logits, begin, end)
+                start += size
+            return parts
 
 
 def _loss_key(name: str) -> str:

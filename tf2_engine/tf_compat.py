@@ -2,7 +2,7 @@
 
 Nothing else in the project imports `tensorflow.python`, `tensorflow.core` or keras internals. The
 names are in order of subject: protos, random numbers, graphs, TPUs, TPU feature columns, replicas,
-estimators, variables and checkpoints, Keras.
+estimators, variables and checkpoints, Keras, feature columns and layers of canned estimators.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ from tensorflow.python.distribute import sharded_variable as _sharded_variable
 from tensorflow.python.distribute import tpu_strategy as _tpu_strategy
 from tensorflow.python.distribute import values as _distribute_values
 from tensorflow.python.eager import record as _record
+from tensorflow.python.feature_column import feature_column as _feature_column
+from tensorflow.python.feature_column import feature_column_v2 as _feature_column_v2
 from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.framework import random_seed as _random_seed
 from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
 from tensorflow.python.ops import summary_ops_v2 as _summary_ops
+from tensorflow.python.ops import variable_scope as _variable_scope
 from tensorflow.python.saved_model import save_context as _save_context
 from tensorflow.python.saved_model.model_utils import export_output as _export_output
 from tensorflow.python.saved_model.model_utils import export_utils as _export_utils
@@ -679,3 +682,95 @@ def remember_keras_names(graph: Graph) -> Callable[[], None]:
             counter.update(saved.get(name, {}))
 
     return restore
+
+
+# Canned estimators: Keras 2, and feature columns of either generation.
+
+
+def keras2() -> Object:
+    """Returns the module of Keras 2: `tf.keras` on TensorFlow 2.15, `tf_keras` later."""
+    if tf.__version__.startswith("2.15."):
+        return tf.keras
+    import tf_keras
+
+    return tf_keras
+
+
+def keras2_v1() -> Object:
+    """Returns Keras 2 as `tf.compat.v1.keras` has it, whatever `tf.keras` is."""
+    if tf.__version__.startswith("2.15."):
+        return tf.compat.v1.keras
+    from tf_keras.api._v1 import keras
+
+    return keras
+
+
+def v1_layers() -> Object:
+    """Returns the module with the layers of `tf.compat.v1.layers`, which Keras 3 refuses."""
+    return keras2_v1().__internal__.legacy.layers
+
+
+broadcast_weights: Callable[[TensorLike, Tensor], Tensor] = tf.__internal__.ops.broadcast_weights
+"""Returns weights in the shape of the values that they belong to."""
+
+is_new_column: Callable[[Sequence[Object]], bool] = _feature_column_v2.is_feature_column_v2
+"""Returns whether columns are of `tf.feature_column`, not of TensorFlow 1's private classes."""
+
+sorted_columns: Callable[[Sequence[Object]], list[Object]]
+sorted_columns = _feature_column_v2._normalize_feature_columns
+"""Returns feature columns checked and in the order of their names."""
+
+column_scope_name: Callable[[str], str]
+column_scope_name = _feature_column_v2._sanitize_column_name_for_variable_scope
+"""Returns the name of a feature column as a variable scope can have it."""
+
+check_batch_sizes: Callable[[Sequence[Tensor], Sequence[Object]], None]
+check_batch_sizes = _feature_column_v2._verify_static_batch_size_equality
+"""Raises ValueError if tensors of feature columns differ in their batch size."""
+
+FeatureCache = tf.__internal__.feature_column.FeatureTransformationCache
+"""Features by column, each transformed once."""
+
+ColumnState = tf.__internal__.feature_column.StateManager
+"""The variables of the feature columns of a Keras layer."""
+
+DenseColumn = tf.__internal__.feature_column.DenseColumn
+CategoricalColumn = _feature_column_v2.CategoricalColumn
+
+V1InputLayer = _feature_column.InputLayer
+"""The layer of `tf.compat.v1.feature_column.input_layer`."""
+
+V1LinearModel = _feature_column._LinearModel
+"""The Keras model of `tf.compat.v1.feature_column.linear_model`."""
+
+
+def weighted_sum(**arguments: Object) -> Tensor:
+    """Returns the sum of a column's weights over the values of each example, [batch, units].
+
+    Takes `column`, `transformation_cache`, `state_manager`, `sparse_combiner` and `weight_var`.
+    """
+    return _feature_column_v2._create_weighted_sum(**arguments)
+
+
+def is_dense_column(column: Object, *, numeric: bool = False) -> bool:
+    """Returns whether an object is a dense feature column, or a numeric one, of either kind."""
+    if numeric:
+        kinds = (_feature_column_v2.NumericColumn, _feature_column._NumericColumn)
+    else:
+        kinds = (DenseColumn, _feature_column._DenseColumn)
+    return isinstance(column, kinds)
+
+
+def dense_values(column: Object, features: dict[str, Object]) -> Tensor:
+    """Returns the values of a dense feature column of either kind, eagerly or in a graph."""
+    return column._get_dense_tensor(_feature_column._LazyBuilder(features))
+
+
+def variable_scope_only(name: str) -> contextlib.AbstractContextManager[Object]:
+    """Opens a variable scope without the name scope that belongs to it."""
+    return _variable_scope._pure_variable_scope(name)
+
+
+def name_scope_now() -> str:
+    """Returns the name scope that is open, without a slash at its end."""
+    return str(tf.__internal__.get_name_scope())

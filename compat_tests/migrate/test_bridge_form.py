@@ -116,11 +116,33 @@ def test_names_are_replaced_where_they_are_used() -> None:
 
 def test_unsupported_names_have_a_comment() -> None:
     """A name that the bridge does not have stays, under a comment with the reason."""
-    new = adopt("import tensorflow as tf\n\n\ndef f():\n  return tf.estimator.DNNClassifier([3])\n")
+    program = "import tensorflow as tf\n\n\ndef f():\n  return tf.estimator.{}([3])\n"
+    new = adopt(program.format("BoostedTreesClassifier"))
 
-    assert "  # estimator-bridge: tf.estimator.DNNClassifier is left out: canned" in new.source
-    assert "\n  return tf_estimator.DNNClassifier([3])\n" in new.source
+    assert "  # estimator-bridge: tf.estimator.BoostedTreesClassifier is left out:" in new.source
+    assert "\n  return tf_estimator.BoostedTreesClassifier([3])\n" in new.source
     assert [line.line for line in new.lines if line.kind == "by hand"] == [5, 0]
+
+
+@pytest.mark.parametrize(
+    "source, used",
+    [
+        ("import tensorflow as tf\ntf.estimator.DNNClassifier\n", "v2.DNNClassifier"),
+        ("import tensorflow.compat.v1 as tf\ntf.estimator.DNNClassifier\n", "DNNClassifier"),
+        ("import tensorflow as tf\ntf.compat.v1.estimator.DNNClassifier\n", "DNNClassifier"),
+        ("from tensorflow import estimator\nestimator.LinearRegressor\n", "v2.LinearRegressor"),
+        (
+            "import tensorflow as tf\ntf.estimator.classifier_parse_example_spec\n",
+            "v2.classifier_parse_example_spec",
+        ),
+    ],
+)
+def test_classes_are_those_of_the_programs_api(source: str, used: str) -> None:
+    """A class that differs between TensorFlow 1 and 2 is that of the namespace it is taken from."""
+    new = adopt(source)
+
+    assert new.source.rstrip().endswith(f"estimator.{used}")
+    exec(new.source, {})
 
 
 @pytest.mark.parametrize(

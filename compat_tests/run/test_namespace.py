@@ -31,6 +31,17 @@ def stock() -> Any:
     return stock.ESTIMATOR
 
 
+CANNED = [
+    f"{family}{task}"
+    for family in ("Baseline", "DNN", "DNNLinearCombined", "Linear")
+    for task in ("Classifier", "Estimator", "Regressor")
+]
+HEADS = [
+    *("BinaryClassHead", "LogisticRegressionHead", "MultiClassHead", "MultiHead"),
+    *("MultiLabelHead", "PoissonRegressionHead", "RegressionHead"),
+]
+
+
 def inside(namespace: Any, path: str) -> Any:
     """Returns a namespace inside a namespace."""
     for name in path.split("."):
@@ -57,15 +68,43 @@ def test_every_name_of_stock_is_here_or_refused_by_name(path: str, stock: Any) -
     assert all(hasattr(ours, name) for name in ours.__all__)
 
 
+@needs_stock
+@pytest.mark.parametrize("path", ["", "experimental", "export"])
+def test_every_name_of_version_2_is_here_or_refused_by_name(path: str) -> None:
+    """`estimator.v2` has the names of `tf.compat.v2.estimator`."""
+    from compat_tests.support import stock
+
+    ours, theirs = inside(estimator.v2, path), inside(stock.NAMESPACES[2], path)
+    for name in dir(theirs):
+        if not name.startswith("_") and not hasattr(ours, name):
+            with pytest.raises(errors.Unsupported, match=rf"\.{name}` is not supported: .*"):
+                getattr(ours, name)
+
+
+def test_the_versions_differ_as_stocks_do() -> None:
+    """Canned estimators, Estimator and the parsing specs are others in version 2; heads are not."""
+    others = {name for name in estimator.__all__ if _differ(name)}
+
+    assert others == {
+        *CANNED,
+        *("Estimator", "classifier_parse_example_spec", "regressor_parse_example_spec"),
+    }
+    assert set(estimator.v2.__all__) == set(estimator.__all__)
+    assert issubclass(estimator.v2.DNNClassifier, estimator.v2.Estimator)
+    assert issubclass(estimator.v2.Estimator, estimator.Estimator)
+    assert not hasattr(estimator.v2.Estimator(lambda features: None), "export_savedmodel")
+    assert hasattr(estimator.Estimator(lambda features: None), "export_savedmodel")
+
+
+def _differ(name: str) -> bool:
+    return getattr(estimator, name) is not getattr(estimator.v2, name)
+
+
 @pytest.mark.parametrize(
     "path, name, way_out",
     [
-        ("", "DNNClassifier", "Write the model as a model_fn"),
-        ("", "BoostedTreesRegressor", "canned estimators"),
-        ("", "MultiClassHead", "Write loss, metrics and predictions in the model_fn"),
-        ("", "add_metrics", "Return the metrics from the model_fn"),
-        ("experimental", "RNNClassifier", "canned estimators"),
-        ("inputs", "numpy_input_fn", r"tf\.data\.Dataset\.from_tensor_slices"),
+        ("", "BoostedTreesRegressor", "TensorFlow Decision Forests"),
+        ("v2", "BoostedTreesClassifier", "TensorFlow Decision Forests"),
     ],
 )
 def test_unsupported_names_say_what_to_use(path: str, name: str, way_out: str) -> None:
@@ -126,6 +165,11 @@ FUNCTIONS = [
     "export.build_raw_serving_input_receiver_fn",
     "regressor_parse_example_spec",
     "train_and_evaluate",
+    *("add_metrics", "inputs.numpy_input_fn", "inputs.pandas_input_fn"),
+    *("experimental.call_logit_fn", "experimental.dnn_logit_fn_builder"),
+    "experimental.linear_logit_fn_builder",
+    *CANNED,
+    *HEADS,
 ]
 
 
@@ -140,6 +184,16 @@ def test_arguments_are_those_of_stock(path: str, stock: Any) -> None:
         (n, "f" if callable(d) else d) for n, d in legacy_specs.arguments(theirs)
     ]
     assert getattr(ours, "_fields", None) == getattr(theirs, "_fields", None)
+
+
+@needs_stock
+@pytest.mark.parametrize("name", [*CANNED, *HEADS, "regressor_parse_example_spec"])
+def test_arguments_in_version_2_are_those_of_stock(name: str) -> None:
+    """Names, order and defaults are those of stock's classes of TensorFlow 2."""
+    from compat_tests.support import stock
+
+    ours, theirs = getattr(estimator.v2, name), getattr(stock.NAMESPACES[2], name)
+    assert legacy_specs.arguments(ours) == legacy_specs.arguments(theirs)
 
 
 def input_fn() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from tensorflow.python.tpu import tpu_embedding
 from tensorflow_estimator.python.estimator import model_fn, run_config
 from tensorflow_estimator.python.estimator.api._v1 import estimator as _estimator
+from tensorflow_estimator.python.estimator.api._v2 import estimator as _estimator_v2
 from tensorflow_estimator.python.estimator.tpu import (
     _tpu_estimator_embedding,
     tpu_config,
@@ -21,6 +22,9 @@ from tensorflow_estimator.python.estimator.tpu import (
 
 ESTIMATOR = _estimator
 """The namespace of `tf.compat.v1.estimator`, also after the bridge has replaced it there."""
+
+NAMESPACES = {1: _estimator, 2: _estimator_v2}
+"""The namespaces of both versions of TensorFlow's API."""
 
 CLASSES = types.SimpleNamespace(
     **{name: kind for name, kind in vars(tpu_embedding).items() if name.endswith("Parameters")},

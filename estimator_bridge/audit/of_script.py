@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator
 
 from estimator_bridge.audit.report import Audit, findings_of
+from estimator_bridge.run.stock_names import CANNED
 from estimator_bridge.run.unsupported import ESTIMATOR as UNSUPPORTED
 from estimator_bridge.settings.catalogue import RULES, finding_of, given, readers
 from estimator_bridge.settings.legacy_spec import Note, Place, SourceText
@@ -67,7 +68,7 @@ class _Visitor(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        if node.attr in UNSUPPORTED:
+        if node.attr in CANNED or node.attr in UNSUPPORTED:
             self.notes.append(Note("canned_estimator", self._at(node), SourceText(node.attr)))
         self.generic_visit(node)
 

@@ -29,8 +29,22 @@ def classifier_parse_example_spec(
     Raises:
         InvalidSpec: label or weight is a feature, too, or the weight is not a numeric column.
     """
+    spec = tf.compat.v1.feature_column.make_parse_example_spec(feature_columns)
     label = tf.io.FixedLenFeature((1,), label_dtype, label_default)
-    return _with_label(feature_columns, label_key, label, weight_column)
+    return _with_label(spec, label_key, label, weight_column)
+
+
+def classifier_parse_example_spec_v2(
+    feature_columns: Iterable[Object],
+    label_key: str,
+    label_dtype: DType = tf.int64,
+    label_default: Object = None,
+    weight_column: Object = None,
+) -> ParsingSpec:
+    """Is `classifier_parse_example_spec` for columns of `tf.feature_column` alone."""
+    spec = tf.feature_column.make_parse_example_spec(feature_columns)
+    label = tf.io.FixedLenFeature((1,), label_dtype, label_default)
+    return _with_label(spec, label_key, label, weight_column)
 
 
 def regressor_parse_example_spec(
@@ -45,14 +59,28 @@ def regressor_parse_example_spec(
 
     The other arguments, and errors, are those of `classifier_parse_example_spec`.
     """
+    spec = tf.compat.v1.feature_column.make_parse_example_spec(feature_columns)
     label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
-    return _with_label(feature_columns, label_key, label, weight_column)
+    return _with_label(spec, label_key, label, weight_column)
+
+
+def regressor_parse_example_spec_v2(
+    feature_columns: Iterable[Object],
+    label_key: str,
+    label_dtype: DType = tf.float32,
+    label_default: Object = None,
+    label_dimension: int = 1,
+    weight_column: Object = None,
+) -> ParsingSpec:
+    """Is `regressor_parse_example_spec` for columns of `tf.feature_column` alone."""
+    spec = tf.feature_column.make_parse_example_spec(feature_columns)
+    label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
+    return _with_label(spec, label_key, label, weight_column)
 
 
 def _with_label(
-    columns: Iterable[Object], label_key: str, label: Object, weight_column: Object
+    spec: ParsingSpec, label_key: str, label: Object, weight_column: Object
 ) -> ParsingSpec:
-    spec: ParsingSpec = tf.compat.v1.feature_column.make_parse_example_spec(columns)
     _check_no_feature("label", label_key, spec)
     spec[label_key] = label
     if weight_column is None:

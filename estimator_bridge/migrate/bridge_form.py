@@ -95,7 +95,9 @@ class _Replacer(cst.CSTTransformer):
         for name in self._program.imported_names(original_node):
             self._note_refusal(original_node, text, name)
             place = place_of(name)
-            if place is not None and text.split(".")[0] not in self._imported:
+            # Names below one that an import binds are found there, but for those of version 2.
+            is_bound = text.split(".")[0] in self._imported
+            if place is not None and (not is_bound or place.attributes.startswith("v2.")):
                 new = self._aliases.expression(place)
                 line = self._program.line(original_node)
                 self.lines.append(Line(line, "name", text, code_of(new)))

@@ -32,6 +32,9 @@ def place_of(name: str) -> Replacement | None:
     if name in _NAMESPACES:
         return Replacement(NAMESPACE)
     module, _, attribute = name.rpartition(".")
+    namespace = stock_names.PUBLIC_NAMESPACES.get(module.removesuffix(".estimator"))
+    if namespace == stock_names.NAMESPACE_V2 and attribute in stock_names.OTHERS_IN_V2:
+        return Replacement(NAMESPACE, f"v2.{attribute}")
     if module == "tensorflow.compat.v1.tpu.experimental" and attribute in stock_names.PARAMETERS:
         return Replacement("estimator_bridge.legacy.parameters", attribute)
     if module in stock_names.RESOLVERS and attribute == "TPUClusterResolver":

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from estimator_bridge.migrate import stock_replacements
+from estimator_bridge.run import stock_names
 
 _Value = TypeVar("_Value")
 
@@ -120,6 +121,10 @@ _IMPORTED_MODULES = ("estimator_bridge.legacy.parameters", "estimator_bridge.leg
 """Modules of the bridge whose names a spec is made of."""
 
 _STOCK_REASONS: Mapping[str, str] = {
+    **dict.fromkeys(
+        stock_names.CANNED,
+        "canned estimators have no TPU embeddings; the bridge form of `migrate` runs them",
+    ),
     **_rows(_EXPORT, "export exporters"),
     **_rows(_HOOKS, "hooks stop_if_no_decrease_hook"),
     **_rows(_TPU, "TPUConfig InputPipelineConfig"),

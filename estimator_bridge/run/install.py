@@ -137,10 +137,10 @@ def public_module(path: str) -> ModuleType:
 
 
 def _install_namespaces() -> None:
-    namespace = load(stock_names.NAMESPACE)
-    for path in stock_names.ESTIMATOR_PARENTS:
+    for path, target in stock_names.ESTIMATOR_PARENTS.items():
+        namespace = load(target)
         _make_importable(path)
-        _change_name(path, "estimator", namespace.__name__, namespace)
+        _change_name(path, "estimator", target, namespace)
         _change(sys.modules, f"{path}.estimator", namespace)
         for below in stock_names.SUBMODULES:
             module = load(stock_names.namespace_module(below))

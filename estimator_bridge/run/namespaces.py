@@ -11,7 +11,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from estimator_bridge import errors
-from estimator_bridge.run.stock_names import NAMESPACE, SYMBOLS, Names
+from estimator_bridge.run.stock_names import NAMESPACE, NAMESPACE_V2, SYMBOLS, Names
 from estimator_bridge.run.unsupported import (
     REASON_OF_OTHER_MODULES,
     REASONS,
@@ -36,8 +36,13 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
     Its names are those that `stock_names.SYMBOLS` has for it; those in `unsupported.REASONS` raise
     an `Unsupported` with the way out.
     """
-    below = module.removeprefix(NAMESPACE).removeprefix(".")
-    homes = {symbol.name: symbol.home for symbol in SYMBOLS if symbol.namespace == below}
+    is_v2 = module == NAMESPACE_V2
+    below = "" if is_v2 else module.removeprefix(NAMESPACE).removeprefix(".")
+    homes = {
+        symbol.name: symbol.home_v2 if is_v2 else symbol.home
+        for symbol in SYMBOLS
+        if symbol.namespace == below
+    }
     reasons = REASONS.get(below, {})
     stock_name = f"tf.estimator.{below}".removesuffix(".")
 

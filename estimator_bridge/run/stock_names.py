@@ -9,7 +9,10 @@ Names = Mapping[str, str]
 """By the name in a module, its target: "module" or "module:attribute"."""
 
 NAMESPACE = "estimator_bridge.estimator"
-"""The module that stands for `tf.estimator`."""
+"""The module that stands for `tf.compat.v1.estimator`."""
+
+NAMESPACE_V2 = f"{NAMESPACE}.v2"
+"""The module that stands for `tf.compat.v2.estimator`, which is `tf.estimator`."""
 
 
 class Symbol(NamedTuple):
@@ -19,6 +22,7 @@ class Symbol(NamedTuple):
         home: where it is defined: "module" or "module:attribute".
         namespace: the public namespace that has it, below `tf.estimator` ("" for that itself); None
             if programs find it in private modules only.
+        home_v2: what has this name in the namespace of TensorFlow 2; mostly the same.
         modules: stock's private modules that have it: full paths, or names below
             `tensorflow_estimator.python.estimator`.
     """
@@ -27,6 +31,7 @@ class Symbol(NamedTuple):
     home: str
     namespace: str | None
     modules: tuple[str, ...]
+    home_v2: str = ""
 
     @property
     def target(self) -> str:
@@ -41,6 +46,7 @@ def namespace_module(below: str) -> str:
     return f"{NAMESPACE}.{below}" if below else NAMESPACE
 
 
+_COMBINED = "canned.dnn_linear_combined"
 _EXPORT = "export.export export.export_lib"
 _HOOKS = "hooks.hooks"
 _OUTPUT = "export.export_lib export.export_output"
@@ -48,14 +54,44 @@ _TPU_CONFIG = "tpu.tpu_config tensorflow.python.tpu.tpu_config"
 _TPU_CONTEXT = "tpu.tpu_context tensorflow.python.tpu.tpu_context"
 _TPU_EMBEDDING = "tensorflow.python.tpu.tpu_embedding"
 _TPU_ESTIMATOR = "tpu.tpu_estimator tensorflow.python.tpu.tpu_estimator"
+_REGRESSION = "head.regression_head"
 _TRAIN = "tensorflow:compat.v1.train"
 
 # Home, namespace, private modules, names. A home without a colon is below `estimator_bridge`.
 _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
+    ("canned.baseline", "", "canned.baseline", "BaselineClassifier BaselineEstimator"),
+    ("canned.baseline", "", "canned.baseline", "BaselineRegressor"),
+    ("canned.baseline", None, "canned.baseline", "BaselineClassifierV2 BaselineEstimatorV2"),
+    ("canned.baseline", None, "canned.baseline", "BaselineRegressorV2"),
+    ("canned.dnn", "", "canned.dnn", "DNNClassifier DNNEstimator DNNRegressor"),
+    ("canned.dnn", None, "canned.dnn", "DNNClassifierV2 DNNEstimatorV2 DNNRegressorV2"),
+    ("canned.dnn", "experimental", "canned.dnn", "dnn_logit_fn_builder"),
+    ("canned.dnn_linear_combined", "", _COMBINED, "DNNLinearCombinedClassifier"),
+    ("canned.dnn_linear_combined", "", _COMBINED, "DNNLinearCombinedEstimator"),
+    ("canned.dnn_linear_combined", "", _COMBINED, "DNNLinearCombinedRegressor"),
+    ("canned.dnn_linear_combined", None, _COMBINED, "DNNLinearCombinedClassifierV2"),
+    ("canned.dnn_linear_combined", None, _COMBINED, "DNNLinearCombinedEstimatorV2"),
+    ("canned.dnn_linear_combined", None, _COMBINED, "DNNLinearCombinedRegressorV2"),
+    ("canned.heads.binary_class", "", "head.binary_class_head", "BinaryClassHead"),
+    ("canned.heads.head", "", "head.base_head", "Head"),
+    ("canned.heads.multi_class", "", "head.multi_class_head", "MultiClassHead"),
+    ("canned.heads.multi_head", "", "head.multi_head", "MultiHead"),
+    ("canned.heads.multi_label", "", "head.multi_label_head", "MultiLabelHead"),
+    ("canned.heads.regression", "", _REGRESSION, "LogisticRegressionHead RegressionHead"),
+    ("canned.heads.regression", "", _REGRESSION, "PoissonRegressionHead"),
+    ("canned.linear", "", "canned.linear", "LinearClassifier LinearEstimator LinearRegressor"),
+    ("canned.linear", None, "canned.linear", "LinearClassifierV2 LinearEstimatorV2"),
+    ("canned.linear", None, "canned.linear", "LinearRegressorV2"),
+    ("canned.linear", "experimental", "canned.linear", "linear_logit_fn_builder"),
+    ("canned.logit_functions", "experimental", "model_fn", "call_logit_fn"),
+    ("canned.metric_adding", "", "extenders", "add_metrics"),
+    ("canned.queues.numpy_input", "inputs", "inputs.inputs inputs.numpy_io", "numpy_input_fn"),
+    ("canned.queues.pandas_input", "inputs", "inputs.inputs inputs.pandas_io", "pandas_input_fn"),
     ("estimator", "", "estimator_lib", "export inputs"),
     ("estimator", "", "", "experimental tpu"),
     ("estimator.tpu", "tpu", "", "experimental"),
     ("runtime.estimator.base_estimator", "", "estimator estimator_lib", "Estimator"),
+    ("runtime.estimator.estimator_v2", None, "estimator", "EstimatorV2"),
     ("runtime.loop.train_and_evaluate", "", "estimator_lib training", "train_and_evaluate"),
     ("legacy.base_run_config", "", "estimator_lib run_config", "RunConfig"),
     ("legacy.cluster", None, "run_config", "TaskType"),
@@ -115,6 +151,29 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("legacy.parameters", None, _TPU_EMBEDDING, "StochasticGradientDescentParameters"),
 )
 
+# What `tf.compat.v2.estimator` has by a name for which `tf.compat.v1.estimator` has something else.
+_IN_V2: Mapping[str, str] = {
+    **{
+        f"{family}{task}": f"canned.{module}:{family}{task}V2"
+        for family, module in (
+            ("Baseline", "baseline"),
+            ("DNN", "dnn"),
+            ("DNNLinearCombined", "dnn_linear_combined"),
+            ("Linear", "linear"),
+        )
+        for task in ("Classifier", "Estimator", "Regressor")
+    },
+    "Estimator": "runtime.estimator.estimator_v2:EstimatorV2",
+    "classifier_parse_example_spec": "legacy.parsing_specs:classifier_parse_example_spec_v2",
+    "regressor_parse_example_spec": "legacy.parsing_specs:regressor_parse_example_spec_v2",
+}
+
+OTHERS_IN_V2 = frozenset(_IN_V2) - {"Estimator"}
+"""Names that mean something else in `tf.compat.v2.estimator`; Estimator means less there."""
+
+CANNED = frozenset(name for name, home in _IN_V2.items() if home.startswith("canned."))
+"""The names of canned estimators."""
+
 
 def _symbols() -> Iterator[Symbol]:
     for home, namespace, modules, names in _ROWS:
@@ -123,7 +182,8 @@ def _symbols() -> Iterator[Symbol]:
                 path = f"{home}.{name}"
             else:
                 path = f"estimator_bridge.{home}:{name}"
-            yield Symbol(name, path, namespace, tuple(modules.split()))
+            in_v2 = f"estimator_bridge.{_IN_V2[name]}" if name in _IN_V2 else path
+            yield Symbol(name, path, namespace, tuple(modules.split()), in_v2)
 
 
 SYMBOLS = (
@@ -136,15 +196,24 @@ PARAMETERS = tuple(
 )
 """The parameter classes that stock exports under `tf.compat.v1.tpu.experimental`."""
 
-_VERSIONS = ("v1", "v2")
+_NAMESPACE_OF_VERSION = {"v1": NAMESPACE, "v2": NAMESPACE_V2}
 
-PUBLIC_NAMESPACES = ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2")
+PUBLIC_NAMESPACES: Mapping[str, str] = {
+    "tensorflow": NAMESPACE_V2,
+    "tensorflow.compat.v1": NAMESPACE,
+    "tensorflow.compat.v2": NAMESPACE_V2,
+}
+"""The views of TensorFlow, and what `estimator` is in each."""
 
-ESTIMATOR_PARENTS = (
-    *PUBLIC_NAMESPACES,
-    *(f"tensorflow.compat.{outer}.compat.{inner}" for outer in _VERSIONS for inner in _VERSIONS),
-)
-"""The modules that have an attribute `estimator`."""
+ESTIMATOR_PARENTS: Mapping[str, str] = {
+    **PUBLIC_NAMESPACES,
+    **{
+        f"tensorflow.compat.{outer}.compat.{inner}": namespace
+        for outer in _NAMESPACE_OF_VERSION
+        for inner, namespace in _NAMESPACE_OF_VERSION.items()
+    },
+}
+"""The modules that have an attribute `estimator`, and what that is here."""
 
 SUBMODULES = ("experimental", "export", "inputs", "tpu", "tpu.experimental")
 """The modules of the namespace; programs may import them by their paths."""

@@ -4,48 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+_BOOSTED = (
+    "TensorFlow 2.15 has no boosted trees any more. Train them with TensorFlow Decision Forests"
+)
 _CANNED = (
-    "canned estimators have no TPU embeddings, which is what the bridge is for. Write the model as "
-    "a model_fn for `TPUEstimator` or `Estimator`, or use tf.keras"
-)
-_HEAD = "heads belong to canned estimators. Write loss, metrics and predictions in the model_fn"
-_INPUTS = "it feeds batches through queues. Use tf.data.Dataset.from_tensor_slices"
-_LOGITS = "it is a part of canned estimators. Write the layers in the model_fn"
-
-_HEADS = (
-    *("Head", "BinaryClassHead", "LogisticRegressionHead", "MultiClassHead", "MultiHead"),
-    *("MultiLabelHead", "PoissonRegressionHead", "RegressionHead"),
-)
-_ESTIMATORS = (
-    *(
-        f"{family}{task}"
-        for family in ("Baseline", "DNN", "DNNLinearCombined", "Linear")
-        for task in ("Classifier", "Estimator", "Regressor")
-    ),
-    *(f"BoostedTrees{task}" for task in ("Classifier", "Estimator", "Regressor")),
+    "this estimator of stock was not written anew yet. Write the model as a model_fn for "
+    "`Estimator`, or use tf.keras"
 )
 
 ESTIMATOR: Mapping[str, str] = {
-    **dict.fromkeys(_ESTIMATORS, _CANNED),
-    **dict.fromkeys(_HEADS, _HEAD),
-    "add_metrics": "it wraps a model_fn. Return the metrics from the model_fn",
+    f"BoostedTrees{task}": _BOOSTED for task in ("Classifier", "Estimator", "Regressor")
 }
-_EXPERIMENTAL = {
-    **dict.fromkeys(("KMeans", "LinearSDCA", "RNNClassifier", "RNNEstimator"), _CANNED),
-    **dict.fromkeys(("call_logit_fn", "dnn_logit_fn_builder", "linear_logit_fn_builder"), _LOGITS),
-}
+_EXPERIMENTAL = dict.fromkeys(("KMeans", "LinearSDCA", "RNNClassifier", "RNNEstimator"), _CANNED)
 
 REASONS: Mapping[str, Mapping[str, str]] = {
     "": ESTIMATOR,
     "experimental": _EXPERIMENTAL,
-    "inputs": dict.fromkeys(("numpy_input_fn", "pandas_input_fn"), _INPUTS),
 }
 """By namespace below `tf.estimator` and name, the reason and the way out, without a full stop."""
 
 REASONS_OF_MODULES: Mapping[str, str] = {
-    "canned": _CANNED,
-    "head": _HEAD,
-    "inputs": _INPUTS,
+    "canned.boosted_trees": _BOOSTED,
+    "canned.kmeans": _CANNED,
+    "canned.linear_optimizer": _CANNED,
+    "canned.rnn": _CANNED,
+    "canned.timeseries": _CANNED,
 }
 """By path below `tensorflow_estimator.python.estimator`, why the module is not there."""
 

@@ -644,7 +644,7 @@ ROWS: Mapping[str, SettingRow] = {
         cpu="works up to TensorFlow 2.15",
         tpu="no embeddings on a TPU",
         tf2="gone",
-        way_out="write the model as a model_fn, or in Keras",
+        way_out="run it with estimator-bridge, which has all but boosted trees",
     ),
     "parts_of_unknown_order": _surprising(
         cpu="restored as if by div",

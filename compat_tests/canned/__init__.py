@@ -1,0 +1,1 @@
+"""Tests of canned estimators, heads and their inputs."""

@@ -1,0 +1,95 @@
+"""Canned estimators beside stock's: equal names and values, of both versions of the API."""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.programs import census, jobs
+from compat_tests.support.base_jobs import events, signatures
+from estimator_bridge import estimator
+from estimator_bridge.estimator import v2
+
+if HAS_STOCK:
+    from compat_tests.support import stock
+
+pytestmark = pytest.mark.stock
+
+OURS = {1: estimator, 2: v2}
+
+PROGRAMS = [
+    pytest.param(
+        version,
+        *rest,
+        id="-".join((f"v{version}", *rest)),
+        marks=() if rest == ("DNNLinearCombined", "Classifier", "plain") else pytest.mark.full,
+    )
+    for version, *parts in itertools.product((1, 2), census.FAMILIES, census.TASKS, census.SETTINGS)
+    for rest in [tuple(parts)]
+]
+
+
+def run(namespace: Any, version: int, program: tuple[str, str, str], folder: pathlib.Path) -> Any:
+    """Trains for 200 steps, rich programs from a warm start; returns the estimator."""
+    family, task, setting = program
+    start = None
+    if setting == "rich" and family != "Baseline":
+        first = census.make(namespace, version, *program, folder / "first")
+        first.train(lambda: census.input_fn(task, setting), steps=5)
+        start = namespace.WarmStartSettings(
+            first.model_dir, vars_to_warm_start=".*(hobbies|hiddenlayer_0|bias_weights).*"
+        )
+    job = census.make(namespace, version, *program, folder / "job", start)
+    return job.train(lambda: census.input_fn(task, setting), steps=200)
+
+
+def exported(job: Any, namespace: Any, folder: pathlib.Path) -> dict[str, Any]:
+    """Returns the signatures of an export that parses examples."""
+    receiver = namespace.export.build_parsing_serving_input_receiver_fn(census.parsing_spec())
+    return signatures(job.export_saved_model(str(folder), receiver))
+
+
+@pytest.mark.parametrize("version, family, task, setting", PROGRAMS)
+def test_values_are_those_of_stock(
+    version: int, family: str, task: str, setting: str, tmp_path: pathlib.Path
+) -> None:
+    """Variables, metrics, predictions, summaries and signatures are stock's, by 0.0."""
+    namespaces = {"stock": stock.NAMESPACES[version], "ours": OURS[version]}
+    program = (family, task, setting)
+    made = {
+        side: run(namespace, version, program, tmp_path / side)
+        for side, namespace in namespaces.items()
+    }
+
+    saved = {side: jobs.saved(job) for side, job in made.items()}
+    difference, name = jobs.largest_difference(saved["ours"], saved["stock"])
+    assert difference == 0.0, name
+    evaluated = {
+        side: job.evaluate(lambda: census.input_fn(task, setting, 1)) for side, job in made.items()
+    }
+    assert evaluated["ours"] == evaluated["stock"]
+    predicted = {
+        side: list(job.predict(lambda: census.input_fn(task, setting, 1)))
+        for side, job in made.items()
+    }
+    for ours, theirs in zip(predicted["ours"], predicted["stock"], strict=True):
+        assert list(ours) == list(theirs)
+        for key, value in theirs.items():
+            np.testing.assert_array_equal(ours[key], value, err_msg=str(key))
+    tags = {side: {event[1:] for event in events(job.model_dir)} for side, job in made.items()}
+    assert _steady(tags["ours"]) == _steady(tags["stock"])
+    outputs = {
+        side: exported(job, namespaces[side], tmp_path / side / "export")
+        for side, job in made.items()
+    }
+    assert outputs["ours"] == outputs["stock"]
+
+
+def _steady(values: set[Any]) -> set[Any]:
+    """Returns what summaries say, but for how fast the machine was."""
+    return {value for value in values if not value[0].startswith("global_step/sec")}

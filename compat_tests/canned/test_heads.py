@@ -1,0 +1,429 @@
+"""Heads beside stock's: losses, predictions, metrics, exports and errors, in graphs and eagerly."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.conftest import HAS_STOCK
+from estimator_bridge import errors, estimator
+from tf2_engine import tf_compat
+
+if HAS_STOCK:
+    from compat_tests.support import stock
+
+tf1 = tf.compat.v1
+
+_RNG = np.random.default_rng(5)
+_LOGITS = _RNG.normal(size=[6, 3]).astype(np.float32)
+_FEATURES = {"weight": np.array([1.0, 2.0, 0.5, 0.0, 3.0, 1.0], np.float32)}
+_INDICATORS = _RNG.integers(2, size=[6, 3])
+_WORDS = np.array(["a", "b", "c", "a", "b", "c"], dtype=object)
+
+
+def _mean_loss(labels: Any, logits: Any, features: Any) -> Any:
+    return tf.reduce_mean(tf.abs(tf.cast(labels, tf.float32) - logits), -1, keepdims=True) + 0 * (
+        tf.reshape(features["weight"], [-1, 1])
+    )
+
+
+def _sparse_words() -> Any:
+    return tf.SparseTensor(
+        [[0, 0], [1, 0], [1, 1], [3, 0], [4, 0], [5, 0]],
+        tf.constant(["a", "b", "c", "a", "b", "c"]),
+        [6, 2],
+    )
+
+
+# How a head is made, the logits it has, and its labels.
+HEADS: dict[str, tuple[str, dict[str, Any], int, Any]] = {
+    "binary": ("BinaryClassHead", {}, 1, np.array([0, 1, 1, 0, 1, 0])),
+    "binary, all": (
+        "BinaryClassHead",
+        {
+            "weight_column": "weight",
+            "thresholds": [0.25, 0.5],
+            "name": "head",
+            "label_vocabulary": list("ab"),
+        },
+        1,
+        np.array([["a"], ["b"], ["b"], ["a"], ["b"], ["a"]], dtype=object),
+    ),
+    "binary, loss": (
+        "BinaryClassHead",
+        {"loss_fn": _mean_loss, "loss_reduction": "sum"},
+        1,
+        np.array([0.0, 1, 1, 0, 1, 0]),
+    ),
+    "several": ("MultiClassHead", {"n_classes": 3}, 3, np.array([0, 1, 2, 0, 1, 2])),
+    "several, all": (
+        "MultiClassHead",
+        {
+            "n_classes": 3,
+            "weight_column": "weight",
+            "label_vocabulary": list("abc"),
+            "name": "head",
+        },
+        3,
+        _WORDS,
+    ),
+    "labels": ("MultiLabelHead", {"n_classes": 3}, 3, _INDICATORS),
+    "labels, all": (
+        "MultiLabelHead",
+        {
+            "n_classes": 3,
+            "weight_column": "weight",
+            "thresholds": [0.4],
+            "label_vocabulary": list("abc"),
+            "classes_for_class_based_metrics": ["c", "a"],
+        },
+        3,
+        _sparse_words,
+    ),
+    "labels, classes": (
+        "MultiLabelHead",
+        {"n_classes": 3, "classes_for_class_based_metrics": [1], "name": "head"},
+        3,
+        _INDICATORS,
+    ),
+    "number": ("RegressionHead", {}, 1, np.arange(6.0)),
+    "numbers": (
+        "RegressionHead",
+        {
+            "label_dimension": 3,
+            "weight_column": "weight",
+            "inverse_link_fn": tf.exp,
+            "name": "head",
+        },
+        3,
+        np.arange(18.0).reshape(6, 3),
+    ),
+    "counts": ("PoissonRegressionHead", {"weight_column": "weight"}, 1, np.arange(6)),
+    "counts, part": ("PoissonRegressionHead", {"compute_full_loss": False}, 1, np.arange(6)),
+    "chances": ("LogisticRegressionHead", {"weight_column": "weight"}, 1, np.linspace(0, 1, 6)),
+}
+
+
+def evaluated(head: Any, width: int, labels: Any, eager: bool) -> dict[str, Any]:
+    """Returns losses, predictions and metrics of a head for one batch, as numbers."""
+    with contextlib.nullcontext() if eager else tf.Graph().as_default():
+        features = {key: tf.constant(value) for key, value in _FEATURES.items()}
+        logits = tf.constant(_LOGITS[:, :width])
+        labels = labels() if callable(labels) else tf.constant(labels)
+        extra = [tf.constant(0.25)]
+        metrics = head.metrics(regularization_losses=extra)
+        made = {
+            "loss": head.loss(labels, logits, features=features),
+            "regularized": head.loss(labels, logits, features, regularization_losses=extra),
+            "predictions": head.predictions(logits),
+        }
+        updated = head.update_metrics(
+            metrics, features, logits, labels, regularization_losses=extra
+        )
+        if eager:
+            found = {**made, "metrics": {name: each.result() for name, each in updated.items()}}
+            return tf.nest.map_structure(lambda tensor: tensor.numpy(), found)
+        results = {name: each.result() for name, each in updated.items()}
+        variables = [variable for each in updated.values() for variable in each.variables]
+        updates = [update for each in updated.values() for update in each.updates]
+        with tf1.Session() as session:
+            session.run([tf1.global_variables_initializer(), tf1.tables_initializer()])
+            session.run(tf1.variables_initializer(variables))
+            values = session.run(made)
+            session.run(updates)
+            return {**values, "metrics": session.run(results)}
+
+
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("case", HEADS)
+@pytest.mark.stock
+def test_heads_are_those_of_stock(case: str, eager: bool) -> None:
+    """Losses, predictions and metrics are stock's by 0.0, with the same names in the same order."""
+    name, options, width, labels = HEADS[case]
+    ours, theirs = (
+        evaluated(getattr(namespace, name)(**options), width, labels, eager)
+        for namespace in (estimator, stock.ESTIMATOR)
+    )
+
+    assert list(ours["predictions"]) == list(theirs["predictions"])
+    assert set(ours["metrics"]) == set(theirs["metrics"])
+    tf.nest.map_structure(np.testing.assert_array_equal, _sorted(ours), _sorted(theirs))
+
+
+def _sorted(found: dict[str, Any]) -> dict[str, Any]:
+    return {**found, "metrics": dict(sorted(found["metrics"].items()))}
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_heads_are_the_same_eagerly_and_in_a_graph(case: str) -> None:
+    """A loop of TensorFlow 2 that uses a head sees the numbers of an estimator.
+
+    Kernels are the same, but a graph's are fused by the optimizer of graphs: a few float32
+    roundings of values around 1, far below 1e-5, may differ.
+    """
+    name, options, width, labels = HEADS[case]
+    in_graph, eagerly = (
+        evaluated(getattr(estimator, name)(**options), width, labels, eager)
+        for eager in (False, True)
+    )
+
+    assert set(in_graph["metrics"]) == set(eagerly["metrics"])
+    for one, other in zip(
+        tf.nest.flatten(_sorted(in_graph)), tf.nest.flatten(_sorted(eagerly)), strict=True
+    ):
+        if np.asarray(one).dtype.kind in "fi":
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+        else:
+            np.testing.assert_array_equal(one, other)
+
+
+def specs(namespace: Any, mode: str) -> dict[str, Any]:
+    """Returns what a spec of two heads has: keys, shapes, names of outputs and signatures."""
+    heads = [
+        namespace.RegressionHead(name="price"),
+        namespace.BinaryClassHead(name="sold", thresholds=[0.5]),
+    ]
+    with tf.Graph().as_default():
+        tf1.train.create_global_step()
+        weights = tf1.get_variable("weights", [2, 2])
+        logits = tf.matmul(tf.constant(_LOGITS[:, :2]), weights)
+        spec = namespace.MultiHead(heads, head_weights=[1.0, 0.5]).create_estimator_spec(
+            {},
+            mode,
+            logits,
+            {"price": tf.constant(np.arange(6.0)), "sold": tf.constant([0, 1, 1, 0, 0, 1])},
+            optimizer=tf_compat.keras2().optimizers.legacy.SGD(0.1),
+            trainable_variables=[weights],
+        )
+        return {
+            "predictions": {
+                key: (value.name, value.shape.as_list()) for key, value in spec.predictions.items()
+            },
+            "outputs": {
+                key: (type(output).__name__, sorted(getattr(output, "outputs", {})))
+                for key, output in (spec.export_outputs or {}).items()
+            },
+            "metrics": sorted(spec.eval_metric_ops or {}),
+            "summaries": sorted(
+                tensor.op.inputs[0].op.get_attr("value").string_val[0]
+                for tensor in tf1.get_collection(tf1.GraphKeys.SUMMARIES)
+            ),
+            "variables": sorted(variable.name for variable in tf1.global_variables()),
+        }
+
+
+@pytest.mark.parametrize("mode", ["train", "eval", "infer"])
+def test_several_heads_share_a_model(mode: str) -> None:
+    """Predictions are by head and key, metrics and losses have the names of the heads."""
+    found = specs(estimator, mode)
+
+    assert ("sold", "class_ids") in found["predictions"]
+    assert ("price", "predictions") in found["predictions"]
+    if mode == "infer":
+        assert {"serving_default", "price", "sold", "sold/classification"} <= set(found["outputs"])
+        assert "sold/logistic" in found["outputs"]["predict"][1]
+    if mode == "eval":
+        assert {"loss/price", "loss/sold", "average_loss/price", "auc/sold"} <= set(
+            found["metrics"]
+        )
+
+
+@pytest.mark.stock
+@pytest.mark.parametrize("mode", ["train", "eval", "infer"])
+def test_several_heads_are_those_of_stock(mode: str) -> None:
+    """Keys, names of tensors, outputs, metrics, summaries and variables are stock's."""
+    assert specs(estimator, mode) == specs(stock.ESTIMATOR, mode)
+
+
+def _spec(head: Any, **options: Any) -> Any:
+    with tf.Graph().as_default():
+        return head.create_estimator_spec(
+            {}, "train", tf.zeros([2, head.logits_dimension]), tf.zeros([2, 1], tf.int64), **options
+        )
+
+
+# How a head is misused, the error that stock raises, and what both messages say.
+REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
+    "thresholds": (
+        lambda e: e.BinaryClassHead(thresholds=[1.0]),
+        ValueError,
+        r"thresholds not in \(0, 1\)",
+    ),
+    "vocabulary": (
+        lambda e: e.BinaryClassHead(label_vocabulary="ab"),
+        ValueError,
+        "label_vocabulary should be a list or a tuple",
+    ),
+    "reduction": (
+        lambda e: e.RegressionHead(loss_reduction="none"),
+        ValueError,
+        "Invalid loss_reduction: none",
+    ),
+    "no classes": (lambda e: e.MultiClassHead(None), ValueError, "n_classes cannot be None"),
+    "two classes": (lambda e: e.MultiClassHead(2), ValueError, "n_classes must be > 2"),
+    "words": (
+        lambda e: e.MultiClassHead(3, label_vocabulary=["a"]),
+        ValueError,
+        '"label_vocabulary" does not have "n_classes" items',
+    ),
+    "one label": (lambda e: e.MultiLabelHead(1), ValueError, "n_classes must be > 1"),
+    "class of metrics": (
+        lambda e: e.MultiLabelHead(3, classes_for_class_based_metrics=[3]),
+        ValueError,
+        r"must be in range \[0, 2\]",
+    ),
+    "dimension": (lambda e: e.RegressionHead(0), ValueError, "Invalid label_dimension"),
+    "loss": (
+        lambda e: e.RegressionHead(loss_fn=lambda labels: labels),
+        ValueError,
+        "loss_fn must contain argument: logits",
+    ),
+    "loss arguments": (
+        lambda e: e.RegressionHead(loss_fn=lambda labels, logits, name: labels),
+        ValueError,
+        r"loss_fn has unexpected args: \['name'\]",
+    ),
+    "heads": (lambda e: e.MultiHead([]), ValueError, "Must specify heads"),
+    "names": (
+        lambda e: e.MultiHead([e.RegressionHead()]),
+        ValueError,
+        "All given heads must have name",
+    ),
+    "weights of heads": (
+        lambda e: e.MultiHead([e.RegressionHead(name="a")], [1.0, 2.0]),
+        ValueError,
+        "must have the same size",
+    ),
+    "prediction": (
+        lambda e: e.BinaryClassHead().predictions(tf.zeros([2, 1]), ["price"]),
+        ValueError,
+        "Prediction key must be in PredictionKeys, given: price",
+    ),
+    "logits": (
+        lambda e: e.BinaryClassHead().predictions(tf.zeros([2, 2])),
+        ValueError,
+        "logits shape must be",
+    ),
+    "rank": (
+        lambda e: e.BinaryClassHead().predictions(tf.zeros([2])),
+        ValueError,
+        "logits must have rank at least 2",
+    ),
+    "no labels": (
+        lambda e: e.RegressionHead().loss(None, tf.zeros([2, 1]), {}),
+        ValueError,
+        "You must provide a labels Tensor",
+    ),
+    "sparse labels": (
+        lambda e: e.RegressionHead().loss(tf.sparse.eye(2), tf.zeros([2, 1]), {}),
+        ValueError,
+        "SparseTensor labels are not supported",
+    ),
+    "width of labels": (
+        lambda e: e.RegressionHead().loss(tf.zeros([2, 3]), tf.zeros([2, 1]), {}),
+        ValueError,
+        "Mismatched label shape. Expected labels dimension=1",
+    ),
+    "range of labels": (
+        lambda e: e.BinaryClassHead().loss(tf.constant([0, 2]), tf.zeros([2, 1]), {}),
+        ValueError,
+        "Labels must be <= 2 - 1",
+    ),
+    "negative labels": (
+        lambda e: e.MultiClassHead(3).loss(tf.constant([0, -2]), tf.zeros([2, 3]), {}),
+        ValueError,
+        "Labels must be >= 0",
+    ),
+    "type of labels": (
+        lambda e: e.MultiClassHead(3).loss(tf.zeros([2]), tf.zeros([2, 3]), {}),
+        ValueError,
+        "Labels dtype should be integer",
+    ),
+    "weights": (
+        lambda e: e.RegressionHead(weight_column="w").loss(
+            tf.zeros([2]), tf.zeros([2, 1]), {"w": tf.zeros([3])}
+        ),
+        ValueError,
+        "weights shape must be",
+    ),
+    "weight column": (
+        lambda e: e.RegressionHead(weight_column=3).loss(tf.zeros([2]), tf.zeros([2, 1]), {}),
+        TypeError,
+        "Weight column must be either a string or NumericColumn",
+    ),
+    "labels of heads": (
+        lambda e: e.MultiHead([e.RegressionHead(name="a")]).loss({}, tf.zeros([2, 1]), {}),
+        ValueError,
+        r"labels has missing values for head\(s\): \['a'\]",
+    ),
+    "no optimizer": (
+        lambda e: _spec(e.BinaryClassHead()),
+        ValueError,
+        "train_op_fn and optimizer cannot both be None",
+    ),
+    "two ways": (
+        lambda e: _spec(e.BinaryClassHead(), optimizer="a", train_op_fn=lambda loss: loss),
+        ValueError,
+        "train_op_fn and optimizer cannot both be set",
+    ),
+    "optimizer": (
+        lambda e: _spec(e.BinaryClassHead(), optimizer=tf1.train.AdamOptimizer()),
+        ValueError,
+        "The given optimizer is not a tf.keras.optimizers.Optimizer instance",
+    ),
+    "variables": (
+        lambda e: _spec(
+            e.BinaryClassHead(), optimizer=tf_compat.keras2().optimizers.legacy.SGD(0.1)
+        ),
+        ValueError,
+        "trainable_variables cannot be None",
+    ),
+    "update ops": (
+        lambda e: _spec(e.BinaryClassHead(), train_op_fn=lambda loss: loss, update_ops=3),
+        ValueError,
+        "update_ops should be a list or a tuple",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_misuse_is_refused_by_name(case: str) -> None:
+    """A wrong argument or batch is an error of the bridge, of the built-in kind of stock's."""
+    call, kind, message = REFUSED[case]
+    with pytest.raises(kind, match=message) as caught:
+        call(estimator)
+    assert isinstance(caught.value, errors.EngineError)
+
+
+@pytest.mark.stock
+@pytest.mark.parametrize("case", REFUSED)
+def test_stock_refuses_the_same(case: str) -> None:
+    """Stock raises the same kind of error, with the same key phrase."""
+    call, kind, message = REFUSED[case]
+    with pytest.raises(kind, match=message):
+        call(stock.ESTIMATOR)
+
+
+def test_a_head_of_a_program_needs_a_spec() -> None:
+    """A head that overrides neither way to a spec says so; one of them is enough."""
+
+    class Half(estimator.Head):
+        name = loss_reduction = None
+        logits_dimension = 1
+        loss = predictions = metrics = update_metrics = lambda self: None
+
+    class Whole(Half):
+        def _create_tpu_estimator_spec(self, **arguments: Any) -> Any:
+            return estimator.tpu.TPUEstimatorSpec(arguments["mode"], arguments["logits"])
+
+    with pytest.raises(NotImplementedError, match="Half has neither"):
+        Half().create_estimator_spec({}, "infer", None)
+    with pytest.raises(TypeError, match="abstract"):
+        estimator.Head()
+    with tf.Graph().as_default():
+        logits = tf.zeros([1])
+        assert Whole().create_estimator_spec({}, "infer", logits).predictions is logits

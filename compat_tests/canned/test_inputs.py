@@ -1,0 +1,135 @@
+"""numpy_input_fn and pandas_input_fn: the rows they feed, and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests.conftest import HAS_STOCK
+from estimator_bridge import errors
+from estimator_bridge.estimator import inputs
+
+if HAS_STOCK:
+    from compat_tests.support import stock
+
+X = {"b": np.arange(10, 15), "a": np.arange(5, dtype=np.float32).reshape(5, 1)}
+Y = np.arange(100, 105)
+
+
+def batches(input_fn: Callable[[], Any], most: int = 20) -> list[Any]:
+    """Returns the batches of an input_fn, until the input ends."""
+    found = []
+    with tf.Graph().as_default():
+        made = input_fn()
+        with tf.train.MonitoredSession() as session:
+            while not session.should_stop() and len(found) < most:
+                found.append(session.run(made))
+    return found
+
+
+def test_batches_cross_epochs_and_the_last_one_is_smaller() -> None:
+    """Rows come in order, epoch after epoch; what is left at the end is a batch too."""
+    fed = batches(inputs.numpy_input_fn(X, Y, batch_size=4, num_epochs=2, shuffle=False))
+
+    assert [labels.tolist() for _, labels in fed] == [
+        [100, 101, 102, 103],
+        [104, 100, 101, 102],
+        [103, 104],
+    ]
+    assert all(list(features) == ["a", "b"] for features, _ in fed)
+    assert fed[1][0]["a"].tolist() == [[4.0], [0.0], [1.0], [2.0]]
+
+
+def test_without_epochs_the_rows_never_end() -> None:
+    """num_epochs=None gives whole batches for ever."""
+    fed = batches(inputs.numpy_input_fn(Y, batch_size=4, num_epochs=None, shuffle=False), 7)
+
+    assert len(fed) == 7
+    assert {len(batch) for batch in fed} == {4}
+
+
+def test_shuffled_rows_are_all_rows() -> None:
+    """With shuffle each row comes once in an epoch, with its own label."""
+    fed = batches(inputs.numpy_input_fn(X, {"y": Y}, batch_size=2, shuffle=True))
+
+    pairs = [
+        pair for features, labels in fed for pair in zip(features["b"], labels["y"], strict=True)
+    ]
+    assert sorted(pairs) == [(10 + row, 100 + row) for row in range(5)]
+
+
+def test_a_frame_is_fed_with_its_labels() -> None:
+    """Columns of a DataFrame are features; labels are a Series, or a DataFrame with its names."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", "z"]}, index=[7, 8, 9])
+    options = {"batch_size": 2, "shuffle": False}
+    one = batches(inputs.pandas_input_fn(frame, frame["a"] * 10, **options))
+    two = batches(inputs.pandas_input_fn(frame, frame[["a"]] * 10, **options))
+
+    assert [labels.tolist() for _, labels in one] == [[10.0, 20.0], [30.0]]
+    assert one[0][0]["b"].tolist() == [b"x", b"y"]
+    assert [list(labels) for _, labels in two] == [["a"], ["a"]]
+    assert two[1][0]["a"].tolist() == [3.0]
+    assert two[1][1]["a"].tolist() == [30.0]
+    assert list(frame.columns) == ["a", "b"]
+
+
+def numpy_fn(*args: Any, **settings: Any) -> Callable[[Any], Any]:
+    """Returns a function that calls a namespace's input_fn."""
+    return lambda namespace: namespace.numpy_input_fn(*args, **settings)()
+
+
+REFUSED = {
+    "no shuffle": (numpy_fn(X, Y), ValueError, "explicitly set as boolean"),
+    "no arrays": (numpy_fn({}, shuffle=False), ValueError, "empty dict"),
+    "no rows": (numpy_fn(np.zeros([0]), shuffle=False), ValueError, "empty"),
+    "no labels": (numpy_fn(X, {}, shuffle=False), ValueError, "y cannot be empty"),
+    "a list": (numpy_fn([1], shuffle=False), TypeError, "dict or array"),
+    "both": (numpy_fn(X, {"a": Y}, shuffle=False), ValueError, "1 duplicate keys.*'a'"),
+    "lengths": (numpy_fn(X, Y[1:], shuffle=False), ValueError, "mismatched"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_is_named(case: str) -> None:
+    """A wrong argument is an error of the kind that stock raises."""
+    call, kind, message = REFUSED[case]
+    with tf.Graph().as_default(), pytest.raises(kind, match=message) as caught:
+        call(inputs)
+    assert isinstance(caught.value, errors.EngineError)
+
+
+@pytest.mark.stock
+@pytest.mark.parametrize("case", REFUSED)
+def test_stock_refuses_the_same(case: str) -> None:
+    """Stock raises the same kind of error, with the same key phrase."""
+    call, kind, message = REFUSED[case]
+    with tf.Graph().as_default(), pytest.raises(kind, match=message):
+        call(stock.ESTIMATOR.inputs)
+
+
+def test_a_feed_that_fails_ends_the_step() -> None:
+    """What a thread that fills a queue raises reaches the program."""
+    data = np.arange(4)
+    with tf.Graph().as_default():
+        batch = inputs.numpy_input_fn(data, batch_size=2, num_epochs=None, shuffle=False)()
+        runner = tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS)[0]
+        runner._feeds = [lambda: 1 / 0]
+        with pytest.raises(ZeroDivisionError), tf.train.MonitoredSession() as session:
+            session.run(batch)
+
+
+@pytest.mark.stock
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_graph_has_as_many_ops_as_stocks(shuffle: bool) -> None:
+    """The seeds of later ops depend on the number of the ops before them."""
+    counts = []
+    for namespace in (inputs, stock.ESTIMATOR.inputs):
+        with tf.Graph().as_default() as graph:
+            namespace.numpy_input_fn(X, Y, shuffle=shuffle)()
+            counts.append([(op.name, op.type) for op in graph.get_operations()])
+    assert counts[0] == counts[1]

@@ -1,0 +1,147 @@
+"""`BinaryClassHead`: two classes, told apart by one logit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge.canned.heads import checks, training
+from estimator_bridge.canned.heads.class_predictions import class_predictions
+from estimator_bridge.canned.heads.head import Metrics
+from estimator_bridge.canned.heads.label_classes import LabelClasses
+from estimator_bridge.canned.heads.single_head import (
+    CLASSIFY,
+    DEFAULT,
+    PREDICT,
+    REGRESS,
+    Losses,
+    LossFn,
+    SingleHead,
+    keras,
+    update_mean,
+)
+from estimator_bridge.canned.heads.thresholds import (
+    checked_thresholds,
+    metrics_at,
+    threshold_keys,
+)
+from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
+from tf2_engine import tf_compat
+from tf2_engine.types import Nest, Object, Tensor
+
+
+class BinaryClassHead(SingleHead):
+    """Two classes: the logit's sigmoid is the probability of class 1.
+
+    The loss of an example is the sigmoid cross entropy of its label and logit. Labels are 0 and 1,
+    of any numeric type, or strings of the vocabulary: [batch, 1] or [batch], as the logits.
+
+    Args:
+        weight_column: a numeric feature column, or its key, with a weight for each example.
+        thresholds: probabilities in (0, 1) at which accuracy, precision and recall are reported.
+        label_vocabulary: the two labels as strings.
+        loss_reduction: one of `tf.losses.Reduction`, but NONE.
+        loss_fn: takes labels, logits and, if it likes, features; returns losses, [batch, 1].
+        name: added to the names of metrics and summaries.
+
+    Raises:
+        InvalidInput: an argument is not possible.
+    """
+
+    def __init__(
+        self,
+        weight_column: Object = None,
+        thresholds: Iterable[float] | None = None,
+        label_vocabulary: Sequence[str] | None = None,
+        loss_reduction: str = training.MEAN,
+        loss_fn: LossFn | None = None,
+        name: str | None = None,
+    ) -> None:
+        checks.check_list("label_vocabulary", label_vocabulary)
+        super().__init__(1, weight_column, loss_reduction, loss_fn, name)
+        self._thresholds = checked_thresholds(thresholds)
+        self._classes = LabelClasses(2, label_vocabulary)
+
+    def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
+        labels = checks.checked_labels(labels, logits, 1)
+        if self._classes.vocabulary is not None:
+            labels = self._classes.ids_of(labels)
+        return checks.checked_range(tf.cast(labels, tf.float32), 2)
+
+    def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
+        return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+
+    def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> dict[Object, Tensor]:
+        own = {
+            PredictionKeys.LOGITS: lambda: logits,
+            PredictionKeys.LOGISTIC: lambda: tf.sigmoid(logits, name=PredictionKeys.LOGISTIC),
+        }
+        zeros = tf.zeros_like(logits)
+        of_both = tf.concat([zeros, logits], axis=-1, name="two_class_logits")
+        return class_predictions(logits, of_both, self._classes, own, keys)
+
+    def _export_outputs(self, predictions: dict[Object, Tensor]) -> dict[str, Object]:
+        outputs = tf_compat.export_output_classes()
+        classes = self._classes.output(predictions[PredictionKeys.PROBABILITIES])
+        logistic = predictions[PredictionKeys.LOGISTIC]
+        return {
+            DEFAULT: classes,
+            CLASSIFY: classes,
+            REGRESS: outputs["RegressionOutput"](value=logistic),
+            PREDICT: outputs["PredictOutput"](predictions),
+        }
+
+    def _metrics(self) -> Metrics:
+        made: Metrics = {
+            MetricKeys.ACCURACY: keras.metrics.Accuracy(name=MetricKeys.ACCURACY),
+            MetricKeys.PRECISION: keras.metrics.Precision(name=MetricKeys.PRECISION),
+            MetricKeys.RECALL: keras.metrics.Recall(name=MetricKeys.RECALL),
+            MetricKeys.PREDICTION_MEAN: keras.metrics.Mean(name=MetricKeys.PREDICTION_MEAN),
+            MetricKeys.LABEL_MEAN: keras.metrics.Mean(name=MetricKeys.LABEL_MEAN),
+        }
+        baseline = _AccuracyBaseline(made[MetricKeys.LABEL_MEAN])
+        return {
+            **made,
+            MetricKeys.ACCURACY_BASELINE: baseline,
+            MetricKeys.AUC: keras.metrics.AUC(name=MetricKeys.AUC),
+            MetricKeys.AUC_PR: keras.metrics.AUC(curve="PR", name=MetricKeys.AUC_PR),
+            **metrics_at(self._thresholds),
+        }
+
+    def _update(self, metrics: Metrics, logits: Tensor, labels: Nest, losses: Losses) -> None:
+        found = self.predictions(logits, [PredictionKeys.CLASS_IDS, PredictionKeys.LOGISTIC])
+        chances = found[PredictionKeys.LOGISTIC]
+        weights = losses.weights
+        for key in (MetricKeys.ACCURACY, MetricKeys.PRECISION, MetricKeys.RECALL):
+            self._metric(metrics, key).update_state(
+                losses.labels, found[PredictionKeys.CLASS_IDS], sample_weight=weights
+            )
+        update_mean(self._metric(metrics, MetricKeys.PREDICTION_MEAN), chances, weights)
+        update_mean(self._metric(metrics, MetricKeys.LABEL_MEAN), losses.labels, weights)
+        # It reads the mean of the labels; an Estimator takes metrics that have an update.
+        self._metric(metrics, MetricKeys.ACCURACY_BASELINE).add_update(tf.no_op())
+        spread = tf_compat.broadcast_weights(weights, chances)
+        for key in (MetricKeys.AUC, MetricKeys.AUC_PR):
+            self._metric(metrics, key).update_state(losses.labels, chances, sample_weight=spread)
+        for threshold in self._thresholds:
+            for key in threshold_keys(threshold):
+                self._metric(metrics, key).update_state(
+                    losses.labels, chances, sample_weight=weights
+                )
+
+
+class _AccuracyBaseline(keras.metrics.Metric):
+    """The accuracy of always predicting the more frequent class, from the mean of the labels."""
+
+    def __init__(self, label_mean: Object) -> None:
+        super().__init__(name=MetricKeys.ACCURACY_BASELINE)
+        self._label_mean = label_mean
+
+    def update_state(self) -> None:
+        """Does nothing: the mean of the labels is updated by itself."""
+
+    def result(self) -> Tensor:
+        """Returns the share of the more frequent class."""
+        ones, count = self._label_mean.total, self._label_mean.count
+        return tf.div_no_nan(tf.maximum(ones, count - ones), count)

@@ -1,0 +1,307 @@
+"""Checks of what a head is given, at once where values are known, else when the graph runs.
+
+In a graph the functions return their tensor behind an assertion, which raises InvalidArgumentError;
+eagerly, and for shapes that are known in a graph, they raise InvalidInput.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.legacy.requirements import argument_names
+from tf2_engine import tf_compat
+from tf2_engine.types import Nest, Object, Op, Tensor
+
+_LOGITS_SHAPE = "logits shape must be [D0, D1, ... DN, logits_dimension]"
+_NO_LABELS = (
+    "You must provide a labels Tensor. Given: None. Check that the input_fn parses and returns the "
+    "labels."
+)
+
+
+def check_list(name: str, value: Object) -> None:
+    """Raises InvalidInput if a value is neither None, a list nor a tuple."""
+    if value is not None and not isinstance(value, (list, tuple)):
+        raise errors.InvalidInput(
+            f"{name} should be a list or a tuple. Given type: {type(value)}. Put the values into a "
+            "list."
+        )
+
+
+def check_reduction(reduction: Object, known: Iterable[str]) -> None:
+    """Raises InvalidInput if a reduction is none of those known, or leaves the losses as they are.
+
+    Args:
+        known: the reductions of Keras, or those of `tf.compat.v1.losses`.
+    """
+    known = [each for each in known if each != "none"]
+    if reduction not in known:
+        raise errors.InvalidInput(
+            f"Invalid loss_reduction: {reduction}. A head needs one loss for the batch: give one "
+            f"of {', '.join(known)}."
+        )
+
+
+def check_loss_fn(loss_fn: Callable[..., Tensor] | None) -> None:
+    """Raises InvalidInput if a loss function does not take labels and logits, or takes others."""
+    if loss_fn is None:
+        return
+    names = argument_names(loss_fn)
+    for needed in ("labels", "logits"):
+        if needed not in names:
+            raise errors.InvalidInput(
+                f"loss_fn must contain argument: {needed}. Given arguments: {names}."
+            )
+    known = ("labels", "logits", "features", "loss_reduction")
+    unexpected = [name for name in names if name not in known]
+    if unexpected:
+        raise errors.InvalidInput(
+            f"loss_fn has unexpected args: {unexpected}. It is given labels, logits and, if it "
+            "takes them, features."
+        )
+
+
+def check_trainable(variables: Object) -> None:
+    """Raises InvalidInput if the variables that a Keras optimizer updates are not in a list."""
+    if variables is None:
+        raise errors.InvalidInput(
+            "trainable_variables cannot be None. A Keras optimizer does not find them by itself: "
+            "give the list of them."
+        )
+    check_list("trainable_variables", variables)
+
+
+def checked_logits(logits: Tensor, width: int) -> Tensor:
+    """Returns logits as float32, [..., width]."""
+    with tf.name_scope(None, "logits", (logits,)) as scope:
+        logits = tf.cast(logits, tf.float32)
+        if tf.executing_eagerly():
+            _check_rank("logits", logits)
+            _check_width(logits, width)
+            return logits
+        shape = tf.shape(logits)
+        is_matrix = tf.debugging.assert_rank_at_least(
+            logits, 2, data=[shape], message=_LOGITS_SHAPE
+        )
+        with tf.control_dependencies([is_matrix]):
+            if logits.shape.rank is not None and logits.shape[-1] is not None:
+                _check_width(logits, width)
+                return logits
+            is_wide = tf.debugging.assert_equal(
+                width, shape[-1], data=[shape], message=_LOGITS_SHAPE
+            )
+            return _behind(is_wide, logits, scope)
+
+
+def checked_labels(labels: Nest, logits: Tensor, width: int) -> Tensor:
+    """Returns dense labels in the shape of the logits but for their width, [..., width].
+
+    Labels of one axis less than the logits get it as their last.
+    """
+    if labels is None:
+        raise errors.InvalidInput(_NO_LABELS)
+    with tf.name_scope(None, "labels", (labels, logits)) as scope:
+        labels = tf.convert_to_tensor_or_sparse_tensor(labels)
+        if isinstance(labels, tf.SparseTensor):
+            raise errors.InvalidInput(
+                "SparseTensor labels are not supported. labels must be a Tensor of shape "
+                f"[D0, D1, ..., DN, {width}], with {width} value(s) for each example. Make them "
+                "dense in the input_fn: tf.sparse.to_dense(labels)."
+            )
+        if _has_one_axis_less(labels, logits):
+            labels = tf.expand_dims(labels, -1)
+        message = (
+            f"labels shape must be [D0, D1, ... DN, {width}]. Check the n_classes or "
+            "label_dimension of the head, and the shape of the labels"
+        )
+        if tf.executing_eagerly():
+            _check_rank("labels", labels)
+            _check_label_width(labels, width)
+            expected = (*logits.shape.as_list()[:-1], width)
+            if expected != tuple(labels.shape.as_list()):
+                raise errors.InvalidInput(
+                    f"{message}. expected_labels_shape: {expected}. labels_shape: "
+                    f"{tuple(labels.shape.as_list())}."
+                )
+            return labels
+        is_matrix = tf.debugging.assert_rank_at_least(labels, 2, message=message)
+        with tf.control_dependencies([is_matrix]):
+            _check_label_width(labels, width)
+            expected = tf.concat([tf.shape(logits)[:-1], [width]], axis=0)
+            shape = tf.shape(labels)
+            fits = tf.debugging.assert_equal(
+                expected,
+                shape,
+                message=message,
+                data=["expected_labels_shape: ", expected, "labels_shape: ", shape],
+            )
+            return _behind(fits, labels, scope)
+
+
+def checked_weights(
+    features: Mapping[str, Tensor],
+    column: Object,
+    logits: Tensor,
+    *,
+    per_logit: bool = False,
+    numeric: bool = True,
+) -> Tensor | float:
+    """Returns the weights of a weight column as float32, [..., 1]; 1.0 if there is no column.
+
+    Args:
+        column: the key of a feature, or a numeric column.
+        per_logit: whether weights may have a value for each logit, [..., logits].
+        numeric: whether the column must be a numeric one; False takes any dense column.
+
+    Raises:
+        WrongType: the column is neither.
+        InvalidInput: the weights are no numbers, or do not fit the logits.
+    """
+    with tf.name_scope(None, "weights", (*tf.nest.flatten(features), logits)) as scope:
+        if column is None:
+            return 1.0
+        if isinstance(column, str):
+            column = tf.feature_column.numeric_column(column, shape=(1,))
+        if not tf_compat.is_dense_column(column, numeric=numeric):
+            kind = "NumericColumn" if numeric else "_DenseColumn"
+            raise errors.WrongType(
+                f"Weight column must be either a string or {kind}. Given type: {type(column)}."
+            )
+        weights = tf_compat.dense_values(column, dict(features))
+        if not (weights.dtype.is_floating or weights.dtype.is_integer):
+            raise errors.InvalidInput(
+                f"Weight column should be castable to float. Given dtype: {weights.dtype}."
+            )
+        weights = tf.cast(weights, name="weights", dtype=tf.float32)
+        if tf.executing_eagerly():
+            return _eager_weights(weights, logits, per_logit)
+        return _graph_weights(weights, logits, per_logit, scope)
+
+
+def checked_losses(
+    loss_fn: Callable[..., Tensor], labels: Tensor, logits: Tensor, features: Nest, width: int
+) -> Tensor:
+    """Returns what a program's loss function gives: a loss for each example, [..., width]."""
+    given = {"features": features} if "features" in argument_names(loss_fn) else {}
+    with tf.name_scope(None, "call_loss_fn", [labels, logits, *tf.nest.flatten(features)]):
+        losses = loss_fn(labels=labels, logits=logits, **given)
+        message = f"loss_fn must return Tensor of shape [D0, D1, ... DN, {width}]. "
+        if tf.executing_eagerly():
+            expected = [*logits.shape.as_list()[:-1], width]
+            if losses.shape.as_list() != expected:
+                raise errors.InvalidInput(
+                    f"{message}logits_shape: {logits.shape} loss_shape: {losses.shape}"
+                )
+            return losses
+        shape = tf.shape(losses, name="loss_shape")
+        logits_shape = tf.shape(logits, name="logits_shape")
+        expected = tf.concat([logits_shape[:-1], [width]], axis=0, name="expected_loss_shape")
+        fits = tf.Assert(
+            tf.reduce_all(tf.equal(shape, expected)),
+            data=[message, "logits_shape: ", logits_shape, "loss_shape: ", shape],
+            name="check_loss_shape",
+        )
+        return _behind(fits, losses)
+
+
+def checked_range(labels: Tensor, n_classes: int, message: str | None = None) -> Tensor:
+    """Returns labels that are in [0, n_classes)."""
+    with tf.name_scope(None, "check_label_range", (labels,)):
+        if tf.executing_eagerly():
+            if not tf.reduce_all(tf.less_equal(labels, n_classes - 1)):
+                raise errors.InvalidInput(message or f"Labels must be <= {n_classes} - 1.")
+            if not tf.reduce_all(tf.greater_equal(labels, 0)):
+                raise errors.InvalidInput(message or "Labels must be >= 0.")
+            return labels
+        largest = tf.convert_to_tensor(n_classes - 1, dtype=labels.dtype)
+        checks = (
+            tf.debugging.assert_less_equal(
+                labels, largest, message=message or "Labels must be <= n_classes - 1"
+            ),
+            tf.debugging.assert_non_negative(labels, message=message or "Labels must be >= 0"),
+        )
+        return _behind(checks, labels)
+
+
+def check_prediction_keys(keys: Iterable[str], known: Sequence[str]) -> None:
+    """Raises InvalidInput if a head has no prediction of a key."""
+    for key in keys:
+        if key not in known:
+            raise errors.InvalidInput(
+                f"Prediction key must be in PredictionKeys, given: {key}. This head has "
+                f"{', '.join(known)}."
+            )
+
+
+def _behind(checks: Op | tuple[Op, ...], value: Tensor, name: str | None = None) -> Tensor:
+    """Returns a tensor that waits for checks."""
+    checks = checks if isinstance(checks, tuple) else (checks,)
+    with tf.control_dependencies(checks):
+        return tf.identity(value, name=name)
+
+
+def _has_one_axis_less(tensor: Tensor, logits: Tensor) -> bool:
+    ranks = tensor.shape.rank, tf.convert_to_tensor(logits).shape.rank
+    return None not in ranks and ranks[0] == ranks[1] - 1
+
+
+def _check_rank(name: str, tensor: Tensor) -> None:
+    if tensor.shape.rank < 2:
+        raise errors.InvalidInput(
+            f"{name} must have rank at least 2, with a batch and a last dimension. Received rank "
+            f"{tensor.shape.rank}, shape {tensor.shape}."
+        )
+
+
+def _check_width(logits: Tensor, width: int) -> None:
+    if isinstance(width, int) and logits.shape[-1] != width:
+        raise errors.InvalidInput(
+            f"{_LOGITS_SHAPE}, got {logits.shape}; the head has {width} logits."
+        )
+
+
+def _check_label_width(labels: Tensor, width: int) -> None:
+    found = None if labels.shape.rank is None else labels.shape[-1]
+    if found is not None and found != width:
+        raise errors.InvalidInput(
+            f"Mismatched label shape. Expected labels dimension={width}.  Received {found}. Check "
+            "the n_classes or label_dimension of the head (labels are ids, not one-hot vectors), "
+            "and the shape of the labels."
+        )
+
+
+def _weight_shapes(per_logit: bool) -> str:
+    message = "weights shape must be [D0, D1, ... DN], [D0, D1, ... DN, 1]"
+    return f"{message} or [D0, D1, ... DN, logits_dimension]" if per_logit else message
+
+
+def _eager_weights(weights: Tensor, logits: Tensor, per_logit: bool) -> Tensor:
+    found, of_logits = weights.shape.as_list(), logits.shape.as_list()
+    allowed = [[*of_logits[:-1], 1], of_logits] if per_logit else [[*of_logits[:-1], 1]]
+    is_short = _has_one_axis_less(weights, logits)
+    if found not in ([of_logits[:-1]] if is_short else allowed):
+        raise errors.InvalidInput(
+            f"{_weight_shapes(per_logit)}, logits_shape: {of_logits}. weights_shape: {found}."
+        )
+    return tf.expand_dims(weights, -1) if is_short else weights
+
+
+def _graph_weights(weights: Tensor, logits: Tensor, per_logit: bool, scope: str) -> Tensor:
+    shape = tf.shape(weights, name="weights_shape")
+    of_logits = tf.shape(logits, name="logits_shape")
+    message = _weight_shapes(per_logit)
+    data = ["logits_shape: ", of_logits, "weights_shape: ", shape]
+    is_short = _has_one_axis_less(weights, logits)
+    wanted = of_logits[:-1] if is_short else tf.concat([of_logits[:-1], [1]], axis=0)
+    if per_logit and not is_short:
+        alike = (tf.reduce_all(tf.equal(each, shape)) for each in (of_logits, wanted))
+        fits = tf.Assert(tf.reduce_any(list(alike)), data=[message, *data])
+    else:
+        fits = tf.debugging.assert_equal(wanted, shape, message=message, data=data)
+    if not is_short:
+        return _behind(fits, weights, scope)
+    with tf.control_dependencies([fits]):
+        return tf.expand_dims(weights, -1, name=scope)

@@ -1,0 +1,131 @@
+"""`Head`: what a program's own head provides."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+
+from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSpec
+from tf2_engine.types import Nest, Object, Op, Tensor, Variable
+
+Metrics = dict[str, Object]
+"""Keras metrics by name."""
+
+
+class Head(abc.ABC):
+    """Turns the logits of a model into loss, predictions, metrics and a train op.
+
+    A subclass overrides the abstract members, and either `create_estimator_spec` or
+    `_create_tpu_estimator_spec`.
+    """
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str | None:
+        """The name, which is added to the names of metrics and summaries; None adds nothing."""
+
+    @property
+    @abc.abstractmethod
+    def logits_dimension(self) -> int:
+        """The size of the last axis of the logits."""
+
+    @property
+    @abc.abstractmethod
+    def loss_reduction(self) -> str:
+        """How the losses of examples become that of the batch: one of `tf.losses.Reduction`."""
+
+    @abc.abstractmethod
+    def loss(
+        self,
+        labels: Nest,
+        logits: Nest,
+        features: Mapping[str, Tensor] | None = None,
+        mode: str | None = None,
+        regularization_losses: Sequence[Tensor] | None = None,
+    ) -> Tensor:
+        """Returns the loss of a batch, a scalar."""
+
+    @abc.abstractmethod
+    def predictions(self, logits: Nest, keys: Sequence[str] | None = None) -> dict[Object, Tensor]:
+        """Returns predictions by name; `keys` chooses some of them."""
+
+    @abc.abstractmethod
+    def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics:
+        """Returns new Keras metrics by name."""
+
+    @abc.abstractmethod
+    def update_metrics(
+        self,
+        eval_metrics: Metrics,
+        features: Mapping[str, Tensor],
+        logits: Nest,
+        labels: Nest,
+        regularization_losses: Sequence[Tensor] | None = None,
+    ) -> Metrics:
+        """Updates the metrics of `metrics` by a batch, and returns them."""
+
+    def create_estimator_spec(
+        self,
+        features: Mapping[str, Tensor],
+        mode: str,
+        logits: Nest,
+        labels: Nest = None,
+        optimizer: Object = None,
+        trainable_variables: Sequence[Variable] | None = None,
+        train_op_fn: Callable[[Tensor], Op] | None = None,
+        update_ops: Sequence[Op] | None = None,
+        regularization_losses: Sequence[Tensor] | None = None,
+    ) -> EstimatorSpec:
+        """Returns the EstimatorSpec of a model_fn.
+
+        Args:
+            features: the features, which may hold weights.
+            mode: one of `ModeKeys`.
+            logits: [..., logits_dimension]; a dict by head for `MultiHead`.
+            labels: what they should be; None in prediction.
+            optimizer: a Keras optimizer; in training either that or `train_op_fn`.
+            trainable_variables: what the optimizer updates.
+            train_op_fn: takes the loss, returns the train op.
+            update_ops: ops to run with the train op, such as those of batch normalization.
+            regularization_losses: scalars that are added to the loss.
+
+        Raises:
+            InvalidInput: labels, logits or weights have the wrong shape or type; or there is no
+                optimizer, or two, in training.
+        """
+        try:
+            spec = self._create_tpu_estimator_spec(
+                features=features,
+                mode=mode,
+                logits=logits,
+                labels=labels,
+                optimizer=optimizer,
+                trainable_variables=trainable_variables,
+                train_op_fn=train_op_fn,
+                update_ops=update_ops,
+                regularization_losses=regularization_losses,
+            )
+        except NotImplementedError:
+            raise NotImplementedError(
+                "Subclasses of Head must implement `create_estimator_spec()` or "
+                f"_create_tpu_estimator_spec(). {type(self).__name__} has neither."
+            ) from None
+        return spec.as_estimator_spec()
+
+    def _create_tpu_estimator_spec(
+        self,
+        features: Mapping[str, Tensor],
+        mode: str,
+        logits: Nest,
+        labels: Nest = None,
+        optimizer: Object = None,
+        trainable_variables: Sequence[Variable] | None = None,
+        train_op_fn: Callable[[Tensor], Op] | None = None,
+        update_ops: Sequence[Op] | None = None,
+        regularization_losses: Sequence[Tensor] | None = None,
+    ) -> TPUEstimatorSpec:
+        raise NotImplementedError("TPUEstimatorSpec not available for this model head.")
+
+    def _summary_key(self, key: str) -> str:
+        """Returns the name of a metric or summary with the name of the head."""
+        return f"{key}/{self.name}" if self.name else key

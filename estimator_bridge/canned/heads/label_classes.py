@@ -1,0 +1,105 @@
+"""The classes of a classifier: their ids, and their names from a vocabulary or the ids."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from estimator_bridge import errors
+from tf2_engine import tf_compat
+from tf2_engine.types import Object, Tensor
+
+_UNKNOWN_ID, _UNKNOWN_NAME = -1, "UNK"
+
+
+class LabelClasses:
+    """Classes with ids from 0 up; without a vocabulary their names are their ids as strings.
+
+    Attributes:
+        count: how many classes there are.
+        vocabulary: the names in the order of the ids, or None.
+    """
+
+    def __init__(self, count: int, vocabulary: Sequence[str] | None) -> None:
+        self.count, self.vocabulary = count, vocabulary
+
+    def ids_of(self, names: Tensor) -> Tensor:
+        """Returns the int64 ids of names; -1 of those that the vocabulary does not have."""
+        return self._ids_by_name.lookup(names)
+
+    def names_of(self, ids: Tensor) -> Tensor:
+        """Returns the names of int64 ids, as strings."""
+        if not self.vocabulary:
+            return tf.strings.as_string(ids, name="str_classes")
+        return self._names_by_id.lookup(ids)
+
+    def all_ids(self, logits: Tensor) -> Tensor:
+        """Returns all ids for each example of the logits, [batch, classes] int32."""
+        batch = tf.shape(logits)[0]
+        return tf.tile(tf.expand_dims(tf.range(self.count), 0), [batch, 1])
+
+    def all_names(self, logits: Tensor) -> Tensor:
+        """Returns all names for each example of the logits, [batch, classes] strings."""
+        batch = tf.shape(logits)[0]
+        if self.vocabulary:
+            names = tf.convert_to_tensor([self.vocabulary])
+        else:
+            names = tf.strings.as_string(tf.expand_dims(tf.range(self.count), 0))
+        return tf.tile(names, [batch, 1])
+
+    def output(self, scores: Tensor) -> Object:
+        """Returns the export output of a classifier."""
+        output = tf_compat.export_output_classes()["ClassificationOutput"]
+        return output(scores=scores, classes=self.all_names(scores))
+
+    @property
+    def _ids_by_name(self) -> Object:
+        return self._eager_ids_by_name if tf.executing_eagerly() else self._make_ids_by_name()
+
+    @property
+    def _names_by_id(self) -> Object:
+        return self._eager_names_by_id if tf.executing_eagerly() else self._make_names_by_id()
+
+    # A table belongs to its graph; outside of one it serves every batch.
+    @functools.cached_property
+    def _eager_ids_by_name(self) -> Object:
+        return self._make_ids_by_name()
+
+    @functools.cached_property
+    def _eager_names_by_id(self) -> Object:
+        return self._make_names_by_id()
+
+    def _make_ids_by_name(self) -> Object:
+        names, ids = self._columns()
+        return tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(names, ids), _UNKNOWN_ID, name="class_id_lookup"
+        )
+
+    def _make_names_by_id(self) -> Object:
+        names, ids = self._columns()
+        return tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(ids, names),
+            _UNKNOWN_NAME,
+            name="class_string_lookup",
+        )
+
+    def _columns(self) -> tuple[Tensor, Tensor]:
+        if self.vocabulary is None:
+            raise errors.InvalidInput(
+                "The labels are strings, but the head has no label_vocabulary. Give it the names "
+                "of the classes."
+            )
+        names = tf.constant(list(self.vocabulary), tf.string)
+        return names, tf.range(len(self.vocabulary), dtype=tf.int64)
+
+
+def check_vocabulary(vocabulary: Object, n_classes: int) -> None:
+    """Raises InvalidInput if a vocabulary has not a name for each class."""
+    if vocabulary is not None and len(vocabulary) != n_classes:
+        raise errors.InvalidInput(
+            '"label_vocabulary" does not have "n_classes" items. '
+            f"Length of label_vocabulary must be n_classes ({n_classes}). Given: "
+            f"{len(vocabulary)}, {list(vocabulary)}."
+        )

@@ -1,0 +1,118 @@
+"""`MultiClassHead`: one of several classes, with a logit for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.canned.heads import checks, training
+from estimator_bridge.canned.heads.binary_class import BinaryClassHead
+from estimator_bridge.canned.heads.class_predictions import class_predictions
+from estimator_bridge.canned.heads.head import Metrics
+from estimator_bridge.canned.heads.label_classes import LabelClasses, check_vocabulary
+from estimator_bridge.canned.heads.single_head import (
+    CLASSIFY,
+    DEFAULT,
+    PREDICT,
+    Losses,
+    LossFn,
+    SingleHead,
+    keras,
+)
+from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
+from tf2_engine import tf_compat
+from tf2_engine.types import Nest, Object, Tensor
+
+
+class MultiClassHead(SingleHead):
+    """More than two classes: the softmax of the logits is the probability of each.
+
+    The loss of an example is the sparse softmax cross entropy of its label and logits. Labels are
+    integers in [0, n_classes), or strings of the vocabulary: [batch, 1] or [batch].
+
+    Args:
+        n_classes: how many classes there are, more than 2.
+        label_vocabulary: the labels as strings, one for each class.
+
+    The other arguments are those of `BinaryClassHead`.
+
+    Raises:
+        InvalidInput: an argument is not possible.
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        weight_column: Object = None,
+        label_vocabulary: Sequence[str] | None = None,
+        loss_reduction: str = training.MEAN,
+        loss_fn: LossFn | None = None,
+        name: str | None = None,
+    ) -> None:
+        if n_classes is None:
+            raise errors.InvalidInput("n_classes cannot be None. Give the number of classes.")
+        checks.check_list("label_vocabulary", label_vocabulary)
+        self._check_vocabulary(label_vocabulary, n_classes)
+        super().__init__(n_classes, weight_column, loss_reduction, loss_fn, name)
+        if isinstance(n_classes, int) and n_classes <= 2:
+            raise errors.InvalidInput(
+                f"n_classes must be > 2: {n_classes}. BinaryClassHead is for two classes."
+            )
+        self._classes = LabelClasses(n_classes, label_vocabulary)
+
+    def _check_vocabulary(self, vocabulary: Sequence[str] | None, n_classes: int) -> None:
+        check_vocabulary(vocabulary, n_classes)
+
+    def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
+        labels = checks.checked_labels(labels, logits, 1)
+        if self._classes.vocabulary is not None:
+            if labels.dtype != tf.string:
+                raise errors.InvalidInput(
+                    "Labels dtype should be string if there is a vocabulary. Instead got "
+                    f"{labels.dtype}."
+                )
+            labels = self._classes.ids_of(labels)
+        elif not labels.dtype.is_integer:
+            raise errors.InvalidInput(
+                f"Labels dtype should be integer. Instead got {labels.dtype}. Cast them, or give "
+                "a label_vocabulary."
+            )
+        return checks.checked_range(labels, self.logits_dimension)
+
+    def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
+        losses = tf.losses.sparse_softmax_cross_entropy(
+            labels, logits, reduction=tf.losses.Reduction.NONE
+        )
+        return tf.expand_dims(losses, axis=-1)
+
+    def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> dict[Object, Tensor]:
+        own = {PredictionKeys.LOGITS: lambda: logits}
+        return class_predictions(logits, logits, self._classes, own, keys)
+
+    def _export_outputs(self, predictions: dict[Object, Tensor]) -> dict[str, Object]:
+        classes = self._classes.output(predictions[PredictionKeys.PROBABILITIES])
+        predict = tf_compat.export_output_classes()["PredictOutput"](predictions)
+        return {DEFAULT: classes, CLASSIFY: classes, PREDICT: predict}
+
+    def _metrics(self) -> Metrics:
+        return {MetricKeys.ACCURACY: keras.metrics.Accuracy(name=MetricKeys.ACCURACY)}
+
+    def _update(self, metrics: Metrics, logits: Tensor, labels: Nest, losses: Losses) -> None:
+        ids = self.predictions(logits, [PredictionKeys.CLASS_IDS])[PredictionKeys.CLASS_IDS]
+        self._metric(metrics, MetricKeys.ACCURACY).update_state(
+            losses.labels, ids, sample_weight=losses.weights
+        )
+
+
+def class_head(
+    n_classes: int,
+    weight_column: Object,
+    label_vocabulary: Sequence[str] | None,
+    loss_reduction: str,
+) -> SingleHead:
+    """Returns the head for two classes or for more."""
+    if n_classes == 2:
+        return BinaryClassHead(weight_column, None, label_vocabulary, loss_reduction)
+    return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)

@@ -1,0 +1,257 @@
+"""`MultiHead`: several heads on one model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.canned.heads import training
+from estimator_bridge.canned.heads.head import Head, Metrics
+from estimator_bridge.canned.heads.single_head import DEFAULT, PREDICT
+from estimator_bridge.canned.result_names import MetricKeys
+from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
+from tf2_engine import tf_compat
+from tf2_engine.types import Nest, Object, Op, Tensor, Variable
+
+keras = tf_compat.keras2()
+
+
+class MultiHead(Head):
+    """Several heads: the loss is the sum of theirs, and they share the logits of a model.
+
+    Labels are a dict by the name of each head. Logits are such a dict, or one tensor whose last
+    axis has those of all heads in their order. Predictions are by (head, key).
+
+    Args:
+        heads: heads with names.
+        head_weights: a factor for the loss of each head; None is 1.
+
+    Raises:
+        InvalidInput: there is no head, or one without a name, or not as many weights as heads.
+    """
+
+    def __init__(self, heads: Sequence[Head], head_weights: Sequence[float] | None = None) -> None:
+        if not heads:
+            raise errors.InvalidInput(f"Must specify heads. Given: {heads}.")
+        if head_weights and len(head_weights) != len(heads):
+            raise errors.InvalidInput(
+                "heads and head_weights must have the same size. Given len(heads): "
+                f"{len(heads)}. Given len(head_weights): {len(head_weights)}."
+            )
+        for head in heads:
+            if head.name is None:
+                raise errors.InvalidInput(
+                    f"All given heads must have name specified. Given: {head}."
+                )
+        self._heads = {str(head.name): head for head in heads}
+        self._weights = tuple(head_weights or ())
+
+    @property
+    def name(self) -> str:
+        """The names of the heads, joined."""
+        return "_".join(self._heads)
+
+    @property
+    def logits_dimension(self) -> int:
+        """The logits of all heads."""
+        return sum(head.logits_dimension for head in self._heads.values())
+
+    @property
+    def loss_reduction(self) -> str:
+        """The reduction of all heads; raises InvalidInput if they differ."""
+        reductions = [head.loss_reduction for head in self._heads.values()]
+        if len(set(reductions)) > 1:
+            raise errors.InvalidInput(
+                f"The loss_reduction must be the same for different heads. Given: {reductions}."
+            )
+        return reductions[0]
+
+    def loss(
+        self,
+        labels: Nest,
+        logits: Nest,
+        features: Mapping[str, Tensor] | None = None,
+        mode: str | None = None,
+        regularization_losses: Sequence[Tensor] | None = None,
+    ) -> Tensor:
+        """Returns the weighted sum of the losses of all heads, and the regularization losses."""
+        by_head = self._by_head(logits, labels)
+        losses = [
+            head.loss(labels[name], by_head[name], features, mode)
+            for name, head in self._heads.items()
+        ]
+        with tf.name_scope(None, "merge_losses", losses):
+            if self._weights:
+                losses = [
+                    tf.multiply(loss, weight)
+                    for loss, weight in zip(losses, self._weights, strict=True)
+                ]
+            loss = tf.add_n(losses)
+            if regularization_losses is not None:
+                loss += tf.add_n(regularization_losses)
+        return loss
+
+    def predictions(self, logits: Nest, keys: Sequence[str] | None = None) -> dict[Object, Tensor]:
+        """Returns the predictions of all heads by (head, key)."""
+        by_head = self._by_head(logits)
+        with tf.name_scope("merge_pred"):
+            return {
+                (name, key): value
+                for name, head in self._heads.items()
+                for key, value in head.predictions(by_head[name]).items()
+            }
+
+    def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics:
+        """Returns the losses by head; `update_metrics` adds the metrics of each head."""
+        keys = [_loss_key(name) for name in self._heads]
+        with tf.name_scope("merge_eval"):
+            made = {key: keras.metrics.Mean(name=key) for key in keys}
+            if regularization_losses is not None:
+                key = MetricKeys.LOSS_REGULARIZATION
+                made[self._summary_key(key)] = keras.metrics.Mean(name=key)
+        return made
+
+    def update_metrics(
+        self,
+        eval_metrics: Metrics,
+        features: Mapping[str, Tensor],
+        logits: Nest,
+        labels: Nest,
+        regularization_losses: Sequence[Tensor] | None = None,
+    ) -> Metrics:
+        """Updates the losses by head, and makes and updates the metrics of each head."""
+        by_head = self._by_head(logits, labels)
+        if regularization_losses is not None:
+            key = self._summary_key(MetricKeys.LOSS_REGULARIZATION)
+            eval_metrics[key].update_state(values=tf.add_n(regularization_losses))
+        for name, head in self._heads.items():
+            own_logits, own_labels = by_head[name], labels[name]
+            loss = head.loss(own_labels, own_logits, features)
+            eval_metrics[_loss_key(name)].update_state(values=loss)
+            updated = head.update_metrics(head.metrics(), features, own_logits, own_labels)
+            eval_metrics.update(updated or {})
+        return eval_metrics
+
+    def create_estimator_spec(
+        self,
+        features: Mapping[str, Tensor],
+        mode: str,
+        logits: Nest,
+        labels: Nest = None,
+        optimizer: Object = None,
+        trainable_variables: Sequence[Variable] | None = None,
+        train_op_fn: Callable[[Tensor], Op] | None = None,
+        update_ops: Sequence[Op] | None = None,
+        regularization_losses: Sequence[Tensor] | None = None,
+    ) -> EstimatorSpec:
+        """Returns the EstimatorSpec of all heads; see `Head.create_estimator_spec`."""
+        with tf.name_scope(self.name, "multi_head"):
+            by_head = self._by_head(logits, labels)
+            specs = {
+                name: head.create_estimator_spec(
+                    features,
+                    mode,
+                    by_head[name],
+                    labels[name] if labels else None,
+                    train_op_fn=lambda loss: tf.no_op(),
+                )
+                for name, head in self._heads.items()
+            }
+            predictions = self.predictions(logits)
+            if mode == ModeKeys.PREDICT:
+                return EstimatorSpec(mode, predictions, export_outputs=_merged_outputs(specs))
+            loss = self.loss(labels, logits, features, mode, regularization_losses)
+            if mode == ModeKeys.EVAL:
+                metrics = self.update_metrics(
+                    self.metrics(regularization_losses),
+                    features,
+                    logits,
+                    labels,
+                    regularization_losses,
+                )
+                return EstimatorSpec(mode, predictions, loss, eval_metric_ops=metrics)
+            train_op = training.make_train_op(
+                loss,
+                self.loss_reduction,
+                optimizer,
+                trainable_variables,
+                train_op_fn,
+                update_ops,
+            )
+            training.add_loss_summaries(loss, regularization_losses)
+            return EstimatorSpec(mode, predictions, loss, train_op)
+
+    def _by_head(self, logits: Nest, labels: Nest = None) -> Mapping[str, Tensor]:
+        """Returns the logits by head; raises InvalidInput if those of a head, or labels, lack."""
+        if labels is not None:
+            if not isinstance(labels, Mapping):
+                raise errors.InvalidInput(
+                    f"labels must be a dict. Given: {labels}. Give those of each head by its name."
+                )
+            self._check_names("labels", labels)
+        if isinstance(logits, Mapping):
+            self._check_names("logits", logits)
+            return logits
+        return self._split(logits)
+
+    def _check_names(self, what: str, values: Mapping[str, Tensor]) -> None:
+        missing = sorted(set(self._heads) - set(values))
+        if missing:
+            raise errors.InvalidInput(
+                f"{what} has missing values for head(s): {missing}. There are {sorted(values)}."
+            )
+
+    def _split(self, logits: Tensor) -> dict[str, Tensor]:
+        """Returns the part of the last axis that belongs to each head."""
+        with tf.name_scope("split_logits"):
+            logits = tf.convert_to_tensor(logits)
+            sizes = [head.logits_dimension for head in self._heads.values()]
+            found = logits.shape[-1]
+            if found is not None and found != sum(sizes):
+                raise errors.InvalidInput(
+                    f"Could not split logits of shape {logits.shape} among the heads, which have "
+                    f"{sizes} logits. The last dimension should equal {sum(sizes)} but is {found}."
+                )
+            zeros = tf.zeros_like(tf.shape(logits)[:-1])
+            parts: dict[str, Tensor] = {}
+            start = 0
+            for name, size in zip(self._heads, sizes, strict=True):
+                begin, end = tf.concat([zeros, [start]], 0), tf.concat([zeros - 1, [size]], 0)
+                parts[name] = tf.slice(logits, begin, end)
+                start += size
+            return parts
+
+
+def _loss_key(name: str) -> str:
+    return f"{MetricKeys.LOSS}/{name}"
+
+
+def _merged_outputs(specs: Mapping[str, EstimatorSpec]) -> dict[str, Object]:
+    """Returns the outputs of all heads; that of the first one is the default one."""
+    predict: Object = tf_compat.export_output_classes()["PredictOutput"]
+    merged: dict[str, Object] = {}
+    predictions: dict[str, Tensor] = {}
+    for name, spec in specs.items():
+        outputs = spec.export_outputs or {}
+        if not merged:
+            merged[DEFAULT] = _default_output(name, outputs)
+        for key, output in outputs.items():
+            merged[name if key == DEFAULT else f"{name}/{key}"] = output
+        whole = outputs.get(PREDICT)
+        if isinstance(whole, predict):
+            predictions |= {f"{name}/{key}": value for key, value in whole.outputs.items()}
+    merged[PREDICT] = predict(predictions)
+    return merged
+
+
+def _default_output(name: str, outputs: Mapping[str, Object]) -> Object:
+    if len(outputs) == 1:
+        return next(iter(outputs.values()))
+    if DEFAULT not in outputs:
+        raise errors.InvalidInput(
+            f"{name} did not specify default export_outputs. Given: {sorted(outputs)}. The head "
+            f"that comes first must have one under {DEFAULT!r}."
+        )
+    return outputs[DEFAULT]

@@ -1,0 +1,185 @@
+"""`MultiLabelHead`: any number of several classes for each example."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.canned.heads import checks, training
+from estimator_bridge.canned.heads.head import Metrics
+from estimator_bridge.canned.heads.label_classes import LabelClasses, check_vocabulary
+from estimator_bridge.canned.heads.single_head import (
+    CLASSIFY,
+    DEFAULT,
+    PREDICT,
+    Losses,
+    LossFn,
+    SingleHead,
+    keras,
+    update_mean,
+)
+from estimator_bridge.canned.heads.thresholds import (
+    checked_thresholds,
+    metrics_at,
+    threshold_keys,
+)
+from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
+from tf2_engine import tf_compat
+from tf2_engine.types import Nest, Object, SparseTensor, Tensor
+
+_KEYS = (PredictionKeys.LOGITS, PredictionKeys.PROBABILITIES, PredictionKeys.CLASSES)
+_OF_CLASS = (MetricKeys.PROBABILITY_MEAN, MetricKeys.AUC, MetricKeys.AUC_PR)
+
+
+class MultiLabelHead(SingleHead):
+    """Classes that do not exclude each other: the sigmoid of each logit is the chance of one.
+
+    The loss of an example is the mean over the classes of the sigmoid cross entropy. Labels are
+    [batch, n_classes] of zeros and ones, or a SparseTensor of the ids, or strings, of each example.
+
+    Args:
+        n_classes: how many classes there are, more than 1.
+        classes_for_class_based_metrics: classes, by id or name, that get metrics of their own.
+
+    The other arguments are those of `BinaryClassHead`.
+
+    Raises:
+        InvalidInput: an argument is not possible.
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        weight_column: Object = None,
+        thresholds: Iterable[float] | None = None,
+        label_vocabulary: Sequence[str] | None = None,
+        loss_reduction: str = training.MEAN,
+        loss_fn: LossFn | None = None,
+        classes_for_class_based_metrics: Sequence[int | str] | None = None,
+        name: str | None = None,
+    ) -> None:
+        if n_classes is None or n_classes < 2:
+            raise errors.InvalidInput(
+                f"n_classes must be > 1 for multi-label classification. Given: {n_classes}."
+            )
+        if label_vocabulary is not None and not isinstance(label_vocabulary, (list, tuple)):
+            raise errors.InvalidInput(
+                "label_vocabulary must be a list or tuple. Given type: "
+                f"{type(label_vocabulary)}. Put the names of the classes into a list."
+            )
+        check_vocabulary(label_vocabulary, n_classes)
+        super().__init__(n_classes, weight_column, loss_reduction, loss_fn, name)
+        self._thresholds = checked_thresholds(thresholds)
+        self._classes = LabelClasses(n_classes, label_vocabulary)
+        chosen = classes_for_class_based_metrics
+        self._own_metrics = {
+            id_: f"class{id_}" if label_vocabulary is None else str(label_vocabulary[id_])
+            for id_ in _ids(chosen or (), n_classes, label_vocabulary)
+        }
+
+    def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
+        count = self.logits_dimension
+        if isinstance(labels, tf.SparseTensor):
+            labels = self._indicators(labels)
+        elif labels is not None:
+            message = "labels must be an integer indicator Tensor with values in [0, 1]"
+            labels = checks.checked_range(tf.convert_to_tensor(labels), 2, message)
+        return checks.checked_labels(labels, logits, count)
+
+    def _indicators(self, labels: SparseTensor) -> Tensor:
+        """Returns 1 for the classes of each example and 0 for the others, int64."""
+        count = self.logits_dimension
+        if labels.dtype == tf.string:
+            ids = self._classes.ids_of(labels.values)
+        elif labels.dtype.is_integer:
+            message = f"labels must be an integer SparseTensor with values in [0, {count})"
+            ids = checks.checked_range(labels.values, count, message)
+        else:
+            raise errors.InvalidInput(
+                f"Labels dtype should be integer. Instead got {labels.dtype}. Give ids or strings."
+            )
+        known = tf.SparseTensor(labels.indices, ids, labels.dense_shape)
+        return tf.cast(tf.sparse.to_indicator(known, count), tf.int64)
+
+    def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
+        losses = tf.losses.sigmoid_cross_entropy(labels, logits, reduction=tf.losses.Reduction.NONE)
+        return tf.reduce_mean(losses, axis=-1, keepdims=True)
+
+    def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> dict[Object, Tensor]:
+        checks.check_prediction_keys(keys or (), _KEYS)
+        keys = keys or _KEYS
+        found: dict[Object, Tensor] = {}
+        if PredictionKeys.LOGITS in keys:
+            found[PredictionKeys.LOGITS] = logits
+        if PredictionKeys.PROBABILITIES in keys:
+            key = PredictionKeys.PROBABILITIES
+            found[key] = tf.sigmoid(logits, name=key)
+        if PredictionKeys.CLASSES in keys:
+            found[PredictionKeys.CLASSES] = self._classes.all_names(logits)
+        return found
+
+    def _export_outputs(self, predictions: dict[Object, Tensor]) -> dict[str, Object]:
+        classes = self._classes.output(predictions[PredictionKeys.PROBABILITIES])
+        predict = tf_compat.export_output_classes()["PredictOutput"](predictions)
+        return {DEFAULT: classes, CLASSIFY: classes, PREDICT: predict}
+
+    def _metrics(self) -> Metrics:
+        made: Metrics = {
+            MetricKeys.AUC: keras.metrics.AUC(name=MetricKeys.AUC),
+            MetricKeys.AUC_PR: keras.metrics.AUC(curve="PR", name=MetricKeys.AUC_PR),
+            **metrics_at(self._thresholds),
+        }
+        for name in self._own_metrics.values():
+            mean, auc, auc_pr = (MetricKeys.OF_CLASS.format(key, name) for key in _OF_CLASS)
+            made[mean] = keras.metrics.Mean(name=mean)
+            made[auc] = keras.metrics.AUC(name=auc)
+            made[auc_pr] = keras.metrics.AUC(curve="PR", name=auc_pr)
+        return made
+
+    def _update(self, metrics: Metrics, logits: Tensor, labels: Nest, losses: Losses) -> None:
+        key = PredictionKeys.PROBABILITIES
+        chances = self.predictions(logits, [key])[key]
+        keys = [MetricKeys.AUC, MetricKeys.AUC_PR]
+        for threshold in self._thresholds:
+            keys += threshold_keys(threshold)
+        for key in keys:
+            self._metric(metrics, key).update_state(
+                losses.labels, chances, sample_weight=losses.weights
+            )
+        for id_, name in self._own_metrics.items():
+            of_class = chances[..., id_ : id_ + 1], losses.labels[..., id_ : id_ + 1]
+            mean, *areas = (MetricKeys.OF_CLASS.format(key, name) for key in _OF_CLASS)
+            update_mean(self._metric(metrics, mean), of_class[0], losses.weights)
+            for key in areas:
+                self._metric(metrics, key).update_state(
+                    of_class[1], of_class[0], sample_weight=losses.weights
+                )
+
+
+def _ids(
+    classes: Sequence[int | str], n_classes: int, vocabulary: Sequence[str] | None
+) -> list[int]:
+    """Returns the ids of classes; raises InvalidInput for those that the head does not have."""
+    ids: list[int] = []
+    for each in classes:
+        if isinstance(each, str):
+            if not vocabulary:
+                raise errors.InvalidInput(
+                    "label_vocabulary must be provided when classes_for_class_based_metrics are "
+                    f"strings; {each!r} is one. Give it, or give ids."
+                )
+            if each not in vocabulary:
+                raise errors.InvalidInput(
+                    f"classes_for_class_based_metrics: {each!r} is not in list(label_vocabulary), "
+                    f"{list(vocabulary)}."
+                )
+            each = vocabulary.index(each)
+        if each < 0 or each >= n_classes:
+            raise errors.InvalidInput(
+                "All classes_for_class_based_metrics must be in range "
+                f"[0, {n_classes - 1}]. Given: {each}."
+            )
+        ids.append(each)
+    return ids

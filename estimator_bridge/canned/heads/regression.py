@@ -1,0 +1,148 @@
+"""Heads for numbers: `RegressionHead`, `PoissonRegressionHead` and `LogisticRegressionHead`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.canned.heads import checks, training
+from estimator_bridge.canned.heads.head import Metrics
+from estimator_bridge.canned.heads.single_head import (
+    DEFAULT,
+    PREDICT,
+    REGRESS,
+    Losses,
+    LossFn,
+    SingleHead,
+    keras,
+    update_mean,
+)
+from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
+from tf2_engine import tf_compat
+from tf2_engine.types import Nest, Object, Tensor
+
+_KEYS = (PredictionKeys.PREDICTIONS, PredictionKeys.LOGITS)
+
+
+class RegressionHead(SingleHead):
+    """Numbers: the logits, or a function of them, are the predictions.
+
+    The loss of a logit is its squared difference from the label. Labels are
+    [batch, label_dimension], or [batch] for one; weights may have a value for each of them.
+
+    Args:
+        label_dimension: how many numbers an example has.
+        weight_column: a numeric feature column, or its key.
+        loss_reduction: one of `tf.losses.Reduction`, but NONE.
+        loss_fn: takes labels, logits and, if it likes, features; returns losses,
+            [batch, label_dimension].
+        inverse_link_fn: makes predictions of the logits; None leaves them as they are.
+        name: added to the names of metrics and summaries.
+
+    Raises:
+        InvalidInput: an argument is not possible.
+    """
+
+    _weight_per_logit = True
+
+    def __init__(
+        self,
+        label_dimension: int = 1,
+        weight_column: Object = None,
+        loss_reduction: str = training.MEAN,
+        loss_fn: LossFn | None = None,
+        inverse_link_fn: Callable[[Tensor], Tensor] | None = None,
+        name: str | None = None,
+    ) -> None:
+        if label_dimension < 1:
+            raise errors.InvalidInput(
+                f"Invalid label_dimension {label_dimension}. It must be at least 1."
+            )
+        super().__init__(label_dimension, weight_column, loss_reduction, loss_fn, name)
+        self._inverse_link_fn = inverse_link_fn
+
+    @property
+    def _loss_width(self) -> int:
+        return self.logits_dimension
+
+    def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
+        labels = checks.checked_labels(labels, logits, self.logits_dimension)
+        return tf.cast(labels, tf.float32)
+
+    def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
+        return tf.losses.mean_squared_error(labels, logits, reduction=tf.losses.Reduction.NONE)
+
+    def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> dict[Object, Tensor]:
+        known = _KEYS if self._inverse_link_fn else _KEYS[:1]
+        checks.check_prediction_keys(keys or (), known)
+        link = self._inverse_link_fn
+        found = {
+            PredictionKeys.PREDICTIONS: link(logits) if link else logits,
+            PredictionKeys.LOGITS: logits,
+        }
+        return {key: found[key] for key in keys or known}
+
+    def _export_outputs(self, predictions: dict[Object, Tensor]) -> dict[str, Object]:
+        outputs = tf_compat.export_output_classes()
+        number = outputs["RegressionOutput"](value=predictions[PredictionKeys.PREDICTIONS])
+        return {DEFAULT: number, REGRESS: number, PREDICT: outputs["PredictOutput"](predictions)}
+
+    def _metrics(self) -> Metrics:
+        keys = (MetricKeys.PREDICTION_MEAN, MetricKeys.LABEL_MEAN)
+        return {key: keras.metrics.Mean(name=key) for key in keys}
+
+    def _update(self, metrics: Metrics, logits: Tensor, labels: Nest, losses: Losses) -> None:
+        # As stock has it: the labels as the program gave them, of any shape.
+        self._metric(metrics, MetricKeys.LABEL_MEAN).update_state(
+            values=labels, sample_weight=losses.weights
+        )
+        values = self.predictions(logits)[PredictionKeys.PREDICTIONS]
+        update_mean(self._metric(metrics, MetricKeys.PREDICTION_MEAN), values, losses.weights)
+
+
+class PoissonRegressionHead(RegressionHead):
+    """Counts: a logit is the logarithm of the mean of a Poisson distribution.
+
+    Args:
+        compute_full_loss: adds Stirling's approximation of the loss's constant part.
+
+    The other arguments are those of `RegressionHead`. The prediction is exp(logit), the loss is
+    `tf.nn.log_poisson_loss`.
+    """
+
+    def __init__(
+        self,
+        label_dimension: int = 1,
+        weight_column: Object = None,
+        loss_reduction: str = training.MEAN,
+        compute_full_loss: bool = True,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            label_dimension, weight_column, loss_reduction, inverse_link_fn=tf.exp, name=name
+        )
+        self._compute_full_loss = compute_full_loss
+
+    def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
+        return tf.nn.log_poisson_loss(labels, logits, self._compute_full_loss)
+
+
+class LogisticRegressionHead(RegressionHead):
+    """Probabilities: labels are in [0, 1], and so are the predictions, the logits' sigmoids.
+
+    The loss is the sigmoid cross entropy; the arguments are those of `RegressionHead`.
+    """
+
+    def __init__(
+        self,
+        weight_column: Object = None,
+        loss_reduction: str = training.MEAN,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(1, weight_column, loss_reduction, inverse_link_fn=tf.sigmoid, name=name)
+
+    def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
+        labels = checks.checked_range(labels, 2, "Labels must be in range [0, 1]")
+        return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)

@@ -1,0 +1,281 @@
+"""`SingleHead`: the course of a head with one kind of labels, from logits to an EstimatorSpec."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge.canned.heads import checks, training
+from estimator_bridge.canned.heads.head import Head, Metrics
+from estimator_bridge.canned.result_names import MetricKeys
+from estimator_bridge.legacy.estimator_spec import HostCall, ModeKeys, TPUEstimatorSpec
+from tf2_engine import tf_compat
+from tf2_engine.types import Nest, Object, Op, Tensor, Variable
+
+LossFn = Callable[..., Tensor]
+Features = Mapping[str, Tensor]
+
+CLASSIFY, REGRESS, PREDICT = "classification", "regression", "predict"
+DEFAULT = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+
+keras = tf_compat.keras2()
+
+
+class Losses(NamedTuple):
+    """The losses of a batch.
+
+    Attributes:
+        of_examples: [..., 1], or a loss for each logit.
+        weights: [..., 1] or for each logit; 1.0 without a weight column.
+        labels: the labels as the loss function takes them.
+    """
+
+    of_examples: Tensor
+    weights: Tensor | float
+    labels: Tensor
+
+
+class Batch(NamedTuple):
+    """What a model and its input give a head, and losses that are added to the batch's."""
+
+    features: Features
+    labels: Nest
+    logits: Tensor
+    regularization_losses: Sequence[Tensor] | None
+
+
+class SingleHead(Head):
+    """A head with one kind of labels; subclasses say what labels, losses and predictions are.
+
+    Attributes:
+        logits_dimension: the size of the last axis of the logits.
+    """
+
+    _weight_per_logit = False
+    _numeric_weights = True
+
+    def __init__(
+        self,
+        logits_dimension: int,
+        weight_column: Object,
+        loss_reduction: str,
+        loss_fn: LossFn | None = None,
+        name: str | None = None,
+    ) -> None:
+        self._check_reduction(loss_reduction)
+        checks.check_loss_fn(loss_fn)
+        self._logits_dimension = logits_dimension
+        self._weight_column = weight_column
+        self._loss_reduction = loss_reduction
+        self._loss_fn = loss_fn
+        self._name = name
+
+    @property
+    def name(self) -> str | None:
+        return self._name
+
+    @property
+    def logits_dimension(self) -> int:
+        return self._logits_dimension
+
+    @property
+    def loss_reduction(self) -> str:
+        return self._loss_reduction
+
+    def loss(
+        self,
+        labels: Nest,
+        logits: Tensor,
+        features: Features | None = None,
+        mode: str | None = None,
+        regularization_losses: Sequence[Tensor] | None = None,
+    ) -> Tensor:
+        """Returns the loss of a batch, a scalar.
+
+        The losses of the examples are multiplied by their weights and summed. With the reduction
+        SUM_OVER_BATCH_SIZE the sum is divided by the number of the losses, not by the sum of the
+        weights. Regularization losses are added.
+        """
+        logits = checks.checked_logits(logits, self.logits_dimension)
+        return self._loss_of(Batch(features or {}, labels, logits, regularization_losses))[1]
+
+    def predictions(
+        self, logits: Tensor, keys: Sequence[str] | None = None
+    ) -> dict[Object, Tensor]:
+        """Returns predictions by name; `keys` chooses some of them.
+
+        Raises:
+            InvalidInput: the head has no prediction of a key, or the logits have the wrong shape.
+        """
+        logits = checks.checked_logits(logits, self.logits_dimension)
+        with tf.name_scope(None, "predictions", (logits,)):
+            return self._predictions(logits, keys)
+
+    def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics:
+        """Returns new Keras metrics by name."""
+        with tf.name_scope("metrics"):
+            metrics = {MetricKeys.LOSS_MEAN: keras.metrics.Mean(name=MetricKeys.LOSS_MEAN)}
+            if regularization_losses is not None:
+                key = MetricKeys.LOSS_REGULARIZATION
+                metrics[key] = keras.metrics.Mean(name=key)
+            metrics.update(self._metrics())
+        return {self._summary_key(key): metric for key, metric in metrics.items()}
+
+    def update_metrics(
+        self,
+        eval_metrics: Metrics,
+        features: Features,
+        logits: Tensor,
+        labels: Nest,
+        regularization_losses: Sequence[Tensor] | None = None,
+    ) -> Metrics:
+        """Updates the metrics of `metrics` by a batch, and returns them."""
+        logits = checks.checked_logits(logits, self.logits_dimension)
+        found = self._losses(logits, labels, features or {})
+        self._metric(eval_metrics, MetricKeys.LOSS_MEAN).update_state(
+            values=found.of_examples, sample_weight=found.weights
+        )
+        self._update(eval_metrics, logits, labels, found)
+        if regularization_losses is not None:
+            self._metric(eval_metrics, MetricKeys.LOSS_REGULARIZATION).update_state(
+                values=tf.add_n(regularization_losses)
+            )
+        return eval_metrics
+
+    def _create_tpu_estimator_spec(
+        self,
+        features: Features,
+        mode: str,
+        logits: Tensor,
+        labels: Nest = None,
+        optimizer: Object = None,
+        trainable_variables: Sequence[Variable] | None = None,
+        train_op_fn: Callable[[Tensor], Op] | None = None,
+        update_ops: Sequence[Op] | None = None,
+        regularization_losses: Sequence[Tensor] | None = None,
+    ) -> TPUEstimatorSpec:
+        with tf.name_scope(self._name, "head"):
+            predictions = self.predictions(logits)
+            if mode == ModeKeys.PREDICT:
+                return TPUEstimatorSpec(
+                    mode, predictions, export_outputs=self._export_outputs(predictions)
+                )
+            logits = checks.checked_logits(logits, self.logits_dimension)
+            batch = Batch(features, labels, logits, regularization_losses)
+            losses, loss = self._loss_of(batch)
+            if mode == ModeKeys.EVAL:
+                metrics = self._eval_metrics(batch, losses, predictions)
+                return TPUEstimatorSpec(mode, predictions, loss, eval_metrics=metrics)
+            train_op = self._train_op(loss, optimizer, trainable_variables, train_op_fn, update_ops)
+        self._add_summaries(loss, losses, regularization_losses)
+        return TPUEstimatorSpec(ModeKeys.TRAIN, predictions, loss, train_op)
+
+    def _loss_of(self, batch: Batch) -> tuple[Losses, Tensor]:
+        """Returns the losses of a batch's examples, and that of the batch."""
+        with tf.name_scope("losses"):
+            losses = self._losses(batch.logits, batch.labels, batch.features)
+            loss = self._reduced(losses)
+            if batch.regularization_losses is not None:
+                loss += tf.add_n(batch.regularization_losses)
+        return losses, loss
+
+    def _eval_metrics(
+        self, batch: Batch, losses: Losses, predictions: dict[Object, Tensor]
+    ) -> HostCall:
+        """Returns the function that makes and updates metrics, and its tensors."""
+        metrics = self.metrics(batch.regularization_losses)
+
+        def update(logits: Tensor, labels: Nest = batch.labels) -> Metrics:
+            return self.update_metrics(
+                metrics, batch.features, logits, labels, batch.regularization_losses
+            )
+
+        tensors = {"logits": batch.logits}
+        if tf.is_tensor(batch.labels):
+            tensors["labels"] = batch.labels
+        return update, tensors
+
+    def _train_op(
+        self,
+        loss: Tensor,
+        optimizer: Object,
+        variables: Sequence[Variable] | None,
+        train_op_fn: Callable[[Tensor], Op] | None,
+        update_ops: Sequence[Op] | None,
+    ) -> Op:
+        reduction = self.loss_reduction
+        return training.make_train_op(
+            loss, reduction, optimizer, variables, train_op_fn, update_ops
+        )
+
+    def _add_summaries(
+        self, loss: Tensor, losses: Losses, regularization_losses: Sequence[Tensor] | None
+    ) -> None:
+        training.add_loss_summaries(loss, regularization_losses, self._summary_key)
+
+    def _check_reduction(self, reduction: str) -> None:
+        checks.check_reduction(reduction, training.REDUCTIONS)
+
+    def _reduced(self, losses: Losses) -> Tensor:
+        """Returns the loss of a batch from those of its examples."""
+        return keras.__internal__.losses.compute_weighted_loss(
+            losses.of_examples, sample_weight=losses.weights, reduction=self._loss_reduction
+        )
+
+    def _losses(self, logits: Tensor, labels: Nest, features: Features) -> Losses:
+        """Returns the losses of the examples, their weights, and labels that were checked."""
+        labels = self._checked_labels(logits, labels)
+        if self._loss_fn is None:
+            losses = self._losses_of_examples(labels, logits)
+        else:
+            width = self._loss_width
+            losses = checks.checked_losses(self._loss_fn, labels, logits, features, width)
+        weights = checks.checked_weights(
+            features,
+            self._weight_column,
+            logits,
+            per_logit=self._weight_per_logit,
+            numeric=self._numeric_weights,
+        )
+        return Losses(losses, weights, labels)
+
+    def _metric(self, metrics: Metrics, key: str) -> Object:
+        return metrics[self._summary_key(key)]
+
+    @property
+    def _loss_width(self) -> int:
+        """The size of the last axis of the losses of examples."""
+        return 1
+
+    @abc.abstractmethod
+    def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
+        """Returns the labels as the loss function takes them."""
+
+    @abc.abstractmethod
+    def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
+        """Returns the loss of each example, where the program has no loss function."""
+
+    @abc.abstractmethod
+    def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> dict[Object, Tensor]:
+        """Returns predictions by name, in the scope of predictions."""
+
+    @abc.abstractmethod
+    def _export_outputs(self, predictions: dict[Object, Tensor]) -> dict[str, Object]:
+        """Returns the outputs of a SavedModel by the name of their signature."""
+
+    @abc.abstractmethod
+    def _metrics(self) -> Metrics:
+        """Returns new metrics but for those of the losses."""
+
+    @abc.abstractmethod
+    def _update(self, metrics: Metrics, logits: Tensor, labels: Nest, losses: Losses) -> None:
+        """Updates the metrics of `_metrics`; `labels` are those of the program."""
+
+
+def update_mean(metric: Object, values: Tensor, weights: Tensor | float) -> None:
+    """Updates a Keras Mean by values, whose weights are spread over all values of an example."""
+    values = tf.cast(values, tf.float32)
+    metric.update_state(values=values, sample_weight=tf_compat.broadcast_weights(weights, values))

@@ -1,0 +1,42 @@
+"""Metrics of probabilities at thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from estimator_bridge import errors
+from estimator_bridge.canned.heads.head import Metrics
+from estimator_bridge.canned.result_names import MetricKeys
+from tf2_engine import tf_compat
+from tf2_engine.types import Object
+
+keras = tf_compat.keras2()
+
+
+def checked_thresholds(thresholds: Iterable[float] | None) -> tuple[float, ...]:
+    """Returns thresholds as a tuple; raises InvalidInput if one is not between 0 and 1."""
+    checked = tuple(thresholds or ())
+    for threshold in checked:
+        if threshold <= 0.0 or threshold >= 1.0:
+            raise errors.InvalidInput(
+                f"thresholds not in (0, 1): {checked}. thresholds must be in (0, 1) range. Given: "
+                f"{threshold}."
+            )
+    return checked
+
+
+def threshold_keys(threshold: float) -> Iterator[str]:
+    """Yields the names of accuracy, precision and recall at a threshold."""
+    for key in (MetricKeys.ACCURACY, MetricKeys.PRECISION, MetricKeys.RECALL):
+        yield MetricKeys.AT_THRESHOLD.format(key, threshold)
+
+
+def metrics_at(thresholds: Iterable[float]) -> Metrics:
+    """Returns new accuracy, precision and recall at each threshold."""
+    metrics: dict[str, Object] = {}
+    for threshold in thresholds:
+        accuracy, precision, recall = threshold_keys(threshold)
+        metrics[accuracy] = keras.metrics.BinaryAccuracy(name=accuracy, threshold=threshold)
+        metrics[precision] = keras.metrics.Precision(name=precision, thresholds=threshold)
+        metrics[recall] = keras.metrics.Recall(name=recall, thresholds=threshold)
+    return metrics

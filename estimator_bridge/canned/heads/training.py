@@ -1,0 +1,87 @@
+"""The train op and the summaries of heads that train with Keras optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.canned.heads import checks
+from estimator_bridge.canned.result_names import MetricKeys
+from tf2_engine import tf_compat
+from tf2_engine.types import Object, Op, Tensor, Variable
+
+MEAN = "sum_over_batch_size"
+"""The reduction of Keras that divides the sum of losses by their number."""
+
+REDUCTIONS = ("auto", "sum", MEAN)
+"""The reductions of `tf.losses.Reduction` that give one loss."""
+
+
+def check_one_way_to_train(optimizer: Object, train_op_fn: Object) -> None:
+    """Raises InvalidInput unless there is an optimizer or a train_op_fn, and not both."""
+    if (optimizer is None) == (train_op_fn is None):
+        count = "None" if optimizer is None else "set"
+        raise errors.InvalidInput(
+            f"train_op_fn and optimizer cannot both be {count}. Give one of them for training."
+        )
+
+
+def per_replica(loss: Tensor, reduction: str) -> Tensor:
+    """Returns a replica's part of a mean over all replicas, whose gradients are summed."""
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if reduction == MEAN and replicas > 1:
+        loss *= 1.0 / replicas
+    return loss
+
+
+def make_train_op(
+    loss: Tensor,
+    reduction: str,
+    optimizer: Object,
+    variables: Sequence[Variable] | None,
+    train_op_fn: Callable[[Tensor], Op] | None,
+    update_ops: Sequence[Op] | None,
+) -> Op:
+    """Returns the train op of a Keras optimizer, or of a function of the program.
+
+    Raises:
+        InvalidInput: there are both, or neither; or the optimizer is none of Keras.
+    """
+    checks.check_list("update_ops", update_ops)
+    check_one_way_to_train(optimizer, train_op_fn)
+    # The names of the optimizer's slots begin with this scope.
+    with tf.name_scope(""), tf.name_scope("training"):
+        if optimizer is None:
+            assert train_op_fn is not None
+            train_op = train_op_fn(loss)
+        else:
+            check_keras_optimizer(optimizer)
+            checks.check_trainable(variables)
+            train_op = optimizer.get_updates(per_replica(loss, reduction), variables)[0]
+        return train_op if update_ops is None else tf.group(train_op, *update_ops)
+
+
+def check_keras_optimizer(optimizer: Object) -> None:
+    """Raises InvalidInput if an object is no optimizer of Keras 2."""
+    optimizers = tf_compat.keras2().optimizers
+    if not isinstance(optimizer, (optimizers.Optimizer, optimizers.legacy.Optimizer)):
+        raise errors.InvalidInput(
+            "The given optimizer is not a tf.keras.optimizers.Optimizer instance. Received "
+            f"optimizer of type {type(optimizer)}. Use one of tf.keras.optimizers.legacy."
+        )
+
+
+def add_loss_summaries(
+    loss: Tensor,
+    regularization_losses: Sequence[Tensor] | None,
+    key_of: Callable[[str], str] = str,
+) -> None:
+    """Adds summaries of the loss and of its regularization; `key_of` returns their tags."""
+    with tf.name_scope(""):
+        tf.summary.scalar(key_of(MetricKeys.LOSS), loss)
+        if regularization_losses is not None:
+            tf.summary.scalar(
+                key_of(MetricKeys.LOSS_REGULARIZATION), tf.add_n(regularization_losses)
+            )

@@ -1,0 +1,186 @@
+"""The linear model: a weight for each value of each feature column, and a bias."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.canned.model_checks import check_features, check_new_columns
+from tf2_engine import tf_compat
+from tf2_engine.types import Object, Tensor, Variable
+
+keras = tf_compat.keras2()
+Layer: Object = keras.layers.Layer
+
+_NAME = "linear_model"
+
+
+class LinearResult(NamedTuple):
+    """The logits of a linear model, [batch, units], and its variables, parts each by itself."""
+
+    logits: Tensor
+    weights: list[Variable]
+    bias: list[Variable]
+
+
+class LinearLayer(Layer):
+    """Sums, for each example, the weights of its categories and its numbers times their weights.
+
+    The sums of the columns, in the order of the columns' names, are added, and then the bias.
+
+    Args:
+        feature_columns: dense or categorical columns of `tf.feature_column`.
+        units: how many logits there are.
+        sparse_combiner: 'sum', 'mean' or 'sqrtn' of an example's categories.
+        name: the layer's, which is the scope of its variables.
+
+    Raises:
+        InvalidInput: a column is neither dense nor categorical.
+    """
+
+    def __init__(
+        self, feature_columns: Sequence[Object], units: int, sparse_combiner: str, name: str
+    ) -> None:
+        super().__init__(name=name)
+        self._columns = tf_compat.sorted_columns(feature_columns)
+        kinds = (tf_compat.DenseColumn, tf_compat.CategoricalColumn)
+        for column in self._columns:
+            if not isinstance(column, kinds):
+                raise errors.InvalidInput(
+                    "Items of feature_columns must be either a DenseColumn or CategoricalColumn. "
+                    f"Given: {column}."
+                )
+        self._units, self._combiner = units, sparse_combiner
+        self._state = tf_compat.ColumnState(self, self.trainable)
+        self.bias: Object = None
+
+    def build(self, _: Object) -> None:
+        """Makes the variables: a matrix of weights for each column, and the bias, all zero."""
+        zeros = keras.initializers.zeros()
+        with tf_compat.variable_scope_only(self.name):
+            for column in self._columns:
+                name = tf_compat.column_scope_name(column.name)
+                with tf_compat.variable_scope_only(name):
+                    column.create_state(self._state)
+                    self._state.create_variable(
+                        column,
+                        name="weights",
+                        dtype=tf.float32,
+                        shape=(_num_weights(column), self._units),
+                        initializer=zeros,
+                        trainable=self.trainable,
+                    )
+            self.bias = self.add_weight(
+                name="bias_weights",
+                dtype=tf.float32,
+                shape=[self._units],
+                initializer=zeros,
+                trainable=self.trainable,
+                use_resource=True,
+                getter=tf.get_variable,
+            )
+        super().build(None)
+
+    def call(self, features: Mapping[str, Tensor]) -> Tensor:
+        """Returns the logits, [batch, units]."""
+        check_features(features)
+        cache = tf_compat.FeatureCache(features)
+        sums = []
+        with tf.name_scope(self.name):
+            for column in self._columns:
+                with tf.name_scope(tf_compat.column_scope_name(column.name)):
+                    weighted = tf_compat.weighted_sum(
+                        column=column,
+                        transformation_cache=cache,
+                        state_manager=self._state,
+                        sparse_combiner=self._combiner,
+                        weight_var=self._state.get_variable(column, "weights"),
+                    )
+                sums.append(weighted)
+            tf_compat.check_batch_sizes(sums, self._columns)
+            without_bias = tf.add_n(sums, name="weighted_sum_no_bias")
+            return tf.nn.bias_add(without_bias, self.bias, name="weighted_sum")
+
+
+def v1_linear(
+    feature_columns: Sequence[Object],
+    units: int,
+    sparse_combiner: str,
+    features: Mapping[str, Tensor],
+) -> Tensor:
+    """Returns the logits of a linear model in the open variable scope, and adds its summaries."""
+    if tf_compat.is_new_column(feature_columns):
+        result = _apply(LinearLayer(feature_columns, units, sparse_combiner, _NAME), features)
+    else:
+        model = tf_compat.V1LinearModel(
+            feature_columns=feature_columns,
+            units=units,
+            sparse_combiner=sparse_combiner,
+            name=_NAME,
+        )
+        logits = model(features)
+        variables = model.cols_to_vars()
+        bias = _parts([variables.pop("bias")])
+        result = LinearResult(logits, _parts(variables.values()), bias)
+    _add_summaries(result, units)
+    return result.logits
+
+
+def keras_linear(
+    feature_columns: Sequence[Object],
+    units: int,
+    sparse_combiner: str,
+    features: Mapping[str, Tensor],
+) -> LinearResult:
+    """Returns a linear model with the scope `linear/linear_model`, and adds its summaries.
+
+    Raises:
+        InvalidInput: a column is one of TensorFlow 1.
+    """
+    check_new_columns(feature_columns)
+    layer = LinearLayer(feature_columns, units, sparse_combiner, f"linear/{_NAME}")
+    result = _apply(layer, features)
+    _add_summaries(result, units)
+    return result
+
+
+def _apply(layer: LinearLayer, features: Mapping[str, Tensor]) -> LinearResult:
+    logits = layer(features)
+    bias = _parts([layer.bias])
+    weights = [each for each in _parts(layer.variables) if not any(each is part for part in bias)]
+    return LinearResult(logits, weights, bias)
+
+
+def _num_weights(column: Object) -> int:
+    if isinstance(column, tf_compat.CategoricalColumn):
+        return int(column.num_buckets)
+    return int(column.variable_shape.num_elements())
+
+
+def _parts(variables: Object) -> list[Variable]:
+    """Returns variables, and the parts of those that a partitioner has split."""
+    found: list[Variable] = []
+    for variable in variables:
+        is_whole = isinstance(variable, (tf.compat.v2.Variable, tf.Tensor))
+        found += [variable] if is_whole else list(variable)
+    return found
+
+
+def _add_summaries(result: LinearResult, units: int) -> None:
+    """Adds summaries of the bias, and of how many weights are zero."""
+    if units > 1:
+        tf.summary.histogram("bias", result.bias)
+    else:
+        tf.summary.scalar("bias", result.bias[0][0])
+    weights = [each for each in result.weights if each.shape.num_elements()]
+    sizes = [tf.size(each, out_type=tf.int64) for each in weights]
+    zeros = [
+        tf.nn.zero_fraction(each) * tf.cast(size, tf.float32)
+        for each, size in zip(weights, sizes, strict=True)
+    ]
+    if weights:
+        fraction = tf.add_n(zeros) / tf.cast(tf.add_n(sizes), tf.float32)
+        tf.summary.scalar("fraction_of_zero_weights", fraction)

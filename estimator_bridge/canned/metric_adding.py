@@ -1,0 +1,59 @@
+"""`add_metrics`: an estimator with further metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from estimator_bridge import errors
+from estimator_bridge.legacy.base_run_config import RunConfig
+from estimator_bridge.legacy.estimator_spec import ModeKeys, TPUEstimatorSpec
+from estimator_bridge.legacy.requirements import argument_names
+from estimator_bridge.runtime.estimator.base_estimator import Estimator
+from estimator_bridge.runtime.program_types import ModelSpec
+from tf2_engine.types import Nest, Object
+
+_TAKES = ("features", "labels", "predictions", "config")
+
+
+def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Object]]) -> Estimator:
+    """Returns an Estimator with the metrics of another one, and those of a function.
+
+    The two share model_fn, model_dir, RunConfig and warm start.
+
+    Args:
+        estimator: the estimator, which stays as it is.
+        metric_fn: takes any of features, labels, predictions and config; returns, by name, pairs
+            (value, update op) or Keras metrics. They replace metrics of the same name.
+
+    Raises:
+        InvalidInput: metric_fn takes another argument.
+    """
+    taken = argument_names(metric_fn)
+    unexpected = sorted(set(taken) - set(_TAKES))
+    if unexpected:
+        raise errors.InvalidInput(
+            f"metric_fn ({metric_fn}) has following not expected args: {unexpected}. It is given "
+            f"{', '.join(_TAKES)}, or those of them that it takes."
+        )
+
+    def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
+        spec = estimator.model_fn(features, labels, mode, config)
+        if mode != ModeKeys.EVAL:
+            return spec
+        given = {
+            "features": features,
+            "labels": labels,
+            "predictions": spec.predictions,
+            "config": config,
+        }
+        if isinstance(spec, TPUEstimatorSpec):
+            spec = spec.as_estimator_spec()
+        added = metric_fn(**{name: given[name] for name in taken})
+        return spec._replace(eval_metric_ops={**(spec.eval_metric_ops or {}), **added})
+
+    return Estimator(
+        model_fn,
+        model_dir=estimator.model_dir,
+        config=estimator.config,
+        warm_start_from=estimator._warm_start,
+    )

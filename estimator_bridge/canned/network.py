@@ -1,0 +1,227 @@
+"""The neural network of DNN models: feature columns, hidden layers and logits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.canned.model_checks import check_new_columns
+from estimator_bridge.legacy.estimator_spec import ModeKeys
+from tf2_engine import tf_compat
+from tf2_engine.types import Object, Op, Tensor, Variable
+
+keras = tf_compat.keras2()
+Model: Object = keras.Model
+
+Activation = Callable[[Tensor], Tensor]
+
+_MOMENTUM = 0.999  # of batch normalization
+_INPUT_SCOPE, _INPUT_NAME = "input_from_feature_columns", "input_layer"
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkSettings:
+    """What a network is made of.
+
+    Attributes:
+        hidden_units: the width of each hidden layer.
+        feature_columns: dense columns; their values side by side are the input.
+        activation_fn: applied to the output of each hidden layer; None is none.
+        dropout: the probability with which training drops a hidden output; None drops none.
+        batch_norm: whether the output of each hidden layer, after dropout, is normalized.
+    """
+
+    hidden_units: Sequence[int]
+    feature_columns: Sequence[Object]
+    activation_fn: Activation | None = tf.nn.relu
+    dropout: float | None = None
+    batch_norm: bool = False
+
+
+def v1_logits(
+    settings: NetworkSettings,
+    units: int,
+    features: Mapping[str, Tensor],
+    mode: str,
+    input_partitioner: Object,
+) -> Tensor:
+    """Returns the logits of a network with variables of TensorFlow 1, in the open variable scope.
+
+    Args:
+        units: how many logits there are.
+        input_partitioner: splits the variables of columns; None leaves that to the scope.
+    """
+    network = _V1Network(settings, _checked_units(units), input_partitioner)
+    return network(features, mode)
+
+
+def keras_logits(
+    settings: NetworkSettings, units: int, features: Mapping[str, Tensor], mode: str
+) -> tuple[Tensor, list[Variable], list[Op]]:
+    """Returns logits of a network of Keras layers, its trainable variables, and update ops.
+
+    Raises:
+        InvalidInput: a column is one of TensorFlow 1.
+    """
+    network = _KerasNetwork(settings, _checked_units(units))
+    logits = network(features, mode)
+    return logits, network.trainable_variables, network.updates
+
+
+def _checked_units(units: int) -> int:
+    if not isinstance(units, int):
+        raise errors.InvalidInput(f"units must be an int.  Given type: {type(units)}.")
+    return units
+
+
+class _Network(Model):
+    """The layers of a network; subclasses make them.
+
+    The attributes are in stock's order, in which Keras lists the variables.
+    """
+
+    def __init__(self, settings: NetworkSettings, units: int) -> None:
+        super().__init__(name="dnn")
+        self._settings = settings
+        self._input_layer = self._make_input(settings.feature_columns)
+        self._hidden_layers: list[Object] = []
+        self._dropout_layers: list[Object] = []
+        self._batch_norm_layers: list[Object] = []
+        self._tags: list[str] = []
+        for number, width in enumerate(settings.hidden_units):
+            self._add_hidden(number, width)
+        self._logits_layer, tag = self._make_dense("logits", units, None)
+        self._tags.append(tag)
+
+    def call(self, features: Mapping[str, Tensor], mode: str) -> Tensor:
+        """Returns the logits, [batch, units]."""
+        is_training = mode == ModeKeys.TRAIN
+        output = self._inputs(features, is_training)
+        for number, layer in enumerate(self._hidden_layers):
+            output = layer(output)
+            if is_training and self._dropout_layers:
+                output = self._dropout_layers[number](output, training=True)
+            if self._batch_norm_layers:
+                output = self._batch_norm_layers[number](output, training=is_training)
+            add_layer_summaries(output, self._tags[number])
+        logits = self._logits_layer(output)
+        add_layer_summaries(logits, self._tags[-1])
+        return logits
+
+    def _make_input(self, columns: Sequence[Object]) -> Object:
+        """Returns the layer that makes one tensor of the columns' values."""
+        raise NotImplementedError
+
+    def _inputs(self, features: Mapping[str, Tensor], is_training: bool) -> Tensor:
+        return self._input_layer(features, training=is_training)
+
+    def _make_dense(
+        self, name: str, width: int, activation: Activation | None
+    ) -> tuple[Object, str]:
+        """Returns a dense layer, and the tag of its summaries."""
+        raise NotImplementedError
+
+    def _add_hidden(self, number: int, width: int) -> None:
+        """Adds a hidden layer, with dropout and normalization if the settings have them."""
+        raise NotImplementedError
+
+
+class _V1Network(_Network):
+    """Layers of `tf.compat.v1.layers`, whose variables are those of variable scopes."""
+
+    def __init__(self, settings: NetworkSettings, units: int, input_partitioner: Object) -> None:
+        super().__init__(settings, units)
+        self._input_partitioner = input_partitioner
+
+    def call(self, features: Mapping[str, Tensor], mode: str) -> Tensor:
+        # The model's own scope would come twice in the names of ops and summaries.
+        outer = tf_compat.name_scope_now().rsplit("/", 1)[0]
+        with tf.name_scope(f"{outer}/"):
+            return super().call(features, mode)
+
+    def _make_input(self, columns: Sequence[Object]) -> Object:
+        if tf_compat.is_new_column(columns):
+            layers = tf_compat.keras2_v1().layers
+            return layers.DenseFeatures(feature_columns=columns, name=_INPUT_NAME)
+        return tf_compat.V1InputLayer(
+            feature_columns=columns, name=_INPUT_NAME, create_scope_now=False
+        )
+
+    def _inputs(self, features: Mapping[str, Tensor], is_training: bool) -> Tensor:
+        with tf.variable_scope(_INPUT_SCOPE, partitioner=self._input_partitioner):
+            if isinstance(self._input_layer, tf_compat.V1InputLayer):
+                return self._input_layer(features)
+            return super()._inputs(features, is_training)
+
+    def _make_dense(
+        self, name: str, width: int, activation: Activation | None
+    ) -> tuple[Object, str]:
+        with tf.variable_scope(name) as scope:
+            return self._dense_in(scope, width, activation), scope.name
+
+    def _dense_in(self, scope: Object, width: int, activation: Activation | None) -> Object:
+        return tf_compat.v1_layers().Dense(
+            units=width,
+            activation=activation,
+            kernel_initializer=tf.glorot_uniform_initializer(),
+            name=scope,
+            _scope=scope,
+        )
+
+    def _add_hidden(self, number: int, width: int) -> None:
+        layers, settings = tf_compat.v1_layers(), self._settings
+        with tf.variable_scope(f"hiddenlayer_{number}") as scope:
+            self._hidden_layers.append(self._dense_in(scope, width, settings.activation_fn))
+            self._tags.append(scope.name)
+            if settings.dropout is not None:
+                self._dropout_layers.append(layers.Dropout(rate=settings.dropout))
+            if settings.batch_norm:
+                name = f"batchnorm_{number}"
+                self._batch_norm_layers.append(
+                    layers.BatchNormalization(momentum=_MOMENTUM, name=name, _scope=name)
+                )
+
+
+class _KerasNetwork(_Network):
+    """Keras layers, whose names are the scopes of their variables."""
+
+    def _make_input(self, columns: Sequence[Object]) -> Object:
+        check_new_columns(columns)
+        with tf.name_scope(_INPUT_SCOPE) as scope:
+            return keras.layers.DenseFeatures(feature_columns=columns, name=scope + _INPUT_NAME)
+
+    def _make_dense(
+        self, name: str, width: int, activation: Activation | None
+    ) -> tuple[Object, str]:
+        with tf.name_scope(name) as scope:
+            name = scope.removesuffix("/")
+            layer = keras.layers.Dense(
+                units=width,
+                activation=activation,
+                kernel_initializer=tf.glorot_uniform_initializer(),
+                name=name,
+            )
+        return layer, name
+
+    def _add_hidden(self, number: int, width: int) -> None:
+        settings = self._settings
+        layer, name = self._make_dense(f"hiddenlayer_{number}", width, settings.activation_fn)
+        self._hidden_layers.append(layer)
+        self._tags.append(name)
+        if settings.dropout is not None:
+            self._dropout_layers.append(keras.layers.Dropout(rate=settings.dropout))
+        if settings.batch_norm:
+            self._batch_norm_layers.append(
+                keras.layers.BatchNormalization(
+                    momentum=_MOMENTUM, name=f"{name}/batchnorm_{number}"
+                )
+            )
+
+
+def add_layer_summaries(value: Tensor, tag: str) -> None:
+    """Adds summaries of a layer's output: how much of it is zero, and its histogram."""
+    tf.summary.scalar(f"{tag}/fraction_of_zero_values", tf.nn.zero_fraction(value))
+    tf.summary.histogram(f"{tag}/activation", value)

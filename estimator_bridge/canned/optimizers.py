@@ -1,0 +1,84 @@
+"""The optimizers of canned estimators: names, objects, or functions that make them."""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from tf2_engine import tf_compat
+from tf2_engine.types import Object
+
+# By name: the class of `tf.compat.v1.train`, and that of Keras.
+_CLASSES = {
+    "Adagrad": ("AdagradOptimizer", "Adagrad"),
+    "Adam": ("AdamOptimizer", "Adam"),
+    "Ftrl": ("FtrlOptimizer", "Ftrl"),
+    "RMSProp": ("RMSPropOptimizer", "RMSprop"),
+    "SGD": ("GradientDescentOptimizer", "SGD"),
+}
+
+
+def v1_optimizer(optimizer: Object, learning_rate: float) -> tf.train.Optimizer:
+    """Returns an optimizer of `tf.compat.v1.train`.
+
+    Args:
+        optimizer: an optimizer, a function that returns one, or a name.
+        learning_rate: the rate of one that is given by its name.
+
+    Raises:
+        InvalidInput: the name is not known, or the object is no such optimizer.
+    """
+    if isinstance(optimizer, str):
+        v1_class = getattr(tf.train, _classes_of(optimizer)[0])
+        return v1_class(learning_rate=learning_rate)
+    optimizer = optimizer() if callable(optimizer) else optimizer
+    if not isinstance(optimizer, tf.train.Optimizer):
+        raise errors.InvalidInput(
+            f"The given object is not an Optimizer instance. Given: {optimizer}. Estimators of "
+            "tf.compat.v1 take optimizers of tf.compat.v1.train."
+        )
+    return optimizer
+
+
+def keras_optimizer(optimizer: Object, learning_rate: float | None = None) -> Object:
+    """Returns an optimizer of `tf.keras.optimizers.legacy`, whose step is the global step.
+
+    Args:
+        optimizer: an optimizer, a function that returns one, or a name.
+        learning_rate: the rate of one that is given by its name; None is Keras's default.
+
+    Raises:
+        InvalidInput: the name is not known, or the object is no such optimizer.
+    """
+    optimizers = tf_compat.keras2().optimizers
+    if isinstance(optimizer, str):
+        settings = {} if learning_rate is None else {"learning_rate": learning_rate}
+        return getattr(optimizers.legacy, _classes_of(optimizer)[1])(**settings)
+    optimizer = optimizer() if callable(optimizer) else optimizer
+    if isinstance(optimizer, optimizers.experimental.Optimizer):
+        name = type(optimizer).__name__
+        raise errors.InvalidInput(
+            f"tf.keras.optimizers.{name} does not train in graphs, as estimators do. Please set "
+            "your optimizer as an instance of `tf.keras.optimizers.legacy.Optimizer`, e.g., "
+            f"`tf.keras.optimizers.legacy.{name}`."
+        )
+    if not isinstance(optimizer, optimizers.legacy.Optimizer):
+        raise errors.InvalidInput(
+            "The given object is not a tf.keras.optimizers.Optimizer instance. Given: "
+            f"{optimizer}. Estimators of TensorFlow 2 take those of tf.keras.optimizers.legacy."
+        )
+    return optimizer
+
+
+def counting_steps(optimizer: Object) -> Object:
+    """Returns a Keras optimizer after it has the global step as its own, which it increments."""
+    optimizer.iterations = tf.train.get_or_create_global_step()
+    return optimizer
+
+
+def _classes_of(name: str) -> tuple[str, str]:
+    if name not in _CLASSES:
+        raise errors.InvalidInput(
+            f"Unsupported optimizer name: {name}. Supported names are: {tuple(sorted(_CLASSES))}."
+        )
+    return _CLASSES[name]

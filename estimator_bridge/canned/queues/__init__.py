@@ -1,0 +1,1 @@
+"""Input functions that feed rows in memory through queues of the graph."""

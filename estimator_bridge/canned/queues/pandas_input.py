@@ -1,0 +1,94 @@
+"""`pandas_input_fn`: batches of a pandas DataFrame."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+import numpy as np
+
+from estimator_bridge import errors
+from estimator_bridge.canned.queues.numpy_input import check_shuffle
+from estimator_bridge.canned.queues.row_queue import FrameRows, row_queue
+from estimator_bridge.legacy.requirements import class_names
+from tf2_engine.types import Nest, Object
+
+
+def pandas_input_fn(
+    x: Object,
+    y: Object = None,
+    batch_size: int = 128,
+    num_epochs: int | None = 1,
+    shuffle: bool | None = None,
+    queue_capacity: int | None = 1000,
+    num_threads: int = 1,
+    target_column: str = "target",
+) -> Callable[[], Nest]:
+    """Returns an input_fn that feeds the rows of a DataFrame by a queue of the graph.
+
+    Args:
+        x: a DataFrame, whose columns are the features.
+        y: labels: a Series, or a DataFrame for labels by name; of x's index.
+        queue_capacity: the size of the queue; None is that of the data, four times that with
+            `shuffle`.
+        target_column: the name of the labels in the queue; not that of a feature.
+
+    The other arguments are those of `numpy_input_fn`.
+
+    Raises:
+        InvalidInput: `shuffle` is not a bool; the index of x and that of y differ; `target_column`
+            is a feature.
+        WrongType: `target_column` is not a str, or x is not a DataFrame.
+    """
+    check_shuffle(shuffle)
+    if not isinstance(target_column, str):
+        raise errors.WrongType(f"target_column must be a string type, got {target_column!r}.")
+    if "DataFrame" not in class_names(x):
+        raise errors.WrongType(f"x must be a pandas DataFrame, got {type(x).__name__}.")
+    frame, labels = _joined(x, y, target_column)
+    capacity = queue_capacity or (4 if shuffle else 1) * len(frame)
+
+    def input_fn() -> Nest:
+        queue = row_queue(
+            FrameRows(frame),
+            capacity,
+            shuffle=bool(shuffle),
+            enqueue_size=batch_size,
+            num_epochs=num_epochs,
+            num_threads=num_threads,
+            min_after_dequeue=max(capacity / 4, 1),
+        )
+        dequeue = queue.dequeue_many if num_epochs is None else queue.dequeue_up_to
+        _, *columns = dequeue(batch_size)
+        features = dict(zip(frame.columns, columns, strict=True))
+        found = {key: features.pop(column) for key, column in labels.items()}
+        if y is None:
+            return features
+        return features, found if "DataFrame" in class_names(y) else found[target_column]
+
+    return input_fn
+
+
+def _joined(x: Object, y: Object, target_column: str) -> tuple[Object, dict[str, str]]:
+    """Returns a copy of x with the labels as columns, and the column of each label."""
+    frame = x.copy()
+    if y is None:
+        return frame, {}
+    if target_column in frame:
+        raise errors.InvalidInput(
+            f"target_column={target_column!r} is a feature, too; features are "
+            f"{list(frame.columns)}. Give it another name."
+        )
+    if not np.array_equal(frame.index, getattr(y, "index", None)):
+        raise errors.InvalidInput(
+            f"Index for x and y are mismatched. x has {frame.index!r}, y has "
+            f"{getattr(y, 'index', None)!r}."
+        )
+    if "DataFrame" not in class_names(y):
+        frame[target_column] = y
+        return frame, {target_column: target_column}
+    columns = {
+        name: f"{name}_{uuid.uuid4()}" if name in frame else name for name in list(y.columns)
+    }
+    frame[list(columns.values())] = y
+    return frame, columns

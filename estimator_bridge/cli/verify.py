@@ -32,6 +32,10 @@ _OPTIONS = {
         None,
         "side B reads its own input (default: it gets the batches of side A)",
     ),
+    "--free-run": (
+        None,
+        "side B runs on from its own state (default: from side A's after every compared step)",
+    ),
     "--no-measure": (
         None,
         "do not train a third time to measure how the model amplifies rounding errors",
@@ -122,6 +126,7 @@ def _compare(options: argparse.Namespace) -> int:
         own_input=options.own_input,
         measure=not options.no_measure,
         examples=options.examples,
+        free_run=options.free_run,
         checkpoint=options.against_checkpoint,
         pythons={role: program.python for role, program in programs.items()},
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,28 @@ StepPair = tuple[recording.Step, recording.Step]
 """The same step of both sides."""
 
 
+class Residual(NamedTuple):
+    """One array at one step.
+
+    Attributes:
+        a, b: both sides.
+        apart: how far side B is from where it should be, float64; infinite for a NaN beside a
+            number.
+        allowed: how far each element may be.
+        moved: how far each element moves on side A, or its value where it is computed anew.
+        bias: how far elements may be off all in one direction; None where directions tell nothing.
+        rows: which rows of a table the arrays are; None is all.
+    """
+
+    a: Array
+    b: Array
+    apart: Array
+    allowed: Array
+    moved: Array
+    bias: Array | None = None
+    rows: Array | None = None
+
+
 class Evidence(NamedTuple):
     """The step at which sides first differ, and what led to it. Not part of a report.
 
@@ -23,12 +46,18 @@ class Evidence(NamedTuple):
         states: both sides at the last two looks at the variables before, the latest first.
         after: both sides at the step.
         batch: what the step was trained on; None if that is not known.
+        residuals: of each array of the step, by group and side A's name, what remains of its
+            difference and how much is allowed; empty where sides run freely.
+        systematic: by which part of A's movement B moves further in the arrays of which all
+            elements together show it.
     """
 
     settings: tuple[SideDescription, SideDescription]
     states: tuple[StepPair, ...]
     after: StepPair
     batch: Values | None
+    residuals: Mapping[tuple[str, str], Residual] = MappingProxyType({})
+    systematic: Mapping[tuple[str, str], float] = MappingProxyType({})
 
     @property
     def before(self) -> StepPair | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from estimator_bridge.verify.judge import lookups
 from estimator_bridge.verify.judge.lookups import Feature, RecordedIds
 from estimator_bridge.verify.record.recording import LOSS, VARIABLES, Recording, Step, Values
 from tf2_engine.types import Array
+
+Ids = Mapping[str, RecordedIds | None]
+"""The ids of features in a batch; None where they are not known."""
 
 _OF_CORE = re.compile(r"(.*) \(core (\d+)\)$")
 
@@ -29,16 +32,23 @@ def joined_steps(recording: Recording) -> Iterator[Step]:
 
 
 def ids_of_step(
-    recording: Recording, position: int, cores: int, feature: Feature
-) -> RecordedIds | None:
-    """Returns a feature's ids in the global batch of a step, from 0; None if they are not known."""
+    recording: Recording, position: int, cores: int, features: Mapping[str, Feature]
+) -> Ids:
+    """Returns the ids of features in the global batch of a step, from 0."""
     parts = [recording.batch(position, core, cores) for core in range(cores)]
-    ids = [None if part is None else lookups.occurrences(part, feature) for part in parts]
-    known = [each for each in ids if each is not None]
-    return joined_ids(known) if len(known) == cores else None
+    known = [part for part in parts if part is not None]
+    if len(known) < cores:
+        return dict.fromkeys(features)
+    return {key: _ids_of_feature(known, feature) for key, feature in features.items()}
 
 
-def joined_ids(parts: list[RecordedIds]) -> RecordedIds:
+def _ids_of_feature(batches: Sequence[Values], feature: Feature) -> RecordedIds | None:
+    parts = [lookups.occurrences(batch, feature) for batch in batches]
+    known = [part for part in parts if part is not None]
+    return _joined_ids(known) if len(known) == len(parts) else None
+
+
+def _joined_ids(parts: list[RecordedIds]) -> RecordedIds:
     """Returns the occurrences of several batches as those of one."""
     if len(parts) == 1:
         return parts[0]

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from estimator_bridge.verify import findings
-from estimator_bridge.verify.evidence import StepPair
+from estimator_bridge.verify.evidence import Evidence, Residual, StepPair
 from estimator_bridge.verify.findings import Divergence
 from estimator_bridge.verify.judge import lookups
-from estimator_bridge.verify.judge.cores import ids_of_step, joined_steps
+from estimator_bridge.verify.judge.cores import Ids, ids_of_step, joined_steps
 from estimator_bridge.verify.judge.lookups import RecordedIds
 from estimator_bridge.verify.judge.network import Network
 from estimator_bridge.verify.judge.pairing import PairedName
 from estimator_bridge.verify.judge.power import Power
-from estimator_bridge.verify.judge.residual import Residual, apart, point_of, spacing
+from estimator_bridge.verify.judge.residual import apart, point_of, spacing
 from estimator_bridge.verify.judge.rounded import SMALLEST_NORMAL
 from estimator_bridge.verify.judge.shadow import StepInputs
 from estimator_bridge.verify.judge.steps import StepComparison
@@ -33,8 +33,6 @@ from estimator_bridge.verify.record.recording import (
     Values,
 )
 from tf2_engine.types import Array
-
-_Ids = Mapping[str, RecordedIds | None]
 
 _NOISE = 1e-4
 """A gradient this far below the largest of the model, and within its allowance, is rounding alone.
@@ -55,6 +53,8 @@ class LockstepComparison(StepComparison):
         self._perturbed = perturbed_run
         self._features = lookups.features_of(self._settings[0]["tables"])
         self._network = Network(a, perturbed_run, _samples(a), {*self._features})
+        self._residuals: dict[tuple[str, str], Residual] = {}
+        self._systematic: dict[tuple[str, str], float] = {}
         self._powers: dict[tuple[str, str], Power] = {}
         self._largest: dict[tuple[str, str], float] = {}
         self._first_jumps: dict[str, int] = {}
@@ -66,11 +66,16 @@ class LockstepComparison(StepComparison):
         self._steps_p: Iterator[Step] = steps
         self._p: Step | None = None
 
+    def _state_of(self, pair: StepPair) -> StepPair:
+        """Returns the step of which each side goes on: it is side A's."""
+        return pair[0], pair[0]
+
     def compare_pair(self, pair: StepPair) -> bool:
         """Adds a step to the series; returns whether anything diverged in it."""
         a, b = pair
         self.steps.append(a.number)
         self._p = next(self._steps_p, None)
+        self._residuals, self._systematic = {}, {}
         ids = self._ids()
         diverged = False
         for group in sorted({*a.values, *b.values} - {VARIABLES}):
@@ -87,6 +92,13 @@ class LockstepComparison(StepComparison):
             self._before = a.values.get(VARIABLES)
             self._inputs = ([], [])
         return diverged
+
+    def _evidence(self, states: tuple[StepPair, ...], pair: StepPair) -> Evidence:
+        return (
+            super()
+            ._evidence(states, pair)
+            ._replace(residuals=self._residuals, systematic=self._systematic)
+        )
 
     def finish(self) -> None:
         """Judges what all steps show together, and what they let be seen."""
@@ -109,7 +121,7 @@ class LockstepComparison(StepComparison):
             is_noise = key[0] == GRADIENTS and self._largest[key] <= _NOISE * largest
             series.is_noise = is_noise and not series.decided
 
-    def _computed(self, group: str, name: PairedName, a: Array, b: Array, ids: _Ids) -> Residual:
+    def _computed(self, group: str, name: PairedName, a: Array, b: Array, ids: Ids) -> Residual:
         p = None if self._p is None else self._p.values.get(group, {}).get(name.name)
         rounding: Array | float = 0.0
         if group == ACTIVATIONS and a.dtype == np.float32:
@@ -137,10 +149,10 @@ class LockstepComparison(StepComparison):
         is_first = self._inputs is not None and not self._inputs[0]
         described = any(np.all(np.abs(x - shadow.value) <= allowed) for x in (a, b))
         if is_first and described:
-            return Residual(a, b, apart(a, b), allowed, np.abs(a.astype(np.float64)))
+            return Residual(a, b, apart(a, b), allowed, a.astype(np.float64))
         return allowed
 
-    def _remember_inputs(self, pair: StepPair, ids: _Ids) -> None:
+    def _remember_inputs(self, pair: StepPair, ids: Ids) -> None:
         """Keeps what a step updates tables from; nothing, until the next look, if it is unknown."""
         if len(self.steps) == 1:
             return
@@ -213,6 +225,7 @@ class LockstepComparison(StepComparison):
         series, key = self._series_of(group, name), (group, name.name)
         power = self._powers.setdefault(key, Power())
         number = self.steps[-1]
+        self._residuals[key] = residual
         point, divergence = point_of(number, residual)
         series.points.append(point)
         self._largest[key] = max(
@@ -231,6 +244,7 @@ class LockstepComparison(StepComparison):
                     f"differ along the movement, and {power.against} against it"
                 )
                 divergence = Divergence(number, None, None, "", "", 0, note=note)
+                self._systematic[key] = power.factor
                 series.points[-1] = point._replace(systematic=True)
         if name.name in self._network.jumps and group == GRADIENTS:
             if self._network.jumps[name.name][0]:
@@ -240,15 +254,12 @@ class LockstepComparison(StepComparison):
         series.first = series.first or divergence
         return True
 
-    def _ids(self) -> _Ids:
+    def _ids(self) -> Ids:
         """Returns the ids of the current step by feature; None where they are not known."""
         position, cores = len(self.steps) - 2, self._settings[0]["cores"]
         if position < 0:
             return {}
-        return {
-            key: ids_of_step(self._sides[0], position, cores, feature)
-            for key, feature in self._features.items()
-        }
+        return ids_of_step(self._sides[0], position, cores, self._features)
 
 
 def _of_table(step: StepInputs, features: set[str]) -> StepInputs:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from estimator_bridge.verify.evidence import Residual
 from estimator_bridge.verify.judge.cores import joined_steps
 from estimator_bridge.verify.judge.noise import FACTOR, Noise
-from estimator_bridge.verify.judge.residual import Residual, apart
+from estimator_bridge.verify.judge.residual import apart
 from estimator_bridge.verify.judge.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from estimator_bridge.verify.perturbation import perturbed
 from estimator_bridge.verify.record.capture import SUMMED_ROWS
@@ -74,12 +75,12 @@ class Network:
         floor = self._roundings * UNIT_ROUNDOFF * magnitude + rounding + SMALLEST_NORMAL
         noise = self._noise.get((group, name))
         if noise is None:
-            return Residual(a, b, difference, floor, magnitude)
+            return Residual(a, b, difference, floor, a.astype(np.float64))
         factor = FACTOR if self._is_of_samples(name) else self._factor_of_sums
         allowed = floor + factor * noise.level(a)
         if self._is_of_samples(name):
             allowed = self._with_jumps(name, noise, (a, difference, p), allowed, floor)
-        return Residual(a, b, difference, allowed, magnitude)
+        return Residual(a, b, difference, allowed, a.astype(np.float64))
 
     def updated(
         self, name: str, before: Array, a: Array, b: Array, p: Array | None, *, same: bool

@@ -51,7 +51,8 @@ class Power:
         distance = np.abs(moved)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             factors = np.where(distance > 0, allowed / distance, np.inf)
-        self.moved |= bool((distance > 0).any())
+        # Where all is NaN, nothing is seen to move, and nothing can be told.
+        self.moved |= bool(((distance > 0) | np.isnan(distance)).any())
         self.elementwise = min(self.elementwise, float(np.min(factors, initial=np.inf)))
         return factors
 

@@ -2,34 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
+from estimator_bridge.verify.evidence import Residual
 from estimator_bridge.verify.findings import Divergence, Point
 from tf2_engine.types import Array
-
-
-class Residual(NamedTuple):
-    """One array at one step.
-
-    Attributes:
-        a, b: both sides.
-        apart: how far side B is from where it should be, float64; infinite for a NaN beside a
-            number.
-        allowed: how far each element may be.
-        moved: how far each element moves on side A, or its value where it is computed anew.
-        bias: how far elements may be off all in one direction; None where directions tell nothing.
-        rows: which rows of a table the arrays are; None is all.
-    """
-
-    a: Array
-    b: Array
-    apart: Array
-    allowed: Array
-    moved: Array
-    bias: Array | None = None
-    rows: Array | None = None
 
 
 def apart(a: Array, b: Array) -> Array:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from estimator_bridge.verify.judge.residual import Residual, apart
+from estimator_bridge.verify.evidence import Residual
+from estimator_bridge.verify.judge.residual import apart
 from estimator_bridge.verify.judge.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from estimator_bridge.verify.judge.shadow import ShadowRows, StepInputs, TableShadow
 from estimator_bridge.verify.record.recording import TableDescription, Values

@@ -216,6 +216,31 @@ class RecordingWriter:
         return {key: array[rows], _ROWS + key: rows}
 
 
+class StepReader:
+    """Reads the files of steps one after the other: one has the rows that have changed since."""
+
+    def __init__(self) -> None:
+        self._variables: Values = {}
+
+    def read(self, path: pathlib.Path) -> Step:
+        """Returns the next step, its variables in full."""
+        values: dict[str, Values] = {}
+        stored = read_arrays(path)
+        for key, array in stored.items():
+            if key.startswith(_ROWS):
+                continue
+            group, _, name = key.partition(":")
+            whole = array
+            if _ROWS + key in stored:
+                # A copy: whoever holds the step before compares with it.
+                whole = self._variables[name].copy()
+                whole[stored[_ROWS + key]] = array
+            if group == VARIABLES:
+                self._variables[name] = whole
+            values.setdefault(group, {})[name] = whole
+        return Step(_number(path), values)
+
+
 class Recording:
     """Reads what a `RecordingWriter` wrote."""
 
@@ -259,23 +284,17 @@ class Recording:
 
     def steps(self) -> Iterator[Step]:
         """Yields the steps in order, the variables of each in full."""
-        variables: Values = {}
-        for path in sorted(self.directory.glob("step-*.npz")):
-            values: dict[str, Values] = {}
-            stored = read_arrays(path)
-            for key, array in stored.items():
-                if key.startswith(_ROWS):
-                    continue
-                group, _, name = key.partition(":")
-                whole = array
-                if _ROWS + key in stored:
-                    # A copy: whoever holds the step before compares with it.
-                    whole = variables[name].copy()
-                    whole[stored[_ROWS + key]] = array
-                if group == VARIABLES:
-                    variables[name] = whole
-                values.setdefault(group, {})[name] = whole
-            yield Step(_number(path), values)
+        reader = StepReader()
+        yield from map(reader.read, self.step_files())
+
+    def step_files(self) -> list[pathlib.Path]:
+        """Returns the files of the steps that are written, in order."""
+        return sorted(self.directory.glob("step-*.npz"))
+
+    @property
+    def is_described(self) -> bool:
+        """Whether the settings are written, as they are when the training begins."""
+        return (self.directory / "settings.json").exists()
 
     @property
     def inputs(self) -> list[int]:

@@ -16,6 +16,7 @@ from estimator_bridge.verify.evidence import Evidence, close
 from estimator_bridge.verify.findings import ACTIVATION, Cause, differing_settings
 from estimator_bridge.verify.judge import lookups
 from estimator_bridge.verify.judge.lookups import Feature, RecordedIds
+from estimator_bridge.verify.judge.update_causes import update_causes
 from estimator_bridge.verify.judge.updates import wrong_updates
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.result import Result
@@ -87,7 +88,7 @@ def _of_numbers(result: Result, evidence: Evidence) -> Iterator[Cause]:
     role = result.first.role if result.first else None
     if role not in (None, ACTIVATION, recording.LOSS):
         # An update can be judged only where activations and gradients agree.
-        tests.append(wrong_updates)
+        tests.extend((update_causes, wrong_updates))
     for test in tests:
         causes = list(test(evidence))
         yield from causes

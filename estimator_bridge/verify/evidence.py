@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from estimator_bridge.verify.judge.lookups import RecordedIds
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.recording import SideDescription, TableDescription, Values
 from tf2_engine.types import Array
@@ -46,6 +47,8 @@ class Evidence(NamedTuple):
         states: both sides at the last two looks at the variables before, the latest first.
         after: both sides at the step.
         batch: what the step was trained on; None if that is not known.
+        position: of the step, from 0.
+        ids: of each feature in the batch of all cores; None where they are not known.
         residuals: of each array of the step, by group and side A's name, what remains of its
             difference and how much is allowed; empty where sides run freely.
         systematic: by which part of A's movement B moves further in the arrays of which all
@@ -56,6 +59,8 @@ class Evidence(NamedTuple):
     states: tuple[StepPair, ...]
     after: StepPair
     batch: Values | None
+    position: int = 0
+    ids: Mapping[str, RecordedIds | None] = MappingProxyType({})
     residuals: Mapping[tuple[str, str], Residual] = MappingProxyType({})
     systematic: Mapping[tuple[str, str], float] = MappingProxyType({})
 

@@ -86,7 +86,6 @@ class Comparer:
 
     def __init__(self, directory: pathlib.Path) -> None:
         self._directory = directory
-        self._made: dict[tuple[str, str], pathlib.Path] = {}
         self._number = 0
 
     def compare(self, name: str, a: Run, b: Run, options: Options | None = None) -> Result:
@@ -98,36 +97,18 @@ class Comparer:
         self._number += 1
         place = self._directory / f"pair-{self._number}"
         place.mkdir(parents=True)
+        recorded = self._directory / "a" / name
 
         def record(request: RecordingRequest) -> None:
-            if request.side != A:
-                b.record(request)
+            # A perturbed side A depends on side B.
+            if request.role != A:
+                (a if request.side == A else b).record(request)
                 return
-            key = (name, request.role)
-            if key not in self._made:
-                a.record(self._moved(request, name))
-                self._made[key] = pathlib.Path(self._moved(request, name).directory)
-            pathlib.Path(request.directory).symlink_to(self._made[key])
+            if not recorded.exists():
+                a.record(dataclasses.replace(request, directory=str(recorded)))
+            pathlib.Path(request.directory).symlink_to(recorded)
 
         try:
             return side_by_side(record, place, options or Options())
         finally:
             shutil.rmtree(place, ignore_errors=True)
-
-    def _moved(self, request: RecordingRequest, name: str) -> RecordingRequest:
-        """Returns a request of side A with a place that stays, and what it reads beside it."""
-
-        def moved(path: str | None) -> str | None:
-            # Side A's own recordings are those of the roles, in folders of their names.
-            if path is None or not path.startswith(str(pathlib.Path(request.directory).parent)):
-                return path
-            relative = pathlib.Path(path).relative_to(pathlib.Path(request.directory).parent)
-            return str(self._directory / name / relative)
-
-        changed = {
-            field.name: moved(getattr(request, field.name))
-            for field in dataclasses.fields(request)
-            if field.name in ("directory", "begin_from", "replayed")
-        }
-        pathlib.Path(changed["directory"]).parent.mkdir(parents=True, exist_ok=True)
-        return dataclasses.replace(request, **changed)

@@ -333,7 +333,7 @@ SUMS = {
         "sharding",
         "the gradients of one core of two are lost",
         "cores",
-        "gradient sum|no update",
+        "lost core",
         seams.cores(_without_first_core),
     ),
     "not accumulated": of_engine(

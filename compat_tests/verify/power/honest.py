@@ -15,7 +15,8 @@ from compat_tests.conftest import HAS_STOCK
 from compat_tests.verify.power import seams
 from compat_tests.verify.power.comparing import Run
 from compat_tests.verify.power.program import ROWS, Model, Program
-from estimator_bridge.verify.record.recorder import _perturb
+from estimator_bridge.checkpoint_files import Writer
+from estimator_bridge.verify.perturbation import perturbed
 
 _PLAIN = Model(amplified=("", 0.0), ticks=0.0)
 _SOME = ("users", "items", "words")
@@ -77,7 +78,12 @@ def _rounded_otherwise() -> Iterator[None]:
 
 
 def _perturbed(checkpoint: str, changed: str) -> str:
-    _perturb(checkpoint, changed)
+    """Writes a start whose floats are the next ones up or down."""
+    reader = tf.train.load_checkpoint(checkpoint)
+    writer = Writer(changed)
+    for name in sorted(reader.get_variable_to_shape_map()):
+        writer.value(name, perturbed(name, np.asarray(reader.get_tensor(name)), 1))
+    writer.finish()
     return changed
 
 

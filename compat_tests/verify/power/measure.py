@@ -39,11 +39,21 @@ def judge(comparer: Comparer, name: str, batch_size: int) -> tuple[Judged, Resul
     fault = FAULTS[name]
     a, b = fault.sides(batch_size)
     result = comparer.compare(f"{fault.program}-{batch_size}", a, b, fault.options)
-    # What is undecided is not equal, and is not found either.
-    found = not result.equal and not getattr(result, "undecided", None)
+    found = differs(result)
     causes = [cause.name for cause in result.causes]
     named = found and not fault.causes.isdisjoint(causes)
     return Judged(name, batch_size, found, named, causes, ""), result
+
+
+def differs(result: Result) -> bool:
+    """Returns whether the verdict is that the sides differ: what is undecided is not found."""
+    return bool(
+        not result.numbers_agree
+        or result.config
+        or any(result.only)
+        or result.remarks
+        or result.batches.first_different is not None
+    )
 
 
 def judge_all(

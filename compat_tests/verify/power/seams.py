@@ -17,7 +17,7 @@ import tensorflow as tf
 from compat_tests.verify.power.comparing import Context
 from estimator_bridge.runtime.saving import saved_model_writer
 from tf2_engine import batch as batches
-from tf2_engine.backends.host import HostDriver, driver, kernels, lookup, update
+from tf2_engine.backends.host import HostDriver, driver, kernels, update
 from tf2_engine.tables import PARAMETERS
 
 
@@ -150,7 +150,7 @@ def sent(feature: str, change: Callable[[Any, Any], Any]) -> Context:
 
         return row_gradients
 
-    return patched(lookup, "row_gradients", wrong)
+    return patched(kernels, "row_gradients", wrong)
 
 
 def planned(**changed: Any) -> Context:

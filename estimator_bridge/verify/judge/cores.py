@@ -19,16 +19,20 @@ _OF_CORE = re.compile(r"(.*) \(core (\d+)\)$")
 
 
 def joined_steps(recording: Recording) -> Iterator[Step]:
-    """Yields the steps of a recording with one array for all cores.
+    """Yields the steps of a recording with one array for all cores; see `joined_step`."""
+    yield from map(joined_step, recording.steps())
+
+
+def joined_step(step: Step) -> Step:
+    """Returns a step with one array for all cores.
 
     Activations and their gradients are those of the global batch; the loss is the mean.
     """
-    for step in recording.steps():
-        values = {
-            group: named if group == VARIABLES else _joined(group, named)
-            for group, named in step.values.items()
-        }
-        yield Step(step.number, values)
+    values = {
+        group: named if group == VARIABLES else _joined(group, named)
+        for group, named in step.values.items()
+    }
+    return Step(step.number, values)
 
 
 def ids_of_step(

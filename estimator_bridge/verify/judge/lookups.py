@@ -139,7 +139,7 @@ def without_duplicates(occurrences: RecordedIds) -> RecordedIds:
     """Returns the occurrences without the repetitions of an id in a sample."""
     pairs = np.stack([occurrences.cells, occurrences.ids], 1)
     _, first = np.unique(pairs, axis=0, return_index=True)
-    return _selected(occurrences, np.sort(first))
+    return selected(occurrences, np.sort(first))
 
 
 def without_last(occurrences: RecordedIds) -> RecordedIds:
@@ -149,17 +149,17 @@ def without_last(occurrences: RecordedIds) -> RecordedIds:
     """
     cells, shape = occurrences.cells, occurrences.shape
     if len(shape) == 2:
-        return _selected(occurrences, np.flatnonzero(cells % shape[1] != shape[1] - 1))
+        return selected(occurrences, np.flatnonzero(cells % shape[1] != shape[1] - 1))
     last = np.ones(len(cells), bool)
     last[:-1] = cells[1:] != cells[:-1]
     counts = np.bincount(cells, minlength=int(np.prod(shape)))
     full = counts[cells] == counts.max(initial=0)
-    return _selected(occurrences, np.flatnonzero(~(last & full)))
+    return selected(occurrences, np.flatnonzero(~(last & full)))
 
 
 def without_id_0(occurrences: RecordedIds) -> RecordedIds:
     """Returns the occurrences without the id 0, as if it were padding."""
-    return _selected(occurrences, np.flatnonzero(occurrences.ids))
+    return selected(occurrences, np.flatnonzero(occurrences.ids))
 
 
 def permutations(rows: int) -> list[tuple[int, Array]]:
@@ -170,6 +170,7 @@ def permutations(rows: int) -> list[tuple[int, Array]]:
     ]
 
 
-def _selected(occurrences: RecordedIds, positions: Array) -> RecordedIds:
+def selected(occurrences: RecordedIds, positions: Array) -> RecordedIds:
+    """Returns the occurrences at some positions."""
     cells, ids, weights, shape = occurrences
     return RecordedIds(cells[positions], ids[positions], weights[positions], shape)

@@ -10,7 +10,8 @@ import numpy as np
 from estimator_bridge.progress_line import Progress
 from estimator_bridge.verify.evidence import Evidence, StepPair
 from estimator_bridge.verify.findings import Divergence, Point, Series
-from estimator_bridge.verify.judge.cores import joined_steps
+from estimator_bridge.verify.judge import lookups
+from estimator_bridge.verify.judge.cores import ids_of_step, joined_steps
 from estimator_bridge.verify.judge.pairing import PairedName, Pairing
 from estimator_bridge.verify.judge.residual import ulps
 from estimator_bridge.verify.judge.tolerance import Tolerance, magnitude
@@ -77,9 +78,13 @@ class StepComparison(abc.ABC):
         return pair
 
     def _evidence(self, states: tuple[StepPair, ...], pair: StepPair) -> Evidence:
-        known = self.num_updates and self._settings[0]["cores"] == 1
-        batch = self._sides[0].batch(self.num_updates - 1) if known else None
-        return Evidence(self._settings, states, pair, batch)
+        if not self.num_updates:
+            return Evidence(self._settings, states, pair, None)
+        side, settings = self._sides[0], self._settings[0]
+        position, cores = self.num_updates - 1, settings["cores"]
+        batch = side.batch(position) if cores == 1 else None
+        ids = ids_of_step(side, position, cores, lookups.features_of(settings["tables"]))
+        return Evidence(self._settings, states, pair, batch, position, ids)
 
     def _series_of(self, group: str, name: PairedName) -> Series:
         return self.series.setdefault(

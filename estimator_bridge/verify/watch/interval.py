@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from estimator_bridge.verify.judge import lookups
+from estimator_bridge.verify.judge.cores import Ids
 from estimator_bridge.verify.judge.lookups import RecordedIds
 from estimator_bridge.verify.judge.shadow import StepInputs
 from estimator_bridge.verify.record.recording import (
@@ -24,13 +24,13 @@ class Interval:
         position: of the first step, from 0.
         before: the variables before it.
         steps: the last one has variables.
-        batches: of the steps; None where one is not known.
+        ids: of every feature in the global batch of each step.
     """
 
     position: int
     before: Values
     steps: list[Step]
-    batches: list[Values | None]
+    ids: list[Ids]
 
     @property
     def after(self) -> Values:
@@ -45,23 +45,15 @@ class Interval:
     def inputs(self, table: TableDescription) -> list[StepInputs] | None:
         """Returns what each step updates a table from; None where that is not known."""
         inputs = []
-        for offset, (step, batch) in enumerate(zip(self.steps, self.batches, strict=True)):
-            ids = ids_of(table, batch)
-            if ids is None:
+        for offset, step in enumerate(self.steps):
+            ids = self.ids_of(table, offset)
+            if len(ids) < len(table["features"]):
                 return None
             gradients = step.values.get(GRADIENTS, {})
             inputs.append(StepInputs(self.position + offset, ids, gradients))
         return inputs
 
-
-def ids_of(table: TableDescription, batch: Values | None) -> dict[str, RecordedIds] | None:
-    """Returns the ids of a table's features in a batch; None where those of one are not known."""
-    if batch is None:
-        return None
-    found = {}
-    for key, feature in lookups.features_of([table]).items():
-        occurrences = lookups.occurrences(batch, feature)
-        if occurrences is None:
-            return None
-        found[key] = occurrences
-    return found
+    def ids_of(self, table: TableDescription, step: int) -> dict[str, RecordedIds]:
+        """Returns the ids of a table's features in a step, from 0, that are known."""
+        found = {key: self.ids[step].get(key) for key in table["features"]}
+        return {key: ids for key, ids in found.items() if ids is not None}

@@ -12,7 +12,7 @@ from estimator_bridge.verify.judge.rounded import Rounded
 from estimator_bridge.verify.judge.shadow import StepInputs, TableShadow
 from estimator_bridge.verify.record.recording import ACTIVATIONS, TableDescription
 from estimator_bridge.verify.watch import violation
-from estimator_bridge.verify.watch.interval import Interval, ids_of
+from estimator_bridge.verify.watch.interval import Interval
 from estimator_bridge.verify.watch.violation import Violation
 from tf2_engine.types import Array
 
@@ -38,15 +38,15 @@ class _Beyond(NamedTuple):
 
     row: int
     element: int
-    count: int
+    rows: int
     text: str
 
 
 def check_ids(interval: Interval, table: TableDescription) -> Iterator[Violation]:
     """Yields features with an id that is no row, or whose cells lie outside of the batch."""
     rows = len(interval.before[table["variable"]])
-    for step, batch in zip(interval.steps, interval.batches, strict=True):
-        for key, found in (ids_of(table, batch) or {}).items():
+    for position, step in enumerate(interval.steps):
+        for key, found in interval.ids_of(table, position).items():
             where = f"feature {key}"
             outside = (found.ids < 0) | (found.ids >= rows)
             if outside.any():
@@ -74,7 +74,7 @@ def check_lookups(interval: Interval, table: TableDescription) -> Iterator[Viola
     if rule is None or rule["kind"] in _MEANS_OF_ROWS:
         return
     first, rows = interval.steps[0], interval.before[table["variable"]]
-    for key, found in (ids_of(table, interval.batches[0]) or {}).items():
+    for key, found in interval.ids_of(table, 0).items():
         activation = first.values.get(ACTIVATIONS, {}).get(key)
         combiner = None if len(found.shape) > 1 else table["combiner"]
         if activation is None or not _are_rows(found.ids, rows):
@@ -90,7 +90,7 @@ def check_lookups(interval: Interval, table: TableDescription) -> Iterator[Viola
         if beyond is not None:
             text = (
                 f"activation {beyond.row}, element {beyond.element} is {beyond.text}, which the "
-                f"rows of table {table['name']} make of its ids; {beyond.count} activations are not"
+                f"rows of table {table['name']} make of its ids; {beyond.rows} activations are not"
             )
             yield Violation(first.number, violation.LOOKUP, f"feature {key}", text)
 
@@ -173,7 +173,7 @@ def check_update(
         row = int(shadow.rows[beyond.row])
         text = (
             f"row {row}, element {beyond.element} is {beyond.text}, which {rule['kind']} makes of "
-            f"the recorded gradients; {beyond.count} of {len(actual)} rows are not"
+            f"the recorded gradients; {beyond.rows} of {len(actual)} rows are not"
         )
         invariant = violation.UPDATE
         before = interval.before[name][shadow.rows].astype(np.float64)

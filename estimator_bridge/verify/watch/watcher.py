@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from estimator_bridge.verify.judge import lookups
+from estimator_bridge.verify.judge.cores import Ids, ids_of_step, joined_step
 from estimator_bridge.verify.record.recording import (
     VARIABLES,
     Recording,
@@ -40,7 +42,7 @@ class Watcher:
         if not self._recording.is_described:
             return
         for path in self._recording.step_files()[self._files_read :]:
-            step = self._reader.read(path)
+            step = joined_step(self._reader.read(path))
             self._files_read += 1
             self._number = step.number
             if self._before is None:
@@ -53,20 +55,23 @@ class Watcher:
 
     def check_next_batch(self) -> Iterator[Violation]:
         """Yields what is wrong with the ids of the step that was not made: it may have failed."""
-        if self._before is None or self._since or self._recording.settings["cores"] != 1:
+        if self._before is None or self._since:
             return
-        batch = self._recording.batch(self.steps)
-        number = self._number + 1
-        interval = Interval(self.steps, self._before, [Step(number, {})], [batch])
+        missing = [Step(self._number + 1, {})]
+        interval = Interval(self.steps, self._before, missing, self._ids(1))
         for table in self._recording.settings["tables"]:
             yield from of_tables.check_ids(interval, table)
 
+    def _ids(self, steps: int) -> list[Ids]:
+        """Returns the ids of the steps that follow those that were checked."""
+        settings = self._recording.settings
+        features, cores = lookups.features_of(settings["tables"]), settings["cores"]
+        positions = range(self.steps, self.steps + steps)
+        return [ids_of_step(self._recording, each, cores, features) for each in positions]
+
     def _checked(self, before: Values) -> Iterator[Violation]:
         settings = self._recording.settings
-        positions = range(self.steps, self.steps + len(self._since))
-        one_core = settings["cores"] == 1
-        batches = [self._recording.batch(number) if one_core else None for number in positions]
-        interval = Interval(self.steps, before, self._since, batches)
+        interval = Interval(self.steps, before, self._since, self._ids(len(self._since)))
         self.steps += len(self._since)
         yield from of_arrays.check_finite(interval)
         yield from of_arrays.check_global_step(interval)
@@ -81,7 +86,7 @@ class Watcher:
         if table["rule"] is None:
             self._note(table, "the model's own optimizer trains it")
         elif inputs is None:
-            self._note(table, "its ids are not known, as those of several cores are not")
+            self._note(table, "its ids are of a form that is not known")
         else:
             yield from of_tables.check_lookups(interval, table)
             yield from of_tables.check_untouched(interval, table, inputs)

@@ -49,6 +49,7 @@ class Evidence(NamedTuple):
         batch: what the step was trained on; None if that is not known.
         position: of the step, from 0.
         ids: of each feature in the batch of all cores; None where they are not known.
+        following: both sides at the step after it; None without one.
         residuals: of each array of the step, by group and side A's name, what remains of its
             difference and how much is allowed; empty where sides run freely.
         systematic: by which part of A's movement B moves further in the arrays of which all
@@ -61,6 +62,7 @@ class Evidence(NamedTuple):
     batch: Values | None
     position: int = 0
     ids: Mapping[str, RecordedIds | None] = MappingProxyType({})
+    following: StepPair | None = None
     residuals: Mapping[tuple[str, str], Residual] = MappingProxyType({})
     systematic: Mapping[tuple[str, str], float] = MappingProxyType({})
 

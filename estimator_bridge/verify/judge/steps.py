@@ -58,8 +58,11 @@ class StepComparison(abc.ABC):
             if step_a is None or step_b is None:
                 self.remarks.append(f"side {'B' if step_a is None else 'A'} made more steps")
                 break
-            if self.compare_pair((step_a, step_b)) and self.evidence is None:
-                self.evidence = self._evidence(states, (step_a, step_b))
+            diverged, pair = self.compare_pair((step_a, step_b)), (step_a, step_b)
+            if self.evidence is None and diverged:
+                self.evidence = self._evidence(states, pair)
+            elif self.evidence is not None and self.evidence.following is None:
+                self.evidence = self.evidence._replace(following=pair)
             if recording.VARIABLES in step_a.values:
                 states = (self._state_of((step_a, step_b)), *states)[:2]
         self.finish()

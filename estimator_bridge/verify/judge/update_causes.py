@@ -28,11 +28,33 @@ _FITTED_NAMES = {
 
 def update_causes(evidence: Evidence) -> Iterator[Cause]:
     """Yields a cause for each table of which one side follows the rule, and the other does not."""
-    for table in evidence.settings[0]["tables"]:
-        found = _wrong_side(evidence, table)
-        if found is not None:
-            side, update, rows = found
-            yield _cause(side, update, rows)
+    wrong = [_wrong_side(evidence, table) for table in evidence.settings[0]["tables"]]
+    found = [one for one in wrong if one is not None]
+    if found and all(_is_late(evidence, *one) for one in found):
+        step, names = evidence.after[0].number, ", ".join(one.table["name"] for _, one, _ in found)
+        yield Cause(
+            "stale activation",
+            f"Table {names}: side {found[0][0]} does not update in step {step}, and in the next "
+            "step does what is due in this one, as with pipelining: what it looks up is stale.",
+        )
+        return
+    for side, update, rows in found:
+        yield _cause(side, update, rows)
+
+
+def _is_late(evidence: Evidence, side: str, update: Update, rows: Array) -> bool:
+    """Returns whether a side makes an update one step late, from where the other side was then."""
+    number = "AB".index(side)
+    if _stays(update, rows) is None or evidence.following is None:
+        return False
+    # Whatever a side does, it goes on from side A's state.
+    start = _after(evidence, update.table, 0)
+    later = evidence._replace(after=evidence.following)
+    after = _after(later, update.table, number)
+    if start is None or after is None or not evidence.residuals:
+        return False
+    late = Update(update.table, start, after, update.steps)
+    return not len(late.wrong_rows())
 
 
 def _wrong_side(evidence: Evidence, table: TableDescription) -> tuple[str, Update, Array] | None:

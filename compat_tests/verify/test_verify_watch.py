@@ -74,7 +74,7 @@ SIDES += ["stock-tpu", "stock-cpu"] if HAS_STOCK else []
 )
 def test_an_honest_job_breaks_no_invariant(side: str, tmp_path: pathlib.Path) -> None:
     """Every engine keeps all invariants, with tables of every kind."""
-    program = dataclasses.replace(PROGRAMS["clicks"], tables=tuple(ROWS), batch_size=64)
+    program = dataclasses.replace(PROGRAMS["users"], tables=tuple(ROWS), batch_size=64)
     report = watched(Run(program, side=side), tmp_path)
 
     assert report.holds, str(report)
@@ -83,7 +83,7 @@ def test_an_honest_job_breaks_no_invariant(side: str, tmp_path: pathlib.Path) ->
 
 @pytest.mark.full
 @pytest.mark.parametrize("size", [1024, 8192])
-@pytest.mark.parametrize("name", ["clicks", "words", "extremes", "pipelined", "cores"])
+@pytest.mark.parametrize("name", ["items", "words", "places", "extremes", "pipelined", "cores"])
 def test_large_batches_break_no_invariant(name: str, size: int, tmp_path: pathlib.Path) -> None:
     """Sums of thousands of terms stay within their bounds, pipelined and on several cores too."""
     report = watched(Run(dataclasses.replace(PROGRAMS[name], batch_size=size)), tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from estimator_bridge.cli import verify_watch
 from estimator_bridge.verify.sides import SIDES
 
 if TYPE_CHECKING:
@@ -39,6 +41,10 @@ _OPTIONS = {
     "--no-measure": (
         None,
         "do not train a third time to measure how the model amplifies rounding errors",
+    ),
+    "--watch": (
+        None,
+        "run side B alone, and check in every step what must hold without a second side",
     ),
     "--examples": (
         "TFRECORDS",
@@ -83,10 +89,10 @@ def execute(options: argparse.Namespace) -> int:
     """Compares; returns 0 if the sides are equal, 1 if not, 2 if there is no verdict."""
     from estimator_bridge import errors
 
-    refusal = next(_refusals(options), None)
+    refusal = next(itertools.chain(_refusals(options), verify_watch.refusals(options)), None)
     if refusal is None:
         try:
-            return _compare(options)
+            return verify_watch.watch(options) if options.watch else _compare(options)
         except errors.EngineError as error:
             refusal = str(error)
     print(f"estimator-bridge: {refusal}", file=sys.stderr)

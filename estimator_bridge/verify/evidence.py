@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimator_bridge.verify.judge.lookups import RecordedIds
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.recording import SideDescription, TableDescription, Values
-from tf2_engine.types import Array
+from tf2_engine.types import Array, Object
 
 StepPair = tuple[recording.Step, recording.Step]
 """The same step of both sides."""
@@ -48,7 +47,8 @@ class Evidence(NamedTuple):
         after: both sides at the step.
         batch: what the step was trained on; None if that is not known.
         position: of the step, from 0.
-        ids: of each feature in the batch of all cores; None where they are not known.
+        ids: of each feature in the batch of all cores, `lookups.RecordedIds`; None where they are
+            not known.
         following: both sides at the step after it; None without one.
         residuals: of each array of the step, by group and side A's name, what remains of its
             difference and how much is allowed; empty where sides run freely.
@@ -61,7 +61,7 @@ class Evidence(NamedTuple):
     after: StepPair
     batch: Values | None
     position: int = 0
-    ids: Mapping[str, RecordedIds | None] = MappingProxyType({})
+    ids: Mapping[str, Object] = MappingProxyType({})
     following: StepPair | None = None
     residuals: Mapping[tuple[str, str], Residual] = MappingProxyType({})
     systematic: Mapping[tuple[str, str], float] = MappingProxyType({})

@@ -13,16 +13,17 @@ from estimator_bridge.verify.procedure import Options
 
 BATCH_SIZES = (64, 1024, 8192)
 
-_ACTIVE = ("users", "flags", "items")
 PROGRAMS: dict[str, Program] = {
-    "clicks": Program(tables=_ACTIVE),
-    "words": Program(tables=("words", "places", "tags")),
-    "extremes": Program(tables=("users", "rare", "loud", "heavy")),
-    "cores": Program(tables=_ACTIVE, cores=2),
-    "pipelined": Program(tables=_ACTIVE, pipelined=True),
-    "evaluated": Program(tables=_ACTIVE, evaluates=True),
-    "predicted": Program(tables=_ACTIVE, predicts=True),
-    "exported": Program(tables=_ACTIVE, exports=True),
+    "users": Program(tables=("users", "flags")),
+    "items": Program(tables=("items",)),
+    "words": Program(tables=("words",)),
+    "places": Program(tables=("places", "tags")),
+    "extremes": Program(tables=("rare", "loud", "heavy")),
+    "cores": Program(tables=("users", "flags"), cores=2),
+    "pipelined": Program(tables=("items",), pipelined=True),
+    "evaluated": Program(tables=("items",), evaluates=True),
+    "predicted": Program(tables=("users",), predicts=True),
+    "exported": Program(tables=("users",), exports=True),
     "long": Program(tables=("users",), steps=300),
 }
 """The programs of side A."""

@@ -59,26 +59,26 @@ FAULTS_OF_JOBS: dict[str, Fault] = {
     "NaN": of_engine(
         "one row",
         "a slot of one row becomes NaN",
-        "clicks",
+        "users",
         "finite",
         seams.rows("users", _nan),
     ),
     "schedule late": of_engine(
         "schedule",
         "the engine has a rate one step late that falls by a tenth in 1000 steps",
-        "words",
+        "places",
         "learning rate",
         seams.rate("places", lambda rate: rate * 0.9 ** (-1 / 1000)),
     ),
     "steps counted twice": of_model(
         "late steps",
         "the global step grows by 2",
-        "clicks",
+        "users",
         "global step",
         trained=_counted_twice,
     ),
     "id beyond the table": of_program(
-        "one row", "an id is no row of its table", "clicks", "ids", changed=_beyond_the_table
+        "one row", "an id is no row of its table", "users", "ids", changed=_beyond_the_table
     ),
 }
 """The faults, by name."""

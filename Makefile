@@ -178,6 +178,13 @@ page: $(ENVS)/tf$(TF)/.ready $(ENVS)/browser/.ready  ## load pages of verify in 
 	$(ENVS)/tf$(TF)/bin/python -m compat_tests.browser.pages $(PAGES)
 	NODE_PATH=$(ENVS)/browser/node_modules node compat_tests/browser/check.js $(PAGES)/*.html $(ARGS)
 
+# --- What verify sees --------------------------------------------------------------------
+
+.PHONY: verify-power
+verify-power: $(TF_ENVS)  ## seeded faults that verify finds, honest sides that it takes for unequal: docs/verify_power.md
+	$(ENVS)/tf215/bin/python -m compat_tests.verify.power --what pairs $(ARGS)
+	$(ENVS)/tf221/bin/python -m compat_tests.verify.power $(ARGS)
+
 # --- The example --------------------------------------------------------------------------
 
 MOVIELENS := examples/movielens

@@ -98,6 +98,7 @@ def against(sound: Recording, tmp_path: pathlib.Path, **changes: Any) -> Result:
     options = {
         "begin_from": str(sound.directory / "start"),
         "replayed": str(sound.directory),
+        "followed": str(sound.directory),
         **changes,
     }
     result = compare.compare(sound, record(tmp_path / "b", **options))

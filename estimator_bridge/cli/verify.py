@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from estimator_bridge.cli import verify_watch
 from estimator_bridge.verify.sides import SIDES
 
 if TYPE_CHECKING:
@@ -32,9 +34,17 @@ _OPTIONS = {
         None,
         "side B reads its own input (default: it gets the batches of side A)",
     ),
+    "--free-run": (
+        None,
+        "side B runs on from its own state (default: from side A's after every compared step)",
+    ),
     "--no-measure": (
         None,
         "do not train a third time to measure how the model amplifies rounding errors",
+    ),
+    "--watch": (
+        None,
+        "run side B alone, and check in every step what must hold without a second side",
     ),
     "--examples": (
         "TFRECORDS",
@@ -79,10 +89,10 @@ def execute(options: argparse.Namespace) -> int:
     """Compares; returns 0 if the sides are equal, 1 if not, 2 if there is no verdict."""
     from estimator_bridge import errors
 
-    refusal = next(_refusals(options), None)
+    refusal = next(itertools.chain(_refusals(options), verify_watch.refusals(options)), None)
     if refusal is None:
         try:
-            return _compare(options)
+            return verify_watch.watch(options) if options.watch else _compare(options)
         except errors.EngineError as error:
             refusal = str(error)
     print(f"estimator-bridge: {refusal}", file=sys.stderr)
@@ -122,6 +132,7 @@ def _compare(options: argparse.Namespace) -> int:
         own_input=options.own_input,
         measure=not options.no_measure,
         examples=options.examples,
+        free_run=options.free_run,
         checkpoint=options.against_checkpoint,
         pythons={role: program.python for role, program in programs.items()},
     )

@@ -36,6 +36,7 @@ def verify(
     every: int | None = None,
     begin_from: str | None = None,
     own_input: bool = False,
+    free_run: bool = False,
     measure: bool = True,
     examples: str | None = None,
     directory: str | os.PathLike[str] | None = None,
@@ -62,6 +63,8 @@ def verify(
         every: steps between looks at the variables; None is 1, or 5 with pipelining.
         begin_from: a checkpoint; None begins with the initial values of side A.
         own_input: side B reads its own input instead of the batches of side A.
+        free_run: side B runs on from its own state; by default it goes on from side A's after every
+            compared step, so that each step is judged by itself.
         measure: where numbers differ by more than the rounding of tables explains, side A trains
             once more from a perturbed start, and what that moves is allowed too.
         examples: a TFRecord file of serialised Examples, for exported signatures that take such;
@@ -106,7 +109,7 @@ def verify(
                 exports = f"{request.directory}/exports"
                 estimator.export_saved_model(exports, serving_input_receiver_fn)
 
-    options = Options(begin_from, own_input, measure, examples)
+    options = Options(begin_from, own_input, measure, examples, free_run)
     with tempfile.TemporaryDirectory() as temporary:
         result = side_by_side(record, pathlib.Path(directory or temporary), options)
     if html is not None:

@@ -8,18 +8,19 @@ words of those that are about a setting.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
 
 from estimator_bridge.settings import render
 from estimator_bridge.verify.evidence import Evidence, close
 from estimator_bridge.verify.findings import ACTIVATION, Cause, differing_settings
 from estimator_bridge.verify.judge import lookups
-from estimator_bridge.verify.judge.lookups import Feature, RecordedIds
+from estimator_bridge.verify.judge.lookup_causes import stale_lookups, wrong_lookups
+from estimator_bridge.verify.judge.model_causes import model_causes
+from estimator_bridge.verify.judge.update_causes import update_causes
 from estimator_bridge.verify.judge.updates import wrong_updates
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.result import Result
-from tf2_engine.types import Array, Object
+from tf2_engine.types import Object
 
 QUIRKS = "quirks"
 
@@ -28,7 +29,7 @@ def explain(result: Result) -> list[Cause]:
     """Returns the recognised causes, the likeliest first."""
     if result.equal:
         return []
-    causes = list(of_settings(result))
+    causes = [*of_settings(result), *_of_missing(result)]
     if result.evidence is not None and result.first is not None:
         causes.extend(_of_numbers(result, result.evidence))
     if all(cause.name == QUIRKS for cause in causes):
@@ -58,6 +59,19 @@ def of_settings(result: Result) -> Iterator[Cause]:
         yield _of_data(result)
 
 
+def _of_missing(result: Result) -> Iterator[Cause]:
+    """Yields the causes of gradients that one side alone computes."""
+    prefix = f"{recording.GRADIENTS} "
+    for side, other, names in (("A", "B", result.only[0]), ("B", "A", result.only[1])):
+        gradients = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+        if gradients:
+            yield Cause(
+                "lost gradient",
+                f"Side {side} computes gradients of {', '.join(gradients)}, and side {other} does "
+                "not: in its model the loss does not depend on them.",
+            )
+
+
 def _of_modes(a: Mapping[str, Object]) -> Iterator[Cause]:
     on_cpu = "AB"[bool(a["use_tpu"])]
     yield Cause(*render.cause("optimization_parameters", side=on_cpu))
@@ -83,11 +97,11 @@ def _of_data(result: Result) -> Cause:
 
 
 def _of_numbers(result: Result, evidence: Evidence) -> Iterator[Cause]:
-    tests = [_permuted, _swapped, _looked_up, _stale]
+    tests = [_permuted, _swapped, wrong_lookups, stale_lookups]
     role = result.first.role if result.first else None
     if role not in (None, ACTIVATION, recording.LOSS):
         # An update can be judged only where activations and gradients agree.
-        tests.append(wrong_updates)
+        tests.extend((update_causes, model_causes, wrong_updates))
     for test in tests:
         causes = list(test(evidence))
         yield from causes
@@ -109,93 +123,6 @@ def _of_numbers(result: Result, evidence: Evidence) -> Iterator[Cause]:
             "something else. Dropout and other random numbers differ between versions of "
             "TensorFlow.",
         )
-
-
-class _Lookup(NamedTuple):
-    """A feature whose activations, [batch, ...] on both sides, differ; and its ids in the batch."""
-
-    table: recording.TableDescription
-    feature: Feature
-    activations: tuple[Array, Array]
-    occurrences: RecordedIds
-
-
-def _differing_lookups(evidence: Evidence) -> Iterator[_Lookup]:
-    ours, theirs = evidence.values(recording.ACTIVATIONS)
-    batch = evidence.batch or {}
-    for table in evidence.settings[0]["tables"]:
-        for key, feature in lookups.features_of([table]).items():
-            occurrences = lookups.occurrences(batch, feature)
-            if occurrences is None or key not in ours or key not in theirs:
-                continue
-            if not close(ours[key], theirs[key]):
-                yield _Lookup(table, feature, (ours[key], theirs[key]), occurrences)
-
-
-def _looked_up(evidence: Evidence) -> Iterator[Cause]:
-    """Tries known mistakes of lookups where the tables agree and activations do not."""
-    for lookup in _differing_lookups(evidence):
-        rows = evidence.before_of(lookup.table["variable"])
-        if rows is None:
-            continue
-        expected = lookups.look_up(rows, lookup.occurrences, lookup.feature.combiner)
-        a, b = lookup.activations
-        for side, right, wrong in (("B", a, b), ("A", b, a)):
-            # The reference can judge one side only if it reproduces the other.
-            if close(expected, right, 1e-5):
-                yield from _wrong_lookups(lookup, side, rows, expected, wrong)
-
-
-def _wrong_lookups(
-    lookup: _Lookup, side: str, rows: Array, right: Array, wrong: Array
-) -> Iterator[Cause]:
-    combiner, occurrences = lookup.feature.combiner, lookup.occurrences
-    mistakes = [
-        *((name, text, change(occurrences), combiner) for name, text, change in _LOOKUPS),
-        *(
-            ("combiner", f"combines with {name!r}, not {combiner!r}.", occurrences, name)
-            for name in ("sum", "mean", "sqrtn")
-        ),
-    ]
-    for name, text, mistaken, other_combiner in mistakes:
-        looked_up = lookups.look_up(rows, mistaken, other_combiner)
-        # A mistake that this batch does not show proves nothing.
-        if close(looked_up, wrong, 1e-5) and not close(looked_up, right, 1e-5):
-            where = f"Table {lookup.table['name']}, feature {lookup.feature.key}: side {side}"
-            yield Cause(name, f"{where} {text}")
-            return
-
-
-_LOOKUPS: tuple[tuple[str, str, Callable[[RecordedIds], RecordedIds]], ...] = (
-    ("lost weight", "takes every weight as 1.", lookups.without_weights),
-    ("truncation", "leaves out the last id of what fills its length.", lookups.without_last),
-    (
-        "dropped duplicate",
-        "counts an id once that is in a sample twice.",
-        lookups.without_duplicates,
-    ),
-    ("id 0", "takes the id 0 for padding.", lookups.without_id_0),
-)
-
-
-def _stale(evidence: Evidence) -> Iterator[Cause]:
-    """Tests whether a side looked its activations up in the tables of an earlier step."""
-    step = evidence.after[0].number
-    earlier = [side for side, _ in evidence.states if side.number != step - 1]
-    differing = list(_differing_lookups(evidence))
-    for (number, side), lookup, state in itertools.product(
-        ((1, "B"), (0, "A")), differing, earlier
-    ):
-        rows = state.values[recording.VARIABLES].get(lookup.table["variable"])
-        if rows is None:
-            continue
-        stale = lookups.look_up(rows, lookup.occurrences, lookup.feature.combiner)
-        if close(stale, lookup.activations[number], 1e-5):
-            names = {"table": lookup.table["name"], "feature": lookup.feature.key}
-            yield Cause(
-                *render.cause("pipelining", step=step, side=side, seen=state.number, **names)
-            )
-            return
 
 
 def _unknown(result: Result) -> Cause:

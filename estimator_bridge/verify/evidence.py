@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.recording import SideDescription, TableDescription, Values
-from tf2_engine.types import Array
+from tf2_engine.types import Array, Object
 
 StepPair = tuple[recording.Step, recording.Step]
 """The same step of both sides."""
+
+
+class Residual(NamedTuple):
+    """One array at one step.
+
+    Attributes:
+        a, b: both sides.
+        apart: how far side B is from where it should be, float64; infinite for a NaN beside a
+            number.
+        allowed: how far each element may be.
+        moved: how far each element moves on side A, or its value where it is computed anew.
+        bias: how far elements may be off all in one direction; None where directions tell nothing.
+        rows: which rows of a table the arrays are; None is all.
+    """
+
+    a: Array
+    b: Array
+    apart: Array
+    allowed: Array
+    moved: Array
+    bias: Array | None = None
+    rows: Array | None = None
 
 
 class Evidence(NamedTuple):
@@ -23,12 +46,25 @@ class Evidence(NamedTuple):
         states: both sides at the last two looks at the variables before, the latest first.
         after: both sides at the step.
         batch: what the step was trained on; None if that is not known.
+        position: of the step, from 0.
+        ids: of each feature in the batch of all cores, `lookups.RecordedIds`; None where they are
+            not known.
+        following: both sides at the step after it; None without one.
+        residuals: of each array of the step, by group and side A's name, what remains of its
+            difference and how much is allowed; empty where sides run freely.
+        systematic: by which part of A's movement B moves further in the arrays of which all
+            elements together show it.
     """
 
     settings: tuple[SideDescription, SideDescription]
     states: tuple[StepPair, ...]
     after: StepPair
     batch: Values | None
+    position: int = 0
+    ids: Mapping[str, Object] = MappingProxyType({})
+    following: StepPair | None = None
+    residuals: Mapping[tuple[str, str], Residual] = MappingProxyType({})
+    systematic: Mapping[tuple[str, str], float] = MappingProxyType({})
 
     @property
     def before(self) -> StepPair | None:

@@ -19,6 +19,9 @@ TABLE, SLOT, DENSE, ACTIVATION, GRADIENT = "table", "slot", "dense", "activation
 STAGES = (ACTIVATION, LOSS, GRADIENT, SLOT, TABLE, DENSE)
 """The roles in the order of a step: an error in one carries on to those after it."""
 
+LIMIT = 0.1
+"""The divergence above which an array is undecided: a tenth of its movement passes for rounding."""
+
 _MAX_IDS_SHOWN = 8
 
 
@@ -28,6 +31,7 @@ class Point(NamedTuple):
     Attributes:
         relative: the difference, relative to the largest magnitude of the array.
         ulps: how many float32 numbers these two elements are apart.
+        systematic: whether elements differ in one direction, each within the tolerance.
     """
 
     step: int
@@ -35,11 +39,12 @@ class Point(NamedTuple):
     relative: float
     ulps: int
     allowed: float
+    systematic: bool = False
 
     @property
     def equal(self) -> bool:
         """Whether the difference is within the tolerance."""
-        return self.difference <= self.allowed
+        return self.difference <= self.allowed and not self.systematic
 
     @property
     def share(self) -> float:
@@ -57,6 +62,7 @@ class Divergence(NamedTuple):
         a, b: both values, or both shapes.
         rows: how many rows differ.
         ids: of a table's row, or of an activation's sample; empty where that is not known.
+        note: what is seen where no single element shows it; "" where one does.
     """
 
     step: int
@@ -66,8 +72,11 @@ class Divergence(NamedTuple):
     b: str
     rows: int
     ids: Sequence[int] = ()
+    note: str = ""
 
     def __str__(self) -> str:
+        if self.note:
+            return f"step {self.step}: {self.note}"
         where, count = "", ""
         if self.row is not None:
             where = f", row {self.row}"
@@ -92,6 +101,13 @@ class Series:
         role: one of `STAGES`; of a slot "slot <name>".
         first: the first divergence, or None.
         points: one for each step at which it was compared.
+        visible: the smallest divergence that would have been seen, as a factor on how far the array
+            moves, or on its values where they are computed anew; infinite if none would.
+        moved: whether it has moved, or has values other than zero.
+        rows_moved, rows_decided: rows of a table that have moved, and those of them of which a
+            divergence of a tenth would have been seen.
+        undecided_row: a row that has moved and of which it would not; None without one.
+        is_noise: whether it is a gradient that is nothing but rounding.
     """
 
     group: str
@@ -100,6 +116,17 @@ class Series:
     role: str
     first: Divergence | None = None
     points: list[Point] = dataclasses.field(default_factory=list)
+    visible: float = math.inf
+    moved: bool = False
+    rows_moved: int = 0
+    rows_decided: int = 0
+    undecided_row: int | None = None
+    is_noise: bool = False
+
+    @property
+    def decided(self) -> bool:
+        """Whether a divergence of a tenth would have been seen, or there is nothing to diverge."""
+        return not self.moved or self.is_noise or self.visible <= LIMIT
 
     @property
     def stage(self) -> str:
@@ -188,12 +215,15 @@ class Findings:
         only: names of arrays that one side alone has.
         remarks: what else keeps the sides from being equal.
         evidence: the arrays around the first divergence; None without one.
+        lockstep: whether side B went on from side A's state after every compared step.
         notes: what could not be compared, and does not tell the sides apart.
+        undecided: the arrays of which faults cannot be told from rounding, with the reasons.
     """
 
     settings: tuple[SideDescription, SideDescription]
     num_terms: int
     measured: bool
+    lockstep: bool
     steps: list[int]
     series: list[Series]
     config: list[Difference] | None
@@ -203,6 +233,7 @@ class Findings:
     remarks: list[str]
     evidence: Evidence | None
     notes: list[str] = dataclasses.field(default_factory=list)
+    undecided: list[str] = dataclasses.field(default_factory=list)
     causes: list[Cause] = dataclasses.field(default_factory=list)
 
     @property
@@ -225,6 +256,7 @@ class Findings:
             and self.batches.first_different is None
             and not any(self.only)
             and not self.remarks
+            and not self.undecided
         )
 
 

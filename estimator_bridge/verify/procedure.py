@@ -27,7 +27,7 @@ class Options:
     """How two sides are compared.
 
     Attributes:
-        begin_from, own_input, measure, examples: as for `api.verify`.
+        begin_from, own_input, measure, examples, free_run: as for `api.verify`.
         checkpoint: side B; None has it recorded.
         pythons: in which exported models answer, by the role of a side; None is this interpreter.
     """
@@ -36,6 +36,7 @@ class Options:
     own_input: bool = False
     measure: bool = True
     examples: str | None = None
+    free_run: bool = False
     checkpoint: str | None = None
     pythons: Mapping[str, str] | None = None
 
@@ -52,7 +53,9 @@ def side_by_side(
     start = options.begin_from or f"{place_a}/start"
     a, b = Recording(place_a), Recording(place_b)
     if options.checkpoint is None:
-        record(RecordingRequest(B, place_b, start, None if options.own_input else place_a))
+        batches = None if options.own_input else place_a
+        followed = None if options.free_run else place_a
+        record(RecordingRequest(B, place_b, start, batches, followed))
     else:
         from estimator_bridge.verify.record.checkpoint_side import record_checkpoint
 
@@ -66,9 +69,17 @@ def side_by_side(
             progress(phase, 1, 1)
     result = compare.compare(a, b, progress=progress)
     if options.measure and not result.numbers_agree and _may_be_rounding(result):
-        record(RecordingRequest(PERTURBED, place_perturbed, start, place_a))
-        sensitivity = compare.sensitivity_of(a, Recording(place_perturbed))
-        result = compare.compare(a, b, sensitivity, progress)
+        gradients = place_b if result.lockstep else None
+        request = RecordingRequest(
+            PERTURBED,
+            place_perturbed,
+            start,
+            place_a,
+            place_a if result.lockstep else None,
+            gradients,
+        )
+        record(request)
+        result = compare.compare(a, b, Recording(place_perturbed), progress)
     result.causes = causes.explain(result)
     return result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from estimator_bridge.progress_line import Progress, no_progress
 from estimator_bridge.verify import findings
 from estimator_bridge.verify.findings import Batches, Difference, Divergence, Outcome, Series
+from estimator_bridge.verify.judge.free_run import FreeComparison
+from estimator_bridge.verify.judge.lockstep import LockstepComparison
 from estimator_bridge.verify.judge.lookups import features_of, occurrences
 from estimator_bridge.verify.judge.steps import StepComparison, measure
 from estimator_bridge.verify.judge.tolerance import Sensitivity, Tolerance, terms
@@ -22,15 +25,19 @@ from tf2_engine.types import Array
 def compare(
     a: Recording,
     b: Recording,
-    sensitivity: Sensitivity | None = None,
+    perturbed: Recording | None = None,
     progress: Progress = no_progress,
 ) -> Result:
-    """Returns the result of a comparison, without causes; `sensitivity` adds to the tolerance."""
+    """Returns the result of a comparison, without causes.
+
+    Args:
+        perturbed: side A with its last bits changed; what that moves adds to the tolerance.
+    """
     settings = a.settings, b.settings
     features = features_of(settings[0]["tables"])
     batches = map(recording.read_arrays, a.batches())
     num_terms = max((terms(batch, features) for batch in batches), default=1)
-    steps = StepComparison(a, b, Tolerance(num_terms, sensitivity or {}))
+    steps = _steps(a, b, perturbed, num_terms)
     steps.run(progress)
     for series in steps.series.values():
         if series.first is not None:
@@ -50,8 +57,10 @@ def compare(
         only=(sorted(steps.only[0]), sorted(steps.only[1])),
         remarks=steps.remarks,
         evidence=steps.evidence,
-        measured=sensitivity is not None,
+        measured=perturbed is not None,
+        lockstep=b.follows,
         notes=list(_notes(a, b)),
+        undecided=list(_undecided(steps)),
     )
     differing = {name for _, name, _, _ in findings.differing_settings(*settings)}
     if result.equal and differing:
@@ -62,13 +71,38 @@ def compare(
     return result
 
 
-def sensitivity_of(a: Recording, perturbed: Recording) -> Sensitivity:
+def _steps(
+    a: Recording, b: Recording, perturbed: Recording | None, num_terms: int
+) -> StepComparison:
+    """Returns the comparison of the steps, which depends on how side B runs."""
+    if b.follows:
+        return LockstepComparison(a, b, perturbed)
+    sensitivity = {} if perturbed is None else _sensitivity_of(a, perturbed)
+    return FreeComparison(a, b, Tolerance(num_terms, sensitivity))
+
+
+def _sensitivity_of(a: Recording, perturbed: Recording) -> Sensitivity:
     """Returns how far a side moved when its start was perturbed, by group, name and step."""
-    result = compare(a, perturbed)
+    steps = FreeComparison(a, perturbed, Tolerance(1, {}))
+    steps.run(no_progress)
     return {
-        (series.group, series.name): {point.step: point.difference for point in series.points}
-        for series in result.series
+        key: {point.step: point.difference for point in series.points}
+        for key, series in steps.series.items()
     }
+
+
+def _undecided(steps: StepComparison) -> Iterator[str]:
+    """Yields the arrays of which faults cannot be told from rounding, with the reasons."""
+    for series in steps.series.values():
+        if not series.decided and series.first is None:
+            yield (
+                f"{series.role} {series.name}: "
+                + (
+                    f"a divergence of {series.visible:.0%} would not have been seen"
+                    if math.isfinite(series.visible)
+                    else "no divergence would have been seen"
+                )
+            )
 
 
 def _with_ids(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from estimator_bridge.verify.judge.rounded import UNIT_ROUNDOFF, Rounded, root, rounded, square
 from estimator_bridge.verify.record.recording import TableDescription, Values
 from tf2_engine.types import Array
 
@@ -49,8 +50,11 @@ def occurrences(batch: Values, feature: Feature) -> RecordedIds | None:
     """Returns a feature's ids; None where it is no sparse tensor of rank 2, or one id a sample."""
     key = f"features/{feature.key}"
     dense = batch.get(key)
-    if dense is not None and dense.ndim == 1 and dense.dtype.kind in "iu" and not feature.length:
-        return RecordedIds(np.arange(len(dense)), dense, np.ones(len(dense)), dense.shape)
+    if dense is not None and dense.dtype.kind in "iu" and not feature.length:
+        # One id a cell, in a tensor of one dimension, or of several of which the last is 1.
+        shape = dense.shape if dense.ndim == 1 else dense.shape[:-1]
+        if int(np.prod(shape)) == dense.size:
+            return RecordedIds(np.arange(dense.size), dense.ravel(), np.ones(dense.size), shape)
     indices, ids = batch.get(f"{key}.indices"), batch.get(f"{key}.values")
     shape = batch.get(f"{key}.shape")
     if indices is None or ids is None or ids.dtype.kind not in "iu":
@@ -70,17 +74,60 @@ def occurrences(batch: Values, feature: Feature) -> RecordedIds | None:
 
 def look_up(table: Array, occurrences: RecordedIds, combiner: str | None) -> Array:
     """Returns the activation, [*shape, dim] float64."""
-    cells, ids, gains, shape = occurrences
-    num_cells = int(np.prod(shape))
-    if combiner in ("mean", "sqrtn"):
-        total = np.zeros(num_cells)
-        np.add.at(total, cells, gains ** (1 if combiner == "mean" else 2))
-        divisors = (total if combiner == "mean" else np.sqrt(total))[cells]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            gains = np.where(divisors == 0, 0, gains / divisors)
-    activation = np.zeros((num_cells, table.shape[1]))
-    np.add.at(activation, cells, table[ids].astype(np.float64) * gains[:, np.newaxis])
-    return activation.reshape(*shape, table.shape[1])
+    return look_up_rounded(table, occurrences, combiner).value
+
+
+def look_up_rounded(table: Array, occurrences: RecordedIds, combiner: str | None) -> Rounded:
+    """Returns the activation with its error bounds, [*shape, dim]."""
+    gains = gains_of(occurrences, combiner)
+    column = Rounded(gains.value[:, np.newaxis], gains.error[:, np.newaxis])
+    terms = column * rounded(table[occurrences.ids])
+    shape = *occurrences.shape, table.shape[1]
+    whole = np.zeros((int(np.prod(occurrences.shape)), table.shape[1]))
+    activation = Rounded(whole, whole.copy())
+    cells, sums = sums_by(occurrences.cells, terms)
+    activation.value[cells], activation.error[cells] = sums.value, sums.error
+    return Rounded(activation.value.reshape(shape), activation.error.reshape(shape))
+
+
+def gains_of(occurrences: RecordedIds, combiner: str | None) -> Rounded:
+    """Returns the gain of each occurrence, with its error bound, [n]."""
+    weights = rounded(occurrences.weights)
+    if combiner not in ("mean", "sqrtn"):
+        return weights
+    column = Rounded(weights.value[:, np.newaxis], weights.error[:, np.newaxis])
+    cells, sums = sums_by(occurrences.cells, column if combiner == "mean" else square(column))
+    divisors = sums if combiner == "mean" else root(sums)
+    of_cell = np.searchsorted(cells, occurrences.cells)
+    divisor = Rounded(divisors.value[of_cell, 0], divisors.error[of_cell, 0])
+    quotient = weights / divisor
+    nothing = divisor.value == 0
+    return Rounded(np.where(nothing, 0.0, quotient.value), np.where(nothing, 0.0, quotient.error))
+
+
+def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
+    """Returns the distinct keys, and the sum of the terms of each with its error bound.
+
+    A sum is off by a rounding of each partial sum. They are added up in order of occurrence; twice
+    their rounding is allowed, since another order, or blocks, have other partial sums.
+
+    Args:
+        keys: [n].
+        terms: [n, dim].
+    """
+    if not len(keys):
+        return keys, terms
+    order = np.argsort(keys, kind="stable")
+    distinct, starts, counts = np.unique(keys[order], return_index=True, return_counts=True)
+    values = terms.value[order]
+    partial = np.cumsum(values, 0)
+    before = np.repeat(partial[starts] - values[starts], counts, 0)
+    partial = abs(partial - before)
+    # The first partial sum is a term, which no addition has rounded.
+    partial[starts] = 0.0
+    error = 2 * UNIT_ROUNDOFF * np.add.reduceat(partial, starts, 0)
+    sums = np.add.reduceat(values, starts, 0)
+    return distinct, Rounded(sums, error + np.add.reduceat(terms.error[order], starts, 0))
 
 
 def without_weights(occurrences: RecordedIds) -> RecordedIds:
@@ -92,7 +139,7 @@ def without_duplicates(occurrences: RecordedIds) -> RecordedIds:
     """Returns the occurrences without the repetitions of an id in a sample."""
     pairs = np.stack([occurrences.cells, occurrences.ids], 1)
     _, first = np.unique(pairs, axis=0, return_index=True)
-    return _selected(occurrences, np.sort(first))
+    return selected(occurrences, np.sort(first))
 
 
 def without_last(occurrences: RecordedIds) -> RecordedIds:
@@ -102,17 +149,17 @@ def without_last(occurrences: RecordedIds) -> RecordedIds:
     """
     cells, shape = occurrences.cells, occurrences.shape
     if len(shape) == 2:
-        return _selected(occurrences, np.flatnonzero(cells % shape[1] != shape[1] - 1))
+        return selected(occurrences, np.flatnonzero(cells % shape[1] != shape[1] - 1))
     last = np.ones(len(cells), bool)
     last[:-1] = cells[1:] != cells[:-1]
     counts = np.bincount(cells, minlength=int(np.prod(shape)))
     full = counts[cells] == counts.max(initial=0)
-    return _selected(occurrences, np.flatnonzero(~(last & full)))
+    return selected(occurrences, np.flatnonzero(~(last & full)))
 
 
 def without_id_0(occurrences: RecordedIds) -> RecordedIds:
     """Returns the occurrences without the id 0, as if it were padding."""
-    return _selected(occurrences, np.flatnonzero(occurrences.ids))
+    return selected(occurrences, np.flatnonzero(occurrences.ids))
 
 
 def permutations(rows: int) -> list[tuple[int, Array]]:
@@ -123,6 +170,7 @@ def permutations(rows: int) -> list[tuple[int, Array]]:
     ]
 
 
-def _selected(occurrences: RecordedIds, positions: Array) -> RecordedIds:
+def selected(occurrences: RecordedIds, positions: Array) -> RecordedIds:
+    """Returns the occurrences at some positions."""
     cells, ids, weights, shape = occurrences
     return RecordedIds(cells[positions], ids[positions], weights[positions], shape)

@@ -1,4 +1,4 @@
-"""Decides how far apart the arrays of two sides may be: the rounding model of docs/numerics.md.
+"""Decides how far apart the arrays of sides may be that run freely: the model of docs/numerics.md.
 
 Every operation rounds once, by at most 2**-24 of its result, and errors add (Higham, Accuracy and
 Stability of Numerical Algorithms, 2002, chapters 2 to 4). The model covers tables, their sums and
@@ -9,15 +9,14 @@ suffice it is measured, by training once more from a start whose last bits are c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
+from estimator_bridge.verify.findings import DENSE, GRADIENT
+from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName
+from estimator_bridge.verify.judge.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from estimator_bridge.verify.record.recording import ACTIVATIONS, LOSS, Values
 from tf2_engine.types import Array
-
-UNIT_ROUNDOFF = 2.0**-24
-SMALLEST_NORMAL = 2.0**-126
 
 ROUNDINGS_PER_TERM, ROUNDINGS_PER_SUM = 2, 4
 """Roundings of each term of a weighted sum, and of a sum whatever its length."""
@@ -31,27 +30,8 @@ MAX_PERTURBATION = 0.01
 Eight times that is a tenth of the numbers, within which faults would pass for rounding.
 """
 
-ArrayPair = tuple[Array, Array]
-"""The same array on sides A and B."""
-
 Sensitivity = Mapping[tuple[str, str], Mapping[int, float]]
 """How far each array moved at each step when the start was perturbed, by group and name."""
-
-
-class PairedName(NamedTuple):
-    """The name and role of an array of both sides.
-
-    Attributes:
-        name: side A's.
-        table: whose it is, or None.
-        role: one of `findings.STAGES`; of a slot "slot <name>".
-        scale: arrays of one scale take rounding errors from each other.
-    """
-
-    name: str
-    table: str | None
-    role: str
-    scale: str
 
 
 class Tolerance:
@@ -80,11 +60,11 @@ class Tolerance:
         """Returns the tolerance of each array of a group, so many steps after the start."""
         # Errors of a sum that cancels come from its terms, so a scale never shrinks.
         for name, arrays in pairs.items():
-            key = f"{group}:{name.scale}"
+            key = f"{group}:{_scale_of(name)}"
             self._scales[key] = max(self._scales.get(key, 0.0), magnitude(*arrays))
         bounds = {}
         for name in pairs:
-            scale = self._scales[f"{group}:{name.scale}"]
+            scale = self._scales[f"{group}:{_scale_of(name)}"]
             bounds[name] = allowed(self.num_terms, num_updates, scale)
             bounds[name] += PERTURBATION_FACTOR * self._perturbation(group, number, name, scale)
         return bounds
@@ -109,6 +89,19 @@ class Tolerance:
                     "after that: compare fewer --steps"
                 )
         return moved
+
+
+def _scale_of(name: PairedName) -> str:
+    """Returns what arrays of one scale have in common: they take rounding errors from each other.
+
+    Gradients are sums of one another's; variables of a network are weights, or slots of one name.
+    """
+    if name.role == GRADIENT:
+        return ""
+    if name.role != DENSE:
+        return name.name
+    last = name.name.rpartition("/")[2]
+    return f"slot {last}" if last[:1].isupper() else DENSE
 
 
 def allowed(num_terms: int, num_updates: int, scale: float) -> float:

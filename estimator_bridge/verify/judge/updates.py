@@ -9,9 +9,11 @@ import numpy as np
 from estimator_bridge.verify.evidence import Evidence, close
 from estimator_bridge.verify.findings import Cause
 from estimator_bridge.verify.judge import lookups
-from estimator_bridge.verify.record.recording import GRADIENTS, TableDescription
+from estimator_bridge.verify.record.recording import GRADIENTS, VARIABLES, TableDescription
 from tf2_engine.types import Array
 
+_MEASURABLE = 20.0
+"""How many allowances an element moves whose factor can be told."""
 # Slots that add up squares of gradients.
 _SQUARES = ("accumulators", "velocities", "ms")
 
@@ -20,29 +22,62 @@ def wrong_updates(evidence: Evidence) -> Iterator[Cause]:
     """Yields the causes of a step whose activations and loss agree."""
     a, b = evidence.values(GRADIENTS)
     names = [name for name in a if name in b and a[name].dtype.kind == "f"]
-    factors_by_name = {name: _factor(a[name], b[name]) for name in names}
-    scaled = {name: factor for name, factor in factors_by_name.items() if factor is not None}
-    if scaled:
-        factors = ", ".join(f"{factor:.4g}" for factor in sorted({*scaled.values()}))
+    scaled = {
+        name: _factor_of(evidence, (GRADIENTS, name), 0.0, a[name], b[name]) for name in names
+    }
+    factors = {name: factor for name, factor in scaled.items() if factor is not None}
+    if factors:
+        shown = ", ".join(sorted({f"{factor:.6g}" for factor in factors.values()}))
         yield Cause(
             "gradient scale",
-            f"B's gradients are {factors} times A's: those of {', '.join(sorted(scaled))}.",
+            f"B's gradients are {shown} times A's: those of {', '.join(sorted(factors))}.",
         )
         return
     factors_of: dict[str, float] = {}
     for table, a, b in evidence.tables():
-        before = evidence.before_of(table["variable"])
+        before, key = evidence.before_of(table["variable"]), (VARIABLES, table["variable"])
         if before is None:
             continue
         cause = _of_slots(evidence, table) or _of_limits(evidence, table["name"], before, a, b)
-        factor = _factor(a - before, b - before)
+        factor = _factor_of(evidence, key, before, a, b)
+        differs = _differs(evidence, key, a, b)
         if cause is not None:
             yield cause
-        elif factor is not None and not close(a, b):
+        elif factor is not None and differs:
             factors_of[table["name"]] = factor
-        elif not close(a, b):
+        elif differs:
             yield _of_rule(evidence, table, a, b)
     yield from _of_rates(factors_of)
+
+
+def _differs(evidence: Evidence, key: tuple[str, str], a: Array, b: Array) -> bool:
+    """Returns whether an array diverges in the step."""
+    residual = evidence.residuals.get(key)
+    if residual is None:
+        return not close(a, b)
+    return bool(np.any(np.abs(residual.apart) > residual.allowed)) or key in evidence.systematic
+
+
+def _factor_of(
+    evidence: Evidence, key: tuple[str, str], before: Array | float, a: Array, b: Array
+) -> float | None:
+    """Returns the one number that B's movement is A's times; None if there is none, or it is 1."""
+    residual = evidence.residuals.get(key)
+    if residual is None:
+        return _factor(np.asarray(a - before), np.asarray(b - before))
+    if key in evidence.systematic:
+        return 1 + evidence.systematic[key]
+    moved, further = residual.moved.ravel(), residual.apart.ravel()
+    allowed = np.broadcast_to(residual.allowed, residual.moved.shape).ravel()
+    large = (np.abs(moved) > _MEASURABLE * allowed) & np.isfinite(further)
+    # One element has a factor always.
+    if np.count_nonzero(large) < 2:
+        return None
+    moved, further, allowed = moved[large], further[large], allowed[large]
+    factor = float(np.median(further / moved))
+    agree = np.abs(further - factor * moved) <= allowed + 1e-3 * np.abs(factor * moved)
+    seen = np.abs(factor * moved) > allowed
+    return 1 + factor if np.mean(agree) > 0.5 and np.mean(seen) > 0.1 else None
 
 
 def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
@@ -50,15 +85,18 @@ def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
 
     Some rules, as Adam's, move rows as far whatever the scale: the slots know.
     """
+    variables = {slot: variable for variable, slot in table["slots"].items()}
     slots = sorted(evidence.slots(table), key=lambda slot: slot[0] not in _SQUARES)
     for name, before, a, b in slots:
-        factor = None if before is None else _factor(a - before, b - before)
+        if before is None:
+            continue
+        factor = _factor_of(evidence, (VARIABLES, variables[name]), before, a, b)
         if factor is not None and factor > 0:
             applied = float(np.sqrt(factor)) if name in _SQUARES else factor
             return Cause(
                 "gradient scale",
                 f"Table {table['name']}: the gradients of the activations agree, but its slots "
-                f"show that B applies {applied:.4g} times A's.",
+                f"show that B applies {applied:.6g} times A's.",
             )
     return None
 
@@ -83,7 +121,7 @@ def _factor(a: Array, b: Array) -> float | None:
 
 def _of_limits(evidence: Evidence, table: str, before: Array, a: Array, b: Array) -> Cause | None:
     """Returns the cause if one side keeps the limits of a table's weights, the other does not."""
-    if close(a, b):
+    if np.array_equal(a, b):
         return None
     # Only an update clips: a row that was never touched may be anywhere.
     moved = np.any((a != before) | (b != before), axis=1)
@@ -104,15 +142,18 @@ def _of_limits(evidence: Evidence, table: str, before: Array, a: Array, b: Array
 def _of_rule(evidence: Evidence, table: TableDescription, a: Array, b: Array) -> Cause:
     """Returns the cause of rows that differ though their gradients agree."""
     name = table["name"]
-    differs = np.abs(a - b).max(1) > 1e-6 * max(float(np.abs(a).max()), 1e-30)
     repeated = _repeated_ids(evidence, table)
-    if repeated and {*np.flatnonzero(differs).tolist()} <= repeated:
+    if repeated and _differing_rows(evidence, table, a, b) <= repeated:
         return Cause(
             "dropped duplicate",
             f"Table {name}: the rows that differ are all among the {len(repeated)} that occur more "
             "than once in the batch: one side does not sum their gradients.",
         )
-    slots_agree = [close(a, b) for _, _, a, b in evidence.slots(table)]
+    variables = {slot: variable for variable, slot in table["slots"].items()}
+    slots_agree = [
+        not _differs(evidence, (VARIABLES, variables[slot]), a, b)
+        for slot, _, a, b in evidence.slots(table)
+    ]
     if slots_agree and all(slots_agree):
         return Cause(
             "update rule",
@@ -125,6 +166,16 @@ def _of_rule(evidence: Evidence, table: TableDescription, a: Array, b: Array) ->
         f"Table {name}: activations and gradients agree, and {what} do not. The update differs: "
         "clipping of gradients, the sums of a row's gradients, or a setting of the rule.",
     )
+
+
+def _differing_rows(evidence: Evidence, table: TableDescription, a: Array, b: Array) -> set[int]:
+    """Returns the rows of a table that diverge in the step."""
+    residual = evidence.residuals.get((VARIABLES, table["variable"]))
+    if residual is None or residual.rows is None:
+        largest = max(float(np.abs(a).max()), 1e-30)
+        return {*np.flatnonzero(np.abs(a - b).max(1) > 1e-6 * largest).tolist()}
+    beyond = np.any(np.abs(residual.apart) > residual.allowed, axis=1)
+    return {*residual.rows[beyond].tolist()}
 
 
 def _repeated_ids(evidence: Evidence, table: TableDescription) -> set[int]:
@@ -147,12 +198,14 @@ def _of_rates(factors: Mapping[str, float]) -> Iterator[Cause]:
     names = sorted(factors)
     for i, one in enumerate(names):
         for other in names[i + 1 :]:
-            if abs(factors[one] * factors[other] - 1) < 1e-2 and not swapped & {one, other}:
+            # Rates that hardly differ are inverse to each other by chance.
+            inverse = abs(factors[one] * factors[other] - 1) < 1e-2 < abs(factors[one] - 1)
+            if inverse and not swapped & {one, other}:
                 swapped |= {one, other}
                 yield Cause(
                     "rate tag",
-                    f"B moves table {one} {factors[one]:.4g} times as far as A, and table {other} "
-                    f"{factors[other]:.4g} times: they have each other's learning rates.",
+                    f"B moves table {one} {factors[one]:.6g} times as far as A, and table {other} "
+                    f"{factors[other]:.6g} times: they have each other's learning rates.",
                 )
     for name in names:
         if name in swapped:
@@ -162,7 +215,7 @@ def _of_rates(factors: Mapping[str, float]) -> Iterator[Cause]:
         else:
             yield Cause(
                 "learning rate",
-                f"Table {name}: B moves every row {factors[name]:.4g} times as far as A, and the "
+                f"Table {name}: B moves every row {factors[name]:.6g} times as far as A, and the "
                 "gradients of the activations agree. The learning rates differ, or a factor on "
                 "the gradients.",
             )

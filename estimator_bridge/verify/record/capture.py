@@ -29,7 +29,9 @@ PART = re.compile(r"/part_\d+$")
 """What the names of the parts of a partitioned variable end with."""
 
 _DUMMY = DUMMY_NAME.format("")
-_ROWS_OF_SLICES = "/IndexedSlices:rows"
+ROWS_OF_SLICES = "/IndexedSlices:rows"
+SUMMED_ROWS = " (rows)"
+"""What follows the name of a gradient whose rows are captured, and are recorded summed."""
 _SEEDS_PER_CORE = 1 << 16
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -70,31 +72,73 @@ def _remaining_signature(function: Function) -> inspect.Signature:
     return signature.replace(parameters=remaining)
 
 
-class Capture:
-    """The values that a training has computed since the last flush."""
+Substitute = Callable[[int, str, str, Array, bool], Array]
+"""Returns what a training goes on with instead of a value.
 
-    def __init__(self) -> None:
+It is called with the step, from 0, group, name and value, and whether rows may be more or fewer.
+"""
+
+
+class Capture:
+    """The values that a training has computed since the last flush.
+
+    Args:
+        substitute: what the training goes on with instead of a value; None is the value.
+    """
+
+    def __init__(self, substitute: Substitute | None = None) -> None:
         self._lock = threading.Lock()
         self._values: dict[tuple[str, str], list[Array]] = {}
+        self._substitute = substitute
+        self._steps_flushed = 0
 
-    def tensor(self, group: str, name: str, tensor: Tensor) -> Tensor:
-        """Returns an identity of `tensor` that keeps a copy of the value when it is computed."""
+    def tensor(self, group: str, name: str, tensor: Tensor, *, is_open: bool = False) -> Tensor:
+        """Returns an identity of `tensor` that keeps a copy of the value when it is computed.
+
+        Args:
+            is_open: whether a substitute may have more or fewer rows.
+        """
 
         def keep(value: Array) -> np.bool_:
-            # Ops run on threads of their own.
-            with self._lock:
-                self._values.setdefault((group, name), []).append(np.array(value))
+            self._keep(group, name, value)
             return np.True_
 
+        if self._substitute is not None and group != LOSS:
+            return self._substituted(group, name, tensor, is_open)
         kept = tf.numpy_function(keep, [tensor], tf.bool)
         with tf.control_dependencies([kept]):
             return tf.identity(tensor)
 
-    def flush(self) -> list[dict[str, Values]]:
-        """Returns the values of each step since the last call, in order, by group and name."""
+    def _substituted(self, group: str, name: str, tensor: Tensor, is_open: bool) -> Tensor:
+        substitute = self._substitute
+        assert substitute is not None
+
+        def keep(value: Array) -> Array:
+            number = self._keep(group, name, value)
+            return substitute(number, group, name, value, is_open)
+
+        kept = tf.numpy_function(keep, [tensor], tensor.dtype)
+        kept.set_shape([None, *tensor.shape[1:]] if is_open else tensor.shape)
+        return kept
+
+    def _keep(self, group: str, name: str, value: Array) -> int:
+        """Keeps a copy of a value; returns its step, from 0."""
+        with self._lock:  # Ops run on threads of their own.
+            values = self._values.setdefault((group, name), [])
+            values.append(np.array(value))
+            return self._steps_flushed + len(values) - 1
+
+    def flush(self, num_steps: int | None = None) -> list[dict[str, Values]]:
+        """Returns the values of each step since the last call, in order, by group and name.
+
+        Args:
+            num_steps: how many steps were made; None is as many as were captured.
+        """
         with self._lock:
             captured, self._values = self._values, {}
-        num_steps = max(map(len, captured.values()), default=0)
+            num_captured = max(map(len, captured.values()), default=0)
+            num_steps = num_captured if num_steps is None else num_steps
+            self._steps_flushed += num_steps
         steps: list[dict[str, Values]] = [{} for _ in range(num_steps)]
         for (group, name), values in captured.items():
             for step, value in zip(steps, values, strict=False):
@@ -198,8 +242,8 @@ def _captured_update(capture: Capture, gradient: Object, variable: Variable) -> 
     if gradient is None or _DUMMY in name:
         return gradient
     if isinstance(gradient, tf.IndexedSlices):
-        rows = capture.tensor(GRADIENTS, name + _ROWS_OF_SLICES, gradient.indices)
-        values = capture.tensor(GRADIENTS, name, gradient.values)
+        rows = capture.tensor(GRADIENTS, name + ROWS_OF_SLICES, gradient.indices, is_open=True)
+        values = capture.tensor(GRADIENTS, name, gradient.values, is_open=True)
         return tf.IndexedSlices(values, rows, gradient.dense_shape)
     return capture.tensor(GRADIENTS, name, gradient)
 
@@ -207,11 +251,11 @@ def _captured_update(capture: Capture, gradient: Object, variable: Variable) -> 
 def _with_summed_slices(step: dict[str, Values]) -> dict[str, Values]:
     """Sums the gradients that were captured slice by slice, row by row."""
     gradients = dict(step.get(GRADIENTS, {}))
-    for key in [key for key in gradients if key.endswith(_ROWS_OF_SLICES)]:
-        name = key.removesuffix(_ROWS_OF_SLICES)
+    for key in [key for key in gradients if key.endswith(ROWS_OF_SLICES)]:
+        name = key.removesuffix(ROWS_OF_SLICES)
         rows, positions = np.unique(gradients.pop(key), return_inverse=True)
         slices = gradients[name]
         gradients[name] = np.zeros((len(rows), *slices.shape[1:]), slices.dtype)
         np.add.at(gradients[name], positions, slices)
-        gradients[f"{name} (rows)"] = rows
+        gradients[name + SUMMED_ROWS] = rows
     return {**step, **({GRADIENTS: gradients} if gradients else {})}

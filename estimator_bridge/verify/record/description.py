@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -12,7 +13,13 @@ from estimator_bridge.checkpoint_files import variable_names
 from estimator_bridge.checkpoint_files.variable_names import KnownTable
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.verify.record.capture import PART
-from estimator_bridge.verify.record.recording import TF2, SideDescription, TableDescription
+from estimator_bridge.verify.record.recording import (
+    TF2,
+    RuleDescription,
+    SideDescription,
+    TableDescription,
+)
+from estimator_bridge.verify.record.update_rules import rules_of
 from estimator_bridge.verify.side_settings import flattened, settings_of
 from estimator_bridge.verify.sides import Side
 from tf2_engine import config_proto, errors, tf_compat
@@ -60,8 +67,15 @@ class Program(NamedTuple):
     batch_size: int | None = None
 
 
-def describe(program: Program, estimator: Object, graph: Graph) -> SideDescription:
-    """Returns the description of a side, once the graph of the training is built."""
+def describe(
+    program: Program, estimator: Object, graph: Graph, begin: int, steps: int
+) -> SideDescription:
+    """Returns the description of a side, once the graph of the training is built.
+
+    Args:
+        begin: the global step at which it begins.
+        steps: that it makes.
+    """
     side, legacy, use_tpu = program.side, program.legacy, program.use_tpu
     return {
         "program": program.name,
@@ -74,20 +88,25 @@ def describe(program: Program, estimator: Object, graph: Graph) -> SideDescripti
         "quirks": "stock" if side.stock or legacy is None else legacy.quirks,
         "every": program.every,
         "settings": settings_of(legacy, stock=side.stock, use_tpu=use_tpu) if legacy else [],
-        "tables": _tables(program.spec, legacy, graph) if legacy else [],
+        "tables": _tables(program, legacy, graph, range(begin, begin + steps)) if legacy else [],
         "config": _config(program, graph),
     }
 
 
-def describe_training(program: Program, trainer: Object) -> SideDescription:
-    """Returns the description of a TF2 program, once the engine of its trainer is built."""
+def describe_training(program: Program, trainer: Object, begin: int, steps: int) -> SideDescription:
+    """Returns the description of a TF2 program, once the engine of its trainer is built.
+
+    Args:
+        begin: the global step at which it begins.
+        steps: that it makes.
+    """
     legacy, engine = program.legacy, trainer.engine
     assert legacy is not None
     known = {table.name: table for table in variable_names.tables_of_spec(program.spec)}
-    tables = []
+    tables, rules = [], rules_of(legacy, range(begin, begin + steps))
     for name, table in engine.tables.items():
         slots = {variable_of(name, slot): slot for slot in table.variables if slot != PARAMETERS}
-        tables.append(_table(known[name], variable_of(name), slots, legacy))
+        tables.append(_table(known[name], variable_of(name), slots, legacy, rules.get(name)))
     return {
         "program": program.name,
         "side": program.side.name,
@@ -132,7 +151,9 @@ def _host_driver(side: Side) -> str:
     return f"host driver, {ops[side.native]}"
 
 
-def _tables(spec: Object, legacy: LegacySpec, graph: Graph) -> list[TableDescription]:
+def _tables(
+    program: Program, legacy: LegacySpec, graph: Graph, steps: Sequence[int]
+) -> list[TableDescription]:
     """Returns the tables, with the variables in which the side holds them and their slots."""
     if any(table.optimizer is None for table in legacy.tables) and legacy.optimizer is None:
         return []
@@ -140,7 +161,8 @@ def _tables(spec: Object, legacy: LegacySpec, graph: Graph) -> list[TableDescrip
         grouped = grouped_variables()
     shapes = {name: tuple(parts[0].shape.as_list()) for name, parts in grouped.items()}
     tables: list[TableDescription] = []
-    for known in variable_names.tables_of_spec(spec):
+    rules = rules_of(legacy, steps) if program.use_tpu else {}
+    for known in variable_names.tables_of_spec(program.spec):
         # Several parts make up the shape together; a single one is found by its name.
         variable = variable_names.variable_of(dataclasses.replace(known, shape=None), shapes)
         if variable is not None:
@@ -148,12 +170,16 @@ def _tables(spec: Object, legacy: LegacySpec, graph: Graph) -> list[TableDescrip
             for place in ("tpu", "cpu"):
                 names = variable_names.slot_variables(str(known.kind), variable, place)
                 slots.update({name: slot for slot, name in names.items() if name in shapes})
-            tables.append(_table(known, variable, slots, legacy))
+            tables.append(_table(known, variable, slots, legacy, rules.get(known.name)))
     return tables
 
 
 def _table(
-    known: KnownTable, variable: str, slots: dict[str, str], legacy: LegacySpec
+    known: KnownTable,
+    variable: str,
+    slots: dict[str, str],
+    legacy: LegacySpec,
+    rule: RuleDescription | None,
 ) -> TableDescription:
     return {
         "name": known.name,
@@ -166,6 +192,7 @@ def _table(
             for feature in legacy.features
             if feature.table == known.name
         },
+        "rule": rule,
     }
 
 

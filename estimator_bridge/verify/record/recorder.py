@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge import checkpoint_files, errors
+from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader, object_graph
 from estimator_bridge.convert.conversion import find
 from estimator_bridge.runtime.step.devices import SOFTWARE_TPU
@@ -21,18 +21,19 @@ from estimator_bridge.verify.record.capture import Arguments, Capture, Function
 from estimator_bridge.verify.record.description import (
     PlanKeepingDriver,
     Program,
-    describe,
-    grouped_variables,
 )
+from estimator_bridge.verify.record.lockstep import Leader, Perturbation
 from estimator_bridge.verify.record.recording import (
     Recording,
     RecordingRequest,
     RecordingWriter,
+    SideDescription,
     Values,
 )
+from estimator_bridge.verify.record.recording_hook import RecordingHook
 from estimator_bridge.verify.record.replay import recording_input_fn
 from estimator_bridge.verify.sides import Side
-from tf2_engine.types import Array, Object, Session, Variable
+from tf2_engine.types import Array, Object
 
 _EVERY_WHEN_PIPELINED = 5
 _MAX_PREDICTIONS = 1000
@@ -52,6 +53,8 @@ class Recorder:
 
     Attributes:
         programs: the recorded models that the program made, each with its object, by its id.
+        leader: whose variables the side takes over after each recorded step, or None.
+        perturbation: of the run, or None.
         steps_done: of training, so far.
         training: whether a training runs.
     """
@@ -68,12 +71,14 @@ class Recorder:
         self.writer = RecordingWriter(request.directory)
         self.side = side
         self.begin_from = request.begin_from
-        if request.role == recording.PERTURBED and request.begin_from is not None:
-            self.begin_from = str(self.writer.directory / "perturbed")
-            _perturb(request.begin_from, self.begin_from)
         self.replayed = None if request.replayed is None else Recording(request.replayed)
         self.program = program
-        self.capture = Capture()
+        self.leader = None if request.followed is None else Leader(Recording(request.followed))
+        self.perturbation: Perturbation | None = None
+        if request.role == recording.PERTURBED:
+            gradients_of = request.gradients_of
+            self.perturbation = Perturbation(Recording(gradients_of) if gradients_of else None)
+        self.capture = Capture(None if self.perturbation is None else self.perturbation.substitute)
         self.training = False
         self._every = every
         self._steps = steps
@@ -135,6 +140,37 @@ class Recorder:
         arguments["input_fn"] = recording_input_fn(
             arguments["input_fn"], self.writer, self.replayed, self.steps_done
         )
+
+    def begin(self, side: SideDescription, trained: Collection[str]) -> None:
+        """Writes the description of the side, once its model is built.
+
+        Args:
+            trained: names of the variables that the model's own optimizer trains.
+        """
+        self.writer.settings(side)
+        if self.leader is not None:
+            self.leader.describe_follower(side)
+            self.writer.follows()
+        if self.perturbation is not None:
+            self.perturbation.choose(side, trained)
+
+    def next_state(self, number: int, own: Values, *, is_start: bool = False) -> Values:
+        """Returns the variables with which the side goes on after a step, where not with its own.
+
+        Args:
+            number: the step.
+            own: the variables of the side.
+            is_start: whether this is the state before training.
+        """
+        state: Values = {}
+        if self.leader is not None:
+            state = self.leader.state_after(number)
+        elif self.perturbation is not None and is_start:
+            state = own
+        if self.perturbation is None:
+            return state
+        self.writer.perturbed(self.perturbation.ulps, sorted(self.perturbation.substituted))
+        return self.perturbation.state(state)
 
     def record_progress(self, steps: int) -> None:
         """Writes how many steps of training are done in total."""
@@ -207,8 +243,13 @@ class Recorder:
         path = tf.train.latest_checkpoint(estimator.model_dir) or self.begin_from
         begin = int(tf.train.load_variable(path, tf.GraphKeys.GLOBAL_STEP)) if path else 0
         self.prepare(arguments, begin)
-        hook = _RecordingHook(self, estimator, begin, is_first=first)
+        hook = RecordingHook(self, estimator, begin, is_first=first)
         arguments["hooks"] = [*(arguments.get("hooks") or ()), hook]
+        config = estimator.config
+        if self.leader and (config.save_checkpoints_steps or config.save_checkpoints_secs):
+            # Checkpoints hold what the side goes on from.
+            listeners = [hook.before_saving(), *(arguments.get("saving_listeners") or ())]
+            arguments["saving_listeners"] = listeners
         self.training = True
         try:
             return original(estimator, **arguments)
@@ -253,75 +294,6 @@ class Recorder:
         return path
 
 
-class _RecordingHook(tf.train.SessionRunHook):
-    """Writes every variable at the start and after each call, and begins from a given start.
-
-    Variables that the start lacks keep their initial values.
-    """
-
-    def __init__(self, recorder: Recorder, model: Object, begin: int, *, is_first: bool) -> None:
-        self._recorder = recorder
-        self._model = model
-        self._is_first = is_first
-        self._steps_before = recorder.steps_done - begin
-        self._number: int | None = None
-
-    def begin(self) -> None:
-        self._variables = grouped_variables()
-        self._step = tf.train.get_global_step()
-        self._saver = None
-        if not self._is_first:
-            return
-        path = self._recorder.begin_from
-        if path is None:
-            self._saver = tf.train.Saver(sharded=False)
-            return
-        shapes = tf.train.load_checkpoint(path).get_variable_to_shape_map()
-        for name, parts in self._variables.items():
-            if shapes.get(name) == _whole_shape(parts):
-                target = parts if capture.PART.search(parts[0].op.name) else parts[0]
-                tf.train.init_from_checkpoint(path, {name: target})
-
-    def after_create_session(self, session: Session, coord: Object) -> None:
-        if self._number is not None:
-            return
-        recorder = self._recorder
-        if self._saver is not None:
-            self._saver.save(session, recorder.start, write_meta_graph=False, write_state=False)
-        self._number = int(session.run(self._step))
-        recorder.capture.flush()
-        if self._is_first:
-            recorder.writer.step(self._number, {recording.VARIABLES: self._read(session)})
-            _, program = recorder.programs[id(self._model)]
-            recorder.writer.settings(describe(program, self._model, session.graph))
-
-    def after_run(self, run_context: Object, run_values: Object) -> None:
-        """Writes the steps of the call, the last one with the variables."""
-        recorder, session = self._recorder, run_context.session
-        state, number = self._read(session), int(session.run(self._step))
-        assert self._number is not None
-        num_steps = number - self._number
-        # A call that made no step, or captured less than its steps, ends with the state.
-        steps = recorder.capture.flush()
-        steps = [*steps, *({} for _ in range(num_steps - len(steps)))][:num_steps]
-        for offset, values in enumerate(steps, 1):
-            variables = {recording.VARIABLES: state} if offset == num_steps else {}
-            recorder.writer.step(self._number + offset, {**values, **variables})
-        self._number = number
-        recorder.record_progress(self._steps_before + number)
-
-    def _read(self, session: Session) -> Values:
-        return {
-            name: parts[0] if len(parts) == 1 else np.concatenate(parts)
-            for name, parts in session.run(self._variables).items()
-        }
-
-
-def _whole_shape(parts: list[Variable]) -> list[int]:
-    first, *others = (part.shape.as_list() for part in parts)
-    return [first[0] + sum(other[0] for other in others), *first[1:]] if others else first
-
-
 def _check_legacy(checkpoint: str) -> None:
     """Raises InvalidInput for a checkpoint of TensorFlow 2, in which an estimator finds nothing."""
     with Reader(checkpoint) as reader:
@@ -331,19 +303,3 @@ def _check_legacy(checkpoint: str) -> None:
                 "begin. Let the legacy program be side A; or make one of names with "
                 "`estimator-bridge convert` for --begin-from."
             )
-
-
-def _perturb(checkpoint: str, perturbed: str) -> None:
-    """Writes a checkpoint whose floats are alternately the next ones up and down.
-
-    Zeros stay, since no rounding has made them.
-    """
-    reader = tf.train.load_checkpoint(checkpoint)
-    writer = checkpoint_files.Writer(perturbed)
-    for name in sorted(reader.get_variable_to_shape_map()):
-        value = np.asarray(reader.get_tensor(name))
-        if value.dtype == np.float32:
-            limits = np.where(np.arange(value.size) % 2, -np.inf, np.inf).reshape(value.shape)
-            value = np.where(value == 0, value, np.nextafter(value, limits.astype(np.float32)))
-        writer.value(name, value)
-    writer.finish()

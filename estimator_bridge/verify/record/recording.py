@@ -49,12 +49,18 @@ class RecordingRequest:
         begin_from: a checkpoint, or None.
         replayed: the directory of the recording whose batches are trained on; None is the
             program's own input.
+        followed: the directory of the recording whose variables the side goes on from after every
+            recorded step; None runs freely.
+        gradients_of: the directory of the recording whose gradients are applied instead of the
+            side's own; `PERTURBED` alone.
     """
 
     role: str
     directory: str
     begin_from: str | None = None
     replayed: str | None = None
+    followed: str | None = None
+    gradients_of: str | None = None
 
     @property
     def side(self) -> str:
@@ -66,6 +72,23 @@ Record = Callable[[RecordingRequest], None]
 """Runs a side, and writes its recording."""
 
 
+class RuleDescription(TypedDict):
+    """The update rule of a table.
+
+    Attributes:
+        kind: the name of the engine's class.
+        settings: its numbers and flags by the engine's names, the learning rate excepted.
+        rates: the learning rate of each step; empty if it is not known.
+        multipliers: by which the gradients of the activations are multiplied, of each step; empty
+            is 1.
+    """
+
+    kind: str
+    settings: dict[str, float | bool | None]
+    rates: list[float]
+    multipliers: list[float]
+
+
 class TableDescription(TypedDict):
     """A table of one side.
 
@@ -75,6 +98,7 @@ class TableDescription(TypedDict):
         optimizer: the legacy name of its optimization parameters.
         features: of each feature's key the maximum sequence length, or 0, and the key of its
             weights, or None.
+        rule: how rows are updated; None where the model's own optimizer trains them.
     """
 
     name: str
@@ -83,6 +107,7 @@ class TableDescription(TypedDict):
     combiner: str | None
     optimizer: str | None
     features: dict[str, tuple[int, str | None]]
+    rule: RuleDescription | None
 
 
 class SideDescription(TypedDict):
@@ -163,6 +188,15 @@ class RecordingWriter:
         """Writes why the program failed after its training."""
         _write_json(self.directory / "failed.json", reason)
 
+    def follows(self) -> None:
+        """Notes that the side goes on from another one's state after every recorded step."""
+        _write_json(self.directory / "follows.json", True)
+
+    def perturbed(self, ulps: Mapping[str, int], substituted: Sequence[str]) -> None:
+        """Writes which variables were perturbed, by how much, and which gradients substituted."""
+        values = {"ulps": dict(ulps), "substituted": list(substituted)}
+        _write_json(self.directory / "perturbed.json", values)
+
     def progress(self, steps_done: int) -> None:
         """Writes how many steps of training are done."""
         _write_json(self.directory / "progress.json", steps_done)
@@ -180,6 +214,31 @@ class RecordingWriter:
             return {}
         (rows,) = np.nonzero((before != array).reshape(len(array), -1).any(1))
         return {key: array[rows], _ROWS + key: rows}
+
+
+class StepReader:
+    """Reads the files of steps one after the other: one has the rows that have changed since."""
+
+    def __init__(self) -> None:
+        self._variables: Values = {}
+
+    def read(self, path: pathlib.Path) -> Step:
+        """Returns the next step, its variables in full."""
+        values: dict[str, Values] = {}
+        stored = read_arrays(path)
+        for key, array in stored.items():
+            if key.startswith(_ROWS):
+                continue
+            group, _, name = key.partition(":")
+            whole = array
+            if _ROWS + key in stored:
+                # A copy: whoever holds the step before compares with it.
+                whole = self._variables[name].copy()
+                whole[stored[_ROWS + key]] = array
+            if group == VARIABLES:
+                self._variables[name] = whole
+            values.setdefault(group, {})[name] = whole
+        return Step(_number(path), values)
 
 
 class Recording:
@@ -204,29 +263,38 @@ class Recording:
         return _read_json(self.directory / "progress.json", 0)
 
     @property
+    def follows(self) -> bool:
+        """Whether the side goes on from another one's state after every recorded step."""
+        return _read_json(self.directory / "follows.json", False)
+
+    @property
+    def perturbed(self) -> dict[str, int]:
+        """By how many units in the last place each perturbed variable was changed."""
+        return _read_json(self.directory / "perturbed.json", {}).get("ulps", {})
+
+    @property
+    def substituted(self) -> list[str]:
+        """The names of the gradients of the other side that were applied."""
+        return _read_json(self.directory / "perturbed.json", {}).get("substituted", [])
+
+    @property
     def num_skipped(self) -> int:
         """How many trainings of other models were not recorded."""
         return _read_json(self.directory / "skipped.json", 0)
 
     def steps(self) -> Iterator[Step]:
         """Yields the steps in order, the variables of each in full."""
-        variables: Values = {}
-        for path in sorted(self.directory.glob("step-*.npz")):
-            values: dict[str, Values] = {}
-            stored = read_arrays(path)
-            for key, array in stored.items():
-                if key.startswith(_ROWS):
-                    continue
-                group, _, name = key.partition(":")
-                whole = array
-                if _ROWS + key in stored:
-                    # A copy: whoever holds the step before compares with it.
-                    whole = variables[name].copy()
-                    whole[stored[_ROWS + key]] = array
-                if group == VARIABLES:
-                    variables[name] = whole
-                values.setdefault(group, {})[name] = whole
-            yield Step(_number(path), values)
+        reader = StepReader()
+        yield from map(reader.read, self.step_files())
+
+    def step_files(self) -> list[pathlib.Path]:
+        """Returns the files of the steps that are written, in order."""
+        return sorted(self.directory.glob("step-*.npz"))
+
+    @property
+    def is_described(self) -> bool:
+        """Whether the settings are written, as they are when the training begins."""
+        return (self.directory / "settings.json").exists()
 
     @property
     def inputs(self) -> list[int]:
@@ -238,11 +306,12 @@ class Recording:
         prefix = "batch-" if input_number is None else f"batch-{input_number:04d}-"
         return sorted(self.directory.glob(f"{prefix}*"))
 
-    def batch(self, number: int) -> Values | None:
+    def batch(self, number: int, core: int = 0, cores: int = 1) -> Values | None:
         """Returns the batch of a step, from 0, of one core; None where none is written."""
         begun = [(i, step) for i, step in enumerate(self.inputs) if step <= number]
         input_number, first = begun[-1] if begun else (0, 0)
-        files = self.batches(input_number)[number - first :] if begun else []
+        position = (number - first) * cores + core
+        files = self.batches(input_number)[position:] if begun else []
         return read_arrays(files[0]) if files else None
 
     def exported(self) -> list[pathlib.Path]:
@@ -257,6 +326,17 @@ class Recording:
         """
         stored = _read_json(self.directory / f"{SIGNATURES}-{number}.json", {})
         return stored.get("signatures", {}), stored.get("failed", {})
+
+    def gradients(self, position: int) -> Values:
+        """Returns the gradients of a step, from 0; {} if there is no such step."""
+        paths = sorted(self.directory.glob("step-*.npz"))[position + 1 :][:1]
+        prefix = f"{GRADIENTS}:"
+        return {
+            key.removeprefix(prefix): array
+            for path in paths
+            for key, array in read_arrays(path).items()
+            if key.startswith(prefix)
+        }
 
     def numbers(self) -> list[int]:
         """Returns the numbers of the steps, the start with them."""

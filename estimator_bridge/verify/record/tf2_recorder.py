@@ -19,8 +19,9 @@ from estimator_bridge.verify.record.capture import Arguments, Function, intercep
 from estimator_bridge.verify.record.description import Program, describe_training, variable_of
 from estimator_bridge.verify.record.recorder import Recorder
 from estimator_bridge.verify.record.recording import VARIABLES, Values
+from estimator_bridge.verify.record.recording_hook import same_bits
 from tf2_engine.backends import HostDriver
-from tf2_engine.types import Object
+from tf2_engine.types import Object, Variable
 
 _METHODS = ("train", "restore", "evaluate", "predict")
 
@@ -181,28 +182,50 @@ class _RecordingCallback:
 
     def on_train_begin(self) -> None:
         recorder, trainer = self._recorder, self._trainer
-        recorder.capture.flush()
+        recorder.capture.flush(0)
         if not self._is_first:
             return
         if recorder.begin_from is None:
             _save(trainer, recorder.start)
-        recorder.writer.settings(describe_training(self._program, trainer))
-        recorder.writer.step(self._begin, {VARIABLES: _variables(trainer)})
+        state = _variables(trainer)
+        recorder.writer.step(self._begin, {VARIABLES: state})
+        trained = [name for name, variable in trainer.variables.items() if variable.trainable]
+        side = describe_training(self._program, trainer, self._begin, recorder.steps_left)
+        recorder.begin(side, trained)
+        self._take_over(state, recorder.next_state(self._begin, state, is_start=True))
 
     def on_train_batch_end(self, step: int) -> None:
         """Writes the step before, and keeps this one."""
         self._write()
-        values = next(iter(self._recorder.capture.flush()), {})
+        (values,) = self._recorder.capture.flush(1)
         if (step - self._begin) % self._program.every == 0:
-            values[VARIABLES] = _variables(self._trainer)
+            self._look(step, values)
         self._pending = step, values
         self._recorder.record_progress(self._steps_before + step)
 
     def finish(self) -> None:
         """Writes the last step, with the variables."""
         if self._pending is not None and VARIABLES not in self._pending[1]:
-            self._pending[1][VARIABLES] = _variables(self._trainer)
+            self._look(*self._pending)
         self._write()
+
+    def _look(self, number: int, values: dict[str, Values]) -> None:
+        """Adds the variables to the values of a step, and goes on from those of the leader."""
+        values[VARIABLES] = state = _variables(self._trainer)
+        self._take_over(state, self._recorder.next_state(number, state))
+
+    def _take_over(self, state: Values, next_state: Values) -> None:
+        """Gives variables other values, `state` being those that they have."""
+        variables = _by_name(self._trainer)
+        differing = {
+            name: value
+            for name, value in next_state.items()
+            if name in variables and not same_bits(state[name], value)
+        }
+        for name, value in differing.items():
+            variables[name].assign(value)
+        if differing:
+            self._trainer.engine.load()
 
     def _write(self) -> None:
         if self._pending is not None:
@@ -210,15 +233,20 @@ class _RecordingCallback:
         self._pending = None
 
 
-def _variables(trainer: Object) -> Values:
+def _by_name(trainer: Object) -> dict[str, Variable]:
     """Returns every variable: tables and slots by `variable_of`, the others by their names."""
-    trainer.engine.retrieve()
-    values = {name: variable.numpy() for name, variable in trainer.variables.items()}
-    values[GLOBAL_STEP] = trainer.step.numpy()
+    variables = dict(trainer.variables)
+    variables[GLOBAL_STEP] = trainer.step
     for table in trainer.engine.tables.values():
         for part, (shard,) in table.variables.items():
-            values[variable_of(table.plan.name, part)] = shard.numpy()
-    return values
+            variables[variable_of(table.plan.name, part)] = shard
+    return variables
+
+
+def _variables(trainer: Object) -> Values:
+    """Returns the values of every variable."""
+    trainer.engine.retrieve()
+    return {name: variable.numpy() for name, variable in _by_name(trainer).items()}
 
 
 def _save(trainer: Object, path: str) -> None:

@@ -1,0 +1,93 @@
+"""Measures the power of `verify`, and rewrites docs/verify_power.md.
+
+    python -m compat_tests.verify.power                  everything that this TensorFlow can run
+    python -m compat_tests.verify.power --only 'Adam.*'  some faults, without the page
+
+Each version of TensorFlow leaves its figures in build/verify_power, and the page has those of all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+import compat_tests.conftest  # noqa: F401  # Keras 2 comes before anything touches tf.keras.
+from compat_tests.verify.power import honest, measure, page
+from compat_tests.verify.power.comparing import Comparer
+from compat_tests.verify.power.faults import FAULTS
+
+FIGURES = pathlib.Path("build") / "verify_power"
+
+
+def main(arguments: list[str]) -> int:
+    """Measures; returns 1 if something was missed or an honest pair differs."""
+    parser = argparse.ArgumentParser(prog="python -m compat_tests.verify.power")
+    parser.add_argument("--only", help="faults and pairs whose name this expression finds")
+    parser.add_argument("--sizes", default="64,1024,8192", help="batch sizes of the faults")
+    parser.add_argument("--what", choices=("faults", "pairs", "both"), default="both")
+    parser.add_argument("--show", action="store_true", help="print whole results")
+    options = parser.parse_args(arguments)
+    tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
+    judged: list[measure.Judged] = []
+    pairs: list[measure.JudgedPair] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        if options.what != "pairs":
+            judged = list(_faults(pathlib.Path(temporary), options))
+        if options.what != "faults":
+            pairs = list(_pairs(pathlib.Path(temporary), options))
+    print(
+        f"{sum(one.found for one in judged)} faults of {len(judged)} found, "
+        f"{sum(one.named for one in judged)} with the right cause; "
+        f"{sum(not one.equal for one in pairs)} false alarms in {len(pairs)} honest pairs"
+    )
+    if not options.only:
+        _write(judged, pairs)
+    return int(not (all(one.found for one in judged) and all(one.equal for one in pairs)))
+
+
+def _faults(directory: pathlib.Path, options: argparse.Namespace) -> Iterator[measure.Judged]:
+    sizes = tuple(map(int, options.sizes.split(",")))
+    names = [name for name in FAULTS if re.search(options.only or "", name)]
+    for one, result in measure.judge_all(directory, names, sizes):
+        verdict = "named" if one.named else "found" if one.found else "MISSED"
+        print(f"{verdict:6} {one.name}, batch {one.batch_size}: {one.causes}", flush=True)
+        if options.show:
+            print(result)
+        yield one
+
+
+def _pairs(directory: pathlib.Path, options: argparse.Namespace) -> Iterator[measure.JudgedPair]:
+    comparer = Comparer(directory / "honest")
+    for pair in honest.pairs():
+        if not re.search(options.only or "", pair.title):
+            continue
+        verdict, result = measure.judge_pair(comparer, pair)
+        word = "equal" if verdict.equal else "ALARM"
+        print(f"{word:6} {verdict.title} {verdict.why}", flush=True)
+        if options.show:
+            print(result)
+        yield verdict
+
+
+def _write(judged: list[measure.Judged], pairs: list[measure.JudgedPair]) -> None:
+    """Writes the figures of this version, and the page of those of all."""
+    if judged:
+        measure.write(FIGURES / "faults.json", judged)
+    if pairs:
+        measure.write(FIGURES / f"pairs-{tf.__version__}.json", pairs)
+    judged = measure.read(FIGURES / "faults.json", measure.Judged)
+    by_version = {
+        path.stem.removeprefix("pairs-"): measure.read(path, measure.JudgedPair)
+        for path in sorted(FIGURES.glob("pairs-*.json"))
+    }
+    page.PAGE.write_text(page.page(judged, by_version))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

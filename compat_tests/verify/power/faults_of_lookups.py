@@ -1,0 +1,171 @@
+"""Faults of lookups: combiners, weights, truncation, ids."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from compat_tests.verify.power import seams
+from compat_tests.verify.power.fault import of_engine
+from compat_tests.verify.power.program import LENGTH
+
+
+def _with_combiner(combiner: str) -> Callable[[Any, Any], Any]:
+    def change(plan: Any, raw: Any) -> Any:
+        table = dataclasses.replace(plan.table, combiner=combiner)
+        return dataclasses.replace(plan, table=table), raw
+
+    return change
+
+
+def _with_weights(change: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda plan, raw: (plan, dataclasses.replace(raw, weight=change(raw.weight)))
+
+
+def _kept(keep: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    """Returns a change that keeps some of a feature's ids, given raw ids."""
+
+    def change(plan: Any, raw: Any) -> Any:
+        kept = keep(raw)
+        return plan, dataclasses.replace(
+            raw,
+            index=tf.boolean_mask(raw.index, kept),
+            ids=tf.boolean_mask(raw.ids, kept),
+            weight=None if raw.weight is None else tf.boolean_mask(raw.weight, kept),
+        )
+
+    return change
+
+
+def _first_of_each(raw: Any) -> Any:
+    def first(indices: Any, ids: Any) -> Any:
+        pairs = np.stack([indices[:, 0], ids], 1)
+        kept = np.zeros(len(ids), bool)
+        kept[np.unique(pairs, axis=0, return_index=True)[1]] = True
+        return kept
+
+    kept = tf.numpy_function(first, [raw.index, raw.ids], tf.bool)
+    kept.set_shape([None])
+    return kept
+
+
+def _later_positions(plan: Any, raw: Any) -> Any:
+    """Moves a sequence up by one, so that its first position is cut, not its last ones."""
+    column = raw.index[:, 1]
+    moved = tf.where(tf.equal(column, 0), column + LENGTH, column - 1)
+    return plan, dataclasses.replace(raw, index=tf.stack([raw.index[:, 0], moved], 1))
+
+
+def _of_roots(found: Any) -> Any:
+    """Divides by the root of the sum of weights, not of their squares."""
+    gain, cell = found.gain, found.cell
+    # The gains of a cell are its weights over the root of their squares' sum.
+    squares = tf.math.unsorted_segment_sum(tf.square(gain), cell, found.num_cells)
+    total = tf.math.unsorted_segment_sum(gain, cell, found.num_cells)
+    return dataclasses.replace(
+        found, gain=gain * tf.gather(tf.math.rsqrt(total / tf.maximum(squares, 1e-9)), cell)
+    )
+
+
+def _to_other_row(plan: Any, raw: Any) -> Any:
+    last = plan.table.vocabulary_size - 1
+    return plan, dataclasses.replace(raw, ids=tf.minimum(raw.ids, last - 1))
+
+
+LOOKUPS = {
+    "mean as sum": of_engine(
+        "combiner",
+        "a mean is not divided",
+        "items",
+        "combiner",
+        seams.occurrences("shown", _with_combiner("sum")),
+    ),
+    "sqrtn of weights": of_engine(
+        "combiner",
+        "sqrtn divides by the root of the weights' sum",
+        "words",
+        "combiner",
+        seams.combined("query", _of_roots),
+    ),
+    "mean's gradient": of_engine(
+        "combiner",
+        "the gradient of a mean is not divided",
+        "items",
+        "gradient combiner",
+        seams.sent("shown", lambda found, g: g / found.gain[:, tf.newaxis]),
+    ),
+    "lost weights": of_engine(
+        "weights",
+        "every weight is 1",
+        "words",
+        "lost weight",
+        seams.occurrences("query", _with_weights(tf.ones_like)),
+    ),
+    "weights up to 1": of_engine(
+        "weights",
+        "weights above 1 are taken as 1",
+        "words",
+        "weights",
+        seams.occurrences("query", _with_weights(lambda weight: tf.minimum(weight, 1.0))),
+    ),
+    "gain twice": of_engine(
+        "weights",
+        "the gain is applied twice on the way back",
+        "words",
+        "gradient combiner",
+        seams.sent("query", lambda found, g: g * found.gain[:, tf.newaxis]),
+    ),
+    "duplicates in a sample": of_engine(
+        "duplicates",
+        "ids that a sample has twice count once",
+        "items",
+        "dropped duplicate",
+        seams.occurrences("shown", _kept(_first_of_each)),
+    ),
+    "cut too early": of_engine(
+        "truncation",
+        "sequences lose their last position",
+        "items",
+        "truncation",
+        seams.occurrences("clicked", _kept(lambda raw: raw.index[:, 1] < LENGTH - 1)),
+    ),
+    "cut at the front": of_engine(
+        "truncation",
+        "of sequences the first position is cut, not the last",
+        "items",
+        "truncation",
+        seams.occurrences("clicked", _later_positions),
+    ),
+    "last row": of_engine(
+        "sharding",
+        "the id of the last row is taken for the one before",
+        "items",
+        "wrong row",
+        seams.occurrences("clicked", _to_other_row),
+    ),
+    "id 0 as padding": of_engine(
+        "one row",
+        "the id 0 is taken for padding",
+        "items",
+        "id 0",
+        seams.occurrences("shown", _kept(lambda raw: raw.ids > 0)),
+    ),
+    "stale activations": of_engine(
+        "pipelining",
+        "activations are one step old",
+        "users",
+        "stale activation",
+        seams.planned(pipeline_execution_with_tensor_core=True),
+    ),
+    "not pipelined": of_engine(
+        "pipelining",
+        "a pipelined program is not",
+        "pipelined",
+        "stale activation",
+        seams.planned(pipeline_execution_with_tensor_core=False),
+    ),
+}

@@ -1,0 +1,231 @@
+"""Faults of the model, of its data, and of what follows a training."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from compat_tests.verify.power import seams
+from compat_tests.verify.power.fault import Fault, of_engine, of_model, of_program
+from estimator_bridge.verify.procedure import Options
+
+
+def _half_trained(gradients: Any) -> Any:
+    return [
+        (tf.zeros_like(g) if variable.op.name == "logits/bias" else g, variable)
+        for g, variable in gradients
+    ]
+
+
+def _without(feature: str, *modes: str) -> Callable[[Any, str], Any]:
+    def seen(features: Any, mode: str) -> Any:
+        if mode not in modes:
+            return features
+        return {**features, feature: tf.zeros_like(features[feature])}
+
+    return seen
+
+
+def _stopped(feature: str) -> Callable[[Any, str], Any]:
+    return lambda features, mode: {**features, feature: tf.stop_gradient(features[feature])}
+
+
+def _doubled_from(first: int) -> Callable[[Any, Any, Any], Any]:
+    """Returns a change of the loss, which is twice as large from a step, counted from 0, on."""
+
+    def loss(loss: Any, logits: Any, labels: Any) -> Any:
+        return loss * tf.where(tf.train.get_or_create_global_step() >= first, 2.0, 1.0)
+
+    return loss
+
+
+MODEL = {
+    "norm's momentum": of_model(
+        "optimizer",
+        "batch norm's momentum is .99 beside a variable of 2e9",
+        "extremes",
+        "batch norm|model variable",
+        norm_momentum=0.99,
+    ),
+    "norm's epsilon": of_model(
+        "optimizer",
+        "batch norm's epsilon is .0011, not .001",
+        "users",
+        "model",
+        norm_epsilon=1.1e-3,
+    ),
+    "model's Adam": of_model(
+        "optimizer",
+        "the epsilon of the model's Adam is doubled",
+        "users",
+        "model optimizer",
+        optimizer=lambda: tf.train.AdamOptimizer(0.003, epsilon=2e-6),
+    ),
+    "model's rate": of_model(
+        "optimizer",
+        "the rate of the model's Adam is larger by one in 1000",
+        "users",
+        "model optimizer",
+        optimizer=lambda: tf.train.AdamOptimizer(0.003003, epsilon=1e-6),
+    ),
+    "bias": of_model(
+        "optimizer",
+        "a bias is not trained",
+        "users",
+        "model optimizer|gradient scale",
+        trained=_half_trained,
+    ),
+    "relu": of_model(
+        "optimizer",
+        "relu lets a thousandth of negative numbers through",
+        "users",
+        "model",
+        activation=lambda net: tf.nn.leaky_relu(net, 1e-3),
+    ),
+    "loss": of_model(
+        "large batch",
+        "the loss is 1.0005 times as large",
+        "users",
+        "model",
+        loss=lambda loss, logits, labels: 1.0005 * loss,
+    ),
+    "late loss": of_model(
+        "late steps",
+        "the loss, and what it moves, is twice as large from step 19 on",
+        "users",
+        "model",
+        loss=_doubled_from(18),
+    ),
+    "loss of step 300": of_model(
+        "late steps",
+        "the loss, and what it moves, is twice as large in step 300",
+        "long",
+        "model",
+        loss=_doubled_from(299),
+    ),
+    "zero gradient": of_model(
+        "one feature",
+        "a feature has no gradient beside one of 1e5",
+        "extremes",
+        "lost gradient|gradient scale|no update",
+        seen=_stopped("seldom"),
+    ),
+    "dropout's seed": of_model(
+        "seeds",
+        "dropout has another seed",
+        "users",
+        "random numbers|model",
+        dropout_seed=12,
+    ),
+    "dropout's rate": of_model(
+        "seeds",
+        "dropout drops .101, not .1",
+        "users",
+        "random numbers|model",
+        dropout=0.101,
+    ),
+    "order of data": Fault(
+        "seeds",
+        "side B reads its own batches, in another order",
+        "users",
+        frozenset({"data order", "data"}),
+        change=lambda right: dataclasses.replace(right, reordered=True),
+        options=Options(own_input=True),
+    ),
+}
+
+
+def _one_sample(predictions: Any) -> Any:
+    """Changes sample 1100 of all."""
+    p = predictions["p"]
+    size = p.shape.as_list()[0]
+    number = seams.per_call(lambda call: call - 1) * size
+    is_it = tf.equal(number + tf.range(size, dtype=tf.float32), 1100.0)
+    return {**predictions, "p": tf.where(is_it[:, tf.newaxis], 0.5 * p, p)}
+
+
+def _scaled(mode: str, factor: float) -> Callable[[Any, str], Any]:
+    return lambda logits, seen: logits * factor if seen == mode else logits
+
+
+def _count_twice(metrics: Any, labels: Any, p: Any) -> Any:
+    return {**metrics, "mean": tf.metrics.mean(p, weights=1.0 + labels)}
+
+
+OUTCOMES = {
+    "AUC": of_model(
+        "metrics", "AUC has 100 thresholds, not 200", "evaluated", "metric", auc_thresholds=100
+    ),
+    "accuracy": of_model(
+        "metrics",
+        "accuracy's threshold is .51, not .5",
+        "evaluated",
+        "metric",
+        accuracy_threshold=0.51,
+    ),
+    "weighted metric": of_model(
+        "metrics", "a mean is weighted by the labels", "evaluated", "metric", metrics=_count_twice
+    ),
+    "last batch": of_program(
+        "metrics",
+        "an evaluation lacks its last batch",
+        "evaluated",
+        "evaluation data|data",
+        evaluated=2,
+    ),
+    "zero in evaluation": of_model(
+        "one feature",
+        "a feature is zero in evaluation",
+        "evaluated",
+        "evaluation lookup",
+        seen=_without("shown", "eval"),
+    ),
+    "norm in evaluation": of_model(
+        "metrics",
+        "the model's output in evaluation is 1.001 times as large",
+        "evaluated",
+        "evaluation model",
+        output=_scaled("eval", 1.001),
+    ),
+    "predictions": of_model(
+        "predictions",
+        "probabilities are 1.0001 times as large",
+        "predicted",
+        "prediction",
+        predictions=lambda all: {**all, "p": 1.0001 * all["p"]},
+    ),
+    "sample 1100": of_model(
+        "predictions",
+        "of one sample beyond the first 1000 the prediction is halved",
+        "predicted",
+        "prediction",
+        predictions=_one_sample,
+    ),
+    "classes": of_model(
+        "predictions",
+        "a class is the index plus 1",
+        "predicted",
+        "prediction",
+        predictions=lambda all: {**all, "class": all["class"] + 1},
+    ),
+    "served": of_model(
+        "exports",
+        "the exported model's output is 1.001 times as large",
+        "exported",
+        "export",
+        output=_scaled("infer", 1.001),
+    ),
+    "exported rows": of_engine(
+        "exports",
+        "rows of a table are bfloat16 in the export",
+        "exported",
+        "export",
+        seams.exported(
+            "users", lambda rows: rows.astype(tf.bfloat16.as_numpy_dtype).astype(np.float32)
+        ),
+    ),
+}

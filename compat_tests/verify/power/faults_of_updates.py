@@ -1,0 +1,452 @@
+"""Faults of update rules, of rates, and of the sums of a row's gradients."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from compat_tests.verify.power import seams
+from compat_tests.verify.power.fault import Fault, of_engine, of_program
+from compat_tests.verify.power.program import CLIPPED, ROWS, constant, falling
+from estimator_bridge.checkpoint_files import Writer
+from estimator_bridge.runtime.step import table_variables
+
+
+def _bias_corrected(one: seams.RowUpdate) -> Any:
+    beta1, beta2 = one.optimizer.beta_1, one.optimizer.beta_2
+    factor = seams.per_call(lambda step: np.sqrt(1 - beta2**step) / (1 - beta1**step))
+    return one._replace(lr=one.lr * factor).new()
+
+
+def _before_adding(one: seams.RowUpdate) -> Any:
+    stale = one.old[seams.WEIGHTS] - one.lr * one.g / tf.sqrt(one.old["accumulators"])
+    return seams.replaced(one, **{seams.WEIGHTS: stale})
+
+
+def _nesterov_like(one: seams.RowUpdate) -> Any:
+    return one.with_settings(use_nesterov=True).new()
+
+
+def _decay_last(one: seams.RowUpdate) -> Any:
+    new = one.with_settings(weight_decay_factor=None).new()
+    decay = np.float32(1 - one.optimizer.weight_decay_factor)
+    return {**new, seams.WEIGHTS: new[seams.WEIGHTS] * decay}
+
+
+def _frozen_slot(one: seams.RowUpdate) -> Any:
+    return seams.replaced(one, accumulators=one.old["accumulators"])
+
+
+def _coarse_slots(one: seams.RowUpdate) -> Any:
+    new = one.new()
+    return {**new, "velocities": seams.as_bfloat16(new["velocities"])}
+
+
+def _other_slot(right: Any) -> Any:
+    other = {"momenta": "velocities", "velocities": "momenta"}
+    return lambda optimizer, slot: right(optimizer, other.get(slot, slot))
+
+
+UPDATES = {
+    "Adam's epsilon": of_engine(
+        "optimizer",
+        "epsilon is twice what the spec says",
+        "items",
+        "update rule",
+        seams.settings("items", epsilon=2e-5),
+    ),
+    "Adam's beta2": of_engine(
+        "optimizer",
+        "beta2 is .99, not .999",
+        "items",
+        "update rule",
+        seams.settings("items", beta_2=0.99),
+    ),
+    "Adam's root": of_engine(
+        "optimizer",
+        "epsilon is added to the root, not below it",
+        "items",
+        "update rule",
+        seams.settings("items", sum_inside_sqrt=False),
+    ),
+    "Adam's bias": of_engine(
+        "optimizer",
+        "the bias of early steps is corrected",
+        "items",
+        "learning rate|update rule",
+        seams.rows("items", _bias_corrected),
+    ),
+    "Adagrad's order": of_engine(
+        "optimizer",
+        "divides by the accumulator of before the step",
+        "users",
+        "update rule",
+        seams.rows("users", _before_adding),
+    ),
+    "FTRL's l1": of_engine(
+        "optimizer",
+        "l1 regularization is left out",
+        "words",
+        "update rule",
+        seams.settings("words", l1_regularization_strength=0.0),
+    ),
+    "FTRL's power": of_engine(
+        "optimizer",
+        "the power of the rate is -.49, not -.5",
+        "words",
+        "update rule",
+        seams.settings("words", learning_rate_power=-0.49),
+    ),
+    "momentum": of_engine(
+        "optimizer",
+        "momentum is .91, not .9",
+        "places",
+        "update rule",
+        seams.settings("places", momentum=0.91),
+    ),
+    "Nesterov": of_engine(
+        "optimizer",
+        "momentum is that of Nesterov",
+        "places",
+        "update rule",
+        seams.rows("places", _nesterov_like),
+    ),
+    "weights not clipped": of_engine(
+        "clip",
+        "weights are not held in their limits",
+        "places",
+        "clipping",
+        seams.settings("tags", clip_weight_min=None, clip_weight_max=None),
+    ),
+    "limit of weights": of_engine(
+        "clip",
+        "weights are held below .251, not .25",
+        "places",
+        "clipping",
+        seams.settings("tags", clip_weight_max=0.251),
+    ),
+    "gradients not clipped": of_engine(
+        "clip",
+        "gradients are not held in their limits",
+        "users",
+        "clipping",
+        seams.settings("flags", clip_gradient_min=None, clip_gradient_max=None),
+    ),
+    "gradients clipped early": of_engine(
+        "clip",
+        "each occurrence's gradient is clipped, not their sum",
+        "users",
+        "clipping",
+        seams.together(
+            seams.contributions(
+                "flags", lambda ids, g: (ids, tf.clip_by_value(g, -CLIPPED, CLIPPED))
+            ),
+            seams.settings("flags", clip_gradient_min=None, clip_gradient_max=None),
+        ),
+    ),
+    "no decay": of_engine(
+        "decay",
+        "rows do not decay",
+        "places",
+        "weight decay",
+        seams.settings("tags", weight_decay_factor=None),
+    ),
+    "decay times rate": of_engine(
+        "decay",
+        "the factor of the decay is multiplied by the rate",
+        "places",
+        "weight decay",
+        seams.settings("tags", multiply_weight_decay_factor_by_learning_rate=True),
+    ),
+    "decay last": of_engine(
+        "decay",
+        "rows decay after their update, not before",
+        "places",
+        "weight decay",
+        seams.rows("tags", _decay_last),
+    ),
+    "swapped slots": of_engine(
+        "slots",
+        "each of Adam's slots is kept under the other's name",
+        "items",
+        "swapped slots",
+        seams.patched(table_variables, "slot_suffix", _other_slot),
+    ),
+    "frozen slot": of_engine(
+        "slots",
+        "Adagrad's accumulators are not written",
+        "users",
+        "frozen slot",
+        seams.rows("users", _frozen_slot),
+    ),
+    "coarse slot": of_engine(
+        "slots",
+        "Adam's velocities are kept as bfloat16",
+        "items",
+        "precision",
+        seams.rows("items", _coarse_slots),
+    ),
+}
+
+
+def _from_step(first: int, factor: float, rate: float = 1.0) -> Callable[[Any], Any]:
+    """Returns a rate that is another from a step, counted from 0, on."""
+    return lambda step: rate * tf.where(step >= first, factor, 1.0)
+
+
+def _stuck(step: Any) -> Any:
+    """The falling rate, which in one step is that of the step before."""
+    step = tf.cast(step, tf.float32)
+    return falling(0.1)(tf.where(tf.equal(step, 12.0), 11.0, step))
+
+
+RATES = {
+    "rate times 3": of_engine(
+        "schedule",
+        "a table of 500 rows learns 3 times as fast",
+        "users",
+        "learning rate",
+        seams.rate("users", lambda rate: 3 * rate),
+    ),
+    "rate times 1.001": of_engine(
+        "schedule",
+        "a rate is larger by one in 1000",
+        "users",
+        "learning rate",
+        seams.rate("users", lambda rate: 1.001 * rate),
+    ),
+    "rate as bfloat16": of_engine(
+        "schedule",
+        "a rate of .01 is rounded to a bfloat16",
+        "users",
+        "learning rate",
+        seams.rate("users", seams.as_bfloat16),
+    ),
+    "schedule late": of_program(
+        "schedule",
+        "a rate that falls by a tenth in 1000 steps is one step late",
+        "places",
+        "learning rate",
+        rates={"places": falling(0.1, late=1)},
+    ),
+    "schedule stuck": of_program(
+        "late steps",
+        "in one step a falling rate is that of the step before",
+        "places",
+        "learning rate",
+        rates={"places": _stuck},
+    ),
+    "rates swapped": of_program(
+        "schedule",
+        "two tables have each other's rates",
+        "places",
+        "rate tag",
+        rates={"places": constant(0.05), "tags": falling(0.1)},
+    ),
+    "rate later": of_program(
+        "late steps",
+        "a rate is 2 % higher from step 16 on",
+        "places",
+        "learning rate",
+        rates={"tags": _from_step(15, 1.02, 0.05)},
+    ),
+    "multiplier later": of_program(
+        "late steps",
+        "gradients are multiplied by 1.01 from step 15 on",
+        "users",
+        "gradient scale",
+        multiplier=_from_step(14, 1.01),
+    ),
+}
+
+
+def _last_wins(ids: Any, g: Any) -> Any:
+    def last(ids: Any) -> Any:
+        kept = np.zeros(len(ids), bool)
+        kept[len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]] = True
+        return kept
+
+    kept = tf.numpy_function(last, [ids], tf.bool)
+    kept.set_shape([None])
+    return tf.boolean_mask(ids, kept), tf.boolean_mask(g, kept)
+
+
+def _without_first_core(per_core: Any) -> Any:
+    first, *others = per_core
+    return [[(ids, tf.zeros_like(g)) for ids, g in first], *others]
+
+
+def _core_by_core(right: Any) -> Any:
+    def update_table(of: Any, per_core: Any, lr: Any) -> Any:
+        if of.plan.name != "users":
+            return right(of, per_core, lr)
+        sums = [seams.update._sum_by_id(core) for core in per_core]
+        return seams.update._update_core_by_core(of, sums, lr)
+
+    return update_table
+
+
+def _sums_of_squares() -> Any:
+    """Adds the square of each occurrence to the accumulators, not that of their sum."""
+
+    @contextlib.contextmanager
+    def context() -> Any:
+        squares: dict[str, Any] = {}
+
+        def keep(ids: Any, g: Any) -> Any:
+            squares["users"] = ids, tf.square(g)
+            return ids, g
+
+        def change(one: seams.RowUpdate) -> Any:
+            ids, of_each = squares["users"]
+            table = tf.math.unsorted_segment_sum(of_each, ids, ROWS["users"])
+            a = one.old["accumulators"] + tf.gather(table, one.ids)
+            w = one.old[seams.WEIGHTS] - one.lr * one.g / tf.sqrt(a)
+            return {seams.WEIGHTS: w, "accumulators": a}
+
+        with seams.contributions("users", keep)(), seams.rows("users", change)():
+            yield
+
+    return context
+
+
+SUMS = {
+    "last wins": of_engine(
+        "duplicates",
+        "of a row's gradients the last one counts",
+        "users",
+        "dropped duplicate",
+        seams.contributions("users", _last_wins),
+    ),
+    "squares of each": of_engine(
+        "duplicates",
+        "accumulators add the square of each occurrence",
+        "users",
+        "update rule|sum of squares",
+        _sums_of_squares(),
+    ),
+    "lost core": of_engine(
+        "sharding",
+        "the gradients of one core of two are lost",
+        "cores",
+        "lost core",
+        seams.cores(_without_first_core),
+    ),
+    "not accumulated": of_engine(
+        "sharding",
+        "the sum of each core is an update of its own",
+        "cores",
+        "gradient sum|update rule",
+        seams.patched(seams.kernels, "update_table", _core_by_core),
+    ),
+    "lost feature": of_engine(
+        "one feature",
+        "of two features of a table one sends no gradients",
+        "items",
+        "lost feature",
+        seams.sent("clicked", lambda found, g: tf.zeros_like(g)),
+    ),
+    "last sample": of_engine(
+        "large batch",
+        "the gradient of the last sample of a batch is lost",
+        "users",
+        "lost sample",
+        seams.contributions("users", lambda ids, g: (ids[:-1], g[:-1])),
+    ),
+    "coarse gradients": of_engine(
+        "large batch",
+        "gradients are rounded to bfloat16 before they are summed",
+        "users",
+        "precision",
+        seams.contributions("flags", lambda ids, g: (ids, seams.as_bfloat16(g))),
+    ),
+    "frozen table": of_engine(
+        "rare rows",
+        "a table of 500 rows, few of which are seen, is not updated",
+        "extremes",
+        "no update",
+        seams.rows("rare", lambda one: one.where(one.ids >= 0, one.old)),
+    ),
+    "frozen row": of_engine(
+        "one row",
+        "one row of 500 is not updated",
+        "users",
+        "no update",
+        seams.rows("users", lambda one: one.where(tf.equal(one.ids, 7), one.old)),
+    ),
+    "rate of one row": of_engine(
+        "one row",
+        "one row of 500 learns faster by 1 %",
+        "users",
+        "learning rate",
+        seams.rows(
+            "users",
+            lambda one: one.where(tf.equal(one.ids, 7), one._replace(lr=1.01 * one.lr).new()),
+        ),
+    ),
+    "skipped step": of_engine(
+        "late steps",
+        "a table is not updated in step 13",
+        "users",
+        "no update",
+        seams.rate("users", lambda rate: rate * seams.per_call(lambda step: step != 13)),
+    ),
+    "beside a row of 1e5": of_engine(
+        "rare rows",
+        "a table with a row of 1e5 learns 3 times as fast",
+        "extremes",
+        "learning rate",
+        seams.rate("heavy", lambda rate: 3 * rate),
+    ),
+}
+
+
+def _in_order_of_two_hosts(checkpoint: str, changed: str) -> str:
+    """Writes a start with the rows of a table as "mod" stores them for two hosts."""
+    reader = tf.train.load_checkpoint(checkpoint)
+    writer = Writer(changed)
+    for name in sorted(reader.get_variable_to_shape_map()):
+        value = reader.get_tensor(name)
+        if name == "users":
+            value = np.concatenate([value[0::2], value[1::2]])
+        writer.value(name, value)
+    writer.finish()
+    return changed
+
+
+def _decaying_rows() -> Any:
+    """Shrinks the accumulators of all rows, also of those that a batch does not have."""
+
+    def wrong(right: Any) -> Any:
+        def update_table(of: Any, per_core: Any, lr: Any) -> Any:
+            ops = right(of, per_core, lr)
+            if of.plan.name == "rare":
+                with tf.control_dependencies(ops):
+                    ops = [*ops, *(s.assign(0.999 * s) for s in of.variables["accumulators"])]
+            return ops
+
+        return update_table
+
+    return seams.patched(seams.kernels, "update_table", wrong)
+
+
+STATES = {
+    "mod as div": Fault(
+        "sharding",
+        'the start\'s rows, in the order of "mod", are read as "div"',
+        "users",
+        frozenset({"row order"}),
+        start=_in_order_of_two_hosts,
+    ),
+    "untouched rows": of_engine(
+        "rare rows",
+        "accumulators of rows that no sample has shrink by one in 1000",
+        "extremes",
+        "untouched rows",
+        _decaying_rows(),
+    ),
+}

@@ -1,0 +1,143 @@
+"""Pairs of honest sides: one program twice, by other engines, kernels, orders of sums, versions."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.verify.power import seams
+from compat_tests.verify.power.comparing import Run
+from compat_tests.verify.power.program import ROWS, Model, Program
+from estimator_bridge.checkpoint_files import Writer
+from estimator_bridge.verify.perturbation import perturbed
+
+_PLAIN = Model(amplified=("", 0.0), ticks=0.0)
+_SOME = ("users", "items", "words")
+
+PROGRAMS: dict[str, Program] = {
+    # Batch norm takes the bias before it away, so that its gradient is nothing but rounding, which
+    # Adam makes steps of full size of.
+    "normed": Program(tables=_SOME, model=_PLAIN, evaluates=True, predicts=True),
+    "plain": Program(
+        tables=("flags", "places", "rare"),
+        model=dataclasses.replace(_PLAIN, normed=False, dropout=0.0),
+        evaluates=True,
+        predicts=True,
+    ),
+    "clipped": Program(
+        tables=("flags", "tags"), model=dataclasses.replace(_PLAIN, normed=False), evaluates=True
+    ),
+    "extremes": Program(tables=("users", "rare", "loud", "heavy"), evaluates=True),
+    "shuffled": Program(tables=("users", "items"), shuffled=True, evaluates=True, predicts=True),
+    "two cores": Program(tables=("users", "flags", "items"), cores=2, model=_PLAIN),
+    "all tables": Program(tables=tuple(ROWS), evaluates=True),
+}
+"""The programs, by name."""
+
+BATCH_SIZES = (64, 1024, 8192)
+SEEDS = (0, 1, 2)
+
+
+def _reversed(ids: Any, g: Any) -> Any:
+    return tf.reverse(ids, [0]), tf.reverse(g, [0])
+
+
+@contextlib.contextmanager
+def _reordered() -> Iterator[None]:
+    """Sums gradients of every table from the last sample to the first."""
+    with contextlib.ExitStack() as stack:
+        for table in ROWS:
+            stack.enter_context(seams.contributions(table, _reversed)())
+        yield
+
+
+@contextlib.contextmanager
+def _rounded_otherwise() -> Iterator[None]:
+    """Moves the gradients of occurrences by one unit in their last place, up or down."""
+
+    def nudged(ids: Any, g: Any) -> Any:
+        def nudge(value: Any) -> Any:
+            limits = np.where(np.arange(value.size) % 2, -np.inf, np.inf).astype(np.float32)
+            return np.nextafter(value, limits.reshape(value.shape))
+
+        moved = tf.numpy_function(nudge, [g], tf.float32)
+        moved.set_shape(g.shape)
+        return ids, moved
+
+    with contextlib.ExitStack() as stack:
+        for table in ROWS:
+            stack.enter_context(seams.contributions(table, nudged)())
+        yield
+
+
+def _perturbed(checkpoint: str, changed: str) -> str:
+    """Writes a start whose floats are the next ones up or down."""
+    reader = tf.train.load_checkpoint(checkpoint)
+    writer = Writer(changed)
+    for name in sorted(reader.get_variable_to_shape_map()):
+        writer.value(name, perturbed(name, np.asarray(reader.get_tensor(name)), 1))
+    writer.finish()
+    return changed
+
+
+class Pair(NamedTuple):
+    """Two honest sides.
+
+    Attributes:
+        name: of what side B does otherwise.
+        a: side A; those of one `key` are one recording.
+    """
+
+    name: str
+    program: str
+    key: str
+    a: Run
+    b: Run
+
+    @property
+    def title(self) -> str:
+        """The pair in words."""
+        size, seed = self.a.program.batch_size, self.a.program.seed
+        return f"{self.program}, batch {size}, seed {seed}: {self.a.side} against {self.name}"
+
+
+def pairs() -> list[Pair]:
+    """Returns the pairs that this version of TensorFlow can run."""
+    made: list[Pair] = []
+    for (name, program), size, seed in itertools.product(PROGRAMS.items(), BATCH_SIZES, SEEDS):
+        sized = dataclasses.replace(program, batch_size=size, seed=seed)
+        key = f"{name} {size} {seed}"
+        for a, b, run in _sides(sized, seed):
+            made.append(Pair(b, name, f"{key} {a}", Run(sized, side=a), run))
+    return made
+
+
+def _sides(program: Program, seed: int) -> Iterator[tuple[str, str, Run]]:
+    """Yields the names of the sides A and B of a program, and B; each seed has others."""
+    ops = Run(program)
+    on_stock = HAS_STOCK and program.cores == 1
+    if seed == 0:
+        yield "bridge-ops", "native ops", Run(program, side="bridge-native")
+        yield "bridge-ops", "the software TPU", Run(program, side="bridge-software-tpu")
+        yield "bridge-ops", "itself", ops
+    elif seed == 1:
+        yield "bridge-ops", "sums in another order", Run(program, context=_reordered)
+        yield "bridge-ops", "sums of other roundings", Run(program, context=_rounded_otherwise)
+        if on_stock:
+            yield "stock-tpu", "TensorFlow's ops", ops
+    else:
+        yield (
+            "bridge-native",
+            "a start of other last bits",
+            dataclasses.replace(ops, start=_perturbed),
+        )
+        if on_stock:
+            yield "stock-tpu", "native ops", Run(program, side="bridge-native")
+            yield "stock-cpu", "bridge-cpu", Run(program, side="bridge-cpu")

@@ -1,0 +1,105 @@
+"""Runs seeded faults and honest pairs, and says of each what `verify` found."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+from compat_tests.verify.power.comparing import Comparer
+from compat_tests.verify.power.fault import BATCH_SIZES
+from compat_tests.verify.power.faults import FAULTS
+from compat_tests.verify.power.honest import Pair
+from estimator_bridge.verify.result import Result
+
+T = TypeVar("T")
+
+
+class Judged(NamedTuple):
+    """What verify says of a fault at a batch size.
+
+    Attributes:
+        found: whether the sides are not equal.
+        named: whether one of the causes is right.
+        causes: the names of the causes.
+        smallest: the smallest divergence that it would have seen, in words; "" is not known.
+    """
+
+    name: str
+    batch_size: int
+    found: bool
+    named: bool
+    causes: list[str]
+    smallest: str
+
+
+def judge(comparer: Comparer, name: str, batch_size: int) -> tuple[Judged, Result]:
+    """Returns what verify says of a fault, and its whole result."""
+    fault = FAULTS[name]
+    a, b = fault.sides(batch_size)
+    result = comparer.compare(f"{fault.program}-{batch_size}", a, b, fault.options)
+    found = differs(result)
+    causes = [cause.name for cause in result.causes]
+    named = found and not fault.causes.isdisjoint(causes)
+    return Judged(name, batch_size, found, named, causes, ""), result
+
+
+def differs(result: Result) -> bool:
+    """Returns whether the verdict is that the sides differ: what is undecided is not found."""
+    return bool(
+        not result.numbers_agree
+        or result.config
+        or any(result.only)
+        or result.remarks
+        or result.batches.first_different is not None
+    )
+
+
+def judge_all(
+    directory: pathlib.Path, names: list[str], sizes: tuple[int, ...] = BATCH_SIZES
+) -> Iterator[tuple[Judged, Result]]:
+    """Yields what verify says of faults, program by program, so that few recordings are kept."""
+    for size in sizes:
+        comparer = Comparer(directory / str(size))
+        for name in sorted(names, key=lambda one: FAULTS[one].program):
+            yield judge(comparer, name, size)
+
+
+class JudgedPair(NamedTuple):
+    """What verify says of an honest pair.
+
+    Attributes:
+        sides: in words.
+        why: what it takes for different; "" where that is nothing.
+    """
+
+    title: str
+    program: str
+    sides: str
+    equal: bool
+    why: str
+
+
+def judge_pair(comparer: Comparer, pair: Pair) -> tuple[JudgedPair, Result]:
+    """Returns what verify says of an honest pair, and its whole result."""
+    result = comparer.compare(pair.key, pair.a, pair.b)
+    sides = f"{pair.a.side} against {pair.name}"
+    why = "" if result.equal else _why(result)
+    return JudgedPair(pair.title, pair.program, sides, result.equal, why), result
+
+
+def _why(result: Result) -> str:
+    lines = str(result).splitlines()
+    return next((line for line in lines if "EQUAL" in line or "DECIDED" in line), lines[-1])
+
+
+def write(path: pathlib.Path, judged: Sequence[Judged | JudgedPair]) -> None:
+    """Writes what was judged as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([one._asdict() for one in judged], indent=1))
+
+
+def read(path: pathlib.Path, kind: type[T]) -> list[T]:
+    """Returns what was written; [] if there is no file."""
+    return [kind(**one) for one in json.loads(path.read_text())] if path.exists() else []

@@ -1,0 +1,89 @@
+"""Writes the figures of power into docs/verify_power.md."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from compat_tests.verify.power.fault import BATCH_SIZES
+from compat_tests.verify.power.faults import FAULTS
+from compat_tests.verify.power.measure import Judged, JudgedPair
+
+PAGE = pathlib.Path(__file__).parents[3] / "docs" / "verify_power.md"
+
+_HEAD = """# What verify sees
+
+Made by `make verify-power`, which plants each of {faults} faults in side B of a small program and
+compares it with a sound side A, and compares pairs of sides that are both sound. Every fault runs
+at batch {sizes}, 20 steps.
+
+| | |
+|---|---|
+| faults found | {found} of {runs} |
+| with the right cause | {named} of {runs} |
+| honest pairs | {pairs} |
+| false alarms | {alarms} |
+
+A fault is found if verify calls the sides different, and its cause is right if one of the causes
+that verify names is the one that was planted. "yes" below is both, "found" is the first alone.
+"""
+
+
+def page(judged: Sequence[Judged], pairs: Mapping[str, Sequence[JudgedPair]]) -> str:
+    """Returns the page.
+
+    Args:
+        pairs: the honest ones, by the version of TensorFlow on which they ran.
+    """
+    every = [pair for of_version in pairs.values() for pair in of_version]
+    alarms = [pair for pair in every if not pair.equal]
+    sizes = [f"{size:,}" for size in BATCH_SIZES]
+    parts = [
+        _HEAD.format(
+            faults=len(FAULTS),
+            sizes=f"{', '.join(sizes[:-1])} and {sizes[-1]}",
+            found=sum(one.found for one in judged),
+            named=sum(one.named for one in judged),
+            runs=len(judged),
+            pairs=len(every),
+            alarms=len(alarms),
+        ),
+        "\n## Faults\n\n",
+        f"| fault | what side B does | about | {' | '.join(sizes)} | smallest divergence seen |\n",
+        f"|---|---|---|{'---|' * len(sizes)}---|\n",
+        *(_row(name, judged) for name in FAULTS),
+        "\n## Honest pairs\n\n",
+        "| TensorFlow | program | sides | pairs | false alarms |\n|---|---|---|---|---|\n",
+        *(line for version in sorted(pairs) for line in _rows_of_pairs(version, pairs[version])),
+    ]
+    if alarms:
+        parts.append("\nFalse alarms:\n\n")
+        parts.extend(f"- {pair.title}: {pair.why}\n" for pair in alarms)
+    return "".join(parts)
+
+
+def _row(name: str, judged: Sequence[Judged]) -> str:
+    of_size = {one.batch_size: one for one in judged if one.name == name}
+    words = [_word(of_size.get(size)) for size in BATCH_SIZES]
+    fault = FAULTS[name]
+    smallest = "; ".join(one.smallest for one in of_size.values() if one.smallest)
+    return f"| {name} | {fault.text} | {fault.kind} | {' | '.join(words)} | {smallest} |\n"
+
+
+def _word(one: Judged | None) -> str:
+    if one is None:
+        return "not run"
+    if not one.found:
+        return "**missed**"
+    return "yes" if one.named else f"found ({', '.join(one.causes) or 'no cause'})"
+
+
+def _rows_of_pairs(version: str, pairs: Sequence[JudgedPair]) -> list[str]:
+    groups: dict[tuple[str, str], list[JudgedPair]] = {}
+    for pair in pairs:
+        groups.setdefault((pair.program, pair.sides), []).append(pair)
+    return [
+        f"| {version} | {program} | {sides} | {len(of_group)} "
+        f"| {sum(not one.equal for one in of_group)} |\n"
+        for (program, sides), of_group in groups.items()
+    ]

@@ -1,0 +1,117 @@
+"""`verify --watch` finds faults of one job, and takes no honest job for broken."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.run.test_examples import QUICK as EXAMPLE_ARGUMENTS
+from compat_tests.support.paths import EXAMPLES
+from compat_tests.verify.power.comparing import Run
+from compat_tests.verify.power.fault import PROGRAMS
+from compat_tests.verify.power.faults_of_jobs import FAULTS_OF_JOBS
+from compat_tests.verify.power.program import ROWS
+from estimator_bridge import errors
+from estimator_bridge.verify.record.recording import RecordingRequest
+from estimator_bridge.verify.watch.job import Job
+from estimator_bridge.verify.watch.report import WatchReport
+from estimator_bridge.verify.watch.violation import INVARIANTS
+
+QUICK_FAULTS = ("rate times 1.001", "id beyond the table", "NaN")
+UNSEEN: dict[str, str] = {}
+"""Faults that no invariant shows, and why."""
+
+
+def watched(run: Run, directory: pathlib.Path) -> WatchReport:
+    """Runs a job, and returns what its watcher says."""
+
+    def record(request: RecordingRequest) -> None:
+        try:
+            run.record(request)
+        except Exception as error:
+            raise errors.InvalidInput(f"{type(error).__name__}: {error}") from error
+
+    return Job(directory / "job").run(record)
+
+
+def test_there_are_twenty_faults_of_which_fifteen_must_be_seen() -> None:
+    """Twenty faults are seeded, and those that no invariant shows are few."""
+    assert len(FAULTS_OF_JOBS) == 20
+    assert len(FAULTS_OF_JOBS) - len(UNSEEN) >= 15
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in QUICK_FAULTS else pytest.mark.full)
+        for name in FAULTS_OF_JOBS
+    ],
+)
+def test_a_fault_of_a_job_is_seen(name: str, tmp_path: pathlib.Path) -> None:
+    """Each of twenty faults breaks an invariant of the job, but for those that cannot."""
+    _, faulty = FAULTS_OF_JOBS[name].sides(64)
+    report = watched(faulty, tmp_path)
+
+    assert report.holds == (name in UNSEEN), str(report)
+    expected = FAULTS_OF_JOBS[name].causes & INVARIANTS.keys()
+    assert expected <= {kept.first.invariant for kept in report.violations}, str(report)
+
+
+SIDES = ["bridge-ops", "bridge-native", "bridge-software-tpu", "bridge-cpu"]
+SIDES += ["stock-tpu", "stock-cpu"] if HAS_STOCK else []
+
+
+@pytest.mark.parametrize(
+    "side",
+    [pytest.param(s, marks=() if s == "bridge-native" else pytest.mark.full) for s in SIDES],
+)
+def test_an_honest_job_breaks_no_invariant(side: str, tmp_path: pathlib.Path) -> None:
+    """Every engine keeps all invariants, with tables of every kind."""
+    program = dataclasses.replace(PROGRAMS["users"], tables=tuple(ROWS), batch_size=64)
+    report = watched(Run(program, side=side), tmp_path)
+
+    assert report.holds, str(report)
+    assert report.steps == program.steps
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("size", [1024, 8192])
+@pytest.mark.parametrize("name", ["items", "words", "places", "extremes", "pipelined", "cores"])
+def test_large_batches_break_no_invariant(name: str, size: int, tmp_path: pathlib.Path) -> None:
+    """Sums of thousands of terms stay within their bounds, pipelined and on several cores too."""
+    report = watched(Run(dataclasses.replace(PROGRAMS[name], batch_size=size)), tmp_path)
+
+    assert report.holds, str(report)
+    assert not report.notes
+
+
+def watch_example(name: str, tmp_path: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    """Watches an example program for a few steps."""
+    own = [each for each in EXAMPLE_ARGUMENTS[name] if not each.startswith("--num_shards")]
+    command = [sys.executable, "-m", "estimator_bridge", "verify", "--watch", "--steps", "4"]
+    command += ["--json", str(tmp_path / "report.json"), str(EXAMPLES / name / "train.py")]
+    command += [f"--model_dir={tmp_path / 'job'}", "--use_tpu", "--num_shards=1"]
+    command += [each.format(tmp_path) for each in own]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", EXAMPLE_ARGUMENTS)
+def test_examples_break_no_invariant(name: str, tmp_path: pathlib.Path) -> None:
+    """The command watches every example, and all invariants hold; JSON says what they are."""
+    ran = watch_example(name, tmp_path)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "Every invariant that was checked holds" in ran.stdout
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["holds"]
+    assert report["steps"] >= 2
+    assert report["invariants"].keys() == INVARIANTS.keys()
+    assert not np.array(report["notes"]).size, report["notes"]

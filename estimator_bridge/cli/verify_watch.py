@@ -1,0 +1,71 @@
+"""`verify --watch`: runs one side alone, and checks in every step what must hold of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from estimator_bridge.verify.watch.report import WatchReport
+    from estimator_bridge.verify.watch.violation import Violation
+
+_OF_TWO_SIDES = ("against", "against_checkpoint", "own_input", "examples", "html")
+
+
+def refusals(options: argparse.Namespace) -> Iterator[str]:
+    """Yields why options cannot go with `--watch`."""
+    for name in _OF_TWO_SIDES:
+        if options.watch and getattr(options, name):
+            option = f"--{name.replace('_', '-')}"
+            yield f"--watch runs side B alone, and {option} is about two sides: leave one out."
+
+
+def watch(options: argparse.Namespace) -> int:
+    """Watches side B; returns 0 if all that was checked holds, 1 if not, 2 if the program failed.
+
+    A program that failed after a violation is 1: the violation is the likelier cause.
+    """
+    from estimator_bridge.progress_line import ProgressLine
+    from estimator_bridge.verify.record.processes import ProcessRecorder, SideProgram
+    from estimator_bridge.verify.record.recording import A, B
+    from estimator_bridge.verify.watch.job import Job
+
+    program = SideProgram(options.b, options.script, options.python_b)
+    line = ProgressLine(lambda phase, done, total: f"{phase}: step {done} of {total}")
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = pathlib.Path(options.keep or temporary).absolute()
+        directory.mkdir(parents=True, exist_ok=True)
+        job = Job(directory / B, _tell)
+
+        def progress(phase: str, done: int, total: int) -> None:
+            line(phase, done, total)
+            job.look()
+
+        programs = {A: program, B: program}
+        record = ProcessRecorder(
+            programs, options.arguments, options.steps, options.every, progress
+        )
+        begin_from = options.begin_from and os.path.abspath(options.begin_from)
+        report = job.run(record, begin_from)
+    return _report(report, options)
+
+
+def _tell(violation: Violation) -> None:
+    """Says at once what does not hold: a job may run for long."""
+    sys.stderr.write(f"\nestimator-bridge: {violation}\n")
+
+
+def _report(report: WatchReport, options: argparse.Namespace) -> int:
+    print(report)
+    if options.json:
+        text = json.dumps(report.as_dict(), indent=1, allow_nan=False)
+        pathlib.Path(options.json).write_text(text + "\n")
+    if report.violations:
+        return 1
+    return 0 if report.holds else 2

@@ -1,0 +1,88 @@
+"""Joins what several cores recorded of one step, and the batches that they shared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from estimator_bridge.verify.judge import lookups
+from estimator_bridge.verify.judge.lookups import Feature, RecordedIds
+from estimator_bridge.verify.record.recording import LOSS, VARIABLES, Recording, Step, Values
+from tf2_engine.types import Array
+
+Ids = Mapping[str, RecordedIds | None]
+"""The ids of features in a batch; None where they are not known."""
+
+_OF_CORE = re.compile(r"(.*) \(core (\d+)\)$")
+
+
+def joined_steps(recording: Recording) -> Iterator[Step]:
+    """Yields the steps of a recording with one array for all cores; see `joined_step`."""
+    yield from map(joined_step, recording.steps())
+
+
+def joined_step(step: Step) -> Step:
+    """Returns a step with one array for all cores.
+
+    Activations and their gradients are those of the global batch; the loss is the mean.
+    """
+    values = {
+        group: named if group == VARIABLES else _joined(group, named)
+        for group, named in step.values.items()
+    }
+    return Step(step.number, values)
+
+
+def ids_of_step(
+    recording: Recording, position: int, cores: int, features: Mapping[str, Feature]
+) -> Ids:
+    """Returns the ids of features in the global batch of a step, from 0."""
+    parts = [recording.batch(position, core, cores) for core in range(cores)]
+    known = [part for part in parts if part is not None]
+    if len(known) < cores:
+        return dict.fromkeys(features)
+    return {key: _ids_of_feature(known, feature) for key, feature in features.items()}
+
+
+def _ids_of_feature(batches: Sequence[Values], feature: Feature) -> RecordedIds | None:
+    parts = [lookups.occurrences(batch, feature) for batch in batches]
+    known = [part for part in parts if part is not None]
+    return _joined_ids(known) if len(known) == len(parts) else None
+
+
+def _joined_ids(parts: list[RecordedIds]) -> RecordedIds:
+    """Returns the occurrences of several batches as those of one."""
+    if len(parts) == 1:
+        return parts[0]
+    cells = [int(np.prod(part.shape)) for part in parts]
+    offsets = np.cumsum([0, *cells[:-1]])
+    return RecordedIds(
+        np.concatenate([p.cells + offset for p, offset in zip(parts, offsets, strict=True)]),
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.weights for part in parts]),
+        (sum(part.shape[0] for part in parts), *parts[0].shape[1:]),
+    )
+
+
+def _joined(group: str, named: Values) -> Values:
+    """Returns arrays by the names that those of the first core have."""
+    of_cores: dict[str, dict[int, Array]] = {name: {} for name in named}
+    for name, array in named.items():
+        match = _OF_CORE.match(name)
+        whole, core = (match[1], int(match[2])) if match else (name, 0)
+        of_cores.setdefault(whole, {})[core] = array
+    return {
+        name: _of_all(group, [parts[core] for core in sorted(parts)])
+        for name, parts in of_cores.items()
+        if parts
+    }
+
+
+def _of_all(group: str, parts: list[Array]) -> Array:
+    if len(parts) == 1:
+        return parts[0]
+    if group == LOSS or not parts[0].ndim:
+        return np.mean(parts, 0, dtype=np.float64).astype(parts[0].dtype)
+    return np.concatenate(parts)

@@ -1,0 +1,305 @@
+"""Compares two recordings of which side B follows side A: every step by itself, from one state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from estimator_bridge.verify import findings
+from estimator_bridge.verify.evidence import Evidence, Residual, StepPair
+from estimator_bridge.verify.findings import Divergence
+from estimator_bridge.verify.judge import lookups
+from estimator_bridge.verify.judge.cores import Ids, ids_of_step, joined_steps
+from estimator_bridge.verify.judge.lookups import RecordedIds
+from estimator_bridge.verify.judge.network import Network
+from estimator_bridge.verify.judge.pairing import PairedName
+from estimator_bridge.verify.judge.power import Power
+from estimator_bridge.verify.judge.residual import apart, point_of, spacing
+from estimator_bridge.verify.judge.rounded import SMALLEST_NORMAL
+from estimator_bridge.verify.judge.shadow import StepInputs
+from estimator_bridge.verify.judge.steps import StepComparison
+from estimator_bridge.verify.judge.table_updates import TableUpdates
+from estimator_bridge.verify.judge.tolerance import Tolerance
+from estimator_bridge.verify.record import recording
+from estimator_bridge.verify.record.capture import SUMMED_ROWS
+from estimator_bridge.verify.record.recording import (
+    ACTIVATIONS,
+    GRADIENTS,
+    VARIABLES,
+    Recording,
+    Step,
+    Values,
+)
+from tf2_engine.types import Array
+
+_NOISE = 1e-4
+"""A gradient this far below the largest of the model, and within its allowance, is rounding alone.
+
+Such is that of a bias before a batch norm, which is zero but for rounding.
+"""
+
+
+class LockstepComparison(StepComparison):
+    """The series of all arrays of two sides in lockstep, as they grow step by step.
+
+    Args:
+        perturbed_run: side A with its last bits changed; None if nothing was measured.
+    """
+
+    def __init__(self, a: Recording, b: Recording, perturbed_run: Recording | None) -> None:
+        super().__init__(a, b, Tolerance(1, {}))
+        self._perturbed = perturbed_run
+        self._features = lookups.features_of(self._settings[0]["tables"])
+        self._network = Network(a, perturbed_run, _samples(a), {*self._features})
+        self._residuals: dict[tuple[str, str], Residual] = {}
+        self._systematic: dict[tuple[str, str], float] = {}
+        self._powers: dict[tuple[str, str], Power] = {}
+        self._largest: dict[tuple[str, str], float] = {}
+        self._first_jumps: dict[str, int] = {}
+        # What the steps since the last look at the variables were made from, on each side.
+        self._inputs: tuple[list[StepInputs], list[StepInputs]] | None = ([], [])
+        self._before: Values | None = None
+        self._tables: dict[str, TableUpdates] | None = None
+        steps = iter(()) if perturbed_run is None else joined_steps(perturbed_run)
+        self._steps_p: Iterator[Step] = steps
+        self._p: Step | None = None
+
+    def _state_of(self, pair: StepPair) -> StepPair:
+        """Returns the step of which each side goes on: it is side A's."""
+        return pair[0], pair[0]
+
+    def compare_pair(self, pair: StepPair) -> bool:
+        """Adds a step to the series; returns whether anything diverged in it."""
+        a, b = pair
+        self.steps.append(a.number)
+        self._p = next(self._steps_p, None)
+        self._residuals, self._systematic = {}, {}
+        ids = self._ids()
+        diverged = False
+        for group in sorted({*a.values, *b.values} - {VARIABLES}):
+            pairs = self._pairing.paired(group, a.values.get(group, {}), b.values.get(group, {}))
+            for name, (one, other) in pairs.items():
+                if one.shape != other.shape:
+                    diverged |= self._add_shapes(group, name, one, other)
+                elif not name.name.endswith(SUMMED_ROWS):
+                    residual = self._computed(group, name, one, other, ids)
+                    diverged |= self._add_residual(group, name, residual)
+        self._remember_inputs(pair, ids)
+        if VARIABLES in a.values or VARIABLES in b.values:
+            diverged |= self._compare_variables(pair)
+            self._before = a.values.get(VARIABLES)
+            self._inputs = ([], [])
+        return diverged
+
+    def _evidence(self, states: tuple[StepPair, ...], pair: StepPair) -> Evidence:
+        return (
+            super()
+            ._evidence(states, pair)
+            ._replace(residuals=self._residuals, systematic=self._systematic)
+        )
+
+    def finish(self) -> None:
+        """Judges what all steps show together, and what they let be seen."""
+        for name, (ours, theirs) in self._network.jumps.items():
+            series = self.series[GRADIENTS, name]
+            if ours > theirs + 3 * math.sqrt(theirs) and series.first is None:
+                note = (
+                    f"{ours} samples differ by more than rounding moves the others, and {theirs} "
+                    "of the perturbed run"
+                )
+                step = self._first_jumps[name]
+                series.first = Divergence(step, None, None, "", "", ours, note=note)
+        gradients = [self._largest.get(key, 0.0) for key in self._powers if key[0] == GRADIENTS]
+        largest = max(gradients, default=0.0)
+        for key, power in self._powers.items():
+            series = self.series[key]
+            series.visible, series.moved = power.visible, power.moved
+            series.rows_decided, series.rows_moved = power.rows
+            series.undecided_row = power.undecided_row
+            is_noise = key[0] == GRADIENTS and self._largest[key] <= _NOISE * largest
+            series.is_noise = is_noise and not series.decided
+
+    def _computed(self, group: str, name: PairedName, a: Array, b: Array, ids: Ids) -> Residual:
+        p = None if self._p is None else self._p.values.get(group, {}).get(name.name)
+        rounding: Array | float = 0.0
+        if group == ACTIVATIONS and a.dtype == np.float32:
+            looked_up = self._looked_up(name, a, b, ids.get(name.name))
+            if isinstance(looked_up, Residual):
+                return looked_up
+            rounding = looked_up
+        return self._network.computed(group, name.name, a, b, p, rounding)
+
+    def _looked_up(
+        self, name: PairedName, a: Array, b: Array, ids: RecordedIds | None
+    ) -> Residual | Array | float:
+        """Returns the residual of an activation, or what its sums may be off by."""
+        tables = (t for t in self._settings[0]["tables"] if t["name"] == name.table)
+        table = next(tables, None)
+        if table is None or ids is None or self._before is None:
+            return 0.0
+        feature, rows = self._features[name.name], self._before.get(table["variable"])
+        if rows is None or not _within(ids.ids, rows):
+            return 0.0
+        shadow = lookups.look_up_rounded(rows, ids, feature.combiner)
+        if shadow.value.shape != a.shape:
+            return 0.0
+        allowed = 2 * shadow.error + SMALLEST_NORMAL
+        is_first = self._inputs is not None and not self._inputs[0]
+        described = any(np.all(np.abs(x - shadow.value) <= allowed) for x in (a, b))
+        if is_first and described:
+            return Residual(a, b, apart(a, b), allowed, a.astype(np.float64))
+        return allowed
+
+    def _remember_inputs(self, pair: StepPair, ids: Ids) -> None:
+        """Keeps what a step updates tables from; nothing, until the next look, if it is unknown."""
+        if len(self.steps) == 1:
+            return
+        known = {key: each for key, each in ids.items() if each is not None}
+        if self._inputs is None or known.keys() != self._features.keys():
+            self._inputs = None
+            return
+        position = len(self.steps) - 2
+        for inputs, step in zip(self._inputs, pair, strict=True):
+            gradients = step.values.get(GRADIENTS, {})
+            mine = {key: gradients[key] for key in known if key in gradients}
+            inputs.append(StepInputs(position, known, mine))
+
+    def _compare_variables(self, pair: StepPair) -> bool:
+        a, b = (step.values.get(VARIABLES, {}) for step in pair)
+        pairs = self._pairing.paired(VARIABLES, a, b)
+        diverged = False
+        judged: set[str] = set()
+        before = self._before
+        if before is not None and self._inputs is not None:
+            for name, residual in self._of_tables(pairs, before, a, b):
+                judged.add(name.name)
+                diverged |= self._add_residual(VARIABLES, name, residual)
+        same = _same_gradients(*pair)
+        for name, (one, other) in pairs.items():
+            if name.name in judged:
+                continue
+            if one.shape != other.shape:
+                diverged |= self._add_shapes(VARIABLES, name, one, other)
+                continue
+            start = None if before is None else before.get(name.name)
+            residual = self._of_start(one, other)
+            if start is not None:
+                p = None if self._p is None else self._p.values.get(VARIABLES, {}).get(name.name)
+                residual = self._network.updated(name.name, start, one, other, p, same=same)
+            diverged |= self._add_residual(VARIABLES, name, residual)
+        return diverged
+
+    def _of_start(self, a: Array, b: Array) -> Residual:
+        """Returns the residual of a variable of the start, which is the same on both sides."""
+        return Residual(a, b, apart(a, b), np.zeros(a.shape), np.zeros(a.shape))
+
+    def _of_tables(
+        self,
+        pairs: Mapping[PairedName, tuple[Array, Array]],
+        before: Values,
+        a: Values,
+        b: Values,
+    ) -> Iterator[tuple[PairedName, Residual]]:
+        """Yields the residuals of tables and slots whose rule, ids and gradients are known."""
+        names = {name.name: name for name in pairs}
+        if self._tables is None:
+            self._tables = {
+                table["name"]: TableUpdates(table, {n: name.name_b for n, name in names.items()})
+                for table in self._settings[0]["tables"]
+                if table.get("rule") is not None
+                and {table["variable"], *table["slots"]} <= {*names}
+            }
+        assert self._inputs is not None
+        for updates in self._tables.values():
+            inputs = tuple(
+                [_of_table(step, {*updates.features}) for step in steps] for steps in self._inputs
+            )
+            if all(_fits(step, before, updates) for step in inputs[0]):
+                for name, residual in updates.residuals(before, (a, b), (inputs[0], inputs[1])):
+                    yield names[name], residual
+
+    def _add_residual(self, group: str, name: PairedName, residual: Residual) -> bool:
+        """Adds a point to the series of an array; returns whether it diverges."""
+        series, key = self._series_of(group, name), (group, name.name)
+        power = self._powers.setdefault(key, Power())
+        number = self.steps[-1]
+        self._residuals[key] = residual
+        point, divergence = point_of(number, residual)
+        series.points.append(point)
+        self._largest[key] = max(
+            self._largest.get(key, 0.0), float(np.max(np.abs(residual.moved), initial=0.0))
+        )
+        allowed = np.broadcast_to(residual.allowed, residual.apart.shape)
+        factors = power.add(allowed, residual.moved)
+        if residual.rows is not None and name.role == findings.TABLE and len(residual.rows):
+            assert self._before is not None
+            power.add_rows(factors, residual.rows, len(self._before[name.name]))
+        if residual.bias is not None and divergence is None:
+            gaps = spacing(residual.a)
+            if power.add_signs(residual.apart, residual.moved, gaps, residual.bias):
+                note = (
+                    f"side B moves {1 + power.factor:.6g} times as far: {power.along} elements "
+                    f"differ along the movement, and {power.against} against it"
+                )
+                divergence = Divergence(number, None, None, "", "", 0, note=note)
+                self._systematic[key] = power.factor
+                series.points[-1] = point._replace(systematic=True)
+        if name.name in self._network.jumps and group == GRADIENTS:
+            if self._network.jumps[name.name][0]:
+                self._first_jumps.setdefault(name.name, number)
+        if divergence is None:
+            return False
+        series.first = series.first or divergence
+        return True
+
+    def _ids(self) -> Ids:
+        """Returns the ids of the current step by feature; None where they are not known."""
+        position, cores = len(self.steps) - 2, self._settings[0]["cores"]
+        if position < 0:
+            return {}
+        return ids_of_step(self._sides[0], position, cores, self._features)
+
+
+def _of_table(step: StepInputs, features: set[str]) -> StepInputs:
+    """Returns what one table is updated from."""
+    return StepInputs(
+        step.position,
+        {key: ids for key, ids in step.ids.items() if key in features},
+        {key: gradient for key, gradient in step.gradients.items() if key in features},
+    )
+
+
+def _fits(step: StepInputs, before: Values, updates: TableUpdates) -> bool:
+    """Returns whether ids and gradients are of the forms that a table is updated from."""
+    rows = before[updates.variable]
+    return all(
+        _within(ids.ids, rows)
+        and (key not in step.gradients or step.gradients[key].shape == (*ids.shape, rows.shape[1]))
+        for key, ids in step.ids.items()
+    )
+
+
+def _within(ids: Array, rows: Array) -> bool:
+    return not len(ids) or (int(ids.min()) >= 0 and int(ids.max()) < len(rows))
+
+
+def _same_gradients(a: Step, b: Step) -> bool:
+    """Returns whether both sides apply the same gradients, bit by bit."""
+    ours, theirs = (step.values.get(GRADIENTS, {}) for step in (a, b))
+    return ours.keys() == theirs.keys() and all(
+        np.array_equal(ours[name], theirs[name]) for name in ours
+    )
+
+
+def _samples(a: Recording) -> int:
+    """Returns the samples of the first batch."""
+    sizes = []
+    for path in a.batches()[:1]:
+        for name, array in recording.read_arrays(path).items():
+            if name.endswith(".shape"):
+                sizes.append(int(array[0]) if array.size else 0)
+            elif not name.endswith((".indices", ".values")) and array.ndim:
+                sizes.append(len(array))
+    return max(sizes, default=1)

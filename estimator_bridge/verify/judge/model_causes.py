@@ -1,0 +1,86 @@
+"""Names what differs in the model around the tables, where activations and the loss agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from estimator_bridge.verify.evidence import Evidence
+from estimator_bridge.verify.findings import Cause
+from estimator_bridge.verify.record.recording import GRADIENTS, VARIABLES
+from tf2_engine.types import Array
+
+_FEW = 5
+
+
+def model_causes(evidence: Evidence) -> Iterator[Cause]:
+    """Yields the causes of gradients and variables of the model that differ first in a step."""
+    gradients = _diverging(evidence, GRADIENTS)
+    if gradients:
+        yield from _of_gradients(evidence, gradients)
+        return
+    of_tables = {
+        name
+        for table in evidence.settings[0]["tables"]
+        for name in (table["variable"], *table["slots"])
+    }
+    variables = [name for name in _diverging(evidence, VARIABLES) if name not in of_tables]
+    trained = [name for name in variables if _owner(name, evidence.values(GRADIENTS)[0])]
+    others = [name for name in variables if name not in trained]
+    if trained:
+        yield Cause(
+            "model optimizer",
+            f"The gradients agree, and {_named(trained)} does not: the model's own optimizer makes "
+            "something else of them, by another rate or another setting.",
+        )
+    elif others:
+        yield Cause(
+            "model variable",
+            f"All gradients agree, and {_named(others)} does not, which no gradient moves"
+            f"{_moves(evidence, others[0])}: such are the moving averages of a batch norm, and "
+            "what a program counts.",
+        )
+
+
+def _of_gradients(evidence: Evidence, names: list[str]) -> Iterator[Cause]:
+    ours, theirs = evidence.values(GRADIENTS)
+    for side, wrong, right in (("B", theirs, ours), ("A", ours, theirs)):
+        lost = [name for name in names if right[name].any() and not wrong[name].any()]
+        if lost:
+            text = f"Side {side} has gradients of {_named(lost)} that are zero."
+            yield Cause("lost gradient", text)
+            return
+
+
+def _diverging(evidence: Evidence, group: str) -> list[str]:
+    """Returns the names of the arrays of a group that diverge in the step."""
+    return [
+        name
+        for (of_group, name), one in evidence.residuals.items()
+        if of_group == group
+        and (bool(np.any(np.abs(one.apart) > one.allowed)) or (group, name) in evidence.systematic)
+    ]
+
+
+def _owner(name: str, gradients: Mapping[str, Array]) -> str | None:
+    """Returns the variable with a gradient that a variable is, or is a slot of."""
+    return next((one for one in gradients if name == one or name.startswith(f"{one}/")), None)
+
+
+def _moves(evidence: Evidence, name: str) -> str:
+    """Returns how far the sides move a variable, if one moves it a factor times as far."""
+    residual = evidence.residuals[VARIABLES, name]
+    moved, further = np.ravel(residual.moved), np.ravel(residual.apart)
+    large = np.abs(moved) > 1e-3 * np.max(np.abs(moved), initial=0.0)
+    if not large.any() or not np.isfinite(further).all():
+        return ""
+    factors = 1 + further[large] / moved[large]
+    factor = float(np.median(factors))
+    agree = np.mean(np.abs(factors - factor) <= 1e-3 * abs(factor))
+    return f" (side B moves it {factor:.4g} times as far)" if agree > 0.5 else ""
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return f"{', '.join(sorted(names)[:_FEW])}{more}"

@@ -1,0 +1,205 @@
+"""Judges what the model computes, and what its own optimizer makes of the gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from estimator_bridge.verify.evidence import Residual
+from estimator_bridge.verify.judge.cores import joined_steps
+from estimator_bridge.verify.judge.noise import FACTOR, Noise
+from estimator_bridge.verify.judge.residual import apart
+from estimator_bridge.verify.judge.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
+from estimator_bridge.verify.perturbation import perturbed
+from estimator_bridge.verify.record.capture import SUMMED_ROWS
+from estimator_bridge.verify.record.recording import (
+    ACTIVATIONS,
+    GRADIENTS,
+    LOSS,
+    VARIABLES,
+    Recording,
+    Step,
+    Values,
+)
+from tf2_engine.types import Array
+
+_ROUNDINGS = 32
+"""Roundings that any result of a model may be off by, relative to itself."""
+_ROUNDINGS_OF_UPDATE = 16
+"""Roundings of an update by the model's own optimizer, relative to its variable or movement."""
+_CANCELLED = 1024.0
+"""By how much the terms of a movement may exceed it."""
+
+
+class Network:
+    """What rounding may do to the arrays of a model, as a perturbed run shows.
+
+    Args:
+        a: side A.
+        perturbed_run: side A perturbed; None if nothing was measured.
+        samples: of the largest batch, whose sums have so many terms.
+        features: whose activations and gradients have a row for each sample.
+    """
+
+    def __init__(
+        self, a: Recording, perturbed_run: Recording | None, samples: int, features: set[str]
+    ) -> None:
+        self.is_measured = perturbed_run is not None
+        self.jumps: dict[str, tuple[int, int]] = {}
+        self._samples, self._features = samples, features
+        self._noise: dict[tuple[str, str], Noise] = {}
+        self._ulps = {} if perturbed_run is None else perturbed_run.perturbed
+        self._substituted = set() if perturbed_run is None else {*perturbed_run.substituted}
+        if perturbed_run is not None:
+            state: Values | None = None
+            steps = zip(joined_steps(a), joined_steps(perturbed_run), strict=False)
+            for one, other in steps:
+                self._measure(state, one, other)
+                state = one.values.get(VARIABLES, state)
+
+    def computed(
+        self, group: str, name: str, a: Array, b: Array, p: Array | None, rounding: Array | float
+    ) -> Residual:
+        """Returns the residual of an activation, gradient or loss.
+
+        Args:
+            p: the array of the perturbed run, or None.
+            rounding: what is allowed besides, where an element is known to be a sum.
+        """
+        difference = apart(a, b)
+        if a.dtype.kind != "f":
+            return Residual(a, b, difference, np.zeros(a.shape), np.zeros(a.shape))
+        magnitude = _finite(a)
+        floor = self._roundings * UNIT_ROUNDOFF * magnitude + rounding + SMALLEST_NORMAL
+        noise = self._noise.get((group, name))
+        if noise is None:
+            return Residual(a, b, difference, floor, a.astype(np.float64))
+        factor = FACTOR if self._is_of_samples(name) else self._factor_of_sums
+        allowed = floor + factor * noise.level(a)
+        if self._is_of_samples(name):
+            allowed = self._with_jumps(name, noise, (a, difference, p), allowed, floor)
+        return Residual(a, b, difference, allowed, a.astype(np.float64))
+
+    def updated(
+        self, name: str, before: Array, a: Array, b: Array, p: Array | None, *, same: bool
+    ) -> Residual:
+        """Returns the residual of a variable that the model's own optimizer, or the model, moves.
+
+        Args:
+            before: on both sides before the step.
+            p: of the perturbed run after the step, or None.
+            same: whether both sides apply the same gradients, bit by bit.
+        """
+        difference, moved = apart(a, b), apart(before, a)
+        if a.dtype.kind != "f":
+            return Residual(a, b, difference, np.zeros(a.shape), np.zeros(a.shape))
+        allowed = _of_update(before, a, moved)
+        noise = self._noise.get((VARIABLES, name))
+        if noise is None or same:
+            return Residual(a, b, difference, allowed, moved, _bias(allowed, moved))
+        if p is not None and self._is_driven(name):
+            difference = self._from_same_gradients(name, before, b, p)
+            return Residual(a, b, difference, allowed, moved, _bias(allowed, moved))
+        return Residual(a, b, difference, allowed + self._factor_of_sums * noise.level(a), moved)
+
+    @property
+    def _roundings(self) -> float:
+        """Roundings of a result that may be a sum over the samples, whose errors go at random."""
+        return max(_ROUNDINGS, 0.5 * math.sqrt(self._samples))
+
+    @property
+    def _factor_of_sums(self) -> float:
+        """The multiple of what changed bits move that is allowed where samples are summed up.
+
+        They move a sum of n terms by some sqrt(n) roundings of a term; adding the terms up in
+        another order moves it by up to n, and by a tenth of that if errors go at random.
+        """
+        return max(FACTOR, 0.1 * math.sqrt(self._samples))
+
+    def _from_same_gradients(self, name: str, before: Array, b: Array, p: Array) -> Array:
+        """Returns how far side B is from what side A makes of the same gradients.
+
+        The perturbed run began with another value of the variable, from which the optimizer moves
+        it; unless the optimizer computes it anew from its slots.
+        """
+        began = perturbed(name, before, self._ulps.get(name, 0))
+        moved = apart(before, b) - apart(began, p)
+        anew = apart(p, b)
+        return np.where(np.abs(moved) <= np.abs(anew), moved, anew)
+
+    def _is_driven(self, variable: str) -> bool:
+        """Returns whether side B's gradient of a variable, or of a slot's variable, was applied."""
+        return any(
+            variable == name or variable.startswith(f"{name}/") or f"/{name}/" in variable
+            for name in self._substituted
+        )
+
+    def _is_of_samples(self, name: str) -> bool:
+        return name in self._features
+
+    def _with_jumps(
+        self,
+        name: str,
+        noise: Noise,
+        arrays: tuple[Array, Array, Array | None],
+        allowed: Array,
+        floor: Array,
+    ) -> Array:
+        """Returns the allowance of samples that a threshold in the model may move further."""
+        a, difference, p = arrays
+        beyond = np.abs(difference) > allowed
+        ours, theirs = self.jumps.get(name, (0, 0))
+        if p is not None and p.shape == a.shape:
+            theirs += _rows(np.abs(apart(a, p)) > allowed)
+        self.jumps[name] = ours + _rows(beyond), theirs
+        return np.where(beyond, floor + FACTOR * noise.level(a, top=True), allowed)
+
+    def _measure(self, state: Values | None, one: Step, other: Step) -> None:
+        """Adds what the perturbed run has moved in a step."""
+        for group in (ACTIVATIONS, GRADIENTS, LOSS):
+            for name, a, p in _pairs(one.values.get(group, {}), other.values.get(group, {})):
+                if not name.endswith(SUMMED_ROWS):
+                    self._add(group, name, a, apart(a, p))
+        after = other.values.get(VARIABLES)
+        if state is None or after is None:
+            return
+        for name, a, p in _pairs(one.values.get(VARIABLES, {}), after):
+            began = perturbed(name, state[name], self._ulps.get(name, 0))
+            self._add(VARIABLES, name, a, apart(began, p) - apart(state[name], a))
+
+    def _add(self, group: str, name: str, a: Array, moved: Array) -> None:
+        has_jumps = group == GRADIENTS and self._is_of_samples(name)
+        noise = self._noise.setdefault((group, name), Noise(has_jumps=has_jumps))
+        noise.add(a, np.abs(moved))
+
+
+def _pairs(a: Mapping[str, Array], p: Mapping[str, Array]) -> Iterator[tuple[str, Array, Array]]:
+    for name, array in a.items():
+        other = p.get(name)
+        if other is not None and other.shape == array.shape and array.dtype.kind == "f":
+            yield name, array, other
+
+
+def _of_update(before: Array, a: Array, moved: Array) -> Array:
+    """Returns the rounding of an update: of its result, and of a movement whose terms cancel."""
+    distance = np.abs(moved)
+    usual = float(np.sqrt(np.mean(np.square(_finite(distance))))) if distance.size else 0.0
+    terms = np.maximum(distance, np.minimum(usual, _CANCELLED * distance))
+    roundings = np.maximum(_finite(before), _finite(a)) / 2 + terms
+    return _ROUNDINGS_OF_UPDATE * UNIT_ROUNDOFF * roundings + SMALLEST_NORMAL
+
+
+def _bias(allowed: Array, moved: Array) -> Array:
+    """Returns how far updates may be off in one direction: by roundings of the movement."""
+    return np.minimum(allowed, _ROUNDINGS_OF_UPDATE * UNIT_ROUNDOFF * np.abs(moved))
+
+
+def _rows(beyond: Array) -> int:
+    return int(np.count_nonzero(beyond.reshape(len(beyond), -1).any(1))) if beyond.ndim else 0
+
+
+def _finite(values: Array) -> Array:
+    magnitude = np.abs(values.astype(np.float64))
+    return np.where(np.isfinite(magnitude), magnitude, 0.0)

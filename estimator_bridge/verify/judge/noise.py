@@ -1,0 +1,123 @@
+"""How far rounding moves what a model computes: measured, array by array and scale by scale.
+
+Side A runs once more from the same states, with activations whose last bits are changed. What that
+moves in an array is the measure of what rounding may move there, and in no other array. Elements
+are grouped by their magnitude, so that none hides one that is a thousand times smaller.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tf2_engine.types import Array
+
+FACTOR = 8.0
+"""The multiple of what the changed bits move that is allowed: it is one sample of rounding.
+
+In a model of some layers the roundings of its own operations move gradients by half of what the
+changed bits do, as measured between two TensorFlows and between two graphs of one model; single
+elements by three times as much as most.
+"""
+_BITS_PER_SCALE = 3
+"""Elements are of one scale if their magnitudes are within a factor of eight."""
+_ZERO = -(1 << 20)
+_FEW = 32
+"""Below so many measured elements a scale takes its neighbours' as well."""
+_USUAL = 0.98
+"""The share of the elements of a scale that a threshold in the model does not concern."""
+_MIN_FOR_JUMPS = 256
+"""Elements that an array must have before some may be told from the usual ones."""
+
+
+@dataclasses.dataclass
+class _Scale:
+    """The measure of one scale.
+
+    Attributes:
+        level: what most elements move, at most, in any step.
+        top: what any element moves.
+        count: of elements measured.
+    """
+
+    level: float = 0.0
+    top: float = 0.0
+    count: int = 0
+
+    def add(self, moved: Array, *, has_jumps: bool) -> None:
+        """Measures the elements of a step."""
+        top = float(moved.max())
+        usual = float(np.quantile(moved, _USUAL)) if has_jumps and moved.size >= _FEW else top
+        self.level, self.top = max(self.level, usual), max(self.top, top)
+        self.count += moved.size
+
+    def joined(self, other: _Scale) -> _Scale:
+        """Returns the measure of two scales."""
+        return _Scale(
+            max(self.level, other.level), max(self.top, other.top), self.count + other.count
+        )
+
+
+class Noise:
+    """What changed bits move in one array.
+
+    Args:
+        has_jumps: whether rows are samples, of which a threshold in the model may move single
+            ones by more than rounding moves the others.
+    """
+
+    def __init__(self, *, has_jumps: bool) -> None:
+        self.jumps = 0
+        self._has_jumps = has_jumps
+        self._scales: dict[int, _Scale] = {}
+
+    def add(self, values: Array, moved: Array) -> None:
+        """Measures one step.
+
+        Args:
+            values: the array on side A.
+            moved: how far its elements have moved.
+        """
+        scales = scales_of(values).ravel()
+        moved = np.where(np.isfinite(moved), moved, 0.0).ravel()
+        has_jumps = self._has_jumps and moved.size >= _MIN_FOR_JUMPS
+        for scale in np.unique(scales).tolist():
+            self._scales.setdefault(scale, _Scale()).add(
+                moved[scales == scale], has_jumps=has_jumps
+            )
+
+    def count_jumps(self, values: Array, moved: Array, allowed: Array) -> None:
+        """Counts the samples of a step that move by more than is usual."""
+        del values
+        self.jumps += count_rows(np.abs(moved) > allowed)
+
+    def level(self, values: Array, *, top: bool = False) -> Array:
+        """Returns how far the elements of an array usually move; with `top` how far any does."""
+        scales = scales_of(values)
+        levels = np.zeros(values.shape)
+        for scale in np.unique(scales).tolist():
+            measure = self._measure(scale)
+            levels[scales == scale] = measure.top if top else measure.level
+        return levels
+
+    def _measure(self, scale: int) -> _Scale:
+        measure = self._scales.get(scale, _Scale())
+        if measure.count >= _FEW:
+            return measure
+        for near in (scale - 1, scale + 1):
+            measure = measure.joined(self._scales.get(near, _Scale()))
+        return measure
+
+
+def scales_of(values: Array) -> Array:
+    """Returns a number for each element that is that of its scale."""
+    magnitude = np.abs(values.astype(np.float64))
+    usual = (magnitude > 0) & np.isfinite(magnitude)
+    _, exponents = np.frexp(np.where(usual, magnitude, 1.0))
+    return np.where(usual, exponents // _BITS_PER_SCALE, _ZERO)
+
+
+def count_rows(beyond: Array) -> int:
+    """Returns how many rows have an element for which `beyond` holds."""
+    return int(np.count_nonzero(beyond.reshape(len(beyond), -1).any(1))) if beyond.ndim else 0

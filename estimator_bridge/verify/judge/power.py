@@ -1,0 +1,138 @@
+"""The smallest divergence that a comparison would have seen, array by array.
+
+A divergence is a factor on how far an array moves: a learning rate that is two per cent off is one
+of 0.02. It is seen where it takes one element beyond its allowance; or, if it is smaller than the
+last bits of the elements, by the direction in which elements differ: rounding moves as many
+against the movement as along with it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from estimator_bridge.verify.findings import LIMIT
+from tf2_engine.types import Array
+
+SIGNIFICANT = 6.0
+"""Standard deviations of a count that chance does not make: once in a thousand million counts."""
+SMALLEST_FACTOR = 1e-5
+"""The least factor that is called systematic.
+
+float32 constants and rates that are computed in another way are up to a hundred roundings apart.
+"""
+
+
+class Power:
+    """What the steps of one array let be seen.
+
+    Attributes:
+        elementwise: the smallest factor that takes an element beyond its allowance.
+        moved: whether any element has moved.
+        factor: by how much side B moves further in all elements together.
+    """
+
+    def __init__(self) -> None:
+        self.elementwise = math.inf
+        self.moved = False
+        self.along = self.against = 0
+        self._bits = 0.0
+        self._product = self._square = self._bias = 0.0
+        self._row_factors: Array | None = None
+
+    def add(self, allowed: Array, moved: Array) -> Array:
+        """Adds a step; returns the smallest visible factor of each element.
+
+        Args:
+            allowed: how far each element may be off.
+            moved: how far each has moved on side A.
+        """
+        distance = np.abs(moved)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            factors = np.where(distance > 0, allowed / distance, np.inf)
+        # Where all is NaN, nothing is seen to move, and nothing can be told.
+        self.moved |= bool(((distance > 0) | np.isnan(distance)).any())
+        self.elementwise = min(self.elementwise, float(np.min(factors, initial=np.inf)))
+        return factors
+
+    def add_rows(self, factors: Array, rows: Array, total: int) -> None:
+        """Adds the factors of some rows of a table that has so many."""
+        if self._row_factors is None:
+            self._row_factors = np.full(total, np.nan, np.float32)
+        least = factors.reshape(len(factors), -1).min(1, initial=np.inf)
+        self._row_factors[rows] = np.fmin(self._row_factors[rows], least)
+
+    def add_signs(self, residual: Array, moved: Array, spacing: Array, bias: Array) -> bool:
+        """Adds the directions in which elements differ; returns whether they are systematic.
+
+        Args:
+            residual: how much further side B has moved than it should.
+            spacing: of the floats around each element.
+            bias: how far each element may be off all in one direction.
+        """
+        usable = (moved != 0) & np.isfinite(residual) & np.isfinite(bias)
+        residual, moved = residual[usable], moved[usable]
+        weights = 1 / np.square(spacing[usable])
+        product = residual * moved
+        along, against = np.count_nonzero(product > 0), np.count_nonzero(product < 0)
+        sums = (
+            float(np.sum(weights * product)),
+            float(np.sum(weights * np.square(moved))),
+            float(np.sum(weights * np.abs(bias[usable] * moved))),
+        )
+        of_step = _is_systematic(along, against, *sums)
+        self.along, self.against = self.along + along, self.against + against
+        self._bits += float(np.sum(np.abs(moved) * np.sqrt(weights)))
+        self._product += sums[0]
+        self._square += sums[1]
+        self._bias += sums[2]
+        return of_step or self.is_systematic
+
+    @property
+    def is_systematic(self) -> bool:
+        """Whether elements differ in one direction more often than chance lets them."""
+        sums = self._product, self._square, self._bias
+        return _is_systematic(self.along, self.against, *sums)
+
+    @property
+    def factor(self) -> float:
+        """By how much further side B moves, as a factor of the movement."""
+        return self._product / self._square if self._square else 0.0
+
+    @property
+    def visible(self) -> float:
+        """The smallest factor that would have been seen; infinite if none would."""
+        if not self._bits:
+            return self.elementwise
+        honest = self.along + self.against
+        needed = SIGNIFICANT * (SIGNIFICANT + math.sqrt(SIGNIFICANT**2 + 4 * honest)) / 2
+        counted = max(needed / self._bits, SMALLEST_FACTOR, self._bias / self._square)
+        # Counting needs elements that differ by single bits, and so a movement of several.
+        return min(self.elementwise, counted)
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """How many rows of a table are decided, and how many have moved."""
+        if self._row_factors is None:
+            return 0, 0
+        moved = np.isfinite(self._row_factors)
+        return int(np.count_nonzero(self._row_factors[moved] <= LIMIT)), int(
+            np.count_nonzero(moved)
+        )
+
+    @property
+    def undecided_row(self) -> int | None:
+        """The first row that has moved and is not decided, or None."""
+        if self._row_factors is None:
+            return None
+        (rows,) = np.nonzero(np.isfinite(self._row_factors) & (self._row_factors > LIMIT))
+        return int(rows[0]) if len(rows) else None
+
+
+def _is_systematic(along: int, against: int, product: float, square: float, bias: float) -> bool:
+    """Returns whether a count of directions is no chance, and its factor no rounding."""
+    total = along + against
+    if not total or abs(along - against) < SIGNIFICANT * math.sqrt(total) or not square:
+        return False
+    return abs(product) > max(SMALLEST_FACTOR * square, bias)

@@ -1,0 +1,138 @@
+"""Numbers with bounds of their float32 rounding errors: running error analysis in float64.
+
+Every operation computes its result exactly, as far as float64 does, and bounds by how much a
+float32 implementation may be off: by the errors of its operands, and by one rounding more.
+See Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tf2_engine.types import Array
+
+UNIT_ROUNDOFF = 2.0**-24
+SMALLEST_NORMAL = 2.0**-126
+"""Below this a float32 implementation may flush to zero."""
+ROUNDINGS_PER_POWER = 4
+"""Roundings of a power, whose implementations are not correctly rounded."""
+
+Number = "Rounded | float"
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounded:
+    """An array of any shape, and by how much its elements may be off in float32.
+
+    Attributes:
+        value: float64.
+        error: float64, not negative; infinite where nothing is known.
+    """
+
+    value: Array
+    error: Array
+
+    def __add__(self, other: Rounded | float) -> Rounded:
+        right = rounded(other)
+        return _with_rounding(self.value + right.value, self.error + right.error)
+
+    def __sub__(self, other: Rounded | float) -> Rounded:
+        right = rounded(other)
+        return _with_rounding(self.value - right.value, self.error + right.error)
+
+    def __mul__(self, other: Rounded | float) -> Rounded:
+        right = rounded(other)
+        error = abs(self.value) * right.error + (abs(right.value) + right.error) * self.error
+        return _with_rounding(self.value * right.value, error + SMALLEST_NORMAL)
+
+    def __truediv__(self, other: Rounded | float) -> Rounded:
+        right = rounded(other)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            quotient = self.value / right.value
+            # The divisor is this far from zero at least.
+            least = abs(right.value) - right.error
+            error = (self.error + abs(quotient) * right.error) / np.where(least > 0, least, 0.0)
+        return _with_rounding(quotient, np.where(np.isnan(error), np.inf, error))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __rsub__(self, other: float) -> Rounded:
+        return rounded(other) - self
+
+    def __neg__(self) -> Rounded:
+        return Rounded(-self.value, self.error)
+
+    def at(self, rows: Array) -> Rounded:
+        """Returns some rows."""
+        return Rounded(self.value[rows], self.error[rows])
+
+
+def rounded(value: Array | Rounded | float) -> Rounded:
+    """Returns an exact number, or what is bounded already."""
+    if isinstance(value, Rounded):
+        return value
+    exact = np.asarray(value, np.float64)
+    return Rounded(exact, np.zeros_like(exact))
+
+
+def square(x: Rounded) -> Rounded:
+    """Returns x * x."""
+    return x * x
+
+
+def root(x: Rounded) -> Rounded:
+    """Returns the square root of what is not negative but for errors."""
+    value = np.sqrt(np.maximum(x.value, 0.0))
+    above = np.sqrt(np.maximum(x.value + x.error, 0.0)) - value
+    below = value - np.sqrt(np.maximum(x.value - x.error, 0.0))
+    return _with_rounding(value, np.maximum(above, below))
+
+
+def power(x: Rounded, exponent: float) -> Rounded:
+    """Returns x ** exponent for x of at least 0."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        low, value, high = (
+            np.maximum(x.value + sign * x.error, 0.0) ** exponent for sign in (-1, 0, 1)
+        )
+        error = np.maximum(abs(low - value), abs(high - value))
+    error = np.where(np.isnan(error), np.inf, error)
+    return Rounded(value, error + ROUNDINGS_PER_POWER * UNIT_ROUNDOFF * abs(value))
+
+
+def clip(x: Rounded, low: Rounded | float | None, high: Rounded | float | None) -> Rounded:
+    """Returns x held within limits; None is no limit."""
+    if low is not None:
+        limit = rounded(low)
+        x = Rounded(np.maximum(x.value, limit.value), np.maximum(x.error, limit.error))
+    if high is not None:
+        limit = rounded(high)
+        x = Rounded(np.minimum(x.value, limit.value), np.maximum(x.error, limit.error))
+    return x
+
+
+def magnitude(x: Rounded) -> Rounded:
+    """Returns |x|."""
+    return Rounded(abs(x.value), x.error)
+
+
+def sign_times(sign: Rounded, x: Rounded) -> Rounded:
+    """Returns x with its sign changed where `sign` is negative, and 0 where that is 0."""
+    unsure = abs(sign.value) <= sign.error
+    error = np.where(unsure, 2 * abs(x.value) + x.error, x.error)
+    return Rounded(np.sign(sign.value) * x.value, error)
+
+
+def choose(condition: Rounded, one: Rounded, other: Rounded) -> Rounded:
+    """Returns `one` where the condition is at least 0, else `other`."""
+    value = np.where(condition.value >= 0, one.value, other.value)
+    error = np.where(condition.value >= 0, one.error, other.error)
+    unsure = abs(condition.value) <= condition.error
+    either = abs(one.value - other.value) + one.error + other.error
+    return Rounded(value, np.where(unsure, either, error))
+
+
+def _with_rounding(value: Array, error: Array) -> Rounded:
+    with np.errstate(invalid="ignore"):
+        return Rounded(value, error + UNIT_ROUNDOFF * abs(value))

@@ -1,0 +1,118 @@
+"""Judges the rows of tables and slots, each by its own occurrences and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from estimator_bridge.verify.evidence import Residual
+from estimator_bridge.verify.judge.residual import apart
+from estimator_bridge.verify.judge.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
+from estimator_bridge.verify.judge.shadow import ShadowRows, StepInputs, TableShadow
+from estimator_bridge.verify.record.recording import TableDescription, Values
+from tf2_engine.types import Array
+
+_MARGIN = 2.0
+"""The multiple of both sides' error bounds that is allowed: the order of operations may differ."""
+_DESCRIBED = 0.99
+"""The share of elements within their bounds from which on a shadow describes a side."""
+
+
+class TableUpdates:
+    """The updates of one table on both sides, from one state.
+
+    Args:
+        table: side A's, with a rule.
+        names_b: side B's name of each of its variables.
+
+    Attributes:
+        variable: that of the rows, on side A.
+        features: of the table.
+    """
+
+    def __init__(self, table: TableDescription, names_b: Mapping[str, str]) -> None:
+        self._names = [table["variable"], *table["slots"]]
+        self._names_b = names_b
+        self._shadow = TableShadow(table)
+        self.variable, self.features = table["variable"], self._shadow.features
+
+    def residuals(
+        self,
+        before: Values,
+        after: tuple[Values, Values],
+        steps: tuple[Sequence[StepInputs], Sequence[StepInputs]],
+    ) -> Iterator[tuple[str, Residual]]:
+        """Yields what remains of each variable once the effect of the gradients is taken away.
+
+        Args:
+            before: the variables on both sides before the steps, by side A's names.
+            after: those of each side after them.
+            steps: what each side updates from.
+        """
+        with np.errstate(all="ignore"):
+            ours = self._shadow.advance(before, steps[0])
+            theirs = ours if _same(*steps) else self._shadow.advance(before, steps[1])
+        pairs = {name: (after[0][name], after[1][self._names_b[name]]) for name in self._names}
+        described = any(
+            _describes(shadow, {name: pair[side] for name, pair in pairs.items()})
+            for side, shadow in enumerate((ours, theirs))
+        )
+        for name, (a, b) in pairs.items():
+            yield name, self._residual(name, before[name], a, b, (ours, theirs), described)
+
+    def _residual(
+        self,
+        name: str,
+        before: Array,
+        a: Array,
+        b: Array,
+        shadows: tuple[ShadowRows, ShadowRows],
+        described: bool,
+    ) -> Residual:
+        rows, (one, other) = shadows[0].rows, (shadow.parts[name] for shadow in shadows)
+        # Rows that the rule leaves alone: only where one differs it is looked at.
+        differs = (a != b) & ~((a != a) & (b != b))
+        others = np.setdiff1d(np.flatnonzero(differs.reshape(len(a), -1).any(1)), rows)
+        every = np.concatenate([rows, others])
+        start, a, b = before[every], a[every], b[every]
+        n = len(rows)
+        difference, moved = apart(a, b), apart(start, a)
+        expected = np.nan_to_num(other.value - one.value, nan=0.0, posinf=0.0, neginf=0.0)
+        error = _known(one.error + other.error)
+        if described:
+            difference[:n] -= expected
+        else:
+            error = error + np.abs(expected)
+        allowed = np.zeros(difference.shape)
+        allowed[:n] = _MARGIN * error + SMALLEST_NORMAL
+        # Beside rows that do not occur, elements that neither side moves are equal.
+        rounding = UNIT_ROUNDOFF * (np.abs(one.value) + np.abs(other.value))
+        bias = np.full(difference.shape, np.inf)
+        if described:
+            bias[:n] = np.maximum(_known(error - rounding), 0.0)
+        return Residual(a, b, difference, allowed, moved, bias, every)
+
+
+def _describes(shadow: ShadowRows, after: Values) -> bool:
+    """Returns whether a side follows its rule but for rounding."""
+    within, total = 0, 0
+    for name, part in shadow.parts.items():
+        off = np.abs(after[name][shadow.rows] - part.value)
+        within += int(np.count_nonzero(~(off > _MARGIN * part.error + SMALLEST_NORMAL)))
+        total += off.size
+    return within >= _DESCRIBED * total
+
+
+def _same(one: Sequence[StepInputs], other: Sequence[StepInputs]) -> bool:
+    """Returns whether both sides update from the same gradients, bit by bit."""
+    return all(
+        a.gradients.keys() == b.gradients.keys()
+        and all(np.array_equal(a.gradients[key], b.gradients[key]) for key in a.gradients)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _known(error: Array) -> Array:
+    """Returns error bounds without NaNs, which know nothing."""
+    return np.where(np.isnan(error), np.inf, error)

@@ -1,0 +1,198 @@
+"""Names what is wrong with the updates of tables, from the rows and slots of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from estimator_bridge.verify.evidence import Evidence
+from estimator_bridge.verify.findings import Cause
+from estimator_bridge.verify.judge.shadow import StepInputs
+from estimator_bridge.verify.judge.update_fits import GRADIENT, RATE, Update, fitted
+from estimator_bridge.verify.judge.update_guesses import guesses
+from estimator_bridge.verify.record.recording import GRADIENTS, VARIABLES, TableDescription, Values
+from tf2_engine.types import Array
+
+_FITTED_NAMES = {
+    RATE: "learning rate",
+    GRADIENT: "gradient scale",
+    "weight_decay_factor": "weight decay",
+    "clip_weight_min": "clipping",
+    "clip_weight_max": "clipping",
+    "clip_gradient_min": "clipping",
+    "clip_gradient_max": "clipping",
+}
+"""The names of the causes of numbers that are other ones; the rest are of the update rule."""
+
+
+def update_causes(evidence: Evidence) -> Iterator[Cause]:
+    """Yields a cause for each table of which one side follows the rule, and the other does not."""
+    wrong = [_wrong_side(evidence, table) for table in evidence.settings[0]["tables"]]
+    found = [one for one in wrong if one is not None]
+    if found and all(_is_late(evidence, *one) for one in found):
+        step, names = evidence.after[0].number, ", ".join(one.table["name"] for _, one, _ in found)
+        yield Cause(
+            "stale activation",
+            f"Table {names}: side {found[0][0]} does not update in step {step}, and in the next "
+            "step does what is due in this one, as with pipelining: what it looks up is stale.",
+        )
+        return
+    for side, update, rows in found:
+        yield _cause(side, update, rows)
+
+
+def _is_late(evidence: Evidence, side: str, update: Update, rows: Array) -> bool:
+    """Returns whether a side makes an update one step late, from where the other side was then."""
+    number = "AB".index(side)
+    if _stays(update, rows) is None or evidence.following is None:
+        return False
+    # Whatever a side does, it goes on from side A's state.
+    start = _after(evidence, update.table, 0)
+    later = evidence._replace(after=evidence.following)
+    after = _after(later, update.table, number)
+    if start is None or after is None or not evidence.residuals:
+        return False
+    late = Update(update.table, start, after, update.steps)
+    return not len(late.wrong_rows())
+
+
+def _wrong_side(evidence: Evidence, table: TableDescription) -> tuple[str, Update, Array] | None:
+    """Returns the side that does not follow the rule, and its wrong rows, if the other does."""
+    before = evidence.before
+    steps = _steps(evidence, table)
+    if table["rule"] is None or before is None or steps is None:
+        return None
+    updates, wrong = [], []
+    for number in (0, 1):
+        after = _after(evidence, table, number)
+        if after is None:
+            return None
+        update = Update(table, before[0].values[VARIABLES], after, [steps[number]])
+        updates.append(update)
+        wrong.append(np.union1d(update.wrong_rows(), _wrongly_moved(update)))
+    if bool(len(wrong[0])) == bool(len(wrong[1])):
+        return None
+    side = 1 if len(wrong[1]) else 0
+    return "AB"[side], updates[side], wrong[side].astype(np.int64)
+
+
+def _wrongly_moved(update: Update) -> Array:
+    """Returns rows that move and that the rule leaves alone."""
+    touched = update.expected().rows
+    moved = np.zeros(len(update.before[update.names[0]]), bool)
+    for name in update.names:
+        before, after = update.before[name], update.after[name]
+        moved |= ((before != after) & ~((before != before) & (after != after))).any(1)
+    moved[touched] = False
+    return np.flatnonzero(moved)
+
+
+def _cause(side: str, update: Update, rows: Array) -> Cause:
+    touched = update.expected().rows
+    outside = rows[~np.isin(rows, touched)]
+    inside = rows[np.isin(rows, touched)]
+    where = f"Table {update.table['name']}"
+    if len(inside) < len(touched):
+        where += f", {len(inside)} of the {len(touched)} rows of the batch"
+        where += f" (row {inside[0]})" if len(inside) == 1 else ""
+    where += f": side {side}"
+    for test in (_stays, _slot_stays, _fits_guess, _short_slots, _fits_number):
+        if len(outside) and test is not _fits_guess:
+            continue
+        found = test(update, rows if len(outside) else inside)
+        if found is not None:
+            return Cause(found.name, f"{where} {found.text}")
+    if len(outside):
+        text = f"also moves {len(outside)} rows that are in no sample, such as row {outside[0]}."
+        return Cause("untouched rows", f"Table {update.table['name']}: side {side} {text}")
+    return Cause(
+        "update rule",
+        f"{where} does not do what {_kind(update)} makes of the gradients, which agree; no single "
+        "setting or gradient that was tried explains it.",
+    )
+
+
+def _kind(update: Update) -> str:
+    rule = update.table["rule"]
+    assert rule is not None
+    return rule["kind"]
+
+
+def _stays(update: Update, rows: Array) -> Cause | None:
+    if all(np.array_equal(update.after[n][rows], update.before[n][rows]) for n in update.names):
+        return Cause("no update", "leaves them as they are, and the rule moves them.")
+    return None
+
+
+def _slot_stays(update: Update, rows: Array) -> Cause | None:
+    expected = update.expected()
+    places = np.flatnonzero(np.isin(expected.rows, rows))
+    for name, slot in update.table["slots"].items():
+        beyond = update.beyond(expected, name)[places]
+        stays = np.array_equal(update.after[name][rows], update.before[name][rows])
+        if beyond.any() and stays:
+            return Cause("frozen slot", f"does not write the slot {slot}.")
+    return None
+
+
+def _short_slots(update: Update, rows: Array) -> Cause | None:
+    """Tells slots or rows that are kept in fewer bits."""
+    expected = update.expected()
+    for name, part in {update.table["variable"]: "rows", **update.table["slots"]}.items():
+        values = update.after[name][rows]
+        if not update.beyond(expected, name).any() or values.size < 8:
+            continue
+        for bits, kind in ((16, "bfloat16"), (13, "float16")):
+            if not (values.view(np.uint32) & np.uint32((1 << bits) - 1)).any():
+                return Cause("precision", f"keeps {part} as {kind}.")
+    return None
+
+
+def _fits_guess(update: Update, rows: Array) -> Cause | None:
+    guess = next((guess for guess in guesses(update) if update.fits(guess, rows)), None)
+    return None if guess is None else Cause(guess.name, guess.text)
+
+
+def _fits_number(update: Update, rows: Array) -> Cause | None:
+    rule = update.table["rule"]
+    assert rule is not None
+    numbers = [name for name, value in rule["settings"].items() if isinstance(value, float)]
+    for name in (RATE, GRADIENT, *numbers):
+        found = fitted(update, rows, name)
+        if found is None:
+            continue
+        value = found[1]
+        if name == RATE:
+            text = f"moves them as at a rate {value:.6g} times that of the step."
+        elif name == GRADIENT:
+            text = f"applies {value:.6g} times the gradients."
+        else:
+            text = f"does what {name}={value:.6g} does, not {rule['settings'][name]:g}."
+        return Cause(_FITTED_NAMES.get(name, "update rule"), text)
+    return None
+
+
+def _steps(evidence: Evidence, table: TableDescription) -> tuple[StepInputs, StepInputs] | None:
+    """Returns what each side updates a table from; None where that is not known."""
+    ids = {key: evidence.ids.get(key) for key in table["features"]}
+    known = {key: found for key, found in ids.items() if found is not None}
+    if len(known) < len(ids):
+        return None
+    one, other = (
+        StepInputs(evidence.position, known, {k: g for k, g in values.items() if k in known})
+        for values in evidence.values(GRADIENTS)
+    )
+    return one, other
+
+
+def _after(evidence: Evidence, table: TableDescription, side: int) -> Values | None:
+    """Returns the rows and slots of a side after the step, by side A's names."""
+    values = {}
+    for one, a, b in evidence.tables():
+        if one["name"] == table["name"]:
+            values[table["variable"]] = (a, b)[side]
+    variables = {slot: variable for variable, slot in table["slots"].items()}
+    for slot, _, a, b in evidence.slots(table):
+        values[variables[slot]] = (a, b)[side]
+    return values if len(values) == 1 + len(table["slots"]) else None

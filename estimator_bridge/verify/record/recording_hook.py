@@ -1,0 +1,157 @@
+"""The hook by which a TPUEstimator's training is recorded, and follows another one."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge.verify.record import recording
+from estimator_bridge.verify.record.capture import PART
+from estimator_bridge.verify.record.description import describe, grouped_variables
+from estimator_bridge.verify.record.recording import Values
+from tf2_engine.types import Array, Object, Op, Session, Variable
+
+if TYPE_CHECKING:
+    from estimator_bridge.verify.record.recorder import Recorder
+
+# The ops by which a device takes its tables from the variables.
+_LOADS = "LoadTPUEmbedding"
+
+
+class RecordingHook(tf.train.SessionRunHook):
+    """Writes every variable at the start and after each call, and begins from a given start.
+
+    Variables that the start lacks keep their initial values. If the recorder has a leader, the
+    session goes on with the leader's variables after each call.
+    """
+
+    def __init__(self, recorder: Recorder, model: Object, begin: int, *, is_first: bool) -> None:
+        self._recorder = recorder
+        self._model = model
+        self._is_first = is_first
+        self._steps_before = recorder.steps_done - begin
+        self._number: int | None = None
+        self._loads: list[Op] | None = None
+
+    def before_saving(self) -> tf.train.CheckpointSaverListener:
+        """Returns a listener of savers that records a step before it is saved."""
+        return _BeforeSaving(self)
+
+    def begin(self) -> None:
+        """Lists the variables, and has them initialised from the start."""
+        self._variables = grouped_variables()
+        self._trained = {PART.sub("", one.op.name) for one in tf.trainable_variables()}
+        self._step = tf.train.get_global_step()
+        self._saver = None
+        if not self._is_first:
+            return
+        path = self._recorder.begin_from
+        if path is None:
+            self._saver = tf.train.Saver(sharded=False)
+            return
+        shapes = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+        for name, parts in self._variables.items():
+            if shapes.get(name) == _whole_shape(parts):
+                target = parts if PART.search(parts[0].op.name) else parts[0]
+                tf.train.init_from_checkpoint(path, {name: target})
+
+    def after_create_session(self, session: Session, coord: Object) -> None:
+        """Records the start of a training."""
+        if self._number is not None:
+            return
+        recorder = self._recorder
+        if self._saver is not None:
+            self._saver.save(session, recorder.start, write_meta_graph=False, write_state=False)
+        self._number = int(session.run(self._step))
+        recorder.capture.flush(0)
+        if not self._is_first:
+            return
+        state = self._read(session)
+        recorder.writer.step(self._number, {recording.VARIABLES: state})
+        _, program = recorder.programs[id(self._model)]
+        steps = recorder.steps_left
+        recorder.begin(
+            describe(program, self._model, session.graph, self._number, steps), self._trained
+        )
+        self._take_over(session, state, recorder.next_state(self._number, state, is_start=True))
+
+    def after_run(self, run_context: Object, run_values: Object) -> None:
+        """Records the steps of the call."""
+        self.record(run_context.session)
+
+    def record(self, session: Session) -> None:
+        """Writes the steps since the last call, the last one with the variables."""
+        recorder, number = self._recorder, int(session.run(self._step))
+        if self._number is None:
+            return
+        if number == self._number:  # What a call captures that makes no step is of none.
+            recorder.capture.flush(0)
+            return
+        state = self._read(session)
+        num_steps = number - self._number
+        # A call may have captured less than its steps.
+        for offset, values in enumerate(recorder.capture.flush(num_steps), 1):
+            variables = {recording.VARIABLES: state} if offset == num_steps else {}
+            recorder.writer.step(self._number + offset, {**values, **variables})
+        self._number = number
+        self._take_over(session, state, recorder.next_state(number, state))
+        recorder.record_progress(self._steps_before + number)
+
+    def _read(self, session: Session) -> Values:
+        return {
+            name: parts[0] if len(parts) == 1 else np.concatenate(parts)
+            for name, parts in session.run(self._variables).items()
+        }
+
+    def _take_over(self, session: Session, state: Values, next_state: Values) -> None:
+        """Gives variables other values, `state` being those that they have."""
+        assignments: dict[Op, Array] = {}
+        for name, target in next_state.items():
+            own = state.get(name)
+            if own is not None and own.shape == target.shape and not same_bits(own, target):
+                assignments.update(_assigned(self._variables[name], target))
+        if not assignments:
+            return
+        # What initializes a variable assigns it any value that is fed.
+        feed = {op.inputs[1]: value for op, value in assignments.items()}
+        session.run([*assignments], feed)
+        if self._loads is None:
+            ops = session.graph.get_operations()
+            self._loads = [op for op in ops if op.type.startswith(_LOADS)]
+        # A device that is not configured yet takes the tables from the variables by itself.
+        with contextlib.suppress(tf.errors.FailedPreconditionError):
+            session.run(self._loads)
+
+
+class _BeforeSaving(tf.train.CheckpointSaverListener):
+    """Has a step recorded before it is saved, so that what is saved is what the side goes on from.
+
+    A saver comes before the hook.
+    """
+
+    def __init__(self, hook: RecordingHook) -> None:
+        self._hook = hook
+
+    def before_save(self, session: Session, global_step_value: int) -> None:
+        self._hook.record(session)
+
+
+def _assigned(parts: list[Variable], value: Array) -> dict[Op, Array]:
+    """Returns the initializer of each part of a variable, with the rows that it assigns."""
+    if len(parts) == 1:
+        return {parts[0].initializer: value}
+    ends = np.cumsum([part.shape.as_list()[0] for part in parts])[:-1]
+    return {part.initializer: rows for part, rows in zip(parts, np.split(value, ends), strict=True)}
+
+
+def same_bits(one: Array, other: Array) -> bool:
+    """Returns whether arrays of one shape are equal, bit by bit."""
+    return one.dtype == other.dtype and one.tobytes() == other.tobytes()
+
+
+def _whole_shape(parts: list[Variable]) -> list[int]:
+    first, *others = (part.shape.as_list() for part in parts)
+    return [first[0] + sum(other[0] for other in others), *first[1:]] if others else first

@@ -1,0 +1,80 @@
+"""Describes how the tables of a spec are updated, with the numbers of every step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.settings.legacy_spec import LegacySpec, OfStep
+from estimator_bridge.translation.translate import translate
+from estimator_bridge.verify.record.recording import RuleDescription
+from tf2_engine.optimizers import Optimizer
+from tf2_engine.types import Object, TensorLike
+
+_Function = Callable[[], TensorLike]
+
+
+def rules_of(legacy: LegacySpec, steps: Sequence[int]) -> dict[str, RuleDescription]:
+    """Returns the update rules by table; without those of which a number is not known.
+
+    Args:
+        steps: the global steps before those that are made.
+    """
+    with tf.Graph().as_default(), tf.Session() as session:
+        step = tf.placeholder(tf.int64, [])
+
+        def numbers(function: _Function) -> list[float] | None:
+            return _numbers(session, step, function, steps)
+
+        try:
+            spec = translate(legacy, training=True, step=lambda: step)
+        except errors.EngineError:  # Only stock trains it.
+            return {}
+        factor = legacy.experimental_gradient_multiplier_fn
+        multipliers = [] if factor is None else numbers(_of(factor, step))
+        rules: dict[str, RuleDescription] = {}
+        for table in spec.tables:
+            assert table.name is not None and table.optimizer is not None
+            rates = _rates(table.optimizer, numbers, len(steps))
+            if rates is not None and multipliers is not None:
+                rules[table.name] = {
+                    "kind": type(table.optimizer).__name__,
+                    "settings": _settings(table.optimizer),
+                    "rates": rates,
+                    "multipliers": multipliers,
+                }
+        return rules
+
+
+def _of(function: OfStep, step: Object) -> _Function:
+    return lambda: function(step)
+
+
+def _rates(
+    optimizer: Optimizer, numbers: Callable[[_Function], list[float] | None], steps: int
+) -> list[float] | None:
+    rate = optimizer.learning_rate
+    return numbers(rate) if callable(rate) else [float(np.float32(rate))] * steps
+
+
+def _numbers(
+    session: tf.Session, step: Object, function: _Function, steps: Sequence[int]
+) -> list[float] | None:
+    """Returns a function of the step at each step; None if it cannot be computed by itself."""
+    try:
+        value = tf.cast(function(), tf.float32)
+        return [float(session.run(value, {step: number})) for number in steps]
+    except Exception:  # A program's function may need anything of its own graph.
+        return None
+
+
+def _settings(optimizer: Optimizer) -> dict[str, float | bool | None]:
+    settings = {
+        field.name: getattr(optimizer, field.name) for field in dataclasses.fields(optimizer)
+    }
+    del settings["learning_rate"], settings["slot_variable_creation_fn"]
+    return settings

@@ -1,0 +1,59 @@
+"""What a job did from one look at its variables to the next."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from estimator_bridge.verify.judge.cores import Ids
+from estimator_bridge.verify.judge.lookups import RecordedIds
+from estimator_bridge.verify.judge.shadow import StepInputs
+from estimator_bridge.verify.record.recording import (
+    GRADIENTS,
+    VARIABLES,
+    Step,
+    TableDescription,
+    Values,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """The steps between two looks, mostly one.
+
+    Attributes:
+        position: of the first step, from 0.
+        before: the variables before it.
+        steps: the last one has variables.
+        ids: of every feature in the global batch of each step.
+    """
+
+    position: int
+    before: Values
+    steps: list[Step]
+    ids: list[Ids]
+
+    @property
+    def after(self) -> Values:
+        """The variables after the last step."""
+        return self.steps[-1].values[VARIABLES]
+
+    @property
+    def number(self) -> int:
+        """The global step after the last step."""
+        return self.steps[-1].number
+
+    def inputs(self, table: TableDescription) -> list[StepInputs] | None:
+        """Returns what each step updates a table from; None where that is not known."""
+        inputs = []
+        for offset, step in enumerate(self.steps):
+            ids = self.ids_of(table, offset)
+            if len(ids) < len(table["features"]):
+                return None
+            gradients = step.values.get(GRADIENTS, {})
+            inputs.append(StepInputs(self.position + offset, ids, gradients))
+        return inputs
+
+    def ids_of(self, table: TableDescription, step: int) -> dict[str, RecordedIds]:
+        """Returns the ids of a table's features in a step, from 0, that are known."""
+        found = {key: self.ids[step].get(key) for key in table["features"]}
+        return {key: ids for key, ids in found.items() if ids is not None}

@@ -1,0 +1,227 @@
+"""Invariants of tables: their ids, their lookups, which rows move, and by which rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from estimator_bridge.verify.judge import lookups
+from estimator_bridge.verify.judge.rounded import Rounded
+from estimator_bridge.verify.judge.shadow import StepInputs, TableShadow
+from estimator_bridge.verify.record.recording import ACTIVATIONS, TableDescription
+from estimator_bridge.verify.watch import violation
+from estimator_bridge.verify.watch.interval import Interval
+from estimator_bridge.verify.watch.violation import Violation
+from tf2_engine.types import Array
+
+# Slots that add up squares and never forget, by the names of the engine's classes.
+_MONOTONE = {
+    "Adagrad": ("accumulators",),
+    "ProximalAdagrad": ("accumulators",),
+    "FTRL": ("accumulators",),
+    "AdagradMomentum": ("accumulators",),
+}
+_NOT_NEGATIVE = {
+    "Adam": ("velocities",),
+    "RMSProp": ("ms",),
+    "CenteredRMSProp": ("ms",),
+    "Adadelta": ("accumulators", "updates"),
+}
+_MEANS_OF_ROWS = ("FrequencyEstimator",)
+"""Tables whose activations are not their rows."""
+
+
+class _Beyond(NamedTuple):
+    """The element of an array that is furthest beyond its bound, as a multiple of that."""
+
+    row: int
+    element: int
+    rows: int
+    text: str
+
+
+def check_ids(interval: Interval, table: TableDescription) -> Iterator[Violation]:
+    """Yields features with an id that is no row, or whose cells lie outside of the batch."""
+    rows = len(interval.before[table["variable"]])
+    for position, step in enumerate(interval.steps):
+        for key, found in interval.ids_of(table, position).items():
+            where = f"feature {key}"
+            outside = (found.ids < 0) | (found.ids >= rows)
+            if outside.any():
+                first = int(np.flatnonzero(outside)[0])
+                text = (
+                    f"id {found.ids[first]} is no row of table {table['name']}, which has {rows}; "
+                    f"{int(np.count_nonzero(outside))} of {len(outside)} ids are not"
+                )
+                yield Violation(step.number, violation.IDS, where, text)
+            if len(found.weights) != len(found.ids):
+                text = f"{len(found.ids)} ids have {len(found.weights)} weights"
+                yield Violation(step.number, violation.IDS, where, text)
+            elif not np.isfinite(found.weights).all():
+                yield Violation(step.number, violation.IDS, where, "a weight is not finite")
+            if len(found.cells) and not 0 <= found.cells.min() <= found.cells.max() < np.prod(
+                found.shape
+            ):
+                text = f"an id lies outside of the batch's shape {found.shape}"
+                yield Violation(step.number, violation.IDS, where, text)
+
+
+def check_lookups(interval: Interval, table: TableDescription) -> Iterator[Violation]:
+    """Yields features whose activations are not what the rows before the first step make."""
+    rule = table["rule"]
+    if rule is None or rule["kind"] in _MEANS_OF_ROWS:
+        return
+    first, rows = interval.steps[0], interval.before[table["variable"]]
+    for key, found in interval.ids_of(table, 0).items():
+        activation = first.values.get(ACTIVATIONS, {}).get(key)
+        combiner = None if len(found.shape) > 1 else table["combiner"]
+        if activation is None or not _are_rows(found.ids, rows):
+            continue
+        expected = lookups.look_up_rounded(rows, found, combiner)
+        if activation.shape != expected.value.shape:
+            text = f"its shape is {activation.shape}, not {expected.value.shape}"
+            yield Violation(first.number, violation.LOOKUP, f"feature {key}", text)
+            continue
+        flat = (-1, activation.shape[-1])
+        bound = Rounded(expected.value.reshape(flat), expected.error.reshape(flat))
+        beyond = _beyond(activation.reshape(flat), bound)
+        if beyond is not None:
+            text = (
+                f"activation {beyond.row}, element {beyond.element} is {beyond.text}, which the "
+                f"rows of table {table['name']} make of its ids; {beyond.rows} activations are not"
+            )
+            yield Violation(first.number, violation.LOOKUP, f"feature {key}", text)
+
+
+def check_untouched(
+    interval: Interval, table: TableDescription, inputs: list[StepInputs]
+) -> Iterator[Violation]:
+    """Yields parts of a table that move in rows that are in no batch."""
+    rule = table["rule"]
+    if rule is None or not rule["settings"].get("lazy_adam", True):
+        return
+    untouched = np.ones(len(interval.before[table["variable"]]), bool)
+    for step in inputs:
+        for found in step.ids.values():
+            untouched[found.ids] = False
+    for name, where in _parts(table).items():
+        before, after = interval.before[name], interval.after[name]
+        differs = (before != after) & ~((before != before) & (after != after))
+        (rows,) = np.nonzero(differs.reshape(len(differs), -1).any(1) & untouched)
+        if len(rows):
+            row = int(rows[0])
+            text = f"row {row} moves and is in no batch of the step; {len(rows)} such rows do"
+            yield Violation(interval.number, violation.ROWS, where, text)
+
+
+def check_slots(interval: Interval, table: TableDescription) -> Iterator[Violation]:
+    """Yields slots of squares that shrink, or are negative."""
+    rule = table["rule"]
+    if rule is None:
+        return
+    never_forgets = rule["settings"].get("beta2", 1.0) == 1.0
+    monotone = _MONOTONE.get(rule["kind"], ()) if never_forgets else ()
+    for name, slot in table["slots"].items():
+        before, after = interval.before[name], interval.after[name]
+        where = f"slot {slot} of table {table['name']}"
+        for row, element in np.argwhere(after < before)[:1] if slot in monotone else ():
+            text = (
+                f"row {row}, element {element} falls from {before[row, element]:.9g} to "
+                f"{after[row, element]:.9g}"
+            )
+            yield Violation(interval.number, violation.MONOTONE, where, text)
+        if slot in monotone or slot in _NOT_NEGATIVE.get(rule["kind"], ()):
+            for row, element in np.argwhere((after < 0) & (before >= 0))[:1]:
+                text = f"row {row}, element {element} is {after[row, element]:.9g}"
+                yield Violation(interval.number, violation.SIGN, where, text)
+
+
+def check_limits(interval: Interval, table: TableDescription) -> Iterator[Violation]:
+    """Yields tables with a row that has moved, and is outside of the limits of weights."""
+    settings = table["rule"]["settings"] if table["rule"] else {}
+    low, high = (settings.get(f"clip_weight_{end}") for end in ("min", "max"))
+    if low is None and high is None:
+        return
+    before, after = (values[table["variable"]] for values in (interval.before, interval.after))
+    moved = (before != after).any(1)
+    outside = np.zeros(after.shape, bool)
+    if low is not None:
+        outside |= after < np.float32(low)
+    if high is not None:
+        outside |= after > np.float32(high)
+    for row, element in np.argwhere(outside & moved[:, np.newaxis])[:1]:
+        text = f"row {row}, element {element} is {after[row, element]:.9g}, not in [{low}, {high}]"
+        yield Violation(interval.number, violation.LIMITS, f"table {table['name']}", text)
+
+
+def check_update(
+    interval: Interval, table: TableDescription, inputs: list[StepInputs]
+) -> Iterator[Violation]:
+    """Yields parts of a table that are not what the rule makes of the recorded gradients."""
+    rule = table["rule"]
+    last = inputs[-1].position
+    if rule is None or last >= len(rule["rates"]) or not _all_rows(interval, table, inputs):
+        return
+    shadow = TableShadow(table).advance(interval.before, inputs)
+    for name, where in _parts(table).items():
+        actual, expected = interval.after[name][shadow.rows], shadow.parts[name]
+        beyond = _beyond(actual, expected)
+        if beyond is None:
+            continue
+        row = int(shadow.rows[beyond.row])
+        text = (
+            f"row {row}, element {beyond.element} is {beyond.text}, which {rule['kind']} makes of "
+            f"the recorded gradients; {beyond.rows} of {len(actual)} rows are not"
+        )
+        invariant = violation.UPDATE
+        before = interval.before[name][shadow.rows].astype(np.float64)
+        factor = _factor(actual - before, expected.value - before, expected.error)
+        if factor is not None and name == table["variable"]:
+            invariant = violation.RATE
+            rate = rule["rates"][last]
+            text += f". It moves {factor:.6g} times as far as at the rate of the step, {rate:.6g}"
+        yield Violation(interval.number, invariant, where, text)
+
+
+def _all_rows(interval: Interval, table: TableDescription, inputs: list[StepInputs]) -> bool:
+    rows = interval.before[table["variable"]]
+    return all(_are_rows(ids.ids, rows) for step in inputs for ids in step.ids.values())
+
+
+def _are_rows(ids: Array, rows: Array) -> bool:
+    return not len(ids) or bool(ids.min() >= 0 and ids.max() < len(rows))
+
+
+def _parts(table: TableDescription) -> dict[str, str]:
+    """Returns the variables of a table, each in words."""
+    slots = {name: f"slot {slot} of table {table['name']}" for name, slot in table["slots"].items()}
+    return {table["variable"]: f"table {table['name']}", **slots}
+
+
+def _beyond(actual: Array, expected: Rounded) -> _Beyond | None:
+    """Returns the element that is furthest beyond its bound; None if there is none."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        distance = np.abs(actual.astype(np.float64) - expected.value)
+        # What is not finite is a violation of its own.
+        beyond = (distance > expected.error) & np.isfinite(distance)
+        share = np.where(beyond, distance / expected.error, 0.0)
+    if not beyond.any():
+        return None
+    row, element = (int(i) for i in np.unravel_index(np.argmax(share), share.shape))
+    text = f"{actual[row, element]:.9g}, not {expected.value[row, element]:.9g}"
+    return _Beyond(row, element, int(np.count_nonzero(beyond.any(1))), text)
+
+
+def _factor(actual: Array, expected: Array, error: Array) -> float | None:
+    """Returns the one number that movements are times those of the rule; None if there is none."""
+    clear = np.abs(expected) > 100 * error
+    if np.count_nonzero(clear) < 2:
+        return None
+    factors = actual[clear] / expected[clear]
+    unsure = error[clear] / np.abs(expected[clear])
+    factor = float(np.median(factors))
+    agree = np.abs(factors - factor) <= 2 * unsure
+    is_other = abs(factor - 1) > 2 * float(np.median(unsure))
+    return factor if is_other and agree.mean() > 0.9 else None

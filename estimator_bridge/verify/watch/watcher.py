@@ -1,0 +1,98 @@
+"""Checks the recording of one job, step by step, while it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from estimator_bridge.verify.judge import lookups
+from estimator_bridge.verify.judge.cores import Ids, ids_of_step, joined_step
+from estimator_bridge.verify.record.recording import (
+    VARIABLES,
+    Recording,
+    Step,
+    StepReader,
+    TableDescription,
+    Values,
+)
+from estimator_bridge.verify.watch import of_arrays, of_tables
+from estimator_bridge.verify.watch.interval import Interval
+from estimator_bridge.verify.watch.violation import Violation
+
+
+class Watcher:
+    """Checks a recording as far as it is written.
+
+    Attributes:
+        steps: that were checked.
+        notes: what could not be checked, and why.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._reader = StepReader()
+        self._files_read = 0
+        self._number = 0
+        self._before: Values | None = None
+        self._since: list[Step] = []
+        self.steps = 0
+        self.notes: list[str] = []
+
+    def check(self) -> Iterator[Violation]:
+        """Yields what does not hold in the steps that were recorded since the last call."""
+        if not self._recording.is_described:
+            return
+        for path in self._recording.step_files()[self._files_read :]:
+            step = joined_step(self._reader.read(path))
+            self._files_read += 1
+            self._number = step.number
+            if self._before is None:
+                self._before = step.values[VARIABLES]
+                continue
+            self._since.append(step)
+            if VARIABLES in step.values:
+                yield from self._checked(self._before)
+                self._before, self._since = step.values[VARIABLES], []
+
+    def check_next_batch(self) -> Iterator[Violation]:
+        """Yields what is wrong with the ids of the step that was not made: it may have failed."""
+        if self._before is None or self._since:
+            return
+        missing = [Step(self._number + 1, {})]
+        interval = Interval(self.steps, self._before, missing, self._ids(1))
+        for table in self._recording.settings["tables"]:
+            yield from of_tables.check_ids(interval, table)
+
+    def _ids(self, steps: int) -> list[Ids]:
+        """Returns the ids of the steps that follow those that were checked."""
+        settings = self._recording.settings
+        features, cores = lookups.features_of(settings["tables"]), settings["cores"]
+        positions = range(self.steps, self.steps + steps)
+        return [ids_of_step(self._recording, each, cores, features) for each in positions]
+
+    def _checked(self, before: Values) -> Iterator[Violation]:
+        settings = self._recording.settings
+        interval = Interval(self.steps, before, self._since, self._ids(len(self._since)))
+        self.steps += len(self._since)
+        yield from of_arrays.check_finite(interval)
+        yield from of_arrays.check_global_step(interval)
+        for table in settings["tables"]:
+            yield from self._checked_table(interval, table)
+
+    def _checked_table(self, interval: Interval, table: TableDescription) -> Iterator[Violation]:
+        yield from of_tables.check_ids(interval, table)
+        yield from of_tables.check_slots(interval, table)
+        yield from of_tables.check_limits(interval, table)
+        inputs = interval.inputs(table)
+        if table["rule"] is None:
+            self._note(table, "the model's own optimizer trains it")
+        elif inputs is None:
+            self._note(table, "its ids are of a form that is not known")
+        else:
+            yield from of_tables.check_lookups(interval, table)
+            yield from of_tables.check_untouched(interval, table, inputs)
+            yield from of_tables.check_update(interval, table, inputs)
+
+    def _note(self, table: TableDescription, reason: str) -> None:
+        text = f"Table {table['name']}: {reason}, so that lookups and updates are not checked."
+        if text not in self.notes:
+            self.notes.append(text)

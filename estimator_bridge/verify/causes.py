@@ -54,7 +54,7 @@ def of_settings(result: Result) -> Iterator[Cause]:
     for where, name, ours, theirs in differing_settings(a, b):
         text = f"{where}: `{name}` is {ours} on A and {theirs} on B."
         yield Cause(f"setting {name.rpartition('.')[2]}", text)
-    if result.batches.first_different is not None:
+    if not result.batches.equal:
         yield _of_data(result)
 
 
@@ -71,6 +71,8 @@ def _of_modes(a: Mapping[str, Object]) -> Iterator[Cause]:
 
 
 def _of_data(result: Result) -> Cause:
+    if result.batches.unlike:
+        return Cause("data types", f"The batches differ: {'; '.join(result.batches.unlike)}.")
     number = result.batches.first_different
     name = "data"
     text = f"Batch {number} differs between the sides: the input_fn gives other data each time."

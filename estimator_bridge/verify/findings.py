@@ -6,6 +6,8 @@ docs/verify.md describes the fields, as those of `--json`.
 from __future__ import annotations
 
 import dataclasses
+import enum
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -20,6 +22,17 @@ STAGES = (ACTIVATION, LOSS, GRADIENT, SLOT, TABLE, DENSE)
 """The roles in the order of a step: an error in one carries on to those after it."""
 
 _MAX_IDS_SHOWN = 8
+
+
+class Status(enum.IntEnum):
+    """A verdict, and the exit status of the command."""
+
+    EQUAL = 0
+    DIFFERENT = 1
+    UNKNOWN = 2
+    """A side failed where the other did not, or nothing was compared."""
+    UNDECIDED = 3
+    """The steps that were compared are too few to tell faults from rounding."""
 
 
 class Point(NamedTuple):
@@ -139,6 +152,8 @@ class Outcome(NamedTuple):
     Attributes:
         kind: such as "evaluation-0".
         note: why it differs, in words; "" where numbers say it.
+        where: the largest difference, with both values; "" without one.
+        why: what the tolerance comes from.
     """
 
     kind: str
@@ -146,6 +161,8 @@ class Outcome(NamedTuple):
     difference: float
     allowed: float
     note: str = ""
+    where: str = ""
+    why: str = ""
 
     @property
     def equal(self) -> bool:
@@ -159,12 +176,19 @@ class Batches(NamedTuple):
     Attributes:
         first_different: the number of the first batch that differs, or None.
         reordered: whether both sides had the same batches, in another order.
+        unlike: how the batches differ in names, types or shapes, in words.
     """
 
     number: int
     replayed: bool
     first_different: int | None
     reordered: bool
+    unlike: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether both sides had the same data, in the same types."""
+        return self.first_different is None and not self.unlike
 
 
 class Cause(NamedTuple):
@@ -188,7 +212,11 @@ class Findings:
         only: names of arrays that one side alone has.
         remarks: what else keeps the sides from being equal.
         evidence: the arrays around the first divergence; None without one.
-        notes: what could not be compared, and does not tell the sides apart.
+        notes: what a reader has to know of the comparison.
+        not_compared: what was left out, and why.
+        failures: what failed on one side alone.
+        about: with what, where, when and by whom it was compared; see `provenance`.
+        undecided: the arrays of which faults cannot be told from rounding, with the reasons.
     """
 
     settings: tuple[SideDescription, SideDescription]
@@ -204,6 +232,10 @@ class Findings:
     evidence: Evidence | None
     notes: list[str] = dataclasses.field(default_factory=list)
     causes: list[Cause] = dataclasses.field(default_factory=list)
+    not_compared: list[str] = dataclasses.field(default_factory=list)
+    failures: list[str] = dataclasses.field(default_factory=list)
+    undecided: list[str] = dataclasses.field(default_factory=list)
+    about: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def first(self) -> Series | None:
@@ -216,15 +248,34 @@ class Findings:
         return self.first is None and all(outcome.equal for outcome in self.outcomes)
 
     @property
+    def status(self) -> Status:
+        """The verdict: a difference counts more than what could not be found out."""
+        if self._differs:
+            return Status.DIFFERENT
+        if self.failures or not self.series:
+            return Status.UNKNOWN
+        return Status.UNDECIDED if self.undecided else Status.EQUAL
+
+    @property
     def equal(self) -> bool:
-        """The verdict."""
+        """Whether the verdict is that the sides are equal."""
+        return self.status == Status.EQUAL
+
+    @property
+    def largest(self) -> float:
+        """The largest difference of all that was compared; 0 where all is equal to the bit."""
+        points = (one.largest.difference for one in self.series if one.points)
+        outcomes = (outcome.difference for outcome in self.outcomes)
+        return max(itertools.chain(points, outcomes), default=0.0)
+
+    @property
+    def _differs(self) -> bool:
         return (
-            bool(self.series)
-            and self.numbers_agree
-            and not self.config
-            and self.batches.first_different is None
-            and not any(self.only)
-            and not self.remarks
+            not self.numbers_agree
+            or bool(self.config)
+            or not self.batches.equal
+            or any(self.only)
+            or bool(self.remarks)
         )
 
 

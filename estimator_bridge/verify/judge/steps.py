@@ -11,7 +11,8 @@ from estimator_bridge.progress_line import Progress
 from estimator_bridge.verify import findings
 from estimator_bridge.verify.evidence import Evidence, StepPair
 from estimator_bridge.verify.findings import Divergence, Point, Series
-from estimator_bridge.verify.judge.tolerance import ArrayPair, PairedName, Tolerance, magnitude
+from estimator_bridge.verify.judge import elements
+from estimator_bridge.verify.judge.tolerance import ArrayPair, PairedName, Tolerance
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.recording import Recording, Step, TableDescription, Values
 from tf2_engine.types import Array, Object
@@ -93,9 +94,9 @@ class StepComparison:
         )
         a, b = arrays
         number = self.steps[-1]
-        if a.shape != b.shape:
-            shapes = f"{a.shape}", f"{b.shape}"
-            series.first = series.first or Divergence(number, None, None, *shapes, 0)
+        if a.shape != b.shape or a.dtype != b.dtype:
+            kinds = [f"{elements.type_name(one)} {list(one.shape)}" for one in arrays]
+            series.first = series.first or Divergence(number, None, None, kinds[0], kinds[1], 0)
             return True
         point, index = measure(number, a, b, bound)
         series.points.append(point)
@@ -169,36 +170,21 @@ def measure(step: int, a: Array, b: Array, bound: float) -> tuple[Point, tuple[i
     Args:
         bound: the tolerance of floats; other numbers and strings must be equal.
     """
-    if a.dtype.kind not in "fiub":
-        difference = 0.0 if np.array_equal(a, b) else np.inf
-        return Point(step, difference, 0.0, 0, 0.0), (0,) * a.ndim
     if not a.size:
         return Point(step, 0.0, 0.0, 0, bound), ()
-    with np.errstate(invalid="ignore", over="ignore"):
-        differences = np.abs(np.subtract(a, b, dtype=np.float64))
-    differences = np.where((a == b) | ((a != a) & (b != b)), 0.0, differences)
-    differences = np.where(np.isnan(differences), np.inf, differences)
+    differences = elements.differences(a, b)
     index = tuple(int(i) for i in np.unravel_index(np.argmax(differences), a.shape))
-    scale = magnitude(a, b)
+    scale = elements.magnitude(a, b)
     largest = float(differences[index])
     relative = largest / scale if scale else 0.0
-    allowed = bound if a.dtype.kind == "f" else 0.0
-    return Point(step, largest, relative, _ulps(a[index], b[index]), allowed), index
+    allowed = bound if elements.is_float(a.dtype) else 0.0
+    return Point(step, largest, relative, elements.ulps(a[index], b[index]), allowed), index
 
 
 def _divergence(a: Array, b: Array, point: Point, index: tuple[int, ...]) -> Divergence:
     """Returns where two arrays of one shape differ by more than the tolerance."""
-    differs = np.abs(np.subtract(a, b, dtype=np.float64)) > point.allowed
+    differs = elements.differences(a, b) > point.allowed
     rows = int(np.count_nonzero(differs.reshape(len(differs), -1).any(1))) if differs.ndim else 1
     row, element = (index[0] if index else None), (list(index[1:]) or None)
-    return Divergence(point.step, row, element, f"{a[index]:.9g}", f"{b[index]:.9g}", rows)
-
-
-def _ulps(one: Object, other: Object) -> int:
-    """Returns how many float32 numbers two of them are apart; 0 for what is not finite."""
-    if not isinstance(one, np.float32) or not np.isfinite([one, other]).all():
-        return 0
-    bits = np.array([one, other], np.float32).view(np.int32).astype(np.int64)
-    # Negative floats count downwards from zero.
-    first, second = np.where(bits >= 0, bits, -(bits & 0x7FFFFFFF)).tolist()
-    return abs(first - second)
+    values = elements.shown(a[index]), elements.shown(b[index])
+    return Divergence(point.step, row, element, *values, rows)

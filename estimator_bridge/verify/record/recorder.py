@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 from collections.abc import Iterator
 
 import numpy as np
@@ -24,6 +22,7 @@ from estimator_bridge.verify.record.description import (
     describe,
     grouped_variables,
 )
+from estimator_bridge.verify.record.outcome_recorder import OutcomeRecorder
 from estimator_bridge.verify.record.recording import (
     Recording,
     RecordingRequest,
@@ -32,11 +31,9 @@ from estimator_bridge.verify.record.recording import (
 )
 from estimator_bridge.verify.record.replay import recording_input_fn
 from estimator_bridge.verify.sides import Side
-from tf2_engine.types import Array, Object, Session, Variable
+from tf2_engine.types import Object, Session, Variable
 
 _EVERY_WHEN_PIPELINED = 5
-_MAX_PREDICTIONS = 1000
-"""Samples of a call of `predict` that are recorded."""
 
 
 class Recorder:
@@ -74,6 +71,7 @@ class Recorder:
         self.replayed = None if request.replayed is None else Recording(request.replayed)
         self.program = program
         self.capture = Capture()
+        self.outcomes = OutcomeRecorder(self)
         self.training = False
         self._every = every
         self._steps = steps
@@ -87,6 +85,11 @@ class Recorder:
     def start(self) -> str:
         """The checkpoint of the start, which a side writes that has none to begin from."""
         return self.begin_from or str(self.writer.directory / "start")
+
+    @property
+    def max_steps(self) -> int:
+        """The most steps of training, and batches of an evaluation."""
+        return self._steps
 
     @property
     def steps_left(self) -> int:
@@ -144,12 +147,12 @@ class Recorder:
     @contextlib.contextmanager
     def attached(self, estimator_class: type) -> Iterator[None]:
         """Records the estimators of a class while the context is open."""
-        methods = {
+        methods: dict[str, Function] = {
             "__init__": self._init,
             "train": self._train,
-            "evaluate": self.evaluate,
-            "predict": self.predict,
-            "export_saved_model": self.export,
+            "evaluate": self.outcomes.evaluate,
+            "predict": self.outcomes.predict,
+            "export_saved_model": self.outcomes.export,
         }
         own = {name: method for name, method in vars(estimator_class).items() if name in methods}
         capture.intercept(estimator_class, methods)
@@ -188,6 +191,7 @@ class Recorder:
     def capturing(self, model_fn: Function, legacy: LegacySpec | None) -> Function:
         """Returns a model_fn that captures the activations, gradients and loss of trainings."""
         keys = {feature.key for feature in legacy.features} if legacy else set()
+        model_fn = self.outcomes.capturing(model_fn)
         return capture.capturing_model_fn(model_fn, keys, self.capture, lambda: self.training)
 
     def _set_engine(self, arguments: Arguments, quirks: str | None) -> PlanKeepingDriver | None:
@@ -214,43 +218,6 @@ class Recorder:
             return original(estimator, **arguments)
         finally:
             self.training = False
-
-    def evaluate(self, original: Function, model: Object, arguments: Arguments) -> Object:
-        """Evaluates, and writes the metrics."""
-        arguments["steps"] = min(arguments.get("steps") or self._steps, self._steps)
-        metrics = original(model, **arguments)
-        if self.is_recorded(model):
-            self.writer.outcome(recording.EVALUATION, metrics)
-        return metrics
-
-    def predict(self, original: Function, model: Object, arguments: Arguments) -> Iterator[Object]:
-        """Predicts, and writes the first predictions."""
-        kept: list[dict[str, Array]] = []
-        try:
-            for prediction in original(model, **arguments):
-                if len(kept) < _MAX_PREDICTIONS:
-                    is_dict = isinstance(prediction, dict)
-                    kept.append(prediction if is_dict else {"prediction": prediction})
-                yield prediction
-        finally:  # A program may stop before the end.
-            if kept and self.is_recorded(model):
-                values = {str(name): np.stack([one[name] for one in kept]) for name in kept[0]}
-                self.writer.outcome(recording.PREDICTION, values)
-
-    def export(self, original: Function, model: Object, arguments: Arguments) -> Object:
-        """Exports, writes the variables, and keeps a copy: a program may remove its own."""
-        path = original(model, **arguments)
-        if not self.is_recorded(model):
-            return path
-        exported = os.fsdecode(path)
-        reader = tf.train.load_checkpoint(os.path.join(exported, "variables/variables"))
-        values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-        self.writer.outcome(recording.EXPORT, values)
-        # It is queried later.
-        directory = self.writer.directory
-        number = len(Recording(directory).exported())
-        shutil.copytree(exported, directory / f"{recording.EXPORTED}-{number}")
-        return path
 
 
 class _RecordingHook(tf.train.SessionRunHook):

@@ -27,6 +27,7 @@ def page(findings: Findings, title: str = "the program") -> str:
             f'<p class="quiet">One initial state, the same batches, two engines, step by step. '
             f"{datetime.date.today():%-d %B %Y}.</p>",
             _verdict(findings),
+            _not_compared(findings),
             _sides(findings),
             _causes(findings),
             _tables(findings),
@@ -55,6 +56,13 @@ def _verdict(findings: Findings) -> str:
     notes = "".join(f"<p>{escaped(note)}</p>" for note in findings.notes)
     verdict = f"<strong>{escaped(word)}</strong>{escaped(sentence)}"
     return f'<p class="verdict {kind}">{verdict}</p>{notes}'
+
+
+def _not_compared(findings: Findings) -> str:
+    entries = "".join(f"<li>{escaped(what)}</li>" for what in findings.not_compared)
+    if not entries:
+        return ""
+    return f'<section class="box"><h2>Not compared, and why</h2><ul>{entries}</ul></section>'
 
 
 def _sides(findings: Findings) -> str:
@@ -176,24 +184,12 @@ def _outcomes(findings: Findings) -> str:
     rows = list(_rows_of_outcomes(findings.outcomes))
     body = table(header, rows, (2, 3)) if rows else ""
     kinds = {outcome.kind.partition("-")[0] for outcome in findings.outcomes}
-    missing = [verb for kind, verb in _MISSING.items() if kind not in kinds]
-    if missing and findings.settings[1]["engine"] != recording.CHECKPOINT:
-        *most, last = missing
-        listed = f"{', '.join(most)} and {last}" if most else last
-        body += f"<p>After its training the program {listed}, so that is not compared.</p>"
     if recording.SERVED in kinds:
         body += (
             "<p>“served” are the answers of the exported models: each was loaded in a process with "
             "TensorFlow alone, and both got the same inputs.</p>"
         )
     return f"<h2>Metrics, predictions, export, served answers</h2>{body}"
-
-
-_MISSING = {
-    recording.EVALUATION: "did not evaluate",
-    recording.PREDICTION: "did not predict",
-    recording.EXPORT: "exported no model",
-}
 
 
 def _rows_of_outcomes(outcomes: Sequence[Outcome]) -> Iterator[TableRow]:

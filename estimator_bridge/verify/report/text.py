@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
-from estimator_bridge.verify.findings import DENSE, TABLE, Findings, Series
+from estimator_bridge import plain_text
+from estimator_bridge.verify.findings import (
+    DENSE,
+    TABLE,
+    Batches,
+    Findings,
+    Outcome,
+    Series,
+    Status,
+)
 from estimator_bridge.verify.record.recording import CHECKPOINT, TF2, SideDescription
 
 _MAX_ARRAYS = 12
@@ -22,6 +32,11 @@ NUMBERS = ("largest", "relative", "ULPs", "of allowed")
 
 def lines(findings: Findings) -> Iterator[str]:
     """Yields the verdict, its causes, and the arrays, what diverged first in front."""
+    for line in _lines(findings):
+        yield plain_text.plain(line)
+
+
+def _lines(findings: Findings) -> Iterator[str]:
     for letter, side in zip("AB", findings.settings, strict=True):
         yield f"{letter}: {side_line(side)}"
     yield verdict(findings)
@@ -35,23 +50,57 @@ def lines(findings: Findings) -> Iterator[str]:
         yield ""
     yield from _arrays(findings)
     yield from _others(findings)
+    if findings.not_compared:
+        yield "Not compared:"
+    for what in findings.not_compared:
+        yield f"  {what}"
 
 
 def verdict(findings: Findings) -> str:
-    """Returns the verdict in a sentence."""
-    if findings.equal:
-        steps = max(len(findings.steps) - 1, 0)
-        largest = max((s.largest.difference for s in findings.series if s.points), default=0.0)
-        within = f"within the tolerance (at most {largest:.2g} off)"
-        degree = within if largest else "to the bit"
-        kinds = sorted({outcome.kind.partition("-")[0] for outcome in findings.outcomes})
-        others = f"and {', '.join(kinds)}" if kinds else "nothing else to compare"
-        return f"EQUAL {degree}: {len(findings.series)} arrays in {steps} steps, {others}."
+    """Returns the verdict on everything that was compared, in a sentence."""
+    if findings.status == Status.DIFFERENT:
+        return f"NOT EQUAL: {_first_difference(findings)}."
+    if findings.status == Status.UNKNOWN:
+        why = "; ".join(findings.failures) or "nothing was compared"
+        return f"NO VERDICT: {why}. What was compared is equal: {compared(findings)}."
+    if findings.status == Status.UNDECIDED:
+        more = f", and {len(findings.undecided) - 1} more" if len(findings.undecided) > 1 else ""
+        return f"UNDECIDED: {findings.undecided[0]}{more}. The rest is equal: {compared(findings)}."
+    within = f"within the tolerance (at most {findings.largest:.2g} off)"
+    degree = within if findings.largest else "to the bit"
+    return f"EQUAL {degree}: {compared(findings)}."
+
+
+def compared(findings: Findings) -> str:
+    """Returns what was compared, in words."""
+    steps = max(len(findings.steps) - 1, 0)
+    parts = [f"{len(findings.series)} arrays in {steps} steps"]
+    kinds = Counter(outcome.kind for outcome in findings.outcomes)
+    parts.extend(f"{kind} ({count})" for kind, count in kinds.items())
+    if len(parts) == 1:
+        return f"{parts[0]}, and nothing else"
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _first_difference(findings: Findings) -> str:
+    """Returns what is first in the order of a program: data, steps, what follows them."""
     first = findings.first
+    unlike = [reason for reason in _data(findings.batches) if reason]
+    if unlike:
+        return "; ".join(unlike)
     if first is None:
-        return f"NOT EQUAL: {'; '.join(reasons(findings))}."
+        return "; ".join(reasons(findings))
     where = f"table {first.table}, " if first.table and first.role != TABLE else ""
-    return f"NOT EQUAL: first in {where}{_role_and_name(first)}, {first.first}."
+    return f"first in {where}{_role_and_name(first)}, {first.first}"
+
+
+def _data(batches: Batches) -> Iterator[str]:
+    """Yields how the data of the trainings differ, in words."""
+    if batches.unlike:
+        yield f"the batches of the sides differ in type: {'; '.join(batches.unlike)}"
+    elif batches.first_different is not None:
+        order = "the same batches in another order" if batches.reordered else "other data"
+        yield f"the sides read {order}, from batch {batches.first_different} on"
 
 
 def _role_and_name(series: Series) -> str:
@@ -72,20 +121,26 @@ def reasons(findings: Findings) -> list[str]:
         parts.append("nothing was compared")
     if findings.config:
         parts.append(f"the device configurations differ in {len(findings.config)} fields")
-    batch = findings.batches.first_different
-    if batch is not None:
-        parts.append(f"the sides read other data from batch {batch} on")
+    parts.extend(_data(findings.batches))
+    parts.extend(findings.failures)
     parts.extend(
         f"{len(names)} arrays are on side {side} alone"
         for side, names in zip("AB", findings.only, strict=True)
         if names
     )
-    parts.extend(
-        f"{outcome.kind} {outcome.name} {outcome.note or f'differs by {outcome.difference:.3g}'}"
-        for outcome in findings.outcomes
-        if not outcome.equal
-    )
+    parts.extend(_unequal(outcome) for outcome in findings.outcomes if not outcome.equal)
     return parts
+
+
+def _unequal(outcome: Outcome) -> str:
+    """Returns how an outcome differs, in words."""
+    name = f"{outcome.kind} {outcome.name}".strip()
+    if outcome.note:
+        return f"{name}: {outcome.note}"
+    where = f": {outcome.where}" if outcome.where else ""
+    allowed = f"{outcome.allowed:.2g} is allowed" if outcome.allowed else "nothing is allowed"
+    why = f", {outcome.why}" if outcome.why else ""
+    return f"{name} differs by {outcome.difference:.3g} ({allowed}{why}){where}"
 
 
 def side_line(side: SideDescription) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -10,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from estimator_bridge import plain_text
@@ -165,8 +166,7 @@ def _compare(options: argparse.Namespace) -> int:
             place.keeps_logs = True
             logs = ", ".join(map(str, sorted(place.directory.glob("*.log"))))
             result.notes.append(f"The logs of the sides: {logs}.")
-    _report(result, options)
-    return int(result.status)
+    return _report(result, options)
 
 
 class _Place:
@@ -197,18 +197,37 @@ class _Place:
             shutil.rmtree(self.directory)
 
 
-def _report(result: Result, options: argparse.Namespace) -> None:
-    """Prints the result, and writes the files that are asked for."""
+def _report(result: Result, options: argparse.Namespace) -> int:
+    """Prints the result, and writes the files that are asked for; returns the exit status."""
+    outputs: dict[str, Callable[[], None]] = {"the result": lambda: print(result, flush=True)}
+    if options.json:
+        outputs[f"--json {options.json}"] = lambda: _write_json(options.json, result.as_dict())
+    if options.html:
+        outputs[f"--html {options.html}"] = lambda: _write_page(options, result)
+    status = int(result.status)
+    for name, write in outputs.items():
+        try:
+            write()
+        except OSError as error:
+            _complain(f"{name} cannot be written: {error}.")
+            status = 2
+            if isinstance(error, BrokenPipeError):
+                _close_stdout()
+    return status
+
+
+def _close_stdout() -> None:
+    """Writes what follows nowhere: to a pipe that nobody reads Python would fail at its end."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _write_page(options: argparse.Namespace, result: Result) -> None:
     from estimator_bridge.verify.report.page import page
 
-    print(result, flush=True)
-    if options.json:
-        _write_json(options.json, result.as_dict())
-    if options.html:
-        compared = [options.script, options.against, options.against_checkpoint]
-        names = " against ".join(os.path.basename(path) for path in compared if path)
-        title = " ".join([names, *options.arguments])
-        _write(options.html, page(result, title))
+    compared = [options.script, options.against, options.against_checkpoint]
+    names = " against ".join(os.path.basename(path) for path in compared if path)
+    _write(options.html, page(result, " ".join([names, *options.arguments])))
 
 
 def _write_error(options: argparse.Namespace, error: str) -> None:

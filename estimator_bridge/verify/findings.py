@@ -190,6 +190,14 @@ class Batches(NamedTuple):
         """Whether both sides had the same data, in the same types."""
         return self.first_different is None and not self.unlike
 
+    def __str__(self) -> str:
+        if self.unlike:
+            return f"the batches of the sides differ in type: {'; '.join(self.unlike)}"
+        if self.first_different is None:
+            return "the sides have the same batches"
+        read = "the same batches in another order" if self.reordered else "other data"
+        return f"the sides read {read}, from batch {self.first_different} on"
+
 
 class Cause(NamedTuple):
     """A known reason for a divergence: a short name for scripts, and what was seen."""

@@ -148,7 +148,7 @@ class _Pair:
 def _compared(pair: _Pair) -> Iterator[Outcome]:
     read = pair.data()
     if not read.equal:
-        yield Outcome(pair.name, "data", np.inf, 0.0, describe_data(read))
+        yield Outcome(pair.name, "data", np.inf, 0.0, str(read))
     kind = pair.name.partition("-")[0]
     if kind == EVALUATION:
         yield from compare_metrics(pair.a, pair.b, pair.name, pair.tolerance)
@@ -158,17 +158,6 @@ def _compared(pair: _Pair) -> Iterator[Outcome]:
         return
     for output, differences in _differences(pair.a, pair.b, pair.name).items():
         yield differences.outcome(pair.name, output, *pair.tolerance(output, differences.scale))
-
-
-def describe_data(read: Batches) -> str:
-    """Returns how the data of two sides differ, in words."""
-    if read.unlike:
-        return f"the batches differ in type: {'; '.join(read.unlike)}"
-    if read.reordered:
-        return (
-            f"the sides read the same batches in another order, from batch {read.first_different}"
-        )
-    return f"the sides read other data from batch {read.first_different} on"
 
 
 def _differences(a: Recording, b: Recording, name: str) -> dict[str, SampleDifferences]:

@@ -54,8 +54,8 @@ class SampleDifferences:
         """Returns the outcome, given the tolerance and what that comes from."""
         where = self._where
         if where and self._count > 1:
-            verb = "s differ" if self._different != 1 else " differs"
-            where = f"{where}; {self._different} of {self._count} sample{verb}"
+            verb = "differ" if self._different != 1 else "differs"
+            where = f"{where}; {self._different} of {self._count} samples {verb}"
         return Outcome(kind, name, self.largest, allowed, self.note, where, why)
 
     def _add_one_by_one(self, a: Array, b: Array) -> None:

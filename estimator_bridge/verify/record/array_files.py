@@ -57,14 +57,19 @@ def as_array(value: Object) -> Array:
     """Returns a value as an array that keeps every byte of strings.
 
     Of `bytes` numpy would make an array that forgets NULs at the end. A list of arrays that do not
-    stack becomes an array of objects, [length].
+    stack becomes an array of objects, [length]. Other objects become their text.
     """
     if isinstance(value, (bytes, str)):
         return _objects([value]).reshape(())
     if isinstance(value, (list, tuple)):
         return stacked([as_array(one) for one in value])
     array: Array = np.asarray(value)
-    return array.astype(object) if array.dtype.kind == "S" else array
+    if array.dtype.kind == "S":
+        return array.astype(object)
+    if array.dtype == object and not is_list(array):
+        texts = [one if isinstance(one, (bytes, str)) else str(one) for one in array.ravel()]
+        return _objects(texts).reshape(array.shape)
+    return array
 
 
 def stacked(arrays: Sequence[Array]) -> Array:

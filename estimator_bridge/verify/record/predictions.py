@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from estimator_bridge.verify.record.array_files import as_array, stacked
+from estimator_bridge.verify.record.array_files import as_array, is_list, stacked
 from estimator_bridge.verify.record.outcome_files import OutcomeWriter
 from tf2_engine.types import Array, Object
 
@@ -60,8 +60,10 @@ def flat(value: Object, name: str = "") -> Iterator[tuple[str, Array]]:
     elif hasattr(value, "nested_row_splits"):
         splits = {f"row_splits_{i}": each for i, each in enumerate(value.nested_row_splits)}
         parts = {"values": value.flat_values, **splits}
+    elif is_list(array := as_array(value)):
+        parts = {str(i): part for i, part in enumerate(array)}
     else:
-        yield name or _NAME, as_array(value)
+        yield name or _NAME, array
         return
     for key, part in parts.items():
         yield from flat(part, f"{name}/{key}" if name else key)

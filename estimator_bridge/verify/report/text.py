@@ -9,7 +9,6 @@ from estimator_bridge import plain_text
 from estimator_bridge.verify.findings import (
     DENSE,
     TABLE,
-    Batches,
     Findings,
     Outcome,
     Series,
@@ -85,22 +84,12 @@ def compared(findings: Findings) -> str:
 def _first_difference(findings: Findings) -> str:
     """Returns what is first in the order of a program: data, steps, what follows them."""
     first = findings.first
-    unlike = [reason for reason in _data(findings.batches) if reason]
-    if unlike:
-        return "; ".join(unlike)
+    if not findings.batches.equal:
+        return str(findings.batches)
     if first is None:
         return "; ".join(reasons(findings))
     where = f"table {first.table}, " if first.table and first.role != TABLE else ""
     return f"first in {where}{_role_and_name(first)}, {first.first}"
-
-
-def _data(batches: Batches) -> Iterator[str]:
-    """Yields how the data of the trainings differ, in words."""
-    if batches.unlike:
-        yield f"the batches of the sides differ in type: {'; '.join(batches.unlike)}"
-    elif batches.first_different is not None:
-        order = "the same batches in another order" if batches.reordered else "other data"
-        yield f"the sides read {order}, from batch {batches.first_different} on"
 
 
 def _role_and_name(series: Series) -> str:
@@ -121,7 +110,8 @@ def reasons(findings: Findings) -> list[str]:
         parts.append("nothing was compared")
     if findings.config:
         parts.append(f"the device configurations differ in {len(findings.config)} fields")
-    parts.extend(_data(findings.batches))
+    if not findings.batches.equal:
+        parts.append(str(findings.batches))
     parts.extend(findings.failures)
     parts.extend(
         f"{len(names)} arrays are on side {side} alone"

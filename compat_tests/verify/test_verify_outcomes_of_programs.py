@@ -77,15 +77,13 @@ def model(words: Any, *, auc: Any = None, predicted: Any = None, names: Any = es
             return names.tpu.TPUEstimatorSpec(
                 mode, predictions=(predicted or (lambda same: same))(predictions)
             )
-        labels = tf.cast(labels, tf.float32)[:, tf.newaxis]
+        labels = tf.reshape(tf.cast(labels, tf.float32), [-1, 1])
         loss = tf.losses.sigmoid_cross_entropy(labels, logits)
+        if mode == "eval":
+            values = {"labels": labels, "logits": logits}
+            return names.tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, values))
         train_op = tf.train.AdamOptimizer(0.01).minimize(loss, tf.train.get_global_step())
-        return names.tpu.TPUEstimatorSpec(
-            mode,
-            loss=loss,
-            train_op=train_op,
-            eval_metrics=(metric_fn, {"labels": labels, "logits": logits}),
-        )
+        return names.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
     return model_fn
 

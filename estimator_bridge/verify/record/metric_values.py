@@ -15,10 +15,12 @@ from estimator_bridge.verify.record.array_files import Values, stacked
 from estimator_bridge.verify.record.capture import Capture, Function, with_signature_of
 from estimator_bridge.verify.record.outcome_files import METRIC_VARIABLE
 from estimator_bridge.verify.record.recording import LOSS
+from estimator_bridge.verify.record.replay import names_of
 from tf2_engine import tf_compat
 from tf2_engine.types import Array, Graph, Nest, Object, Session
 
 _METRICS = "metrics"
+_ARGUMENT = "argument"
 _CORE = " (core {})"
 
 
@@ -56,10 +58,8 @@ class MetricValues:
         if getattr(spec, "eval_metrics", None):
             self._metric_fn, tensors = spec.eval_metrics
             self._structure = tf.nest.map_structure(lambda _: None, tensors)
-            kept = [
-                self._keep(_name_of(number), core, tensor)
-                for number, tensor in enumerate(tf.nest.flatten(tensors))
-            ]
+            pairs = zip(names_of(_ARGUMENT, tensors), tf.nest.flatten(tensors), strict=True)
+            kept = [self._keep(name, core, tensor) for name, tensor in pairs]
             changes["eval_metrics"] = self._metric_fn, tf.nest.pack_sequence_as(tensors, kept)
         return spec._replace(**changes)
 
@@ -84,8 +84,7 @@ class MetricValues:
         """
         if self._metric_fn is None or not batches:
             return {}
-        number = len(tf.nest.flatten(self._structure))
-        names = [_name_of(i) for i in range(number)]
+        names = names_of(_ARGUMENT, self._structure)
         if any(name not in batch for batch in batches for name in names):
             return {}
         try:
@@ -142,10 +141,6 @@ def unlisted(values: Mapping[str, Array]) -> list[Values]:
         {name: np.asarray(array[i]) for name, array in values.items() if i < len(array)}
         for i in range(count)
     ]
-
-
-def _name_of(number: int) -> str:
-    return f"argument {number}"
 
 
 def _joined(step: Values) -> Values:

@@ -104,18 +104,19 @@ def names_of_batch(batch: Nest) -> list[str]:
     """Returns a name for each tensor of a batch, in the order in which `tf.nest` flattens it."""
     if isinstance(batch, (list, tuple)) and len(batch) == 2:
         parts = zip(_PARTS_OF_BATCH, batch, strict=True)
-        return [name for prefix, part in parts for name in _names(prefix, part)]
-    return _names(_PARTS_OF_BATCH[0], batch)
+        return [name for prefix, part in parts for name in names_of(prefix, part)]
+    return names_of(_PARTS_OF_BATCH[0], batch)
 
 
-def _names(prefix: str, structure: Nest) -> list[str]:
+def names_of(prefix: str, structure: Nest) -> list[str]:
+    """Returns a name for each tensor of a nest, in the order in which `tf.nest` flattens it."""
     if isinstance(structure, (tf.SparseTensor, tf.SparseTensorSpec)):
         return [f"{prefix}.{part}" for part in ("indices", "values", "shape")]
     if isinstance(structure, (list, tuple)):
         structure = dict(enumerate(structure))
     if isinstance(structure, Mapping):
         keys = sorted(structure)
-        return [name for key in keys for name in _names(f"{prefix}/{key}", structure[key])]
+        return [name for key in keys for name in names_of(f"{prefix}/{key}", structure[key])]
     parts = tf.nest.flatten(structure, expand_composites=True)
     return [prefix] if len(parts) == 1 else [f"{prefix}.{i}" for i in range(len(parts))]
 

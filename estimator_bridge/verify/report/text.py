@@ -9,6 +9,7 @@ from estimator_bridge import plain_text
 from estimator_bridge.verify.findings import (
     DENSE,
     TABLE,
+    Divergence,
     Findings,
     Outcome,
     Series,
@@ -87,7 +88,8 @@ def _first_difference(findings: Findings) -> str:
     if not findings.batches.equal:
         return str(findings.batches)
     if first is None:
-        return "; ".join(reasons(findings))
+        why, *more = reasons(findings)
+        return f"{why}; and {len(more)} more" if more else why
     where = f"table {first.table}, " if first.table and first.role != TABLE else ""
     return f"first in {where}{_role_and_name(first)}, {first.first}"
 
@@ -143,6 +145,16 @@ def side_line(side: SideDescription) -> str:
     return f"{engine}, {version}{mode}: {side['where']}, {cores}"
 
 
+FORMULA = (
+    "In numbers: 2 · ((2n + 4) + s · (2 · (2n + 4) + 23)) · 2⁻²⁴ times the largest magnitude so "
+    "far, where n is the number of terms and s counts the steps. The magnitude is that of an "
+    "array; of gradients, and of variables of the model, that of all of them together. Integers "
+    "and strings must be equal. What follows the training may differ as far as what it is "
+    "computed from."
+)
+"""The tolerance of the steps in numbers."""
+
+
 def tolerance_line(findings: Findings) -> str:
     """Returns a sentence that describes the tolerance."""
     measured = (
@@ -158,10 +170,7 @@ def tolerance_line(findings: Findings) -> str:
 def _arrays(findings: Findings) -> Iterator[str]:
     rows = [["array", "what", *NUMBERS, "first divergence"]]
     for series in findings.series[:_MAX_ARRAYS]:
-        first = series.first
-        where = "-" if first is None else f"step {first.step}"
-        if first is not None and first.row is not None:
-            where += f", row {first.row}"
+        where = "-" if series.first is None else place(series.first)
         rows.append([series.name, role(series), *numbers(series), where])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
@@ -174,6 +183,12 @@ def _arrays(findings: Findings) -> Iterator[str]:
     if rest:
         differing = sum(series.first is not None for series in rest)
         yield f"  and {len(rest)} more, {differing} of which differ (--json or --html has all)"
+
+
+def place(first: Divergence) -> str:
+    """Returns the step and the row of a divergence."""
+    row = f", row {first.row}" if first.row is not None else ""
+    return f"step {first.step}{row}"
 
 
 def numbers(series: Series) -> list[str]:

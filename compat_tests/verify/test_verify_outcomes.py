@@ -11,10 +11,18 @@ import pytest
 
 from compat_tests.support import recordings
 from compat_tests.support.recordings import rows, step
+from estimator_bridge.verify import causes
 from estimator_bridge.verify.findings import Outcome, Status
 from estimator_bridge.verify.judge import compare, metrics
 from estimator_bridge.verify.record.array_files import digest
-from estimator_bridge.verify.record.outcome_files import OTHER, OWN, RECOMPUTED, SEEN, OutcomeWriter
+from estimator_bridge.verify.record.outcome_files import (
+    METRIC_VARIABLE,
+    OTHER,
+    OWN,
+    RECOMPUTED,
+    SEEN,
+    OutcomeWriter,
+)
 from estimator_bridge.verify.record.recording import Recording
 from estimator_bridge.verify.report import text
 from estimator_bridge.verify.result import Result
@@ -49,7 +57,9 @@ def judged(
         )
         follow(OutcomeWriter(side.directory))
         sides.append(side)
-    return compare.compare(*sides)
+    result = compare.compare(*sides)
+    result.causes = causes.explain(result)
+    return result
 
 
 def about(variables: dict[str, Any] = VARIABLES, **more: Any) -> Any:
@@ -67,6 +77,11 @@ def predicting(values: Any, **more: Any) -> Follow:
         writer.about(name, about(**more))
 
     return follow
+
+
+def named(result: Result) -> list[str]:
+    """Returns the names of the causes."""
+    return [cause.name for cause in result.causes]
 
 
 def only(result: Result) -> Outcome:
@@ -87,6 +102,7 @@ def test_equal_inputs_and_equal_ops_allow_nothing(tmp_path: pathlib.Path) -> Non
         == "sample 3: 1 on A, 1.00000012 on B (1 ULP apart); 1 of 5 samples differs"
     )
     assert text.verdict(result).startswith("NOT EQUAL: prediction-0 p differs by 1.19e-07 (nothing")
+    assert named(result) == ["predictions"]
     assert judged(tmp_path / "2", predicting(ones), predicting(ones)).largest == 0
 
 
@@ -154,15 +170,17 @@ def evaluating(
 
     Args:
         auc: the metric.
-        own, other: the same computed once more from this side's values, and from side A's.
+        own, other: the same computed once more from this side's values, and from side A's; 0 is
+            not computed.
     """
 
     def follow(writer: OutcomeWriter) -> None:
         name = writer.begin("evaluation")
         writer.write(name, {"auc": np.float32(auc), "loss": np.float32(0.375)})
         writer.write(name, seen, SEEN)
-        again = {f"{OWN}auc": np.float32(own), f"{OTHER}auc": np.float32(other)}
-        writer.write(name, again, RECOMPUTED)
+        if own:
+            again = {f"{OWN}auc": np.float32(own), f"{OTHER}auc": np.float32(other)}
+            writer.write(name, again, RECOMPUTED)
         writer.about(name, {**about(), "batches": 2, **more})
 
     return follow
@@ -171,18 +189,26 @@ def evaluating(
 LOGITS = {**SEEN_VALUES, "argument/logits": SEEN_VALUES["argument/logits"] * NEXT}
 FOUND = [
     # The metric functions differ, for the same values.
-    (evaluating(0.79, own=0.79, other=0.79), "auc", "the metric functions differ"),
+    (
+        evaluating(0.79, own=0.79, other=0.79),
+        "auc",
+        "the metric functions differ",
+        "metric function",
+    ),
     # The evaluation does otherwise than its metric function.
-    (evaluating(0.79), "auc", "side B reports 0.790000021, and its metric function gives"),
-    # Nothing can be computed once more, and the values are equal.
-    (evaluating(0.79, own=0.6, other=0.5), "auc", ""),
-    (evaluating(0.8, batches=3), "batches", "side A evaluates 2 batches, side B 3"),
+    (
+        evaluating(0.79),
+        "auc",
+        "side B reports 0.790000021, and its metric function gives",
+        "evaluation",
+    ),
+    (evaluating(0.8, batches=3), "batches", "side A evaluates 2 batches, side B 3", "evaluation"),
 ]
 
 
-@pytest.mark.parametrize("b, name, said", FOUND)
+@pytest.mark.parametrize("b, name, said, cause", FOUND)
 def test_a_metric_of_equal_values_is_equal(
-    b: Follow, name: str, said: str, tmp_path: pathlib.Path
+    b: Follow, name: str, said: str, cause: str, tmp_path: pathlib.Path
 ) -> None:
     """Where all values are equal to the bit no metric may differ; the report says why it does."""
     result = judged(tmp_path, evaluating(0.8), b)
@@ -190,6 +216,22 @@ def test_a_metric_of_equal_values_is_equal(
     assert only(result).name == name
     assert said in only(result).note
     assert not text.verdict(result).startswith("EQUAL")
+    assert named(result) == [cause]
+
+
+@pytest.mark.parametrize("known", ["arguments", "variables"])
+def test_a_metric_that_cannot_be_computed_once_more(known: str, tmp_path: pathlib.Path) -> None:
+    """Where its arguments, or the variables in which it adds up, are equal, a metric has to be."""
+    seen = SEEN_VALUES
+    if known == "variables":
+        seen = {"loss": SEEN_VALUES["loss"], f"{METRIC_VARIABLE}auc/total": np.float32(1)}
+    a, b, near = (evaluating(auc, seen=seen, own=0) for auc in (0.8, 0.79, 0.8 * NEXT))
+    other = {"engine": "stock"}
+    result = judged(tmp_path / "1", a, b, settings=other)
+    assert named(result) == ["metric"]
+    assert only(result).name == "auc"
+    assert judged(tmp_path / "2", a, near, settings=other).equal
+    assert not judged(tmp_path / "3", a, near).equal
 
 
 def test_a_metric_follows_its_values(tmp_path: pathlib.Path) -> None:
@@ -204,6 +246,7 @@ def test_a_metric_follows_its_values(tmp_path: pathlib.Path) -> None:
     result = judged(
         tmp_path / "2", evaluating(0.8), evaluating(0.75, seen=far, own=0.75), settings=other
     )
+    assert named(result) == ["evaluated model"]
     unequal = {one.name for one in result.outcomes if not one.equal}
     assert unequal == {f"{metrics.SEEN_BY}argument/logits", "auc"}
 
@@ -227,6 +270,7 @@ def test_an_export_holds_what_the_checkpoint_holds(tmp_path: pathlib.Path) -> No
         result = judged(tmp_path / str(number), *follow, settings={"engine": "stock"})
         at_fault = "AB"[sides[1] is near]
         assert f"side {at_fault} exports other values than its" in only(result).note
+        assert named(result) == ["export"]
     trained = [exporting(values, values) for values in (VARIABLES, near)]
     assert judged(tmp_path / "3", *trained, off=2**-24).equal
 
@@ -281,6 +325,7 @@ def test_other_data_come_before_metrics(tmp_path: pathlib.Path) -> None:
         first = result.outcomes[0]
         assert (first.name, first.equal) == ("data", False)
         assert said in first.note
+        assert named(result) == ["evaluation data"]
     assert judged(tmp_path / "same", fed(one, two), fed(one, two)).equal
 
 

@@ -17,6 +17,7 @@ from estimator_bridge.verify.findings import ACTIVATION, Cause, differing_settin
 from estimator_bridge.verify.judge import lookups
 from estimator_bridge.verify.judge.lookups import Feature, RecordedIds
 from estimator_bridge.verify.judge.updates import wrong_updates
+from estimator_bridge.verify.outcome_causes import of_outcomes
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.result import Result
 from tf2_engine.types import Array, Object
@@ -31,6 +32,7 @@ def explain(result: Result) -> list[Cause]:
     causes = list(of_settings(result))
     if result.evidence is not None and result.first is not None:
         causes.extend(_of_numbers(result, result.evidence))
+    causes.extend(of_outcomes(result))
     if all(cause.name == QUIRKS for cause in causes):
         causes.append(_unknown(result))
     # Quirks may lead to a difference; the others did.

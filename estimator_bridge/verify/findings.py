@@ -154,6 +154,7 @@ class Outcome(NamedTuple):
         note: why it differs, in words; "" where numbers say it.
         where: the largest difference, with both values; "" without one.
         why: what the tolerance comes from.
+        cause: the name of the cause, where the outcome itself shows it; "" where it does not.
     """
 
     kind: str
@@ -163,6 +164,7 @@ class Outcome(NamedTuple):
     note: str = ""
     where: str = ""
     why: str = ""
+    cause: str = ""
 
     @property
     def equal(self) -> bool:

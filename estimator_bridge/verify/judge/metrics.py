@@ -39,6 +39,17 @@ FOLLOWS = "follows from the values that it is computed from"
 COMPUTED_FROM_EQUAL = "computed from equal numbers"
 
 
+EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
+"""The causes of metrics that differ for equal values; the last where the others are not told."""
+
+
+class Fault(NamedTuple):
+    """The cause of a difference, and what was seen; both empty where there is none."""
+
+    cause: str
+    note: str
+
+
 class _Metric(NamedTuple):
     """A metric of both sides, and what it is when it is computed once more; None if it is not.
 
@@ -60,7 +71,7 @@ def compare_metrics(a: Recording, b: Recording, name: str, allowed: Allowed) -> 
     number = tuple(side.outcomes.about(name).get("batches", 0) for side in (a, b))
     if all(number) and number[0] != number[1]:
         note = f"side A evaluates {number[0]} batches, side B {number[1]}"
-        yield Outcome(name, "batches", 0.0, 0.0, note)
+        yield Outcome(name, "batches", 0.0, 0.0, note, cause=EVALUATION)
     values = _Values(*seen)
     values_agree = True
     for key, one in values.arguments.items():
@@ -192,16 +203,18 @@ class _Judge:
         differences = SampleDifferences()
         differences.add(*_of_one_type(metric.a, metric.b))
         own = self._rounding(metric)
-        note, allowed, why = "", *self._allowed(key, differences.scale)
+        fault, allowed, why = Fault("", ""), *self._allowed(key, differences.scale)
         base = allowed
         if self._is_consistent(metric, own):
-            note = self._fault(metric, own)
+            fault = self._fault(metric, own)
             carried = _apart(metric.again_b, metric.crossed) if self._values_agree else 0.0
             allowed, why = 3 * own + carried, FOLLOWS
         if self._is_same:
             allowed, why = min(base, allowed, own), COMPUTED_FROM_EQUAL
+            if not fault.cause and differences.largest > allowed:
+                fault = Fault(METRIC, "it is computed otherwise, from equal values")
         outcome = differences.outcome(self._name, key, allowed, why)
-        return outcome._replace(note=outcome.note or note)
+        return outcome._replace(note=outcome.note or fault.note, cause=fault.cause)
 
     def _rounding(self, metric: _Metric) -> float:
         return self._roundings * _UNIT_ROUNDOFF * elements.magnitude(metric.a, metric.b)
@@ -216,23 +229,25 @@ class _Judge:
         pairs = (metric.a, metric.again_a), (metric.b, metric.again_b)
         return any(_apart(*pair) <= own for pair in pairs)
 
-    def _fault(self, metric: _Metric, own: float) -> str:
-        """Returns what is wrong with a metric, whatever the values; "" if nothing is."""
+    def _fault(self, metric: _Metric, own: float) -> Fault:
+        """Returns what is wrong with a metric, whatever the values; no note if nothing is."""
         for side, reported, again in (
             ("A", metric.a, metric.again_a),
             ("B", metric.b, metric.again_b),
         ):
             if _apart(reported, again) > own:
-                return (
+                return Fault(
+                    EVALUATION,
                     f"side {side} reports {elements.shown(reported)}, and its metric function "
-                    f"gives {elements.shown(again)} for the values that were recorded"
+                    f"gives {elements.shown(again)} for the values that were recorded",
                 )
         if _apart(metric.again_a, metric.crossed) > own:
-            return (
+            return Fault(
+                METRIC_FUNCTION,
                 f"the metric functions differ: for side A's values A's gives "
-                f"{elements.shown(metric.again_a)}, B's {elements.shown(metric.crossed)}"
+                f"{elements.shown(metric.again_a)}, B's {elements.shown(metric.crossed)}",
             )
-        return ""
+        return Fault("", "")
 
 
 def _apart(one: Array | None, other: Array | None) -> float:

@@ -146,10 +146,9 @@ class _Pair:
 
 
 def _compared(pair: _Pair) -> Iterator[Outcome]:
-    read = pair.data()
+    read, kind = pair.data(), pair.name.partition("-")[0]
     if not read.equal:
-        yield Outcome(pair.name, "data", np.inf, 0.0, str(read))
-    kind = pair.name.partition("-")[0]
+        yield Outcome(pair.name, "data", np.inf, 0.0, str(read), cause=f"{kind} data")
     if kind == EVALUATION:
         yield from compare_metrics(pair.a, pair.b, pair.name, pair.tolerance)
         return
@@ -228,7 +227,7 @@ def _exported(pair: _Pair) -> Iterator[Outcome]:
         if {keeps_a, keeps_b} == {True, False} and not outcome.note:
             at_fault = "A" if keeps_b else "B"
             note = f"side {at_fault} exports other values than its checkpoint holds"
-            outcome = outcome._replace(note=note)
+            outcome = outcome._replace(note=note, cause="export")
         yield outcome
 
 

@@ -75,7 +75,7 @@ def compared(findings: Findings) -> str:
     """Returns what was compared, in words."""
     steps = max(len(findings.steps) - 1, 0)
     parts = [f"{len(findings.series)} arrays in {steps} steps"]
-    kinds = Counter(outcome.kind for outcome in findings.outcomes)
+    kinds = Counter(outcome.kind.partition("-")[0] for outcome in findings.outcomes)
     parts.extend(f"{kind} ({count})" for kind, count in kinds.items())
     if len(parts) == 1:
         return f"{parts[0]}, and nothing else"

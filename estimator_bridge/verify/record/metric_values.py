@@ -10,14 +10,13 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.legacy.estimator_spec import call_host_fn
-from estimator_bridge.runtime.step.model_step import metric_ops
 from estimator_bridge.verify.record.array_files import Values, stacked
 from estimator_bridge.verify.record.capture import Capture, Function, with_signature_of
 from estimator_bridge.verify.record.outcome_files import METRIC_VARIABLE
 from estimator_bridge.verify.record.recording import LOSS
 from estimator_bridge.verify.record.replay import names_of
 from tf2_engine import tf_compat
-from tf2_engine.types import Array, Graph, Nest, Object, Session
+from tf2_engine.types import Array, Graph, Nest, Object, Op, Session
 
 _METRICS = "metrics"
 _ARGUMENT = "argument"
@@ -98,7 +97,7 @@ class MetricValues:
             tensors = tf.nest.pack_sequence_as(self._structure, feeds)
             with tf_compat.numbered_seeds():
                 metrics = call_host_fn((metric_fn, tensors))
-            ops = {str(name): metric_ops(metric) for name, metric in metrics.items()}
+            ops = {str(name): _ops_of(metric) for name, metric in metrics.items()}
             session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
             session.run(tf.tables_initializer())
             updates = [update for _, update in ops.values()]
@@ -141,6 +140,11 @@ def unlisted(values: Mapping[str, Array]) -> list[Values]:
         {name: np.asarray(array[i]) for name, array in values.items() if i < len(array)}
         for i in range(count)
     ]
+
+
+def _ops_of(metric: Object) -> tuple[Nest, Op]:
+    """Returns the value of a metric and the op that updates it; Keras's metrics are objects."""
+    return metric if isinstance(metric, tuple) else (metric.result(), tf.group(*metric.updates))
 
 
 def _joined(step: Values) -> Values:

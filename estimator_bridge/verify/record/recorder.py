@@ -75,7 +75,7 @@ class Recorder:
         self.training = False
         self._every = every
         self._steps = steps
-        self.steps_done = 0
+        self.steps_done: int = 0
         self._directories: dict[str, str] = {}
         # With the objects, since the id of one may be that of another one later.
         self.programs: dict[int, tuple[Object, Program]] = {}

@@ -6,6 +6,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from estimator_bridge import plain_text
+
 Progress = Callable[[str, int, int], None]
 """Called with the name of a phase, and how many of how many units of it are done."""
 
@@ -33,7 +35,7 @@ class ProgressLine:
 
     def __call__(self, phase: str, done: int, total: int) -> None:
         """Reports, if it is time to."""
-        text = f"estimator-bridge: {self._describe(phase, done, total)}"
+        text = plain_text.plain(f"estimator-bridge: {self._describe(phase, done, total)}")
         is_end = done >= total
         if not sys.stderr.isatty():
             # A log needs no more than every tenth of a phase.

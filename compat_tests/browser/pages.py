@@ -13,11 +13,13 @@ from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, step
 from estimator_bridge.verify import causes
 from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.provenance import provenance
 from estimator_bridge.verify.record.recording import (
     EVALUATION,
     EXPORT,
     PREDICTION,
     SERVED,
+    VARIABLES,
     RecordingWriter,
 )
 from estimator_bridge.verify.report import page
@@ -28,17 +30,24 @@ LONG = "a_table_with_a_name_that_is_as_long_as_those_of_real_programs_weighted_b
 
 
 def write(directory: pathlib.Path) -> None:
-    """Writes a page of sides that are equal to the bit, nearly, and not at all."""
+    """Writes pages of sides that are equal to the bit, nearly, and not at all."""
     directory.mkdir(parents=True, exist_ok=True)
-    for name, off in {"bit": 0.0, "rounded": 2.0**-22, "unequal": 1e-3}.items():
-        written = page.page(_result(off), "train.py --data_dir data --use_tpu")
+    cases = {"bit": (0.0, 1), "rounded": (2.0**-22, 1), "unequal": (1e-3, 1), "wide": (1e-3, 30)}
+    for name, (off, num_tables) in cases.items():
+        result = _result(off, num_tables)
+        result.about = provenance(__file__)
+        written = page.page(result, "train.py --data_dir data --use_tpu")
         (directory / f"{name}.html").write_text(written)
 
 
-def _result(off: float) -> Result:
+def _result(off: float, num_tables: int) -> Result:
     """Returns the result for sides whose tables diverge with each step."""
     table = {**recordings.SETTINGS["tables"][0], "name": LONG}
-    settings = {"tables": [table]}
+    more = [
+        {**table, "name": f"table_{i}", "variable": f"table_{i}", "slots": {}, "features": {}}
+        for i in range(1, num_tables)
+    ]
+    settings = {"tables": [table, *more], "settings": _settings(num_tables)}
     with tempfile.TemporaryDirectory() as temporary:
         sides = []
         for name, apart in (("a", 0.0), ("b", off)):
@@ -47,11 +56,15 @@ def _result(off: float) -> Result:
                 grown = np.float32(1 + number / 8)
                 moved = rows() * grown
                 moved[2] += np.float32(apart * number)
+                others = {each["variable"]: moved for each in more}
                 activation = (rows() * grown)[[1, 2]]
-                steps.append(step(moved, activation=activation, gradient=1 / grown))
+                values = step(moved, activation=activation, gradient=1 / grown)
+                values[VARIABLES].update(others)
+                steps.append(values)
             side = recordings.record(
                 pathlib.Path(temporary) / name,
                 settings=settings,
+                start=steps[0][VARIABLES],
                 steps=tuple(steps),
                 batches=(batch(1, 2),) * STEPS,
             )
@@ -60,6 +73,12 @@ def _result(off: float) -> Result:
         result = compare.compare(*sides)
         result.causes = causes.explain(result)
     return result
+
+
+def _settings(num_tables: int) -> list[list[str]]:
+    """Returns a setting that is ignored, and some of each table."""
+    own = [[f"table table_{i}", "combiner", "mean", ""] for i in range(num_tables)]
+    return [*recordings.SETTINGS["settings"], *own]
 
 
 def _follow(directory: pathlib.Path, apart: float) -> None:

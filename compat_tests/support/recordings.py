@@ -12,7 +12,9 @@ from estimator_bridge.verify.record.recording import (
     GRADIENTS,
     LOSS,
     VARIABLES,
+    A,
     Recording,
+    RecordingRequest,
     RecordingWriter,
 )
 
@@ -94,6 +96,11 @@ def record(
     for values in batches:
         writer.batch(values, number)
     return Recording(directory)
+
+
+def request(directory: pathlib.Path) -> RecordingRequest:
+    """Returns a request for the recording of side A."""
+    return RecordingRequest(A, str(directory))
 
 
 def step(table: Any, *, activation: Any = None, loss: float = 0.5, gradient: Any = 1.0) -> Any:

@@ -257,7 +257,7 @@ def test_the_page_needs_nothing_else(equal: bool, tmp_path: pathlib.Path) -> Non
     assert "train.py <b> & more" in reader.text
     assert ("NOT EQUAL" in reader.text) == (not equal)
     assert "stock reads it nowhere" in reader.text
-    assert "did not evaluate, did not predict and exported no model" in reader.text
+    assert "does not evaluate, does not predict and exports no model" in reader.text
     assert reader.text.count("NOT EQUAL") == (0 if equal else 2)  # The verdict, and the table's.
     assert reader.text.count("allowed") > 3
     if not equal:

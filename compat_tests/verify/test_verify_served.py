@@ -131,7 +131,7 @@ def test_a_failing_signature_is_a_note_on_the_page(tmp_path: pathlib.Path) -> No
         (side.directory / "signatures-0.json").write_text(json.dumps(found))
     result = compare.compare(*sides)
     assert result.equal
-    assert "signature predict of export 0 could not be queried" in page.page(result)
+    assert "signature predict of export 0: it could not be queried" in page.page(result)
 
     np.savez(sides[0].directory / f"{SERVED}-0.npz", **{"=predict: p": np.ones(3, np.float32)})
     assert not compare.compare(*sides).equal

@@ -94,7 +94,7 @@ def test_exported_models_are_compared_by_their_answers(tmp_path: pathlib.Path) -
     differ = {(one.kind, one.name) for one in result.outcomes if not one.equal}
     assert differ == {("served-0", "serving_default: p")}
     assert not result.notes
-    assert "did not predict, so that is not compared" in page.read_text()
+    assert "After its training the program does not predict." in page.read_text()
 
 
 TF2_PROGRAM = """

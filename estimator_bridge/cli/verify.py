@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
 import pathlib
+import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from estimator_bridge import plain_text
 from estimator_bridge.cli import verify_watch
 from estimator_bridge.verify.sides import SIDES
 
 if TYPE_CHECKING:
     from estimator_bridge.verify.result import Result
+    from tf2_engine.types import Object
 
 
 # The metavar, or None for a flag, and the help.
@@ -86,17 +91,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Compares; returns 0 if the sides are equal, 1 if not, 2 if there is no verdict."""
+    """Compares; returns the exit status, a `findings.Status`."""
     from estimator_bridge import errors
+    from estimator_bridge.verify.findings import Status
 
-    refusal = next(itertools.chain(_refusals(options), verify_watch.refusals(options)), None)
-    if refusal is None:
+    refusals = _refusals(options), verify_watch.refusals(options), _unwritable(options)
+    error = next(itertools.chain(*refusals), None)
+    if error is None:
         try:
             return verify_watch.watch(options) if options.watch else _compare(options)
-        except errors.EngineError as error:
-            refusal = str(error)
-    print(f"estimator-bridge: {refusal}", file=sys.stderr)
-    return 2
+        except errors.EngineError as raised:
+            error = str(raised)
+        except Exception as raised:
+            # Python's own status is 1, which means that the sides differ.
+            traceback.print_exc()
+            error = f"internal error: {type(raised).__name__}: {raised}"
+        _write_error(options, error)
+    _complain(error)
+    return int(Status.UNKNOWN)
+
+
+def _complain(error: str) -> None:
+    print(f"estimator-bridge: {plain_text.plain(error, lines=True)}", file=sys.stderr)
 
 
 def _refusals(options: argparse.Namespace) -> Iterator[str]:
@@ -114,9 +130,27 @@ def _refusals(options: argparse.Namespace) -> Iterator[str]:
         yield f"--steps {options.steps} and --every {options.every} must be positive."
 
 
+def _unwritable(options: argparse.Namespace) -> Iterator[str]:
+    """Yields why an output could not be written: before the run, which takes its time."""
+    for option in ("json", "html"):
+        path = getattr(options, option)
+        if path is None:
+            continue
+        exists = os.path.exists(path)
+        try:
+            with open(path, "ab"):
+                pass
+        except OSError as error:
+            yield f"--{option} {path}: it cannot be written: {error.strerror}."
+        else:
+            if not exists:
+                os.remove(path)
+
+
 def _compare(options: argparse.Namespace) -> int:
     from estimator_bridge.progress_line import ProgressLine
     from estimator_bridge.verify import procedure
+    from estimator_bridge.verify.provenance import provenance
     from estimator_bridge.verify.record.processes import ProcessRecorder, SideProgram
     from estimator_bridge.verify.record.recording import A, B
 
@@ -136,23 +170,92 @@ def _compare(options: argparse.Namespace) -> int:
         checkpoint=options.against_checkpoint,
         pythons={role: program.python for role, program in programs.items()},
     )
-    with tempfile.TemporaryDirectory() as temporary:
-        directory = pathlib.Path(options.keep or temporary).absolute()
-        directory.mkdir(parents=True, exist_ok=True)
-        result = procedure.side_by_side(record, directory, how, progress)
-    _report(result, options)
-    return 0 if result.equal else 1
+    about = provenance(options.script, script_b)
+    with _Place(options.keep) as place:
+        result = procedure.side_by_side(record, place.directory, how, progress)
+        result.about = about
+        if result.failures:
+            place.keeps_logs = True
+            logs = ", ".join(map(str, sorted(place.directory.glob("*.log"))))
+            result.notes.append(f"The logs of the sides: {logs}.")
+    return _report(result, options)
 
 
-def _report(result: Result, options: argparse.Namespace) -> None:
+class _Place:
+    """The directory of the recordings and logs; without `keep` it is removed at the end.
+
+    The logs stay if there is an error, or a side has failed.
+    """
+
+    def __init__(self, keep: str | None) -> None:
+        self.directory = pathlib.Path(keep or tempfile.mkdtemp(prefix="estimator-bridge-"))
+        self.directory = self.directory.absolute()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._is_kept = keep is not None
+        self.keeps_logs = False
+
+    def __enter__(self) -> _Place:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._is_kept:
+            return
+        for path in self.directory.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.suffix != ".log":
+                path.unlink()
+        if kind is None and not self.keeps_logs:
+            shutil.rmtree(self.directory)
+
+
+def _report(result: Result, options: argparse.Namespace) -> int:
+    """Prints the result, and writes the files that are asked for; returns the exit status."""
+    outputs: dict[str, Callable[[], None]] = {"the result": lambda: print(result, flush=True)}
+    if options.json:
+        outputs[f"--json {options.json}"] = lambda: _write_json(options.json, result.as_dict())
+    if options.html:
+        outputs[f"--html {options.html}"] = lambda: _write_page(options, result)
+    status = int(result.status)
+    for name, write in outputs.items():
+        try:
+            write()
+        except OSError as error:
+            _complain(f"{name} cannot be written: {error}.")
+            status = 2
+            if isinstance(error, BrokenPipeError):
+                _close_stdout()
+    return status
+
+
+def _close_stdout() -> None:
+    """Writes what follows nowhere: to a pipe that nobody reads Python would fail at its end."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _write_page(options: argparse.Namespace, result: Result) -> None:
     from estimator_bridge.verify.report.page import page
 
-    print(result)
+    compared = [options.script, options.against, options.against_checkpoint]
+    names = " against ".join(os.path.basename(path) for path in compared if path)
+    _write(options.html, page(result, " ".join([names, *options.arguments])))
+
+
+def _write_error(options: argparse.Namespace, error: str) -> None:
+    """Writes a JSON file that says why there is no verdict."""
+    from estimator_bridge.verify.result import without_verdict
+
     if options.json:
-        report = json.dumps(result.as_dict(), indent=1, allow_nan=False)
-        pathlib.Path(options.json).write_text(report + "\n")
-    if options.html:
-        compared = [options.script, options.against, options.against_checkpoint]
-        names = " against ".join(os.path.basename(path) for path in compared if path)
-        title = " ".join([names, *options.arguments])
-        pathlib.Path(options.html).write_text(page(result, title))
+        try:
+            _write_json(options.json, without_verdict(error))
+        except OSError as raised:
+            _complain(f"--json {options.json}: {raised.strerror}")
+
+
+def _write_json(path: str, value: Object) -> None:
+    _write(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def _write(path: str, text: str) -> None:
+    pathlib.Path(path).write_text(text, encoding="utf-8")

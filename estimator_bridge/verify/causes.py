@@ -18,6 +18,7 @@ from estimator_bridge.verify.judge.lookup_causes import stale_lookups, wrong_loo
 from estimator_bridge.verify.judge.model_causes import model_causes
 from estimator_bridge.verify.judge.update_causes import update_causes
 from estimator_bridge.verify.judge.updates import wrong_updates
+from estimator_bridge.verify.outcome_causes import of_outcomes
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.result import Result
 from tf2_engine.types import Object
@@ -32,6 +33,7 @@ def explain(result: Result) -> list[Cause]:
     causes = [*of_settings(result), *_of_missing(result)]
     if result.evidence is not None and result.first is not None:
         causes.extend(_of_numbers(result, result.evidence))
+    causes.extend(of_outcomes(result))
     if all(cause.name == QUIRKS for cause in causes):
         causes.append(_unknown(result))
     # Quirks may lead to a difference; the others did.
@@ -55,7 +57,7 @@ def of_settings(result: Result) -> Iterator[Cause]:
     for where, name, ours, theirs in differing_settings(a, b):
         text = f"{where}: `{name}` is {ours} on A and {theirs} on B."
         yield Cause(f"setting {name.rpartition('.')[2]}", text)
-    if result.batches.first_different is not None:
+    if not result.batches.equal:
         yield _of_data(result)
 
 
@@ -85,6 +87,8 @@ def _of_modes(a: Mapping[str, Object]) -> Iterator[Cause]:
 
 
 def _of_data(result: Result) -> Cause:
+    if result.batches.unlike:
+        return Cause("data types", f"The batches differ: {'; '.join(result.batches.unlike)}.")
     number = result.batches.first_different
     name = "data"
     text = f"Batch {number} differs between the sides: the input_fn gives other data each time."

@@ -6,6 +6,8 @@ docs/verify.md describes the fields, as those of `--json`.
 from __future__ import annotations
 
 import dataclasses
+import enum
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -23,6 +25,17 @@ LIMIT = 0.1
 """The divergence above which an array is undecided: a tenth of its movement passes for rounding."""
 
 _MAX_IDS_SHOWN = 8
+
+
+class Status(enum.IntEnum):
+    """A verdict, and the exit status of the command."""
+
+    EQUAL = 0
+    DIFFERENT = 1
+    UNKNOWN = 2
+    """A side failed where the other did not, or nothing was compared."""
+    UNDECIDED = 3
+    """The steps that were compared are too few to tell faults from rounding."""
 
 
 class Point(NamedTuple):
@@ -166,6 +179,9 @@ class Outcome(NamedTuple):
     Attributes:
         kind: such as "evaluation-0".
         note: why it differs, in words; "" where numbers say it.
+        where: the largest difference, with both values; "" without one.
+        why: what the tolerance comes from.
+        cause: the name of the cause, where the outcome itself shows it; "" where it does not.
     """
 
     kind: str
@@ -173,6 +189,9 @@ class Outcome(NamedTuple):
     difference: float
     allowed: float
     note: str = ""
+    where: str = ""
+    why: str = ""
+    cause: str = ""
 
     @property
     def equal(self) -> bool:
@@ -186,12 +205,27 @@ class Batches(NamedTuple):
     Attributes:
         first_different: the number of the first batch that differs, or None.
         reordered: whether both sides had the same batches, in another order.
+        unlike: how the batches differ in names, types or shapes, in words.
     """
 
     number: int
     replayed: bool
     first_different: int | None
     reordered: bool
+    unlike: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether both sides had the same data, in the same types."""
+        return self.first_different is None and not self.unlike
+
+    def __str__(self) -> str:
+        if self.unlike:
+            return f"the batches of the sides differ in type: {'; '.join(self.unlike)}"
+        if self.first_different is None:
+            return "the sides have the same batches"
+        read = "the same batches in another order" if self.reordered else "other data"
+        return f"the sides read {read}, from batch {self.first_different} on"
 
 
 class Cause(NamedTuple):
@@ -216,7 +250,10 @@ class Findings:
         remarks: what else keeps the sides from being equal.
         evidence: the arrays around the first divergence; None without one.
         lockstep: whether side B went on from side A's state after every compared step.
-        notes: what could not be compared, and does not tell the sides apart.
+        notes: what a reader has to know of the comparison.
+        not_compared: what was left out, and why.
+        failures: what failed on one side alone.
+        about: with what, where, when and by whom it was compared; see `provenance`.
         undecided: the arrays of which faults cannot be told from rounding, with the reasons.
     """
 
@@ -233,8 +270,11 @@ class Findings:
     remarks: list[str]
     evidence: Evidence | None
     notes: list[str] = dataclasses.field(default_factory=list)
-    undecided: list[str] = dataclasses.field(default_factory=list)
     causes: list[Cause] = dataclasses.field(default_factory=list)
+    not_compared: list[str] = dataclasses.field(default_factory=list)
+    failures: list[str] = dataclasses.field(default_factory=list)
+    undecided: list[str] = dataclasses.field(default_factory=list)
+    about: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def first(self) -> Series | None:
@@ -247,16 +287,34 @@ class Findings:
         return self.first is None and all(outcome.equal for outcome in self.outcomes)
 
     @property
+    def status(self) -> Status:
+        """The verdict: a difference counts more than what could not be found out."""
+        if self._differs:
+            return Status.DIFFERENT
+        if self.failures or not self.series:
+            return Status.UNKNOWN
+        return Status.UNDECIDED if self.undecided else Status.EQUAL
+
+    @property
     def equal(self) -> bool:
-        """The verdict."""
+        """Whether the verdict is that the sides are equal."""
+        return self.status == Status.EQUAL
+
+    @property
+    def largest(self) -> float:
+        """The largest difference of all that was compared; 0 where all is equal to the bit."""
+        points = (one.largest.difference for one in self.series if one.points)
+        outcomes = (outcome.difference for outcome in self.outcomes)
+        return max(itertools.chain(points, outcomes), default=0.0)
+
+    @property
+    def _differs(self) -> bool:
         return (
-            bool(self.series)
-            and self.numbers_agree
-            and not self.config
-            and self.batches.first_different is None
-            and not any(self.only)
-            and not self.remarks
-            and not self.undecided
+            not self.numbers_agree
+            or bool(self.config)
+            or not self.batches.equal
+            or any(self.only)
+            or bool(self.remarks)
         )
 
 

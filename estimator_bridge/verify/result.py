@@ -5,9 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from estimator_bridge.verify.findings import Findings, Series
+import numpy as np
+
+from estimator_bridge import plain_text
+from estimator_bridge.verify.findings import Findings, Series, Status
 from estimator_bridge.verify.report import text
 from tf2_engine.types import Object
+
+# None where there is no verdict.
+_VERDICTS = {Status.EQUAL: True, Status.DIFFERENT: False}
 
 
 class Result(Findings):
@@ -19,10 +25,13 @@ class Result(Findings):
     def as_dict(self) -> dict[str, Object]:
         """Returns the result as docs/verify.md describes `--json`.
 
-        It fits JSON: numbers that are not finite are the strings "Infinity" and "NaN".
+        It fits JSON: numbers that are not finite are the strings "Infinity" and "NaN", and
+        characters that are not seen are written as escapes.
         """
         result = {
-            "equal": self.equal,
+            "equal": _VERDICTS.get(self.status),
+            "status": self.status.name.lower(),
+            "about": self.about,
             "sides": dict(zip("ab", self.settings, strict=True)),
             "steps": self.steps,
             "tolerance": {"num_terms": self.num_terms, "measured": self.measured},
@@ -34,9 +43,18 @@ class Result(Findings):
             "outcomes": [{**o._asdict(), "equal": o.equal} for o in self.outcomes],
             "only": dict(zip("ab", self.only, strict=True)),
             "remarks": self.remarks,
+            "failures": self.failures,
+            "undecided": self.undecided,
+            "not_compared": self.not_compared,
             "notes": self.notes,
         }
         return _json_value(result)
+
+
+def without_verdict(error: str) -> Object:
+    """Returns what `--json` holds where nothing could be compared, with the error."""
+    status = Status.UNKNOWN.name.lower()
+    return _json_value({"equal": None, "status": status, "error": error})
 
 
 def _json_value(value: Object) -> Object:
@@ -45,10 +63,14 @@ def _json_value(value: Object) -> Object:
         value = vars(value)
     elif hasattr(value, "_asdict"):
         value = value._asdict()
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {key: _json_value(part) for key, part in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
+        return {plain_text.plain(key): _json_value(part) for key, part in value.items()}
+    if isinstance(value, (str, bytes)):
+        return plain_text.plain(value, lines=True)
+    if isinstance(value, Sequence):
         return [_json_value(part) for part in value]
     return value

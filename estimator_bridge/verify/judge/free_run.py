@@ -9,6 +9,7 @@ import numpy as np
 from estimator_bridge.verify import findings
 from estimator_bridge.verify.evidence import StepPair
 from estimator_bridge.verify.findings import Divergence
+from estimator_bridge.verify.judge import elements
 from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName
 from estimator_bridge.verify.judge.residual import apart
 from estimator_bridge.verify.judge.steps import StepComparison, measure
@@ -47,7 +48,7 @@ class FreeComparison(StepComparison):
     def _add(self, group: str, name: PairedName, arrays: ArrayPair, bound: float) -> bool:
         """Adds a point to the series of an array; returns whether it diverges."""
         a, b = arrays
-        if a.shape != b.shape:
+        if (a.shape, a.dtype) != (b.shape, b.dtype):
             return self._add_shapes(group, name, a, b)
         series, number = self._series_of(group, name), self.steps[-1]
         point, index = measure(number, a, b, bound)
@@ -62,7 +63,7 @@ class FreeComparison(StepComparison):
         """Notes how small a divergence of an array would have been seen by now."""
         series = self.series[group, name.name]
         start = self._start.get(name.name) if group == VARIABLES else np.zeros_like(a)
-        if start is None or start.shape != a.shape or a.dtype.kind != "f":
+        if start is None or start.shape != a.shape or not elements.is_float(a.dtype):
             return
         moved = float(np.max(np.abs(apart(start, a)), initial=0.0))
         series.moved |= moved > 0
@@ -71,7 +72,8 @@ class FreeComparison(StepComparison):
 
 def _divergence(a: Array, b: Array, point: findings.Point, index: tuple[int, ...]) -> Divergence:
     """Returns where two arrays of one shape differ by more than the tolerance."""
-    differs = np.abs(np.subtract(a, b, dtype=np.float64)) > point.allowed
+    differs = elements.differences(a, b) > point.allowed
     rows = int(np.count_nonzero(differs.reshape(len(differs), -1).any(1))) if differs.ndim else 1
     row, element = (index[0] if index else None), (list(index[1:]) or None)
-    return Divergence(point.step, row, element, f"{a[index]:.9g}", f"{b[index]:.9g}", rows)
+    values = elements.shown(a[index]), elements.shown(b[index])
+    return Divergence(point.step, row, element, *values, rows)

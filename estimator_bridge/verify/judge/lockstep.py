@@ -81,7 +81,7 @@ class LockstepComparison(StepComparison):
         for group in sorted({*a.values, *b.values} - {VARIABLES}):
             pairs = self._pairing.paired(group, a.values.get(group, {}), b.values.get(group, {}))
             for name, (one, other) in pairs.items():
-                if one.shape != other.shape:
+                if (one.shape, one.dtype) != (other.shape, other.dtype):
                     diverged |= self._add_shapes(group, name, one, other)
                 elif not name.name.endswith(SUMMED_ROWS):
                     residual = self._computed(group, name, one, other, ids)
@@ -180,7 +180,7 @@ class LockstepComparison(StepComparison):
         for name, (one, other) in pairs.items():
             if name.name in judged:
                 continue
-            if one.shape != other.shape:
+            if (one.shape, one.dtype) != (other.shape, other.dtype):
                 diverged |= self._add_shapes(VARIABLES, name, one, other)
                 continue
             start = None if before is None else before.get(name.name)

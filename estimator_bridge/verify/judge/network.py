@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from estimator_bridge.verify.evidence import Residual
+from estimator_bridge.verify.judge import elements
 from estimator_bridge.verify.judge.cores import joined_steps
 from estimator_bridge.verify.judge.noise import FACTOR, Noise
 from estimator_bridge.verify.judge.residual import apart
-from estimator_bridge.verify.judge.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
+from estimator_bridge.verify.judge.rounded import SMALLEST_NORMAL
 from estimator_bridge.verify.perturbation import perturbed
 from estimator_bridge.verify.record.capture import SUMMED_ROWS
 from estimator_bridge.verify.record.recording import (
@@ -69,18 +70,22 @@ class Network:
             rounding: what is allowed besides, where an element is known to be a sum.
         """
         difference = apart(a, b)
-        if a.dtype.kind != "f":
+        if not elements.is_float(a.dtype):
             return Residual(a, b, difference, np.zeros(a.shape), np.zeros(a.shape))
         magnitude = _finite(a)
-        floor = self._roundings * UNIT_ROUNDOFF * magnitude + rounding + SMALLEST_NORMAL
+        floor = (
+            self._roundings * elements.unit_roundoff(a.dtype) * magnitude
+            + rounding
+            + SMALLEST_NORMAL
+        )
         noise = self._noise.get((group, name))
         if noise is None:
-            return Residual(a, b, difference, floor, a.astype(np.float64))
+            return Residual(a, b, difference, floor, _moved(a))
         factor = FACTOR if self._is_of_samples(name) else self._factor_of_sums
         allowed = floor + factor * noise.level(a)
         if self._is_of_samples(name):
             allowed = self._with_jumps(name, noise, (a, difference, p), allowed, floor)
-        return Residual(a, b, difference, allowed, a.astype(np.float64))
+        return Residual(a, b, difference, allowed, _moved(a))
 
     def updated(
         self, name: str, before: Array, a: Array, b: Array, p: Array | None, *, same: bool
@@ -93,15 +98,15 @@ class Network:
             same: whether both sides apply the same gradients, bit by bit.
         """
         difference, moved = apart(a, b), apart(before, a)
-        if a.dtype.kind != "f":
+        if not elements.is_float(a.dtype):
             return Residual(a, b, difference, np.zeros(a.shape), np.zeros(a.shape))
         allowed = _of_update(before, a, moved)
         noise = self._noise.get((VARIABLES, name))
         if noise is None or same:
-            return Residual(a, b, difference, allowed, moved, _bias(allowed, moved))
+            return Residual(a, b, difference, allowed, moved, _bias(a, allowed, moved))
         if p is not None and self._is_driven(name):
             difference = self._from_same_gradients(name, before, b, p)
-            return Residual(a, b, difference, allowed, moved, _bias(allowed, moved))
+            return Residual(a, b, difference, allowed, moved, _bias(a, allowed, moved))
         return Residual(a, b, difference, allowed + self._factor_of_sums * noise.level(a), moved)
 
     @property
@@ -178,7 +183,7 @@ class Network:
 def _pairs(a: Mapping[str, Array], p: Mapping[str, Array]) -> Iterator[tuple[str, Array, Array]]:
     for name, array in a.items():
         other = p.get(name)
-        if other is not None and other.shape == array.shape and array.dtype.kind == "f":
+        if other is not None and other.shape == array.shape and elements.is_float(array.dtype):
             yield name, array, other
 
 
@@ -188,12 +193,19 @@ def _of_update(before: Array, a: Array, moved: Array) -> Array:
     usual = float(np.sqrt(np.mean(np.square(_finite(distance))))) if distance.size else 0.0
     terms = np.maximum(distance, np.minimum(usual, _CANCELLED * distance))
     roundings = np.maximum(_finite(before), _finite(a)) / 2 + terms
-    return _ROUNDINGS_OF_UPDATE * UNIT_ROUNDOFF * roundings + SMALLEST_NORMAL
+    return _ROUNDINGS_OF_UPDATE * elements.unit_roundoff(a.dtype) * roundings + SMALLEST_NORMAL
 
 
-def _bias(allowed: Array, moved: Array) -> Array:
+def _bias(a: Array, allowed: Array, moved: Array) -> Array:
     """Returns how far updates may be off in one direction: by roundings of the movement."""
-    return np.minimum(allowed, _ROUNDINGS_OF_UPDATE * UNIT_ROUNDOFF * np.abs(moved))
+    return np.minimum(
+        allowed, _ROUNDINGS_OF_UPDATE * elements.unit_roundoff(a.dtype) * np.abs(moved)
+    )
+
+
+def _moved(a: Array) -> Array:
+    """Returns the values that a step computes anew; of complex numbers, their magnitudes."""
+    return elements.wide(a) if elements.is_real(a.dtype) else np.abs(a)
 
 
 def _rows(beyond: Array) -> int:
@@ -201,5 +213,5 @@ def _rows(beyond: Array) -> int:
 
 
 def _finite(values: Array) -> Array:
-    magnitude = np.abs(values.astype(np.float64))
+    magnitude = np.abs(elements.wide(values))
     return np.where(np.isfinite(magnitude), magnitude, 0.0)

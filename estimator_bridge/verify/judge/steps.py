@@ -10,11 +10,10 @@ import numpy as np
 from estimator_bridge.progress_line import Progress
 from estimator_bridge.verify.evidence import Evidence, StepPair
 from estimator_bridge.verify.findings import Divergence, Point, Series
-from estimator_bridge.verify.judge import lookups
+from estimator_bridge.verify.judge import elements, lookups
 from estimator_bridge.verify.judge.cores import ids_of_step, joined_steps
 from estimator_bridge.verify.judge.pairing import PairedName, Pairing
-from estimator_bridge.verify.judge.residual import ulps
-from estimator_bridge.verify.judge.tolerance import Tolerance, magnitude
+from estimator_bridge.verify.judge.tolerance import Tolerance
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.recording import Recording
 from tf2_engine.types import Array
@@ -95,10 +94,10 @@ class StepComparison(abc.ABC):
         )
 
     def _add_shapes(self, group: str, name: PairedName, a: Array, b: Array) -> bool:
-        """Notes that the shapes of an array differ; returns True, since it diverges."""
+        """Notes that the types or shapes of an array differ; returns True, since it diverges."""
         series = self._series_of(group, name)
-        shapes = f"{a.shape}", f"{b.shape}"
-        series.first = series.first or Divergence(self.steps[-1], None, None, *shapes, 0)
+        kinds = [f"{elements.type_name(one)} {list(one.shape)}" for one in (a, b)]
+        series.first = series.first or Divergence(self.steps[-1], None, None, kinds[0], kinds[1], 0)
         return True
 
 
@@ -110,18 +109,12 @@ def measure(step: int, a: Array, b: Array, bound: float) -> tuple[Point, tuple[i
     Args:
         bound: the tolerance of floats; other numbers and strings must be equal.
     """
-    if a.dtype.kind not in "fiub":
-        difference = 0.0 if np.array_equal(a, b) else np.inf
-        return Point(step, difference, 0.0, 0, 0.0), (0,) * a.ndim
     if not a.size:
         return Point(step, 0.0, 0.0, 0, bound), ()
-    with np.errstate(invalid="ignore", over="ignore"):
-        differences = np.abs(np.subtract(a, b, dtype=np.float64))
-    differences = np.where((a == b) | ((a != a) & (b != b)), 0.0, differences)
-    differences = np.where(np.isnan(differences), np.inf, differences)
+    differences = elements.differences(a, b)
     index = tuple(int(i) for i in np.unravel_index(np.argmax(differences), a.shape))
-    scale = magnitude(a, b)
+    scale = elements.magnitude(a, b)
     largest = float(differences[index])
     relative = largest / scale if scale else 0.0
-    allowed = bound if a.dtype.kind == "f" else 0.0
-    return Point(step, largest, relative, ulps(a[index], b[index]), allowed), index
+    allowed = bound if elements.is_float(a.dtype) else 0.0
+    return Point(step, largest, relative, elements.ulps(a[index], b[index]), allowed), index

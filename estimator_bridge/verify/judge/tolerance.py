@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from estimator_bridge.verify.findings import DENSE, GRADIENT
+from estimator_bridge.verify.judge import elements
 from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName
 from estimator_bridge.verify.judge.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from estimator_bridge.verify.record.recording import ACTIVATIONS, LOSS, Values
@@ -141,5 +142,4 @@ def terms(batch: Values, features: Iterable[str]) -> int:
 
 def magnitude(*arrays: Array) -> float:
     """Returns the largest finite magnitude in some arrays."""
-    finite = (array[np.isfinite(array)] for array in arrays if array.dtype.kind == "f")
-    return max((float(np.max(np.abs(values), initial=0.0)) for values in finite), default=0.0)
+    return elements.magnitude(*arrays)

@@ -188,6 +188,8 @@ def _repeated_ids(evidence: Evidence, table: TableDescription) -> set[int]:
         if occurrences is None:
             return set()
         ids.append(occurrences.ids)
+    if not ids:  # No feature looks up in the table.
+        return set()
     distinct, counts = np.unique(np.concatenate(ids), return_counts=True)
     return {*distinct[counts > 1].tolist()}
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -18,11 +19,12 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from estimator_bridge import errors
+from estimator_bridge import errors, plain_text
 from estimator_bridge.progress_line import Progress
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.recording import PERTURBED, Recording, RecordingRequest
 from estimator_bridge.verify.sides import SIDES, opened, side_of
+from tf2_engine.types import Object
 
 if TYPE_CHECKING:
     from estimator_bridge.verify.record.recorder import Recorder
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
 _NOTHING_TRAINED = 3
 """Exit status of a program that ran, and trained nothing that is recorded."""
 _LAST_LINES = 15
+_MAX_ERROR = 300
+"""Characters of an error that are kept."""
+_FAILURE = ".failure"
+"""The suffix of the file in which a process says why it failed."""
 _NUM_QUERIED_BATCHES = 3
 
 
@@ -88,9 +94,7 @@ class ProcessRecorder:
                 "Give it the arguments with which it trains."
             )
         if status:
-            lines = log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
-            last = "\n".join(f"    {line}" for line in lines)
-            raise errors.InvalidInput(f"{title} failed, with status {status}:\n{last}")
+            raise errors.InvalidInput(failure_of(title, status, file.with_suffix(_FAILURE), log))
 
     def _title(self, request: RecordingRequest) -> str:
         program = self.programs[request.side]
@@ -120,6 +124,24 @@ class ProcessRecorder:
                     process.wait()
         self.progress(title, side.steps_done, self.steps)
         return process.returncode
+
+
+def failure_of(title: str, status: int, failure: pathlib.Path, log: pathlib.Path) -> str:
+    """Returns why a side failed: the message first, then where its log is, and the end of that.
+
+    Args:
+        status: the exit status of its process; a negative one is that of a signal.
+        failure: the file in which the process may have said why.
+    """
+    if failure.exists():
+        said = f"{json.loads(failure.read_text())}\n{title} failed."
+    elif status < 0:
+        said = f"{title} was ended by signal {signal.Signals(-status).name}."
+    else:
+        said = f"{title} ended with exit status {status}."
+    lines = log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+    last = "\n".join(f"    {line}" for line in lines)
+    return plain_text.plain(f"{said} Its log is {log}; it ends with\n{last}", lines=True)
 
 
 def query_exported_models(
@@ -161,8 +183,19 @@ def query_exported_models(
 
 
 def main(path: str) -> int:
-    """Runs a program as a JSON file says; returns the exit status."""
-    job = json.loads(pathlib.Path(path).read_text())
+    """Runs a program as a JSON file says; returns the exit status.
+
+    If it fails, a file beside that one says why.
+    """
+    job = pathlib.Path(path)
+    try:
+        return _run_job(json.loads(job.read_text()))
+    except Exception as error:
+        job.with_suffix(_FAILURE).write_text(json.dumps(_described(error)))
+        raise
+
+
+def _run_job(job: Mapping[str, Object]) -> int:
     from estimator_bridge.legacy import spec
     from estimator_bridge.run import install, script
     from estimator_bridge.verify.record.recorder import Recorder
@@ -185,6 +218,18 @@ def main(path: str) -> int:
     return 0 if recorder.steps_done else _NOTHING_TRAINED
 
 
+def _described(error: Exception) -> str:
+    """Returns an error in a line: its message, and the line of the program that it comes from.
+
+    The last line of a message says what is wrong, but for the nodes that TensorFlow puts below.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if not line.startswith("[[")][-1:]
+    if isinstance(error, errors.EngineError):
+        return " ".join(lines)
+    return ": ".join([type(error).__name__, *said])[:_MAX_ERROR]
+
+
 def _run_script(recorder: Recorder, path: str, arguments: list[str]) -> None:
     """Runs a program; it may fail once its training is recorded, which the recording says."""
     from estimator_bridge.run import script
@@ -201,10 +246,7 @@ def _run_script(recorder: Recorder, path: str, arguments: list[str]) -> None:
         if recorder.steps_left:
             raise
         traceback.print_exc()
-        lines = [line.strip() for line in str(error).splitlines()]
-        # The last one says what is wrong, but for the nodes that TensorFlow puts below.
-        last = [line for line in lines if line and not line.startswith("[[")][-1:]
-        recorder.writer.failed(": ".join([type(error).__name__, *last])[:200])
+        recorder.writer.failed(_described(error))
 
 
 if __name__ == "__main__":

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 from collections.abc import Collection, Iterator
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
@@ -23,6 +20,7 @@ from estimator_bridge.verify.record.description import (
     Program,
 )
 from estimator_bridge.verify.record.lockstep import Leader, Perturbation
+from estimator_bridge.verify.record.outcome_recorder import OutcomeRecorder
 from estimator_bridge.verify.record.recording import (
     Recording,
     RecordingRequest,
@@ -33,11 +31,9 @@ from estimator_bridge.verify.record.recording import (
 from estimator_bridge.verify.record.recording_hook import RecordingHook
 from estimator_bridge.verify.record.replay import recording_input_fn
 from estimator_bridge.verify.sides import Side
-from tf2_engine.types import Array, Object
+from tf2_engine.types import Object
 
 _EVERY_WHEN_PIPELINED = 5
-_MAX_PREDICTIONS = 1000
-"""Samples of a call of `predict` that are recorded."""
 
 
 class Recorder:
@@ -79,10 +75,11 @@ class Recorder:
             gradients_of = request.gradients_of
             self.perturbation = Perturbation(Recording(gradients_of) if gradients_of else None)
         self.capture = Capture(None if self.perturbation is None else self.perturbation.substitute)
+        self.outcomes = OutcomeRecorder(self)
         self.training = False
         self._every = every
         self._steps = steps
-        self.steps_done = 0
+        self.steps_done: int = 0
         self._directories: dict[str, str] = {}
         # With the objects, since the id of one may be that of another one later.
         self.programs: dict[int, tuple[Object, Program]] = {}
@@ -92,6 +89,11 @@ class Recorder:
     def start(self) -> str:
         """The checkpoint of the start, which a side writes that has none to begin from."""
         return self.begin_from or str(self.writer.directory / "start")
+
+    @property
+    def max_steps(self) -> int:
+        """The most steps of training, and batches of an evaluation."""
+        return self._steps
 
     @property
     def steps_left(self) -> int:
@@ -180,12 +182,12 @@ class Recorder:
     @contextlib.contextmanager
     def attached(self, estimator_class: type) -> Iterator[None]:
         """Records the estimators of a class while the context is open."""
-        methods = {
+        methods: dict[str, Function] = {
             "__init__": self._init,
             "train": self._train,
-            "evaluate": self.evaluate,
-            "predict": self.predict,
-            "export_saved_model": self.export,
+            "evaluate": self.outcomes.evaluate,
+            "predict": self.outcomes.predict,
+            "export_saved_model": self.outcomes.export,
         }
         own = {name: method for name, method in vars(estimator_class).items() if name in methods}
         capture.intercept(estimator_class, methods)
@@ -224,6 +226,7 @@ class Recorder:
     def capturing(self, model_fn: Function, legacy: LegacySpec | None) -> Function:
         """Returns a model_fn that captures the activations, gradients and loss of trainings."""
         keys = {feature.key for feature in legacy.features} if legacy else set()
+        model_fn = self.outcomes.capturing(model_fn)
         return capture.capturing_model_fn(model_fn, keys, self.capture, lambda: self.training)
 
     def _set_engine(self, arguments: Arguments, quirks: str | None) -> PlanKeepingDriver | None:
@@ -255,43 +258,6 @@ class Recorder:
             return original(estimator, **arguments)
         finally:
             self.training = False
-
-    def evaluate(self, original: Function, model: Object, arguments: Arguments) -> Object:
-        """Evaluates, and writes the metrics."""
-        arguments["steps"] = min(arguments.get("steps") or self._steps, self._steps)
-        metrics = original(model, **arguments)
-        if self.is_recorded(model):
-            self.writer.outcome(recording.EVALUATION, metrics)
-        return metrics
-
-    def predict(self, original: Function, model: Object, arguments: Arguments) -> Iterator[Object]:
-        """Predicts, and writes the first predictions."""
-        kept: list[dict[str, Array]] = []
-        try:
-            for prediction in original(model, **arguments):
-                if len(kept) < _MAX_PREDICTIONS:
-                    is_dict = isinstance(prediction, dict)
-                    kept.append(prediction if is_dict else {"prediction": prediction})
-                yield prediction
-        finally:  # A program may stop before the end.
-            if kept and self.is_recorded(model):
-                values = {str(name): np.stack([one[name] for one in kept]) for name in kept[0]}
-                self.writer.outcome(recording.PREDICTION, values)
-
-    def export(self, original: Function, model: Object, arguments: Arguments) -> Object:
-        """Exports, writes the variables, and keeps a copy: a program may remove its own."""
-        path = original(model, **arguments)
-        if not self.is_recorded(model):
-            return path
-        exported = os.fsdecode(path)
-        reader = tf.train.load_checkpoint(os.path.join(exported, "variables/variables"))
-        values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-        self.writer.outcome(recording.EXPORT, values)
-        # It is queried later.
-        directory = self.writer.directory
-        number = len(Recording(directory).exported())
-        shutil.copytree(exported, directory / f"{recording.EXPORTED}-{number}")
-        return path
 
 
 def _check_legacy(checkpoint: str) -> None:

@@ -16,22 +16,22 @@ from typing import NamedTuple, TypedDict
 
 import numpy as np
 
+from estimator_bridge.verify.record import array_files, outcome_files
 from tf2_engine.types import Array, Object
 
-Values = dict[str, Array]
-"""Arrays by name."""
+Values = array_files.Values
+read_arrays, write_arrays = array_files.read_arrays, array_files.write_arrays
 
 VARIABLES, ACTIVATIONS, GRADIENTS, LOSS = "variables", "activations", "gradients", "loss"
 """The groups of the arrays of a step."""
-EVALUATION, PREDICTION, EXPORT, SERVED = "evaluation", "prediction", "export", "served"
+EVALUATION, PREDICTION = outcome_files.EVALUATION, outcome_files.PREDICTION
+EXPORT, SERVED = outcome_files.EXPORT, outcome_files.SERVED
 """The kinds of what follows a training; the last are the answers of exported models."""
 EXPORTED, SIGNATURES = "exported", "signatures"
 TF2, CHECKPOINT = "tf2", "checkpoint"
 """The engine of a side that is a program of TensorFlow 2, and of one that is no program."""
 
 _ROWS = "rows of "
-# Before every name in a file: `np.savez` has arguments of its own.
-_KEY = "="
 # Smaller arrays are written whole.
 _MIN_SPARSE_SIZE = 4096
 
@@ -145,6 +145,7 @@ class RecordingWriter:
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True)
+        self.outcomes = outcome_files.OutcomeWriter(self.directory)
         self._variables: Values = {}
         self._input_starts: list[int] = []
         # Of each kind of file how many are written.
@@ -177,7 +178,11 @@ class RecordingWriter:
 
     def outcome(self, kind: str, values: Mapping[str, Object]) -> None:
         """Writes the metrics of an evaluation, the predictions of a call, or an export."""
-        self._write_numbered(kind, "d", values)
+        self.outcomes.write(self.outcomes.begin(kind), values)
+
+    def unlike(self, reasons: Sequence[str]) -> None:
+        """Writes why the batches of another recording could not be trained on."""
+        _write_json(self.directory / "unlike.json", [*reasons])
 
     def skipped_training(self) -> None:
         """Counts a training of another model, which is not recorded."""
@@ -338,37 +343,19 @@ class Recording:
             if key.startswith(prefix)
         }
 
+    @property
+    def unlike(self) -> list[str]:
+        """Why the batches of the other side could not be trained on, in words."""
+        return list(_read_json(self.directory / "unlike.json", []))
+
     def numbers(self) -> list[int]:
         """Returns the numbers of the steps, the start with them."""
         return sorted(map(_number, self.directory.glob("step-*.npz")))
 
-    def outcomes(self) -> dict[str, Values]:
-        """Returns evaluations, predictions, exports and their answers, by kind and number."""
-        return {
-            path.stem: read_arrays(path)
-            for kind in (EVALUATION, PREDICTION, EXPORT, SERVED)
-            for path in sorted(self.directory.glob(f"{kind}-*.npz"))
-        }
-
-
-def read_arrays(path: pathlib.Path) -> Values:
-    """Returns the arrays of a file by name."""
-    with np.load(path) as stored:
-        return {key.removeprefix(_KEY): stored[key] for key in stored.files}
-
-
-def write_arrays(path: pathlib.Path, arrays: Mapping[str, Object]) -> None:
-    """Writes arrays by name."""
-    plain = {}
-    for name, value in arrays.items():
-        array = np.asarray(value)
-        # Strings of TensorFlow are objects, which would be pickled.
-        plain[_KEY + name] = array.astype(np.bytes_) if array.dtype == object else array
-    # Another process may look at any time: it sees a whole file, or none.
-    partial = path.with_suffix(".partial")
-    with open(partial, "wb") as file:
-        np.savez(file, **plain)
-    partial.replace(path)
+    @property
+    def outcomes(self) -> outcome_files.Outcomes:
+        """What followed the training: evaluations, predictions, exports and their answers."""
+        return outcome_files.Outcomes(self.directory)
 
 
 def _number(path: pathlib.Path) -> int:

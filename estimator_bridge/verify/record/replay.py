@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -13,86 +16,202 @@ from estimator_bridge.verify.record.recording import Recording, RecordingWriter,
 from tf2_engine.types import Array, Dataset, Nest, Object, Tensor
 
 _PARTS_OF_BATCH = ("features", "labels")
+_OF_ONE_KIND = ("iu", "f", "b", "O", "V", "c")
+
+
+class InputRecord(Protocol):
+    """Where the batches of input_fns are written to, and which ones are given instead."""
+
+    def begin(self) -> int:
+        """Returns the number, from 0, of the input that begins."""
+
+    def files(self, number: int) -> Sequence[pathlib.Path]:
+        """Returns the batches that are given instead of those of an input; none for its own."""
+
+    def write(self, number: int, values: Mapping[str, Object]) -> None:
+        """Writes a batch of an input."""
+
+    def unlike(self, reasons: Sequence[str]) -> None:
+        """Writes why an input could not be given the batches of `files`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _TrainingInputs:
+    """The inputs of a training, after so many steps."""
+
+    writer: RecordingWriter
+    replayed: Recording | None
+    step: int
+
+    def begin(self) -> int:
+        return self.writer.input(self.step)
+
+    def files(self, number: int) -> Sequence[pathlib.Path]:
+        return [] if self.replayed is None else self.replayed.batches(number)
+
+    def write(self, number: int, values: Mapping[str, Object]) -> None:
+        self.writer.batch(values, number)
+
+    def unlike(self, reasons: Sequence[str]) -> None:
+        self.writer.unlike(reasons)
 
 
 def recording_input_fn(
     input_fn: Function, writer: RecordingWriter, replayed: Recording | None, step: int
 ) -> Function:
-    """Returns an input_fn that writes each batch, or returns the batches of a recording.
+    """Returns an input_fn of training that writes each batch, or returns those of a recording.
 
     Args:
-        replayed: of the input_fn's own batches only the structure is used then. If that is another
-            one, or no dataset, its own are returned, and written.
         step: how many steps were made before.
+    """
+    return recorded_input_fn(input_fn, _TrainingInputs(writer, replayed, step))
+
+
+def recorded_input_fn(input_fn: Function, record: InputRecord) -> Function:
+    """Returns an input_fn that writes each batch, or returns the batches of another recording.
+
+    Of the input_fn's own batches only the structure is used then. If that is another one, its own
+    are returned, and written, and the record is told how they differ.
     """
 
     def call(*args: Object, **kwargs: Object) -> Object:
-        inputs, number = input_fn(*args, **kwargs), writer.input(step)
-        if not isinstance(inputs, (tf.data.Dataset, tf.compat.v2.data.Dataset)):
-            return _written(writer, number, inputs)
-        files = [] if replayed is None else replayed.batches(number)
-        if files and _fits(read_arrays(files[0]), inputs.element_spec):
-            return _replay(files, inputs.element_spec)
-        return inputs.map(lambda *batch: _written(writer, number, batch))
+        inputs, number = input_fn(*args, **kwargs), record.begin()
+        if isinstance(inputs, tuple) and len(inputs) == 2 and inputs[1] is None:
+            return fed(inputs[0], number), None
+        return fed(inputs, number)
+
+    def fed(inputs: Object, number: int) -> Object:
+        is_dataset = isinstance(inputs, (tf.data.Dataset, tf.compat.v2.data.Dataset))
+        spec = inputs.element_spec if is_dataset else _spec_of(inputs)
+        files = record.files(number)
+        if files:
+            reasons = _misfits(read_arrays(files[0]), spec)
+            if not reasons or _converts(files, spec):
+                replayed = _replay(files, spec)
+                if reasons:
+                    record.unlike(reasons)
+                return replayed if is_dataset else _next_of(replayed)
+            record.unlike(reasons)
+        write = functools.partial(record.write, number)
+        if not is_dataset:
+            return _written(write, inputs)
+        return inputs.map(lambda *batch: _written(write, batch))
 
     return with_signature_of(input_fn, call)
 
 
-def _names_of_batch(batch: Nest) -> list[str]:
+def names_of_batch(batch: Nest) -> list[str]:
     """Returns a name for each tensor of a batch, in the order in which `tf.nest` flattens it."""
     if isinstance(batch, (list, tuple)) and len(batch) == 2:
         parts = zip(_PARTS_OF_BATCH, batch, strict=True)
-        return [name for prefix, part in parts for name in _names(prefix, part)]
-    return _names(_PARTS_OF_BATCH[0], batch)
+        return [name for prefix, part in parts for name in names_of(prefix, part)]
+    return names_of(_PARTS_OF_BATCH[0], batch)
 
 
-def _names(prefix: str, structure: Nest) -> list[str]:
+def names_of(prefix: str, structure: Nest) -> list[str]:
+    """Returns a name for each tensor of a nest, in the order in which `tf.nest` flattens it."""
     if isinstance(structure, (tf.SparseTensor, tf.SparseTensorSpec)):
         return [f"{prefix}.{part}" for part in ("indices", "values", "shape")]
     if isinstance(structure, (list, tuple)):
         structure = dict(enumerate(structure))
     if isinstance(structure, Mapping):
         keys = sorted(structure)
-        return [name for key in keys for name in _names(f"{prefix}/{key}", structure[key])]
+        return [name for key in keys for name in names_of(f"{prefix}/{key}", structure[key])]
     parts = tf.nest.flatten(structure, expand_composites=True)
     return [prefix] if len(parts) == 1 else [f"{prefix}.{i}" for i in range(len(parts))]
 
 
-def _written(writer: RecordingWriter, number: int, batch: Nest) -> Nest:
+def _spec_of(inputs: Nest) -> Nest:
+    """Returns the types and shapes of tensors that an input_fn has returned."""
+    return tf.nest.map_structure(tf.compat.v2.type_spec_from_value, inputs)
+
+
+def _next_of(dataset: Dataset) -> Nest:
+    """Returns the tensors of the next batch; in a graph, which initialises the iterator itself."""
+    iterator = tf.data.make_initializable_iterator(dataset)
+    tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+    return iterator.get_next()
+
+
+def _written(write: Function, batch: Nest) -> Nest:
     """Returns an identity of a batch that writes the values when it is computed."""
     batch = batch[0] if isinstance(batch, tuple) and len(batch) == 1 else batch
-    names = _names_of_batch(batch)
+    names = names_of_batch(batch)
     tensors = tf.nest.flatten(batch, expand_composites=True)
 
-    def write(*arrays: Array) -> np.bool_:
-        writer.batch(dict(zip(names, arrays, strict=True)), number)
+    def write_arrays(*arrays: Array) -> np.bool_:
+        write(dict(zip(names, arrays, strict=True)))
         return np.True_
 
-    written = tf.numpy_function(write, tensors, tf.bool)
+    written = tf.numpy_function(write_arrays, tensors, tf.bool)
     with tf.control_dependencies([written]):
         tensors = [tf.identity(tensor) for tensor in tensors]
     return tf.nest.pack_sequence_as(batch, tensors, expand_composites=True)
 
 
-def _fits(batch: Values, spec: Nest) -> bool:
-    """Returns whether a batch has the structure and the shapes of a dataset's elements."""
-    specs = zip(_names_of_batch(spec), tf.nest.flatten(spec, expand_composites=True), strict=True)
-    return all(
-        name in batch and each.shape.is_compatible_with(batch[name].shape) for name, each in specs
-    )
+def _misfits(batch: Values, spec: Nest) -> list[str]:
+    """Returns how the elements of a dataset differ from a batch of side A in structure or types."""
+    own = dict(_specs(spec))
+    reasons = [f"{name} is on side A alone" for name in sorted(batch.keys() - own.keys())]
+    for name, each in own.items():
+        if name not in batch:
+            reasons.append(f"{name} is on side B alone")
+            continue
+        dtype, shape = tf.as_dtype(batch[name].dtype), batch[name].shape
+        if dtype != each.dtype or not each.shape.is_compatible_with(shape):
+            reasons.append(
+                f"{name} is {dtype.name} {list(shape)} on A, "
+                f"{each.dtype.name} {_shown_shape(each.shape)} on B"
+            )
+    return reasons
+
+
+def _shown_shape(shape: Object) -> str:
+    sizes = "?" if shape.rank is None else ", ".join(str(n or "?") for n in shape.as_list())
+    return f"[{sizes}]"
+
+
+def _specs(spec: Nest) -> Iterator[tuple[str, Object]]:
+    """Yields the name and the type of each tensor of a dataset's elements."""
+    flat = tf.nest.flatten(spec, expand_composites=True)
+    yield from zip(names_of_batch(spec), flat, strict=True)
+
+
+def _converts(files: Sequence[pathlib.Path], spec: Nest) -> bool:
+    """Returns whether batches differ from `spec` in the sizes of their numbers alone.
+
+    Their values have to be the same in both types, such as the labels 0 and 1 in int32 and int64.
+    """
+    own = dict(_specs(spec))
+    for file in files:
+        batch = read_arrays(file)
+        if batch.keys() != own.keys():
+            return False
+        for name, array in batch.items():
+            dtype = np.dtype(own[name].dtype.as_numpy_dtype)
+            if not own[name].shape.is_compatible_with(array.shape) or not any(
+                dtype.kind in kinds and array.dtype.kind in kinds for kinds in _OF_ONE_KIND
+            ):
+                return False
+            back = array.astype(dtype).astype(array.dtype)
+            if not np.array_equal(back, array, equal_nan=array.dtype.kind == "f"):
+                return False
+    return True
 
 
 def _replay(files: Sequence[pathlib.Path], spec: Nest) -> Dataset:
     """Returns a dataset of the batches in files, with elements of `spec`."""
-    names = _names_of_batch(spec)
+    names = names_of_batch(spec)
     specs = tf.nest.flatten(spec, expand_composites=True)
+    dtypes = [each.dtype for each in specs]
 
     def read(number: Array) -> list[Array]:
         values = read_arrays(files[int(number)])
-        return [values[name] for name in names]
+        pairs = zip(names, dtypes, strict=True)
+        return [values[name].astype(dtype.as_numpy_dtype, copy=False) for name, dtype in pairs]
 
     def batch(number: Tensor) -> Nest:
-        tensors = tf.numpy_function(read, [number], [each.dtype for each in specs])
+        tensors = tf.numpy_function(read, [number], dtypes)
         for tensor, each in zip(tensors, specs, strict=True):
             tensor.set_shape(each.shape)
         return tf.nest.pack_sequence_as(spec, tensors, expand_composites=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
@@ -21,7 +21,7 @@ from estimator_bridge.verify.record.recorder import Recorder
 from estimator_bridge.verify.record.recording import VARIABLES, Values
 from estimator_bridge.verify.record.recording_hook import same_bits
 from tf2_engine.backends import HostDriver
-from tf2_engine.types import Object, Variable
+from tf2_engine.types import Array, Object, Variable
 
 _METHODS = ("train", "restore", "evaluate", "predict")
 
@@ -72,14 +72,15 @@ class Tf2Recorder:
                 f"{trainer_class.__name__} is declared with @estimator_bridge.verifiable and has "
                 f"no {', '.join(missing)}; the decorator's documentation says what verify calls."
             )
-        methods = {
+        methods: dict[str, Function] = {
             "__init__": self._init,
             "train": self._train,
-            "evaluate": self._evaluate,
-            "predict": self._recorder.predict,
+            "evaluate": functools.partial(self._recorder.outcomes.evaluate, variables=_read),
+            "predict": functools.partial(self._recorder.outcomes.predict, variables=_read),
         }
         if hasattr(trainer_class, "export_saved_model"):
-            methods["export_saved_model"] = self._recorder.export
+            export = self._recorder.outcomes.export
+            methods["export_saved_model"] = functools.partial(export, variables=_read)
         intercept(trainer_class, methods)
 
     def _init(self, original: Function, trainer: Object, arguments: Arguments) -> None:
@@ -157,14 +158,6 @@ class Tf2Recorder:
         converted = os.path.join(self._recorder.writer.directory, "converted")
         convert(path, converted, spec=spec, allow=("*",))
         return find(converted)
-
-    def _evaluate(self, original: Function, trainer: Object, arguments: Arguments) -> Object:
-        # A training may evaluate on its way.
-        training, self._recorder.training = self._recorder.training, False
-        try:
-            return self._recorder.evaluate(original, trainer, arguments)
-        finally:
-            self._recorder.training = training
 
 
 class _RecordingCallback:
@@ -247,6 +240,11 @@ def _variables(trainer: Object) -> Values:
     """Returns the values of every variable."""
     trainer.engine.retrieve()
     return {name: variable.numpy() for name, variable in _by_name(trainer).items()}
+
+
+def _read(trainer: Object, arguments: Arguments) -> Iterable[tuple[str, Array]]:
+    """Returns the variables that a method of a trainer has read, with their names."""
+    return _variables(trainer).items()
 
 
 def _save(trainer: Object, path: str) -> None:

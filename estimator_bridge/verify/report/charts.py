@@ -13,7 +13,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 14, 40
 _BASE = _HEIGHT - _BOTTOM
 _END = _WIDTH - _RIGHT
 _ABOVE_BARS = 20
-_EQUAL, _UNEQUAL, _AXIS = "#0b5fa5", "#a01622", "#111"
+_EQUAL, _UNEQUAL, _AXIS, _GRID = "var(--equal)", "var(--bad)", "var(--ink)", "var(--faint)"
 
 _FLOOR, _CEILING = -7, 7
 """Decades of the tolerance that are drawn; what is beyond is drawn at the edge."""
@@ -21,12 +21,12 @@ _FLOOR, _CEILING = -7, 7
 
 # The plural, colour and dashes of each kind; distinct in black and white too.
 _STYLES = {
-    "activation": ("activations", "#0b5fa5", ""),
-    "loss": ("loss", "#444444", "2 3"),
-    "gradient": ("gradients", "#9a5b00", "8 3"),
-    "slot": ("slots of tables", "#6b2f8a", "4 3"),
-    "table": ("tables", "#a01622", ""),
-    "dense": ("variables of the model", "#1c6b3c", "10 3 2 3"),
+    "activation": ("activations", "var(--activation)", ""),
+    "loss": ("loss", "var(--loss)", "2 3"),
+    "gradient": ("gradients", "var(--gradient)", "8 3"),
+    "slot": ("slots of tables", "var(--slot)", "4 3"),
+    "table": ("tables", "var(--table)", ""),
+    "dense": ("variables of the model", "var(--dense)", "10 3 2 3"),
 }
 
 
@@ -46,7 +46,7 @@ def over_steps(findings: Findings) -> str:
 
     parts = []
     for decade in range(math.ceil(low), math.floor(high) + 1):
-        stroke, width = (_AXIS, "1.5") if decade == 0 else ("#ddd", "1")
+        stroke, width = (_AXIS, "1.5") if decade == 0 else (_GRID, "1")
         parts.append(svg.line(_LEFT, y(decade), _END, y(decade), stroke, stroke_width=width))
         name = "0" if decade == _FLOOR else "allowed" if decade == 0 else _power_of_ten(decade)
         parts.append(svg.text(_LEFT - 8, y(decade) + 4, name, "end"))

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
-from estimator_bridge.verify.findings import DENSE, TABLE, Findings, Series
+from estimator_bridge import plain_text
+from estimator_bridge.verify.findings import (
+    DENSE,
+    TABLE,
+    Divergence,
+    Findings,
+    Outcome,
+    Series,
+    Status,
+)
 from estimator_bridge.verify.record.recording import CHECKPOINT, TF2, SideDescription
 
 _MAX_ARRAYS = 12
@@ -22,6 +32,11 @@ NUMBERS = ("largest", "relative", "ULPs", "of allowed")
 
 def lines(findings: Findings) -> Iterator[str]:
     """Yields the verdict, its causes, and the arrays, what diverged first in front."""
+    for line in _lines(findings):
+        yield plain_text.plain(line)
+
+
+def _lines(findings: Findings) -> Iterator[str]:
     for letter, side in zip("AB", findings.settings, strict=True):
         yield f"{letter}: {side_line(side)}"
     yield verdict(findings)
@@ -35,23 +50,48 @@ def lines(findings: Findings) -> Iterator[str]:
         yield ""
     yield from _arrays(findings)
     yield from _others(findings)
+    if findings.not_compared:
+        yield "Not compared:"
+    for what in findings.not_compared:
+        yield f"  {what}"
 
 
 def verdict(findings: Findings) -> str:
-    """Returns the verdict in a sentence."""
-    if findings.equal:
-        steps = max(len(findings.steps) - 1, 0)
-        largest = max((s.largest.difference for s in findings.series if s.points), default=0.0)
-        within = f"within the tolerance (at most {largest:.2g} off)"
-        degree = within if largest else "to the bit"
-        kinds = sorted({outcome.kind.partition("-")[0] for outcome in findings.outcomes})
-        others = f"and {', '.join(kinds)}" if kinds else "nothing else to compare"
-        return f"EQUAL {degree}: {len(findings.series)} arrays in {steps} steps, {others}."
+    """Returns the verdict on everything that was compared, in a sentence."""
+    if findings.status == Status.DIFFERENT:
+        return f"NOT EQUAL: {_first_difference(findings)}."
+    if findings.status == Status.UNKNOWN:
+        why = "; ".join(findings.failures) or "nothing was compared"
+        return f"NO VERDICT: {why}. What was compared is equal: {compared(findings)}."
+    if findings.status == Status.UNDECIDED:
+        more = f", and {len(findings.undecided) - 1} more" if len(findings.undecided) > 1 else ""
+        return f"UNDECIDED: {findings.undecided[0]}{more}. The rest is equal: {compared(findings)}."
+    within = f"within the tolerance (at most {findings.largest:.2g} off)"
+    degree = within if findings.largest else "to the bit"
+    return f"EQUAL {degree}: {compared(findings)}."
+
+
+def compared(findings: Findings) -> str:
+    """Returns what was compared, in words."""
+    steps = max(len(findings.steps) - 1, 0)
+    parts = [f"{len(findings.series)} arrays in {steps} steps"]
+    kinds = Counter(outcome.kind.partition("-")[0] for outcome in findings.outcomes)
+    parts.extend(f"{kind} ({count})" for kind, count in kinds.items())
+    if len(parts) == 1:
+        return f"{parts[0]}, and nothing else"
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _first_difference(findings: Findings) -> str:
+    """Returns what is first in the order of a program: data, steps, what follows them."""
     first = findings.first
+    if not findings.batches.equal:
+        return str(findings.batches)
     if first is None:
-        return f"NOT EQUAL: {'; '.join(reasons(findings))}."
+        why, *more = reasons(findings)
+        return f"{why}; and {len(more)} more" if more else why
     where = f"table {first.table}, " if first.table and first.role != TABLE else ""
-    return f"NOT EQUAL: first in {where}{_role_and_name(first)}, {first.first}."
+    return f"first in {where}{_role_and_name(first)}, {first.first}"
 
 
 def _role_and_name(series: Series) -> str:
@@ -72,20 +112,27 @@ def reasons(findings: Findings) -> list[str]:
         parts.append("nothing was compared")
     if findings.config:
         parts.append(f"the device configurations differ in {len(findings.config)} fields")
-    batch = findings.batches.first_different
-    if batch is not None:
-        parts.append(f"the sides read other data from batch {batch} on")
+    if not findings.batches.equal:
+        parts.append(str(findings.batches))
+    parts.extend(findings.failures)
     parts.extend(
         f"{len(names)} arrays are on side {side} alone"
         for side, names in zip("AB", findings.only, strict=True)
         if names
     )
-    parts.extend(
-        f"{outcome.kind} {outcome.name} {outcome.note or f'differs by {outcome.difference:.3g}'}"
-        for outcome in findings.outcomes
-        if not outcome.equal
-    )
+    parts.extend(_unequal(outcome) for outcome in findings.outcomes if not outcome.equal)
     return parts
+
+
+def _unequal(outcome: Outcome) -> str:
+    """Returns how an outcome differs, in words."""
+    name = f"{outcome.kind} {outcome.name}".strip()
+    if outcome.note:
+        return f"{name}: {outcome.note}"
+    where = f": {outcome.where}" if outcome.where else ""
+    allowed = f"{outcome.allowed:.2g} is allowed" if outcome.allowed else "nothing is allowed"
+    why = f", {outcome.why}" if outcome.why else ""
+    return f"{name} differs by {outcome.difference:.3g} ({allowed}{why}){where}"
 
 
 def side_line(side: SideDescription) -> str:
@@ -96,6 +143,16 @@ def side_line(side: SideDescription) -> str:
     mode = "" if side["engine"] == TF2 else f", use_tpu={side['use_tpu']}"
     version, cores = f"TensorFlow {side['tensorflow']}", f"{side['cores']} core(s)"
     return f"{engine}, {version}{mode}: {side['where']}, {cores}"
+
+
+FORMULA = (
+    "In numbers: 2 · ((2n + 4) + s · (2 · (2n + 4) + 23)) · 2⁻²⁴ times the largest magnitude so "
+    "far, where n is the number of terms and s counts the steps. The magnitude is that of an "
+    "array; of gradients, and of variables of the model, that of all of them together. Integers "
+    "and strings must be equal. What follows the training may differ as far as what it is "
+    "computed from."
+)
+"""The tolerance of the steps in numbers."""
 
 
 def tolerance_line(findings: Findings) -> str:
@@ -113,10 +170,7 @@ def tolerance_line(findings: Findings) -> str:
 def _arrays(findings: Findings) -> Iterator[str]:
     rows = [["array", "what", *NUMBERS, "first divergence"]]
     for series in findings.series[:_MAX_ARRAYS]:
-        first = series.first
-        where = "-" if first is None else f"step {first.step}"
-        if first is not None and first.row is not None:
-            where += f", row {first.row}"
+        where = "-" if series.first is None else place(series.first)
         rows.append([series.name, role(series), *numbers(series), where])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
@@ -129,6 +183,12 @@ def _arrays(findings: Findings) -> Iterator[str]:
     if rest:
         differing = sum(series.first is not None for series in rest)
         yield f"  and {len(rest)} more, {differing} of which differ (--json or --html has all)"
+
+
+def place(first: Divergence) -> str:
+    """Returns the step and the row of a divergence."""
+    row = f", row {first.row}" if first.row is not None else ""
+    return f"step {first.step}{row}"
 
 
 def numbers(series: Series) -> list[str]:

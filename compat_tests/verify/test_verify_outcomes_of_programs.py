@@ -1,0 +1,217 @@
+"""`verify` gives side B the data of side A after the training too, and finds what differs there."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import estimator_bridge
+from compat_tests.conftest import HAS_STOCK
+from estimator_bridge import estimator
+from estimator_bridge.legacy import parameters
+from estimator_bridge.verify.judge import metrics
+from estimator_bridge.verify.result import Result
+
+BATCH, ROWS = 8, 20
+
+
+def samples(kind: Any = np.int64) -> tuple[Any, Any]:
+    """Returns the ids and labels of 64 samples."""
+    ids = np.arange(64) * 7 % ROWS
+    return ids, (ids % 3 == 0).astype(kind)
+
+
+def shuffled(params: dict[str, Any], kind: Any = np.int64) -> Any:
+    """Returns a dataset in another order each time, as programs shuffle without a seed."""
+    ids, labels = samples(kind)
+    data = tf.data.Dataset.from_tensor_slices((ids, labels)).shuffle(64)
+
+    def features(ids: Any, labels: Any) -> Any:
+        rows = tf.range(BATCH, dtype=tf.int64)
+        sparse = tf.SparseTensor(tf.stack([rows, 0 * rows], 1), ids, [BATCH, 1])
+        return {"word": sparse, "name": tf.as_string(ids)}, labels
+
+    return data.repeat().batch(BATCH, drop_remainder=True).map(features)
+
+
+def evaluated(params: dict[str, Any]) -> Any:
+    """Returns a few batches of it."""
+    return shuffled(params).take(6)
+
+
+def numbers(params: dict[str, Any]) -> Any:
+    """Returns a few batches without strings, which stock takes on no TPU."""
+    return evaluated(params).map(lambda features, labels: ({"word": features["word"]}, labels))
+
+
+def column() -> Any:
+    """Returns the column of the one table."""
+    identity = tf.feature_column.categorical_column_with_identity("word", ROWS)
+    start = tf.random_normal_initializer(seed=1)
+    return tf.tpu.experimental.embedding_column(identity, 4, combiner="sum", initializer=start)
+
+
+def model(words: Any, *, auc: Any = None, predicted: Any = None, names: Any = estimator) -> Any:
+    """Returns a model_fn with an AUC, and predictions of strings and numbers.
+
+    Args:
+        auc: returns the metric; None is `tf.metrics.auc`.
+        predicted: changes the predictions.
+        names: the namespace of estimators.
+    """
+
+    def metric_fn(labels: Any, logits: Any) -> dict[str, Any]:
+        return {
+            "auc": (auc or tf.metrics.auc)(labels, tf.sigmoid(logits)),
+            "mean": tf.metrics.mean(logits),
+        }
+
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+        logits = tf.layers.dense(tf.keras.layers.DenseFeatures([words])(features), 1)
+        if mode == "infer":
+            predictions = {"p": tf.sigmoid(logits), "name": features.get("name", 2 * logits)}
+            return names.tpu.TPUEstimatorSpec(
+                mode, predictions=(predicted or (lambda same: same))(predictions)
+            )
+        labels = tf.reshape(tf.cast(labels, tf.float32), [-1, 1])
+        loss = tf.losses.sigmoid_cross_entropy(labels, logits)
+        if mode == "eval":
+            values = {"labels": labels, "logits": logits}
+            return names.tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, values))
+        train_op = tf.train.AdamOptimizer(0.01).minimize(loss, tf.train.get_global_step())
+        return names.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    return model_fn
+
+
+def verified(tmp_path: pathlib.Path, **changes: Any) -> Result:
+    """Compares two bridges that run the model."""
+    words = column()
+    options: dict[str, Any] = {
+        "batch_size": BATCH,
+        "steps": 6,
+        "a": "bridge-ops",
+        "b": "bridge-ops",
+        "eval_input_fn": evaluated,
+        "predict_input_fn": evaluated,
+        "directory": tmp_path / "recordings",
+        **changes,
+    }
+    model_b, names = options.pop("model_b", None), options.pop("names", estimator)
+    if model_b is not None:
+        options["model_fn_b"] = model(words, **model_b)
+    return estimator_bridge.verify(
+        model(words, names=names),
+        options.pop("input_fn", shuffled),
+        estimator.tpu.experimental.EmbeddingConfigSpec(
+            feature_columns=[words], optimization_parameters=parameters.AdagradParameters(0.1)
+        ),
+        config=names.tpu.RunConfig(model_dir=str(tmp_path / "unused")),
+        **options,
+    )
+
+
+def unequal(result: Result) -> dict[str, str]:
+    """Returns what differs after the training, with the reason."""
+    return {f"{one.kind} {one.name}": one.note for one in result.outcomes if not one.equal}
+
+
+def test_data_without_a_seed_are_the_same_after_the_training(tmp_path: pathlib.Path) -> None:
+    """Evaluations and predictions of shuffled data are equal to the bit, strings among them."""
+    result = verified(tmp_path)
+
+    assert result.equal, str(result)
+    assert "EQUAL to the bit" in str(result)
+    names = {f"{one.kind} {one.name}" for one in result.outcomes}
+    assert names >= {"evaluation-0 auc", "evaluation-0 loss", "prediction-0 p", "prediction-0 name"}
+
+
+def other_auc(labels: Any, predictions: Any) -> Any:
+    """Returns an AUC that is computed otherwise."""
+    return tf.metrics.auc(labels, predictions, num_thresholds=7)
+
+
+@pytest.mark.full
+def test_faults_after_the_training_are_told_apart(tmp_path: pathlib.Path) -> None:
+    """Another metric function, and other predictions, are found where all else is equal."""
+    found = unequal(verified(tmp_path / "1", model_b={"auc": other_auc}))
+    assert found.keys() == {"evaluation-0 auc"}
+    assert "the metric functions differ" in found["evaluation-0 auc"]
+
+    def nudged(predictions: dict[str, Any]) -> dict[str, Any]:
+        return {**predictions, "p": predictions["p"] * (1 + 2**-22)}
+
+    result = verified(tmp_path / "2", model_b={"predicted": nudged})
+    assert unequal(result).keys() == {"prediction-0 p"}, str(result)
+
+
+@pytest.mark.full
+def test_own_input_that_differs_is_said_before_any_metric(tmp_path: pathlib.Path) -> None:
+    """Where side B evaluates other data, that is the first difference."""
+
+    def seeded(params: dict[str, Any]) -> Any:
+        return evaluated(params) if tf.get_default_graph() else None
+
+    result = verified(tmp_path, own_input=True, eval_input_fn=seeded)
+    assert not result.equal
+    assert "the sides read other data, from batch 0 on" in str(result).splitlines()[2]
+    first = next(one for one in result.outcomes if not one.equal)
+    assert (first.kind, first.name) == ("evaluation-0", "data")
+
+
+@pytest.mark.full
+def test_labels_of_other_types_are_named(tmp_path: pathlib.Path) -> None:
+    """Labels of int32 and int64 train on the same numbers, and the types are the first difference.
+
+    Labels of other shapes cannot be given again; that has a name, too, instead of an error.
+    """
+    calls = []
+
+    def typed(params: dict[str, Any]) -> Any:
+        calls.append(len(calls))
+        return shuffled(params, np.int32 if len(calls) == 1 else np.int64)
+
+    fns = {"eval_input_fn": None, "predict_input_fn": None}
+    result = verified(tmp_path / "1", input_fn=typed, **fns)
+    said = "labels is int32 [8] on A, int64 [8] on B"
+    assert said in str(result).splitlines()[2]
+    assert [cause.name for cause in result.causes] == ["data types"]
+    assert result.first is None
+
+    def shaped(params: dict[str, Any]) -> Any:
+        calls.append(len(calls))
+        data = shuffled(params)
+        if len(calls) % 2:
+            return data.map(lambda features, labels: (features, labels[:, tf.newaxis]))
+        return data
+
+    del calls[:]
+    result = verified(tmp_path / "2", eval_input_fn=shaped, predict_input_fn=None, steps=2)
+    assert result.first is None
+    first = next(one for one in result.outcomes if not one.equal)
+    assert (first.name, "labels is int64 [8, 1] on A, int64 [8] on B" in first.note) == (
+        "data",
+        True,
+    )
+
+
+if HAS_STOCK:
+
+    @pytest.mark.full
+    @pytest.mark.parametrize("a", ["stock-tpu", "stock-cpu"])
+    def test_stock_and_the_bridge_evaluate_alike(a: str, tmp_path: pathlib.Path) -> None:
+        """Metrics of stock, also on the software TPU, follow from what they are computed of."""
+        b = "bridge-ops" if a == "stock-tpu" else "bridge-cpu"
+        fns = dict.fromkeys(("input_fn", "eval_input_fn", "predict_input_fn"), numbers)
+        if a == "stock-tpu":  # There stock predicts with dense features alone.
+            fns["predict_input_fn"] = None
+        result = verified(tmp_path, a=a, b=b, names=tf.estimator, **fns)
+
+        assert result.equal, str(result)
+        why = {one.name: one.why for one in result.outcomes if one.kind == "evaluation-0"}
+        assert why["auc"] in (metrics.FOLLOWS, metrics.COMPUTED_FROM_EQUAL), why
+        assert why["loss"] in (metrics.FOLLOWS, metrics.COMPUTED_FROM_EQUAL), why

@@ -1,0 +1,187 @@
+"""What the page of `verify` says, folds and leaves out."""
+
+from __future__ import annotations
+
+import html.parser
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compat_tests.support import recordings
+from compat_tests.support.recordings import batch, rows, step
+from estimator_bridge import plain_text
+from estimator_bridge.verify import causes, provenance
+from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.record.recording import CHECKPOINT
+from estimator_bridge.verify.report import page
+from estimator_bridge.verify.result import Result
+
+NAMES = [
+    "\x1b]0;title\x07",
+    "\x1b[31mred",
+    "a\rb",
+    "\u202egnp.exe",
+    "\u2066x\u2069",
+    "\ud800",
+    "\x9b2J",
+    "\x7f",
+    "\u2028",
+    "\ufeff",
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=y>',
+    "`<i>`",
+]
+TITLE = "train.py <b> & more"
+
+
+def result_of(tmp_path: pathlib.Path, name: str = "t", **changes: Any) -> Result:
+    """Compares two sides whose table grows apart by steps."""
+    table = {**recordings.SETTINGS["tables"][0], "name": name}
+    settings = {"tables": [table], **changes.pop("settings", {})}
+    apart = changes.pop("apart", (0.0, 0.0, 1e-9, 0.25))
+    sides = []
+    for side in "ab":
+        steps = []
+        for off in apart:
+            moved = rows()
+            moved[3] += np.float32(off * (side == "b"))
+            steps.append(step(moved))
+        sides.append(
+            recordings.record(
+                tmp_path / side, settings=settings, steps=tuple(steps), batches=(batch(1, 3),) * 4
+            )
+        )
+    result = compare.compare(*sides)
+    result.causes = causes.explain(result)
+    return result
+
+
+def shown(written: str) -> str:
+    """Returns the text of a page, without tags and style."""
+    body = re.sub(r"<style>.*?</style>", "", written, flags=re.S)
+    return re.sub(r"<[^>]*>", " ", body)
+
+
+def elements(written: str) -> set[tuple[str, tuple[str, ...]]]:
+    """Returns the tags of a page, with the names of their attributes."""
+    found = set()
+
+    class Reader(html.parser.HTMLParser):
+        def handle_starttag(self, tag: str, attributes: Any) -> None:
+            found.add((tag, tuple(name for name, _ in attributes)))
+
+    Reader().feed(written)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_text_and_nothing_else(name: str, tmp_path: pathlib.Path) -> None:
+    """Whatever a table, a program or a message is called, the page does not obey it."""
+    clean = page.page(result_of(tmp_path / "1", "t"), TITLE)
+    result = result_of(tmp_path / "2", name)
+    result.not_compared.append(f"{name} is left out")
+    result.failures.append(f"{name} failed")
+    result.about = {"user": name}
+    written = page.page(result, f"{TITLE} {name}")
+    assert written.replace("\n", "").isprintable()
+    written.encode()
+    assert elements(written) <= elements(clean) | {("code", ())}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_plain_text_stays_what_it_is(name: str) -> None:
+    """What is seen stays, what is not seen is an escape; twice is once."""
+    plain = plain_text.plain(f"ä {name} ✓")
+    assert plain.startswith("ä ")
+    assert plain.endswith(" ✓")
+    assert plain.isprintable()
+    assert plain_text.plain(plain) == plain
+    assert plain_text.plain("a\tb\r\nc", lines=True) == "a       b\nc"
+
+
+def test_the_page_says_what_is_compared_and_what_not(tmp_path: pathlib.Path) -> None:
+    """It begins with what is examined, the verdict, and what is left out; then come the sides."""
+    result = result_of(tmp_path)
+    result.about = provenance.provenance(__file__)
+    text = shown(page.page(result, TITLE))
+    order = [
+        "Whether side B, the bridge on TensorFlow 2.15.1 (bridge), computes the same numbers",
+        "NOT EQUAL",
+        "Not compared, and why",
+        "Steps of training after the first 4.",
+        "Why they differ",
+        "The two sides",
+        "machine",
+        "user",
+        f"revision of {pathlib.Path(__file__).name}",
+        "How it was compared",
+        "Signature",
+    ]
+    places = [text.index(each) for each in order]
+    assert places == sorted(places)
+
+
+def test_the_jumps_of_curves_are_explained(tmp_path: pathlib.Path) -> None:
+    """The step at which a curve leaves 0 is named, and that of a jump, with the array."""
+    text = shown(page.page(result_of(tmp_path, apart=(0.0, 2.0**-22, 0.25))))
+    assert "That ends at step 2 for tables (words)." in text
+    assert "At step 3 the curve of tables rises" in text
+    assert "rises" not in shown(page.page(result_of(tmp_path / "2", apart=(0.0, 0.0))))
+
+
+def test_equal_settings_are_folded(tmp_path: pathlib.Path) -> None:
+    """What is equal on both sides opens at a click; what differs or is ignored is seen at once."""
+    written = page.page(result_of(tmp_path))
+    unfolded = re.sub(r"<details.*?</details>", "", written, flags=re.S)
+    assert "AdagradParameters" in written
+    assert "AdagradParameters" not in unfolded
+    assert "clipping_limit" in unfolded
+
+
+def test_nothing_is_said_that_is_not_so(tmp_path: pathlib.Path) -> None:
+    """Of a start, of batches and of outcomes the page says what the findings show."""
+    alike = shown(page.page(result_of(tmp_path / "1")))
+    assert "Both began with the same variables, to the bit." in alike
+    assert "Each side read its own input; all 4 batches are the same." in alike
+
+    result = result_of(tmp_path / "2")
+    result.series[0].points[0] = result.series[0].points[0]._replace(difference=1.0)
+    assert "They did not begin with the same variables." in shown(page.page(result))
+
+    result = result_of(tmp_path / "3", settings={"engine": CHECKPOINT})
+    text = shown(page.page(result))
+    assert "Side B is a checkpoint: its last step is compared" in text
+    assert "does not evaluate" not in text
+
+
+def test_a_program_that_failed_is_not_said_to_do_nothing(tmp_path: pathlib.Path) -> None:
+    """Where a side failed the page says so, and not that the program does not predict."""
+    for side, name in (("b", "1"), ("a", "2")):
+        result_of(tmp_path / name)
+        (tmp_path / name / side / "failed.json").write_text('"ValueError: no predictions"')
+        sides = [recordings.Recording(tmp_path / name / each) for each in "ab"]
+        text = shown(page.page(compare.compare(*sides)))
+        assert "ValueError: no predictions: side" in text
+        assert "After its training the program" not in text
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_the_revision_of_a_program_is_found(changed: bool, tmp_path: pathlib.Path) -> None:
+    """A program in a git repository has a revision, with a word on changes; others have none."""
+    program = tmp_path / "train.py"
+    program.write_text("print(1)")
+    assert provenance.revision_of(str(program)) == "in no git repository"
+    who = ("-c", "user.name=n", "-c", "user.email=e@x")
+    for arguments in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "first")):
+        assert provenance._git(str(tmp_path), *arguments) is not None
+    if changed:
+        program.write_text("print(2)")
+    revision = provenance.revision_of(str(program))
+    assert re.match(r"[0-9a-f]{40}", revision)
+    assert revision.endswith("not committed") == changed
+    other = tmp_path / "other.py"
+    other.write_text("")
+    assert "does not hold this file" in provenance.revision_of(str(other))

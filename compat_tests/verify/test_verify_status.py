@@ -1,0 +1,222 @@
+"""The exit statuses of `estimator-bridge verify`, one by one, and what it writes with each."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compat_tests.support import recordings
+from compat_tests.support.recordings import rows, step
+from estimator_bridge import errors
+from estimator_bridge.cli import main
+from estimator_bridge.verify import procedure
+from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.record import processes
+from estimator_bridge.verify.result import Result
+
+Outcome = Callable[[pathlib.Path], Result]
+
+
+def result_of(directory: pathlib.Path, **changes: Any) -> Result:
+    """Returns the result of two sides that are equal, with some fields replaced."""
+    sides = [recordings.record(directory / name, steps=(step(rows()),)) for name in "ab"]
+    return dataclasses.replace(compare.compare(*sides), **changes)
+
+
+def raises(error: BaseException) -> Any:
+    """Raises an error."""
+    raise error
+
+
+# What comes of the comparison, the exit status, `equal` and `status` in JSON, and what is said.
+STATUSES: dict[str, tuple[Outcome, int, bool | None, str, str]] = {
+    "equal": (result_of, 0, True, "equal", "EQUAL to the bit"),
+    "different": (
+        lambda directory: result_of(directory, remarks=["side A made more steps"]),
+        1,
+        False,
+        "different",
+        "NOT EQUAL: side A made more steps.",
+    ),
+    "a side failed": (
+        lambda directory: result_of(directory, failures=["ValueError: no: side B failed"]),
+        2,
+        None,
+        "unknown",
+        "NO VERDICT: ValueError: no: side B failed.",
+    ),
+    "undecided": (
+        lambda directory: result_of(directory, undecided=["table t: nothing can be told"]),
+        3,
+        None,
+        "undecided",
+        "UNDECIDED: table t: nothing can be told.",
+    ),
+    "refused": (
+        lambda _: raises(errors.InvalidInput("no such side")),
+        2,
+        None,
+        "unknown",
+        "estimator-bridge: no such side",
+    ),
+    "internal error": (
+        lambda _: raises(ZeroDivisionError("by chance")),
+        2,
+        None,
+        "unknown",
+        "estimator-bridge: internal error: ZeroDivisionError: by chance",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATUSES)
+def test_each_verdict_has_a_status(
+    name: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The status, the first line and the JSON file say the same, also where nothing is compared."""
+    outcome, status, equal, word, said = STATUSES[name]
+    monkeypatch.setattr(procedure, "side_by_side", lambda record, directory, *_: outcome(directory))
+    report = tmp_path / "report.json"
+    assert main.main(["verify", "--json", str(report), __file__]) == status
+    printed = capsys.readouterr()
+    assert said in printed.out + printed.err
+    found = json.loads(report.read_text())
+    assert (found["equal"], found["status"]) == (equal, word)
+    if "error" not in found:
+        assert found["about"]["estimator bridge"]
+
+
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_an_output_that_cannot_be_written_is_found_before_the_run(
+    option: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A path in a missing folder, or that of a folder, gives status 2 at once, and no file."""
+    for path in (tmp_path / "missing" / "report", tmp_path):
+        assert main.main(["verify", option, str(path), __file__]) == 2
+        assert f"{option} {path}: it cannot be written" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_output_that_was_there_stays_until_there_is_another(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding out whether a file can be written neither empties it nor leaves one behind."""
+    kept, new = tmp_path / "kept.json", tmp_path / "new.html"
+    kept.write_text("before")
+
+    def look(*_: Any) -> Any:
+        assert kept.read_text() == "before"
+        assert not new.exists()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(procedure, "side_by_side", look)
+    with pytest.raises(KeyboardInterrupt):
+        main.main(["verify", "--json", str(kept), "--html", str(new), __file__])
+
+
+class Closed(io.StringIO):
+    """A pipe that nobody reads."""
+
+    def flush(self) -> None:
+        raise BrokenPipeError("closed")
+
+
+def test_a_closed_terminal_is_no_difference(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the result cannot be printed the status is 2, not Python's 1, and files are written."""
+    monkeypatch.setattr(procedure, "side_by_side", lambda _, directory, *__: result_of(directory))
+    report = tmp_path / "report.json"
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", Closed())
+        assert main.main(["verify", "--json", str(report), __file__]) == 2
+    assert json.loads(report.read_text())["equal"] is True
+    assert "the result cannot be written: closed" in capsys.readouterr().err
+
+
+def side(tmp_path: pathlib.Path, program: str) -> processes.ProcessRecorder:
+    """Returns a recorder that runs a program in place of the side's process."""
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f"#!{sys.executable}\n{program}")
+    interpreter.chmod(0o755)
+    run = processes.SideProgram("bridge", "train.py", str(interpreter))
+    return processes.ProcessRecorder(
+        {"a": run, "b": run}, [], steps=1, every=None, progress=lambda *_: None
+    )
+
+
+@pytest.mark.parametrize(
+    "program, said",
+    [
+        ("print('more'); raise SystemExit(7)", "side A (bridge) ended with exit status 7."),
+        ("import os; os.kill(os.getpid(), 9)", "side A (bridge) was ended by signal SIGKILL."),
+        (
+            "import pathlib, sys\n"
+            "pathlib.Path(sys.argv[3]).with_suffix('.failure').write_text('\"No such id\"')\n"
+            "print('\\x1b[31mmore'); raise SystemExit(1)",
+            "No such id\nside A (bridge) failed.",
+        ),
+    ],
+)
+def test_a_side_that_fails_says_why_first(program: str, said: str, tmp_path: pathlib.Path) -> None:
+    """The message begins with the error, and has the path and the end of the log, as plain text."""
+    request = recordings.request(tmp_path / "a")
+    with pytest.raises(errors.InvalidInput) as raised:
+        side(tmp_path, program)(request)
+    message = str(raised.value)
+    assert message.startswith(said)
+    assert f"Its log is {tmp_path / 'a.log'}" in message
+    assert "\x1b" not in message
+
+
+def test_the_logs_of_a_failure_are_kept(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Recordings are removed, but not the logs of a run without a verdict."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+
+    def one_fails(_: Any, directory: pathlib.Path, *__: Any) -> Result:
+        (directory / "b.log").write_text("the whole output")
+        return result_of(directory, failures=["side B failed"])
+
+    monkeypatch.setattr(procedure, "side_by_side", one_fails)
+    assert main.main(["verify", __file__]) == 2
+    (log,) = tmp_path.rglob("*.*")
+    assert log.read_text() == "the whole output"
+    assert str(log) in capsys.readouterr().out
+
+    monkeypatch.setattr(procedure, "side_by_side", lambda _, directory, *__: result_of(directory))
+    log.unlink()
+    os.rmdir(log.parent)
+    assert main.main(["verify", __file__]) == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_from_outside_reach_no_terminal_and_no_json(tmp_path: pathlib.Path) -> None:
+    """Escape sequences, reversed text and halves of characters in names are written as escapes."""
+    name = "w\x1b[2J\u202e\ud800\x00<b>"
+    table = {**recordings.SETTINGS["tables"][0], "name": name}
+    sides = [
+        recordings.record(tmp_path / side, settings={"tables": [table]}, steps=(step(rows() * by),))
+        for side, by in (("a", np.float32(1)), ("b", np.float32(2)))
+    ]
+    result = compare.compare(*sides)
+    result.failures.append(f"{name} failed")
+    written = json.dumps(result.as_dict())
+    for shown in (str(result), written, json.loads(written)["first"]["table"]):
+        assert shown.replace("\n", "").isprintable()
+        shown.encode()
+    assert r"w\x1b[2J\u202e\ud800\x00<b>" in str(result)

@@ -1,0 +1,42 @@
+"""Makes text of others safe to show: in a terminal, a log, JSON or HTML.
+
+Names of tables, messages of programs and strings in data may hold escape sequences that move the
+cursor, characters that reverse the reading direction, or halves of surrogate pairs.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+# Control, format, surrogate, private and unassigned characters, and separators of lines.
+_HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+
+
+def plain(value: object, *, lines: bool = False) -> str:
+    r"""Returns the text of a value, with every character that is not seen written as an escape.
+
+    `"a\x1b[2Jb"`, which clears a terminal, becomes `a\x1b[2Jb` with a backslash that is seen.
+
+    Args:
+        lines: whether line breaks stay as they are, and tabs become spaces.
+    """
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    if text.isprintable():
+        return text
+    if lines:
+        # Of "50 %\r100 %" a terminal shows the end alone, and of a log nobody needs more.
+        text = text.replace("\r\n", "\n").expandtabs()
+    return "".join(
+        one if (lines and one == "\n") or _is_seen(one) else _escaped(one) for one in text
+    )
+
+
+def _is_seen(character: str) -> bool:
+    return unicodedata.category(character) not in _HIDDEN
+
+
+def _escaped(character: str) -> str:
+    number = ord(character)
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"

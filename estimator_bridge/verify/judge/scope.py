@@ -1,0 +1,90 @@
+"""Says what a comparison leaves out, and why; and what failed on one side alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from estimator_bridge.verify.judge.outcomes import failures_of
+from estimator_bridge.verify.record.outcome_files import EVALUATION, EXPORT, PREDICTION
+from estimator_bridge.verify.record.recording import CHECKPOINT, Recording
+
+_VERBS = {
+    EVALUATION: "does not evaluate",
+    PREDICTION: "does not predict",
+    EXPORT: "exports no model",
+}
+
+
+def failures(a: Recording, b: Recording) -> Iterator[str]:
+    """Yields what failed on one side alone after the training, with the error in front."""
+    failed = {"A": failures_of(a), "B": failures_of(b)}
+    for side, other in (("A", "B"), ("B", "A")):
+        for name, error in failed[side].items():
+            if name not in failed[other]:
+                where = f"in {name}" if name else "after its training"
+                yield f"{error}: side {side} failed {where}, and side {other} did not"
+
+
+def not_compared(a: Recording, b: Recording) -> Iterator[str]:
+    """Yields what is left out, with the reasons."""
+    steps = max(len(a.numbers()) - 1, 0)
+    yield f"Steps of training after the first {steps}."
+    yield "Initial values: both sides begin with the same."
+    if b.settings["engine"] == CHECKPOINT:
+        names = a.outcomes.names()
+        kinds = ", ".join(sorted({name.partition("-")[0] for name in names}))
+        yield (
+            "Activations, gradients, losses, the steps before the last, and what followed the "
+            f"training{f' (of side A: {kinds})' if kinds else ''}: side B is a checkpoint."
+        )
+        return
+    every = a.settings["every"]
+    if every > 1:
+        yield f"Variables within a loop of {every} steps: they are on the device until its end."
+    yield from _of_both(a, b)
+    yield from _outcomes(a, b)
+    yield from _signatures(a, b)
+
+
+def _of_both(a: Recording, b: Recording) -> Iterator[str]:
+    """Yields what the recordings themselves have left out; once, where both did."""
+    left_out = [*a.outcomes.left_out], [*b.outcomes.left_out]
+    for letter, own, others in (("A", *left_out), ("B", *left_out[::-1])):
+        for what in own:
+            if what not in others:
+                yield f"On side {letter}: {what}"
+            elif letter == "A":
+                yield what
+    for letter, side in (("A", a), ("B", b)):
+        if side.num_skipped:
+            yield (
+                f"Other models than the first that trains: on side {letter} {side.num_skipped} "
+                "further calls of `train` were not made."
+            )
+
+
+def _outcomes(a: Recording, b: Recording) -> Iterator[str]:
+    """Yields the kinds of outcomes that there are none of, and what became of them."""
+    failed = {**failures_of(b), **failures_of(a)}
+    for name, error in failed.items():
+        where = name or "What follows the training"
+        yield f"{where}: it failed ({error})."
+    begun = {name.partition("-")[0] for name in [*a.outcomes.names(), *b.outcomes.names(), *failed]}
+    missing = [verb for kind, verb in _VERBS.items() if kind not in begun]
+    if missing and not failed:
+        *most, last = missing
+        listed = f"{', '.join(most)} and {last}" if most else last
+        yield f"After its training the program {listed}."
+    elif missing:
+        yield f"What the program would do after it failed: perhaps it {' or '.join(missing)}."
+
+
+def _signatures(a: Recording, b: Recording) -> Iterator[str]:
+    for number in range(len(a.exported())):
+        failed = {"A": a.signatures(number)[1], "B": b.signatures(number)[1]}
+        for name in sorted({*failed["A"], *failed["B"]}):
+            why = "; ".join(f"on {side}: {of[name]}" for side, of in failed.items() if name in of)
+            yield (
+                f"Answers of the signature {name} of export {number}: it could not be queried "
+                f"({why}). If it takes Examples, give a file of them: `--examples`."
+            )

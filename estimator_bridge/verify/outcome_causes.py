@@ -1,0 +1,56 @@
+"""Known causes of differences in what follows a training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from estimator_bridge.verify.findings import Cause, Findings, Outcome
+from estimator_bridge.verify.record.recording import EVALUATION, EXPORT, PREDICTION, SERVED
+
+_MAX_NAMES = 5
+
+# Of what differs though the training does not: the name of the cause, and what was seen.
+_OF_KINDS = {
+    EVALUATION: (
+        "evaluated model",
+        "the model computes something else when it evaluates, or reads other variables.",
+    ),
+    PREDICTION: (
+        "predictions",
+        "the model computes something else when it predicts, or reads other variables.",
+    ),
+    EXPORT: ("export", "the sides export other values than they have trained."),
+    SERVED: (
+        "served model",
+        "the exported graphs compute something else, where their variables agree.",
+    ),
+}
+
+
+def of_outcomes(findings: Findings) -> Iterator[Cause]:
+    """Yields the causes of outcomes that differ; those with a note of their own in front.
+
+    What is computed from other data, or after another training, has no further cause.
+    """
+    unequal = [outcome for outcome in findings.outcomes if not outcome.equal]
+    for cause in dict.fromkeys(outcome.cause for outcome in unequal if outcome.cause):
+        notes = (f"{_named(one)}: {one.note}" for one in unequal if one.cause == cause)
+        yield Cause(cause, f"{'; '.join(notes)}.")
+    if findings.first is not None or not findings.batches.equal:
+        return
+    explained = {outcome.kind for outcome in unequal if outcome.cause}
+    # A served model has the variables of its export.
+    explained |= {kind.replace(EXPORT, SERVED) for kind in explained}
+    for kind, (cause, seen) in _OF_KINDS.items():
+        of_kind = [one for one in unequal if one.kind.partition("-")[0] == kind]
+        rest = [one for one in of_kind if one.kind not in explained]
+        if rest:
+            more = f" and {len(rest) - _MAX_NAMES} more" if len(rest) > _MAX_NAMES else ""
+            names = ", ".join(_named(one) for one in rest[:_MAX_NAMES])
+            yield Cause(cause, f"The training agrees, and {names}{more} does not: {seen}")
+        if of_kind and kind == EXPORT:
+            return
+
+
+def _named(outcome: Outcome) -> str:
+    return f"{outcome.kind} {outcome.name}".strip()

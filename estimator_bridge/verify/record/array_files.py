@@ -1,0 +1,173 @@
+"""Files of arrays of any type: numbers, strings of any bytes, bfloat16, and lists of arrays.
+
+A file is an `.npz`. Types that numpy's format lacks are stored as bytes beside a description.
+Reading never unpickles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import ml_dtypes
+import numpy as np
+
+from tf2_engine.types import Array, Object
+
+Values = dict[str, Array]
+"""Arrays by name."""
+
+# Before every name in a file: `np.savez` has arguments of its own.
+_KEY, _DESCRIPTION = "=", "?"
+_STRINGS, _LIST = "strings", "list"
+
+
+def read_arrays(path: pathlib.Path) -> Values:
+    """Returns the arrays of a file by name; strings are objects, `bytes` or `str`."""
+    with np.load(path) as stored:
+        return {
+            key.removeprefix(_KEY): _read(stored, key)
+            for key in stored.files
+            if not key.startswith(_DESCRIPTION)
+        }
+
+
+def write_arrays(path: pathlib.Path, arrays: Mapping[str, Object]) -> None:
+    """Writes arrays by name, whatever their types; see `as_array`."""
+    stored: dict[str, Array] = {}
+    for name, value in arrays.items():
+        array = as_array(value)
+        if _is_plain(array):
+            stored[_KEY + name] = array
+            continue
+        description, data = _encoded(array)
+        stored[_KEY + name] = np.frombuffer(data, np.uint8)
+        stored[_DESCRIPTION + name] = np.frombuffer(json.dumps(description).encode(), np.uint8)
+    # Another process may look at any time: it sees a whole file, or none.
+    partial = path.with_suffix(".partial")
+    with open(partial, "wb") as file:
+        np.savez(file, **stored)
+    partial.replace(path)
+
+
+def as_array(value: Object) -> Array:
+    """Returns a value as an array that keeps every byte of strings.
+
+    Of `bytes` numpy would make an array that forgets NULs at the end. A list of arrays that do not
+    stack becomes an array of objects, [length]. Other objects become their text.
+    """
+    if isinstance(value, (bytes, str)):
+        return _objects([value]).reshape(())
+    if isinstance(value, (list, tuple)):
+        return stacked([as_array(one) for one in value])
+    array: Array = np.asarray(value)
+    if array.dtype.kind == "S":
+        return array.astype(object)
+    if array.dtype == object and not is_list(array):
+        texts = [one if isinstance(one, (bytes, str)) else str(one) for one in array.ravel()]
+        return _objects(texts).reshape(array.shape)
+    return array
+
+
+def stacked(arrays: Sequence[Array]) -> Array:
+    """Returns arrays as one with a new first dimension; as a list if types or shapes differ."""
+    if not arrays:
+        return np.zeros([0])
+    if len({(array.dtype, array.shape) for array in arrays}) == 1:
+        return np.stack(arrays)
+    return _objects(arrays)
+
+
+def is_list(array: Array) -> bool:
+    """Returns whether an array is a list of arrays that do not stack."""
+    is_object = array.dtype == object and array.ndim == 1 and array.size
+    return bool(is_object) and isinstance(array[0], np.ndarray)
+
+
+def _objects(values: Sequence[Object]) -> Array:
+    array = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        array[i] = value
+    return array
+
+
+def _is_plain(array: Array) -> bool:
+    """Returns whether numpy's own format holds the type of an array."""
+    return array.dtype.kind in "biufcUmM" and array.dtype.type.__module__ == "numpy"
+
+
+def _read(stored: Mapping[str, Array], key: str) -> Array:
+    description = _DESCRIPTION + key.removeprefix(_KEY)
+    if description not in stored:
+        return stored[key]
+    return _decoded(json.loads(stored[description].tobytes()), stored[key].tobytes())
+
+
+def _encoded(array: Array) -> tuple[dict[str, Object], bytes]:
+    """Returns what is needed to read an array back, and its bytes."""
+    shape = list(array.shape)
+    if is_list(array):
+        parts = [_encoded(part) for part in array]
+        items = [{**description, "bytes": len(data)} for description, data in parts]
+        return {"type": _LIST, "items": items}, b"".join(data for _, data in parts)
+    if array.dtype == object:
+        return {"type": _STRINGS, "shape": shape}, _encoded_strings(array.ravel().tolist())
+    named = array.dtype.str if _is_plain(array) else array.dtype.name
+    return {"type": named, "shape": shape}, array.tobytes()
+
+
+def _decoded(description: Mapping[str, Object], data: bytes) -> Array:
+    if description["type"] == _LIST:
+        parts, start = [], 0
+        for item in description["items"]:
+            parts.append(_decoded(item, data[start : start + item["bytes"]]))
+            start += item["bytes"]
+        return _objects(parts)
+    shape = description["shape"]
+    if description["type"] == _STRINGS:
+        return _objects(_decoded_strings(data, math.prod(shape))).reshape(shape)
+    own = getattr(ml_dtypes, description["type"], None)
+    return np.frombuffer(data, own or np.dtype(description["type"])).reshape(shape).copy()
+
+
+def _encoded_strings(values: Sequence[Object]) -> bytes:
+    """Returns a number for each string, then their bytes.
+
+    The number is twice the length, and one more for text. What is no string is its text.
+    """
+    numbers, parts = [], []
+    for value in values:
+        is_text = not isinstance(value, bytes)
+        part = str(value).encode("utf-8", "surrogatepass") if is_text else value
+        numbers.append(2 * len(part) + is_text)
+        parts.append(part)
+    return np.array(numbers, np.int64).tobytes() + b"".join(parts)
+
+
+def _decoded_strings(data: bytes, count: int) -> list[bytes | str]:
+    numbers = np.frombuffer(data, np.int64, count)
+    values: list[bytes | str] = []
+    start = numbers.nbytes
+    for number in numbers.tolist():
+        part = data[start : start + number // 2]
+        values.append(part.decode("utf-8", "surrogatepass") if number % 2 else part)
+        start += number // 2
+    return values
+
+
+def digest(values: Mapping[str, Object]) -> str:
+    """Returns a hash that tells arrays apart: by names, types, shapes and bytes."""
+    result = hashlib.sha256()
+    for name in sorted(values):
+        array = as_array(values[name])
+        if _is_plain(array):
+            description: Object = {"type": array.dtype.str, "shape": list(array.shape)}
+            data = np.ascontiguousarray(array).tobytes()
+        else:
+            description, data = _encoded(array)
+        result.update(f"{name} {json.dumps(description)} ".encode("utf-8", "surrogatepass"))
+        result.update(data)
+    return result.hexdigest()

@@ -1,0 +1,172 @@
+"""Captures what the metrics of an evaluation are computed from, and computes them once more."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge.legacy.estimator_spec import call_host_fn
+from estimator_bridge.verify.record.array_files import Values, stacked
+from estimator_bridge.verify.record.capture import Capture, Function, with_signature_of
+from estimator_bridge.verify.record.outcome_files import METRIC_VARIABLE
+from estimator_bridge.verify.record.recording import LOSS
+from estimator_bridge.verify.record.replay import names_of
+from tf2_engine import tf_compat
+from tf2_engine.types import Array, Graph, Nest, Object, Op, Session
+
+_METRICS = "metrics"
+_ARGUMENT = "argument"
+_CORE = " (core {})"
+
+
+class MetricValues:
+    """The losses and the arguments of `eval_metrics` of one evaluation, batch by batch."""
+
+    def __init__(self) -> None:
+        self._capture = Capture()
+        self._cores: weakref.WeakKeyDictionary[Graph, int] = weakref.WeakKeyDictionary()
+        self._metric_fn: Function | None = None
+        self._structure: Nest = None
+
+    def capturing(self, model_fn: Function, is_evaluating: Callable[[], bool]) -> Function:
+        """Returns a model_fn whose losses and metrics are captured while an evaluation runs.
+
+        Random ops without a seed of their own get the same numbers on both sides.
+        """
+
+        @functools.wraps(model_fn)
+        def call(*args: Object, **kwargs: Object) -> Object:
+            with tf_compat.numbered_seeds():
+                spec = model_fn(*args, **kwargs)
+            return self._captured(spec) if is_evaluating() else spec
+
+        return with_signature_of(model_fn, call)
+
+    def _captured(self, spec: Object) -> Object:
+        core = 0
+        if not tf.executing_eagerly():
+            core = self._cores.get(tf.get_default_graph(), -1) + 1
+            self._cores[tf.get_default_graph()] = core
+        changes = {}
+        if spec.loss is not None:
+            changes[LOSS] = self._keep(LOSS, core, spec.loss)
+        if getattr(spec, "eval_metrics", None):
+            self._metric_fn, tensors = spec.eval_metrics
+            self._structure = tf.nest.map_structure(lambda _: None, tensors)
+            pairs = zip(names_of(_ARGUMENT, tensors), tf.nest.flatten(tensors), strict=True)
+            kept = [self._keep(name, core, tensor) for name, tensor in pairs]
+            changes["eval_metrics"] = self._metric_fn, tf.nest.pack_sequence_as(tensors, kept)
+        return spec._replace(**changes)
+
+    def _keep(self, name: str, core: int, tensor: Object) -> Object:
+        if not isinstance(tensor, tf.Tensor):
+            return tensor
+        return self._capture.tensor(_METRICS, name + _CORE.format(core) * bool(core), tensor)
+
+    def begin(self) -> None:
+        """Forgets what was captured before an evaluation."""
+        self._capture.flush()
+
+    def batches(self) -> list[Values]:
+        """Returns what was captured since `begin`, batch by batch; of several cores joined."""
+        return [_joined(step.get(_METRICS, {})) for step in self._capture.flush()]
+
+    def recomputed(self, batches: Sequence[Values]) -> Values:
+        """Returns the metrics of recorded batches, as this model's metric function computes them.
+
+        Empty without such a function, or where it cannot be called by itself, since it uses
+        tensors of the model that it is not given.
+        """
+        if self._metric_fn is None or not batches:
+            return {}
+        names = names_of(_ARGUMENT, self._structure)
+        if any(name not in batch for batch in batches for name in names):
+            return {}
+        try:
+            return self._run(self._metric_fn, names, batches)
+        except (ValueError, TypeError, RuntimeError, tf.errors.OpError):
+            return {}
+
+    def _run(self, metric_fn: Function, names: Sequence[str], batches: Sequence[Values]) -> Values:
+        with tf.Graph().as_default(), tf.Session() as session:
+            feeds = [_placeholder([batch[name] for batch in batches]) for name in names]
+            tensors = tf.nest.pack_sequence_as(self._structure, feeds)
+            with tf_compat.numbered_seeds():
+                metrics = call_host_fn((metric_fn, tensors))
+            ops = {str(name): _ops_of(metric) for name, metric in metrics.items()}
+            session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+            session.run(tf.tables_initializer())
+            updates = [update for _, update in ops.values()]
+            for batch in batches:
+                values = [batch[name] for name in names]
+                session.run(updates, dict(zip(feeds, values, strict=True)))
+            return dict(session.run({name: value for name, (value, _) in ops.items()}))
+
+
+class MetricVariablesHook(tf.train.SessionRunHook):
+    """Reads the variables in which an evaluation adds up its metrics, at its end.
+
+    Attributes:
+        values: by name; {} until then.
+    """
+
+    def __init__(self) -> None:
+        self.values: Values = {}
+
+    def begin(self) -> None:
+        """Finds the variables, once the graph is built."""
+        variables = tf.get_collection(tf.GraphKeys.METRIC_VARIABLES)
+        self._variables = {f"{METRIC_VARIABLE}{one.op.name}": one for one in variables}
+
+    def end(self, session: Session) -> None:
+        """Reads them."""
+        self.values = session.run(self._variables)
+
+
+def listed(batches: Sequence[Values]) -> Values:
+    """Returns arrays that have the values of all batches, by name."""
+    names = dict.fromkeys(name for batch in batches for name in batch)
+    return {name: stacked([one[name] for one in batches if name in one]) for name in names}
+
+
+def unlisted(values: Mapping[str, Array]) -> list[Values]:
+    """Returns the batches that `listed` has put together."""
+    count = max((len(array) for array in values.values()), default=0)
+    return [
+        {name: np.asarray(array[i]) for name, array in values.items() if i < len(array)}
+        for i in range(count)
+    ]
+
+
+def _ops_of(metric: Object) -> tuple[Nest, Op]:
+    """Returns the value of a metric and the op that updates it; Keras's metrics are objects."""
+    return metric if isinstance(metric, tuple) else (metric.result(), tf.group(*metric.updates))
+
+
+def _joined(step: Values) -> Values:
+    """Joins what several cores have captured, as the metrics of a step are computed of all."""
+    joined: dict[str, list[Array]] = {}
+    for name in sorted(step, key=lambda name: (name.partition(" (core ")[0], len(name), name)):
+        joined.setdefault(name.partition(" (core ")[0], []).append(step[name])
+    return {
+        name: parts[0] if len(parts) == 1 else _concatenated(parts)
+        for name, parts in joined.items()
+    }
+
+
+def _concatenated(parts: Sequence[Array]) -> Array:
+    return np.concatenate(parts) if parts[0].ndim else np.stack(parts)
+
+
+def _placeholder(values: Sequence[Array]) -> Object:
+    """Returns a placeholder of the type of some values, and of the sizes that they share."""
+    first = values[0]
+    shape: list[int | None] | None = None
+    if len({value.ndim for value in values}) == 1:
+        sizes = zip(*(value.shape for value in values), strict=True)
+        shape = [one[0] if len({*one}) == 1 else None for one in sizes]
+    return tf.placeholder(tf.as_dtype(first.dtype), shape)

@@ -1,0 +1,148 @@
+"""The files that hold what followed a training, and what it was computed from.
+
+An outcome is an evaluation, the predictions of a call, an export, or the answers of an exported
+model. Its name is its kind and its number, such as "evaluation-0".
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import TypedDict
+
+from estimator_bridge.verify.record.array_files import Values, read_arrays, write_arrays
+from tf2_engine.types import Object
+
+EVALUATION, PREDICTION, EXPORT, SERVED = "evaluation", "prediction", "export", "served"
+"""The kinds; the last are the answers of exported models."""
+KINDS = (EVALUATION, PREDICTION, EXPORT, SERVED)
+
+SEEN, RECOMPUTED = "seen", "recomputed"
+"""What the metrics of an evaluation were computed from, batch by batch; and computed once more."""
+OWN, OTHER = "own: ", "other: "
+"""Before the names of metrics that are computed once more: from the side's values, or side A's."""
+METRIC_VARIABLE = "variable: "
+"""Before the names of the variables in which an evaluation has added up its metrics."""
+
+
+class About(TypedDict, total=False):
+    """What an outcome was computed from, and how it went.
+
+    Attributes:
+        variables: digests of the model's variables by name.
+        replayed: whether all of its batches were those of another recording.
+        unlike: why they were not, in words.
+        batches: how many batches were evaluated.
+        samples: how many predictions there were.
+        failed: the error with which the call ended.
+    """
+
+    variables: dict[str, str]
+    replayed: bool
+    unlike: list[str]
+    batches: int
+    samples: int
+    failed: str
+
+
+class OutcomeWriter:
+    """Writes outcomes into the directory of a recording."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self._directory = directory
+        # Of each kind of file how many are written.
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._left_out: list[str] = []
+
+    def begin(self, kind: str) -> str:
+        """Returns the name of the next outcome of a kind."""
+        self._counts[kind] += 1
+        return f"{kind}-{self._counts[kind] - 1}"
+
+    def write(self, name: str, values: Mapping[str, Object], part: str = "") -> None:
+        """Writes the values of an outcome, or a part of what belongs to it."""
+        write_arrays(self._directory / f"{f'{part}-' * bool(part)}{name}.npz", values)
+
+    def chunk(self, name: str, number: int, values: Mapping[str, Object]) -> None:
+        """Writes the samples of an outcome that follow those before."""
+        write_arrays(self._directory / f"{name}{f'+{number:06d}' * bool(number)}.npz", values)
+
+    def about(self, name: str, about: About) -> None:
+        """Writes what an outcome was computed from."""
+        _write_json(self._directory / f"about-{name}.json", about)
+
+    def batch(self, name: str, input_number: int, values: Mapping[str, Object]) -> None:
+        """Writes a batch of an input of an outcome."""
+        prefix = f"fed-{name}-{input_number:04d}"
+        number = self._counts[prefix]
+        self._counts[prefix] += 1
+        write_arrays(self._directory / f"{prefix}-{number:08d}.npz", values)
+
+    def left_out(self, what: str) -> None:
+        """Writes, once, what is not recorded and why."""
+        if what not in self._left_out:
+            self._left_out.append(what)
+            _write_json(self._directory / "left-out.json", self._left_out)
+
+
+class Outcomes:
+    """Reads what an `OutcomeWriter` wrote."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self._directory = directory
+
+    @property
+    def left_out(self) -> list[str]:
+        """What was not recorded, and why."""
+        return list(_read_json(self._directory / "left-out.json", []))
+
+    def names(self) -> list[str]:
+        """Returns the names of the outcomes: by kind, then by number."""
+        return [
+            f"{kind}-{number}"
+            for kind in KINDS
+            for number in sorted(
+                int(path.stem.partition("-")[2])
+                for path in self._directory.glob(f"{kind}-*.npz")
+                if "+" not in path.stem
+            )
+        ]
+
+    def failed(self) -> dict[str, str]:
+        """Returns the errors of calls that failed, by the names of outcomes."""
+        paths = sorted(self._directory.glob("about-*.json"))
+        named = {path.stem.removeprefix("about-"): _read_json(path, {}) for path in paths}
+        return {name: about["failed"] for name, about in named.items() if "failed" in about}
+
+    def chunks(self, name: str) -> Iterator[Values]:
+        """Yields the values of an outcome; of predictions so many samples at a time."""
+        first = self._directory / f"{name}.npz"
+        rest = sorted(self._directory.glob(f"{name}+*.npz"))
+        for path in [first] * first.exists() + rest:
+            yield read_arrays(path)
+
+    def part(self, name: str, part: str) -> Values:
+        """Returns a part of what belongs to an outcome; {} without one."""
+        path = self._directory / f"{part}-{name}.npz"
+        return read_arrays(path) if path.exists() else {}
+
+    def about(self, name: str) -> About:
+        """Returns what an outcome was computed from; {} where that is not known."""
+        return _read_json(self._directory / f"about-{name}.json", {})
+
+    def batches(self, name: str, input_number: int | None = None) -> list[pathlib.Path]:
+        """Returns the files of the batches of an outcome, of one of its inputs or of all."""
+        of_input = "" if input_number is None else f"{input_number:04d}-"
+        return sorted(self._directory.glob(f"fed-{name}-{of_input}*.npz"))
+
+
+def _read_json(path: pathlib.Path, default: Object) -> Object:
+    return json.loads(path.read_text()) if path.exists() else default
+
+
+def _write_json(path: pathlib.Path, value: object) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(value, indent=1))
+    partial.replace(path)

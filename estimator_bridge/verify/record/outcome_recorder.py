@@ -1,0 +1,261 @@
+"""Records what follows a training: evaluations, predictions and exports, and their inputs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge.verify.record import outcome_files
+from estimator_bridge.verify.record.array_files import Values, digest
+from estimator_bridge.verify.record.capture import Arguments, Function
+from estimator_bridge.verify.record.metric_values import (
+    MetricValues,
+    MetricVariablesHook,
+    listed,
+    unlisted,
+)
+from estimator_bridge.verify.record.outcome_files import (
+    EVALUATION,
+    EXPORT,
+    OTHER,
+    OWN,
+    PREDICTION,
+    RECOMPUTED,
+    SEEN,
+    About,
+)
+from estimator_bridge.verify.record.predictions import PredictionWriter
+from estimator_bridge.verify.record.recording import EXPORTED, LOSS, Recording, RecordingWriter
+from estimator_bridge.verify.record.replay import recorded_input_fn
+from tf2_engine.types import Array, Object
+
+_MAX_ERROR = 300
+"""Characters of an error that are kept."""
+
+
+class TrainingRecorder(Protocol):
+    """What records the training; see `recorder.Recorder`."""
+
+    writer: RecordingWriter
+    replayed: Recording | None
+    training: bool
+
+    @property
+    def max_steps(self) -> int:
+        """The most batches of an evaluation, as of the training."""
+
+    def is_recorded(self, model: Object) -> bool:
+        """Returns whether a model is the one that is recorded, and was trained."""
+
+
+Variables = Callable[[Object, Arguments], Iterable[tuple[str, Array]]]
+"""Returns the variables that a call of a model's method has read, with their names."""
+
+
+class OutcomeRecorder:
+    """Records calls of `evaluate`, `predict` and `export_saved_model` of the recorded model."""
+
+    def __init__(self, recorder: TrainingRecorder) -> None:
+        self._recorder = recorder
+        self._writer = recorder.writer.outcomes
+        self._metrics = MetricValues()
+        self._evaluating = False
+
+    def capturing(self, model_fn: Function) -> Function:
+        """Returns a model_fn that captures what metrics are computed from."""
+        return self._metrics.capturing(model_fn, lambda: self._evaluating)
+
+    def evaluate(
+        self,
+        original: Function,
+        model: Object,
+        arguments: Arguments,
+        variables: Variables | None = None,
+    ) -> Object:
+        """Evaluates, and writes the metrics and what they were computed from.
+
+        Args:
+            variables: None reads those of a checkpoint, and lets `evaluate` take hooks.
+        """
+        most = self._recorder.max_steps
+        asked, arguments["steps"] = (
+            arguments.get("steps"),
+            min(arguments.get("steps") or most, most),
+        )
+        if not self._is_recorded(model, "evaluations"):
+            return original(model, **arguments)
+        hook = MetricVariablesHook()
+        if variables is None:
+            arguments["hooks"] = [*(arguments.get("hooks") or ()), hook]
+        self._metrics.begin()
+        with self._recorded(EVALUATION, model, arguments, variables) as (name, about):
+            metrics = self._evaluated(original, model, arguments)
+            batches = self._metrics.batches()
+            about["batches"] = len(batches)
+            self._writer.write(name, metrics)
+            self._writer.write(name, {**listed(batches), **hook.values}, SEEN)
+            self._writer.write(name, self._recomputed(name, batches), RECOMPUTED)
+        if len(batches) >= most and asked != most:
+            wanted = "the whole input" if asked is None else f"{asked} batches"
+            self._writer.left_out(
+                f"{name}: the program evaluates {wanted}; the first {most} batches are compared, "
+                "as many as steps of training (--steps)."
+            )
+        return metrics
+
+    def _evaluated(self, original: Function, model: Object, arguments: Arguments) -> Object:
+        self._evaluating = True
+        try:
+            with self._not_training():
+                return original(model, **arguments)
+        finally:
+            self._evaluating = False
+
+    def _recomputed(self, name: str, batches: Sequence[Values]) -> Values:
+        """Returns the metrics of this side's values, and of side A's if they are replayed."""
+        values = {f"{OWN}{key}": each for key, each in self._metrics.recomputed(batches).items()}
+        if self._recorder.replayed is not None:
+            seen = self._recorder.replayed.outcomes.part(name, SEEN)
+            arrays = {
+                key: each
+                for key, each in seen.items()
+                if not key.startswith(outcome_files.METRIC_VARIABLE) and key != LOSS
+            }
+            other = self._metrics.recomputed(unlisted(arrays)) if batches else {}
+            values.update({f"{OTHER}{key}": each for key, each in other.items()})
+        return values
+
+    def predict(
+        self,
+        original: Function,
+        model: Object,
+        arguments: Arguments,
+        variables: Variables | None = None,
+    ) -> Iterator[Object]:
+        """Predicts, and writes all predictions that the program takes."""
+        if not self._is_recorded(model, "predictions"):
+            yield from original(model, **arguments)
+            return
+        with self._recorded(PREDICTION, model, arguments, variables) as (name, about):
+            writer = PredictionWriter(self._writer, name)
+            predictions = iter(original(model, **arguments))
+            try:
+                while True:
+                    with self._not_training():
+                        prediction = next(predictions, writer)
+                    if prediction is writer:
+                        break
+                    writer.add(prediction)
+                    yield prediction
+            finally:  # A program may stop before the end.
+                writer.close()
+                about["samples"] = writer.count
+
+    def export(
+        self,
+        original: Function,
+        model: Object,
+        arguments: Arguments,
+        variables: Variables | None = None,
+    ) -> Object:
+        """Exports, writes the variables, and keeps a copy: a program may remove its own."""
+        if not self._is_recorded(model, "exports"):
+            return original(model, **arguments)
+        with self._recorded(EXPORT, model, arguments, variables) as (name, _):
+            with self._not_training():
+                path = original(model, **arguments)
+            exported = os.fsdecode(path)
+            values = dict(_checkpoint(os.path.join(exported, "variables/variables")))
+            self._writer.write(name, values)
+            # It is queried later.
+            number = name.rpartition("-")[2]
+            shutil.copytree(exported, self._recorder.writer.directory / f"{EXPORTED}-{number}")
+        return path
+
+    def _is_recorded(self, model: Object, what: str) -> bool:
+        if self._recorder.is_recorded(model):
+            return True
+        self._writer.left_out(
+            f"The program's {what} before the training, or of other models than the first that "
+            "trains."
+        )
+        return False
+
+    @contextlib.contextmanager
+    def _recorded(
+        self, kind: str, model: Object, arguments: Arguments, variables: Variables | None
+    ) -> Iterator[tuple[str, About]]:
+        """Records the inputs of an outcome, and the error with which the call may end."""
+        name = self._writer.begin(kind)
+        about: About = {}
+        if "input_fn" in arguments:
+            inputs = _OutcomeInputs(self._writer, name, self._recorder.replayed, about)
+            arguments["input_fn"] = recorded_input_fn(arguments["input_fn"], inputs)
+        try:
+            yield name, about
+        except Exception as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            about["failed"] = ": ".join([type(error).__name__, *lines[:1]])[:_MAX_ERROR]
+            raise
+        finally:
+            if "failed" not in about:
+                read = (variables or variables_of_checkpoint)(model, arguments)
+                about["variables"] = {key: digest({"": value}) for key, value in read}
+            self._writer.about(name, about)
+
+    @contextlib.contextmanager
+    def _not_training(self) -> Iterator[None]:
+        # A training may evaluate on its way.
+        before, self._recorder.training = self._recorder.training, False
+        try:
+            yield
+        finally:
+            self._recorder.training = before
+
+
+@dataclasses.dataclass(frozen=True)
+class _OutcomeInputs:
+    """The inputs of an outcome, which are those of the same outcome of another recording."""
+
+    writer: outcome_files.OutcomeWriter
+    name: str
+    replayed: Recording | None
+    about: About
+    numbers: list[int] = dataclasses.field(default_factory=list)
+
+    def begin(self) -> int:
+        self.numbers.append(len(self.numbers))
+        return self.numbers[-1]
+
+    def files(self, number: int) -> Sequence[pathlib.Path]:
+        if self.replayed is None:
+            return []
+        files = self.replayed.outcomes.batches(self.name, number)
+        self.about["replayed"] = bool(files) and self.about.get("replayed", True)
+        return files
+
+    def write(self, number: int, values: Mapping[str, Object]) -> None:
+        self.about["replayed"] = False
+        self.writer.batch(self.name, number, values)
+
+    def unlike(self, reasons: Sequence[str]) -> None:
+        self.about.setdefault("unlike", []).extend(reasons)
+
+
+def variables_of_checkpoint(model: Object, arguments: Arguments) -> Iterator[tuple[str, Array]]:
+    """Yields the variables of the checkpoint that a call of an estimator's method reads."""
+    path = arguments.get("checkpoint_path") or tf.train.latest_checkpoint(model.model_dir)
+    yield from _checkpoint(path) if path else ()
+
+
+def _checkpoint(path: str) -> Iterator[tuple[str, Array]]:
+    reader = tf.train.load_checkpoint(path)
+    for name in sorted(reader.get_variable_to_shape_map()):
+        yield name, reader.get_tensor(name)

@@ -23,10 +23,10 @@ from estimator_bridge.verify.judge.steps import StepComparison
 from estimator_bridge.verify.judge.table_updates import TableUpdates
 from estimator_bridge.verify.judge.tolerance import Tolerance
 from estimator_bridge.verify.record import recording
-from estimator_bridge.verify.record.capture import SUMMED_ROWS
 from estimator_bridge.verify.record.recording import (
     ACTIVATIONS,
     GRADIENTS,
+    SUMMED_ROWS,
     VARIABLES,
     Recording,
     Step,

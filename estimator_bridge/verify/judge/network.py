@@ -14,11 +14,11 @@ from estimator_bridge.verify.judge.noise import FACTOR, Noise
 from estimator_bridge.verify.judge.residual import apart
 from estimator_bridge.verify.judge.rounded import SMALLEST_NORMAL
 from estimator_bridge.verify.perturbation import perturbed
-from estimator_bridge.verify.record.capture import SUMMED_ROWS
 from estimator_bridge.verify.record.recording import (
     ACTIVATIONS,
     GRADIENTS,
     LOSS,
+    SUMMED_ROWS,
     VARIABLES,
     Recording,
     Step,

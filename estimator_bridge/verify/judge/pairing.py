@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from estimator_bridge.verify import findings
 from estimator_bridge.verify.record import recording
-from estimator_bridge.verify.record.lockstep import parts_of_tables
-from estimator_bridge.verify.record.recording import TableDescription, Values
+from estimator_bridge.verify.record.recording import TableDescription, Values, parts_of_tables
 from tf2_engine.types import Array, Object
 
 # No part of a model: stock's stand-ins for tables, which hold nothing, and what a hook counts.

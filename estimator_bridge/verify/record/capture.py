@@ -17,7 +17,13 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSpec
 from estimator_bridge.legacy.requirements import argument_names
 from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
-from estimator_bridge.verify.record.recording import ACTIVATIONS, GRADIENTS, LOSS, Values
+from estimator_bridge.verify.record.recording import (
+    ACTIVATIONS,
+    GRADIENTS,
+    LOSS,
+    SUMMED_ROWS,
+    Values,
+)
 from tf2_engine import tf_compat
 from tf2_engine.types import Array, Graph, Object, Tensor, Variable
 
@@ -30,8 +36,6 @@ PART = re.compile(r"/part_\d+$")
 
 _DUMMY = DUMMY_NAME.format("")
 ROWS_OF_SLICES = "/IndexedSlices:rows"
-SUMMED_ROWS = " (rows)"
-"""What follows the name of a gradient whose rows are captured, and are recorded summed."""
 _SEEDS_PER_CORE = 1 << 16
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 

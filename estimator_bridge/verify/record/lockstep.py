@@ -11,16 +11,17 @@ import threading
 from collections.abc import Collection, Iterator, Mapping
 
 from estimator_bridge.verify.perturbation import ACTIVATION_ULPS, VARIABLE_ULPS, perturbed
-from estimator_bridge.verify.record.capture import ROWS_OF_SLICES, SUMMED_ROWS
+from estimator_bridge.verify.record.capture import ROWS_OF_SLICES
 from estimator_bridge.verify.record.recording import (
     ACTIVATIONS,
     GRADIENTS,
+    SUMMED_ROWS,
     VARIABLES,
     Recording,
     SideDescription,
     Step,
-    TableDescription,
     Values,
+    parts_of_tables,
 )
 from tf2_engine.types import Array
 
@@ -118,12 +119,3 @@ class Perturbation:
         if name.endswith(ROWS_OF_SLICES):
             return gradients.get(name.removesuffix(ROWS_OF_SLICES) + SUMMED_ROWS)
         return gradients.get(name) if is_open == (name + SUMMED_ROWS in gradients) else None
-
-
-def parts_of_tables(tables: Collection[TableDescription]) -> dict[str, tuple[str, str | None]]:
-    """Returns the table and the slot of each variable; the slot of the rows is None."""
-    parts: dict[str, tuple[str, str | None]] = {}
-    for table in tables:
-        parts[table["variable"]] = table["name"], None
-        parts.update({name: (table["name"], slot) for name, slot in table["slots"].items()})
-    return parts

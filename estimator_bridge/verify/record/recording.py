@@ -11,7 +11,7 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypedDict
 
 import numpy as np
@@ -24,6 +24,8 @@ read_arrays, write_arrays = array_files.read_arrays, array_files.write_arrays
 
 VARIABLES, ACTIVATIONS, GRADIENTS, LOSS = "variables", "activations", "gradients", "loss"
 """The groups of the arrays of a step."""
+SUMMED_ROWS = " (rows)"
+"""What follows the name of a gradient whose rows are captured, and are recorded summed."""
 EVALUATION, PREDICTION = outcome_files.EVALUATION, outcome_files.PREDICTION
 EXPORT, SERVED = outcome_files.EXPORT, outcome_files.SERVED
 """The kinds of what follows a training; the last are the answers of exported models."""
@@ -370,3 +372,12 @@ def _write_json(path: pathlib.Path, value: object) -> None:
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(value, indent=1))
     partial.replace(path)
+
+
+def parts_of_tables(tables: Collection[TableDescription]) -> dict[str, tuple[str, str | None]]:
+    """Returns the table and the slot of each variable; the slot of the rows is None."""
+    parts: dict[str, tuple[str, str | None]] = {}
+    for table in tables:
+        parts[table["variable"]] = table["name"], None
+        parts.update({name: (table["name"], slot) for name, slot in table["slots"].items()})
+    return parts

@@ -16,7 +16,7 @@ from estimator_bridge.verify.findings import ACTIVATION, Cause, differing_settin
 from estimator_bridge.verify.judge import lookups
 from estimator_bridge.verify.judge.lookup_causes import stale_lookups, wrong_lookups
 from estimator_bridge.verify.judge.model_causes import model_causes
-from estimator_bridge.verify.judge.update_causes import update_causes
+from estimator_bridge.verify.judge.update_causes import are_explained, update_causes
 from estimator_bridge.verify.judge.updates import wrong_updates
 from estimator_bridge.verify.outcome_causes import of_outcomes
 from estimator_bridge.verify.record import recording
@@ -38,6 +38,14 @@ def explain(result: Result) -> list[Cause]:
         causes.append(_unknown(result))
     # Quirks may lead to a difference; the others did.
     return sorted(causes, key=lambda cause: cause.name == QUIRKS)
+
+
+def are_conclusive(result: Result) -> bool:
+    """Returns whether the numbers show a difference of the engines that is no rounding."""
+    evidence = result.evidence
+    if evidence is None or not evidence.residuals:
+        return False
+    return any(wrong_lookups(evidence)) or are_explained(evidence)
 
 
 def of_settings(result: Result) -> Iterator[Cause]:

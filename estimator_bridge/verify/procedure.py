@@ -88,7 +88,7 @@ def _may_be_rounding(result: Result) -> bool:
     """Returns whether the sides begin alike and no setting makes them differ."""
     # That quirks may tell the sides apart does not mean that they do.
     explained = any(cause.name != causes.QUIRKS for cause in causes.of_settings(result))
-    if explained or any(result.only) or result.config:
+    if explained or any(result.only) or result.config or causes.are_conclusive(result):
         return False
     if result.first is None:
         return any(not outcome.equal and not outcome.note for outcome in result.outcomes)

@@ -1,9 +1,11 @@
 """Measures the power of `verify`, and rewrites docs/verify_power.md.
 
     python -m compat_tests.verify.power                  everything that this TensorFlow can run
-    python -m compat_tests.verify.power --only 'Adam.*'  some faults, without the page
+    python -m compat_tests.verify.power --only 'Adam.*'  some faults
+    python -m compat_tests.verify.power --what page      the page alone
 
-Each version of TensorFlow leaves its figures in build/verify_power, and the page has those of all.
+Figures stay in build/verify_power until they are measured anew, those of each version of TensorFlow
+by themselves, and the page has all of them. Some alone do not rewrite the page.
 """
 
 from __future__ import annotations
@@ -30,16 +32,16 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m compat_tests.verify.power")
     parser.add_argument("--only", help="faults and pairs whose name this expression finds")
     parser.add_argument("--sizes", default="64,1024,8192", help="batch sizes of the faults")
-    parser.add_argument("--what", choices=("faults", "pairs", "both"), default="both")
+    parser.add_argument("--what", choices=("faults", "pairs", "both", "page"), default="both")
     parser.add_argument("--show", action="store_true", help="print whole results")
     options = parser.parse_args(arguments)
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     judged: list[measure.Judged] = []
     pairs: list[measure.JudgedPair] = []
     with tempfile.TemporaryDirectory() as temporary:
-        if options.what != "pairs":
+        if options.what in ("faults", "both"):
             judged = list(_faults(pathlib.Path(temporary), options))
-        if options.what != "faults":
+        if options.what in ("pairs", "both"):
             pairs = list(_pairs(pathlib.Path(temporary), options))
     print(
         f"{sum(one.found for one in judged)} faults of {len(judged)} found, "
@@ -47,7 +49,7 @@ def main(arguments: list[str]) -> int:
         f"{sum(not one.equal for one in pairs)} false alarms in {len(pairs)} honest pairs"
     )
     if not options.only:
-        _write(judged, pairs)
+        _write_page()
     return int(not (all(one.found for one in judged) and all(one.equal for one in pairs)))
 
 
@@ -59,6 +61,7 @@ def _faults(directory: pathlib.Path, options: argparse.Namespace) -> Iterator[me
         print(f"{verdict:6} {one.name}, batch {one.batch_size}: {one.causes}", flush=True)
         if options.show:
             print(result)
+        measure.update(FIGURES / f"faults-{one.batch_size}.json", [one], lambda each: (each.name,))
         yield one
 
 
@@ -72,16 +75,15 @@ def _pairs(directory: pathlib.Path, options: argparse.Namespace) -> Iterator[mea
         print(f"{word:6} {verdict.title} {verdict.why}", flush=True)
         if options.show:
             print(result)
+        of_version = FIGURES / f"pairs-{tf.__version__}.json"
+        measure.update(of_version, [verdict], lambda each: (each.title,))
         yield verdict
 
 
-def _write(judged: list[measure.Judged], pairs: list[measure.JudgedPair]) -> None:
-    """Writes the figures of this version, and the page of those of all."""
-    if judged:
-        measure.write(FIGURES / "faults.json", judged)
-    if pairs:
-        measure.write(FIGURES / f"pairs-{tf.__version__}.json", pairs)
-    judged = measure.read(FIGURES / "faults.json", measure.Judged)
+def _write_page() -> None:
+    """Writes the page of all figures of both versions."""
+    files = sorted(FIGURES.glob("faults-*.json"))
+    judged = [one for path in files for one in measure.read(path, measure.Judged)]
     by_version = {
         path.stem.removeprefix("pairs-"): measure.read(path, measure.JudgedPair)
         for path in sorted(FIGURES.glob("pairs-*.json"))

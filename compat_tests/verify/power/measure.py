@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from compat_tests.verify.power.comparing import Comparer
 from compat_tests.verify.power.fault import BATCH_SIZES
 from compat_tests.verify.power.faults import FAULTS
 from compat_tests.verify.power.honest import Pair
+from estimator_bridge.verify.findings import Status
 from estimator_bridge.verify.result import Result
 
-T = TypeVar("T")
+T = TypeVar("T", "Judged", "JudgedPair")
 
 
 class Judged(NamedTuple):
@@ -39,21 +41,18 @@ def judge(comparer: Comparer, name: str, batch_size: int) -> tuple[Judged, Resul
     fault = FAULTS[name]
     a, b = fault.sides(batch_size)
     result = comparer.compare(f"{fault.program}-{batch_size}", a, b, fault.options)
-    found = differs(result)
+    found = result.status == Status.DIFFERENT
     causes = [cause.name for cause in result.causes]
     named = found and not fault.causes.isdisjoint(causes)
-    return Judged(name, batch_size, found, named, causes, ""), result
+    return Judged(name, batch_size, found, named, causes, _smallest(result)), result
 
 
-def differs(result: Result) -> bool:
-    """Returns whether the verdict is that the sides differ: what is undecided is not found."""
-    return bool(
-        not result.numbers_agree
-        or result.config
-        or any(result.only)
-        or result.remarks
-        or result.batches.first_different is not None
-    )
+def _smallest(result: Result) -> str:
+    """Returns the smallest divergence that would have been seen in what diverged first."""
+    first = result.first
+    if first is None or not math.isfinite(first.visible):
+        return ""
+    return f"{first.visible:.0e} of {first.name}"
 
 
 def judge_all(
@@ -91,13 +90,22 @@ def judge_pair(comparer: Comparer, pair: Pair) -> tuple[JudgedPair, Result]:
 
 def _why(result: Result) -> str:
     lines = str(result).splitlines()
-    return next((line for line in lines if "EQUAL" in line or "DECIDED" in line), lines[-1])
+    first = "" if result.first is None else f"; {result.first.name}: {result.first.first}"
+    undecided = "; ".join(result.undecided[:2])
+    verdict = next((line for line in lines if "EQUAL" in line or "DECIDED" in line), lines[-1])
+    return f"{verdict}{first} {undecided}".strip()
 
 
-def write(path: pathlib.Path, judged: Sequence[Judged | JudgedPair]) -> None:
-    """Writes what was judged as JSON."""
+def update(
+    path: pathlib.Path, measured: Sequence[T], key: Callable[[T], tuple[object, ...]]
+) -> None:
+    """Writes what was measured as JSON, beside what the file has of other keys."""
+    if not measured:
+        return
+    before = read(path, type(measured[0]))
+    by_key = {key(one): one for one in [*before, *measured]}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([one._asdict() for one in judged], indent=1))
+    path.write_text(json.dumps([one._asdict() for one in by_key.values()], indent=1))
 
 
 def read(path: pathlib.Path, kind: type[T]) -> list[T]:

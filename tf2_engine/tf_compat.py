@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import inspect
 import itertools
 import logging
@@ -452,12 +453,17 @@ def names_of_tf1() -> Iterator[None]:
     """While open, private names are there that code for TensorFlow 1 uses, and that have moved.
 
     Subclasses of batch normalization may override `_moments` without a mask, which it had not; and
-    the last release of tf_slim looks for the class of tensors in another module.
+    the last release of tf_slim looks for the class of tensors in another module, and for layers
+    where TensorFlow 2.21 takes them from a path that tf_keras has left.
     """
     with contextlib.ExitStack() as stack:
         if not hasattr(_ops, "Tensor"):
             _ops.Tensor = tf.Tensor
             stack.callback(delattr, _ops, "Tensor")
+            old = "tf_keras.legacy_tf_layers.normalization"
+            new = old.replace("tf_keras.", "tf_keras.src.")
+            sys.modules[old] = importlib.import_module(new)
+            stack.callback(sys.modules.pop, old)
         kinds = (tf.keras.layers.BatchNormalization, tf.compat.v1.layers.BatchNormalization)
         # The two may be of one package, or of two.
         for base in {each for kind in kinds for each in kind.__mro__ if "_moments" in vars(each)}:

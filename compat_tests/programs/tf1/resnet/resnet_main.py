@@ -95,9 +95,7 @@ def main(unused_argv):
         train_batch_size=BATCH,
         eval_batch_size=BATCH,
     )
-    hook = async_checkpoint.AsyncCheckpointSaverHook(
-        checkpoint_dir=FLAGS.model_dir, save_steps=2
-    )
+    hook = async_checkpoint.AsyncCheckpointSaverHook(checkpoint_dir=FLAGS.model_dir, save_steps=2)
     start = estimator._load_global_step_from_checkpoint_dir(FLAGS.model_dir)
     classifier.train(input_fn=input_fn, max_steps=start + 4, hooks=[hook])
     for checkpoint in evaluation.checkpoints_iterator(FLAGS.model_dir, timeout=0):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
+import inspect
 import itertools
 import logging
 import sys
@@ -33,6 +35,7 @@ from tensorflow.python.eager import record as _record
 from tensorflow.python.feature_column import feature_column as _feature_column
 from tensorflow.python.feature_column import feature_column_v2 as _feature_column_v2
 from tensorflow.python.framework import kernels as _kernels
+from tensorflow.python.framework import ops as _ops
 from tensorflow.python.framework import random_seed as _random_seed
 from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
@@ -220,6 +223,11 @@ def tpu_computation(
 
 # An op, by the names that programs call it. On a CPU it ends the process.
 _NUMBERS_OF_CORES = ((_gen_xla_ops, "xla_replica_id"), (_xla, "replica_id"))
+
+
+def replica_id() -> Tensor:
+    """Returns the number of the core, as programs of XLA ask for it."""
+    return _xla.replica_id()
 
 
 def _number_of(core: int, name: str | None = None) -> Tensor:
@@ -438,6 +446,42 @@ def save_as(variable: Variable, name: str) -> None:
     shape = variable.shape.as_list()
     whole = tf.Variable.SaveSliceInfo(name, shape, [0] * len(shape), shape)
     variable._set_save_slice_info(whole)
+
+
+@contextlib.contextmanager
+def names_of_tf1() -> Iterator[None]:
+    """While open, private names are there that code for TensorFlow 1 uses, and that have moved.
+
+    Subclasses of batch normalization may override `_moments` without a mask, which it had not; and
+    the last release of tf_slim looks for the class of tensors in another module, and for layers
+    where TensorFlow 2.21 takes them from a path that tf_keras has left.
+    """
+    with contextlib.ExitStack() as stack:
+        if not hasattr(_ops, "Tensor"):
+            _ops.Tensor = tf.Tensor
+            stack.callback(delattr, _ops, "Tensor")
+            old = "tf_keras.legacy_tf_layers.normalization"
+            new = old.replace("tf_keras.", "tf_keras.src.")
+            sys.modules[old] = importlib.import_module(new)
+            stack.callback(sys.modules.pop, old)
+        kinds = (tf.keras.layers.BatchNormalization, tf.compat.v1.layers.BatchNormalization)
+        # The two may be of one package, or of two.
+        for base in {each for kind in kinds for each in kind.__mro__ if "_moments" in vars(each)}:
+            base.__init_subclass__ = classmethod(_let_moments_do_without_mask)
+            stack.callback(delattr, base, "__init_subclass__")
+        yield
+
+
+def _let_moments_do_without_mask(kind: type, /, **settings: Object) -> None:
+    """The hook that a class calls for its subclasses."""
+    moments = vars(kind).get("_moments")
+    if moments is not None and "mask" not in inspect.signature(moments).parameters:
+
+        @functools.wraps(moments)
+        def without_mask(*args: Object, mask: Object = None, **kwargs: Object) -> Object:
+            return moments(*args, **kwargs)
+
+        setattr(kind, "_moments", without_mask)  # noqa: B010 - mypy knows of no such attribute
 
 
 def checkpoint_key(variable: Variable) -> str:

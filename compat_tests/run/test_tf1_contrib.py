@@ -23,6 +23,7 @@ from estimator_bridge.run import install
 from estimator_bridge.run.tf1 import contrib_names, detection
 from estimator_bridge.run.tf1.program_imports import seen_by_programs
 from estimator_bridge.run.tf1.view import TF1View
+from tf2_engine import tf_compat
 
 tf1 = tf.compat.v1
 Array = npt.NDArray[Any]
@@ -594,3 +595,28 @@ def test_columns_make_the_input_of_a_model(view: Any) -> None:
         ],
     )
     assert names == ["input_from_feature_columns/words_embedding/weights"]
+
+
+@pytest.mark.parametrize("layers", ["tf.compat.v1.layers", "tf.keras.layers"])
+def test_old_subclasses_of_batch_normalization_work(layers: str) -> None:
+    """A `_moments` without a mask, as it was in TensorFlow 1, gets none; another one stays."""
+    base = eval(layers).BatchNormalization
+    called = []
+    with tf_compat.names_of_tf1():
+
+        class Old(base):  # type: ignore[misc, valid-type]
+            def _moments(self, inputs: Any, reduction_axes: Any, keep_dims: Any) -> Any:
+                called.append("old")
+                return super()._moments(inputs, reduction_axes, keep_dims=keep_dims)
+
+        class New(base):  # type: ignore[misc, valid-type]
+            def _moments(self, inputs: Any, *args: Any, mask: Any = None, **settings: Any) -> Any:
+                called.append("new")
+                return super()._moments(inputs, *args, mask=mask, **settings)
+
+    for kind in (Old, New):
+        with tf.Graph().as_default():
+            assert kind(axis=-1, fused=False)(tf.ones([2, 3, 4]), training=True).shape == [2, 3, 4]
+    assert called[0] == "old"
+    assert "new" in called
+    assert "__init_subclass__" not in {name for each in base.__mro__[:-1] for name in vars(each)}

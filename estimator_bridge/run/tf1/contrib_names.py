@@ -188,6 +188,19 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
         "InMemoryEvaluatorHook make_early_stopping_hook make_stop_at_checkpoint_step_hook "
         "stop_if_higher_hook stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook",
     ),
+    (
+        "estimator",
+        f"{_V1}.estimator.experimental",
+        "build_raw_supervised_input_receiver_fn call_logit_fn dnn_logit_fn_builder "
+        "linear_logit_fn_builder",
+    ),
+    (
+        "estimator",
+        f"{_V1}.estimator",
+        "DNNEstimator DNNLinearCombinedEstimator LinearEstimator add_metrics "
+        "binary_classification_head=BinaryClassHead multi_class_head=MultiClassHead "
+        "multi_head=MultiHead multi_label_head=MultiLabelHead",
+    ),
     ("distribute", ".strategies:", "MirroredStrategy OneDeviceStrategy"),
     ("metrics", ".streaming_metrics:", "streaming_covariance streaming_pearson_correlation"),
     ("metrics", ".streaming_metrics:", "streaming_accuracy streaming_auc streaming_precision"),

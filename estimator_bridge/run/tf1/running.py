@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from estimator_bridge.run.tf1.program_imports import seen_by_programs
 from estimator_bridge.run.tf1.view import TF1View
+from tf2_engine import tf_compat
 
 
 @contextlib.contextmanager
@@ -18,5 +19,5 @@ def as_tf1() -> Iterator[None]:
     import tensorflow as tf
 
     tf.compat.v1.disable_v2_behavior()
-    with seen_by_programs(TF1View()):
+    with tf_compat.names_of_tf1(), seen_by_programs(TF1View()):
         yield

@@ -45,7 +45,7 @@ class DecayingAdam(tf.train.Optimizer):
                 )
                 for suffix in ("/adam_m", "/adam_v")
             )
-            next_first = 0.9 * first + 0.1 * gradient
+            next_first = 0.9 * first + tf.multiply(0.1, gradient)
             next_second = 0.999 * second + 0.001 * tf.square(gradient)
             update = next_first / (tf.sqrt(next_second) + 1e-6)
             if "LayerNorm" not in name_of and "bias" not in name_of:

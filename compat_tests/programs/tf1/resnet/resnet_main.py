@@ -1,7 +1,5 @@
 """Makes the calls of the ResNet of the TPU repository: `tf.layers`, a host call, deep imports."""
 
-import os
-
 import resnet_model
 import tensorflow as tf
 from absl import app, flags
@@ -85,7 +83,7 @@ def main(unused_argv):
     )
     config = tf.contrib.tpu.RunConfig(
         model_dir=FLAGS.model_dir,
-        save_checkpoints_steps=2,
+        save_checkpoints_steps=None,
         tf_random_seed=7,
         session_config=session_config,
         tpu_config=tf.contrib.tpu.TPUConfig(iterations_per_loop=2, num_shards=2),
@@ -97,9 +95,7 @@ def main(unused_argv):
         train_batch_size=BATCH,
         eval_batch_size=BATCH,
     )
-    hook = async_checkpoint.AsyncCheckpointSaverHook(
-        checkpoint_dir=os.path.join(FLAGS.model_dir, "async"), save_steps=2
-    )
+    hook = async_checkpoint.AsyncCheckpointSaverHook(checkpoint_dir=FLAGS.model_dir, save_steps=2)
     start = estimator._load_global_step_from_checkpoint_dir(FLAGS.model_dir)
     classifier.train(input_fn=input_fn, max_steps=start + 4, hooks=[hook])
     for checkpoint in evaluation.checkpoints_iterator(FLAGS.model_dir, timeout=0):

@@ -1,0 +1,229 @@
+"""How many cores there are, what they know, and models that a TPU would split over several.
+
+A sum over cores is here that of one replica wherever no core is emulated.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from estimator_bridge import errors, estimator
+from estimator_bridge.runtime.estimator import core_counts
+from estimator_bridge.runtime.input import model_parallelism
+
+tf1 = tf.compat.v1
+Config = estimator.tpu.TPUConfig
+V2 = estimator.tpu.InputPipelineConfig.PER_HOST_V2
+BATCH, SIZE = 4, 3
+
+
+@pytest.fixture
+def cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Sets the cores that there are where a program does not say."""
+    monkeypatch.delenv(core_counts.VARIABLE, raising=False)
+    yield core_counts.set_default_cores
+    core_counts.set_default_cores(None)
+
+
+class Model:
+    """A linear model that records what its functions are told.
+
+    Attributes:
+        told: the params of each call of the model_fn.
+    """
+
+    def __init__(self, across: Any = None) -> None:
+        self.told: list[dict[str, Any]] = []
+        self._across = across
+
+    def __call__(self, features: Any, labels: Any, mode: str, params: Any) -> Any:
+        self.told.append(params)
+        weights = tf1.get_variable("w", [SIZE], initializer=tf1.ones_initializer())
+        outputs = features["x"] * weights
+        target = 0.0 if labels is None else labels
+        loss = tf.reduce_mean(tf.square(outputs - target))
+        optimizer = tf1.tpu.CrossShardOptimizer(tf1.train.GradientDescentOptimizer(0.5))
+        train_op = None
+        if mode == "train":
+            train_op = optimizer.minimize(loss, tf1.train.get_global_step())
+        across = tf1.tpu.cross_replica_sum(weights if self._across is None else self._across())
+        predictions = {"y": outputs, "across": tf.zeros_like(outputs) + tf.cast(across, tf.float32)}
+        return estimator.tpu.TPUEstimatorSpec(
+            mode,
+            loss=loss + 0.0 * tf.reduce_sum(tf.cast(across, tf.float32)),
+            train_op=train_op,
+            predictions=predictions,
+        )
+
+
+def input_fn(params: Any) -> Any:
+    """Returns ones, and zeros as labels."""
+    size = params["batch_size"]
+    features = {"x": np.ones((size, SIZE), np.float32)}
+    return tf1.data.Dataset.from_tensors((features, np.zeros((size, SIZE), np.float32))).repeat()
+
+
+def make(model: Any, config: Any, tmp_path: pathlib.Path, use_tpu: bool = True) -> Any:
+    """Returns a job."""
+    return estimator.tpu.TPUEstimator(
+        model,
+        config=estimator.tpu.RunConfig(model_dir=str(tmp_path / "job"), tpu_config=config),
+        use_tpu=use_tpu,
+        train_batch_size=BATCH,
+        eval_batch_size=BATCH,
+        predict_batch_size=BATCH,
+    )
+
+
+def trained(w: float, steps: int) -> float:
+    """Returns the weight after steps of w - 0.5 * 2 w / SIZE."""
+    return w * (1 - 1 / SIZE) ** steps
+
+
+def test_sums_over_cores_are_of_one_replica_without_a_tpu(tmp_path: pathlib.Path) -> None:
+    """With use_tpu=False, in training, evaluation, prediction and export; stock has no kernel."""
+    job = make(Model(), Config(num_shards=2), tmp_path, use_tpu=False)
+    job.train(input_fn, steps=2)
+    weight = trained(1.0, 2)
+    assert np.allclose(job.get_variable_value("w"), weight, rtol=1e-6)
+    assert np.isclose(job.evaluate(input_fn, steps=1)["loss"], weight**2, rtol=1e-6)
+    assert np.allclose(next(job.predict(input_fn))["across"], weight, rtol=1e-6)
+
+    def receiver() -> Any:
+        fed = tf1.placeholder(tf.float32, [None, SIZE])
+        return estimator.export.ServingInputReceiver({"x": fed}, {"x": fed})
+
+    path = job.export_saved_model(str(tmp_path / "export"), receiver).decode()
+    with tf.Graph().as_default(), tf1.Session() as session:
+        tf1.saved_model.load(session, ["serve"], path)
+        types = {op.type for op in session.graph.get_operations()}
+    assert "CrossReplicaSum" not in types
+
+
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_a_core_knows_its_number(use_tpu: bool, tmp_path: pathlib.Path) -> None:
+    """`xla.replica_id()` is the number of the core, the first one's without a TPU.
+
+    TensorFlow's op ends the process on a CPU.
+    """
+    from tf2_engine import tf_compat
+
+    numbers: list[Any] = []
+
+    def number() -> Any:
+        numbers.append(tf_compat.replica_id())
+        return numbers[-1]
+
+    job = make(Model(number), Config(num_shards=2), tmp_path, use_tpu)
+    job.train(input_fn, steps=1)
+
+    assert [tf.get_static_value(each) for each in numbers] == ([0, 1] if use_tpu else [0])
+
+
+def test_cores_are_those_that_there_are(cores: Any, tmp_path: pathlib.Path) -> None:
+    """Without `num_shards` a job has all cores, and batches follow; the same number is no error."""
+    cores(2)
+    model = Model()
+    job = make(model, Config(per_host_input_for_training=V2), tmp_path)
+    job.train(input_fn, steps=1)
+
+    assert [params["batch_size"] for params in model.told] == [BATCH // 2] * 2
+    assert "2 cores" in repr(job)
+    assert "2 cores" in repr(make(model, Config(num_shards=2), tmp_path))
+    assert "1 cores" in repr(make(model, Config(num_cores_per_replica=2), tmp_path))
+
+
+def test_cores_come_from_the_environment(cores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An option comes before the environment; what is no number is refused."""
+    monkeypatch.setenv(core_counts.VARIABLE, "8")
+    assert core_counts.num_replicas(Config()) == 8
+    assert core_counts.num_replicas(Config(num_cores_per_replica=4)) == 2
+    cores(4)
+    assert core_counts.num_replicas(Config()) == 4
+    cores(None)
+    monkeypatch.setenv(core_counts.VARIABLE, "many")
+    with pytest.raises(errors.InvalidInput, match=r"\$ESTIMATOR_BRIDGE_CORES='many' must be"):
+        core_counts.num_replicas(Config())
+
+
+@pytest.mark.parametrize(
+    "config, words",
+    [
+        (Config(num_shards=4), "num_shards is not set correctly: it is 4, but 2 core"),
+        (Config(num_cores_per_replica=4), "num_cores_per_replica=4, of which the 2 core"),
+        (Config(num_shards=2, num_cores_per_replica=2), "which make 1 replica"),
+    ],
+)
+def test_cores_that_contradict_the_program_are_refused(config: Any, words: str, cores: Any) -> None:
+    """As on a TPU whose number of cores is another one."""
+    cores(2)
+    with pytest.raises(ValueError, match=words):
+        core_counts.num_replicas(config)
+
+
+def parallel(**settings: Any) -> Any:
+    """Returns a config with two cores for each of two replicas."""
+    return Config(**{"num_shards": 2, "num_cores_per_replica": 2, **settings})
+
+
+def test_a_split_model_runs_whole(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each replica gets its batch and computes what it would without; one warning says so."""
+    model = Model()
+    dims = [{"x": [1, 2]}, [2, 1]]
+    config = parallel(input_partition_dims=dims, per_host_input_for_training=V2)
+    job = make(model, config, tmp_path)
+    job.train(input_fn, steps=2)
+    job.evaluate(input_fn, steps=1)
+
+    assert np.allclose(job.get_variable_value("w"), trained(1.0, 2), rtol=1e-6)
+    assert caplog.text.count("the model and its input are not split here") == 1
+    assert [params["batch_size"] for params in model.told] == [BATCH // 2] * 4
+    assignment = model.told[0]["context"].device_assignment
+    assert isinstance(assignment, tf.tpu.experimental.DeviceAssignment)
+    assert (assignment.num_replicas, assignment.num_cores_per_replica) == (2, 2)
+
+
+@pytest.mark.parametrize("per_replica", [1, 2, 4, 8, 16, 32, 64, 128])
+def test_replicas_have_cores_of_their_own(per_replica: int) -> None:
+    """Every core of the TPU that is made up belongs to one replica."""
+    assignment = model_parallelism.device_assignment(3, per_replica)
+    cores = assignment.core_assignment.reshape(-1, 4)
+
+    assert assignment.core_assignment.shape == (3, per_replica, 4)
+    assert len({tuple(core) for core in cores}) == 3 * per_replica
+    assert assignment.topology.num_tasks == 1
+
+
+@pytest.mark.parametrize(
+    "dims, words",
+    [
+        ([{"y": [1, 2]}], r"mismatched feature keys. Expected \['x'\], got \['y'\]"),
+        ([[1, 2]], "mismatched feature keys"),
+        ([{"x": [0, 2]}], "All input partition dims must be >= 1"),
+        ([{"x": [2, 2]}], "The product of each input partition dim should equal to"),
+        ([{"x": [2]}], "must have the same number of dimensions"),
+        ([{"x": None}, {"z": [1, 2]}], "mismatched the structure of labels"),
+    ],
+)
+def test_partitions_that_do_not_fit_are_refused(
+    dims: Any, words: str, tmp_path: pathlib.Path
+) -> None:
+    """With the words of stock's errors, and the values."""
+    config = parallel(input_partition_dims=dims, per_host_input_for_training=V2)
+
+    with pytest.raises(ValueError, match=words):
+        make(Model(), config, tmp_path).train(input_fn, steps=1)
+
+
+def test_a_split_model_needs_input_per_host(tmp_path: pathlib.Path) -> None:
+    """As in stock, input per core is refused when the job is made."""
+    config = parallel(per_host_input_for_training=False)
+
+    with pytest.raises(ValueError, match="Model parallelism only supports per host input"):
+        make(Model(), config, tmp_path)

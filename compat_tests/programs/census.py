@@ -119,6 +119,8 @@ def make(
     options = {**_parts(family, setting, version), **_targets(task, setting)}
     if family != "Baseline":
         options["warm_start_from"] = warm_start_from
+    elif setting == "rich":
+        options["weight_column"] = "weight"  # Stock's classes of TensorFlow 2 take no column.
     made = getattr(namespace, f"{family}{task}")
     return made(model_dir=str(model_dir), config=config, **options)
 

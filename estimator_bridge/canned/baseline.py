@@ -34,7 +34,7 @@ def _v1_model_fn(head: Object, optimizer: Object, weight_column: Object = None) 
         size = head.logits_dimension
         with tf.variable_scope("baseline"):
             bias = tf.get_variable("bias", shape=[size], initializer=tf.zeros_initializer())
-        logits = _logits(bias, size, features, weight_column)
+            logits = _logits(bias, size, features, weight_column)
 
         def train_op_fn(loss: Tensor) -> Op:
             made = optimizers.v1_optimizer(optimizer, _RATE)
@@ -56,8 +56,7 @@ def _keras_model_fn(
         size = head.logits_dimension
         with tf.name_scope("baseline"):
             bias = tf.Variable(tf.zeros([size]), name="bias", use_resource=True)
-        logits = _logits(bias, size, features, weight_column)
-
+            logits = _logits(bias, size, features, weight_column)
         made = None
         if mode == ModeKeys.TRAIN:
             made = optimizers.counting_steps(optimizers.keras_optimizer(optimizer, _RATE))

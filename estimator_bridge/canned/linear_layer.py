@@ -148,7 +148,9 @@ def keras_linear(
 
 
 def _apply(layer: LinearLayer, features: Mapping[str, Tensor]) -> LinearResult:
-    logits = layer(features)
+    # Stock's layer is in a model of the same name, which adds a scope to the names of ops.
+    with tf.name_scope(layer.name):
+        logits = layer(features)
     bias = _parts([layer.bias])
     weights = [each for each in _parts(layer.variables) if not any(each is part for part in bias)]
     return LinearResult(logits, weights, bias)

@@ -117,6 +117,8 @@ class GraphBinaryClassHead(GraphHead, BinaryClassHead):
 class GraphMultiClassHead(GraphHead, MultiClassHead):
     """One of several classes; see `MultiClassHead`."""
 
+    _all_classes_first = True
+
     def _check_vocabulary(self, vocabulary: Sequence[str] | None, n_classes: int) -> None:
         """Does nothing: as in stock, a vocabulary may have another length."""
 

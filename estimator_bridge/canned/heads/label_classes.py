@@ -44,7 +44,7 @@ class LabelClasses:
         """Returns all names for each example of the logits, [batch, classes] strings."""
         batch = tf.shape(logits)[0]
         if self.vocabulary:
-            names = tf.convert_to_tensor([self.vocabulary])
+            names = tf.expand_dims(self.vocabulary, 0)
         else:
             names = tf.strings.as_string(tf.expand_dims(tf.range(self.count), 0))
         return tf.tile(names, [batch, 1])
@@ -74,7 +74,7 @@ class LabelClasses:
     def _make_ids_by_name(self) -> Object:
         names, ids = self._columns()
         return tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(names, ids), _UNKNOWN_ID, name="class_id_lookup"
+            tf.lookup.KeyValueTensorInitializer(names, ids), _UNKNOWN_ID
         )
 
     def _make_names_by_id(self) -> Object:
@@ -82,7 +82,6 @@ class LabelClasses:
         return tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(ids, names),
             _UNKNOWN_NAME,
-            name="class_string_lookup",
         )
 
     def _columns(self) -> tuple[Tensor, Tensor]:

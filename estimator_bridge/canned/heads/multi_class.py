@@ -42,6 +42,8 @@ class MultiClassHead(SingleHead):
         InvalidInput: an argument is not possible.
     """
 
+    _all_classes_first = False
+
     def __init__(
         self,
         n_classes: int,
@@ -89,7 +91,8 @@ class MultiClassHead(SingleHead):
 
     def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> dict[Object, Tensor]:
         own = {PredictionKeys.LOGITS: lambda: logits}
-        return class_predictions(logits, logits, self._classes, own, keys)
+        first = self._all_classes_first
+        return class_predictions(logits, logits, self._classes, own, keys, first)
 
     def _export_outputs(self, predictions: dict[Object, Tensor]) -> dict[str, Object]:
         classes = self._classes.output(predictions[PredictionKeys.PROBABILITIES])

@@ -41,6 +41,7 @@ SETTINGS: dict[str, Any] = {
             "combiner": "mean",
             "optimizer": "AdagradParameters",
             "features": {"word": [0, None]},
+            "rule": None,
         }
     ],
     "config": {"table_descriptor.tbl_words.dimension": "2"},

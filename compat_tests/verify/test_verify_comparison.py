@@ -156,6 +156,7 @@ def test_combiner_none_and_sequences_are_named_between_modes(tmp_path: pathlib.P
         **recordings.SETTINGS["tables"][0],
         "combiner": None,
         "features": {"word": [3, None]},
+        "rule": None,
     }
     on_cpu = {
         "settings": {"tables": [table], "use_tpu": False},

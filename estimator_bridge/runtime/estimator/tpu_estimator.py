@@ -260,9 +260,11 @@ class TPUEstimator(Estimator):
     def _announce(self, mode: str, on_engine: bool) -> None:
         kinds = ", ".join(sorted({d.device_type for d in tf.config.list_physical_devices()}))
         if not on_engine:
+            has_tables = self._embedding_config_spec is not None
             self._tell(
                 f"use_tpu=False: no embedding engine; the model runs as it is on {kinds}, "
-                f"TensorFlow {tf.__version__}, and its own optimizer trains the tables."
+                f"TensorFlow {tf.__version__}"
+                f"{', and its own optimizer trains the tables' if has_tables else ''}."
             )
             return
         engine = self._engine_of(mode)

@@ -43,7 +43,8 @@ def model_fn(features, labels, mode, params):
         )
         net = contrib_layers.layer_norm(net, begin_norm_axis=-1, begin_params_axis=-1)
     net = contrib_layers.flatten(contrib_layers.dropout(net, 0.9, is_training=False))
-    score = tf.squeeze(contrib.layers.linear(net, 1, scope="score"), 1)
+    last = contrib_layers.xavier_initializer(seed=9)
+    score = tf.squeeze(contrib.layers.linear(net, 1, scope="score", weights_initializer=last), 1)
     loss = tf.losses.mean_squared_error(labels, score) + tf.losses.get_regularization_loss()
     if mode == tf_estimator.ModeKeys.EVAL:
 

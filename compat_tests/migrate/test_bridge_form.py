@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import pathlib
+import subprocess
 import sys
 import textwrap
 from typing import Any
@@ -142,7 +143,8 @@ def test_classes_are_those_of_the_programs_api(source: str, used: str) -> None:
     new = adopt(source)
 
     assert new.source.rstrip().endswith(f"estimator.{used}")
-    exec(new.source, {})
+    ran = [sys.executable, "-c", new.source]
+    assert subprocess.run(ran, capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -272,8 +272,18 @@ def test_the_guide_to_migration_runs(tmp_path: pathlib.Path) -> None:
     assert "after 20 more steps" in said
 
 
+def test_the_page_on_canned_estimators_runs(tmp_path: pathlib.Path) -> None:
+    """Its program trains and evaluates, in a process of its own."""
+    (tmp_path / "page.py").write_text(dict(blocks("docs/canned.md"))["python"])
+    accuracy, area = python("page.py", cwd=tmp_path).split()[-2:]
+
+    assert 0 <= float(accuracy) <= 1
+    assert 0 <= float(area) <= 1
+
+
 EXECUTED_BY = {
     "README.md": test_the_engine_of_the_readme_runs,
+    "docs/canned.md": test_the_page_on_canned_estimators_runs,
     "docs/checkpoints.md": test_the_page_on_checkpoints_runs,
     "docs/keras.md": test_the_page_on_the_keras_layer_runs,
     "docs/migrate.md": test_the_guide_to_migration_runs,

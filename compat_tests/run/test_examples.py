@@ -114,3 +114,47 @@ def test_an_example_learns(
     metrics, _ = run(name, tmp_path, *options)
 
     assert metrics[metric] > at_least
+
+
+def test_a_canned_estimator_runs(tmp_path: pathlib.Path) -> None:
+    """The census trains, evaluates each checkpoint and exports, unedited; the export answers."""
+    folders = (f"--data_dir={tmp_path / 'data'}", f"--model_dir={tmp_path / 'model'}")
+    command = ("-m", "estimator_bridge", "run", str(EXAMPLES / "census" / "train.py"))
+    few = ("--train_steps=4", "--save_checkpoints_steps=2")
+    ran = subprocess.run([sys.executable, *command, *folders, *few], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    metrics = json.loads((tmp_path / "model" / "metrics.json").read_text())
+    assert metrics["global_step"] == 4
+    assert {"accuracy", "auc", "average_loss", "label/mean"} <= set(metrics)
+
+    (saved,) = (tmp_path / "model" / "export" / "income").iterdir()
+    answer = tf.saved_model.load(str(saved)).signatures["serving_default"]
+    texts = {
+        "workclass": "state",
+        "education": "master",
+        "status": "single",
+        "occupation": "o7",
+    }
+    feature = {
+        key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode()]))
+        for key, text in texts.items()
+    }
+    for key, number in (("age", 33.0), ("hours", 40.0)):
+        feature[key] = tf.train.Feature(float_list=tf.train.FloatList(value=[number]))
+    example = tf.train.Example(features=tf.train.Features(feature=feature))
+    said = answer(inputs=tf.constant([example.SerializeToString()] * 2))
+
+    assert said["classes"].numpy().tolist() == [[b"less", b"more"]] * 2
+    np.testing.assert_allclose(tf.reduce_sum(said["scores"], axis=1), 1.0, rtol=1e-5)
+
+
+@pytest.mark.full
+def test_what_a_canned_estimator_learns(tmp_path: pathlib.Path) -> None:
+    """After its 400 steps the census tells the classes apart far better than chance."""
+    folders = (f"--data_dir={tmp_path / 'data'}", f"--model_dir={tmp_path / 'model'}")
+    command = ("-m", "estimator_bridge", "run", str(EXAMPLES / "census" / "train.py"))
+    subprocess.run([sys.executable, *command, *folders], check=True, capture_output=True)
+    metrics = json.loads((tmp_path / "model" / "metrics.json").read_text())
+
+    assert metrics["auc"] > 0.9
+    assert metrics["accuracy"] > metrics["accuracy_baseline"] + 0.2

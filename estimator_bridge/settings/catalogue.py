@@ -640,7 +640,7 @@ ROWS: Mapping[str, SettingRow] = {
         tf2="TPUs with SparseCores refuse or ignore it",
         way_out="use the host driver of tf2_engine there",
     ),
-    "canned_estimator": _refused(
+    "canned_estimator": _differs(
         cpu="works up to TensorFlow 2.15",
         tpu="no embeddings on a TPU",
         tf2="gone",

@@ -70,14 +70,20 @@ class JudgedPair(NamedTuple):
 
     Attributes:
         sides: in words.
-        why: what it takes for different; "" where that is nothing.
+        status: the verdict, such as "equal" or "undecided"; "different" is a false alarm.
+        why: what it takes for different; "" where the sides are equal.
     """
 
     title: str
     program: str
     sides: str
-    equal: bool
+    status: str
     why: str
+
+    @property
+    def is_alarm(self) -> bool:
+        """Whether the verdict is that the sides differ, or could not be compared."""
+        return self.status in (Status.DIFFERENT.name.lower(), Status.UNKNOWN.name.lower())
 
 
 def judge_pair(comparer: Comparer, pair: Pair) -> tuple[JudgedPair, Result]:
@@ -85,7 +91,8 @@ def judge_pair(comparer: Comparer, pair: Pair) -> tuple[JudgedPair, Result]:
     result = comparer.compare(pair.key, pair.a, pair.b)
     sides = f"{pair.a.side} against {pair.name}"
     why = "" if result.equal else _why(result)
-    return JudgedPair(pair.title, pair.program, sides, result.equal, why), result
+    status = result.status.name.lower()
+    return JudgedPair(pair.title, pair.program, sides, status, why), result
 
 
 def _why(result: Result) -> str:

@@ -53,7 +53,8 @@ def page(judged: Sequence[Judged], pairs: Mapping[str, Sequence[JudgedPair]]) ->
         f"|---|---|---|{'---|' * len(sizes)}---|\n",
         *(_row(name, judged) for name in FAULTS),
         "\n## Honest pairs\n\n",
-        "| TensorFlow | program | sides | pairs | undecided | false alarms |\n|---|---|---|---|---|---|\n",
+        "| TensorFlow | program | sides | pairs | undecided | false alarms |\n",
+        "|---|---|---|---|---|---|\n",
         *(line for version in sorted(pairs) for line in _rows_of_pairs(version, pairs[version])),
     ]
     if alarms:

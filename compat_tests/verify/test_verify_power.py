@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
 
 from compat_tests.verify.power import honest, measure
@@ -25,6 +27,10 @@ KINDS = {
 }
 
 
+FOUND, NAMED = 0.95, 0.85
+"""The shares of the faults that must be found, and found with the right cause: 57 and 51 of 60."""
+
+
 @pytest.fixture(scope="module")
 def comparer(tmp_path_factory: pytest.TempPathFactory) -> Comparer:
     """A comparer whose sides A serve all tests."""
@@ -40,13 +46,38 @@ def test_a_fault_is_found_and_named(name: str, comparer: Comparer) -> None:
     assert judged.named, f"{judged.causes}, not {sorted(FAULTS[name].causes)}\n{result}"
 
 
+@pytest.mark.parametrize(
+    "size",
+    [pytest.param(s, marks=pytest.mark.full if s == 64 else pytest.mark.soak) for s in BATCH_SIZES],
+)
+def test_faults_are_found_and_named(size: int, tmp_path: pathlib.Path) -> None:
+    """Of all faults at a batch size 19 in 20 are found, and 17 in 20 have the right cause."""
+    judged = [one for one, _ in measure.judge_all(tmp_path, list(FAULTS), (size,))]
+    missed = [one.name for one in judged if not one.found]
+    misnamed = {one.name: one.causes for one in judged if one.found and not one.named}
+
+    assert len(missed) <= (1 - FOUND) * len(FAULTS), missed
+    assert len(missed) + len(misnamed) <= (1 - NAMED) * len(FAULTS), (missed, misnamed)
+
+
+@pytest.mark.parametrize(
+    "size",
+    [pytest.param(s, marks=pytest.mark.full if s == 64 else pytest.mark.soak) for s in BATCH_SIZES],
+)
+def test_no_honest_pair_differs(size: int, tmp_path: pathlib.Path) -> None:
+    """Of all honest pairs at a batch size none differs."""
+    comparer = Comparer(tmp_path)
+    pairs = [pair for pair in honest.pairs() if pair.a.program.batch_size == size]
+    judged = [measure.judge_pair(comparer, pair)[0] for pair in pairs]
+
+    assert [(one.title, one.why) for one in judged if one.is_alarm] == []
+
+
 def quick_pairs() -> list[honest.Pair]:
-    """Returns the pairs of two programs at the smallest batch."""
-    return [
-        pair
-        for pair in honest.pairs()
-        if pair.program == "plain" and pair.a.program.batch_size == min(BATCH_SIZES)
-    ]
+    """Returns the pairs of a program that only trains, at the smallest batch."""
+    size = min(BATCH_SIZES)
+    every = [pair for pair in honest.pairs() if pair.a.program.batch_size == size]
+    return [pair for pair in every if pair.program == "small" and pair.a.side == "bridge-ops"]
 
 
 @pytest.mark.parametrize("pair", quick_pairs(), ids=lambda pair: pair.title)
@@ -54,7 +85,7 @@ def test_honest_sides_are_equal(pair: honest.Pair, comparer: Comparer) -> None:
     """Other kernels, orders and roundings of sums are no difference."""
     judged, result = measure.judge_pair(comparer, pair)
 
-    assert judged.equal, str(result)
+    assert not judged.is_alarm, str(result)
 
 
 def test_the_table_covers_every_kind_of_fault() -> None:

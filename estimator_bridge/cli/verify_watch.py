@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from estimator_bridge import plain_text
+
 if TYPE_CHECKING:
     from estimator_bridge.verify.watch.report import WatchReport
     from estimator_bridge.verify.watch.violation import Violation
@@ -58,11 +60,11 @@ def watch(options: argparse.Namespace) -> int:
 
 def _tell(violation: Violation) -> None:
     """Says at once what does not hold: a job may run for long."""
-    sys.stderr.write(f"\nestimator-bridge: {violation}\n")
+    sys.stderr.write(f"\nestimator-bridge: {plain_text.plain(violation)}\n")
 
 
 def _report(report: WatchReport, options: argparse.Namespace) -> int:
-    print(report)
+    print(plain_text.plain(report, lines=True))
     if options.json:
         text = json.dumps(report.as_dict(), indent=1, allow_nan=False)
         pathlib.Path(options.json).write_text(text + "\n")

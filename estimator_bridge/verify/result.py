@@ -34,7 +34,11 @@ class Result(Findings):
             "about": self.about,
             "sides": dict(zip("ab", self.settings, strict=True)),
             "steps": self.steps,
-            "tolerance": {"num_terms": self.num_terms, "measured": self.measured},
+            "tolerance": {
+                "lockstep": self.lockstep,
+                "num_terms": self.num_terms,
+                "measured": self.measured,
+            },
             "first": self.first,
             "causes": self.causes,
             "series": self.series,

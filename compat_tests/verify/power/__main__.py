@@ -46,11 +46,11 @@ def main(arguments: list[str]) -> int:
     print(
         f"{sum(one.found for one in judged)} faults of {len(judged)} found, "
         f"{sum(one.named for one in judged)} with the right cause; "
-        f"{sum(not one.equal for one in pairs)} false alarms in {len(pairs)} honest pairs"
+        f"{sum(one.is_alarm for one in pairs)} false alarms in {len(pairs)} honest pairs"
     )
     if not options.only:
         _write_page()
-    return int(not (all(one.found for one in judged) and all(one.equal for one in pairs)))
+    return int(not (all(one.found for one in judged) and not any(one.is_alarm for one in pairs)))
 
 
 def _faults(directory: pathlib.Path, options: argparse.Namespace) -> Iterator[measure.Judged]:
@@ -71,8 +71,8 @@ def _pairs(directory: pathlib.Path, options: argparse.Namespace) -> Iterator[mea
         if not re.search(options.only or "", pair.title):
             continue
         verdict, result = measure.judge_pair(comparer, pair)
-        word = "equal" if verdict.equal else "ALARM"
-        print(f"{word:6} {verdict.title} {verdict.why}", flush=True)
+        word = "ALARM" if verdict.is_alarm else verdict.status
+        print(f"{word:9} {verdict.title} {verdict.why}", flush=True)
         if options.show:
             print(result)
         of_version = FIGURES / f"pairs-{tf.__version__}.json"

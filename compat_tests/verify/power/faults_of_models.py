@@ -158,65 +158,73 @@ def _count_twice(metrics: Any, labels: Any, p: Any) -> Any:
 
 OUTCOMES = {
     "AUC": of_model(
-        "metrics", "AUC has 100 thresholds, not 200", "evaluated", "metric", auc_thresholds=100
+        "metrics",
+        "AUC has 100 thresholds, not 200",
+        "evaluated",
+        "metric function",
+        auc_thresholds=100,
     ),
     "accuracy": of_model(
         "metrics",
         "accuracy's threshold is .51, not .5",
         "evaluated",
-        "metric",
+        "metric function",
         accuracy_threshold=0.51,
     ),
     "weighted metric": of_model(
-        "metrics", "a mean is weighted by the labels", "evaluated", "metric", metrics=_count_twice
+        "metrics",
+        "a mean is weighted by the labels",
+        "evaluated",
+        "metric function",
+        metrics=_count_twice,
     ),
     "last batch": of_program(
         "metrics",
         "an evaluation lacks its last batch",
         "evaluated",
-        "evaluation data|data",
+        "evaluation",
         evaluated=2,
     ),
     "zero in evaluation": of_model(
         "one feature",
         "a feature is zero in evaluation",
         "evaluated",
-        "evaluation lookup",
+        "evaluated model",
         seen=_without("shown", "eval"),
     ),
     "norm in evaluation": of_model(
         "metrics",
         "the model's output in evaluation is 1.001 times as large",
         "evaluated",
-        "evaluation model",
+        "evaluated model",
         output=_scaled("eval", 1.001),
     ),
     "predictions": of_model(
         "predictions",
         "probabilities are 1.0001 times as large",
         "predicted",
-        "prediction",
+        "predictions",
         predictions=lambda all: {**all, "p": 1.0001 * all["p"]},
     ),
     "sample 1100": of_model(
         "predictions",
         "of one sample beyond the first 1000 the prediction is halved",
         "predicted",
-        "prediction",
+        "predictions",
         predictions=_one_sample,
     ),
     "classes": of_model(
         "predictions",
         "a class is the index plus 1",
         "predicted",
-        "prediction",
+        "predictions",
         predictions=lambda all: {**all, "class": all["class"] + 1},
     ),
     "served": of_model(
         "exports",
         "the exported model's output is 1.001 times as large",
         "exported",
-        "export",
+        "served model",
         output=_scaled("infer", 1.001),
     ),
     "exported rows": of_engine(

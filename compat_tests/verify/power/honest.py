@@ -31,6 +31,7 @@ PROGRAMS: dict[str, Program] = {
         evaluates=True,
         predicts=True,
     ),
+    "small": Program(tables=("flags", "places")),
     "clipped": Program(
         tables=("flags", "tags"), model=dataclasses.replace(_PLAIN, normed=False), evaluates=True
     ),

@@ -23,7 +23,6 @@ class Judged(NamedTuple):
 
     Attributes:
         found: whether the sides are not equal.
-        named: whether one of the causes is right.
         causes: the names of the causes.
         smallest: the smallest divergence that it would have seen, in words; "" is not known.
     """
@@ -31,9 +30,13 @@ class Judged(NamedTuple):
     name: str
     batch_size: int
     found: bool
-    named: bool
     causes: list[str]
     smallest: str
+
+    @property
+    def named(self) -> bool:
+        """Whether it is found, and one of the causes is right."""
+        return self.found and not FAULTS[self.name].causes.isdisjoint(self.causes)
 
 
 def judge(comparer: Comparer, name: str, batch_size: int) -> tuple[Judged, Result]:
@@ -43,8 +46,7 @@ def judge(comparer: Comparer, name: str, batch_size: int) -> tuple[Judged, Resul
     result = comparer.compare(f"{fault.program}-{batch_size}", a, b, fault.options)
     found = result.status == Status.DIFFERENT
     causes = [cause.name for cause in result.causes]
-    named = found and not fault.causes.isdisjoint(causes)
-    return Judged(name, batch_size, found, named, causes, _smallest(result)), result
+    return Judged(name, batch_size, found, causes, _smallest(result)), result
 
 
 def _smallest(result: Result) -> str:
@@ -70,14 +72,20 @@ class JudgedPair(NamedTuple):
 
     Attributes:
         sides: in words.
-        why: what it takes for different; "" where that is nothing.
+        status: the verdict, such as "equal" or "undecided"; "different" is a false alarm.
+        why: what it takes for different; "" where the sides are equal.
     """
 
     title: str
     program: str
     sides: str
-    equal: bool
+    status: str
     why: str
+
+    @property
+    def is_alarm(self) -> bool:
+        """Whether the verdict is that the sides differ, or could not be compared."""
+        return self.status in (Status.DIFFERENT.name.lower(), Status.UNKNOWN.name.lower())
 
 
 def judge_pair(comparer: Comparer, pair: Pair) -> tuple[JudgedPair, Result]:
@@ -85,7 +93,8 @@ def judge_pair(comparer: Comparer, pair: Pair) -> tuple[JudgedPair, Result]:
     result = comparer.compare(pair.key, pair.a, pair.b)
     sides = f"{pair.a.side} against {pair.name}"
     why = "" if result.equal else _why(result)
-    return JudgedPair(pair.title, pair.program, sides, result.equal, why), result
+    status = result.status.name.lower()
+    return JudgedPair(pair.title, pair.program, sides, status, why), result
 
 
 def _why(result: Result) -> str:
@@ -110,4 +119,7 @@ def update(
 
 def read(path: pathlib.Path, kind: type[T]) -> list[T]:
     """Returns what was written; [] if there is no file."""
-    return [kind(**one) for one in json.loads(path.read_text())] if path.exists() else []
+    if not path.exists():
+        return []
+    stored = json.loads(path.read_text())
+    return [kind(**{name: one[name] for name in kind._fields}) for one in stored]

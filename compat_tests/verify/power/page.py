@@ -36,7 +36,7 @@ def page(judged: Sequence[Judged], pairs: Mapping[str, Sequence[JudgedPair]]) ->
         pairs: the honest ones, by the version of TensorFlow on which they ran.
     """
     every = [pair for of_version in pairs.values() for pair in of_version]
-    alarms = [pair for pair in every if not pair.equal]
+    alarms = [pair for pair in every if pair.is_alarm]
     sizes = [f"{size:,}" for size in BATCH_SIZES]
     parts = [
         _HEAD.format(
@@ -53,7 +53,8 @@ def page(judged: Sequence[Judged], pairs: Mapping[str, Sequence[JudgedPair]]) ->
         f"|---|---|---|{'---|' * len(sizes)}---|\n",
         *(_row(name, judged) for name in FAULTS),
         "\n## Honest pairs\n\n",
-        "| TensorFlow | program | sides | pairs | false alarms |\n|---|---|---|---|---|\n",
+        "| TensorFlow | program | sides | pairs | undecided | false alarms |\n",
+        "|---|---|---|---|---|---|\n",
         *(line for version in sorted(pairs) for line in _rows_of_pairs(version, pairs[version])),
     ]
     if alarms:
@@ -84,6 +85,7 @@ def _rows_of_pairs(version: str, pairs: Sequence[JudgedPair]) -> list[str]:
         groups.setdefault((pair.program, pair.sides), []).append(pair)
     return [
         f"| {version} | {program} | {sides} | {len(of_group)} "
-        f"| {sum(not one.equal for one in of_group)} |\n"
+        f"| {sum(one.status == 'undecided' for one in of_group)} "
+        f"| {sum(one.is_alarm for one in of_group)} |\n"
         for (program, sides), of_group in groups.items()
     ]

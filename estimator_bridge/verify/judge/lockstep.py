@@ -10,7 +10,7 @@ import numpy as np
 from estimator_bridge.verify import findings
 from estimator_bridge.verify.evidence import Evidence, Residual, StepPair
 from estimator_bridge.verify.findings import Divergence
-from estimator_bridge.verify.judge import lookups
+from estimator_bridge.verify.judge import elements, lookups
 from estimator_bridge.verify.judge.cores import Ids, ids_of_step, joined_steps
 from estimator_bridge.verify.judge.lookups import RecordedIds
 from estimator_bridge.verify.judge.network import Network
@@ -34,6 +34,8 @@ from estimator_bridge.verify.record.recording import (
 )
 from tf2_engine.types import Array
 
+_ROUNDINGS_OF_START = 4
+"""Roundings, which are two units in the last place, that a start may differ by."""
 _NOISE = 1e-4
 """A gradient this far below the largest of the model, and within its allowance, is rounding alone.
 
@@ -184,16 +186,12 @@ class LockstepComparison(StepComparison):
                 diverged |= self._add_shapes(VARIABLES, name, one, other)
                 continue
             start = None if before is None else before.get(name.name)
-            residual = self._of_start(one, other)
+            residual = _of_start(one, other)
             if start is not None:
                 p = None if self._p is None else self._p.values.get(VARIABLES, {}).get(name.name)
                 residual = self._network.updated(name.name, start, one, other, p, same=same)
             diverged |= self._add_residual(VARIABLES, name, residual)
         return diverged
-
-    def _of_start(self, a: Array, b: Array) -> Residual:
-        """Returns the residual of a variable of the start, which is the same on both sides."""
-        return Residual(a, b, apart(a, b), np.zeros(a.shape), np.zeros(a.shape))
 
     def _of_tables(
         self,
@@ -260,6 +258,15 @@ class LockstepComparison(StepComparison):
         if position < 0:
             return {}
         return ids_of_step(self._sides[0], position, cores, self._features)
+
+
+def _of_start(a: Array, b: Array) -> Residual:
+    """Returns the residual of a variable of the start, whose last bits may be rounded."""
+    allowed = np.zeros(a.shape)
+    if elements.is_float(a.dtype):
+        size = np.abs(np.nan_to_num(elements.wide(a)))
+        allowed = _ROUNDINGS_OF_START * elements.unit_roundoff(a.dtype) * size
+    return Residual(a, b, apart(a, b), allowed, np.zeros(a.shape))
 
 
 def _of_table(step: StepInputs, features: set[str]) -> StepInputs:

@@ -78,6 +78,8 @@ class TableUpdates:
         start, a, b = before[every], a[every], b[every]
         n = len(rows)
         difference, moved = apart(a, b), apart(start, a)
+        if described:  # What float32 leaves of a movement may be nothing.
+            moved[:n] = one.value - start[:n]
         expected = np.nan_to_num(other.value - one.value, nan=0.0, posinf=0.0, neginf=0.0)
         error = _known(one.error + other.error)
         if described:

@@ -18,6 +18,7 @@ from estimator_bridge.verify.report.markup import (
     table,
 )
 from estimator_bridge.verify.report.outcome_section import outcome_section
+from estimator_bridge.verify.report.power import power_lines
 from estimator_bridge.verify.report.table_section import table_section
 
 _MAX_OF_CAUSE = 3
@@ -167,7 +168,8 @@ def _method(findings: Findings) -> str:
     rest = paragraph(f"Further: {others}.") if others else ""
     return (
         f"<h2>How it was compared</h2>{paragraph(f'{_fed(findings)} {_began(findings)}')}"
-        f"{paragraph(f'Allowed: {text.tolerance_line(findings)} {text.FORMULA}')}{rest}"
+        f"{paragraph(f'Allowed: {text.tolerance_paragraph(findings)}')}"
+        f"{paragraph('What would have been seen: ' + ' '.join(power_lines(findings)))}{rest}"
     )
 
 

@@ -16,6 +16,7 @@ from estimator_bridge.verify.findings import (
     Status,
 )
 from estimator_bridge.verify.record.recording import CHECKPOINT, TF2, SideDescription
+from estimator_bridge.verify.report.power import power_lines
 
 _MAX_ARRAYS = 12
 
@@ -43,6 +44,8 @@ def _lines(findings: Findings) -> Iterator[str]:
     for note in findings.notes:
         yield f"Note: {note}"
     yield f"Tolerance: {tolerance_line(findings)}"
+    for line in power_lines(findings):
+        yield f"Power: {line}"
     yield ""
     for cause in findings.causes:
         yield f"  {cause.name}: {cause.text}"
@@ -145,18 +148,36 @@ def side_line(side: SideDescription) -> str:
     return f"{engine}, {version}{mode}: {side['where']}, {cores}"
 
 
-FORMULA = (
+_FORMULA = (
     "In numbers: 2 · ((2n + 4) + s · (2 · (2n + 4) + 23)) · 2⁻²⁴ times the largest magnitude so "
     "far, where n is the number of terms and s counts the steps. The magnitude is that of an "
-    "array; of gradients, and of variables of the model, that of all of them together. Integers "
-    "and strings must be equal. What follows the training may differ as far as what it is "
-    "computed from."
+    "array; of gradients, and of variables of the model, that of all of them together."
 )
-"""The tolerance of the steps in numbers."""
+
+
+def tolerance_paragraph(findings: Findings) -> str:
+    """Returns how much is allowed, in sentences."""
+    formula = "" if findings.lockstep else f" {_FORMULA}"
+    return (
+        f"{tolerance_line(findings)}{formula} Integers and strings must be equal. What follows the "
+        "training may differ as far as what it is computed from."
+    )
 
 
 def tolerance_line(findings: Findings) -> str:
     """Returns a sentence that describes the tolerance."""
+    if findings.lockstep:
+        of_model = (
+            "8 times what side A moves when the last bits of its activations and weights are "
+            "changed, as measured with this model"
+            if findings.measured
+            else "32 roundings of each element"
+        )
+        return (
+            "side B goes on from side A's state after every compared step. A row of a table may be "
+            "off by the rounding of its own terms; what the model computes by "
+            f"{of_model} (docs/numerics.md)."
+        )
     measured = (
         "; and 8 times what side A moves when its start is changed in the last bits, as "
         "measured with this model"

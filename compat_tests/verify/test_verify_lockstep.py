@@ -1,0 +1,300 @@
+"""What `verify` makes of two sides in lockstep: every step is judged by itself, and alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.support import recordings
+from estimator_bridge.verify import causes
+from estimator_bridge.verify.judge import compare, lookups, noise, power, rounded, update_rules
+from estimator_bridge.verify.perturbation import perturbed
+from estimator_bridge.verify.record.recording import (
+    ACTIVATIONS,
+    GRADIENTS,
+    LOSS,
+    VARIABLES,
+    Recording,
+    RecordingWriter,
+)
+from estimator_bridge.verify.result import Result
+from tf2_engine import optimizers
+
+ROWS, DIMENSION, BATCH = 40, 4, 64
+COMMON = {
+    "weight_decay_factor": 0.01,
+    "clip_gradient_max": 0.4,
+    "clip_weight_min": -0.6,
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "AdagradMomentum": {"momentum": 0.9, "beta2": 0.99, "use_nesterov": True},
+    "FTRL": {"l1_regularization_strength": 0.05, "l2_regularization_strength": 0.01},
+    "Momentum": {"momentum": 0.9},
+    "RMSProp": {"momentum": 0.5},
+    "ProximalAdagrad": {"l1_regularization_strength": 0.01},
+    "ProximalYogi": {"l1_regularization_strength": 0.01},
+    "FrequencyEstimator": {
+        "tau": 0.1,
+        "max_delta": 50.0,
+        "outlier_threshold": 2.0,
+        "weight_exponent": 1.0,
+    },
+}
+
+
+def optimizer_of(kind: str) -> Any:
+    """Returns an optimizer with settings that its rule depends on."""
+    rate: Any = (lambda: 7.0) if kind == "FrequencyEstimator" else 0.05
+    common = {} if kind == "FrequencyEstimator" else COMMON
+    return getattr(optimizers, kind)(learning_rate=rate, **common, **SETTINGS.get(kind, {}))
+
+
+def settings_of(optimizer: Any) -> dict[str, Any]:
+    """Returns the settings of an optimizer by name."""
+    return {field.name: getattr(optimizer, field.name) for field in dataclasses.fields(optimizer)}
+
+
+@pytest.mark.parametrize("kind", update_rules.RULES)
+@pytest.mark.filterwarnings("ignore:.*inferred")
+def test_float32_stays_within_the_bounds_of_a_rule(kind: str) -> None:
+    """What the engine computes is within the error bounds, and the bounds are a few roundings."""
+    from tf2_engine.backends.host.update import new_rows
+
+    optimizer, draw = optimizer_of(kind), np.random.default_rng(3)
+    w, g = (draw.normal(scale=0.1, size=(500, 1)).astype(np.float32) for _ in range(2))
+    slots = {
+        name: np.abs(draw.normal(scale=0.3, size=(500, 1))).astype(np.float32)
+        for name in optimizer.slot_names
+    }
+    if kind == "FrequencyEstimator":
+        w, slots = np.abs(w) * 300, {"last_hit_step": np.round(slots["last_hit_step"] * 10)}
+    if kind == "CenteredRMSProp":  # The mean of squares is no less than the square of the mean.
+        slots["ms"] = slots["ms"] + slots["mg"] ** 2
+    rate = 7.0 if kind == "FrequencyEstimator" else 0.05
+    old = {
+        "parameters": tf.constant(w),
+        **{name: tf.constant(slot) for name, slot in slots.items()},
+    }
+    actual = new_rows(optimizer, old, tf.constant(g), tf.constant(rate, tf.float32))
+    new_w, new_slots = update_rules.updated(
+        update_rules.RULES[kind],
+        rounded.rounded(w),
+        {name: rounded.rounded(slot) for name, slot in slots.items()},
+        rounded.rounded(g),
+        rounded.rounded(float(np.float32(rate))),
+        settings_of(optimizer),
+    )
+    for name, bounded in {"parameters": new_w, **new_slots}.items():
+        off = np.abs(actual[name].numpy().astype(np.float64) - bounded.value)
+        np.testing.assert_array_less(off, bounded.error + 1e-37)
+        scale = np.abs(bounded.value) + (np.abs(w) if name == "parameters" else np.abs(slots[name]))
+        assert np.median(bounded.error / scale) < 40 * rounded.UNIT_ROUNDOFF
+
+
+@pytest.mark.parametrize("order", ["as they come", "backwards", "in pairs"])
+def test_sums_stay_within_their_bounds(order: str) -> None:
+    """Float32 sums of any order are within the bounds, which know how far terms cancel."""
+    draw = np.random.default_rng(0)
+    terms = draw.normal(size=(4000, 1)).astype(np.float32)
+    _, sums = lookups.sums_by(np.zeros(4000, int), rounded.rounded(terms))
+    ordered = terms[:, 0] if order != "backwards" else terms[::-1, 0]
+    total = np.sum(ordered) if order == "in pairs" else np.cumsum(ordered, dtype=np.float32)[-1]
+    assert abs(float(total) - sums.value[0, 0]) <= sums.error[0, 0]
+    assert sums.error[0, 0] < 0.1 * len(terms) * rounded.UNIT_ROUNDOFF * np.abs(terms).sum()
+
+
+def test_perturbed_arrays_are_so_many_floats_apart() -> None:
+    """Every element is that many floats up or down; zeros stay, and a second time is the same."""
+    values = np.array([1.0, -2.5, 0.0, 3e-9, np.inf, 7e30], np.float32)
+    moved = perturbed("kernel", values, 16)
+    apart = np.abs(moved.view(np.int32).astype(np.int64) - values.view(np.int32))
+    assert apart.tolist() == [16, 16, 0, 16, 0, 16]
+    np.testing.assert_array_equal(moved, perturbed("kernel", values, 16))
+    assert not np.array_equal(
+        perturbed("a", np.ones(50, np.float32), 1), perturbed("b", np.ones(50, np.float32), 1)
+    )
+
+
+def test_a_large_element_hides_no_small_one() -> None:
+    """What changed bits move is measured scale by scale."""
+    measure = noise.Noise(has_jumps=False)
+    values = np.array([2e9] + [1e-3] * 50)
+    measure.add(values, np.array([400.0] + [1e-9] * 50))
+    np.testing.assert_allclose(measure.level(values), [400.0] + [1e-9] * 50)
+
+
+@pytest.mark.parametrize("factor, seen", [(0.0, False), (1e-6, False), (3e-4, True)])
+def test_directions_show_what_no_element_does(factor: float, seen: bool) -> None:
+    """Below the last bits of single elements a factor shows by the direction of many."""
+    draw, judged = np.random.default_rng(1), power.Power()
+    w = draw.normal(size=20000).astype(np.float32)
+    moved = 1e-5 * draw.normal(size=w.size)
+    a = (w + moved).astype(np.float32)
+    b = (w + moved * (1 + factor) + 1e-9 * draw.normal(size=w.size)).astype(np.float32)
+    gaps = np.abs(np.spacing(a)).astype(np.float64)
+    movement = a.astype(np.float64) - w
+    judged.add(4 * gaps, movement)
+    found = judged.add_signs(b.astype(np.float64) - a, movement, gaps, np.zeros(w.size))
+    assert found == seen
+    if seen:
+        assert judged.factor == pytest.approx(factor, rel=0.3)
+    assert judged.visible < 1e-3
+
+
+class Training:
+    """Both sides of a training by Adagrad in float32 numpy, side B from side A's states.
+
+    Args:
+        rate: of side A.
+        scale: of the gradients.
+        least: the least of the weights, which are up to 1 above it.
+    """
+
+    def __init__(
+        self, rate: float = 0.05, steps: int = 8, scale: float = 1e-2, least: float = -0.5
+    ) -> None:
+        self.rate, self.steps, self._scale = np.float32(rate), steps, scale
+        draw = np.random.default_rng(5)
+        self._start = (least + draw.random(size=(ROWS, DIMENSION))).astype(np.float32)
+        self._ids = draw.integers(0, ROWS - 4, (steps, BATCH))
+        self._gradients = (scale * draw.normal(size=(steps, BATCH, DIMENSION))).astype(np.float32)
+
+    def record(self, place: pathlib.Path, fault: Callable[..., Any] | None = None) -> Recording:
+        """Writes a side; a fault changes rows, slots and gradients of a step, given its number."""
+        rule = {
+            "kind": "Adagrad",
+            "settings": settings_of(optimizers.Adagrad()) | {"slot_variable_creation_fn": None},
+            "rates": [float(self.rate)] * self.steps,
+            "multipliers": [],
+        }
+        table = {**recordings.SETTINGS["tables"][0], "combiner": None, "rule": rule}
+        writer = RecordingWriter(place)
+        writer.settings({**recordings.SETTINGS, "tables": [table]})
+        writer.follows()
+        w, a = self._start, np.full_like(self._start, 0.1)
+        writer.step(0, {VARIABLES: self._variables(w, a)})
+        number = writer.input(0)
+        for step in range(self.steps):
+            writer.batch(recordings.batch(*self._ids[step]), number)
+            g, activation = self._gradients[step], w[self._ids[step]]
+            following = self._updated(w, a, step, self.rate)
+            result = following if fault is None else fault(self, step, w, a, following)
+            values = {
+                VARIABLES: self._variables(*result),
+                ACTIVATIONS: {"word": activation},
+                GRADIENTS: {"word": g},
+                LOSS: {"loss": np.float32(0.5)},
+            }
+            writer.step(step + 1, values)
+            w, a = following
+        return Recording(place)
+
+    def _updated(self, w: Any, a: Any, step: int, rate: Any) -> tuple[Any, Any]:
+        total = np.zeros_like(w)
+        np.add.at(total, self._ids[step], self._gradients[step])
+        a = a + total * total
+        return w - np.float32(rate) * total / np.sqrt(a), a
+
+    def with_rate(self, factor: float, first: int = 0, last: int = 99) -> Callable[..., Any]:
+        """Returns the fault of another rate, in some steps."""
+
+        def fault(_: Any, step: int, w: Any, a: Any, right: Any) -> Any:
+            rate = self.rate * np.float32(factor)
+            return self._updated(w, a, step, rate) if first <= step <= last else right
+
+        return fault
+
+    @staticmethod
+    def _variables(w: Any, a: Any) -> dict[str, Any]:
+        return {"words": w, "words/Adagrad": a, "global_step": np.int64(0)}
+
+
+def one_row(_: Any, step: int, w: Any, a: Any, right: Any) -> Any:
+    """Moves a row that never occurs, by one float, in one step."""
+    rows = right[0].copy()
+    if step == 3:
+        rows[ROWS - 1, 2] = np.nextafter(rows[ROWS - 1, 2], np.float32(9))
+    return rows, right[1]
+
+
+def frozen_row(training: Training, step: int, w: Any, a: Any, right: Any) -> Any:
+    """Leaves a row as it is that occurs."""
+    rows, row = right[0].copy(), training._ids[step][0]
+    rows[row] = w[row]
+    return rows, right[1]
+
+
+def rounded_otherwise(_: Any, step: int, w: Any, a: Any, right: Any) -> Any:
+    """Moves what occurs by one float, up or down by turns: rounding, and no fault."""
+    limits = np.where(np.arange(right[0].size) % 2, -9, 9).reshape(w.shape).astype(np.float32)
+    return np.where(right[0] == w, w, np.nextafter(right[0], limits)), right[1]
+
+
+FAULTS: dict[str, tuple[Callable[[Training], Any], int, str]] = {
+    "rate": (lambda training: training.with_rate(1.001), 1, "learning rate"),
+    "late rate": (lambda training: training.with_rate(1.02, 5), 6, "learning rate"),
+    "one step": (lambda training: training.with_rate(1.02, 6, 6), 7, "learning rate"),
+    "frozen": (lambda training: training.with_rate(0.0), 1, "no update"),
+    "a row that does not occur": (lambda _: one_row, 4, ""),
+    "frozen row": (lambda _: frozen_row, 1, ""),
+}
+
+
+def judged(tmp_path: pathlib.Path, training: Training, fault: Any) -> Result:
+    """Records both sides, compares and explains."""
+    a, b = training.record(tmp_path / "a"), training.record(tmp_path / "b", fault)
+    result = compare.compare(a, b)
+    result.causes = causes.explain(result)
+    return result
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_an_update_gone_wrong_is_found_in_its_step(name: str, tmp_path: pathlib.Path) -> None:
+    """Side B's own result of a step is judged, whatever came before it."""
+    fault, step, cause = FAULTS[name]
+    training = Training()
+    result = judged(tmp_path, training, fault(training))
+
+    assert not result.equal
+    assert result.first is not None
+    assert result.first.first is not None
+    assert (result.first.first.step, result.first.role) == (step, "table"), str(result)
+    assert not cause or cause in {one.name for one in result.causes}, str(result)
+
+
+def test_what_is_too_small_for_an_element_shows_in_all(tmp_path: pathlib.Path) -> None:
+    """A rate wrong by a part in a thousand is seen where no element differs by three floats."""
+    training = Training(rate=1e-4, steps=30, scale=3e-2, least=4.0)
+    result = judged(tmp_path, training, training.with_rate(1.01))
+
+    assert result.first is not None
+    assert result.first.first is not None
+    assert "times as far" in result.first.first.note, str(result)
+    assert "learning rate" in {one.name for one in result.causes}
+
+
+def test_rounding_is_no_fault_and_power_is_told(tmp_path: pathlib.Path) -> None:
+    """One float up or down is equal, and the report says what would have been seen."""
+    result = judged(tmp_path, Training(), rounded_otherwise)
+
+    assert result.equal, str(result)
+    table = next(one for one in result.series if one.role == "table")
+    assert 0 < table.visible < 1e-3
+    assert table.rows_decided == table.rows_moved == ROWS - 4
+    assert "would be seen" in str(result)
+
+
+def test_what_moves_by_roundings_is_undecided(tmp_path: pathlib.Path) -> None:
+    """Where side A moves by less than is allowed, nothing can be told, and nothing is equal."""
+    result = judged(tmp_path, Training(rate=3e-8, steps=1, least=1.0), None)
+
+    assert result.undecided
+    assert not result.equal
+    assert "UNDECIDED" in str(result)
+    assert result.first is None

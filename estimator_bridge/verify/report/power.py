@@ -1,0 +1,67 @@
+"""What a comparison would have seen, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from estimator_bridge.verify.findings import DENSE, GRADIENT, SLOT, TABLE, Findings, Series
+
+_SHOWN = 4
+
+
+def power_lines(findings: Findings) -> Iterator[str]:
+    """Yields the smallest divergence that would have been seen, table by table, then of the rest.
+
+    Of the rest it is that of the array of which least can be told; and whatever is undecided.
+    """
+    for series in findings.series:
+        if series.role == TABLE and series.moved:
+            yield f"table {series.table}: {_visible(series)}{_rows(series)}."
+    for stage, what in ((SLOT, "slot"), (DENSE, "variable"), (GRADIENT, "gradient")):
+        known = [s for s in findings.series if s.stage == stage and s.moved and s.decided]
+        if known:
+            worst = max((s for s in known if not s.is_noise), key=_order, default=known[0])
+            others = "" if len(known) == 1 else f" in any of {len(known)} {what}s"
+            yield f"{_visible(worst)}{others}; least in {worst.name}."
+    noise = [series.name for series in findings.series if series.is_noise]
+    if noise:
+        yield f"nothing but rounding, as it is on side A too: the gradients of {_some(noise)}."
+    for line in findings.undecided[:_SHOWN]:
+        yield f"UNDECIDED: {line}."
+    if findings.undecided:
+        rest = len(findings.undecided) - _SHOWN
+        more = f" {rest} more are undecided." if rest > 0 else ""
+        yield f"Compare more steps (--steps), or with a larger rate or smaller batches.{more}"
+
+
+def factor(visible: float) -> str:
+    """Returns a factor for a report, such as "2e-05" or "3 %"."""
+    if not math.isfinite(visible):
+        return "any factor"
+    return f"{visible:.1%}".replace("%", " %") if visible >= 1e-3 else f"{visible:.0e}"
+
+
+def _visible(series: Series) -> str:
+    if not math.isfinite(series.visible):
+        return "nothing can be told"
+    return f"a movement wrong by {factor(series.visible)} would be seen"
+
+
+def _rows(series: Series) -> str:
+    """Returns how many rows are decided, and one that is not."""
+    if series.rows_decided == series.rows_moved:
+        return f", in each of the {series.rows_moved} rows that move one wrong by a tenth"
+    return (
+        f"; one wrong by a tenth in {series.rows_decided} of the {series.rows_moved} rows that "
+        f"move, and not in row {series.undecided_row}, which moves by a few roundings"
+    )
+
+
+def _order(series: Series) -> float:
+    return series.visible
+
+
+def _some(names: list[str]) -> str:
+    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{rest}"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from estimator_bridge.progress_line import Progress, no_progress
 from estimator_bridge.verify import causes
 from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.localisation import localise
 from estimator_bridge.verify.record import processes
 from estimator_bridge.verify.record.recording import (
     PERTURBED,
@@ -51,8 +52,9 @@ def side_by_side(
     record(RecordingRequest(A, place_a, options.begin_from))
     start = options.begin_from or f"{place_a}/start"
     a, b = Recording(place_a), Recording(place_b)
+    request_b = RecordingRequest(B, place_b, start, None if options.own_input else place_a)
     if options.checkpoint is None:
-        record(RecordingRequest(B, place_b, start, None if options.own_input else place_a))
+        record(request_b)
     else:
         from estimator_bridge.verify.record.checkpoint_side import record_checkpoint
 
@@ -70,6 +72,8 @@ def side_by_side(
         sensitivity = compare.sensitivity_of(a, Recording(place_perturbed))
         result = compare.compare(a, b, sensitivity, progress)
     result.causes = causes.explain(result)
+    if options.measure:
+        result.causes = localise(record, result, request_b)
     return result
 
 

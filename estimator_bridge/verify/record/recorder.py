@@ -14,7 +14,7 @@ from estimator_bridge.convert.conversion import find
 from estimator_bridge.runtime.step.devices import SOFTWARE_TPU
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
-from estimator_bridge.verify.record import capture, recording
+from estimator_bridge.verify.record import capture, model_ops, recording
 from estimator_bridge.verify.record.capture import Arguments, Capture, Function
 from estimator_bridge.verify.record.description import (
     PlanKeepingDriver,
@@ -72,6 +72,7 @@ class Recorder:
         self.program = program
         self.capture = Capture()
         self.outcomes = OutcomeRecorder(self)
+        self.sketches = request.sketches
         self.training = False
         self._every = every
         self._steps = steps
@@ -192,6 +193,10 @@ class Recorder:
         """Returns a model_fn that captures the activations, gradients and loss of trainings."""
         keys = {feature.key for feature in legacy.features} if legacy else set()
         model_fn = self.outcomes.capturing(model_fn)
+        if self.sketches:
+            model_fn = model_ops.sketching_model_fn(
+                model_fn, self.capture, lambda: self.training, self.writer.model_ops
+            )
         return capture.capturing_model_fn(model_fn, keys, self.capture, lambda: self.training)
 
     def _set_engine(self, arguments: Arguments, quirks: str | None) -> PlanKeepingDriver | None:

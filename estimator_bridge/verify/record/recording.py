@@ -28,6 +28,8 @@ EVALUATION, PREDICTION = outcome_files.EVALUATION, outcome_files.PREDICTION
 EXPORT, SERVED = outcome_files.EXPORT, outcome_files.SERVED
 """The kinds of what follows a training; the last are the answers of exported models."""
 EXPORTED, SIGNATURES = "exported", "signatures"
+MODEL_OPS = "ops"
+"""The group of sketches of what the ops of a model compute; see `model_ops`."""
 TF2, CHECKPOINT = "tf2", "checkpoint"
 """The engine of a side that is a program of TensorFlow 2, and of one that is no program."""
 
@@ -49,17 +51,19 @@ class RecordingRequest:
         begin_from: a checkpoint, or None.
         replayed: the directory of the recording whose batches are trained on; None is the
             program's own input.
+        sketches: whether a sketch of what each op of the model computes is recorded, too.
     """
 
     role: str
     directory: str
     begin_from: str | None = None
     replayed: str | None = None
+    sketches: bool = False
 
     @property
     def side(self) -> str:
         """The side that runs: `A` or `B`."""
-        return B if self.role == B else A
+        return B if self.role.partition("-")[0] == B else A
 
 
 Record = Callable[[RecordingRequest], None]
@@ -164,6 +168,10 @@ class RecordingWriter:
         self._counts["skipped"] += 1
         _write_json(self.directory / "skipped.json", self._counts["skipped"])
 
+    def model_ops(self, ops: Sequence[tuple[str, str, str]]) -> None:
+        """Writes name, type and source line of the ops of which there are sketches."""
+        _write_json(self.directory / "model-ops.json", ops)
+
     def failed(self, reason: str) -> None:
         """Writes why the program failed after its training."""
         _write_json(self.directory / "failed.json", reason)
@@ -262,6 +270,14 @@ class Recording:
         """
         stored = _read_json(self.directory / f"{SIGNATURES}-{number}.json", {})
         return stored.get("signatures", {}), stored.get("failed", {})
+
+    @property
+    def model_ops(self) -> list[tuple[str, str, str]]:
+        """Name, type and source line of the ops of which there are sketches, in their order."""
+        return [(name, kind, source) for name, kind, source in self._model_ops()]
+
+    def _model_ops(self) -> list[list[str]]:
+        return list(_read_json(self.directory / "model-ops.json", []))
 
     @property
     def unlike(self) -> list[str]:

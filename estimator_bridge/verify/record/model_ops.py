@@ -97,9 +97,9 @@ def _outputs(graph: Graph, before: int, loss: Object) -> list[Object]:
 def _used_by(ops: Iterable[Object]) -> set[str]:
     """Returns the names of some ops, and of all that they are computed from."""
     found: set[str] = set()
-    waiting = [getattr(each, "op", each) for each in ops]
+    waiting: list[Op] = [getattr(each, "op", each) for each in ops]
     while waiting:
-        op = waiting.pop()
+        op: Op = waiting.pop()
         if op.name not in found:
             found.add(op.name)
             waiting.extend(tensor.op for tensor in op.inputs)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from estimator_bridge.settings import render
 from estimator_bridge.verify.evidence import Evidence, close
-from estimator_bridge.verify.findings import ACTIVATION, Cause, differing_settings
+from estimator_bridge.verify.findings import ACTIVATION, Cause, Status, differing_settings
 from estimator_bridge.verify.judge import lookups
 from estimator_bridge.verify.judge.lookups import Feature, RecordedIds
 from estimator_bridge.verify.judge.updates import wrong_updates
@@ -27,7 +27,7 @@ QUIRKS = "quirks"
 
 def explain(result: Result) -> list[Cause]:
     """Returns the recognised causes, the likeliest first."""
-    if result.equal:
+    if result.status != Status.DIFFERENT:
         return []
     causes = list(of_settings(result))
     if result.evidence is not None and result.first is not None:

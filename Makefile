@@ -32,8 +32,8 @@ help:  ## this list (the default)
 .PHONY: envs
 envs: $(TF_ENVS) $(LINT_ENV)  ## make the three environments (the other targets do so by need)
 
-$(ENVS)/tf215/.ready: EXTRAS := legacy,migrate,test
-$(ENVS)/tf221/.ready: EXTRAS := migrate,test
+$(ENVS)/tf215/.ready: EXTRAS := legacy,migrate,slim,test
+$(ENVS)/tf221/.ready: EXTRAS := migrate,slim,test
 
 # pip is run by the environment's Python, since a script's first line fails in a long path.
 PIP = $(@D)/bin/python -m pip --disable-pip-version-check

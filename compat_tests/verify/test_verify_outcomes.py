@@ -289,6 +289,10 @@ def test_a_side_that_fails_alone_leaves_no_verdict(tmp_path: pathlib.Path) -> No
     result = judged(tmp_path / "1", evaluating(0.8), failing("ValueError: on purpose"))
     assert result.status == Status.UNKNOWN
     assert not result.equal
+    assert not result.causes
+    assert "After its training the program does not predict and exports no model." in (
+        result.not_compared
+    )
     assert text.verdict(result).startswith(
         "NO VERDICT: ValueError: on purpose: side B failed in evaluation-0, and side A did not."
     )

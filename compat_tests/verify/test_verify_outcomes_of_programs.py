@@ -55,13 +55,22 @@ def column() -> Any:
     return tf.tpu.experimental.embedding_column(identity, 4, combiner="sum", initializer=start)
 
 
-def model(words: Any, *, auc: Any = None, predicted: Any = None, names: Any = estimator) -> Any:
+def model(
+    words: Any,
+    *,
+    auc: Any = None,
+    predicted: Any = None,
+    names: Any = estimator,
+    layer: float = 1.0,
+    loss: float = 1.0,
+) -> Any:
     """Returns a model_fn with an AUC, and predictions of strings and numbers.
 
     Args:
         auc: returns the metric; None is `tf.metrics.auc`.
         predicted: changes the predictions.
         names: the namespace of estimators.
+        layer, loss: factors on the output of a layer, and on the loss.
     """
 
     def metric_fn(labels: Any, logits: Any) -> dict[str, Any]:
@@ -71,19 +80,23 @@ def model(words: Any, *, auc: Any = None, predicted: Any = None, names: Any = es
         }
 
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
-        logits = tf.layers.dense(tf.keras.layers.DenseFeatures([words])(features), 1)
+        net = tf.keras.layers.DenseFeatures([words])(features)
+        with tf.variable_scope("hidden"):
+            net = tf.tanh(tf.layers.dense(net, 4) * layer)
+        logits = tf.layers.dense(net, 1)
         if mode == "infer":
             predictions = {"p": tf.sigmoid(logits), "name": features.get("name", 2 * logits)}
             return names.tpu.TPUEstimatorSpec(
                 mode, predictions=(predicted or (lambda same: same))(predictions)
             )
         labels = tf.reshape(tf.cast(labels, tf.float32), [-1, 1])
-        loss = tf.losses.sigmoid_cross_entropy(labels, logits)
+        mean = tf.losses.sigmoid_cross_entropy(labels, logits)
+        mean = mean if loss == 1 else mean * loss
         if mode == "eval":
             values = {"labels": labels, "logits": logits}
-            return names.tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, values))
-        train_op = tf.train.AdamOptimizer(0.01).minimize(loss, tf.train.get_global_step())
-        return names.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+            return names.tpu.TPUEstimatorSpec(mode, loss=mean, eval_metrics=(metric_fn, values))
+        train_op = tf.train.AdamOptimizer(0.01).minimize(mean, tf.train.get_global_step())
+        return names.tpu.TPUEstimatorSpec(mode, loss=mean, train_op=train_op)
 
     return model_fn
 
@@ -197,6 +210,22 @@ def test_labels_of_other_types_are_named(tmp_path: pathlib.Path) -> None:
         "data",
         True,
     )
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("fault", ["loss", "layer"])
+def test_the_first_op_that_differs_is_named(fault: str, tmp_path: pathlib.Path) -> None:
+    """Where activations agree and the loss does not, the op is named, with its line."""
+    fns = {"eval_input_fn": None, "predict_input_fn": None, "steps": 3}
+    result = verified(tmp_path, model_b={fault: 1.002}, **fns)
+    (cause,) = result.causes
+    assert cause.name == "model op"
+    where = f"{pathlib.Path(__file__).name}, line "
+    if fault == "layer":  # The op is on both sides, with another number.
+        assert "The first op of the model whose output differs is hidden/" in cause.text, cause
+    else:
+        assert "On side B alone: " in cause.text, cause
+    assert where in cause.text, cause
 
 
 if HAS_STOCK:

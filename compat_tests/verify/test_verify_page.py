@@ -165,7 +165,13 @@ def test_a_program_that_failed_is_not_said_to_do_nothing(tmp_path: pathlib.Path)
         sides = [recordings.Recording(tmp_path / name / each) for each in "ab"]
         text = shown(page.page(compare.compare(*sides)))
         assert "ValueError: no predictions: side" in text
+        assert (
+            "After its training the program does not evaluate" in text
+        )  # The other side shows it.
+        (tmp_path / name / "ba"[side == "b"] / "failed.json").write_text('"OSError"')
+        text = shown(page.page(compare.compare(*sides)))
         assert "After its training the program" not in text
+        assert "after both sides have failed" in text
 
 
 @pytest.mark.parametrize("changed", [False, True])

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from estimator_bridge.settings import render
 from estimator_bridge.verify.evidence import Evidence, close
-from estimator_bridge.verify.findings import ACTIVATION, Cause, differing_settings
+from estimator_bridge.verify.findings import ACTIVATION, Cause, Status, differing_settings
 from estimator_bridge.verify.judge import lookups
 from estimator_bridge.verify.judge.lookup_causes import stale_lookups, wrong_lookups
 from estimator_bridge.verify.judge.model_causes import model_causes
@@ -28,7 +28,7 @@ QUIRKS = "quirks"
 
 def explain(result: Result) -> list[Cause]:
     """Returns the recognised causes, the likeliest first."""
-    if result.equal:
+    if result.status != Status.DIFFERENT:
         return []
     causes = [*of_settings(result), *_of_missing(result)]
     if result.evidence is not None and result.first is not None:

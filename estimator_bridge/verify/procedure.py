@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from estimator_bridge.progress_line import Progress, no_progress
 from estimator_bridge.verify import causes
 from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.localisation import localise
 from estimator_bridge.verify.record import processes
 from estimator_bridge.verify.record.recording import (
     PERTURBED,
@@ -52,10 +53,11 @@ def side_by_side(
     record(RecordingRequest(A, place_a, options.begin_from))
     start = options.begin_from or f"{place_a}/start"
     a, b = Recording(place_a), Recording(place_b)
+    batches = None if options.own_input else place_a
+    followed = None if options.free_run else place_a
+    request_b = RecordingRequest(B, place_b, start, batches, followed)
     if options.checkpoint is None:
-        batches = None if options.own_input else place_a
-        followed = None if options.free_run else place_a
-        record(RecordingRequest(B, place_b, start, batches, followed))
+        record(request_b)
     else:
         from estimator_bridge.verify.record.checkpoint_side import record_checkpoint
 
@@ -81,6 +83,8 @@ def side_by_side(
         record(request)
         result = compare.compare(a, b, Recording(place_perturbed), progress)
     result.causes = causes.explain(result)
+    if options.measure:
+        result.causes = localise(record, result, request_b)
     return result
 
 

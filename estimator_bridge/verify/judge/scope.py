@@ -64,19 +64,27 @@ def _of_both(a: Recording, b: Recording) -> Iterator[str]:
 
 
 def _outcomes(a: Recording, b: Recording) -> Iterator[str]:
-    """Yields the kinds of outcomes that there are none of, and what became of them."""
-    failed = {**failures_of(b), **failures_of(a)}
-    for name, error in failed.items():
-        where = name or "What follows the training"
-        yield f"{where}: it failed ({error})."
-    begun = {name.partition("-")[0] for name in [*a.outcomes.names(), *b.outcomes.names(), *failed]}
+    """Yields what a failure leaves out, and the kinds of outcomes that the program has none of."""
+    failed = {"A": failures_of(a), "B": failures_of(b)}
+    errors = {**failed["B"], **failed["A"]}
+    for name, error in errors.items():
+        yield f"{name or 'What follows the training'}: it failed ({error})."
+    names = {"A": a.outcomes.names(), "B": b.outcomes.names()}
+    for side, other in (("A", "B"), ("B", "A")):
+        for name in names[side]:
+            if failed[other] and name not in names[other] and name not in errors:
+                yield f"{name}: side {other} failed before."
+    # A side that failed does not show what the program does.
+    whole = [side for side in "AB" if not failed[side]]
+    if not whole:
+        yield "What the program does after both sides have failed."
+        return
+    begun = {name.partition("-")[0] for name in names[whole[0]]}
     missing = [verb for kind, verb in _VERBS.items() if kind not in begun]
-    if missing and not failed:
+    if missing:
         *most, last = missing
         listed = f"{', '.join(most)} and {last}" if most else last
         yield f"After its training the program {listed}."
-    elif missing:
-        yield f"What the program would do after it failed: perhaps it {' or '.join(missing)}."
 
 
 def _signatures(a: Recording, b: Recording) -> Iterator[str]:

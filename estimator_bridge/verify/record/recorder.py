@@ -13,7 +13,7 @@ from estimator_bridge.convert.conversion import find
 from estimator_bridge.runtime.step.devices import SOFTWARE_TPU
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
-from estimator_bridge.verify.record import capture, recording
+from estimator_bridge.verify.record import capture, model_ops, recording
 from estimator_bridge.verify.record.capture import Arguments, Capture, Function
 from estimator_bridge.verify.record.description import (
     PlanKeepingDriver,
@@ -76,6 +76,7 @@ class Recorder:
             self.perturbation = Perturbation(Recording(gradients_of) if gradients_of else None)
         self.capture = Capture(None if self.perturbation is None else self.perturbation.substitute)
         self.outcomes = OutcomeRecorder(self)
+        self.sketches = request.sketches
         self.training = False
         self._every = every
         self._steps = steps
@@ -227,6 +228,10 @@ class Recorder:
         """Returns a model_fn that captures the activations, gradients and loss of trainings."""
         keys = {feature.key for feature in legacy.features} if legacy else set()
         model_fn = self.outcomes.capturing(model_fn)
+        if self.sketches:
+            model_fn = model_ops.sketching_model_fn(
+                model_fn, self.capture, lambda: self.training, self.writer.model_ops
+            )
         return capture.capturing_model_fn(model_fn, keys, self.capture, lambda: self.training)
 
     def _set_engine(self, arguments: Arguments, quirks: str | None) -> PlanKeepingDriver | None:

@@ -30,6 +30,8 @@ EVALUATION, PREDICTION = outcome_files.EVALUATION, outcome_files.PREDICTION
 EXPORT, SERVED = outcome_files.EXPORT, outcome_files.SERVED
 """The kinds of what follows a training; the last are the answers of exported models."""
 EXPORTED, SIGNATURES = "exported", "signatures"
+MODEL_OPS = "ops"
+"""The group of sketches of what the ops of a model compute; see `model_ops`."""
 TF2, CHECKPOINT = "tf2", "checkpoint"
 """The engine of a side that is a program of TensorFlow 2, and of one that is no program."""
 
@@ -55,6 +57,7 @@ class RecordingRequest:
             recorded step; None runs freely.
         gradients_of: the directory of the recording whose gradients are applied instead of the
             side's own; `PERTURBED` alone.
+        sketches: whether a sketch of what each op of the model computes is recorded, too.
     """
 
     role: str
@@ -63,11 +66,12 @@ class RecordingRequest:
     replayed: str | None = None
     followed: str | None = None
     gradients_of: str | None = None
+    sketches: bool = False
 
     @property
     def side(self) -> str:
         """The side that runs: `A` or `B`."""
-        return B if self.role == B else A
+        return B if self.role.partition("-")[0] == B else A
 
 
 Record = Callable[[RecordingRequest], None]
@@ -190,6 +194,10 @@ class RecordingWriter:
         """Counts a training of another model, which is not recorded."""
         self._counts["skipped"] += 1
         _write_json(self.directory / "skipped.json", self._counts["skipped"])
+
+    def model_ops(self, ops: Sequence[tuple[str, str, str]]) -> None:
+        """Writes name, type and source line of the ops of which there are sketches."""
+        _write_json(self.directory / "model-ops.json", ops)
 
     def failed(self, reason: str) -> None:
         """Writes why the program failed after its training."""
@@ -344,6 +352,14 @@ class Recording:
             for key, array in read_arrays(path).items()
             if key.startswith(prefix)
         }
+
+    @property
+    def model_ops(self) -> list[tuple[str, str, str]]:
+        """Name, type and source line of the ops of which there are sketches, in their order."""
+        return [(name, kind, source) for name, kind, source in self._model_ops()]
+
+    def _model_ops(self) -> list[list[str]]:
+        return list(_read_json(self.directory / "model-ops.json", []))
 
     @property
     def unlike(self) -> list[str]:

@@ -1,0 +1,105 @@
+"""How `verify` finds the first op of a model that differs, by sketches."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests.support import recordings
+from compat_tests.support.recordings import rows, step
+from estimator_bridge.estimator import EstimatorSpec
+from estimator_bridge.verify.judge.model_ops import first_differing_op
+from estimator_bridge.verify.record import model_ops
+from estimator_bridge.verify.record.capture import Capture
+from estimator_bridge.verify.record.recording import MODEL_OPS, Recording, RecordingWriter
+
+OPS = [("dense/MatMul", "MatMul", "train.py, line 7"), ("Relu", "Relu", "train.py, line 8")]
+
+
+def sketched(directory: pathlib.Path, sketch: Any, ops: Any = OPS) -> Recording:
+    """Writes a recording of one step with sketches."""
+    values = {**step(rows()), MODEL_OPS: {"sketch": np.array(sketch, np.float64)}}
+    recordings.record(directory, steps=(values,))
+    writer = RecordingWriter(directory / "beside")
+    writer.model_ops(ops)
+    (directory / "beside" / "model-ops.json").rename(directory / "model-ops.json")
+    return Recording(directory)
+
+
+@pytest.mark.parametrize(
+    "b, ops, said",
+    [
+        ([[1.0, 2.0], [1.0, 2.01]], OPS, "differs is Relu (Relu, train.py, line 8): by 5.0e-03"),
+        ([[1.1, 2.0], [9.0, 9.0]], OPS, "differs is dense/MatMul (MatMul, train.py, line 7)"),
+        (
+            [[np.nan, 2.0], [1.0, 2.0]],
+            OPS,
+            "differs is dense/MatMul (MatMul, train.py, line 7): by inf",
+        ),
+        (
+            [[1.0, 2.0], [3.0, 3.0], [1.0, 2.0]],
+            [OPS[0], ("mul", "Mul", "train.py, line 9"), OPS[1]],
+            "On side B alone: mul (Mul, train.py, line 9).",
+        ),
+        ([[1.0, 2.0], [1.0, 2.0]], [OPS[0], ("Relu", "Elu", "")], "On side A alone: Relu (Relu,"),
+    ],
+)
+def test_the_first_op_is_named(b: Any, ops: Any, said: str, tmp_path: pathlib.Path) -> None:
+    """It has its name, type, line and difference; ops of one side alone are listed."""
+    a = sketched(tmp_path / "a", [[1.0, 2.0], [1.0, 2.0]])
+    cause = first_differing_op(a, sketched(tmp_path / "b", b, ops), 1)
+    assert cause is not None
+    assert said in cause.text
+
+
+def test_rounding_is_no_other_output(tmp_path: pathlib.Path) -> None:
+    """Where all ops agree but for rounding there is no such cause."""
+    a = sketched(tmp_path / "a", [[1.0, 2.0], [1.0, 2.0]])
+    near = sketched(tmp_path / "b", [[1.0 + 1e-7, 2.0], [1.0, 2.0 - 1e-7]])
+    assert first_differing_op(a, near, 1) is None
+    assert first_differing_op(a, near, 2) is None
+
+
+def test_ops_are_sketched_that_run_anyway() -> None:
+    """Floats up to the loss have a sketch; branches, and what comes after a write, do not.
+
+    The values stay what they are, and each op has the line of the program that makes it.
+    """
+    described: list[model_ops.ModelOp] = []
+    capture = Capture()
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        net = tf.multiply(features, 2.0, name="twice")
+        counter = tf.get_variable("counter", [], initializer=tf.zeros_initializer())
+        with tf.control_dependencies([counter.assign_add(1.0)]):
+            tf.identity(net, name="after a write".replace(" ", "_"))
+        average = tf.multiply(net, 0.1, name="average")
+        tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, average)
+        tf.cond(tf.reduce_sum(net) > 1e9, lambda: tf.sqrt(net, name="never"), lambda: net)
+        tf.random_uniform([2], name="initial")
+        loss = tf.reduce_sum(net, name="total")
+        tf.negative(loss, name="later")
+        tf.random_uniform([2], name="unused")
+        return EstimatorSpec(mode, loss=loss, train_op=tf.no_op())
+
+    wrapped = model_ops.sketching_model_fn(
+        model_fn, capture, lambda: True, lambda ops: described.extend(ops)
+    )
+    with tf.Graph().as_default(), tf.Session() as session:
+        spec = wrapped(tf.constant([1.0, 2.0]), None, "train")
+        session.run(tf.global_variables_initializer())
+        assert session.run(spec.loss) == 6
+        assert session.run(tf.global_variables()[0]) == 0
+    names = [op.name for op in described]
+    assert {"twice", "average", "total"} <= {*names}
+    assert not {"later", "after_a_write", "unused", "initial"} & {*names}
+    assert not any(name.endswith("never") for name in names)
+    number = names.index("twice")
+    assert described[number].source.startswith(pathlib.Path(__file__).name)
+    (captured,) = capture.flush()
+    size = captured[MODEL_OPS]["sketch"][number]
+    np.testing.assert_allclose(size, [2 * np.cos(1) + 4 * np.cos(2), np.sqrt(20)])

@@ -1,0 +1,54 @@
+"""Runs both sides once more, to find the op of the model that makes them differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+from estimator_bridge import errors
+from estimator_bridge.verify.findings import Cause
+from estimator_bridge.verify.judge.model_ops import first_differing_op
+from estimator_bridge.verify.record.recording import (
+    CHECKPOINT,
+    A,
+    B,
+    Record,
+    Recording,
+    RecordingRequest,
+)
+from estimator_bridge.verify.result import Result
+
+_TO_LOCALISE = ("model", "unknown")
+"""The causes that say no more than that the model computes something else."""
+
+
+def localise(record: Record, result: Result, request_b: RecordingRequest) -> list[Cause]:
+    """Returns the causes of a result, with the first op of the model that differs in front.
+
+    Args:
+        request_b: with which side B was recorded. Both sides begin and read as it says.
+    """
+    first = result.first.first if result.first else None
+    names = {cause.name for cause in result.causes}
+    is_open = first is not None and names & {*_TO_LOCALISE}
+    if not is_open or first is None or result.settings[1]["engine"] == CHECKPOINT:
+        return result.causes
+    directory = pathlib.Path(request_b.directory).parent
+    sides = []
+    for side in (A, B):
+        role = f"{side}-ops"
+        place = str(directory / role)
+        # Side A goes on from its own state, whatever side B does.
+        like = request_b if side == B else RecordingRequest(A, place, request_b.begin_from)
+        request = dataclasses.replace(
+            like, role=role, directory=place, replayed=request_b.replayed, sketches=True
+        )
+        try:
+            record(request)
+        except errors.EngineError:  # It has run before; what it computes is compared already.
+            return result.causes
+        sides.append(Recording(place))
+    cause = first_differing_op(sides[0], sides[1], first.step)
+    if cause is None:
+        return result.causes
+    return [cause, *(one for one in result.causes if one.name not in _TO_LOCALISE)]

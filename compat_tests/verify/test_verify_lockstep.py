@@ -223,6 +223,11 @@ def one_row(_: Any, step: int, w: Any, a: Any, right: Any) -> Any:
     return rows, right[1]
 
 
+def frozen(_: Any, step: int, w: Any, a: Any, right: Any) -> Any:
+    """Leaves a table and its slot as they are."""
+    return w, a
+
+
 def frozen_row(training: Training, step: int, w: Any, a: Any, right: Any) -> Any:
     """Leaves a row as it is that occurs."""
     rows, row = right[0].copy(), training._ids[step][0]
@@ -240,7 +245,7 @@ FAULTS: dict[str, tuple[Callable[[Training], Any], int, str]] = {
     "rate": (lambda training: training.with_rate(1.001), 1, "learning rate"),
     "late rate": (lambda training: training.with_rate(1.02, 5), 6, "learning rate"),
     "one step": (lambda training: training.with_rate(1.02, 6, 6), 7, "learning rate"),
-    "frozen": (lambda training: training.with_rate(0.0), 1, "no update"),
+    "frozen": (lambda _: frozen, 1, "no update"),
     "a row that does not occur": (lambda _: one_row, 4, ""),
     "frozen row": (lambda _: frozen_row, 1, ""),
 }
@@ -264,7 +269,7 @@ def test_an_update_gone_wrong_is_found_in_its_step(name: str, tmp_path: pathlib.
     assert not result.equal
     assert result.first is not None
     assert result.first.first is not None
-    assert (result.first.first.step, result.first.role) == (step, "table"), str(result)
+    assert (result.first.first.step, result.first.table) == (step, recordings.TABLE), str(result)
     assert not cause or cause in {one.name for one in result.causes}, str(result)
 
 

@@ -131,7 +131,9 @@ def _kind(update: Update) -> str:
 
 
 def _stays(update: Update, rows: Array) -> Cause | None:
-    if all(np.array_equal(update.after[n][rows], update.before[n][rows]) for n in update.names):
+    # Its slots may have moved.
+    name = update.table["variable"]
+    if np.array_equal(update.after[name][rows], update.before[name][rows]):
         return Cause("no update", "leaves them as they are, and the rule moves them.")
     return None
 

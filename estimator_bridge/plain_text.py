@@ -7,6 +7,11 @@ cursor, characters that reverse the reading direction, or halves of surrogate pa
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tf2_engine.types import Object
 
 # Control, format, surrogate, private and unassigned characters, and separators of lines.
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
@@ -29,6 +34,17 @@ def plain(value: object, *, lines: bool = False) -> str:
     return "".join(
         one if (lines and one == "\n") or _is_seen(one) else _escaped(one) for one in text
     )
+
+
+def plain_values(value: Object) -> Object:
+    """Returns nested dicts and lists with all texts plain, their keys too."""
+    if isinstance(value, str):
+        return plain(value, lines=True)
+    if isinstance(value, Mapping):
+        return {plain(key): plain_values(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_values(part) for part in value]
+    return value
 
 
 def _is_seen(character: str) -> bool:

@@ -99,6 +99,8 @@ def test_plain_text_stays_what_it_is(name: str) -> None:
     assert plain.endswith(" ✓")
     assert plain.isprintable()
     assert plain_text.plain(plain) == plain
+    nested = plain_text.plain_values({name: [{"a": (name, 1)}]})
+    assert nested == {plain_text.plain(name): [{"a": [plain_text.plain(name, lines=True), 1]}]}
     assert plain_text.plain("a\tb\r\nc", lines=True) == "a       b\nc"
 
 

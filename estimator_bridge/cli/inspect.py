@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from estimator_bridge import plain_text
 from estimator_bridge.cli import checkpoint_arguments
 
 
@@ -28,6 +29,6 @@ def execute(options: argparse.Namespace) -> None:
 
     contents = convert.inspect(**checkpoint_arguments.keywords(options))
     if options.json:
-        print(json.dumps(contents, indent=2))
+        print(json.dumps(plain_text.plain_values(contents), indent=2))
     else:
-        print(*inspection.lines(contents), sep="\n")
+        print(*map(plain_text.plain, inspection.lines(contents)), sep="\n")

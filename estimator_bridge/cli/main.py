@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import estimator_bridge
-from estimator_bridge import cli, errors
+from estimator_bridge import cli, errors, plain_text
 
 
 def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
@@ -44,5 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.execute(options) or 0)
     except errors.EngineError as error:
-        print(f"\nestimator-bridge: {error}", file=sys.stderr)
+        said = plain_text.plain(error, lines=True)
+        print(f"\nestimator-bridge: {said}", file=sys.stderr)
         return 1

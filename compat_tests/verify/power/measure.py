@@ -88,10 +88,16 @@ class JudgedPair(NamedTuple):
         return self.status in (Status.DIFFERENT.name.lower(), Status.UNKNOWN.name.lower())
 
 
-def judge_pair(comparer: Comparer, pair: Pair) -> tuple[JudgedPair, Result]:
-    """Returns what verify says of an honest pair, and its whole result."""
-    result = comparer.compare(pair.key, pair.a, pair.b)
+def judge_pair(comparer: Comparer, pair: Pair) -> tuple[JudgedPair, Result | None]:
+    """Returns what verify says of an honest pair, and its whole result; None if a side failed."""
     sides = f"{pair.a.side} against {pair.name}"
+    try:
+        result = comparer.compare(pair.key, pair.a, pair.b)
+    except Exception as error:  # One pair must not take the figures of the others with it.
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        why = f"{type(error).__name__}: {' '.join(lines[-1:])}"
+        status = Status.UNKNOWN.name.lower()
+        return JudgedPair(pair.title, pair.program, sides, status, why), None
     why = "" if result.equal else _why(result)
     status = result.status.name.lower()
     return JudgedPair(pair.title, pair.program, sides, status, why), result

@@ -279,7 +279,8 @@ def batch_of(number: Any, size: int, program: Program) -> tuple[dict[str, Any], 
         # The last row is never looked up.
         "weight": lambda: one(95, ROWS["heavy"] - 1),
     }
-    features = {key: ids[key]() for key in program.features}
+    # Stock tells the size of a batch of predictions by a dense tensor.
+    features = {"age": tf.ones([size, 1]), **{key: ids[key]() for key in program.features}}
     if "query" in features:
         query = features["query"]
         weights = 0.5 + tf.cast(query.values % 5, tf.float32) / 4.0

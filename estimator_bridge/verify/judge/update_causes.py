@@ -131,11 +131,18 @@ def _kind(update: Update) -> str:
 
 
 def _stays(update: Update, rows: Array) -> Cause | None:
-    # Its slots may have moved.
-    name = update.table["variable"]
-    if np.array_equal(update.after[name][rows], update.before[name][rows]):
-        return Cause("no update", "leaves them as they are, and the rule moves them.")
-    return None
+    """Tells rows that stay as they are, whatever their slots do."""
+    stay = [np.array_equal(update.after[n][rows], update.before[n][rows]) for n in update.names]
+    if not stay[0]:
+        return None
+    expected = update.expected()
+    if (
+        not len(rows)
+        or not update.beyond(expected, update.names[0])[np.isin(expected.rows, rows)].any()
+    ):
+        return None
+    written = "" if all(stay) else ", but for their slots"
+    return Cause("no update", f"leaves them as they are{written}, and the rule moves them.")
 
 
 def _slot_stays(update: Update, rows: Array) -> Cause | None:

@@ -245,7 +245,7 @@ ROWS: Rows = {
         'Invalid partition_strategy odd. Must be one of "mod" or "div"',
         lambda e: e.tpu.experimental.EmbeddingConfigSpec(
             feature_columns=[tiny.column()],
-            optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1),
+            optimization_parameters=tiny.sgd(0.1),
             partition_strategy="odd",
         ),
     ),

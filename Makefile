@@ -7,6 +7,7 @@ SHELL := /usr/bin/env bash
 
 ENVS ?= .envs
 # Not just found but run: a version manager's stub is found for versions it does not have.
+PYTHONS := 3.10 3.11 3.12 3.13
 PYTHON ?= $(shell python3.11 -c 'print("python3.11")' 2>/dev/null || echo python3.10)
 
 VERSIONS := 215 221
@@ -33,14 +34,15 @@ help:  ## this list (the default)
 envs: $(TF_ENVS) $(LINT_ENV)  ## make the three environments (the other targets do so by need)
 
 $(ENVS)/tf215/.ready: EXTRAS := legacy,migrate,slim,test
+$(ENVS)/tf215/.ready: PYTHONS := 3.10 3.11
 $(ENVS)/tf221/.ready: EXTRAS := migrate,slim,test
 
 # pip is run by the environment's Python, since a script's first line fails in a long path.
 PIP = $(@D)/bin/python -m pip --disable-pip-version-check
 
 define new_env
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 12))' \
-	    || { echo "$(PYTHON) is not Python 3.10 or 3.11: set PYTHON to one."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] not in "$(PYTHONS)".split())' \
+	    || { echo "$(PYTHON) is none of Python $(PYTHONS): set PYTHON to one."; exit 1; }
 	@echo "Making $(@D) ..."
 	@rm -rf $(@D)
 	@$(PYTHON) -m venv $(@D)

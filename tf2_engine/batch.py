@@ -156,13 +156,13 @@ def check_ids(feature: FeaturePlan, value: Ids, weight: Ids | None) -> None:
         return
     if not isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
         raise errors.InvalidInput(
-            f"{feature.where}: weights are given, but the ids are dense. Pass ids and weights as "
-            "sparse or ragged tensors, or drop the weights."
+            f"{feature.where}: Weight specified for dense input: weights are given, but the ids "
+            "are dense. Pass ids and weights as sparse or ragged tensors, or drop the weights."
         )
     if type(weight) is not type(value):
-        raise errors.WrongType(
-            f"{feature.where}: weights must be of the same kind as the ids, a "
-            f"{type(value).__name__}, got {type(weight).__name__}."
+        raise errors.WrongKind(
+            f"{feature.where}: weights are of type {type(weight).__name__}, which does not match "
+            f"type input which is {type(value).__name__}. Pass weights of the same kind as the ids."
         )
     if not (weight.dtype.is_floating or weight.dtype.is_integer):
         raise errors.WrongType(

@@ -456,6 +456,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             )
 
         def read_part(values: Mapping[str, Nest]) -> list[Tensor]:
+            structure.check_sequence(plan.structure, values["gradients"], "gradients")
             flat = structure.flatten(plan.structure, values["gradients"], "gradients")
             return [
                 gradients.read(feature, value, self._cores.per_replica)

@@ -23,6 +23,10 @@ class WrongType(EngineError, TypeError):
     """An object of the wrong type was handed in; the message names the argument."""
 
 
+class WrongKind(WrongType, InvalidInput):
+    """An input is of the wrong type: a TypeError as all of those, and stock's ValueError."""
+
+
 class OutOfOrder(EngineError, RuntimeError):
     """A call came at a moment at which it is not possible; the message names the call due."""
 

@@ -37,8 +37,9 @@ def read(feature: FeaturePlan, value: Object, cores_per_replica: int = 1) -> Ten
     if isinstance(value, tf.IndexedSlices):
         value = tf.convert_to_tensor(value)
     if not isinstance(value, tf.Tensor):
-        raise errors.WrongType(
-            f"{feature.where}: a gradient must be a tensor, got {type(value).__name__}."
+        raise errors.WrongKind(
+            f"{feature.where}: found non-tensor type {type(value).__name__} for its gradient. Pass "
+            "a tensor."
         )
     if value.dtype != tf.float32:
         raise errors.WrongType(

@@ -187,5 +187,5 @@ def _checked_shape(feature: FeatureSpec, shape: Shape) -> Shape:
     elif declared is not None and not agree(declared, shape):
         problem = f"its `output_shape` is {declared}, but the batch has {shape}."
     if problem:
-        raise errors.InvalidSpec(f"Feature {feature.name!r}: {problem}")
+        raise errors.InvalidSpec(f"Input Feature {feature.name!r}: {problem}")
     return tuple(shape)

@@ -330,6 +330,6 @@ def _refuse_repeated(noun: str, names: Sequence[str | None]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise errors.InvalidSpec(
-                f"There are {names.count(name)} {noun}s with the name {name!r}; names must be "
-                "unique."
+                f"Multiple {noun}s with name {name} found, {names.count(name)} of them. Give each "
+                "a name of its own."
             )

@@ -42,6 +42,20 @@ def flatten(structure: Nest, value: Nest, what: str) -> list[Object]:
     return [leaves[position] for position in range(len(leaves))]
 
 
+def check_sequence(structure: Nest, value: Nest, what: str) -> None:
+    """Raises WrongType for a list in place of a tuple, or a tuple in place of a list, as stock."""
+    kinds = [
+        next((kind for kind in (list, tuple) if isinstance(nest, kind)), None)
+        for nest in (structure, value)
+    ]
+    if None not in kinds and kinds[0] is not kinds[1]:
+        names = [type(nest).__name__ for nest in (structure, value)]
+        raise errors.WrongType(
+            f"`{what}`: The two structures don't have the same nested structure. The feature "
+            f"config is a {names[0]}, and this is a {names[1]}."
+        )
+
+
 def flatten_shapes(structure: Nest, value: Nest, what: str) -> list[Object]:
     """Returns shapes in feature order; as `flatten`, but tuples and lists of sizes are leaves."""
     return flatten(structure, _shapes_as_leaves(structure, value), what)

@@ -26,6 +26,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2 as _objects
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as _optimization
 from tensorflow.core.protobuf.tpu import topology_pb2 as _topology
 from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2 as _configuration
+from tensorflow.python.checkpoint import graph_view as _graph_view
 from tensorflow.python.data.ops import iterator_ops as _iterator_ops
 from tensorflow.python.distribute import distribute_utils as _distribute_utils
 from tensorflow.python.distribute import sharded_variable as _sharded_variable
@@ -50,6 +51,7 @@ from tensorflow.python.tpu import tpu_function as _tpu_function
 from tensorflow.python.tpu import tpu_replication as _tpu_replication
 from tensorflow.python.tpu import tpu_system_metadata as _tpu_system_metadata
 from tensorflow.python.trackable import base as _trackable_base
+from tensorflow.python.training import evaluation as _evaluation
 from tensorflow.python.training import training_util as _training_util
 from tensorflow.python.training.saving import saveable_object as _saveable_object
 from tensorflow.python.util import nest as _nest
@@ -404,9 +406,11 @@ def call_for_each_replica(
     strategy: Strategy, function: Callable[..., Nest], arguments: Sequence[tuple[Object, ...]]
 ) -> Nest:
     """Calls a function in the context of each replica, with the arguments of that replica."""
+    # OneDeviceStrategy hands the arguments on as they are.
+    alone = strategy.num_replicas_in_sync == 1
     return strategy.extended.call_for_each_replica(
         tf.autograph.experimental.do_not_convert(function),
-        args=tuple(per_replica(values) for values in zip(*arguments, strict=True)),
+        args=arguments[0] if alone else tuple(map(per_replica, zip(*arguments, strict=True))),
     )
 
 
@@ -536,6 +540,17 @@ def signature_defs(mode: str, spec: Object, receiver: Object) -> dict[str, Messa
 
 
 # Variables and checkpoints.
+
+
+def saver_of_graph(saver: Object) -> Object:
+    """Returns a Saver in place of a `tf.train.Checkpoint`, which SavedModel builders do not take.
+
+    It has the Checkpoint's keys; anything else is returned as it is.
+    """
+    if not isinstance(saver, (tf.train.Checkpoint, tf.compat.v1.train.Checkpoint)):
+        return saver
+    objects = _graph_view.ObjectGraphView(saver).frozen_saveable_objects()
+    return tf.compat.v1.train.Saver(objects, sharded=True)
 
 
 def in_saved_model_export() -> bool:
@@ -702,6 +717,12 @@ def keras_learning_rate(optimizer: Object) -> Object:
     """
     rate = getattr(optimizer, "_learning_rate", None)
     return rate if callable(rate) else optimizer.learning_rate
+
+
+def count_evaluation_step() -> Op:
+    """Returns the op that counts the steps of an evaluation, where hooks look for them."""
+    step = _evaluation._get_or_create_eval_step()
+    return tf.compat.v1.assign_add(step, 1, use_locking=True)
 
 
 def remember_keras_names(graph: Graph) -> Callable[[], None]:

@@ -126,13 +126,13 @@ BAD_BATCHES = {
     "ragged weights for sparse ids": Bad(
         features,
         errors.WrongType,
-        f"{WATCHED_IN_VIDEOS}.*same kind.*SparseTensor.*RaggedTensor",
+        f"{WATCHED_IN_VIDEOS}.*RaggedTensor.*does not match type input which is SparseTensor",
         lambda: weights(watched=a_ragged(1.0, 2.0, dtype=tf.float32)),
     ),
     "dense weights for ragged ids": Bad(
         features,
         errors.WrongType,
-        "'tags'.*same kind.*RaggedTensor.*Tensor",
+        "'tags'.*Tensor.*does not match type input which is RaggedTensor",
         lambda: weights(tags=tf.ones([3])),
     ),
     "weights in words": Bad(

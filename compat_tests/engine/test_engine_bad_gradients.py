@@ -60,12 +60,12 @@ BAD_GRADIENTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "an array": (
         lambda: gradients(watched=np.ones([3, 2], np.float32)),
         errors.WrongType,
-        f"{WATCHED_IN_VIDEOS}.*a tensor, got ndarray",
+        f"{WATCHED_IN_VIDEOS}.*non-tensor type ndarray",
     ),
     "a number": (
         lambda: gradients(country=1.0),
         errors.WrongType,
-        f"{COUNTRY_IN_COUNTRIES}.*a tensor, got float",
+        f"{COUNTRY_IN_COUNTRIES}.*non-tensor type float",
     ),
     "a feature is missing": (
         lambda: without(gradients(), "tags"),

@@ -108,7 +108,7 @@ def test_calls_are_checked(tmp_path: pathlib.Path) -> None:
         job.train(houses.data, steps=1, hooks=["hook"])
     with pytest.raises(errors.WrongType, match="CheckpointSaverListener"):
         job.train(houses.data, steps=1, saving_listeners=["listener"])
-    with pytest.raises(errors.InvalidInput, match="not both"):
+    with pytest.raises(errors.InvalidInput, match="both steps and max_steps"):
         job.train(houses.data, steps=1, max_steps=1)
     with pytest.raises(errors.InvalidInput, match="steps"):
         job.evaluate(houses.data, steps=0)

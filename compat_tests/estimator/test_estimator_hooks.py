@@ -159,7 +159,7 @@ def test_a_worker_stops_with_its_chief() -> None:
 def test_early_stopping_refuses_by_name(tmp_path: pathlib.Path) -> None:
     """Estimator, function, intervals and metric are checked."""
     job = make(estimator, tmp_path)
-    with pytest.raises(errors.WrongType, match="`estimator` must be an Estimator, got 3"):
+    with pytest.raises(errors.WrongType, match=r"must have type `tf.estimator.Estimator`, got 3"):
         experimental.stop_if_lower_hook(3, "loss", 1.0)
     with pytest.raises(errors.WrongType, match="`should_stop_fn` must be callable, got 3"):
         experimental.make_early_stopping_hook(job, 3)
@@ -231,7 +231,7 @@ def test_evaluation_in_memory_refuses_by_name(tmp_path: pathlib.Path) -> None:
     for every in (0, -1, None):
         with pytest.raises(errors.InvalidInput, match="`every_n_iter` must be positive"):
             hook(job, words.input_fn, every_n_iter=every)
-    with pytest.raises(errors.WrongType, match="Hooks must be"):
+    with pytest.raises(errors.WrongType, match="All hooks must be"):
         hook(job, words.input_fn, hooks=[3])
     config = types.SimpleNamespace(num_ps_replicas=1, num_worker_replicas=1)
     with pytest.raises(errors.InvalidInput, match="1 parameter servers and 1 workers"):

@@ -67,7 +67,11 @@ BAD_MODELS: dict[str, tuple[type[Exception], Callable[[Any], Any], str]] = {
     "loss shape": (ValueError, lambda c: _model(c, loss=tf.zeros([2])), r"\(2,\)"),
     "loss type": (TypeError, lambda c: _model(c, loss=1.0), "1.0"),
     "train_op type": (TypeError, lambda c: _model(c, train_op="go"), "'go'"),
-    "predictions type": (TypeError, lambda c: _model(c, predictions={"p": 1}), r"\['p'\]"),
+    "predictions type": (
+        TypeError,
+        lambda c: _model(c, predictions={"p": 1}),
+        r"predictions\[p\] must be Tensor",
+    ),
     "hooks": (TypeError, lambda c: _model(c, training_hooks=["h"]), "'h'"),
     "metrics no pair": (ValueError, lambda c: _model(c, eval_metrics=_metric), "eval_metrics"),
     "metrics of three": (
@@ -99,7 +103,7 @@ BAD_MODELS: dict[str, tuple[type[Exception], Callable[[Any], Any], str]] = {
     "metric no pair": (
         TypeError,
         lambda c: _model(c, "EstimatorSpec", eval_metric_ops={"m": tf.zeros([])}),
-        r"eval_metric_ops\['m'\]",
+        "Values of eval_metric_ops",
     ),
     "other mode": (
         ValueError,

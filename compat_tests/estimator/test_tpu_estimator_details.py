@@ -111,7 +111,7 @@ def test_functions_are_told_of_the_cores(
             assert context.current_host == 0
             assert (context.num_replicas, context.num_hosts) == (2, 1)
             assert context.num_of_replicas_per_host == 2
-            assert context.device_for_replica(1) == (host, 1)
+            assert context.device_for_replica(1) == ("/task:0/device:CPU:0", 1)
             assert context.tpu_host_placement_function(host_id=0) == host
             with pytest.raises(RuntimeError, match="model_fn"):
                 _ = context.device_assignment

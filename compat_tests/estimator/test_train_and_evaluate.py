@@ -183,11 +183,16 @@ def test_arguments_of_another_type_are_refused(tmp_path: pathlib.Path) -> None:
     job = make_job(estimator, tmp_path, use_tpu=False, every=2)
     train, evaluate = estimator.TrainSpec(words.input_fn), estimator.EvalSpec(words.input_fn)
 
-    with pytest.raises(errors.WrongType, match=r"`eval_spec` must be an EvalSpec, got None"):
+    with pytest.raises(
+        errors.WrongType, match=r"`eval_spec` must have type `tf.estimator.EvalSpec`, got None"
+    ):
         estimator.train_and_evaluate(job, train, None)
-    with pytest.raises(errors.WrongType, match=r"`train_spec` must be a TrainSpec, got EvalSpec"):
+    with pytest.raises(
+        errors.WrongType,
+        match=r"`train_spec` must have type `tf.estimator.TrainSpec`, got EvalSpec",
+    ):
         estimator.train_and_evaluate(job, evaluate, evaluate)
-    with pytest.raises(errors.WrongType, match=r"`estimator` must be an Estimator, got 3"):
+    with pytest.raises(errors.WrongType, match=r"must have type `tf.estimator.Estimator`, got 3"):
         estimator.train_and_evaluate(3, train, evaluate)
 
 

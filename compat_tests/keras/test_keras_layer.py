@@ -250,7 +250,6 @@ def test_settings_that_cannot_be_carried_are_refused(make: Any, message: str) ->
     [
         ({"arithmetic": "fast"}, "`arithmetic` must be one of tpu, keras, got 'fast'"),
         ({"optimizer": EMB.SGD(0.1), "arithmetic": "keras"}, "is no Keras optimizer"),
-        ({"pipeline_execution_with_tensor_core": True}, "`pipeline_execution_with_tensor_core`"),
     ],
 )
 def test_settings_that_contradict_are_refused(options: Any, message: str) -> None:

@@ -230,18 +230,30 @@ Call = Callable[[Any], Any]
 # What is refused: how it is called with a namespace, and what our message says.
 REFUSED: dict[str, tuple[Call, str]] = {
     "train: no function": (lambda e: e.TrainSpec(3), "`TrainSpec`: `input_fn`"),
-    "train: max_steps": (lambda e: e.TrainSpec(input_fn, 0), "`max_steps` must be positive"),
-    "train: hooks": (lambda e: e.TrainSpec(input_fn, hooks=[3]), "Hooks must be"),
+    "train: max_steps": (lambda e: e.TrainSpec(input_fn, 0), "Must specify max_steps > 0"),
+    "train: hooks": (
+        lambda e: e.TrainSpec(input_fn, hooks=[3]),
+        "All hooks must be `SessionRunHook`",
+    ),
     "train: listeners": (
         lambda e: e.TrainSpec(input_fn, saving_listeners=[3]),
-        "`saving_listeners`",
+        "All saving_listeners must be `CheckpointSaverListener`",
     ),
     "eval: no function": (lambda e: e.EvalSpec(None), "`EvalSpec`: `input_fn`"),
-    "eval: steps": (lambda e: e.EvalSpec(input_fn, steps=-1), "`steps` must be positive"),
-    "eval: name": (lambda e: e.EvalSpec(input_fn, name=3), "`name` must be a str"),
-    "eval: hooks": (lambda e: e.EvalSpec(input_fn, hooks=[3]), "Hooks must be"),
-    "eval: delay": (lambda e: e.EvalSpec(input_fn, start_delay_secs=-1), "`start_delay_secs`"),
-    "eval: throttle": (lambda e: e.EvalSpec(input_fn, throttle_secs=-1), "`throttle_secs`"),
+    "eval: steps": (lambda e: e.EvalSpec(input_fn, steps=-1), "Must specify steps > 0"),
+    "eval: name": (lambda e: e.EvalSpec(input_fn, name=3), "`name` must be string"),
+    "eval: hooks": (
+        lambda e: e.EvalSpec(input_fn, hooks=[3]),
+        "All hooks must be `SessionRunHook`",
+    ),
+    "eval: delay": (
+        lambda e: e.EvalSpec(input_fn, start_delay_secs=-1),
+        "Must specify start_delay_secs >= 0",
+    ),
+    "eval: throttle": (
+        lambda e: e.EvalSpec(input_fn, throttle_secs=-1),
+        "Must specify throttle_secs >= 0",
+    ),
     "eval: exporters": (lambda e: e.EvalSpec(input_fn, exporters=[3]), "must be an Exporter"),
     "eval: one exporter": (lambda e: e.EvalSpec(input_fn, exporters=3), "must be an Exporter"),
     "warm start: none": (lambda e: e.WarmStartSettings(""), "`ckpt_to_initialize_from`"),
@@ -272,41 +284,41 @@ REFUSED: dict[str, tuple[Call, str]] = {
     ),
     "receiver: no features": (
         lambda e: e.export.ServingInputReceiver(None, placeholder()),
-        "`features` must be given",
+        "features must be defined",
     ),
     "receiver: no tensors": (
         lambda e: e.export.ServingInputReceiver(placeholder(), None),
-        "`receiver_tensors` must be given",
+        "receiver_tensors must be defined",
     ),
     "receiver: keys of features": (
         lambda e: e.export.ServingInputReceiver({1.5: placeholder()}, placeholder()),
-        "keys must be str or int, got 1.5",
+        "feature keys must be strings or ints",
     ),
     "receiver: keys of tensors": (
         lambda e: e.export.ServingInputReceiver(placeholder(), {1: placeholder()}),
-        "keys must be str, got 1",
+        "receiver_tensor keys must be strings",
     ),
     "receiver: no tensor": (
         lambda e: e.export.ServingInputReceiver({"a": [1]}, placeholder()),
-        r"`features\['a'\]` must be a Tensor",
+        "feature a must be a Tensor, SparseTensor, or RaggedTensor",
     ),
     "receiver: alternatives": (
         lambda e: e.export.ServingInputReceiver(placeholder(), placeholder(), placeholder()),
-        "`receiver_tensors_alternatives` must be a dict",
+        "receiver_tensors_alternatives must be a dict",
     ),
     "tensor receiver: none": (
         lambda e: e.export.TensorServingInputReceiver(None, placeholder()),
-        "`features` must be given",
+        "features must be defined",
     ),
     "tensor receiver: a dict": (
         lambda e: e.export.TensorServingInputReceiver({"a": placeholder()}, placeholder()),
-        "`features` must be a Tensor",
+        "feature must be a Tensor, SparseTensor, or RaggedTensor",
     ),
     "supervised: shared keys": (
         lambda e: e.experimental.build_raw_supervised_input_receiver_fn(
             {"a": placeholder()}, {"a": placeholder()}
         ),
-        "share 'a'",
+        "Features and labels must have distinct keys",
     ),
 }
 """Names of exporters have a test of their own: an exporter is of one side."""

@@ -91,7 +91,7 @@ def test_a_feature_of_two_tables_is_refused() -> None:
         for column in (categorical, weighted)
     ]
     spec = OURS.EmbeddingConfigSpec(columns, OURS.AdagradParameters(0.1))
-    with pytest.raises(ValueError, match=r"Feature 'a' .* 'tbl_a' and 'tbl_a_weighted_by_w'"):
+    with pytest.raises(ValueError, match=r"'a' .* 'tbl_a' and 'tbl_a_weighted_by_w'"):
         read_spec(spec)
 
 

@@ -45,14 +45,15 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
     ) -> None:
         if every_n_iter is None or POSITIVE.refused(every_n_iter):
             raise errors.InvalidInput(
-                f"`InMemoryEvaluatorHook`: `every_n_iter` must be positive, got {every_n_iter!r}."
+                f"`InMemoryEvaluatorHook`: invalid every_n_iter={every_n_iter!r}. `every_n_iter` "
+                "must be positive."
             )
         config = estimator.config
         if config.num_ps_replicas > 0 or config.num_worker_replicas > 1:
             raise errors.InvalidInput(
-                "`InMemoryEvaluatorHook` needs all variables in one process; the job has "
-                f"{config.num_ps_replicas} parameter servers and {config.num_worker_replicas} "
-                "workers."
+                "`InMemoryEvaluatorHook` supports only single machine jobs, with all variables in "
+                f"one process; this has {config.num_ps_replicas} parameter servers and "
+                f"{config.num_worker_replicas} workers."
             )
         self._evaluate_checkpoint = functools.partial(
             estimator.evaluate, input_fn, steps=steps, hooks=list(checked_hooks(hooks)), name=name
@@ -62,7 +63,16 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
         self._saver: Object = None  # made in `begin`
 
     def begin(self) -> None:
-        """Makes the ops that copy the variables, before the graph is finalized."""
+        """Makes the ops that copy the variables, before the graph is finalized.
+
+        Raises InvalidInput if the graph saves more than variables.
+        """
+        others = tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
+        if others:
+            raise errors.InvalidInput(
+                "`InMemoryEvaluatorHook` does not support saveables other than global variables, "
+                f"and the graph has {others}. Evaluate checkpoints, with train_and_evaluate."
+            )
         self._timer.reset()
         self._steps_run = 0
         self._saver = tf.train.Saver(tf.global_variables(), max_to_keep=1)

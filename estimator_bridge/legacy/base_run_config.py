@@ -52,16 +52,20 @@ class _OfTask(property):
         self._attribute = name
 
 
-_INT = requirements.Requirement(lambda value: not isinstance(value, int), "must be an int")
-_NOT_EMPTY = requirements.Requirement(lambda value: value == "", "must not be empty")
+_INT = requirements.Requirement(lambda value: not isinstance(value, int), "{name} must be integer")
+_INT_IF_SET = _INT._replace(text="{name} must be an integer if set.")
+_AT_LEAST_ZERO = requirements.NOT_NEGATIVE._replace(text="{name} should be >= 0")
+_ABOVE_ZERO = requirements.POSITIVE._replace(text="{name} should be > 0")
+_NOT_EMPTY = requirements.Requirement(lambda value: value == "", "{name} should be non-empty")
 _CONFIG_PROTO = requirements.Requirement(
-    lambda config: not isinstance(config, tf.compat.v1.ConfigProto), "must be a ConfigProto"
+    lambda config: not isinstance(config, tf.compat.v1.ConfigProto),
+    "{name} must be instance of ConfigProto",
 )
 _TAKES_OP = requirements.Requirement(
     lambda function: not callable(function) or requirements.argument_names(function) != ("op",),
-    "must be callable with one argument `op`",
+    '{name} must be callable with exactly one argument "op".',
 )
-_PROTOCOL = requirements.one_of(("grpc", "grpc+verbs"), "must be 'grpc' or 'grpc+verbs'")
+_PROTOCOL = requirements.one_of(("grpc", "grpc+verbs"), "{name} should be grpc or grpc+verbs")
 
 
 class RunConfig:
@@ -82,30 +86,28 @@ class RunConfig:
     # The arguments of the constructor, and of `replace`.
     model_dir = Setting("Where checkpoints and summaries are written; or None.", _NOT_EMPTY)
     tf_random_seed = Setting("The seed of the graph; or None.", _INT)
-    save_summary_steps = Setting("Steps from one summary to the next.", requirements.NOT_NEGATIVE)
+    save_summary_steps = Setting("Steps from one summary to the next.", _AT_LEAST_ZERO)
     save_checkpoints_steps = Setting(
-        "Steps from one checkpoint to the next; or None.", requirements.NOT_NEGATIVE
+        "Steps from one checkpoint to the next; or None.", _AT_LEAST_ZERO
     )
     save_checkpoints_secs = Setting(
-        "Seconds from one checkpoint to the next; or None.", requirements.NOT_NEGATIVE
+        "Seconds from one checkpoint to the next; or None.", _AT_LEAST_ZERO
     )
     session_config = Setting("The ConfigProto of sessions; or None.", _CONFIG_PROTO)
-    keep_checkpoint_max = Setting(
-        "Checkpoints kept; None and 0 keep all.", requirements.NOT_NEGATIVE
-    )
+    keep_checkpoint_max = Setting("Checkpoints kept; None and 0 keep all.", _AT_LEAST_ZERO)
     keep_checkpoint_every_n_hours = Setting(
-        "Hours between checkpoints that are kept forever.", requirements.POSITIVE
+        "Hours between checkpoints that are kept forever.", _ABOVE_ZERO
     )
-    log_step_count_steps = Setting("Steps between lines in the log.", requirements.POSITIVE)
+    log_step_count_steps = Setting("Steps between lines in the log.", _ABOVE_ZERO)
     train_distribute = Setting("A strategy for training; or None.")
     device_fn = Setting("Gives the device of each op; or None.", _TAKES_OP)
     protocol = Setting("The protocol of servers; or None.", _PROTOCOL)
     eval_distribute = Setting("A strategy for evaluation; or None.")
     experimental_distribute = Setting("Both strategies; or None.")
     experimental_max_worker_delay_secs = Setting(
-        "The longest delay before a worker starts; or None.", _INT
+        "The longest delay before a worker starts; or None.", _INT_IF_SET
     )
-    session_creation_timeout_secs = Setting("Seconds to wait for a session.", requirements.POSITIVE)
+    session_creation_timeout_secs = Setting("Seconds to wait for a session.", _ABOVE_ZERO)
     checkpoint_save_graph_def = Setting("Whether the graph is saved beside the checkpoints.")
 
     cluster_spec: property = _OfTask("The `tf.train.ClusterSpec`; empty for one process.")
@@ -142,8 +144,10 @@ class RunConfig:
         for name, strategy in (("train", train_distribute), ("eval", eval_distribute)):
             if type(strategy).__name__ == "ParameterServerStrategyV2":
                 raise errors.InvalidSpec(
-                    f"`RunConfig`: `{name}_distribute` is a parameter server strategy, {strategy}, "
-                    "which cannot run an estimator."
+                    f"`RunConfig`: `{name}_distribute` is {strategy}, a strategy of TensorFlow 2 "
+                    "that runs no estimator. (Stock's message says: Please use "
+                    "`tf.compat.v1.distribute.experimental.ParameterServerStrategy`; one process "
+                    "does all the work here, so leave it out.)"
                 )
         arguments = dict(locals())
         settings = {name: arguments[name] for name in _SETTINGS}
@@ -158,14 +162,15 @@ class RunConfig:
         for name, value in settings.items():
             if name not in _SETTINGS:
                 raise errors.InvalidSpec(
-                    f"`RunConfig`: `{name}` cannot be replaced, only {', '.join(_SETTINGS)}."
+                    f"`RunConfig`: Replacing {name} is not supported; only these settings can be "
+                    f"replaced: {', '.join(_SETTINGS)}."
                 )
             setattr(self, f"_{name}", value)
         steps, secs = settings.get("save_checkpoints_steps"), settings.get("save_checkpoints_secs")
         if steps is not None and secs is not None:
             raise errors.InvalidSpec(
-                f"`RunConfig`: `save_checkpoints_steps` is {steps} and `save_checkpoints_secs` is "
-                f"{secs}; set only one of them."
+                "`RunConfig`: `save_checkpoints_steps` and `save_checkpoints_secs` cannot be both "
+                f"set; they are {steps} and {secs}. Drop one of them."
             )
         # An interval that is given alone replaces the other one.
         if steps is not None:
@@ -200,10 +205,11 @@ def _model_dir(model_dir: str | os.PathLike[str] | None, config: TFConfig) -> st
     argument = None if model_dir is None else os.fspath(model_dir)
     configured: str | None = config.get("model_dir")
     requirements.check("RunConfig", "model_dir", argument, _NOT_EMPTY)
-    requirements.check("TF_CONFIG", "model_dir", configured, _NOT_EMPTY)
+    requirements.check("RunConfig", "model_dir in TF_CONFIG", configured, _NOT_EMPTY)
     if argument and configured and argument != configured:
         raise errors.InvalidSpec(
-            f"`RunConfig`: `model_dir` is {argument!r}, but TF_CONFIG has {configured!r}. Make "
+            "`RunConfig`: `model_dir` provided in RunConfig construct, if set, must have the same "
+            f"value as the model_dir in TF_CONFIG. They are {argument!r} and {configured!r}. Make "
             "them equal, or set only one."
         )
     return argument or configured

@@ -76,7 +76,9 @@ def read_task(config: TFConfig) -> Task:
     """
     service = config.get("service")
     if service is not None and not isinstance(service, dict):
-        raise errors.WrongType(f'TF_CONFIG: "service" must be an object, got {service!r}.')
+        raise errors.WrongType(
+            f'If "service" is set in TF_CONFIG, it must be a dict. Given {service!r}.'
+        )
     cluster = config.get("cluster") or {}
     place = config.get("task") or {}
     task = _in_cluster(config, cluster, place) if cluster else _alone(config, place)
@@ -85,9 +87,13 @@ def read_task(config: TFConfig) -> Task:
 
 def _alone(config: TFConfig, place: TFConfig) -> Task:
     task_type, task_id = place.get("type", TaskType.WORKER), int(place.get("index", 0))
-    if (task_type, task_id) != (TaskType.WORKER, 0):
+    wrong = _first(
+        (task_type != TaskType.WORKER, "task type must be WORKER"),
+        (task_id != 0, "task index must be 0"),
+    )
+    if wrong:
         raise errors.InvalidSpec(
-            f"TF_CONFIG: without a cluster the task must be worker 0, got {task_type} {task_id}."
+            f'If "cluster" is not set in TF_CONFIG, {wrong}; got {task_type} {task_id}.'
         )
     return Task(
         master=config.get("session_master", ""),
@@ -98,22 +104,17 @@ def _alone(config: TFConfig, place: TFConfig) -> Task:
 def _in_cluster(config: TFConfig, cluster: TFConfig, place: TFConfig) -> Task:
     chief = TaskType.MASTER if TaskType.MASTER in cluster else TaskType.CHIEF
     tasks = {job: len(addresses) for job, addresses in cluster.items()}
-    if set(tasks) != {chief} or tasks[chief] != 1:
+    task_type, task_id = _checked_place(tasks, chief, place)
+    if set(tasks) != {chief}:
         raise errors.InvalidSpec(
             f"TF_CONFIG: the cluster has {tasks}, but the bridge trains in one process, so that it "
             "must have one chief and nothing else. Run without TF_CONFIG, or, for several hosts, "
             "migrate to tf.distribute.TPUStrategy."
         )
-    task_type, task_id = place.get("type"), place.get("index")
-    allowed = {(chief, 0)} if chief == TaskType.MASTER else {(chief, 0), (TaskType.EVALUATOR, 0)}
-    if task_id is None or (task_type, int(task_id)) not in allowed:
-        raise errors.InvalidSpec(
-            f"TF_CONFIG: the task must be {' or '.join(f'{t} {i}' for t, i in sorted(allowed))}, "
-            f"got {task_type} {task_id}."
-        )
     if task_type == TaskType.EVALUATOR:
         return Task(
             task_type=TaskType.EVALUATOR,
+            task_id=task_id,
             evaluation_master=config.get("eval_session_master", ""),
             is_chief=False,
             num_worker_replicas=0,
@@ -124,3 +125,37 @@ def _in_cluster(config: TFConfig, cluster: TFConfig, place: TFConfig) -> Task:
         task_type=chief,
         master=config.get("session_master", ""),
     )
+
+
+def _checked_place(tasks: Mapping[str, int], chief: str, place: TFConfig) -> tuple[str, int]:
+    """Returns type and index of the task, checked by stock's rules and in its words."""
+    set_in = 'If "cluster" is set in TF_CONFIG,'
+    has_master = chief == TaskType.MASTER
+    task_type, index = place.get("type") or "", place.get("index")
+    number = -1 if index is None else int(index)
+    known = {**tasks, TaskType.EVALUATOR: tasks.get(TaskType.EVALUATOR, number + 1)}
+    wrong = _first(
+        (
+            has_master and TaskType.CHIEF in tasks,
+            "If `master` node exists in `cluster`, job `chief` is not supported",
+        ),
+        (not tasks.get(chief), f'{set_in} it must have one "{chief}" node'),
+        (tasks.get(chief, 0) > 1, f'The "cluster" in TF_CONFIG must have only one "{chief}" node'),
+        (not task_type, f"{set_in} task type must be set"),
+        (index is None, f"{set_in} task index must be set"),
+        (number < 0, "Task index must be non-negative number"),
+        (task_type not in known, f"{task_type} is not a valid task_type"),
+        (number >= known.get(task_type, 0), f"{number} is not a valid task_id for {task_type}"),
+        (
+            has_master and task_type == TaskType.EVALUATOR,
+            "If `master` node exists in `cluster`, task_type `evaluator` is not supported",
+        ),
+    )
+    if wrong:
+        raise errors.InvalidSpec(f"TF_CONFIG: {wrong}; the cluster has {tasks}, the task {place}.")
+    return str(task_type), number
+
+
+def _first(*rules: tuple[object, str]) -> str | None:
+    """Returns the text of the first rule that is broken; None if none is."""
+    return next((text for broken, text in rules if broken), None)

@@ -73,7 +73,8 @@ class EstimatorSpec(_EstimatorSpec):
         """
         if changes.get("mode", self.mode) != self.mode:
             raise errors.InvalidSpec(
-                f"`EstimatorSpec`: `mode` is {self.mode!r} and cannot become {changes['mode']!r}."
+                f"mode of EstimatorSpec cannot be changed, from {self.mode!r} to "
+                f"{changes['mode']!r}."
             )
         return EstimatorSpec(**{**self._asdict(), **changes})
 

@@ -21,8 +21,9 @@ _COMPARES = requirements.Requirement(
     lambda function: (
         function is None or set(requirements.argument_names(function)) != set(_COMPARED)
     ),
-    f"must take {' and '.join(_COMPARED)}",
+    f"`{{name}}` must take {' and '.join(_COMPARED)}",
 )
+_POSITIVE_NUMBER = requirements.POSITIVE._replace(text="`{name}` must be a positive number")
 _LOSS = "loss"
 
 
@@ -62,7 +63,7 @@ class _SavedModelExporter(Exporter):
         as_text: bool = False,
         exports_to_keep: int | None = 5,
     ) -> None:
-        kept = requirements.optional(requirements.POSITIVE)
+        kept = requirements.optional(_POSITIVE_NUMBER)
         requirements.check(type(self).__name__, "exports_to_keep", exports_to_keep, kept)
         self._name = name
         self._settings = {"assets_extra": assets_extra, "as_text": as_text}

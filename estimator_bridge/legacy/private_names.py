@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
+from estimator_bridge.legacy.receivers import build_raw_supervised_input_receiver_fn
 from estimator_bridge.legacy.requirements import argument_names
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Session
@@ -96,6 +97,15 @@ def parse_input_fn_result(result: Object) -> tuple[Nest, Nest, list[Object]]:
         hooks.append(MultiHostDatasetInitializerHook([iterator.initializer]))
         result = iterator.get_next()
     return (*parse_iterator_result(result), hooks)
+
+
+def build_supervised_input_receiver_fn_from_input_fn(
+    input_fn: Callable[..., Object], **arguments: Object
+) -> Callable[[], Object]:
+    """Returns a function whose receiver is fed features and labels like those of an input_fn."""
+    with tf.Graph().as_default():
+        features, labels, _ = parse_input_fn_result(input_fn(**arguments))
+    return build_raw_supervised_input_receiver_fn(features, labels)
 
 
 def parse_iterator_result(result: Object) -> tuple[Nest, Nest]:

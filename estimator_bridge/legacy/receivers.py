@@ -13,10 +13,10 @@ from tf2_engine.types import Nest, Object, Tensor
 
 # The keys of a tensor without a key: serving looks for these names.
 _DEFAULT_KEYS = {
-    "features": "feature",
-    "labels": "label",
-    "receiver_tensors": "input",
-    "receiver_tensors_alternatives": "input",
+    "feature": "feature",
+    "label": "label",
+    "receiver_tensor": "input",
+    "receiver_tensors_alternative": "input",
 }
 _TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 
@@ -33,12 +33,12 @@ class _ServingInputReceiver(NamedTuple):
     def _checked(self) -> Object:
         return self._replace(
             features=self._checked_features(),
-            receiver_tensors=_tensors("receiver_tensors", self.receiver_tensors),
+            receiver_tensors=_tensors("receiver_tensor", self.receiver_tensors),
             receiver_tensors_alternatives=_alternatives(self.receiver_tensors_alternatives),
         )
 
     def _checked_features(self) -> Nest:
-        return _tensors("features", self.features, (str, int))
+        return _tensors("feature", self.features, int)
 
 
 class ServingInputReceiver(_ServingInputReceiver):
@@ -59,8 +59,8 @@ class TensorServingInputReceiver(_ServingInputReceiver):
     """A `ServingInputReceiver` for a model_fn that takes one tensor as `features`, not a dict."""
 
     def _checked_features(self) -> Nest:
-        _check_given("features", self.features)
-        _check_tensor("features", self.features)
+        _check_given("feature", self.features)
+        _check_tensor("feature", self.features)
         return self.features
 
 
@@ -77,9 +77,9 @@ class SupervisedInputReceiver(NamedTuple):
     receiver_tensors: Nest
 
     def _checked(self) -> SupervisedInputReceiver:
-        for name, value in (("features", self.features), ("labels", self.labels)):
-            _tensors(name, value, (str, int))
-        tensors = _tensors("receiver_tensors", self.receiver_tensors)
+        for name, value in (("feature", self.features), ("label", self.labels)):
+            _tensors(name, value, int)
+        tensors = _tensors("receiver_tensor", self.receiver_tensors)
         return self._replace(receiver_tensors=tensors)
 
 
@@ -137,8 +137,8 @@ def build_raw_supervised_input_receiver_fn(
     shared = sorted(set(keyed_features) & set(keyed_labels))
     if shared:
         raise errors.InvalidInput(
-            f"Features and labels are fed by key, but share {', '.join(map(repr, shared))}. Rename "
-            "those of the labels."
+            "Features and labels must have distinct keys, by which they are fed, but share "
+            f"{', '.join(map(repr, shared))}. Rename those of the labels."
         )
 
     def supervised_input_receiver_fn() -> SupervisedInputReceiver:
@@ -166,33 +166,49 @@ def _placeholders(like: Mapping[str, Tensor], batch_size: int | None) -> TensorD
 def _alternatives(alternatives: Mapping[str, Nest] | None) -> dict[str, TensorDict] | None:
     if alternatives is None:
         return None
-    name = "receiver_tensors_alternatives"
     if not isinstance(alternatives, dict):
         raise errors.InvalidInput(
-            f"`{name}` must be a dict of receiver tensors, got {alternatives!r}."
+            "receiver_tensors_alternatives must be a dict of receiver tensors, got "
+            f"{alternatives!r}."
         )
-    return {key: _tensors(name, tensors) for key, tensors in alternatives.items()}
+    return {
+        key: _tensors("receiver_tensors_alternative", tensors)
+        for key, tensors in alternatives.items()
+    }
 
 
-def _tensors(what: str, tensors: Nest, key_types: tuple[type, ...] = (str,)) -> TensorDict:
-    """Returns tensors by key; a single one gets the key of serving."""
+def _tensors(what: str, tensors: Nest, *more_key_types: type) -> TensorDict:
+    """Returns tensors by key, a str or of another type given; a single one has that of serving.
+
+    Args:
+        what: "feature", "label" or what else one of the tensors is called.
+    """
     _check_given(what, tensors)
     keyed = tensors if isinstance(tensors, dict) else {_DEFAULT_KEYS[what]: tensors}
     for key, value in keyed.items():
-        if not isinstance(key, key_types):
-            allowed = " or ".join(kind.__name__ for kind in key_types)
-            raise errors.InvalidInput(f"`{what}`: keys must be {allowed}, got {key!r}.")
-        _check_tensor(f"{what}[{key!r}]", value)
+        if not isinstance(key, (str, *more_key_types)):
+            kinds = "strings or ints" if more_key_types else "strings"
+            raise errors.InvalidInput(f"{what} keys must be {kinds}, got {key!r}.")
+        _check_tensor(f"{what} {key}" if keyed is tensors else what, value)
     return keyed
 
 
 def _check_given(what: str, value: Object) -> None:
     if value is None:
-        raise errors.InvalidInput(f"`{what}` must be given, got None.")
+        raise errors.InvalidInput(f"{what}s must be defined, got None.")
 
 
 def _check_tensor(what: str, value: Object) -> None:
-    if not isinstance(value, _TENSORS):
+    # As in stock an object around a tensor passes, if TensorFlow can convert it.
+    if not isinstance(value, _TENSORS) and not (hasattr(value, "tensor") and _converts(value)):
         raise errors.InvalidInput(
-            f"`{what}` must be a Tensor, SparseTensor or RaggedTensor, got {value!r}."
+            f"{what} must be a Tensor, SparseTensor, or RaggedTensor, got {value!r}."
         )
+
+
+def _converts(value: Object) -> bool:
+    try:
+        tf.convert_to_tensor(value)
+    except TypeError:
+        return False
+    return True

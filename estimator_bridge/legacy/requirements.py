@@ -15,10 +15,16 @@ _Value = TypeVar("_Value")
 
 
 class Requirement(NamedTuple):
-    """Which values of a setting are refused, with which error; `text` continues "the setting ...".
+    """Which values of a setting are refused, with which error.
 
     Comparisons are written as stock's are, so that NaN passes here as it does there; the engine
     refuses it with the name of the table.
+
+    Attributes:
+        refused: whether a value is refused.
+        text: what is required, with `{name}` for the setting, and `{value}` unless it comes last.
+            It has the words of stock's message that programs and their tests look for.
+        error: the error's class; its built-in type is stock's.
     """
 
     refused: Callable[[Object], bool]
@@ -26,15 +32,19 @@ class Requirement(NamedTuple):
     error: type[errors.EngineError] = errors.InvalidSpec
 
 
-POSITIVE = Requirement(lambda value: value <= 0, "must be positive")
-NOT_NEGATIVE = Requirement(lambda value: value < 0, "must be at least 0")
-NOT_ABOVE_ZERO = Requirement(lambda value: value > 0, "must be at most 0")
-FRACTION = Requirement(lambda value: value < 0 or value >= 1, "must be in [0, 1)")
+POSITIVE = Requirement(lambda value: value <= 0, "`{name}` must be positive")
+NOT_NEGATIVE = Requirement(lambda value: value < 0, "`{name}` must be at least 0")
+NOT_ABOVE_ZERO = Requirement(lambda value: value > 0, "`{name}` must be at most 0")
+FRACTION = Requirement(lambda value: value < 0 or value >= 1, "`{name}` must be in [0, 1)")
 INTEGER = Requirement(
-    lambda value: not isinstance(value, numbers.Integral), "must be an int", errors.WrongType
+    lambda value: not isinstance(value, numbers.Integral), "`{name}` must be int", errors.WrongType
 )
-CALLABLE = Requirement(lambda value: not callable(value), "must be callable", errors.WrongType)
-STRING = Requirement(lambda value: not isinstance(value, str), "must be a str", errors.WrongType)
+CALLABLE = Requirement(
+    lambda value: not callable(value), "`{name}` must be callable", errors.WrongType
+)
+STRING = Requirement(
+    lambda value: not isinstance(value, str), "`{name}` must be string", errors.WrongType
+)
 
 
 def one_of(values: tuple[object, ...], text: str) -> Requirement:
@@ -49,11 +59,16 @@ def optional(requirement: Requirement) -> Requirement:
     )
 
 
+POSITIVE_INT = (optional(INTEGER), optional(POSITIVE))
+
+
 def check(owner: str, name: str, value: _Value, *requirements: Requirement) -> _Value:
     """Returns the value of a setting; raises a requirement's error if it does not fulfil it."""
     for requirement in requirements:
         if requirement.refused(value):
-            raise requirement.error(f"`{owner}`: `{name}` {requirement.text}, got {value!r}.")
+            text = requirement.text.format(name=name, value=value)
+            got = "" if "{value" in requirement.text else f", got {value!r}"
+            raise requirement.error(f"`{owner}`: {text}{got}.")
     return value
 
 
@@ -109,4 +124,6 @@ def is_estimator(thing: Object) -> bool:
 def check_estimator(owner: str, thing: Object) -> None:
     """Raises WrongType, with owner and value, if an object is not an estimator."""
     if not is_estimator(thing):
-        raise errors.WrongType(f"`{owner}`: `estimator` must be an Estimator, got {thing!r}.")
+        raise errors.WrongType(
+            f"`{owner}`: `estimator` must have type `tf.estimator.Estimator`, got {thing!r}."
+        )

@@ -50,25 +50,22 @@ def parse_iterations_per_loop(iterations_per_loop: int | str) -> IterationsPerLo
     match = re.fullmatch(r"([1-9]\d*)([smh|]?)", str(iterations_per_loop))
     if match is None or match[2] == "|":
         raise errors.InvalidSpec(
-            "`TPUConfig`: `iterations_per_loop` must be a positive int or a time such as '3600s', "
-            f"'60m' or '1h', got {iterations_per_loop!r}."
+            "`TPUConfig`: `iterations_per_loop` must be positive: an int, or a time such as "
+            f"'3600s', '60m' or '1h'; got {iterations_per_loop!r}."
         )
     if not match[2]:
         return IterationsPerLoop(int(match[1]), "count")
     return IterationsPerLoop(int(match[1]) * _SECONDS[match[2]], "seconds")
 
 
-_POSITIVE_INT = (
-    requirements.optional(requirements.INTEGER),
-    requirements.optional(requirements.POSITIVE),
-)
 _CHOICES = {
     "num_cores_per_replica": requirements.one_of(
-        (None, 1, 2, 4, 8, 16, 32, 64, 128), "must be a power of 2 up to 128"
+        (None, 1, 2, 4, 8, 16, 32, 64, 128),
+        "{name} must be 1, 2, 4, 8, 16, 32, 64, 128; got {value}",
     ),
     "eval_training_input_configuration": requirements.one_of(
         (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED),
-        "must be PER_HOST_V1 (2) or SLICED (5)",
+        "{name} must be PER_HOST_V1 (2) or SLICED (5)",
     ),
 }
 
@@ -110,9 +107,11 @@ class TPUConfig(NamedTuple):
 
     def _checked(self) -> TPUConfig:
         parse_iterations_per_loop(self.iterations_per_loop)
-        requirements.check("TPUConfig", "num_shards", self.num_shards, *_POSITIVE_INT)
+        requirements.check("TPUConfig", "num_shards", self.num_shards, *requirements.POSITIVE_INT)
         secs = self.initial_infeed_sleep_secs or None
-        requirements.check("TPUConfig", "initial_infeed_sleep_secs", secs, *_POSITIVE_INT)
+        requirements.check(
+            "TPUConfig", "initial_infeed_sleep_secs", secs, *requirements.POSITIVE_INT
+        )
         if self.input_partition_dims is not None:
             _check_partition(self, self.input_partition_dims)
         requirements.check_settings("TPUConfig", self._asdict(), _CHOICES)
@@ -203,17 +202,18 @@ class RunConfig(base_run_config.RunConfig):
 def _check_partition(config: TPUConfig, dims: Sequence[Object]) -> None:
     if len(dims) not in (1, 2):
         raise errors.InvalidSpec(
-            "`TPUConfig`: `input_partition_dims` must have one element for features, or two for "
-            f"features and labels, got {dims!r}."
+            f"`TPUConfig`: `input_partition_dims` is {dims!r}. It must be a list with one or two "
+            "elements. The first is for features, the second for labels."
         )
     if config.per_host_input_for_training is not InputPipelineConfig.PER_HOST_V2:
         raise errors.InvalidSpec(
-            "`TPUConfig`: `input_partition_dims` needs per_host_input_for_training=PER_HOST_V2 "
-            f"(3), got {config.per_host_input_for_training!r}."
+            "`TPUConfig`: input_partition_dims is only supported in PER_HOST_V2 mode. Set "
+            "per_host_input_for_training=InputPipelineConfig.PER_HOST_V2; it is "
+            f"{config.per_host_input_for_training!r}."
         )
     if config.num_cores_per_replica is None:
         raise errors.InvalidSpec(
-            "`TPUConfig`: `input_partition_dims` needs `num_cores_per_replica`, which is None."
+            "`TPUConfig`: input_partition_dims requires setting num_cores_per_replica. It is None."
         )
 
 

@@ -22,7 +22,7 @@ _ORDINARY_COLUMNS = {
     *("_NumericColumn", "_EmbeddingColumn", "_SharedEmbeddingColumn"),
 }
 
-_DIV_OR_MOD = one_of(("div", "mod"), "must be 'div' or 'mod'")
+_DIV_OR_MOD = one_of(("div", "mod"), 'Invalid {name} {value}. Must be one of "mod" or "div"')
 
 
 _Spec = collections.namedtuple(
@@ -83,8 +83,8 @@ class EmbeddingConfigSpec(_Spec):
         arguments = dict(locals())
         if bool(feature_columns) == bool(feature_to_config_dict and table_to_config_dict):
             raise errors.InvalidSpec(
-                "`EmbeddingConfigSpec`: give either `feature_columns` or both of "
-                "`feature_to_config_dict` and `table_to_config_dict`; got "
+                "`EmbeddingConfigSpec`: Exactly one of `feature_columns` and the pair "
+                "`feature_to_config_dict` and `table_to_config_dict` is needed, got "
                 f"{feature_columns=}, {feature_to_config_dict=}, {table_to_config_dict=}."
             )
         check("EmbeddingConfigSpec", "partition_strategy", partition_strategy, _DIV_OR_MOD)
@@ -151,8 +151,8 @@ def _sorted_out(feature_columns: Sequence[Object]) -> tuple[list[Object], list[O
     for column in feature_columns:
         if not is_tpu_column(column) and not _ORDINARY_COLUMNS.intersection(class_names(column)):
             raise errors.WrongType(
-                f"`EmbeddingConfigSpec`: {column!r} in `feature_columns` is a "
-                f"{type(column).__name__}. Make it with "
+                "`EmbeddingConfigSpec`: All feature columns must be supported types, but "
+                f"{column!r} in `feature_columns` is a {type(column).__name__}. Make it with "
                 "tf.compat.v1.tpu.experimental.embedding_column or shared_embedding_columns."
             )
         (tensor_core_columns if is_tensor_core_column(column) else columns).append(column)
@@ -173,15 +173,15 @@ def _check_configs(features: Mapping[str, Object], tables: Mapping[str, Object])
     for feature, config in features.items():
         where = f"`feature_to_config_dict`: feature {feature!r}"
         if not hasattr(config, "table_id") or not hasattr(config, "max_sequence_length"):
-            raise errors.WrongType(f"{where} must have a `FeatureConfig`, got {config!r}.")
+            raise errors.WrongType(f"{where} must be of type `FeatureConfig`, got {config!r}.")
         if config.table_id not in tables:
             raise errors.InvalidSpec(
-                f"{where} refers to table {config.table_id!r}, which is not in "
-                f"`table_to_config_dict` ({sorted(tables)})."
+                f"{where} refers to table {config.table_id!r}, which is not in the "
+                f"table_to_config_dict; it has {sorted(tables)}."
             )
     for table, config in tables.items():
         if not hasattr(config, "vocabulary_size") or not hasattr(config, "dimension"):
             raise errors.WrongType(
-                f"`table_to_config_dict`: table {table!r} must have a legacy `TableConfig`, got "
-                f"{config!r}."
+                f"`table_to_config_dict`: table {table!r} must be of type `TableConfig`, the "
+                f"legacy one, got {config!r}."
             )

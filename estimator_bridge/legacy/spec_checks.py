@@ -27,13 +27,15 @@ def checked_train_op(train_op: Object, mode: str) -> Op:
     """Returns the op of a training step, an operation or a tensor."""
     if train_op is None:
         if mode == ModeKeys.TRAIN:
-            raise errors.InvalidSpec("The model_fn gives no `train_op`, which training needs.")
+            raise errors.InvalidSpec(
+                "Missing train_op: training needs the `train_op` of a model_fn."
+            )
         return None
     if isinstance(train_op, tf.Variable):
         # In a graph that is the read of `tf.compat.v1.assign_add` and its kind.
         train_op = train_op.op
     if not isinstance(train_op, (tf.Operation, tf.Tensor)):
-        raise errors.WrongType(f"`train_op` must be an Operation or a Tensor, got {train_op!r}.")
+        raise errors.WrongType(f"train_op must be Operation or Tensor, got {train_op!r}.")
     _check_graph("train_op", train_op)
     return train_op
 
@@ -42,11 +44,11 @@ def checked_loss(loss: Object, mode: str) -> Tensor | None:
     """Returns the loss as a scalar; raises InvalidSpec, too, if it has several elements."""
     if loss is None:
         if mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
-            raise errors.InvalidSpec(f"The model_fn gives no `loss`, which mode {mode!r} needs.")
+            raise errors.InvalidSpec(f"Missing loss: mode {mode!r} needs the `loss` of a model_fn.")
         return None
     _check_tensor("loss", loss)
     if loss.shape.num_elements() not in (None, 1):
-        raise errors.InvalidSpec(f"`loss` must be a scalar, got shape {loss.shape}.")
+        raise errors.InvalidSpec(f"Loss must be scalar, got `loss` of shape {loss.shape}.")
     return loss if loss.shape.is_compatible_with([]) else tf.reshape(loss, [])
 
 
@@ -54,22 +56,26 @@ def checked_predictions(predictions: Object, mode: str) -> Nest:
     """Returns the predictions, a tensor or a dict of tensors; empty where there are none."""
     if predictions is None:
         if mode == ModeKeys.PREDICT:
-            raise errors.InvalidSpec("The model_fn gives no `predictions`, which it must here.")
+            raise errors.InvalidSpec(
+                "Missing predictions: mode 'infer' needs the `predictions` of a model_fn."
+            )
         return {}
     named = {"predictions": predictions}
     if isinstance(predictions, dict):
-        named = {f"predictions[{name!r}]": value for name, value in predictions.items()}
+        named = {f"predictions[{name}]": value for name, value in predictions.items()}
     for what, value in named.items():
         _check_tensor(what, value)
     return dict(predictions) if isinstance(predictions, dict) else predictions
 
 
-def checked_hooks(hooks: Iterable[Object] | None) -> tuple[Object, ...]:
-    """Returns SessionRunHooks as a tuple."""
+def checked_hooks(
+    hooks: Iterable[Object] | None, kind: str = "SessionRunHook"
+) -> tuple[Object, ...]:
+    """Returns SessionRunHooks as a tuple; `kind` is their class as stock's message has it."""
     hooks = tuple(hooks or ())
     for hook in hooks:
         if not isinstance(hook, tf.compat.v1.train.SessionRunHook):
-            raise errors.WrongType(f"Hooks must be SessionRunHooks, got {hook!r}.")
+            raise errors.WrongType(f"All hooks must be {kind} instances, got {hook!r}.")
     return hooks
 
 
@@ -77,7 +83,7 @@ def checked_scaffold(scaffold: Object) -> Object:
     """Returns the scaffold, or a default one."""
     scaffold = scaffold or tf.compat.v1.train.Scaffold()
     if not isinstance(scaffold, tf.compat.v1.train.Scaffold):
-        raise errors.WrongType(f"`scaffold` must be a Scaffold, got {scaffold!r}.")
+        raise errors.WrongType(f"scaffold must be tf.train.Scaffold, got {scaffold!r}.")
     return scaffold
 
 
@@ -90,7 +96,7 @@ def checked_metrics(metrics: Mapping[str, Object] | None) -> dict[str, Object]:
     if metrics is None:
         return {}
     if not isinstance(metrics, dict):
-        raise errors.WrongType(f"`eval_metric_ops` must be a dict, got {metrics!r}.")
+        raise errors.WrongType(f"eval_metric_ops must be a dict, got {metrics!r}.")
     return {name: _checked_metric(name, metric) for name, metric in metrics.items()}
 
 
@@ -99,7 +105,8 @@ def _checked_metric(name: str, metric: Object) -> tuple[Tensor, Op]:
     if _is_keras_metric(metric):
         if not metric.updates:
             raise errors.InvalidSpec(
-                f"`{what}`: the metric {metric.name!r} has no update. Call its `update_state`."
+                f"`{what}`: the metric {metric.name!r} has no update. Please call "
+                "update_state(...) of it."
             )
         keys = tf.compat.v1.GraphKeys
         for key in (keys.LOCAL_VARIABLES, keys.METRIC_VARIABLES):
@@ -110,7 +117,8 @@ def _checked_metric(name: str, metric: Object) -> tuple[Tensor, Op]:
         metric = (metric.result(), metric.updates[0])
     if not isinstance(metric, tuple) or len(metric) != 2:
         raise errors.WrongType(
-            f"`{what}` must be a pair (value, update op) or a Keras metric, got {metric!r}."
+            "Values of eval_metric_ops must be (metric_value, update_op) tuples or Keras metrics, "
+            f"got {metric!r} for {name!r}."
         )
     for value in tf.nest.flatten(metric):
         _check_graph(what, value)
@@ -125,13 +133,13 @@ def _is_keras_metric(metric: Object) -> bool:
 
 def _check_tensor(what: str, value: Object) -> None:
     if not isinstance(value, (tf.Tensor, tf.Variable)):
-        raise errors.WrongType(f"`{what}` must be a Tensor, got {value!r}.")
+        raise errors.WrongType(f"{what} must be Tensor, got {value!r}.")
     _check_graph(what, value)
 
 
 def _check_graph(what: str, value: Object) -> None:
     if not tf.executing_eagerly() and value.graph is not tf.compat.v1.get_default_graph():
         raise errors.InvalidSpec(
-            f"`{what}`: {value!r} belongs to another graph. Make it inside the model_fn, anew in "
-            "every call."
+            f"`{what}` must be from the default graph, but {value!r} belongs to another graph. "
+            "Make it inside the model_fn, anew in every call."
         )

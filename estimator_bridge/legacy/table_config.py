@@ -15,16 +15,18 @@ from tf2_engine.types import Initializer, Object
 COMBINERS = ("mean", "sum", "sqrtn", None)
 
 _POSITIVE_INT = Requirement(
-    lambda value: not isinstance(value, int) or value < 1, "must be a positive int"
+    lambda value: not isinstance(value, int) or value < 1, "`{name}` must be a positive int"
 )
 _OF_TABLE = {
     "vocabulary_size": _POSITIVE_INT,
     "dimension": _POSITIVE_INT,
-    "initializer": optional(Requirement(lambda value: not callable(value), "must be callable")),
-    "combiner": one_of(COMBINERS, f"must be one of {COMBINERS}"),
+    "initializer": optional(
+        Requirement(lambda value: not callable(value), "`{name}` must be callable")
+    ),
+    "combiner": one_of(COMBINERS, f"`{{name}}` must be one of {COMBINERS}"),
     "optimization_parameters": Requirement(
         lambda value: value is not None and not is_parameters(value),
-        "must be one of the `*Parameters` of TPU embeddings",
+        "`{name}` must be one of the `*Parameters` of TPU embeddings",
     ),
 }
 

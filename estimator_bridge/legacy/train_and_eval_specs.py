@@ -19,16 +19,19 @@ Hooks: TypeAlias = Object
 
 Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
+_HOOK = "`SessionRunHook`"
+_ABOVE_ZERO = requirements.POSITIVE._replace(text="Must specify {name} > 0")
+_AT_LEAST_ZERO = requirements.NOT_NEGATIVE._replace(text="Must specify {name} >= 0")
 _TRAIN = {
     "input_fn": requirements.CALLABLE,
-    "max_steps": requirements.optional(requirements.POSITIVE),
+    "max_steps": requirements.optional(_ABOVE_ZERO),
 }
 _EVALUATION = {
     "input_fn": requirements.CALLABLE,
-    "steps": requirements.optional(requirements.POSITIVE),
+    "steps": requirements.optional(_ABOVE_ZERO),
     "name": requirements.optional(requirements.STRING),
-    "start_delay_secs": requirements.NOT_NEGATIVE,
-    "throttle_secs": requirements.NOT_NEGATIVE,
+    "start_delay_secs": _AT_LEAST_ZERO,
+    "throttle_secs": _AT_LEAST_ZERO,
 }
 
 
@@ -55,7 +58,7 @@ class TrainSpec(NamedTuple):
     def _checked(self) -> TrainSpec:
         requirements.check_settings("TrainSpec", self._asdict(), _TRAIN)
         listeners = _checked_listeners(self.saving_listeners)
-        return self._replace(hooks=checked_hooks(self.hooks), saving_listeners=listeners)
+        return self._replace(hooks=checked_hooks(self.hooks, _HOOK), saving_listeners=listeners)
 
 
 @requirements.checked
@@ -88,7 +91,7 @@ class EvalSpec(NamedTuple):
     def _checked(self) -> EvalSpec:
         requirements.check_settings("EvalSpec", self._asdict(), _EVALUATION)
         exporters = _checked_exporters(self.exporters)
-        return self._replace(hooks=checked_hooks(self.hooks), exporters=exporters)
+        return self._replace(hooks=checked_hooks(self.hooks, _HOOK), exporters=exporters)
 
 
 def is_train_spec(thing: Object) -> bool:
@@ -106,8 +109,8 @@ def _checked_listeners(listeners: Iterable[Listener] | None) -> tuple[Listener, 
     for listener in checked:
         if not isinstance(listener, tf.compat.v1.train.CheckpointSaverListener):
             raise errors.WrongType(
-                f"`TrainSpec`: `saving_listeners` must be CheckpointSaverListeners, got "
-                f"{listener!r}."
+                "`TrainSpec`: All saving_listeners must be `CheckpointSaverListener` instances, "
+                f"got {listener!r}."
             )
     return checked
 
@@ -123,16 +126,18 @@ def _checked_exporters(exporters: Object) -> tuple[Exporter, ...]:
     checked: tuple[Object, ...] = (exporters,) if alone else tuple(exporters)
     if not all(map(_is_exporter, checked)):
         raise errors.WrongType(
-            f"`EvalSpec`: `exporters` must be an Exporter or several, got {exporters!r}."
+            f"`EvalSpec`: `exporters` must be an Exporter, or several, got {exporters!r}."
         )
     names = [exporter.name for exporter in checked]
-    if not all(isinstance(name, str) and name for name in names):
+    if not all(names):
         raise errors.InvalidSpec(
-            f"`EvalSpec`: an exporter's `name` must be a str that is not empty, got {names}."
+            f"`EvalSpec`: An Exporter cannot have a name that is `None` or empty, got {names}."
         )
+    if not all(isinstance(name, str) for name in names):
+        raise errors.InvalidSpec(f"`EvalSpec`: An Exporter must have a string name, got {names}.")
     if len(set(names)) < len(names):
         raise errors.InvalidSpec(
-            f"`EvalSpec`: each exporter writes to a directory of its name, but they share names: "
-            f"{names}."
+            "`EvalSpec`: `exporters` must have unique names, which are those of their directories; "
+            f"got {names}."
         )
     return checked

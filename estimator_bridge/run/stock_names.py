@@ -137,6 +137,12 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("legacy.private_names", None, _TPU_ESTIMATOR, "BatchConfig ExportSavedModelApiVersion"),
     ("legacy.private_names", None, _TPU_ESTIMATOR, "model_fn_inference_on_tpu"),
     ("legacy.private_names", None, _TPU_EMBEDDING, "INFERENCE TRAINING"),
+    (
+        "legacy.private_names",
+        None,
+        _EXPORT,
+        "build_supervised_input_receiver_fn_from_input_fn",
+    ),
     ("legacy.private_names", None, "util", "MultiHostDatasetInitializerHook"),
     ("legacy.private_names", None, "util", "parse_input_fn_result parse_iterator_result"),
     ("legacy.private_names", None, "estimator", "_load_global_step_from_checkpoint_dir"),

@@ -94,9 +94,9 @@ def _read_columns(
     for column in columns:
         if not is_tpu_column(column):
             raise errors.WrongType(
-                f"{column!r} is a {type(column).__name__}, which has no table on a TPU. Make it "
-                "with tf.compat.v1.tpu.experimental.embedding_column or shared_embedding_columns, "
-                "leave it out of the spec, or run with use_tpu=False."
+                f"Unsupported feature column {column!r}: a {type(column).__name__} has no table on "
+                "a TPU. Make it with tf.compat.v1.tpu.experimental.embedding_column or "
+                "shared_embedding_columns, leave it out of the spec, or run with use_tpu=False."
             )
     tables: dict[str, TableConfig] = {}
     features: dict[str, FeatureConfig] = {}
@@ -105,8 +105,9 @@ def _read_columns(
         table = TABLE_PREFIX + column.get_embedding_var_name()
         if key in features:
             raise errors.InvalidSpec(
-                f"Feature {key!r} is used with two embeddings, tables {features[key].table_id!r} "
-                f"and {table!r}. Give the ids of one of them another key in the input_fn."
+                f"Feature column {key!r} is used with multiple embeddings and this is not "
+                f"supported. Its tables are {features[key].table_id!r} and {table!r}; give the ids "
+                "of one of them another key in the input_fn."
             )
         features[key] = FeatureConfig(
             table, column.get_max_sequence_length(), column.get_weight_key_name()

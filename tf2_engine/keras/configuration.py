@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import warnings
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
@@ -13,6 +14,11 @@ from tf2_engine.keras.keras_optimizers import is_keras_optimizer, translate_kera
 from tf2_engine.types import Nest, Object, Variable
 
 ARITHMETICS = ("tpu", "keras")
+
+_NOT_PIPELINED = (
+    "`pipeline_execution_with_tensor_core`=True is ignored: off a TPU Keras optimizers train the "
+    "tables, and activations are never one step old. `arithmetic`='tpu' trains as a TPU does."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +67,10 @@ def configure(
     by_keras = trains and all(map(is_keras_optimizer, optimizers))
     arithmetic = _arithmetic(arithmetic, on_tpu, by_keras and not made_here)
     if arithmetic == "keras":
-        _check_keras_arithmetic(optimizers if trains else (), pipelined)
+        _check_keras_optimizers(optimizers if trains else ())
+        if pipelined:
+            warnings.warn(_NOT_PIPELINED, stacklevel=3)
+        pipelined = False
     # One translation for each optimizer, so that tables share its rate.
     translated = {
         id(optimizer): translate_keras_optimizer(optimizer, bias_correction=bias_correction)
@@ -88,18 +97,13 @@ def _arithmetic(choice: str | None, on_tpu: bool, by_keras: bool) -> str:
     return "tpu" if on_tpu else choice
 
 
-def _check_keras_arithmetic(optimizers: Sequence[Object], pipelined: bool) -> None:
+def _check_keras_optimizers(optimizers: Sequence[Object]) -> None:
     for optimizer in optimizers:
         if not is_keras_optimizer(optimizer):
             raise errors.InvalidSpec(
                 f"`arithmetic`='keras', but {optimizer!r} is no Keras optimizer. Pass one, or "
                 "leave `arithmetic` out."
             )
-    if pipelined:
-        raise errors.InvalidSpec(
-            "`pipeline_execution_with_tensor_core`=True is an order of updates that a Keras "
-            "optimizer does not have. Drop it, or set `arithmetic`='tpu'."
-        )
 
 
 def _with(config: Object, **changes: Object) -> Object:

@@ -21,7 +21,7 @@ from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.plan import Plan
 from tf2_engine.serving import cpu_embedding_lookup
 from tf2_engine.tables import PARAMETERS, whole
-from tf2_engine.types import Nest, Object, Op, Tensor, Variable
+from tf2_engine.types import Nest, Object, Op, SparseTensor, Tensor, Variable
 
 ApplyGradients = Callable[[Nest], Op]
 """Updates the tables with the gradients of the activations of one lookup."""
@@ -45,7 +45,7 @@ class EmbeddingLayer:
             `tf.tpu.experimental.embedding`; or None off a TPU: the tables are not trained, and
             there are no slots.
         pipeline_execution_with_tensor_core: activations do not see the update of the step before;
-            "tpu" arithmetic.
+            ignored with a warning where Keras optimizers train the tables.
         batch_size: the global batch size; None takes it from the input. A TPU needs it if no input
             has a known batch size, as when all are SparseTensors. Elsewhere batches may have any
             size without it.
@@ -346,16 +346,28 @@ def _placeholders(plan: Plan) -> Nest:
 
 
 def _with_sparse_restored(value: Object) -> Object:
-    """Returns a SparseTensor in place of what must have been one, or a RaggedTensor.
+    """Returns a SparseTensor of ids in place of what must have been one, or a RaggedTensor.
 
     Keras 3 takes dense tensors for both when it builds a model from the first batch of `fit` under
-    a strategy. It wants shapes alone, and those of activations are the same.
+    a strategy. It wants shapes alone, and those of activations are the same. And programs declare
+    sparse inputs as `tf.keras.Input(shape=(), sparse=True)`, of rank 1, and feed [batch, ids].
     """
+    if isinstance(value, tf.SparseTensor) and value.shape.rank == 1:
+        return _placeholder_of_ids(value)
     if not isinstance(value, tf.Tensor) or (value.shape.rank or 0) < 2 or value.shape[-1] == 1:
         return value
     indices = tf.zeros([0, value.shape.rank], tf.int64)
     sparse = tf.SparseTensor(indices, tf.zeros([0], value.dtype), tf.shape(value, tf.int64))
     sparse.set_shape(value.shape)
+    return sparse
+
+
+def _placeholder_of_ids(samples: SparseTensor) -> SparseTensor:
+    """Returns a placeholder of [batch, ids] for one of [batch]."""
+    ids = tf.compat.v1.sparse_placeholder(samples.dtype)
+    dense_shape = tf.ensure_shape(ids.dense_shape, [2])
+    sparse = tf.SparseTensor(tf.ensure_shape(ids.indices, [None, 2]), ids.values, dense_shape)
+    sparse.set_shape([samples.shape.as_list()[0], None])
     return sparse
 
 

@@ -6,7 +6,7 @@ import copy
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import tensorflow.compat.v1 as tf
 
@@ -14,11 +14,13 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.requirements import argument_names
-from estimator_bridge.runtime.program_types import InputFn, ModelFn
+from estimator_bridge.runtime.program_types import Hook, InputFn, ModelFn
 from tf2_engine import soft_tpu
 from tf2_engine.types import Object, Strategy
 
 _Item = TypeVar("_Item")
+
+Listener: TypeAlias = tf.train.CheckpointSaverListener
 
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
 _IN_ONE_GRAPH = (
@@ -29,12 +31,6 @@ _IN_ONE_GRAPH = (
 )
 
 
-def check_positive(name: str, value: int | None) -> None:
-    """Raises InvalidInput if a number is neither None nor positive."""
-    if value is not None and value <= 0:
-        raise errors.InvalidInput(f"`{name}` must be positive, got {value}.")
-
-
 def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | None) -> RunConfig:
     """Returns the config, or the default one, with `model_dir`, its own, or a new temporary one.
 
@@ -42,12 +38,12 @@ def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | No
     """
     config = RunConfig() if config is None else config
     if not hasattr(config, "model_dir") or not hasattr(config, "replace"):
-        raise errors.InvalidInput(f"`config` must be a RunConfig, got {config!r}.")
+        raise errors.InvalidInput(f"`config` must be an instance of `RunConfig`, got {config!r}.")
     path = None if model_dir is None else os.fspath(model_dir)
     if path is not None and config.model_dir not in (None, path):
         raise errors.InvalidInput(
-            f"`model_dir` is {path!r}, but the RunConfig has {config.model_dir!r}. Give one "
-            "of them, or the same."
+            "`model_dir` are set both in constructor and `RunConfig`, but with different values, "
+            f"{path!r} and {config.model_dir!r}. Give one of them, or the same."
         )
     path = path or config.model_dir
     if path is None:
@@ -98,18 +94,29 @@ def core_devices(strategy: Strategy | None) -> tuple[str, ...]:
     return tuple(strategy.extended.worker_devices) if isinstance(strategy, _IN_ONE_GRAPH) else ()
 
 
-def checked_list(items: Sequence[_Item] | None, kind: type[_Item]) -> list[_Item]:
-    """Returns hooks or listeners as a list; raises WrongType if one is not of the kind."""
+def checked_hooks(hooks: Sequence[Hook] | None) -> list[Hook]:
+    """Returns hooks as a list; raises WrongType if one is none."""
+    return _checked_list(hooks, tf.train.SessionRunHook, "Each hook must be a SessionRunHook")
+
+
+def checked_listeners(listeners: Sequence[Listener] | None) -> list[Listener]:
+    """Returns listeners as a list; raises WrongType if one is none."""
+    kind = tf.train.CheckpointSaverListener
+    text = "`saving_listeners` must be a list of CheckpointSaverListener"
+    return _checked_list(listeners, kind, text)
+
+
+def _checked_list(items: Sequence[_Item] | None, kind: type[_Item], text: str) -> list[_Item]:
     for item in items or ():
         if not isinstance(item, kind):
-            raise errors.WrongType(f"A {kind.__name__} is needed, got {item!r}.")
+            raise errors.WrongType(f"{text}, got {item!r}.")
     return list(items or ())
 
 
 def checked_receiver_fn(function: Callable[[], Object] | None) -> Callable[[], Object]:
     """Returns the receiver function; raises InvalidInput if it is None."""
     if not function:
-        raise errors.InvalidInput("`serving_input_receiver_fn` must be given.")
+        raise errors.InvalidInput("`serving_input_receiver_fn` must be defined, got None.")
     return function
 
 
@@ -120,20 +127,20 @@ def checked_model_fn(model_fn: ModelFn | None, params: Object) -> ModelFn:
     though there are some.
     """
     if model_fn is None:
-        raise errors.InvalidInput("`model_fn` must be given.")
+        raise errors.InvalidInput("`model_fn` must be provided, got None.")
     names = argument_names(model_fn)
     if "features" not in names:
-        raise errors.InvalidInput(f"model_fn ({model_fn}) must take the argument `features`.")
+        raise errors.InvalidInput(f"model_fn ({model_fn}) must include features argument. Add it.")
     if params is not None and "params" not in names:
         raise errors.InvalidInput(
-            f"There are params, {params!r}, but model_fn ({model_fn}) does not take `params`. Add "
-            "the argument."
+            f"model_fn ({model_fn}) does not include params argument, but there are params: "
+            f"{params!r}. Add the argument."
         )
     unknown = [name for name in names if name not in _MODEL_FN_ARGUMENTS]
     if unknown:
         raise errors.InvalidInput(
-            f"model_fn ({model_fn}) takes {unknown}; a model_fn is given features, labels, mode, "
-            "params and config."
+            f"model_fn ({model_fn}) has following not expected args: {unknown}. It is given "
+            "features, labels, mode, params and config alone."
         )
     return model_fn
 
@@ -166,7 +173,7 @@ def call(function: Callable[..., Object], **arguments: Object) -> Object:
     names = argument_names(function)
     if arguments.get("labels") is not None and "labels" not in names:
         raise errors.InvalidInput(
-            "The input_fn returns labels, for which the model_fn has no argument. Add `labels` to "
-            "it, or return features alone."
+            "model_fn does not take labels, but input_fn returns labels. Add the argument "
+            "`labels`, or return features alone."
         )
     return function(**{name: value for name, value in arguments.items() if name in names})

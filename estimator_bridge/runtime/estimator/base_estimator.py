@@ -29,6 +29,8 @@ _Self = TypeVar("_Self", bound="Estimator")
 
 PathLike = str | os.PathLike[str]
 
+_OVERRIDABLE = ("latest_checkpoint", "model_fn")
+
 
 class Estimator:
     """Runs a model_fn and input_fns as `tf.compat.v1.estimator.Estimator` does.
@@ -56,8 +58,10 @@ class Estimator:
         params: Object = None,
         warm_start_from: Object = None,
     ) -> None:
+        _check_members(type(self))
+        config = arguments.read_config(config, model_dir)
         self._model_fn = arguments.checked_model_fn(model_fn, params)
-        self._config = arguments.read_config(config, model_dir)
+        self._config = config
         self._params = copy.deepcopy({} if params is None else params)
         self._strategies = arguments.read_strategies(self._config)
         self._warm_start = warm_starting.read_settings(warm_start_from)
@@ -116,12 +120,14 @@ class Estimator:
         if self._config.task_type == TaskType.EVALUATOR:
             raise errors.InvalidInput(
                 "TF_CONFIG makes this process an evaluator, which does not train. Use "
-                "train_and_evaluate, which only evaluates in such a process."
+                "`tf.estimator.train_and_evaluate`, which only evaluates in such a process."
             )
         if steps is not None and max_steps is not None:
-            raise errors.InvalidInput("Give `steps` or `max_steps`, not both.")
-        arguments.check_positive("steps", steps)
-        arguments.check_positive("max_steps", max_steps)
+            raise errors.InvalidInput(
+                f"Can not provide both steps and max_steps, got {steps} and {max_steps}. Drop one."
+            )
+        self._check_steps(ModeKeys.TRAIN, "steps", steps)
+        self._check_steps(ModeKeys.TRAIN, "max_steps", max_steps)
         checkpoint = self.latest_checkpoint()
         if checkpoint is not None and max_steps is not None:
             if max_steps <= checkpoint_state.step_of(checkpoint):
@@ -129,7 +135,7 @@ class Estimator:
                 return self
         schedule = self._schedule(steps, max_steps)
         job = self._job(ModeKeys.TRAIN, input_fn, hooks, checkpoint)
-        listeners = arguments.checked_list(saving_listeners, tf.train.CheckpointSaverListener)
+        listeners = arguments.checked_listeners(saving_listeners)
         loss = training.train(job, schedule, listeners)
         # In stock's words, which scripts look for.
         tf.logging.info("Loss for final step: %s.", loss)
@@ -157,7 +163,7 @@ class Estimator:
         Raises:
             InvalidInput: `steps` is not possible, or a metric has a name that is taken.
         """
-        arguments.check_positive("steps", steps)
+        self._check_steps(ModeKeys.EVAL, "steps", steps)
         checkpoint = self._checkpoint(checkpoint_path, "evaluate")
         job = self._job(ModeKeys.EVAL, input_fn, hooks, checkpoint)
         in_one_call = self._runs_on_engine(ModeKeys.EVAL)
@@ -271,7 +277,7 @@ class Estimator:
 
         # An engine has the tables once, and its model is that of a TPU's cores, not of replicas.
         strategy = None if self._runs_on_engine(mode) else self._strategies[mode]
-        checked = arguments.checked_list(hooks, tf.train.SessionRunHook)
+        checked = arguments.checked_hooks(hooks)
         return Job(build, self._config, checked, checkpoint, strategy)
 
     def _build(self, mode: str, input_fn: InputFn) -> ModelStep:
@@ -290,6 +296,10 @@ class Estimator:
         self, features: Nest, labels: Nest, mode: str, items: Mapping[str, Object]
     ) -> ModelSpec:
         return self._call(self._model_fn, mode, items, features=features, labels=labels)
+
+    def _check_steps(self, mode: str, name: str, value: int | None) -> None:
+        if value is not None and value <= 0:
+            raise errors.InvalidInput(f"Must specify {name} > 0, got {value}.")
 
     def _runs_on_engine(self, mode: str) -> bool:
         return False
@@ -340,6 +350,29 @@ class Estimator:
         path = self.latest_checkpoint()
         if path is None:
             raise errors.NotTrained(
-                f"There is no checkpoint in the model_dir {self.model_dir!r}; `train` comes first."
+                f"Could not find trained model in model_dir {self.model_dir!r}: there is no "
+                "checkpoint. `train` comes first."
             )
         return path
+
+
+def _check_members(kind: type) -> None:
+    """Raises InvalidInput if a program's class overrides what the estimator itself calls.
+
+    Stock refuses it, too. Its own methods are other ones, so that what a program adds beside them
+    might be called here in place of the bridge's.
+    """
+    if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
+        return
+    overridden = sorted(
+        name
+        for name in vars(kind)
+        if not name.startswith("__")
+        and name not in _OVERRIDABLE
+        and any(name in vars(base) for base in kind.__mro__[1:-1] if issubclass(base, Estimator))
+    )
+    if overridden:
+        raise errors.InvalidInput(
+            f"Subclasses of Estimator cannot override members of Estimator, but {kind} does "
+            f"override {overridden}. Give them other names."
+        )

@@ -14,6 +14,6 @@ class EstimatorV2(Estimator):
     def export_savedmodel(self) -> NoReturn:
         """Raises AttributeError, so that `hasattr` says what is so."""
         raise AttributeError(
-            "`tf.estimator.Estimator` of TensorFlow 2 has no `export_savedmodel`. Use "
+            "`tf.estimator.Estimator` of TensorFlow 2 has no `export_savedmodel`. Please use "
             "`export_saved_model`, or `tf.compat.v1.estimator.Estimator`."
         )

@@ -10,6 +10,7 @@ from estimator_bridge.runtime.input.feeding import CoreLayout
 from tf2_engine.types import Object
 
 _HOST = "/replica:0/task:0/device:CPU:0"
+_HOST_OF_REPLICA = "/task:0/device:CPU:0"  # stock's, which writes it the shorter way
 
 
 class TPUContext:
@@ -65,7 +66,8 @@ class TPUContext:
         """
         if self._input_fn_call is not None:
             raise errors.WrongCaller(
-                "`device_assignment` is for the model_fn; the context of an input_fn has none."
+                "This TPUContext instance must not be called from input_fn: `device_assignment` is "
+                "for the model_fn."
             )
         return None if self._device_assignment is None else self._device_assignment()
 
@@ -76,7 +78,7 @@ class TPUContext:
                 f"There is no device for replica {replica_id}; the job has {self.num_replicas} "
                 "replica(s), TPUConfig.num_shards."
             )
-        return _HOST, replica_id
+        return _HOST_OF_REPLICA, replica_id
 
     def tpu_host_placement_function(self, host_id: int = 0) -> str:
         """Returns the device of a host."""
@@ -87,6 +89,7 @@ class TPUContext:
     def _index_of_call(self, name: str) -> int:
         if self._input_fn_call is None:
             raise errors.WrongCaller(
-                f"`{name}` is for the input_fn; the context of a model_fn has none."
+                f"This TPUContext instance must not be called from model_fn: `{name}` is for the "
+                "input_fn."
             )
         return self._input_fn_call

@@ -12,6 +12,7 @@ from estimator_bridge import errors
 from estimator_bridge.checkpoint_files.variable_names import shapes_of_spec
 from estimator_bridge.legacy import run_config
 from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.legacy.requirements import POSITIVE_INT, check
 from estimator_bridge.legacy.run_config import InputPipelineConfig
 from estimator_bridge.runtime.estimator import arguments, core_counts
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
@@ -103,7 +104,10 @@ class TPUEstimator(Estimator):
             )
         for key in ("batch_size", "context"):
             if params is not None and key in params:
-                raise errors.InvalidInput(f"`params` has the key {key!r}, which is reserved.")
+                raise errors.InvalidInput(
+                    f"batch_size and context are reserved keys, but `params` has {key!r}. Rename "
+                    "it."
+                )
         version = getattr(export_saved_model_api_version, "value", export_saved_model_api_version)
         if version not in (1, 2):
             raise errors.InvalidInput(
@@ -135,6 +139,13 @@ class TPUEstimator(Estimator):
         engine = self._engine if isinstance(self._engine, str) else repr(self._engine)
         where = f"{engine} engine, {self._cores().count} cores" if self._use_tpu else "no engine"
         return f"<TPUEstimator {self.model_dir!r}, {where}>"
+
+    def _check_steps(self, mode: str, name: str, value: int | None) -> None:
+        if self._runs_on_engine(mode):
+            # Of a training stock says in other words that they must be positive.
+            rules = POSITIVE_INT if mode == ModeKeys.EVAL else POSITIVE_INT[:1]
+            check("TPUEstimator", name, value, *rules)
+        super()._check_steps(mode, name, value)
 
     def _schedule(self, steps: int | None, max_steps: int | None) -> Schedule:
         if self._use_tpu and steps is None and max_steps is None:
@@ -221,11 +232,14 @@ class TPUEstimator(Estimator):
         if not self._runs_on_engine(mode):
             return size, size
         if size is None:
-            raise errors.InvalidInput(f"`{name}` must be given to run {mode!r} with use_tpu=True.")
+            raise errors.InvalidInput(
+                f"{name} in TPUEstimator constructor cannot be `None` to run {mode!r} with "
+                "use_tpu=True. Give it."
+            )
         if size % cores.count and not cores.is_broadcast:
             raise errors.InvalidInput(
-                f"`{name}`={size} must be divisible by the number of cores, "
-                f"TPUConfig.num_shards={cores.count}."
+                f"{name.replace('_', ' ')} {size} must be divisible by number of replicas "
+                f"{cores.count}, which is TPUConfig.num_shards. Change one of them."
             )
         input_size, model_size = cores.input_batch_size(size), cores.model_batch_size(size)
         # One core makes the predictions of all.
@@ -290,9 +304,9 @@ class TPUEstimator(Estimator):
 
     def _check_tpu_settings(self) -> None:
         if self._batch_sizes[ModeKeys.TRAIN] is None:
-            raise errors.InvalidInput("`train_batch_size` cannot be None with use_tpu=True.")
+            raise errors.InvalidInput("`train_batch_size` cannot be `None` with use_tpu=True.")
         for mode, size in self._batch_sizes.items():
-            arguments.check_positive(_BATCH_SIZE_ARGUMENT[mode], size)
+            check("TPUEstimator", _BATCH_SIZE_ARGUMENT[mode], size, *POSITIVE_INT)
         tpu_config = self._config.tpu_config
         if tpu_config.num_cores_per_replica is not None:
             model_parallelism.check_input_mode(tpu_config)

@@ -92,9 +92,10 @@ def split_batch(nest: Nest, num_cores: int) -> list[Nest]:
 def _read_ids(features: Mapping[str, Nest], feature: LegacyFeature) -> Tensor | SparseTensor:
     ids = _as_tensor(features, feature.key, _where(feature))
     if not ids.dtype.is_integer:
+        kind = type(ids).__name__
         raise errors.InvalidInput(
-            f"{_where(feature)}: ids must be integers, got {ids.dtype.name}. With use_tpu=True no "
-            "column transforms them: look strings up, or hash them, in the input_fn."
+            f"{_where(feature)}: {kind} with {ids.dtype.name} as values are not supported. With "
+            "use_tpu=True no column transforms ids: look strings up, or hash them, in the input_fn."
         )
     ranks = (2, 3) if feature.max_sequence_length else (2,)
     if isinstance(ids, tf.SparseTensor) and ids.shape.rank not in (None, *ranks):
@@ -110,10 +111,12 @@ def _read_weights(features: Mapping[str, Nest], feature: LegacyFeature) -> Spars
     if feature.weight_key is None:
         return None
     where = f"{_where(feature)}, weights {feature.weight_key!r}"
-    weights = _as_tensor(features, feature.weight_key, where)
+    hint = " Please check if the weights are present in feature dict."
+    weights = _as_tensor(features, feature.weight_key, where, hint)
     if not isinstance(weights, tf.SparseTensor):
         raise errors.InvalidInput(
-            f"{where}: weights must be a SparseTensor with the indices of the ids, got {weights!r}."
+            f"{where}: Dense weights are not supported on TPU. Give a SparseTensor with the "
+            f"indices of the ids, not {weights!r}."
         )
     return tf.cast(weights, tf.float32)
 
@@ -201,11 +204,11 @@ def _padded(features: Mapping[str, Nest], key: str, padded_length: int) -> dict[
     return {key: tf.ensure_shape(padded, shape), mask_key: tf.ensure_shape(mask, shape)}
 
 
-def _as_tensor(features: Mapping[str, Nest], key: str, where: str) -> Object:
-    """Returns a feature as a Tensor or a SparseTensor."""
+def _as_tensor(features: Mapping[str, Nest], key: str, where: str, hint: str = "") -> Object:
+    """Returns a feature as a Tensor or a SparseTensor; errors end with the hint."""
     if key not in features:
         raise errors.MissingFeature(
-            f"{where}: the input_fn gives no {key!r}, only {sorted(features, key=str)}."
+            f"{where}: the input_fn gives no {key!r}, only {sorted(features, key=str)}.{hint}"
         )
     value = features[key]
     if isinstance(value, tf.RaggedTensor):

@@ -77,6 +77,28 @@ def read_batch(input_fn: ReadInput) -> tuple[Batch, list[Hook]]:
     return batch, hooks
 
 
+def warn_if_endless(features: Nest) -> None:
+    """Warns if nothing that features are read from can end, so that predictions never do."""
+    tensors = [leaf for leaf in tf.nest.flatten(features) if isinstance(leaf, tf.Tensor)]
+    if any(tensor.op.type == "IteratorGetNext" for tensor in tensors):
+        return
+    if not tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS):
+        # In stock's words, which scripts look for.
+        tf.logging.warning(
+            "Input graph does not use tf.data.Dataset or contain a QueueRunner: predictions never "
+            "end. Return a dataset from the input_fn."
+        )
+
+
+def warn_of_queues() -> None:
+    """Warns of an input that queues feed, as stock does beside a TPU."""
+    if tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS):
+        tf.logging.warn(
+            "Input pipeline contains one or more QueueRunners, which is slow. Return a "
+            "tf.data.Dataset from the input_fn."
+        )
+
+
 def read_per_replica(input_fn: ReadInput, count: int) -> tuple[list[Batch], list[Hook]]:
     """Returns a batch of a dataset for each replica of a strategy, and the hooks of the input."""
     return _read(input_fn, count, f"Under a strategy of {count} replicas")
@@ -140,8 +162,8 @@ def _features_and_labels(batch: Object) -> Batch:
     if isinstance(batch, (list, tuple)):
         if len(batch) != 2:
             raise errors.InvalidInput(
-                "input_fn should return features, or a pair (features, labels); got "
-                f"{len(batch)} elements."
+                "input_fn should return (features, labels) as a len 2 tuple, or features alone; "
+                f"got {len(batch)} elements."
             )
         return batch[0], batch[1]
     return batch, None

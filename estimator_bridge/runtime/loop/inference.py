@@ -14,6 +14,7 @@ from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import add_job_saver
 from estimator_bridge.runtime.step import model_step
 from estimator_bridge.runtime.step.model_step import Job, ModelStep
+from tf2_engine import tf_compat
 from tf2_engine.types import Message, Nest, Object, Op
 
 _LOSS = "loss"  # the name of the mean loss among the metrics of an evaluation
@@ -33,10 +34,14 @@ def evaluate(
         for name in (_LOSS, tf.GraphKeys.GLOBAL_STEP):
             if name in metrics:
                 raise errors.InvalidInput(
-                    f"The metric {name!r} needs another name: every evaluation has it already."
+                    f"Metric with name `{name}` is not allowed, because every evaluation has one "
+                    "of that name already. Give it another."
                 )
         metrics[_LOSS] = step.mean_loss or tf.metrics.mean(step.loss)
-        update = tf.group(*[update for _, update in metrics.values()])
+        # In a loop hooks are called once, but a host call is made in every step.
+        host_call = [] if step.host_call is None else tf.nest.flatten(step.host_call)
+        updates = [*(update for _, update in metrics.values()), *host_call]
+        update = tf.group(*updates, tf_compat.count_evaluation_step())
         values = {name: value for name, (value, _) in metrics.items()}
         values[tf.GraphKeys.GLOBAL_STEP] = tf.train.get_global_step()
         final = tf.train.FinalOpsHook(values)
@@ -100,12 +105,14 @@ def _select(predictions: Nest, keys: Sequence[str] | None) -> Nest:
         return predictions
     if not isinstance(predictions, Mapping):
         raise errors.InvalidInput(
-            f"predict_keys={list(keys)} needs predictions to be a dict, got {predictions!r}."
+            "predict_keys argument is not valid in case of non-dict predictions: it is "
+            f"{list(keys)}, and the model_fn gives {predictions!r}. Leave it out."
         )
     chosen = {key: value for key, value in predictions.items() if key in keys}
     if not chosen:
         raise errors.InvalidInput(
-            f"predict_keys={list(keys)}: expected some of {sorted(predictions)}."
+            f"Expected to run at least one output from {sorted(predictions)}, got "
+            f"predict_keys={list(keys)}."
         )
     return chosen
 
@@ -114,7 +121,7 @@ def _length(batch: Mapping[str, Nest]) -> int:
     lengths = {key: np.shape(value)[0] if np.ndim(value) else None for key, value in batch.items()}
     if len(set(lengths.values())) != 1 or None in lengths.values():
         raise errors.InvalidInput(
-            f"The predictions of a batch have different lengths: {lengths}. Use "
+            f"Batch length of predictions should be same, got {lengths}. Use "
             "yield_single_examples=False to get whole batches."
         )
     return int(next(iter(lengths.values())) or 0)
@@ -182,7 +189,7 @@ def _add_metric(summary: Message, name: str, value: Object) -> None:
         for number, part in enumerate(serialized.value):
             part.tag = f"{name}/{number}"
             summary.value.append(part)
-    elif np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number):
+    elif isinstance(value, (int, float, np.number)):
         summary.value.add(tag=name, simple_value=float(value))
     elif isinstance(value, np.ndarray):
         summary.value.add(tag=name, node_name=name, tensor=tf.make_tensor_proto(value))

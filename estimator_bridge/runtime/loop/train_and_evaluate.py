@@ -38,10 +38,14 @@ def train_and_evaluate(
         NoNewCheckpoint: a checkpoint was due to be evaluated, but none was written.
     """
     if not specs.is_eval_spec(eval_spec):
-        raise errors.WrongType(f"`eval_spec` must be an EvalSpec, got {eval_spec!r}.")
+        raise errors.WrongType(
+            f"`eval_spec` must have type `tf.estimator.EvalSpec`, got {eval_spec!r}."
+        )
     check_estimator("train_and_evaluate", estimator)
     if not specs.is_train_spec(train_spec):
-        raise errors.WrongType(f"`train_spec` must be a TrainSpec, got {train_spec!r}.")
+        raise errors.WrongType(
+            f"`train_spec` must have type `tf.estimator.TrainSpec`, got {train_spec!r}."
+        )
     config = estimator.config
     if config.num_ps_replicas > 0 or config.num_worker_replicas > 1:
         raise errors.InvalidInput(

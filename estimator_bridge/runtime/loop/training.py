@@ -234,8 +234,9 @@ def _with_savers(
     saving_listeners = [*(hook.listener for hook in saving_hooks), *saving_listeners]
     if saving_listeners and not savers:
         raise errors.InvalidInput(
-            "saving_listeners and CheckpointInputPipelineHook need a CheckpointSaverHook. Set "
-            "save_checkpoints_steps or save_checkpoints_secs in the RunConfig."
+            "There should be a CheckpointSaverHook to use saving_listeners; a "
+            "CheckpointInputPipelineHook needs it, too. Set save_checkpoints_steps or "
+            "save_checkpoints_secs in the RunConfig."
         )
     if step.before_save is not None:
         for saver in savers:

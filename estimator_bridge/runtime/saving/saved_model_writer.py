@@ -103,7 +103,7 @@ def _trace(
         "signature_def_map": signatures,
         "assets_collection": tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS),
         "main_op": tf.train.Scaffold.default_local_init_op() if init_op is None else init_op,
-        "saver": scaffold.saver or JobSaver(tables=tables, sharded=True),
+        "saver": tf_compat.saver_of_graph(scaffold.saver) or JobSaver(tables=tables, sharded=True),
     }
 
 
@@ -112,6 +112,6 @@ def _restore(saver: tf.train.Saver, session: Session, checkpoint: str, mode: str
         saver.restore(session, checkpoint)
     except tf.errors.NotFoundError as error:
         raise errors.InvalidInput(
-            f"The checkpoint {checkpoint!r} lacks a variable that the model_fn makes in mode "
-            f"{mode!r}, so the model cannot be exported: {error.message}"
+            f"Could not load all requested variables from checkpoint {checkpoint!r}. It lacks one "
+            f"that the model_fn makes in mode {mode!r}: {error.message}"
         ) from error

@@ -68,6 +68,11 @@ class CoreTracer:
             tf_compat.stop_waiting(new_ops, {getattr(each, "op", each) for each in updates})
             _set_collections(self._graph, collections_of_first)
 
+    @property
+    def has_sums(self) -> bool:
+        """Whether the cores sum something among them."""
+        return any(self._sums)
+
     def join(self) -> None:
         """Connects the n-th cross-replica sums of all cores; CoresDiffer if a core lacks one."""
         counts = [len(sums) for sums in self._sums]

@@ -14,9 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.input.feature_splitting import Notify, split_features
-from estimator_bridge.runtime.input.feeding import CoreLayout, SessionStartHook, read_per_core
+from estimator_bridge.runtime.input.feeding import (
+    CoreLayout,
+    SessionStartHook,
+    read_per_core,
+    warn_of_queues,
+)
 from estimator_bridge.runtime.input.padding import cut_predictions, pad_batch
 from estimator_bridge.runtime.program_types import Batch, CallModel, Hook, ModelSpec, ReadInput
 from estimator_bridge.runtime.step import activation_proxy
@@ -49,6 +55,7 @@ def build_engine_step(
     """Builds a step in the default graph; the model_fn is called once per core."""
     if mode != ModeKeys.PREDICT:
         batches, hooks = read_per_core(input_fn, settings.cores, settings.legacy)
+        warn_of_queues()
         return _build(mode, batches, hooks, model_fn, settings)
     settings = dataclasses.replace(settings, cores=settings.cores.for_predictions())
     ((features, _),), hooks = read_per_core(input_fn, settings.cores, settings.legacy)
@@ -105,7 +112,7 @@ class _Embedding:
         for line in render.warnings_of_step(legacy, training=self._training):
             settings.notify(line)
         self._spec = _once_per_graph(spec)
-        self._output_shapes = output_shapes(legacy, self._batch_size(), len(self._inputs))
+        self._output_shapes = output_shapes(legacy, self._batch_size(batches[0]), len(batches))
         dims = {table.name: table.dim for table in self._spec.tables}
         shapes = {
             feature.key: [*shape, dims[feature.table]]
@@ -186,13 +193,29 @@ class _Embedding:
             gradients[key] = gradient if multiplier is None else gradient * multiplier
         return gradients
 
-    def _batch_size(self) -> int | None:
-        """Returns the samples of the global batch; None when batches differ in size."""
+    def _batch_size(self, batch: Batch) -> int | None:
+        """Returns the samples of the global batch; None when batches may differ in size.
+
+        Sparse ids of a dataset have no static size; dense tensors beside them do, if the dataset
+        drops what remains.
+        """
         sizes = {ids.shape.as_list()[0] for ids in self._inputs[0].ids.values()}
         batch_size = sizes.pop() if len(sizes) == 1 else None
-        if batch_size is None and self._settings.engine == SOFTWARE_TPU:
-            batch_size = self._settings.core_batch_size
+        expected = self._settings.core_batch_size
+        if batch_size is None and (
+            self._settings.engine == SOFTWARE_TPU or _dense_sizes(batch) == {expected}
+        ):
+            batch_size = expected
         return None if batch_size is None else batch_size * len(self._inputs)
+
+
+def _dense_sizes(batch: Batch) -> set[int | None]:
+    leaves = tf.nest.flatten(batch)
+    return {
+        leaf.shape.as_list()[0]
+        for leaf in leaves
+        if isinstance(leaf, tf.Tensor) and leaf.shape.rank
+    }
 
 
 def _trace(
@@ -205,7 +228,20 @@ def _trace(
         with tracer.core(number), device:
             specs.append(model_fn(features, labels))
         check_spec(mode, specs[-1])
+        if getattr(specs[-1], "training_chief_hooks", None):
+            raise errors.InvalidInput(
+                "training_chief_hooks returned by EstimatorSpec is not supported in TPUEstimator. "
+                "Give the hooks as `training_hooks`."
+            )
     tracer.join()
+    # Stock cannot see sums in the graphs of TensorFlow 2's control flow, either.
+    sees_sums = not tf.control_flow_v2_enabled()
+    if mode == ModeKeys.TRAIN and cores.count > 1 and sees_sums and not tracer.has_sums:
+        raise errors.InvalidInput(
+            "CrossShardOptimizer must be used for model training on TPUs of several cores: the "
+            "train_op sums no gradients over them. Wrap the optimizer in tf.tpu."
+            "CrossShardOptimizer."
+        )
     return specs
 
 

@@ -52,7 +52,7 @@ class ModelStep:
     input_hooks: tuple[Hook, ...] = ()  # what the input needs; they come first
     hooks: tuple[Hook, ...] = ()  # of the program, in this mode
     chief_hooks: tuple[Hook, ...] = ()
-    host_call: Nest = None  # the ops of the host call for a device loop to run, if no hook does
+    host_call: Nest = None  # the ops of the host call for a loop to run, if no hook does
     before_save: Callable[[Session], None] | None = None  # brings the table variables up to date
     end_of_loop: Op = None
     tables: TableVariables = dataclasses.field(default_factory=TableVariables)
@@ -63,7 +63,8 @@ def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = Fa
 
     Host functions get the tensors of all cores, concatenated along axis 0: InvalidInput if one is
     a scalar. On the engine they may make no summaries that nothing would write, as beside a TPU,
-    and a device loop runs the ops of the host call: its hook cares for summary writers alone.
+    and loops of training and evaluation run the ops of the host call: its hook cares for summary
+    writers alone.
     """
     spec = specs[0]
     hooks = list(getattr(spec, _MODE_HOOKS[mode]) or ())
@@ -73,7 +74,7 @@ def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = Fa
     host_call = None
     if getattr(spec, "host_call", None):
         host_call = _call_on_host("host_call", specs, on_engine)
-        in_loop = on_engine and mode == ModeKeys.TRAIN
+        in_loop = on_engine and mode != ModeKeys.PREDICT
         hooks.append(HostCallHook(None if in_loop else host_call))
         host_call = host_call if in_loop else None
     scaffold_fn = getattr(spec, "scaffold_fn", None)
@@ -89,9 +90,9 @@ def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = Fa
 
 
 def check_spec(mode: str, spec: Object) -> None:
-    """Raises WrongType if a model_fn returned no spec, InvalidInput if it lacks a field."""
+    """Raises InvalidInput if a model_fn returned no spec, or one that lacks a field."""
     if not hasattr(spec, "loss") or not hasattr(spec, "train_op"):
-        raise errors.WrongType(
+        raise errors.InvalidInput(
             f"model_fn should return an EstimatorSpec or TPUEstimatorSpec, got {spec!r}."
         )
     for field in _NEEDED_FIELDS[mode]:

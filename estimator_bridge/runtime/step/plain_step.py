@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.input.feature_splitting import Notify, split_features
-from estimator_bridge.runtime.input.feeding import read_batch, read_per_replica
+from estimator_bridge.runtime.input.feeding import read_batch, read_per_replica, warn_if_endless
 from estimator_bridge.runtime.program_types import Batch, CallModel, ReadInput
 from estimator_bridge.runtime.step import model_step
 from estimator_bridge.runtime.step.model_step import MetricOps, ModelStep
@@ -42,6 +42,8 @@ def build_plain_step(
 
     if strategy is None:
         (features, labels), hooks = read_batch(input_fn)
+        if mode == ModeKeys.PREDICT:
+            warn_if_endless(features)
         step = trace((features, None if mode == ModeKeys.PREDICT else labels))
     elif isinstance(strategy, soft_tpu.SoftTPUStrategy):
         raise errors.InvalidInput(

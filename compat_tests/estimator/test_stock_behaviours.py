@@ -1,0 +1,263 @@
+"""What programs see of an estimator at work, beside stock's where that runs on a CPU."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.programs import tiny
+from estimator_bridge import errors, estimator
+
+SIDES = {"bridge": estimator}
+if HAS_STOCK:
+    from compat_tests.support import stock
+
+    SIDES["stock"] = stock.ESTIMATOR
+
+both_sides = pytest.mark.parametrize("side", SIDES)
+STEPS = 3
+
+
+def batches() -> Any:
+    """Returns the input of a small regression."""
+    xs = np.arange(24.0, dtype=np.float32).reshape(24, 1) / 24.0
+    return tf.data.Dataset.from_tensor_slices(({"x": xs}, 2.0 * xs)).repeat().batch(4)
+
+
+def job(side: str, folder: pathlib.Path, fields: Any = dict, **settings: Any) -> Any:
+    """Returns an Estimator of a linear model; `fields` returns more fields of its specs."""
+    namespace = SIDES[side]
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        weight = tf.get_variable("weight", [1, 1], initializer=tf.ones_initializer())
+        output = tf.matmul(features["x"], weight)
+        if mode == "infer":
+            return namespace.EstimatorSpec(mode, predictions={"p": output})
+        loss = tf.reduce_mean(tf.square(output - labels))
+        train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_global_step())
+        return namespace.EstimatorSpec(mode, loss=loss, train_op=train_op, **fields())
+
+    config = namespace.RunConfig(str(folder / side), log_step_count_steps=None, **settings)
+    return namespace.Estimator(model_fn, config=config)
+
+
+def weight(trained: Any) -> Any:
+    """Returns what was trained."""
+    return trained.get_variable_value("weight")
+
+
+@both_sides
+def test_nested_metrics_keep_their_structure(side: str, tmp_path: pathlib.Path) -> None:
+    """A metric may be a nest of tensors; the summary leaves it out."""
+    nested = ((tf.constant, 2.0), (tf.constant, 3))
+
+    def fields() -> Any:
+        (two, _), (three, _) = [(make(value), value) for make, value in nested]
+        return {"eval_metric_ops": {"nested": ((two, (three, two)), tf.no_op())}}
+
+    metrics = job(side, tmp_path, fields).evaluate(batches, steps=1)
+    assert metrics["nested"] == (2.0, (3, 2.0))
+
+
+@both_sides
+def test_a_model_fn_without_a_spec_is_a_value_error(side: str, tmp_path: pathlib.Path) -> None:
+    """What is no EstimatorSpec is refused in the words of stock."""
+    namespace = SIDES[side]
+    made = namespace.Estimator(lambda features, labels: "no spec", str(tmp_path / side))
+    with pytest.raises(ValueError, match="model_fn should return an EstimatorSpec"):
+        made.train(batches, steps=1)
+
+
+@both_sides
+def test_hooks_read_the_step_of_an_evaluation(side: str, tmp_path: pathlib.Path) -> None:
+    """The graph of an evaluation counts its steps, where TensorFlow's own hooks look."""
+    seen = []
+
+    class Reader(tf.train.SessionRunHook):
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            (step,) = run_context.session.graph.get_collection(tf.GraphKeys.EVAL_STEP)
+            seen.append(int(run_context.session.run(step)))
+
+    job(side, tmp_path).evaluate(batches, steps=STEPS, hooks=[Reader()])
+    assert seen == [1, 2, 3]
+
+
+@both_sides
+def test_one_device_trains_as_none_does(side: str, tmp_path: pathlib.Path) -> None:
+    """OneDeviceStrategy changes no number of training or evaluation."""
+    alone = job(side, tmp_path / "alone").train(batches, steps=STEPS)
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    settings = {"train_distribute": strategy, "eval_distribute": strategy}
+    trained = job(side, tmp_path / "device", **settings).train(batches, steps=STEPS)
+
+    np.testing.assert_array_equal(weight(trained), weight(alone))
+    assert trained.evaluate(batches, steps=2) == alone.evaluate(batches, steps=2)
+
+
+@both_sides
+def test_a_checkpoint_is_a_saver_in_exports(side: str, tmp_path: pathlib.Path) -> None:
+    """`Scaffold(saver=tf.train.Checkpoint(...))` trains and exports."""
+    namespace = SIDES[side]
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        variable = tf.Variable([[2.0]], use_resource=True)
+        step = tf.train.get_or_create_global_step()
+        checkpoint = tf.compat.v2.train.Checkpoint(step=step, variable=variable)
+        output = tf.matmul(features["x"], variable)
+        return namespace.EstimatorSpec(
+            mode,
+            loss=tf.reduce_sum(output),
+            train_op=tf.group(step.assign_add(1), variable.assign_add([[1.0]])),
+            predictions={"p": output},
+            scaffold=tf.train.Scaffold(saver=checkpoint),
+        )
+
+    made = namespace.Estimator(model_fn, str(tmp_path / side)).train(batches, steps=STEPS)
+    receive = namespace.export.build_raw_serving_input_receiver_fn({"x": tf.zeros([1, 1])})
+    path = made.export_saved_model(str(tmp_path / "exports"), receive)
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        signature = tf.saved_model.loader.load(session, ["serve"], os.fsdecode(path)).signature_def
+        (output,) = signature["serving_default"].outputs.values()
+        assert session.run(output.name, {signature["serving_default"].inputs["x"].name: [[1.0]]})
+
+
+@both_sides
+def test_predictions_without_an_end_are_warned_of(side: str, tmp_path: pathlib.Path) -> None:
+    """An input of plain tensors never ends, and a dataset may."""
+    made = job(side, tmp_path).train(batches, steps=1)
+    warned = []
+    for input_fn in (batches, lambda: {"x": tf.ones([1, 1])}):
+        with mock.patch.object(tf.logging, "warning") as warning:
+            next(made.predict(input_fn))
+        warned.append("Input graph does not use tf.data.Dataset" in str(warning.call_args_list))
+    assert warned == [False, True]
+
+
+@both_sides
+def test_an_evaluation_in_memory_takes_variables_alone(side: str, tmp_path: pathlib.Path) -> None:
+    """Anything else that the graph saves is refused, as its values would not be passed on."""
+
+    def fields() -> Any:
+        other = tf.Variable([0.0], trainable=False, collections=[tf.GraphKeys.SAVEABLE_OBJECTS])
+        init_op = tf.group(other.initializer, tf.global_variables_initializer())
+        return {"scaffold": tf.train.Scaffold(init_op=init_op)}
+
+    made = job(side, tmp_path, fields)
+    hook = SIDES[side].experimental.InMemoryEvaluatorHook(made, batches, steps=1)
+    with pytest.raises(ValueError, match="does not support saveables"):
+        made.train(batches, steps=1, hooks=[hook])
+
+
+# With use_tpu=True, where stock needs a TPU.
+
+
+def tpu_job(folder: pathlib.Path, fields: Any, optimizer: Any = None, cores: int = 2) -> Any:
+    """Returns a TPUEstimator on several cores; `fields` takes the model's output."""
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        output = tf.layers.dense(features["x"], 1, name="dense")
+        loss = tf.reduce_mean(tf.square(output - labels))
+        train_op = (optimizer or cross_shard)().minimize(loss, tf.train.get_global_step())
+        kind = estimator.tpu.TPUEstimatorSpec
+        more = fields(output)
+        if "training_chief_hooks" in more:
+            kind = estimator.EstimatorSpec
+        return kind(mode, loss=loss, train_op=train_op, **more)
+
+    config = estimator.tpu.RunConfig(
+        model_dir=str(folder),
+        tpu_config=estimator.tpu.TPUConfig(iterations_per_loop=2, num_shards=cores),
+    )
+    return estimator.tpu.TPUEstimator(
+        model_fn, config=config, train_batch_size=8, eval_batch_size=8
+    )
+
+
+def cross_shard() -> Any:
+    """Returns the optimizer of a TPU."""
+    return tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.1))
+
+
+def tpu_batches(params: Any) -> Any:
+    """Returns the input of a TPU."""
+    return batches().unbatch().batch(params["batch_size"], drop_remainder=True)
+
+
+def test_a_host_call_is_made_in_every_step_of_an_evaluation(tmp_path: pathlib.Path) -> None:
+    """Hooks see the steps of an evaluation as one; the host call does not."""
+    counts, steps = [], []
+
+    def host_call(_: Any) -> Any:
+        with tf.variable_scope("host", reuse=tf.AUTO_REUSE):
+            count = tf.get_variable(
+                "count", [], tf.int32, tf.zeros_initializer(), collections=["local_variables"]
+            )
+        return tf.assign_add(count, 1)
+
+    class Reader(tf.train.SessionRunHook):
+        def begin(self) -> None:
+            (self.count,) = [v for v in tf.local_variables() if "host/count" in v.name]
+            (self.step,) = tf.get_collection(tf.GraphKeys.EVAL_STEP)
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            counts.append(int(run_context.session.run(self.count)))
+            steps.append(int(run_context.session.run(self.step)))
+
+    made = tpu_job(tmp_path, lambda output: {"host_call": (host_call, [output])})
+    made.evaluate(tpu_batches, steps=5, hooks=[Reader()])
+    assert (counts, steps) == ([5], [5])
+
+
+def test_hooks_of_a_chief_are_refused_on_a_tpu(tmp_path: pathlib.Path) -> None:
+    """Nothing would call them."""
+    hooks = {"training_chief_hooks": [tf.train.SessionRunHook()]}
+    with pytest.raises(errors.InvalidInput, match="training_chief_hooks returned by EstimatorSpec"):
+        tpu_job(tmp_path, lambda output: hooks).train(tpu_batches, steps=1)
+
+
+@pytest.mark.parametrize("control_flow", [1, 2])
+def test_gradients_of_several_cores_must_be_summed(
+    control_flow: int, tmp_path: pathlib.Path
+) -> None:
+    """Without a CrossShardOptimizer training is refused where stock sees that, in its words."""
+    plain = tpu_job(tmp_path, lambda output: {}, lambda: tf.train.GradientDescentOptimizer(0.1))
+    was = tf.control_flow_v2_enabled()
+    (tf.disable_control_flow_v2 if control_flow == 1 else tf.enable_control_flow_v2)()
+    try:
+        if control_flow == 1:
+            with pytest.raises(errors.InvalidInput, match="CrossShardOptimizer must be used"):
+                plain.train(tpu_batches, steps=1)
+        else:
+            plain.train(tpu_batches, steps=1)
+    finally:
+        (tf.enable_control_flow_v2 if was else tf.disable_control_flow_v2)()
+
+
+@pytest.mark.parametrize("drop_remainder", [True, False])
+def test_activations_have_the_static_size_of_a_batch(
+    drop_remainder: bool, tmp_path: pathlib.Path
+) -> None:
+    """Models read it from shapes, as on a TPU; a batch that may be smaller leaves it open."""
+    shapes = []
+
+    def body(features: Any) -> Any:
+        net = tf.keras.layers.DenseFeatures([tiny.column()])(features)
+        shapes.append(net.shape.as_list())
+        return tf.matmul(net, tf.get_variable("weight", [2, 1]))
+
+    def input_fn(params: Any) -> Any:
+        ids = tf.sparse.from_dense(tf.ones([32, 2], tf.int64))
+        dataset = tf.data.Dataset.from_tensor_slices(({"a": ids}, tf.zeros([32, 1])))
+        return dataset.batch(params["batch_size"], drop_remainder=drop_remainder)
+
+    made = tiny.make(estimator, str(tmp_path), [tiny.column()], use_tpu=True, body=body)
+    made.train(input_fn, steps=1)
+    assert shapes == [[tiny.BATCH if drop_remainder else None, 2]]

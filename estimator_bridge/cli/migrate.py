@@ -4,9 +4,10 @@
 stays as it is. The new program is NAME_bridge.py.
 
 --form tf2, for programs with a TPUEstimator: the input functions, columns, the embedding spec and
-the model_fn stay; a class in the program, with a strategy, a training loop and checkpoints of
-TensorFlow 2, replaces the estimator. The new program is NAME_tf2.py. It resumes from a converted
-checkpoint; given one that is not converted, it shows the command that converts it.
+the model_fn stay; the class Trainer of the library tf2_engine.training, with a strategy, a training
+loop and checkpoints of TensorFlow 2, replaces the estimator. The new program is NAME_tf2.py. It
+resumes from a converted checkpoint; given one that is not converted, it shows the command that
+converts it.
 
 Comments and formatting stay as they are. The report lists by line what was rewritten, and what is
 left to do by hand; the program has a comment there.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias, TypeGuard
 
@@ -16,6 +17,7 @@ from estimator_bridge.migrate.stock_replacements import NAMESPACE, Replacement
 ImportStatement: TypeAlias = cst.Import | cst.ImportFrom
 IMPORT = matchers.Import() | matchers.ImportFrom()
 
+_WIDTH = 80  # of the lines of most legacy programs
 _ROOTS = ("tensorflow", "tensorflow_estimator", "estimator_bridge", "keras", "tf_keras")
 
 
@@ -107,6 +109,16 @@ def written(imported: Iterable[Imported]) -> Iterator[tuple[str, str]]:
     for module, names in by_module.items():
         comments = "  ".join(comment for _, comment in names if comment)
         yield f"from {module} import {', '.join(text for text, _ in names)}", comments
+
+
+def of_names(module: str, names: Iterable[str]) -> str:
+    """Returns the import of names from a module, in several lines if one is too long."""
+    line = f"from {module} import {', '.join(sorted(names))}"
+    if len(line) <= _WIDTH:
+        return line
+    start = f"from {module} import ("
+    filled = textwrap.fill(", ".join(sorted(names)), _WIDTH - 4)
+    return f"{start}\n{textwrap.indent(filled, '    ')})"
 
 
 def only(statement: ImportStatement, names: set[str]) -> ImportStatement:

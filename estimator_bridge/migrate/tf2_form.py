@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import libcst as cst
-from libcst import matchers, metadata
+from libcst import matchers
 from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import import_statements, tf2_rules, tf2_templates
+from estimator_bridge.migrate import import_statements, names, tf2_rules
 from estimator_bridge.migrate.comments import Comments, Removal, sentence
 from estimator_bridge.migrate.edits import Edits
 from estimator_bridge.migrate.import_statements import ImportStatement
@@ -67,18 +67,14 @@ class _RuleVisitor(cst.CSTVisitor):
         self._edits = edits
         self._removal = Removal(program)
         self._comments = Comments(program, edits, self._removal)
-        self._taken = tf2_templates.names_in(program)
-        self._added_names = tf2_templates.free_names(self._taken)
+        self._taken = names.names_in(program)
         self._lines: list[tuple[cst.CSTNode, Line]] = []
         self._to_remove: list[tuple[cst.CSTNode, str]] = []
         self._refused: list[tuple[cst.CSTNode, str]] = []
         self._estimators: list[cst.Call] = []
-        self._exports: list[cst.CSTNode] = []
         self._imported: dict[str, set[str]] = {}
-        self._used_on_import = False
         self._of_names: Mapping[Action, Handler] = {
-            Action.KEEP: lambda node, name, rule: None,
-            Action.REPLACE: self._replace_name,
+            Action.CALL_ALONE: self._replace_call,
             Action.IMPORT: self._import_name,
             Action.REPORT: lambda node, name, rule: self._say(
                 node, "changes", code_of(node), "", sentence(rule.why)
@@ -88,10 +84,8 @@ class _RuleVisitor(cst.CSTVisitor):
             Action.REFUSE: lambda node, name, rule: self._refused.append((node, rule.why)),
         }
         self._of_methods: Mapping[Action, Handler] = {
-            Action.KEEP: self._comments.leave_out_arguments,
-            Action.REPLACE: self._replace_export,
+            Action.EXPORT: self._replace_export,
             Action.CALL: self._call_function,
-            Action.COMMENT_OUT: lambda call, name, rule: self._comment_out(call.func, rule),
             Action.REFUSE: lambda call, name, rule: self._refused.append((call, rule.why)),
         }
 
@@ -106,10 +100,9 @@ class _RuleVisitor(cst.CSTVisitor):
     def visit_Call(self, node: cst.Call) -> None:
         if self._removal.is_removed(node):
             return
-        name = self._stock_name(node.func)
+        name, rule = self._rule_of(node.func)
         if name == tf2_rules.ESTIMATOR:
             self._estimators.append(node)
-        rule = tf2_rules.STOCK.get(name)
         if rule is not None and rule.arguments is not None:
             self._comments.leave_out_arguments(node, name, rule)
         if isinstance(node.func, cst.Attribute) and node.func.attr.value in tf2_rules.METHODS:
@@ -124,8 +117,6 @@ class _RuleVisitor(cst.CSTVisitor):
             new = ".name.split(':')[0]"
             self._edits.replace(start, self._edits.span(node)[1], new)
             self._say(node, "name", code_of(node), new)
-        if tf2_rules.METHODS.get(node.attr.value) is tf2_rules.EXPORT:
-            self._exports.append(node)
         return self._visit_name(node)
 
     def visit_Name(self, node: cst.Name) -> None:
@@ -154,29 +145,33 @@ class _RuleVisitor(cst.CSTVisitor):
 
     # Actions for names.
 
-    def _replace_name(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
-        new = self._added_names[rule.new]
-        self._used_on_import = self._used_on_import or isinstance(
-            self._program.scopes.get(node), metadata.GlobalScope
-        )
+    def _import_name(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
+        new = self._imported_as(rule.new or name, rule.module)
         self._edits.replace_node(node, new)
         self._say(node, "name", code_of(node), new)
 
-    def _import_name(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
-        if rule.module == tf2_rules.EXPORT_MODULE:
-            self._exports.append(node)
-        new = tf2_templates.free_name(name, self._taken)
-        self._imported.setdefault(rule.module, set()).add(
-            name if new == name else f"{name} as {new}"
-        )
-        self._edits.replace_node(node, new)
-        self._say(node, "name", code_of(node), new)
+    def _imported_as(self, name: str, module: str) -> str:
+        """Returns the name that a name is imported as from a module."""
+        new = names.free_name(name, self._taken)
+        self._imported.setdefault(module, set()).add(name if new == name else f"{name} as {new}")
+        return new
+
+    def _replace_call(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
+        """Replaces the call that a name is the only argument of."""
+        argument = self._program.parent(node)
+        call = self._program.parent(argument)
+        if not isinstance(call, cst.Call) or len(call.args) != 1 or call.func is node:
+            self._refused.append((node, f"only a call with it alone can become {rule.new}()"))
+            return
+        new = f"{self._imported_as(rule.new, rule.module)}()"
+        self._edits.replace_node(call, new)
+        self._say(call, "name", code_of(call), new)
 
     def _unwrap(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
         """Replaces a call by its first argument."""
         call = self._program.parent(node)
         if not isinstance(call, cst.Call) or call.func is not node or not call.args:
-            self._comment_out(node, rule)
+            self._import_name(node, name, rule)
             return
         wrapped = call.args[0].value
         statement = self._program.statement_of(node)
@@ -206,7 +201,7 @@ class _RuleVisitor(cst.CSTVisitor):
         # A function of an imported module may have the name of the method.
         if not all(each.startswith("tensorflow") for each in self._program.imported_names(method)):
             return
-        new = self._added_names[rule.new]
+        new = self._imported_as(rule.new, rule.module)
         start, end = self._edits.span(method.value)
         self._edits.insert(start, f"{new}(")
         self._edits.replace(end, self._edits.span(call.args[0])[0], ", ")
@@ -217,7 +212,7 @@ class _RuleVisitor(cst.CSTVisitor):
         argument, mode = tf2_rules.EXPORTED_MODE
         modes = [each for each in call.args if each.keyword and each.keyword.value == argument]
         if any(not code_of(each.value).endswith(mode) for each in modes):
-            self._comment_out(call.func, rule)
+            self._refused.append((call, rule.why))
             return
         self._comments.leave_out_arguments(call, rule.new, rule)
         if name != rule.new:
@@ -229,11 +224,7 @@ class _RuleVisitor(cst.CSTVisitor):
     def _remove_import(self, statement: ImportStatement) -> None:
         """Removes the names of stock from an import statement."""
         imported = import_statements.read(statement)
-        kept = {
-            each.full
-            for each in imported
-            if not (each.place or each.by_use) or each.full.endswith("TPUClusterResolver")
-        }
+        kept = {each.full for each in imported if not (each.place or each.by_use)}
         if len(kept) == len({each.full for each in imported}):
             return
         if kept:
@@ -255,11 +246,11 @@ class _RuleVisitor(cst.CSTVisitor):
             self._removal.remove(node, reason)
         self._check()
         comments = self._comments.write()
-        self._insert_templates()
+        added = self._insert_imports()
         lines = [
             *(line for node, line in self._lines if not self._removal.is_removed(node)),
             *comments,
-            Line(0, "added", "", "Trainer", "Model, strategy, loop, checkpoints"),
+            *(Line(0, "added", "", each) for each in added),
             HONOURED,
         ]
         return sorted(lines, key=lambda line: line.line)
@@ -281,41 +272,31 @@ class _RuleVisitor(cst.CSTVisitor):
                     f"carried to TensorFlow 2: {why}. Do without it, or migrate to the bridge form."
                 )
 
-    def _insert_templates(self) -> None:
-        """Inserts the training loop, and the imports that it and the spec need."""
+    def _insert_imports(self) -> list[str]:
+        """Inserts the imports that the program needs now; returns them."""
         statements = list(self._program.module.body)
         of_tensorflow = [each for each in statements if import_statements.of_tensorflow(each)]
         if not of_tensorflow:
             raise errors.Untranslatable(f"{self._program.name} imports no TensorFlow.")
-        exports = not all(map(self._removal.is_removed, self._exports))
-        imports, code = tf2_templates.program(self._added_names, exports=exports)
-        present = {code_of(each) for each in statements}
-        imports = "".join(f"{line}\n" for line in imports.splitlines() if line not in present)
-        for module, names in sorted(self._imported.items()):
-            imports += f"from {module} import {', '.join(sorted(names))}\n"
+        added = [
+            import_statements.of_names(module, bound)
+            for module, bound in sorted(self._imported.items())
+        ]
         line_start = self._edits.line_start
         start = line_start(self._program.line(of_tensorflow[0]))
-        self._edits.insert(start, f"{tf2_templates.START}\n")
+        self._edits.insert(start, f"{names.START}\n")
         after = line_start(self._program.last_line(of_tensorflow[-1]) + 1)
-        self._edits.insert(after, imports)
-        if self._used_on_import:
-            self._edits.insert(after, f"\n\n{code}")
-        else:
-            self._edits.insert(line_start(self._line_of_main(statements)), f"{code}\n\n")
+        self._edits.insert(after, "".join(f"{each}\n" for each in added))
+        return added
 
-    def _line_of_main(self, statements: Sequence[cst.CSTNode]) -> int:
-        """Returns the line of `if __name__ == ...`, or the one behind the program."""
-        for each in statements:
-            if isinstance(each, cst.If) and "__name__" in code_of(each.test):
-                return self._program.line(each)
-        return self._program.last_line(statements[-1]) + 1
-
-    def _stock_name(self, node: cst.CSTNode) -> str:
-        """Returns the last part of a name of stock's estimator; "" for other nodes."""
-        if not isinstance(node, cst.Name | cst.Attribute):
-            return ""
-        names = (each for each in self._program.imported_names(node) if is_stock(each))
-        return next(names, "").rpartition(".")[2]
+    def _rule_of(self, node: cst.CSTNode) -> tuple[str, NameRule | None]:
+        """Returns the last part of an imported name that has a rule, and the rule."""
+        if isinstance(node, cst.Name | cst.Attribute):
+            for full in self._program.imported_names(node):
+                rule = tf2_rules.of_name(full)
+                if rule is not None:
+                    return full.rpartition(".")[2], rule
+        return "", None
 
     def _say(self, node: cst.CSTNode, kind: Kind, old: str, new: str, why: str = "") -> None:
         self._lines.append((node, Line(self._program.line(node), kind, old, new, why)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias, TypeGuard
 
 import libcst as cst
@@ -135,6 +135,24 @@ def of_tensorflow(statement: cst.CSTNode) -> bool:
         return False
     imports = matchers.findall(statement, IMPORT)
     return any(each.full.split(".")[0] in _ROOTS for node in imports for each in read(node))
+
+
+def is_import_line(statement: cst.CSTNode) -> bool:
+    """Returns whether a statement is a line of imports alone."""
+    return isinstance(statement, cst.SimpleStatementLine) and all(map(is_import, statement.body))
+
+
+def last_of_tensorflow(statements: Sequence[cst.CSTNode], first: int) -> int:
+    """Returns the position of the last import of TensorFlow in the group of imports from `first`.
+
+    It is `first - 1` if that is no line of imports but a block that has some.
+    """
+    last = first - 1
+    for position, each in enumerate(statements[first:], first):
+        if not is_import_line(each):
+            break
+        last = position if of_tensorflow(each) else last
+    return last
 
 
 class Aliases:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 import libcst as cst
+from libcst import matchers
 
 from estimator_bridge.migrate import import_statements
 from estimator_bridge.migrate.parsed_program import ParsedProgram
+
+_TRAINER = "tf2_engine.training.Trainer"
 
 START = """\
 from estimator_bridge import install
@@ -20,6 +23,17 @@ def free_name(name: str, taken: Collection[str]) -> str:
     while name in taken:
         name = f"tf2_{name}"
     return name
+
+
+def is_on_library(program: ParsedProgram) -> bool:
+    """Returns whether a program imports `Trainer`, and nothing of stock's estimator."""
+    imported = [
+        each
+        for statement in matchers.findall(program.module, import_statements.IMPORT)
+        for each in import_statements.read(statement)
+    ]
+    uses_stock = any(each.place or each.by_use for each in imported)
+    return not uses_stock and any(each.full == _TRAINER for each in imported)
 
 
 def names_in(program: ParsedProgram) -> set[str]:

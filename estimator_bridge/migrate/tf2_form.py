@@ -12,17 +12,21 @@ from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge import errors
 from estimator_bridge.migrate import import_statements, names, tf2_rules
+from estimator_bridge.migrate.blockers import Blockers
 from estimator_bridge.migrate.comments import Comments, Removal, sentence
 from estimator_bridge.migrate.edits import Edits
 from estimator_bridge.migrate.import_statements import ImportStatement
 from estimator_bridge.migrate.parsed_program import ParsedProgram, code_of
-from estimator_bridge.migrate.rewrite_report import HONOURED, Kind, Line, Rewritten
+from estimator_bridge.migrate.rewrite_report import Kind, Line, Rewritten
 from estimator_bridge.migrate.stock_replacements import is_stock
 from estimator_bridge.migrate.tf2_rules import Action, NameRule
+from estimator_bridge.settings import quirks
 
 Handler: TypeAlias = Callable[[cst.CSTNode, str, NameRule], None]
 """Takes a name, or the call of a method; its last part; and its rule."""
 
+
+_SPEC = "EmbeddingConfigSpec"
 
 _OP_NAME = matchers.Attribute(
     matchers.Attribute(attr=matchers.Name("op")), attr=matchers.Name("name")
@@ -43,6 +47,9 @@ def migrate(source: str, name: str = "the program") -> Rewritten:
         Untranslatable: nothing would be left to train, or it would train something else.
     """
     program = ParsedProgram(source, name)
+    if names.is_on_library(program):
+        nothing = Line(0, "by hand", "", "", "The program is in the tf2 form already")
+        return Rewritten(source, (nothing,))
     edits = Edits(program, source)
     visitor = _RuleVisitor(program, edits)
     program.module.visit(visitor)
@@ -67,10 +74,10 @@ class _RuleVisitor(cst.CSTVisitor):
         self._edits = edits
         self._removal = Removal(program)
         self._comments = Comments(program, edits, self._removal)
+        self._blockers = Blockers(program, self._removal)
         self._taken = names.names_in(program)
         self._lines: list[tuple[cst.CSTNode, Line]] = []
         self._to_remove: list[tuple[cst.CSTNode, str]] = []
-        self._refused: list[tuple[cst.CSTNode, str]] = []
         self._estimators: list[cst.Call] = []
         self._imported: dict[str, set[str]] = {}
         self._of_names: Mapping[Action, Handler] = {
@@ -81,12 +88,12 @@ class _RuleVisitor(cst.CSTVisitor):
             ),
             Action.UNWRAP: self._unwrap,
             Action.COMMENT_OUT: lambda node, name, rule: self._comment_out(node, rule),
-            Action.REFUSE: lambda node, name, rule: self._refused.append((node, rule.why)),
+            Action.REFUSE: self._refuse,
         }
         self._of_methods: Mapping[Action, Handler] = {
             Action.EXPORT: self._replace_export,
             Action.CALL: self._call_function,
-            Action.REFUSE: lambda call, name, rule: self._refused.append((call, rule.why)),
+            Action.REFUSE: self._refuse,
         }
 
     # Visiting.
@@ -104,11 +111,12 @@ class _RuleVisitor(cst.CSTVisitor):
         if name == tf2_rules.ESTIMATOR:
             self._estimators.append(node)
         if rule is not None and rule.arguments is not None:
-            self._comments.leave_out_arguments(node, name, rule)
-        if isinstance(node.func, cst.Attribute) and node.func.attr.value in tf2_rules.METHODS:
-            name = node.func.attr.value
-            rule = tf2_rules.METHODS[name]
-            self._of_methods[rule.action](node, name, rule)
+            self._leave_out_arguments(node, name, rule)
+        if name == _SPEC:
+            self._keep_quirks(node)
+        of_method = _rule_of_method(node.func)
+        if of_method is not None:
+            self._of_methods[of_method.action](node, node.func.attr.value, of_method)
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         if matchers.matches(node, _OP_NAME):
@@ -117,6 +125,11 @@ class _RuleVisitor(cst.CSTVisitor):
             new = ".name.split(':')[0]"
             self._edits.replace(start, self._edits.span(node)[1], new)
             self._say(node, "name", code_of(node), new)
+        rule = _rule_of_method(node)
+        parent = self._program.parent(node)
+        called = isinstance(parent, cst.Call) and parent.func is node
+        if rule is not None and rule.action is Action.CALL and not called:
+            self._refuse_alias(node)
         return self._visit_name(node)
 
     def visit_Name(self, node: cst.Name) -> None:
@@ -161,7 +174,8 @@ class _RuleVisitor(cst.CSTVisitor):
         argument = self._program.parent(node)
         call = self._program.parent(argument)
         if not isinstance(call, cst.Call) or len(call.args) != 1 or call.func is node:
-            self._refused.append((node, f"only a call with it alone can become {rule.new}()"))
+            why = f"only a call with it alone can become {rule.new}()"
+            self._blockers.add(node, tf2_rules.rule_id(name), why)
             return
         new = f"{self._imported_as(rule.new, rule.module)}()"
         self._edits.replace_node(call, new)
@@ -182,6 +196,7 @@ class _RuleVisitor(cst.CSTVisitor):
             alone = isinstance(owner, cst.If) and len(block.body) == 1 and not owner.orelse
             whole = owner if alone else statement
             self._removal.reasons[whole] = f"{name} is left out: {rule.why}"
+            self._removal.harmless.add(whole)
             return
         (start, end), (inner_start, inner_end) = self._edits.span(call), self._edits.span(wrapped)
         self._edits.replace(start, inner_start, "")
@@ -192,6 +207,39 @@ class _RuleVisitor(cst.CSTVisitor):
         # Once all is visited: users of a left-out argument alone are removed with their user.
         reason = f"{get_full_name_for_node(node)} is left out: {rule.why}"
         self._to_remove.append((node, reason))
+
+    def _refuse(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
+        self._blockers.add(node, tf2_rules.rule_id(name), rule.why, rule.way_out)
+
+    def _refuse_alias(self, node: cst.Attribute) -> None:
+        """Refuses a method of an optimizer that is passed around, as what it trains is unknown."""
+        if all(each.startswith("tensorflow") for each in self._program.imported_names(node)):
+            why = "the method is not called where it is named"
+            self._blockers.add(node, tf2_rules.rule_id(node.attr.value), why, "Call it there")
+
+    # Arguments.
+
+    def _leave_out_arguments(self, call: cst.Call, name: str, rule: NameRule) -> None:
+        """Moves arguments that are not carried into a comment; refuses what cannot be left out."""
+        positional = [each for each in call.args if each.keyword is None and not each.star]
+        if rule.positional is not None and len(positional) > rule.positional:
+            why = (
+                f"{name} has {len(positional)} arguments without a name, of which not all are "
+                "carried"
+            )
+            self._blockers.add(call, "arguments-without-names", why, "Write their names")
+        for each in call.args:
+            if each.keyword is not None and each.keyword.value in rule.refused:
+                why = f"{name} without {each.keyword.value} would do something else"
+                self._blockers.add(call, tf2_rules.rule_id(name), why)
+        self._comments.leave_out_arguments(call, name, rule)
+
+    def _keep_quirks(self, call: cst.Call) -> None:
+        """Has a spec keep the numbers of stock."""
+        named = {each.keyword.value for each in call.args if each.keyword is not None}
+        if call.args and "quirks" not in named:
+            self._edits.insert(self._edits.span(call.args[-1])[1], f", {quirks.ARGUMENT}")
+            self._say(call, "added", "", quirks.ARGUMENT, quirks.KEPT)
 
     # Actions for methods.
 
@@ -212,9 +260,9 @@ class _RuleVisitor(cst.CSTVisitor):
         argument, mode = tf2_rules.EXPORTED_MODE
         modes = [each for each in call.args if each.keyword and each.keyword.value == argument]
         if any(not code_of(each.value).endswith(mode) for each in modes):
-            self._refused.append((call, rule.why))
+            self._blockers.add(call, tf2_rules.rule_id(name), rule.why)
             return
-        self._comments.leave_out_arguments(call, rule.new, rule)
+        self._leave_out_arguments(call, rule.new, rule)
         if name != rule.new:
             self._edits.replace_node(call.func.attr, rule.new)
             self._say(call, "name", name, rule.new)
@@ -251,7 +299,6 @@ class _RuleVisitor(cst.CSTVisitor):
             *(line for node, line in self._lines if not self._removal.is_removed(node)),
             *comments,
             *(Line(0, "added", "", each) for each in added),
-            HONOURED,
         ]
         return sorted(lines, key=lambda line: line.line)
 
@@ -264,13 +311,7 @@ class _RuleVisitor(cst.CSTVisitor):
                 f"{': ' if reasons else ''}{reasons}. The bridge form of `migrate` is for any "
                 "program."
             )
-        for node, why in self._refused:
-            if not self._removal.is_removed(node):
-                name = code_of(getattr(node, "func", node))
-                raise errors.Untranslatable(
-                    f"{self._program.name}, line {self._program.line(node)}: {name} cannot be "
-                    f"carried to TensorFlow 2: {why}. Do without it, or migrate to the bridge form."
-                )
+        self._blockers.check()
 
     def _insert_imports(self) -> list[str]:
         """Inserts the imports that the program needs now; returns them."""
@@ -282,11 +323,16 @@ class _RuleVisitor(cst.CSTVisitor):
             import_statements.of_names(module, bound)
             for module, bound in sorted(self._imported.items())
         ]
-        line_start = self._edits.line_start
-        start = line_start(self._program.line(of_tensorflow[0]))
+        lines = "".join(f"{each}\n" for each in added)
+        first = statements.index(of_tensorflow[0])
+        last = import_statements.last_of_tensorflow(statements, first)
+        start = self._edits.line_start(self._program.line(statements[first]))
+        if last < first:  # The import is in a block, which may not be run.
+            self._edits.insert(start, f"{names.START}{lines}\n")
+            return added
         self._edits.insert(start, f"{names.START}\n")
-        after = line_start(self._program.last_line(of_tensorflow[-1]) + 1)
-        self._edits.insert(after, "".join(f"{each}\n" for each in added))
+        after = self._edits.line_start(self._program.last_line(statements[last]) + 1)
+        self._edits.insert(after, lines)
         return added
 
     def _rule_of(self, node: cst.CSTNode) -> tuple[str, NameRule | None]:
@@ -300,6 +346,10 @@ class _RuleVisitor(cst.CSTVisitor):
 
     def _say(self, node: cst.CSTNode, kind: Kind, old: str, new: str, why: str = "") -> None:
         self._lines.append((node, Line(self._program.line(node), kind, old, new, why)))
+
+
+def _rule_of_method(node: cst.CSTNode) -> NameRule | None:
+    return tf2_rules.METHODS.get(node.attr.value) if isinstance(node, cst.Attribute) else None
 
 
 def _rebinds(statement: cst.CSTNode, call: cst.Call, wrapped: cst.CSTNode) -> bool:

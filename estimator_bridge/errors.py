@@ -11,6 +11,7 @@ import warnings
 from tf2_engine.errors import EngineError as EngineError
 from tf2_engine.errors import InvalidInput as InvalidInput
 from tf2_engine.errors import InvalidSpec as InvalidSpec
+from tf2_engine.errors import MissingMetric as MissingMetric
 from tf2_engine.errors import WrongType as WrongType
 
 
@@ -22,12 +23,6 @@ class MissingFeature(InvalidInput, KeyError):
     """The features of a batch lack one that the spec names; the message lists what there is."""
 
     # KeyError shows the repr of its argument, which is hard to read for a sentence.
-    __str__ = Exception.__str__
-
-
-class MissingMetric(InvalidInput, KeyError):
-    """The metrics of an evaluation lack one that a hook needs; the message lists them."""
-
     __str__ = Exception.__str__
 
 

@@ -19,6 +19,13 @@ class InvalidInput(EngineError, ValueError):
     """A batch, weight or gradient does not fit the spec; the message names the feature."""
 
 
+class MissingMetric(InvalidInput, KeyError):
+    """The metrics of an evaluation lack one that is needed; the message lists what there is."""
+
+    # KeyError shows the repr of its argument, which is hard to read for a sentence.
+    __str__ = Exception.__str__
+
+
 class WrongType(EngineError, TypeError):
     """An object of the wrong type was handed in; the message names the argument."""
 

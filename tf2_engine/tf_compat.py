@@ -103,6 +103,17 @@ flatten_with_paths = _nest.flatten_with_tuple_paths
 """Returns the leaves of a nest, each with the keys and positions that lead to it."""
 
 
+def tf1_style_regularizers(module: Object) -> dict[str, Callable[[], Tensor | None]]:
+    """Returns functions that compute regularization losses, by variable.
+
+    Args:
+        module: has a method that `tf.compat.v1.keras.utils.track_tf1_style_variables` decorates;
+            its documentation names the attribute.
+    """
+    store = getattr(module, "_tf1_style_var_store", None)
+    return {} if store is None else dict(store._regularizers)
+
+
 # Random numbers.
 
 _PATCH_LOCK = threading.RLock()
@@ -427,6 +438,11 @@ def estimator_scope(strategy: Strategy) -> Iterator[None]:
 def is_loss_scaled(graph: Graph) -> bool:
     """Returns whether an optimizer divided the loss of each replica by their number."""
     return bool(getattr(graph, "_is_loss_scaled_by_optimizer", False))
+
+
+def set_global_step_read(value: Tensor) -> None:
+    """Makes a tensor what hooks read as the global step in the default graph."""
+    tf.compat.v1.get_collection_ref(_training_util.GLOBAL_STEP_READ_KEY)[:] = [value]
 
 
 def read_global_step(graph: Graph) -> Tensor:

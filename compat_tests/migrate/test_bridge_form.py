@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from compat_tests.support.paths import EXAMPLES as PROGRAMS
 from estimator_bridge import errors
 from estimator_bridge.cli import main
-from estimator_bridge.migrate import adopt
+from estimator_bridge.migrate import adopt, migrate
 from estimator_bridge.migrate.stock_replacements import place_of
 from estimator_bridge.run import install, stock_names
 
@@ -115,6 +116,40 @@ def test_names_are_replaced_where_they_are_used() -> None:
     )
 
 
+USES = [
+    "def f():\n  return tf.estimator.ModeKeys\nfrom tensorflow.compat.v1 import estimator as e\n",
+    "if tf:\n  from tensorflow.compat.v1 import estimator as e\nx = tf.estimator.ModeKeys\n",
+    "from tensorflow.compat.v1 import estimator as e\ndef f(e):\n  return tf.estimator.ModeKeys\n",
+    "from tensorflow.compat.v1 import estimator as e\ne = None\nx = tf.estimator.ModeKeys\n",
+    "x = tf.estimator.ModeKeys\nfrom tensorflow.compat.v1 import estimator as e\n",
+]
+
+
+@pytest.mark.parametrize("use", USES)
+def test_only_names_that_all_code_has_are_reused(use: str) -> None:
+    """An import that comes later, in a block or under a name of something else is not relied on."""
+    new = rewritten(f"import tensorflow.compat.v1 as tf\n{use}")
+
+    assert "import tensorflow.compat.v1 as tf\n" in new
+    before, found, _ = new.partition("from estimator_bridge import estimator as tf_estimator\n")
+    assert found
+    assert "ModeKeys" not in before
+    assert "tf_estimator.ModeKeys" in new
+
+
+def test_specs_keep_the_numbers_of_stock() -> None:
+    """A spec says quirks='stock', with a line in the report, unless it says which quirks it has."""
+    call = "tf.estimator.tpu.experimental.EmbeddingConfigSpec"
+    source = f"import tensorflow as tf\na = {call}(c)\nb = {call}(\n    c=1,\n    quirks=q)\n"
+    new = adopt(source)
+
+    assert "EmbeddingConfigSpec(c, quirks='stock')\n" in new.source
+    assert "EmbeddingConfigSpec(\n    c=1,\n    quirks=q)\n" in new.source
+    (line,) = [line for line in new.lines if line.new == "quirks='stock'"]
+    assert line.line == 2
+    assert "`clipping_limit`" in line.why
+
+
 def test_unsupported_names_have_a_comment() -> None:
     """A name that the bridge does not have stays, under a comment with the reason."""
     program = "import tensorflow as tf\n\n\ndef f():\n  return tf.estimator.{}([3])\n"
@@ -122,7 +157,7 @@ def test_unsupported_names_have_a_comment() -> None:
 
     assert "  # estimator-bridge: tf.estimator.BoostedTreesClassifier is left out:" in new.source
     assert "\n  return tf_estimator.BoostedTreesClassifier([3])\n" in new.source
-    assert [line.line for line in new.lines if line.kind == "by hand"] == [5, 0]
+    assert [line.line for line in new.lines if line.kind == "by hand"] == [5]
 
 
 @pytest.mark.parametrize(
@@ -260,6 +295,41 @@ def test_a_file_that_is_no_program_is_an_error(
 
     assert main.main(["migrate", str(tmp_path / name)]) == 1
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("deep", ["(" * 300 + ")" * 300, "1" + " + 1" * 5000, "-" * 9000 + "1"])
+def test_hostile_nesting_is_refused(deep: str) -> None:
+    """Code that is nested too deeply to be parsed safely is an error, and no crash."""
+    with pytest.raises(errors.InvalidInput, match=r"deep\.py"):
+        adopt(f"import tensorflow as tf\nx = {deep}\n", "deep.py")
+
+
+EXAMPLES = sorted(PROGRAMS.glob("*/train.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("rewrite", [adopt, migrate])
+def test_a_program_is_migrated_once(rewrite: Any, path: pathlib.Path) -> None:
+    """What is migrated already stays as it is."""
+    once = rewrite(path.read_text()).source
+
+    assert rewrite(once).source == once
+
+
+def test_encodings_modes_and_links_are_kept(tmp_path: pathlib.Path) -> None:
+    """The new program has the encoding and the mode of the old one; a link stays one."""
+    path, link = tmp_path / "train.py", tmp_path / "link.py"
+    text = "# coding: latin-1\nfrom tensorflow import estimator  # gr\xfc\xdfe\n"
+    path.write_bytes(text.encode("latin-1"))
+    path.chmod(0o750)
+    link.symlink_to(path)
+
+    assert main.main(["migrate", "--in_place", str(link)]) == 0
+    assert link.is_symlink()
+    assert b"# gr\xfc\xdfe\n" in path.read_bytes()
+    assert path.stat().st_mode & 0o777 == 0o750
+    path.write_bytes(b"x = '\xff'\n")
+    assert main.main(["migrate", "--force", str(path)]) == 1
 
 
 def test_broken_sources_are_named() -> None:

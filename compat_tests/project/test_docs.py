@@ -281,6 +281,18 @@ def test_the_page_on_canned_estimators_runs(tmp_path: pathlib.Path) -> None:
     assert 0 <= float(area) <= 1
 
 
+@pytest.mark.full
+def test_the_page_on_training_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    """Its program trains, evaluates and predicts, and a callback ends a training."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for language, text in blocks("docs/training.md"):
+        if language == "python":
+            exec(text, names)
+
+    assert (tmp_path / "model_training" / "checkpoint").is_file()
+
+
 EXECUTED_BY = {
     "README.md": test_the_engine_of_the_readme_runs,
     "docs/canned.md": test_the_page_on_canned_estimators_runs,
@@ -288,6 +300,7 @@ EXECUTED_BY = {
     "docs/keras.md": test_the_page_on_the_keras_layer_runs,
     "docs/migrate.md": test_the_guide_to_migration_runs,
     "docs/software_tpu.md": test_the_page_on_the_software_tpu_runs,
+    "docs/training.md": test_the_page_on_training_runs,
     "docs/verify.md": test_the_page_on_verify_runs,
     "docs/what_stock_did.md": test_the_guide_to_what_stock_did_runs,
 }

@@ -10,11 +10,9 @@ from collections.abc import Callable
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.events import scalars_by_step
 from estimator_bridge.legacy.requirements import check_estimator
+from tf2_engine.training.evaluations import Evaluations
 from tf2_engine.types import Object, Tensor, Variable
-
-Comparison = Callable[[float, float], bool]
 
 
 def make_early_stopping_hook(
@@ -66,7 +64,7 @@ def stop_if_higher_hook(
         WrongType, InvalidInput: as `make_early_stopping_hook`.
         MissingMetric: while training, if an evaluation lacks the metric.
     """
-    evaluations = _Evaluations(estimator, metric_name, eval_dir, min_steps)
+    evaluations = _evaluations(estimator, metric_name, eval_dir, min_steps)
     should_stop = functools.partial(evaluations.crossed, threshold, operator.gt)
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
 
@@ -81,7 +79,7 @@ def stop_if_lower_hook(
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
     """Returns the same as `stop_if_higher_hook`, for a metric below a threshold."""
-    evaluations = _Evaluations(estimator, metric_name, eval_dir, min_steps)
+    evaluations = _evaluations(estimator, metric_name, eval_dir, min_steps)
     should_stop = functools.partial(evaluations.crossed, threshold, operator.lt)
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
 
@@ -96,7 +94,7 @@ def stop_if_no_increase_hook(
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
     """Returns the same as `stop_if_higher_hook`, for no increase in a number of steps."""
-    evaluations = _Evaluations(estimator, metric_name, eval_dir, min_steps)
+    evaluations = _evaluations(estimator, metric_name, eval_dir, min_steps)
     should_stop = functools.partial(evaluations.stuck, max_steps_without_increase, operator.gt)
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
 
@@ -111,57 +109,17 @@ def stop_if_no_decrease_hook(
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
     """Returns the same as `stop_if_higher_hook`, for no decrease in a number of steps."""
-    evaluations = _Evaluations(estimator, metric_name, eval_dir, min_steps)
+    evaluations = _evaluations(estimator, metric_name, eval_dir, min_steps)
     should_stop = functools.partial(evaluations.stuck, max_steps_without_decrease, operator.lt)
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
 
 
-class _Evaluations:
-    """The values of one metric in the evaluations so far."""
-
-    def __init__(
-        self, estimator: Object, metric: str, eval_dir: str | None, min_steps: int
-    ) -> None:
-        check_estimator("early stopping", estimator)
-        self._metric, self._min_steps = metric, min_steps
-        self._directory = estimator.eval_dir() if eval_dir is None else eval_dir
-
-    def crossed(self, threshold: float, beyond: Comparison) -> bool:
-        """Returns whether a value is beyond a threshold."""
-        for step, value in self._values():
-            if beyond(value, threshold):
-                tf.logging.info(
-                    "Early stopping: %s is %s at step %d, past the threshold of %s.",
-                    *(self._metric, value, step, threshold),
-                )
-                return True
-        return False
-
-    def stuck(self, patience: int, better: Comparison) -> bool:
-        """Returns whether for `patience` steps no value was better than the best one before."""
-        best: tuple[int, float] | None = None
-        for step, value in self._values():
-            if best is None or better(value, best[1]):
-                best = step, value
-            if step - best[0] >= patience:
-                tf.logging.info(
-                    "Early stopping: %s is %s at step %d, no better than %s at step %d.",
-                    *(self._metric, value, step, best[1], best[0]),
-                )
-                return True
-        return False
-
-    def _values(self) -> list[tuple[int, float]]:
-        """Returns (step, value) of each evaluation so far, in the order of steps."""
-        evaluations = scalars_by_step(self._directory).items()
-        later = [(step, scalars) for step, scalars in evaluations if step >= self._min_steps]
-        for step, scalars in later:
-            if self._metric not in scalars:
-                raise errors.MissingMetric(
-                    f"Early stopping: the evaluation of step {step} in {self._directory!r} has no "
-                    f"metric {self._metric!r}, only {', '.join(sorted(scalars))}."
-                )
-        return [(step, scalars[self._metric]) for step, scalars in later]
+def _evaluations(
+    estimator: Object, metric: str, eval_dir: str | None, min_steps: int
+) -> Evaluations:
+    check_estimator("early stopping", estimator)
+    directory = estimator.eval_dir() if eval_dir is None else eval_dir
+    return Evaluations(directory, metric, min_steps)
 
 
 def _stop_variable() -> Variable:

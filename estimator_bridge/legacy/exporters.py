@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import abc
 import os
-import time
 from collections.abc import Callable, Mapping
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy import requirements
-from estimator_bridge.legacy.events import scalars_of_file
+from tf2_engine.training.events import scalars_of_file
 from tf2_engine.types import Object
 
 Metrics = Mapping[str, Object]
@@ -197,18 +196,3 @@ class BestExporter(_SavedModelExporter):
 
     def _is_better(self, result: Metrics) -> bool:
         return self._compare_fn(best_eval_result=self._best, current_eval_result=result)
-
-
-def new_directories(base: str) -> tuple[str, str]:
-    """Returns a path below `base`, named by the seconds since 1970, and one to write it at first.
-
-    Neither exists yet: a job that was killed in the same second may have left the latter.
-    """
-    while True:
-        name = str(int(time.time()))
-        # Servers ignore directories whose name is not a number.
-        paths = os.path.join(base, name), os.path.join(base, f"temp-{name}")
-        if not any(map(tf.io.gfile.exists, paths)):
-            return paths
-        tf.logging.warning("%s exists already; waiting for the next second.", paths[0])
-        time.sleep(1)

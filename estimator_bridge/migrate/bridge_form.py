@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
@@ -10,10 +12,23 @@ from libcst import matchers, metadata
 from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge.migrate import import_statements
-from estimator_bridge.migrate.import_statements import Aliases, Imported, ImportStatement, is_import
+from estimator_bridge.migrate.import_statements import (
+    Aliases,
+    Imported,
+    ImportStatement,
+    is_import,
+    is_import_line,
+)
 from estimator_bridge.migrate.parsed_program import ParsedProgram, code_of, comment_lines
-from estimator_bridge.migrate.rewrite_report import HONOURED, Line, Rewritten
-from estimator_bridge.migrate.stock_replacements import NAMESPACE, Replacement, place_of, refusal_of
+from estimator_bridge.migrate.rewrite_report import Line, Rewritten
+from estimator_bridge.migrate.stock_replacements import (
+    NAMESPACE,
+    Replacement,
+    is_spec,
+    place_of,
+    refusal_of,
+)
+from estimator_bridge.settings import quirks
 
 Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Statements: TypeAlias = list[Statement]
@@ -42,8 +57,8 @@ def adopt(source: str, name: str = "the program") -> Rewritten:
     names = {node.value for node in matchers.findall(program.module, matchers.Name())}
     namespaces = [
         each.bound
-        for each, is_local in imported
-        if each.bound and each.place == Replacement(NAMESPACE) and not is_local
+        for each, is_everywhere in imported
+        if each.bound and each.place == Replacement(NAMESPACE) and is_everywhere
     ]
     aliases = Aliases(names, namespaces)
     replacer = _Replacer(program, {each.bound for each, _ in imported}, aliases)
@@ -60,16 +75,29 @@ def adopt(source: str, name: str = "the program") -> Rewritten:
     start = _start(aliases, with_install=bool(remover.kept))
     body = _with_head(list(cleaned.body), aliases.imports(), start)
     lines += [Line(0, "added", "", statement) for statement in (*start, *aliases.imports())]
-    return Rewritten(cleaned.with_changes(body=body).code, (*lines, HONOURED))
+    return Rewritten(cleaned.with_changes(body=body).code, tuple(lines))
 
 
 def _replaceable(program: ParsedProgram) -> Iterator[tuple[Imported, bool]]:
-    """Yields the names bound by imports that the bridge replaces, and whether in a function."""
+    """Yields the names bound by imports that the bridge replaces, and whether all code has them.
+
+    It has if the import is among those at the top, and nothing else binds the name.
+    """
+    bound = collections.Counter(
+        assignment.name
+        for scope in set(program.scopes.values())
+        for assignment in (() if scope is None else scope.assignments)
+    )
+    at_top = set(
+        itertools.takewhile(
+            lambda each: _is_preface(each) or is_import_line(each), program.module.body
+        )
+    )
     for statement in matchers.findall(program.module, import_statements.IMPORT):
-        is_local = program.enclosing(statement, cst.FunctionDef) is not None
+        is_at_top = program.statement_of(statement) in at_top
         for imported in import_statements.read(statement):
             if imported.place is not None and imported.bound is not None:
-                yield imported, is_local
+                yield imported, is_at_top and bound[imported.bound] == 1
 
 
 class _Replacer(cst.CSTTransformer):
@@ -103,6 +131,28 @@ class _Replacer(cst.CSTTransformer):
                 self.lines.append(Line(line, "name", text, code_of(new)))
                 return new
         return updated_node
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        """Has a spec keep the numbers of stock, as `run` does."""
+        names = self._program.imported_names(original_node.func)
+        named = {each.keyword.value for each in original_node.args if each.keyword is not None}
+        if not any(map(is_spec, names)) or "quirks" in named:
+            return updated_node
+        line = self._program.line(original_node)
+        self.lines.append(Line(line, "added", "", quirks.ARGUMENT, quirks.KEPT))
+        (argument,) = cst.ensure_type(cst.parse_expression(f"f({quirks.ARGUMENT})"), cst.Call).args
+        *before, last = updated_node.args or [argument]
+        if not updated_node.args:
+            return updated_node.with_changes(args=[argument])
+        # The new argument takes the place before what follows the last one: a comma, a line end.
+        argument = argument.with_changes(
+            comma=last.comma, whitespace_after_arg=last.whitespace_after_arg
+        )
+        last = last.with_changes(
+            comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")),
+            whitespace_after_arg=cst.SimpleWhitespace(""),
+        )
+        return updated_node.with_changes(args=[*before, last, argument])
 
     def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> None:
         self._refusals.clear()
@@ -217,11 +267,14 @@ def _start(aliases: Aliases, *, with_install: bool) -> list[str]:
 
 
 def _with_head(body: Statements, new: Sequence[str], start: Sequence[str]) -> Statements:
-    """Inserts the start before the first import of TensorFlow, and the imports behind the last."""
+    """Inserts the start before the first import of TensorFlow, and the imports behind the last.
+
+    The last is that of the same group of imports: what follows may use them.
+    """
     imports = [i for i, each in enumerate(body) if import_statements.of_tensorflow(each)]
     rest = (i for i, each in enumerate(body) if not _is_preface(each))
     first = imports[0] if imports else next(rest, len(body))
-    last = imports[-1] if imports else first - 1
+    last = import_statements.last_of_tensorflow(body, first)
     head = [cst.parse_statement(code) for code in start]
     head[-1] = _commented(head[-1], "# Keras 2, before TensorFlow is asked for any.")
     if first < len(body):

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 from libcst import matchers, metadata
 
-from estimator_bridge import errors
 from estimator_bridge.migrate import tf2_rules
 from estimator_bridge.migrate.edits import Edits, commented_out
 from estimator_bridge.migrate.parsed_program import MARK, ParsedProgram
@@ -17,12 +16,17 @@ from estimator_bridge.migrate.tf2_rules import NameRule
 
 
 class Removal:
-    """The statements that are to be commented out, with the `reasons`, and single `arguments`."""
+    """The statements that are to be commented out, with the `reasons`, and single `arguments`.
+
+    Attributes:
+        harmless: those of the statements whose removal is known to lose nothing.
+    """
 
     def __init__(self, program: ParsedProgram) -> None:
         self._program = program
         self.arguments: set[cst.CSTNode] = set()
         self.reasons: dict[cst.CSTNode, str] = {}
+        self.harmless: set[cst.CSTNode] = set()
 
     def is_removed(self, node: cst.CSTNode | None) -> bool:
         """Returns whether a node is inside of something that is removed."""
@@ -80,18 +84,7 @@ class Comments:
         self._argument_lines: list[Line] = []
 
     def leave_out_arguments(self, call: cst.Call, name: str, rule: NameRule) -> None:
-        """Moves the arguments of a call that its rule does not carry into a comment.
-
-        Raises:
-            Untranslatable: the call has more arguments without a name than can be carried.
-        """
-        positional = [each for each in call.args if each.keyword is None]
-        if rule.positional is not None and len(positional) > rule.positional:
-            raise errors.Untranslatable(
-                f"{self._program.name}, line {self._program.line(call)}: {name} has "
-                f"{len(positional)} arguments without a name, of which not all are carried. Write "
-                "their names."
-            )
+        """Moves the arguments of a call that its rule does not carry into a comment."""
         dropped = [each for each in call.args if each.keyword and not rule.carries(_key(each))]
         if not dropped:
             return

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias, TypeGuard
 
 import libcst as cst
@@ -16,6 +17,7 @@ from estimator_bridge.migrate.stock_replacements import NAMESPACE, Replacement
 ImportStatement: TypeAlias = cst.Import | cst.ImportFrom
 IMPORT = matchers.Import() | matchers.ImportFrom()
 
+_WIDTH = 80  # of the lines of most legacy programs
 _ROOTS = ("tensorflow", "tensorflow_estimator", "estimator_bridge", "keras", "tf_keras")
 
 
@@ -109,6 +111,16 @@ def written(imported: Iterable[Imported]) -> Iterator[tuple[str, str]]:
         yield f"from {module} import {', '.join(text for text, _ in names)}", comments
 
 
+def of_names(module: str, names: Iterable[str]) -> str:
+    """Returns the import of names from a module, in several lines if one is too long."""
+    line = f"from {module} import {', '.join(sorted(names))}"
+    if len(line) <= _WIDTH:
+        return line
+    start = f"from {module} import ("
+    filled = textwrap.fill(", ".join(sorted(names)), _WIDTH - 4)
+    return f"{start}\n{textwrap.indent(filled, '    ')})"
+
+
 def only(statement: ImportStatement, names: set[str]) -> ImportStatement:
     """Returns an import statement with those of its names whose full names are listed."""
     bound = read(statement)
@@ -123,6 +135,24 @@ def of_tensorflow(statement: cst.CSTNode) -> bool:
         return False
     imports = matchers.findall(statement, IMPORT)
     return any(each.full.split(".")[0] in _ROOTS for node in imports for each in read(node))
+
+
+def is_import_line(statement: cst.CSTNode) -> bool:
+    """Returns whether a statement is a line of imports alone."""
+    return isinstance(statement, cst.SimpleStatementLine) and all(map(is_import, statement.body))
+
+
+def last_of_tensorflow(statements: Sequence[cst.CSTNode], first: int) -> int:
+    """Returns the position of the last import of TensorFlow in the group of imports from `first`.
+
+    It is `first - 1` if that is no line of imports but a block that has some.
+    """
+    last = first - 1
+    for position, each in enumerate(statements[first:], first):
+        if not is_import_line(each):
+            break
+        last = position if of_tensorflow(each) else last
+    return last
 
 
 class Aliases:

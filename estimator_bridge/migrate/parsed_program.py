@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
@@ -16,6 +17,8 @@ MARK = "# estimator-bridge: "
 """The start of each comment that is added to a program."""
 
 
+_DEEPEST = 100
+
 Scopes: TypeAlias = Mapping[cst.CSTNode, metadata.Scope | None]
 
 
@@ -24,6 +27,7 @@ class ParsedProgram:
 
     def __init__(self, source: str, name: str) -> None:
         self.name = name
+        _check_depth(source, name)
         try:
             wrapper = metadata.MetadataWrapper(cst.parse_module(source))
         except cst.ParserSyntaxError as error:
@@ -77,6 +81,24 @@ class ParsedProgram:
         while isinstance(self._parents[node], cst.Attribute):
             node = self._parents[node]
         return node
+
+
+def _check_depth(source: str, name: str) -> None:
+    """Raises InvalidInput if a program is no Python, or too deeply nested to be parsed safely."""
+    try:
+        nodes: list[tuple[ast.AST, int]] = [(ast.parse(source), 0)]
+    except (RecursionError, MemoryError) as error:
+        raise errors.InvalidInput(f"{name} is too deeply nested: {error}.") from error
+    except (SyntaxError, ValueError) as error:
+        raise errors.InvalidInput(f"{name} is no Python 3: {error}.") from error
+    while nodes:
+        node, depth = nodes.pop()
+        if depth > _DEEPEST:
+            raise errors.InvalidInput(
+                f"{name}, line {getattr(node, 'lineno', 0)}: code is nested more than {_DEEPEST} "
+                "levels deep. Split the expression."
+            )
+        nodes.extend((child, depth + 1) for child in ast.iter_child_nodes(node))
 
 
 def code_of(node: cst.CSTNode) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, TypeAlias
 
-from estimator_bridge.settings import quirks
-
 Kind: TypeAlias = Literal["import", "name", "added", "changes", "left out", "by hand"]
 """What happened: an import statement or a name was replaced, code was added, it stays and behaves
 differently in TensorFlow 2, it has no counterpart and is commented out, or is left to the user.
@@ -33,9 +31,6 @@ class Line:
         where = f"line {self.line}: " if self.line else ""
         change = " -> ".join(part for part in (self.old, self.new) if part)
         return f"[{self.kind}] {where}{change}{'. ' if self.why and change else ''}{self.why}"
-
-
-HONOURED = Line(0, "by hand", "", "", quirks.HONOURED)
 
 
 @dataclasses.dataclass(frozen=True)

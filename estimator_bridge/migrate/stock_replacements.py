@@ -78,6 +78,11 @@ def is_stock(name: str) -> bool:
     )
 
 
+def is_spec(name: str) -> bool:
+    """Returns whether a full name is that of stock's `EmbeddingConfigSpec`."""
+    return name.rpartition(".")[2] == "EmbeddingConfigSpec" and is_stock(name)
+
+
 def below_tensorflow(name: str) -> str:
     """Returns the part of a full name behind TensorFlow's public module; "" for other names."""
     return next((name.removeprefix(each) for each in _TENSORFLOW if name.startswith(each)), "")

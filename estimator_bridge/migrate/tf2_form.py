@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import libcst as cst
-from libcst import matchers, metadata
+from libcst import matchers
 from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import import_statements, tf2_rules, tf2_templates
+from estimator_bridge.migrate import import_statements, names, tf2_rules
+from estimator_bridge.migrate.blockers import Blockers
 from estimator_bridge.migrate.comments import Comments, Removal, sentence
 from estimator_bridge.migrate.edits import Edits
 from estimator_bridge.migrate.import_statements import ImportStatement
 from estimator_bridge.migrate.parsed_program import ParsedProgram, code_of
-from estimator_bridge.migrate.rewrite_report import HONOURED, Kind, Line, Rewritten
+from estimator_bridge.migrate.rewrite_report import Kind, Line, Rewritten
 from estimator_bridge.migrate.stock_replacements import is_stock
 from estimator_bridge.migrate.tf2_rules import Action, NameRule
+from estimator_bridge.settings import quirks
 
 Handler: TypeAlias = Callable[[cst.CSTNode, str, NameRule], None]
 """Takes a name, or the call of a method; its last part; and its rule."""
 
+
+_SPEC = "EmbeddingConfigSpec"
 
 _OP_NAME = matchers.Attribute(
     matchers.Attribute(attr=matchers.Name("op")), attr=matchers.Name("name")
@@ -43,6 +47,9 @@ def migrate(source: str, name: str = "the program") -> Rewritten:
         Untranslatable: nothing would be left to train, or it would train something else.
     """
     program = ParsedProgram(source, name)
+    if names.is_on_library(program):
+        nothing = Line(0, "by hand", "", "", "The program is in the tf2 form already")
+        return Rewritten(source, (nothing,))
     edits = Edits(program, source)
     visitor = _RuleVisitor(program, edits)
     program.module.visit(visitor)
@@ -67,32 +74,26 @@ class _RuleVisitor(cst.CSTVisitor):
         self._edits = edits
         self._removal = Removal(program)
         self._comments = Comments(program, edits, self._removal)
-        self._taken = tf2_templates.names_in(program)
-        self._added_names = tf2_templates.free_names(self._taken)
+        self._blockers = Blockers(program, self._removal)
+        self._taken = names.names_in(program)
         self._lines: list[tuple[cst.CSTNode, Line]] = []
         self._to_remove: list[tuple[cst.CSTNode, str]] = []
-        self._refused: list[tuple[cst.CSTNode, str]] = []
         self._estimators: list[cst.Call] = []
-        self._exports: list[cst.CSTNode] = []
         self._imported: dict[str, set[str]] = {}
-        self._used_on_import = False
         self._of_names: Mapping[Action, Handler] = {
-            Action.KEEP: lambda node, name, rule: None,
-            Action.REPLACE: self._replace_name,
+            Action.CALL_ALONE: self._replace_call,
             Action.IMPORT: self._import_name,
             Action.REPORT: lambda node, name, rule: self._say(
                 node, "changes", code_of(node), "", sentence(rule.why)
             ),
             Action.UNWRAP: self._unwrap,
             Action.COMMENT_OUT: lambda node, name, rule: self._comment_out(node, rule),
-            Action.REFUSE: lambda node, name, rule: self._refused.append((node, rule.why)),
+            Action.REFUSE: self._refuse,
         }
         self._of_methods: Mapping[Action, Handler] = {
-            Action.KEEP: self._comments.leave_out_arguments,
-            Action.REPLACE: self._replace_export,
+            Action.EXPORT: self._replace_export,
             Action.CALL: self._call_function,
-            Action.COMMENT_OUT: lambda call, name, rule: self._comment_out(call.func, rule),
-            Action.REFUSE: lambda call, name, rule: self._refused.append((call, rule.why)),
+            Action.REFUSE: self._refuse,
         }
 
     # Visiting.
@@ -106,16 +107,16 @@ class _RuleVisitor(cst.CSTVisitor):
     def visit_Call(self, node: cst.Call) -> None:
         if self._removal.is_removed(node):
             return
-        name = self._stock_name(node.func)
+        name, rule = self._rule_of(node.func)
         if name == tf2_rules.ESTIMATOR:
             self._estimators.append(node)
-        rule = tf2_rules.STOCK.get(name)
         if rule is not None and rule.arguments is not None:
-            self._comments.leave_out_arguments(node, name, rule)
-        if isinstance(node.func, cst.Attribute) and node.func.attr.value in tf2_rules.METHODS:
-            name = node.func.attr.value
-            rule = tf2_rules.METHODS[name]
-            self._of_methods[rule.action](node, name, rule)
+            self._leave_out_arguments(node, name, rule)
+        if name == _SPEC:
+            self._keep_quirks(node)
+        of_method = _rule_of_method(node.func)
+        if of_method is not None:
+            self._of_methods[of_method.action](node, node.func.attr.value, of_method)
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         if matchers.matches(node, _OP_NAME):
@@ -124,8 +125,11 @@ class _RuleVisitor(cst.CSTVisitor):
             new = ".name.split(':')[0]"
             self._edits.replace(start, self._edits.span(node)[1], new)
             self._say(node, "name", code_of(node), new)
-        if tf2_rules.METHODS.get(node.attr.value) is tf2_rules.EXPORT:
-            self._exports.append(node)
+        rule = _rule_of_method(node)
+        parent = self._program.parent(node)
+        called = isinstance(parent, cst.Call) and parent.func is node
+        if rule is not None and rule.action is Action.CALL and not called:
+            self._refuse_alias(node)
         return self._visit_name(node)
 
     def visit_Name(self, node: cst.Name) -> None:
@@ -154,29 +158,34 @@ class _RuleVisitor(cst.CSTVisitor):
 
     # Actions for names.
 
-    def _replace_name(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
-        new = self._added_names[rule.new]
-        self._used_on_import = self._used_on_import or isinstance(
-            self._program.scopes.get(node), metadata.GlobalScope
-        )
+    def _import_name(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
+        new = self._imported_as(rule.new or name, rule.module)
         self._edits.replace_node(node, new)
         self._say(node, "name", code_of(node), new)
 
-    def _import_name(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
-        if rule.module == tf2_rules.EXPORT_MODULE:
-            self._exports.append(node)
-        new = tf2_templates.free_name(name, self._taken)
-        self._imported.setdefault(rule.module, set()).add(
-            name if new == name else f"{name} as {new}"
-        )
-        self._edits.replace_node(node, new)
-        self._say(node, "name", code_of(node), new)
+    def _imported_as(self, name: str, module: str) -> str:
+        """Returns the name that a name is imported as from a module."""
+        new = names.free_name(name, self._taken)
+        self._imported.setdefault(module, set()).add(name if new == name else f"{name} as {new}")
+        return new
+
+    def _replace_call(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
+        """Replaces the call that a name is the only argument of."""
+        argument = self._program.parent(node)
+        call = self._program.parent(argument)
+        if not isinstance(call, cst.Call) or len(call.args) != 1 or call.func is node:
+            why = f"only a call with it alone can become {rule.new}()"
+            self._blockers.add(node, tf2_rules.rule_id(name), why)
+            return
+        new = f"{self._imported_as(rule.new, rule.module)}()"
+        self._edits.replace_node(call, new)
+        self._say(call, "name", code_of(call), new)
 
     def _unwrap(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
         """Replaces a call by its first argument."""
         call = self._program.parent(node)
         if not isinstance(call, cst.Call) or call.func is not node or not call.args:
-            self._comment_out(node, rule)
+            self._import_name(node, name, rule)
             return
         wrapped = call.args[0].value
         statement = self._program.statement_of(node)
@@ -187,6 +196,7 @@ class _RuleVisitor(cst.CSTVisitor):
             alone = isinstance(owner, cst.If) and len(block.body) == 1 and not owner.orelse
             whole = owner if alone else statement
             self._removal.reasons[whole] = f"{name} is left out: {rule.why}"
+            self._removal.harmless.add(whole)
             return
         (start, end), (inner_start, inner_end) = self._edits.span(call), self._edits.span(wrapped)
         self._edits.replace(start, inner_start, "")
@@ -198,6 +208,39 @@ class _RuleVisitor(cst.CSTVisitor):
         reason = f"{get_full_name_for_node(node)} is left out: {rule.why}"
         self._to_remove.append((node, reason))
 
+    def _refuse(self, node: cst.CSTNode, name: str, rule: NameRule) -> None:
+        self._blockers.add(node, tf2_rules.rule_id(name), rule.why, rule.way_out)
+
+    def _refuse_alias(self, node: cst.Attribute) -> None:
+        """Refuses a method of an optimizer that is passed around, as what it trains is unknown."""
+        if all(each.startswith("tensorflow") for each in self._program.imported_names(node)):
+            why = "the method is not called where it is named"
+            self._blockers.add(node, tf2_rules.rule_id(node.attr.value), why, "Call it there")
+
+    # Arguments.
+
+    def _leave_out_arguments(self, call: cst.Call, name: str, rule: NameRule) -> None:
+        """Moves arguments that are not carried into a comment; refuses what cannot be left out."""
+        positional = [each for each in call.args if each.keyword is None and not each.star]
+        if rule.positional is not None and len(positional) > rule.positional:
+            why = (
+                f"{name} has {len(positional)} arguments without a name, of which not all are "
+                "carried"
+            )
+            self._blockers.add(call, "arguments-without-names", why, "Write their names")
+        for each in call.args:
+            if each.keyword is not None and each.keyword.value in rule.refused:
+                why = f"{name} without {each.keyword.value} would do something else"
+                self._blockers.add(call, tf2_rules.rule_id(name), why)
+        self._comments.leave_out_arguments(call, name, rule)
+
+    def _keep_quirks(self, call: cst.Call) -> None:
+        """Has a spec keep the numbers of stock."""
+        named = {each.keyword.value for each in call.args if each.keyword is not None}
+        if call.args and "quirks" not in named:
+            self._edits.insert(self._edits.span(call.args[-1])[1], f", {quirks.ARGUMENT}")
+            self._say(call, "added", "", quirks.ARGUMENT, quirks.KEPT)
+
     # Actions for methods.
 
     def _call_function(self, call: cst.Call, name: str, rule: NameRule) -> None:
@@ -206,7 +249,7 @@ class _RuleVisitor(cst.CSTVisitor):
         # A function of an imported module may have the name of the method.
         if not all(each.startswith("tensorflow") for each in self._program.imported_names(method)):
             return
-        new = self._added_names[rule.new]
+        new = self._imported_as(rule.new, rule.module)
         start, end = self._edits.span(method.value)
         self._edits.insert(start, f"{new}(")
         self._edits.replace(end, self._edits.span(call.args[0])[0], ", ")
@@ -217,9 +260,9 @@ class _RuleVisitor(cst.CSTVisitor):
         argument, mode = tf2_rules.EXPORTED_MODE
         modes = [each for each in call.args if each.keyword and each.keyword.value == argument]
         if any(not code_of(each.value).endswith(mode) for each in modes):
-            self._comment_out(call.func, rule)
+            self._blockers.add(call, tf2_rules.rule_id(name), rule.why)
             return
-        self._comments.leave_out_arguments(call, rule.new, rule)
+        self._leave_out_arguments(call, rule.new, rule)
         if name != rule.new:
             self._edits.replace_node(call.func.attr, rule.new)
             self._say(call, "name", name, rule.new)
@@ -229,11 +272,7 @@ class _RuleVisitor(cst.CSTVisitor):
     def _remove_import(self, statement: ImportStatement) -> None:
         """Removes the names of stock from an import statement."""
         imported = import_statements.read(statement)
-        kept = {
-            each.full
-            for each in imported
-            if not (each.place or each.by_use) or each.full.endswith("TPUClusterResolver")
-        }
+        kept = {each.full for each in imported if not (each.place or each.by_use)}
         if len(kept) == len({each.full for each in imported}):
             return
         if kept:
@@ -255,12 +294,11 @@ class _RuleVisitor(cst.CSTVisitor):
             self._removal.remove(node, reason)
         self._check()
         comments = self._comments.write()
-        self._insert_templates()
+        added = self._insert_imports()
         lines = [
             *(line for node, line in self._lines if not self._removal.is_removed(node)),
             *comments,
-            Line(0, "added", "", "Trainer", "Model, strategy, loop, checkpoints"),
-            HONOURED,
+            *(Line(0, "added", "", each) for each in added),
         ]
         return sorted(lines, key=lambda line: line.line)
 
@@ -273,52 +311,45 @@ class _RuleVisitor(cst.CSTVisitor):
                 f"{': ' if reasons else ''}{reasons}. The bridge form of `migrate` is for any "
                 "program."
             )
-        for node, why in self._refused:
-            if not self._removal.is_removed(node):
-                name = code_of(getattr(node, "func", node))
-                raise errors.Untranslatable(
-                    f"{self._program.name}, line {self._program.line(node)}: {name} cannot be "
-                    f"carried to TensorFlow 2: {why}. Do without it, or migrate to the bridge form."
-                )
+        self._blockers.check()
 
-    def _insert_templates(self) -> None:
-        """Inserts the training loop, and the imports that it and the spec need."""
+    def _insert_imports(self) -> list[str]:
+        """Inserts the imports that the program needs now; returns them."""
         statements = list(self._program.module.body)
         of_tensorflow = [each for each in statements if import_statements.of_tensorflow(each)]
         if not of_tensorflow:
             raise errors.Untranslatable(f"{self._program.name} imports no TensorFlow.")
-        exports = not all(map(self._removal.is_removed, self._exports))
-        imports, code = tf2_templates.program(self._added_names, exports=exports)
-        present = {code_of(each) for each in statements}
-        imports = "".join(f"{line}\n" for line in imports.splitlines() if line not in present)
-        for module, names in sorted(self._imported.items()):
-            imports += f"from {module} import {', '.join(sorted(names))}\n"
-        line_start = self._edits.line_start
-        start = line_start(self._program.line(of_tensorflow[0]))
-        self._edits.insert(start, f"{tf2_templates.START}\n")
-        after = line_start(self._program.last_line(of_tensorflow[-1]) + 1)
-        self._edits.insert(after, imports)
-        if self._used_on_import:
-            self._edits.insert(after, f"\n\n{code}")
-        else:
-            self._edits.insert(line_start(self._line_of_main(statements)), f"{code}\n\n")
+        added = [
+            import_statements.of_names(module, bound)
+            for module, bound in sorted(self._imported.items())
+        ]
+        lines = "".join(f"{each}\n" for each in added)
+        first = statements.index(of_tensorflow[0])
+        last = import_statements.last_of_tensorflow(statements, first)
+        start = self._edits.line_start(self._program.line(statements[first]))
+        if last < first:  # The import is in a block, which may not be run.
+            self._edits.insert(start, f"{names.START}{lines}\n")
+            return added
+        self._edits.insert(start, f"{names.START}\n")
+        after = self._edits.line_start(self._program.last_line(statements[last]) + 1)
+        self._edits.insert(after, lines)
+        return added
 
-    def _line_of_main(self, statements: Sequence[cst.CSTNode]) -> int:
-        """Returns the line of `if __name__ == ...`, or the one behind the program."""
-        for each in statements:
-            if isinstance(each, cst.If) and "__name__" in code_of(each.test):
-                return self._program.line(each)
-        return self._program.last_line(statements[-1]) + 1
-
-    def _stock_name(self, node: cst.CSTNode) -> str:
-        """Returns the last part of a name of stock's estimator; "" for other nodes."""
-        if not isinstance(node, cst.Name | cst.Attribute):
-            return ""
-        names = (each for each in self._program.imported_names(node) if is_stock(each))
-        return next(names, "").rpartition(".")[2]
+    def _rule_of(self, node: cst.CSTNode) -> tuple[str, NameRule | None]:
+        """Returns the last part of an imported name that has a rule, and the rule."""
+        if isinstance(node, cst.Name | cst.Attribute):
+            for full in self._program.imported_names(node):
+                rule = tf2_rules.of_name(full)
+                if rule is not None:
+                    return full.rpartition(".")[2], rule
+        return "", None
 
     def _say(self, node: cst.CSTNode, kind: Kind, old: str, new: str, why: str = "") -> None:
         self._lines.append((node, Line(self._program.line(node), kind, old, new, why)))
+
+
+def _rule_of_method(node: cst.CSTNode) -> NameRule | None:
+    return tf2_rules.METHODS.get(node.attr.value) if isinstance(node, cst.Attribute) else None
 
 
 def _rebinds(statement: cst.CSTNode, call: cst.Call, wrapped: cst.CSTNode) -> bool:

@@ -7,6 +7,7 @@ program give. To carry another name, or to give another reason, add a row.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
@@ -19,13 +20,14 @@ _Value = TypeVar("_Value")
 class Action(enum.Enum):
     """What becomes of a name or a method."""
 
-    KEEP = "it stays, but for some arguments of its calls"
-    REPLACE = "`new`, which one of the texts of `tf2_templates` defines, replaces it"
-    IMPORT = "it stays, and is imported from `module`"
+    IMPORT = "it becomes `new` of `module`"
     REPORT = "it stays, and behaves differently; a line of the report says how"
     UNWRAP = "the first argument of the call replaces the call"
     CALL = "the function `new`, whose first argument is the object, replaces the method"
+    CALL_ALONE = "a call of the function `new` replaces the call that it is an argument of"
+    EXPORT = "the method `new` replaces it if it exports for predictions; else it is refused"
     COMMENT_OUT = "its statement, and those that depend on it, stay as comments"
+    LEAVE_OUT = "the argument stays as a comment"
     REFUSE = "the program is refused"
 
 
@@ -37,6 +39,8 @@ class NameRule(NamedTuple):
         module: from which it is imported.
         arguments: the arguments of calls that are carried; None carries all but `dropped`.
         positional: how many arguments mean the same without their names.
+        refused: arguments without which the program would do something else.
+        way_out: of what is refused; by default to do without it.
     """
 
     action: Action
@@ -45,24 +49,38 @@ class NameRule(NamedTuple):
     module: str = ""
     arguments: tuple[str, ...] | None = None
     positional: int | None = None
-    dropped: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    way_out: str = ""
+
+    @property
+    def effect(self) -> str:
+        """What it means for the user: "safe", "changes numbers", "needs a look" or "refused"."""
+        return _EFFECTS.get(self.action, "safe")
 
     def carries(self, argument: str) -> bool:
         """Returns whether an argument is carried, by its name."""
-        return argument not in self.dropped and (
-            self.arguments is None or argument in self.arguments
-        )
+        return self.arguments is None or argument in self.arguments
+
+
+_EFFECTS = {
+    Action.REPORT: "changes numbers",
+    Action.COMMENT_OUT: "needs a look",
+    Action.REFUSE: "refused",
+}
 
 
 NO_COUNTERPART = "the new program has no counterpart"
 
+TRAINING = "tf2_engine.training"
+"""The library that the new program is written on."""
+
 _EXPORT = "call Trainer.export_saved_model, which exports for predictions on CPUs"
-_HOOKS = "there is no session that runs hooks; put their code into the loop of Trainer.train"
+_HOOKS = "there is no session that runs hooks"
 _TPU = "the strategy determines the cores and the loop of the TPU"
-_CHECKPOINTS = "Trainer saves the checkpoints, which are of objects"
-_BY_NAME = "Trainer.variables has the variables by name"
 _TF2 = "the program runs in TensorFlow 2 now"
-_GRADIENTS = "the gradient of the loss in `minimize` trains the tables"
+_TAPE = (
+    "tables are trained by what `minimize`, `compute_gradients` or `tf.gradients` differentiates"
+)
 _NO_COLLECTION = "outside of a graph the collection is empty"
 _MOVING_AVERAGES = (
     "in the legacy program nothing runs this layer's updates of its moving averages, unless the "
@@ -71,11 +89,25 @@ _MOVING_AVERAGES = (
 )
 
 
-def _replace(new: str, arguments: str, positional: int | None = None) -> NameRule:
-    """Returns the rule of a class or function; by default all arguments may be without names."""
-    names = tuple(arguments.split())
-    count = len(names) if positional is None else positional
-    return NameRule(Action.REPLACE, new=new, arguments=names, positional=count)
+_QUEUES = "TensorFlow 2 has no queues"
+_ITERATORS = "Trainer takes datasets, and makes iterators of them itself"
+_DATASET = "Return the tf.data.Dataset from the input_fn"
+
+
+def _training(
+    new: str, arguments: str | None = None, positional: int | None = None, refused: str = ""
+) -> NameRule:
+    """Returns the rule of a name for which the training library has another, or the same.
+
+    Args:
+        arguments: those that are carried; by default all.
+        positional: how many of them may be without names; by default all that are carried.
+        refused: those without which the program would do something else.
+    """
+    names = None if arguments is None else tuple(arguments.split())
+    count = len(names) if names is not None and positional is None else positional
+    rule = NameRule(Action.IMPORT, new=new, module=TRAINING, arguments=names, positional=count)
+    return rule._replace(refused=tuple(refused.split()))
 
 
 def _rows(value: _Value, names: str) -> dict[str, _Value]:
@@ -84,31 +116,43 @@ def _rows(value: _Value, names: str) -> dict[str, _Value]:
 
 ESTIMATOR = "TPUEstimator"
 
-EXPORT_MODULE = "estimator_bridge.estimator.export"
-"""Has the receivers and outputs of exports."""
-
 STOCK: Mapping[str, NameRule] = {
-    ESTIMATOR: _replace(
+    ESTIMATOR: _training(
         "Trainer",
         "model_fn model_dir config params train_batch_size eval_batch_size predict_batch_size "
         "embedding_config_spec warm_start_from",
         positional=4,
     ),
-    "TPUEstimatorSpec": _replace(
-        "ModelSpec", "mode predictions loss train_op eval_metrics export_outputs"
+    "TPUEstimatorSpec": _training("ModelSpec"),
+    "RunConfig": _training(
+        "RunConfig",
+        "model_dir tf_random_seed save_summary_steps save_checkpoints_steps save_checkpoints_secs "
+        "keep_checkpoint_max keep_checkpoint_every_n_hours log_step_count_steps cluster master",
+        positional=0,
+        refused="train_distribute eval_distribute",
     ),
-    "RunConfig": _replace(
-        "RunConfig", "model_dir tf_random_seed save_checkpoints_steps cluster master", positional=0
+    "TrainSpec": _training("TrainSpec", "input_fn max_steps hooks saving_listeners"),
+    "EvalSpec": _training("EvalSpec", "input_fn steps name hooks exporters"),
+    "WarmStartSettings": _training(
+        "WarmStartSettings",
+        "ckpt_to_initialize_from vars_to_warm_start",
+        refused="var_name_to_vocab_info var_name_to_prev_var_name",
     ),
-    "TrainSpec": _replace("TrainSpec", "input_fn max_steps"),
-    "EvalSpec": _replace("EvalSpec", "input_fn steps"),
-    "WarmStartSettings": _replace(
-        "WarmStartSettings", "ckpt_to_initialize_from vars_to_warm_start"
-    ),
-    "train_and_evaluate": _replace("train_and_evaluate", "estimator train_spec eval_spec"),
-    "ModeKeys": NameRule(Action.REPLACE, new="ModeKeys"),
+    "train_and_evaluate": _training("train_and_evaluate", "estimator train_spec eval_spec"),
+    "ModeKeys": _training("ModeKeys"),
+    **{
+        name: _training(name)
+        for name in (
+            *("make_early_stopping_hook", "stop_if_higher_hook", "stop_if_lower_hook"),
+            *("stop_if_no_decrease_hook", "stop_if_no_increase_hook"),
+        )
+    },
     **_rows(
-        NameRule(Action.IMPORT, module=EXPORT_MODULE),
+        NameRule(Action.IMPORT, module="estimator_bridge.legacy.exporters"),
+        "BestExporter FinalExporter LatestExporter",
+    ),
+    **_rows(
+        NameRule(Action.IMPORT, module="estimator_bridge.estimator.export"),
         "PredictOutput ClassificationOutput RegressionOutput ServingInputReceiver "
         "TensorServingInputReceiver build_parsing_serving_input_receiver_fn "
         "build_raw_serving_input_receiver_fn",
@@ -126,9 +170,8 @@ _STOCK_REASONS: Mapping[str, str] = {
         "canned estimators have no TPU embeddings; the bridge form of `migrate` runs them",
     ),
     **_rows(_EXPORT, "export exporters"),
-    **_rows(_HOOKS, "hooks stop_if_no_decrease_hook"),
+    **_rows(_HOOKS, "hooks"),
     **_rows(_TPU, "TPUConfig InputPipelineConfig"),
-    **_rows(_CHECKPOINTS, "Scaffold Saver"),
 }
 """Why other names of stock are commented out, by one of the parts of a name."""
 
@@ -138,41 +181,84 @@ TENSORFLOW: Mapping[str, NameRule] = {
         "disable_v2_behavior disable_eager_execution disable_resource_variables "
         "disable_control_flow_v2 disable_v2_tensorshape",
     ),
-    **_rows(NameRule(Action.COMMENT_OUT, _CHECKPOINTS), "train.Scaffold train.Saver"),
-    **_rows(NameRule(Action.REFUSE, _GRADIENTS), "gradients GradientTape"),
-    **_rows(
-        NameRule(Action.REFUSE, _NO_COLLECTION),
-        "global_variables model_variables moving_average_variables GraphKeys.GLOBAL_VARIABLES "
-        "GraphKeys.REGULARIZATION_LOSSES losses.get_regularization_loss "
-        "losses.get_regularization_losses losses.get_total_loss",
+    "train.Scaffold": _training(
+        "Scaffold",
+        "saver",
+        positional=0,
+        refused="init_op init_fn init_feed_dict local_init_op ready_op ready_for_local_init_op",
     ),
-    "train.ExponentialMovingAverage": NameRule(
-        Action.REFUSE, "Trainer keeps no averages of variables"
+    "train.Saver": _training(
+        "Saver", "var_list max_to_keep keep_checkpoint_every_n_hours", positional=1
+    ),
+    "train.ExponentialMovingAverage": _training("ExponentialMovingAverage"),
+    "gradients": _training("gradients"),
+    "losses.get_regularization_loss": _training("get_regularization_loss"),
+    "losses.get_regularization_losses": _training("get_regularization_losses"),
+    "losses.get_total_loss": _training("get_total_loss"),
+    "GraphKeys.REGULARIZATION_LOSSES": NameRule(
+        Action.CALL_ALONE, new="get_regularization_losses", module=TRAINING
+    ),
+    "GradientTape": NameRule(Action.REFUSE, _TAPE),
+    **_rows(NameRule(Action.REFUSE, _NO_COLLECTION), "model_variables"),
+    "train.init_from_checkpoint": NameRule(
+        Action.REFUSE,
+        "variables of TensorFlow 2 get their values when they are created",
+        way_out="Pass the checkpoint, converted, as `warm_start_from` of the TPUEstimator",
+    ),
+    **_rows(
+        NameRule(Action.REFUSE, _HOOKS + " with a graph", way_out="Leave the hook out"),
+        "train.CheckpointSaverHook train.ProfilerHook train.FinalOpsHook",
+    ),
+    **_rows(
+        NameRule(Action.REFUSE, _QUEUES, way_out=_DATASET),
+        "train.batch train.shuffle_batch train.string_input_producer train.input_producer "
+        "train.start_queue_runners train.slice_input_producer",
+    ),
+    **_rows(
+        NameRule(Action.REFUSE, _ITERATORS, way_out=_DATASET),
+        "data.make_one_shot_iterator data.make_initializable_iterator",
     ),
     "keras.layers.BatchNormalization": NameRule(Action.REPORT, _MOVING_AVERAGES),
 }
 """Names below `tensorflow`, `tensorflow.compat.v1` and `tensorflow.compat.v2`."""
 
 _ANYWHERE: Mapping[str, NameRule] = {
-    "TPUClusterResolver": NameRule(Action.KEEP),
+    "TPUClusterResolver": _training("TPUClusterResolver"),
     "CrossShardOptimizer": NameRule(
-        Action.UNWRAP, "the strategy adds the gradients of its replicas"
+        Action.UNWRAP,
+        "the strategy adds the gradients of its replicas",
+        new="CrossShardOptimizer",
+        module=TRAINING,
     ),
 }
 """Names of any module, by their last part."""
 
-_LOOPS = NameRule(
-    Action.KEEP, dropped=("hooks", "saving_listeners", "checkpoint_path", "predict_keys")
+EXPORT = NameRule(
+    Action.EXPORT,
+    _EXPORT,
+    new="export_saved_model",
+    arguments=(
+        *("export_dir_base", "serving_input_receiver_fn", "assets_extra", "as_text"),
+        "checkpoint_path",
+    ),
+    positional=5,
 )
-EXPORT = _replace("export_saved_model", "export_dir_base serving_input_receiver_fn")
 
 METHODS: Mapping[str, NameRule] = {
-    **_rows(_LOOPS, "train evaluate predict"),
     **_rows(EXPORT, "export_saved_model export_savedmodel"),
-    "experimental_export_all_saved_models": NameRule(Action.COMMENT_OUT, _EXPORT),
-    **_rows(NameRule(Action.COMMENT_OUT, _BY_NAME), "get_variable_names get_variable_value"),
-    "minimize": NameRule(Action.CALL, new="minimize"),
-    **_rows(NameRule(Action.REFUSE, _GRADIENTS), "compute_gradients apply_gradients"),
+    "experimental_export_all_saved_models": NameRule(
+        Action.REFUSE,
+        "models are exported for predictions",
+        way_out=f"{_EXPORT[:1].upper()}{_EXPORT[1:]}",
+    ),
+    **_rows(
+        NameRule(Action.REFUSE, _ITERATORS, way_out=_DATASET),
+        "make_one_shot_iterator make_initializable_iterator",
+    ),
+    **{
+        name: NameRule(Action.CALL, new=name, module=TRAINING)
+        for name in ("minimize", "compute_gradients")
+    },
 }
 """Methods of estimators and of optimizers."""
 
@@ -182,17 +268,10 @@ EXPORTED_MODE = ("experimental_mode", "PREDICT")
 ARGUMENTS: Mapping[str, str] = {
     "use_tpu": "the strategy determines the device, and on each tables are trained as on a TPU",
     "tpu_config": _TPU,
-    **_rows(_EXPORT, "export_to_tpu export_to_cpu exporters"),
+    **_rows(_EXPORT, "export_to_tpu export_to_cpu"),
     "experimental_mode": "models are exported for predictions",
-    "assets_extra": "copy the files into the directory that export_saved_model returns",
-    "as_text": "SavedModels are binary",
-    "checkpoint_path": "the latest checkpoint of model_dir is used",
     "strip_default_attrs": "SavedModels are written without default attributes",
-    **_rows(_HOOKS, "hooks saving_listeners training_hooks evaluation_hooks prediction_hooks"),
-    "scaffold_fn": _CHECKPOINTS,
-    "host_call": "Trainer.train runs on the host; write summaries there",
     **_rows("every checkpoint is evaluated", "throttle_secs start_delay_secs"),
-    "log_step_count_steps": "Trainer.train logs nothing; add your logging there",
 }
 """Why an argument is not carried, by its name; others have no counterpart."""
 
@@ -218,3 +297,39 @@ def stock_reason(names: Iterable[str], written: str) -> str:
     refusals = (stock_replacements.refusal_of(name) for name in names)
     reasons = (_STOCK_REASONS.get(part) for part in written.split("."))
     return next(filter(None, (*refusals, *reasons)), NO_COUNTERPART)
+
+
+def rule_id(name: str) -> str:
+    """Returns the id of the rule of a name: its last part, in lower case with hyphens."""
+    short = name.rpartition(".")[2]
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", short)
+    return words.replace("_", "-").lower()
+
+
+def listed() -> dict[str, NameRule]:
+    """Returns every rule by its id, in the order of ids."""
+    tables = (STOCK, TENSORFLOW, _ANYWHERE, METHODS)
+    rules = {rule_id(name): rule for table in tables for name, rule in table.items()}
+    arguments = {
+        f"argument-{rule_id(name)}": NameRule(Action.LEAVE_OUT, why)
+        for name, why in ARGUMENTS.items()
+    }
+    others = {
+        "other-stock": OTHER_STOCK,
+        "loses-training": NameRule(Action.REFUSE, "a statement that trains would be left out"),
+        "arguments-without-names": NameRule(Action.REFUSE, "not all of them are carried"),
+    }
+    return dict(sorted({**rules, **arguments, **others}.items()))
+
+
+def lines() -> list[str]:
+    """Returns a line for each rule: its id, its class, and what becomes of it."""
+    return [
+        f"{name}  [{rule.effect}]  {_becomes(rule)}{f' ({rule.why})' if rule.why else ''}"
+        for name, rule in listed().items()
+    ]
+
+
+def _becomes(rule: NameRule) -> str:
+    new = f"`{rule.new}`" if rule.new else "its name"
+    return rule.action.value.replace("`new`", new).replace("`module`", rule.module)

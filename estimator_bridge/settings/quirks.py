@@ -6,11 +6,14 @@ from estimator_bridge import errors
 
 QUIRKS = ("stock", "documented")
 
-HONOURED = (
-    "What stock ignores though it is documented is honoured now; `run` ignores it. For the "
-    "numbers of stock pass quirks='stock' to the spec"
+ARGUMENT = "quirks='stock'"
+"""The argument by which a spec keeps stock's numbers."""
+
+KEPT = (
+    "What stock ignores though it is documented, such as `clipping_limit`, is ignored as before. "
+    "Leave the argument out to have it honoured"
 )
-"""What a program that imports the bridge by itself should know, whose numbers were stock's."""
+"""What a user should know of that argument."""
 
 _default = "documented"
 

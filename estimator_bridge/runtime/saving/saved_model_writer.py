@@ -10,12 +10,12 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.legacy.exporters import new_directories
 from estimator_bridge.runtime.program_types import ModelSpec
 from estimator_bridge.runtime.saving.job_saver import JobSaver
 from estimator_bridge.runtime.step.model_step import check_spec, default_session_config, new_graph
 from estimator_bridge.runtime.step.table_variables import TableVariables
 from tf2_engine import tf_compat
+from tf2_engine.training.saved_models import new_directories
 from tf2_engine.types import Nest, Object, Session
 
 ReceiverFn = Callable[[], Object]

@@ -1,0 +1,459 @@
+"""`tf2_engine.training.Trainer`: what a model_fn may use, against formulas and files."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf2_engine import errors, training
+from tf2_engine.training.events import scalars_by_step
+
+v1 = tf.compat.v1
+
+BATCH, ROWS = 4, 10
+RATE = 0.5
+START = 0.5
+
+# Of sums of some float32 numbers of order 1, in another order than here.
+NEAR = 1e-6
+
+Model = Callable[..., Any]
+Arrays = dict[str, np.ndarray]
+
+
+def embedding() -> training.Embedding:
+    """Returns a table with a row for each of ten words."""
+    of_tables = tf.tpu.experimental.embedding
+    start = tf.constant_initializer(START)
+    table = of_tables.TableConfig(ROWS, 2, start, of_tables.SGD(RATE), "sum", "words")
+    return training.Embedding({"word": of_tables.FeatureConfig(table)})
+
+
+def input_fn(params: Mapping[str, Any]) -> tf.data.Dataset:
+    """Returns a hundred batches of one word per sample."""
+    assert params["batch_size"] == BATCH
+    assert params["context"].current_input_fn_deployment()[2:] == (1, 1)
+
+    def features(number: tf.Tensor) -> tuple[dict[str, Any], tf.Tensor]:
+        where = [[sample, 0] for sample in range(BATCH)]
+        ids = (number + tf.range(BATCH, dtype=tf.int64)) % ROWS
+        return {"word": tf.SparseTensor(where, ids, [BATCH, 1])}, tf.ones([BATCH, 1])
+
+    return tf.data.Dataset.range(100).map(features)
+
+
+def make(model_fn: Model, folder: pathlib.Path, **settings: Any) -> training.Trainer:
+    """Returns a trainer with `settings` in its config."""
+    return training.Trainer(
+        model_fn,
+        config=training.RunConfig(str(folder), tf_random_seed=1, **settings),
+        **{f"{mode}_batch_size": BATCH for mode in ("train", "eval", "predict")},
+        embedding_config_spec=embedding(),
+    )
+
+
+def model(train: Callable[[Any], Any], regularizer: Any = None, **of_spec: Any) -> Model:
+    """Returns a model_fn of a linear model that trains by a function of the loss."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> training.ModelSpec:
+        scale = v1.get_variable("scale", [1], initializer=v1.ones_initializer())
+        net = v1.layers.dense(features["word"], 1, kernel_regularizer=regularizer) * scale
+        if mode == training.ModeKeys.PREDICT:
+            return training.ModelSpec(mode, predictions={"net": net})
+        loss = v1.losses.mean_squared_error(labels, net)
+        if mode == training.ModeKeys.EVAL:
+            metrics = (lambda scale: {"scale": v1.metrics.mean(scale)}, [scale])
+            return training.ModelSpec(mode, loss=loss, eval_metrics=metrics)
+        return training.ModelSpec(mode, loss=loss, train_op=train(loss), **of_spec)
+
+    return model_fn
+
+
+def minimized(loss: tf.Tensor) -> Any:
+    """Trains by gradient descent."""
+    optimizer = v1.train.GradientDescentOptimizer(RATE)
+    return training.minimize(optimizer, loss, v1.train.get_global_step())
+
+
+def values(trainer: training.Trainer) -> Arrays:
+    """Returns the variables and the table."""
+    trainer.engine.retrieve()
+    tables = trainer.engine.embedding_tables
+    found = {str(getattr(table, "name", table)): tables[table].numpy() for table in tables}
+    return {**found, **{name: each.numpy() for name, each in trainer.variables.items()}}
+
+
+class Seen:
+    """A callback that keeps the values at the start and after each step."""
+
+    def __init__(self) -> None:
+        self.trainer: Any = None
+        self.steps: list[Arrays] = []
+
+    def on_train_begin(self) -> None:
+        """Keeps the values."""
+        self.steps.append(values(self.trainer))
+
+    def on_train_batch_end(self, step: int) -> None:
+        """Keeps the values."""
+        assert step == len(self.steps)
+        self.steps.append(values(self.trainer))
+
+
+def trained(folder: pathlib.Path, model_fn: Model, steps: int) -> list[Arrays]:
+    """Returns the values at the start of a training and after each step."""
+    seen = Seen()
+    seen.trainer = make(model_fn, folder)
+    seen.trainer.train(input_fn, max_steps=steps, callbacks=[seen])
+    assert int(seen.trainer.step.numpy()) == steps
+    return seen.steps
+
+
+def change(steps: list[Arrays]) -> Arrays:
+    """Returns the change by the first step."""
+    return {name: steps[1][name] - steps[0][name] for name in steps[0]}
+
+
+def test_clipping_reaches_the_model_and_not_the_tables(tmp_path: pathlib.Path) -> None:
+    """The model's change has the norm that it is clipped to; that of the table is as without."""
+    norm = 0.125
+
+    def clipped(loss: tf.Tensor) -> Any:
+        optimizer = v1.train.GradientDescentOptimizer(1.0)
+        gradients, variables = zip(*training.compute_gradients(optimizer, loss), strict=True)
+        gradients, _ = tf.clip_by_global_norm(gradients, norm)
+        pairs = zip(gradients, variables, strict=True)
+        # The step is counted once, whoever counts it.
+        return optimizer.apply_gradients(pairs, global_step=v1.train.get_global_step())
+
+    with_clipping = change(trained(tmp_path / "clipped", model(clipped), 2))
+    without = change(trained(tmp_path / "free", model(minimized), 1))
+
+    moved = [each.ravel() for name, each in with_clipping.items() if name != "words"]
+    np.testing.assert_allclose(np.linalg.norm(np.concatenate(moved)), norm, rtol=NEAR)
+    assert np.linalg.norm(without["dense/kernel"]) > norm
+    np.testing.assert_array_equal(with_clipping["words"], without["words"])
+    assert np.any(without["words"])
+
+
+@pytest.mark.full
+def test_ways_to_take_a_gradient_are_the_same(tmp_path: pathlib.Path) -> None:
+    """`gradients`, and two optimizers with variables each, train as one `minimize` does."""
+
+    def by_gradients(loss: tf.Tensor) -> Any:
+        variables = v1.trainable_variables()
+        optimizer = v1.train.GradientDescentOptimizer(RATE)
+        pairs = zip(training.gradients(loss, variables), variables, strict=True)
+        step = v1.train.get_global_step()
+        return tf.group(optimizer.apply_gradients(pairs), step.assign(step + 1))
+
+    def by_two(loss: tf.Tensor) -> Any:
+        variables = v1.trainable_variables()
+        parts = (
+            v1.trainable_variables("dense"),
+            [each for each in variables if "scale" in each.name],
+        )
+        assert all(parts)
+        optimizers = [
+            training.CrossShardOptimizer(v1.train.GradientDescentOptimizer(RATE)) for _ in parts
+        ]
+        pairs = zip(optimizers, parts, strict=True)
+        return tf.group(*(training.minimize(one, loss, var_list=part) for one, part in pairs))
+
+    expected = trained(tmp_path / "one", model(minimized), 3)
+    for number, train in enumerate((by_gradients, by_two)):
+        steps = trained(tmp_path / str(number), model(train), 3)
+        for name, value in expected[-1].items():
+            np.testing.assert_array_equal(steps[-1][name], value, err_msg=name)
+
+
+@pytest.mark.full
+def test_gradients_of_two_losses_are_refused(tmp_path: pathlib.Path) -> None:
+    """Tables are trained by the gradient of one loss; the error says how to make it one."""
+    trainer = make(model(lambda loss: (minimized(loss), minimized(2 * loss))), tmp_path)
+    with pytest.raises(errors.InvalidInput, match=r"of 2 losses, .* their sum for instance"):
+        trainer.train(input_fn, steps=1)
+
+
+@pytest.mark.full
+def test_averages_follow_the_formula(tmp_path: pathlib.Path) -> None:
+    """After each update average += (1 - decay) * (variable - average); evaluations may use them."""
+    decay = 0.75
+    averages: list[training.ExponentialMovingAverage] = []
+
+    def averaged(loss: tf.Tensor) -> Any:
+        averages.append(
+            training.ExponentialMovingAverage(decay, num_updates=v1.train.get_global_step())
+        )
+        with tf.control_dependencies([minimized(loss)]):
+            return averages[-1].apply(v1.trainable_variables())
+
+    steps = trained(tmp_path, model(averaged), 8)
+    names = [name for name in steps[0] if f"{name}/ExponentialMovingAverage" in steps[0]]
+    assert sorted(names) == ["dense/bias", "dense/kernel", "scale"]
+    for name in names:
+        expected = steps[0][name]
+        for number, step in enumerate(steps[1:]):
+            used = min(decay, (1 + number) / (10 + number))
+            expected = expected + (1 - used) * (step[name] - expected)
+            found = step[f"{name}/ExponentialMovingAverage"]
+            np.testing.assert_allclose(found, expected, rtol=0, atol=NEAR)
+
+    inner = model(averaged)
+
+    def evaluated(features: Any, labels: Any, mode: str) -> training.ModelSpec:
+        spec = inner(features, labels, mode)
+        average = training.ExponentialMovingAverage(decay)
+        saver = training.Saver(average.variables_to_restore())
+        return spec._replace(scaffold_fn=lambda: training.Scaffold(saver=saver))
+
+    trainer = make(evaluated, tmp_path)
+    found = trainer.evaluate(input_fn, steps=1)["scale"]
+    np.testing.assert_allclose(found, steps[-1]["scale/ExponentialMovingAverage"][0], rtol=NEAR)
+    assert abs(found - steps[-1]["scale"][0]) > 1000 * NEAR
+    np.testing.assert_array_equal(trainer.variables["scale"].numpy(), steps[-1]["scale"])
+
+
+@pytest.mark.full
+def test_regularization_losses_are_those_of_each_variable(tmp_path: pathlib.Path) -> None:
+    """Regularizers of layers and of variables, also by a scope, are found; in each trace."""
+    found: list[list[Any]] = []
+
+    def regularized(loss: tf.Tensor) -> Any:
+        v1.get_variable("own", [3], initializer=v1.ones_initializer(), regularizer=tf.nn.l2_loss)
+        with v1.variable_scope("scope", regularizer=tf.nn.l2_loss):
+            v1.get_variable("inner", [2], initializer=v1.ones_initializer())
+        losses = training.get_regularization_losses()
+        found.append(losses)
+        assert len(training.get_regularization_losses("scope")) == 1
+        return minimized(loss + training.get_regularization_loss())
+
+    steps = trained(tmp_path, model(regularized, tf.keras.regularizers.l2(0.25)), 1)
+    # l2_loss of three ones is 1.5, its gradient is the variable.
+    moved = change(steps)
+    np.testing.assert_allclose(moved["own"], -RATE * np.ones(3), rtol=NEAR)
+    np.testing.assert_allclose(moved["scope/inner"], -RATE * np.ones(2), rtol=NEAR)
+    free = change(trained(tmp_path / "free", model(minimized), 1))
+    np.testing.assert_allclose(
+        moved["dense/kernel"] - free["dense/kernel"],
+        -RATE * 0.5 * steps[0]["dense/kernel"],
+        rtol=0,
+        atol=NEAR,
+    )
+    assert {len(losses) for losses in found} == {3}
+
+
+class Watching(v1.train.SessionRunHook):
+    """A hook that keeps what it asks for, and stops at a step."""
+
+    def __init__(self, last: int) -> None:
+        self.calls: list[str] = []
+        self.seen: list[Any] = []
+        self._last = last
+
+    def begin(self) -> None:
+        self._step = v1.train.get_global_step()
+        self.calls.append("begin")
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self.calls.append(f"created at {session.run(self._step)}")
+
+    def before_run(self, run_context: Any) -> Any:
+        return v1.train.SessionRunArgs({"step": self._step})
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.seen.append(int(run_values.results["step"]))
+        if self.seen[-1] + 1 == self._last:
+            run_context.request_stop()
+
+    def end(self, session: Any) -> None:
+        self.calls.append("end")
+
+
+@pytest.mark.full
+def test_hooks_run_as_far_as_they_need_no_session(tmp_path: pathlib.Path) -> None:
+    """They get what they ask for; those of TensorFlow work, and others are refused by name."""
+    watching, of_model = Watching(last=4), Watching(last=99)
+    stop = v1.train.StopAtStepHook(num_steps=6)
+    trainer = make(model(minimized, training_hooks=[of_model]), tmp_path)
+    trainer.train(input_fn, hooks=[watching, v1.train.NanTensorHook("mean_squared_error/value:0")])
+    assert int(trainer.step.numpy()) == 4
+    # A function is traced again once its variables exist, and each graph is begun.
+    assert watching.calls == ["begin", "begin", "created at 0", "end"]
+    assert watching.seen == of_model.seen == [0, 1, 2, 3]
+    trainer.train(input_fn, hooks=[stop])
+    assert int(trainer.step.numpy()) == 10
+
+    with pytest.raises(errors.InvalidInput, match="CheckpointSaverHook needs a session"):
+        trainer.train(input_fn, [v1.train.CheckpointSaverHook(str(tmp_path), save_steps=1)])
+
+    class Late(v1.train.SessionRunHook):
+        asked = 0
+
+        def before_run(self, run_context: Any) -> Any:
+            self.asked += 1
+            return v1.train.SessionRunArgs(tf.constant(1)) if self.asked > 1 else None
+
+    with pytest.raises(errors.OutOfOrder, match=r"Late asks for .* did not before the first step"):
+        trainer.train(input_fn, [Late()], steps=2)
+
+
+@pytest.mark.full
+def test_files_are_those_of_an_estimator(tmp_path: pathlib.Path) -> None:
+    """Event files have the loss, the rate and summaries; the config says what is kept."""
+    folder = tmp_path / "model"
+
+    def host(number: tf.Tensor) -> Any:
+        with tf.summary.create_file_writer(str(tmp_path / "host")).as_default():
+            tf.summary.scalar("number", number[0], step=v1.train.get_global_step())
+            return v1.summary.all_v2_summary_ops()
+
+    def model_fn(features: Any, labels: Any, mode: str) -> training.ModelSpec:
+        spec = model(minimized)(features, labels, mode)
+        if mode == training.ModeKeys.TRAIN:
+            v1.summary.scalar("one", tf.constant(1.0))
+            spec = spec._replace(host_call=(host, {"number": tf.constant([7.0])}))
+        return spec
+
+    every = {"save_summary_steps": 2, "log_step_count_steps": 3, "save_checkpoints_steps": 2}
+    trainer = make(model_fn, folder, keep_checkpoint_max=2, **every)
+    trainer.train(input_fn, max_steps=7)
+
+    scalars = scalars_by_step(str(folder))
+    assert {step for step, each in scalars.items() if "loss" in each} == {1, 2, 4, 6}
+    assert {step for step, each in scalars.items() if each.get("one") == 1.0} == {1, 2, 4, 6}
+    assert {step for step, each in scalars.items() if "global_step/sec" in each} == {3, 6}
+    kept = {path.name for path in folder.glob("*.index")}
+    assert kept == {"model.ckpt-6.index", "model.ckpt-7.index"}
+    (file,) = (tmp_path / "host").iterdir()
+    events = [event for event in v1.train.summary_iterator(str(file)) if event.summary.value]
+    assert [event.step for event in events] == [*range(1, 8)]
+    assert {float(tf.make_ndarray(each.summary.value[0].tensor)) for each in events} == {7.0}
+
+    found = trainer.evaluate(input_fn, steps=2, name="test")
+    (written,) = scalars_by_step(trainer.eval_dir("test")).items()
+    assert trainer.eval_dir("test") == os.path.join(str(folder), "eval_test")
+    assert written == (7, {"loss": pytest.approx(found["loss"]), "scale": found["scale"]})
+
+
+@pytest.mark.full
+def test_evaluations_of_other_checkpoints_change_no_training(tmp_path: pathlib.Path) -> None:
+    """An older checkpoint is evaluated as it was; training goes on from the latest one."""
+    trainer = make(model(minimized), tmp_path / "one", save_checkpoints_steps=2)
+    trainer.train(input_fn, max_steps=4)
+    latest = values(trainer)
+    older = trainer.evaluate(input_fn, 1, checkpoint_path=str(tmp_path / "one/model.ckpt-2"))
+    assert older["global_step"] == 2
+    assert older["scale"] != latest["scale"][0]
+    next(trainer.predict(input_fn, checkpoint_path=str(tmp_path / "one/model.ckpt-2")))
+    assert trainer.evaluate(input_fn, steps=1)["scale"] == latest["scale"][0]
+    assert trainer.get_variable_value("scale")[0] == latest["scale"][0]
+    assert {"scale", "dense/kernel", "words"} <= set(trainer.get_variable_names())
+    np.testing.assert_array_equal(trainer.get_variable_value("words"), latest["words"])
+
+    # Another process trains on.
+    make(model(minimized), tmp_path / "one").train(input_fn, max_steps=5)
+    assert trainer.evaluate(input_fn, steps=1)["global_step"] == 5
+    trainer.train(input_fn, steps=1)
+    assert int(trainer.step.numpy()) == 6
+
+
+class Exporter:
+    """Keeps what it is called with."""
+
+    name = "kept"
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, bool]] = []
+
+    def export(self, estimator: Any, path: str, checkpoint: str, result: Any, final: bool) -> int:
+        """Keeps the step."""
+        assert path.endswith("/export/kept")
+        assert checkpoint.endswith(f"-{result['global_step']}")
+        self.calls.append((result["global_step"], final))
+        return len(self.calls)
+
+
+@pytest.mark.full
+def test_training_stops_early_and_exports(tmp_path: pathlib.Path) -> None:
+    """Each checkpoint is evaluated and exported; training ends when the metric is stuck."""
+    trainer = make(model(minimized), tmp_path, save_checkpoints_steps=2)
+    every = {"run_every_secs": None, "run_every_steps": 1}
+    higher = training.stop_if_higher_hook(trainer, "loss", -1.0, min_steps=6, **every)
+    exporter = Exporter()
+    last, exported = training.train_and_evaluate(
+        trainer,
+        training.TrainSpec(input_fn, max_steps=50, hooks=[higher]),
+        training.EvalSpec(input_fn, steps=1, exporters=exporter),
+    )
+    # Callbacks come before the checkpoint of a step.
+    assert last["global_step"] == 7
+    assert exporter.calls == [(2, False), (4, False), (6, False), (7, False), (7, True)]
+    assert exported == [5]
+
+    stuck = training.stop_if_no_increase_hook(trainer, "loss", 4, **every)
+    trainer.train(input_fn, hooks=[stuck], steps=50)
+    assert int(trainer.step.numpy()) == 8
+    with pytest.raises(errors.MissingMetric, match="has no metric 'auc', only"):
+        trainer.train(input_fn, [training.stop_if_lower_hook(trainer, "auc", 1.0, **every)], 3)
+
+
+@pytest.mark.full
+def test_exports_need_nothing_but_tensorflow(tmp_path: pathlib.Path) -> None:
+    """A SavedModel answers as `predict`, and has files beside it."""
+    trainer = make(model(minimized), tmp_path)
+    trainer.train(input_fn, steps=2)
+    extra = tmp_path / "extra.txt"
+    extra.write_text("beside")
+
+    class Receiver:
+        def __init__(self) -> None:
+            word = v1.placeholder(tf.int64, [None, 1])
+            self.features, self.receiver_tensors = {"word": word}, {"word": word}
+
+    path = trainer.export_saved_model(
+        str(tmp_path / "export"), Receiver, assets_extra={"notes/extra.txt": str(extra)}
+    ).decode()
+    assert (pathlib.Path(path) / "assets.extra/notes/extra.txt").read_text() == "beside"
+    served = tf.saved_model.load(path).signatures["serving_default"](
+        tf.constant([[2], [3]], tf.int64)
+    )
+    predicted = [next(trainer.predict(input_fn, ["net"]))]
+    assert predicted[0]["net"].shape == (1,)
+    words, variables = values(trainer)["words"], values(trainer)
+    expected = (words[[2, 3]] @ variables["dense/kernel"] + variables["dense/bias"]) * variables[
+        "scale"
+    ]
+    np.testing.assert_allclose(served["net"], expected, rtol=0, atol=NEAR)
+
+
+@pytest.mark.parametrize("tpu", [None, "", "local"])
+def test_a_resolver_without_a_tpu_is_none(tpu: str | None) -> None:
+    """Where no TPU is named there is no cluster, and a config without one trains on the host."""
+    assert training.TPUClusterResolver(tpu, zone=None) is None
+    assert training.RunConfig(cluster=None).replace(model_dir="model").cluster is None
+
+
+@pytest.mark.full
+def test_wrong_inputs_are_refused(tmp_path: pathlib.Path) -> None:
+    """Inputs that are no datasets, dense ids and saving by oneself are refused with the way out."""
+    trainer = make(model(minimized), tmp_path)
+    with pytest.raises(errors.WrongType, match=r"must return a tf\.data\.Dataset"):
+        trainer.train(lambda: {"word": 1}, steps=1)
+    dense = tf.data.Dataset.from_tensors(({"word": tf.ones([4, 1], tf.int64)}, tf.ones([4, 1])))
+    with pytest.raises(errors.InvalidInput, match=r"The ids of \['word'\] are dense"):
+        trainer.train(lambda: dense, steps=1)
+    with pytest.raises(errors.OutOfOrder, match=r"Trainer\.train writes checkpoints"):
+        training.Saver().save(None, "path")
+    with pytest.raises(errors.InvalidInput, match=r"no checkpoint in .*; train first"):
+        trainer.export_saved_model(str(tmp_path), dict)
+    with pytest.raises(errors.OutOfOrder, match="for a model_fn that a Trainer calls"):
+        training.get_regularization_losses()
+    with pytest.raises(errors.InvalidSpec, match="zero_debias=True is not supported"):
+        training.ExponentialMovingAverage(0.5, zero_debias=True)

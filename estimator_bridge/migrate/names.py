@@ -1,0 +1,53 @@
+"""Names that are free in a program, for what is imported into it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import libcst as cst
+from libcst import matchers
+
+from estimator_bridge.migrate import import_statements
+from estimator_bridge.migrate.parsed_program import ParsedProgram
+
+_TRAINER = "tf2_engine.training.Trainer"
+
+START = """\
+from estimator_bridge import install
+install.use_legacy_keras()  # Keras 2, before TensorFlow is asked for any.
+"""
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Returns a name that is not taken: the given one if possible."""
+    while name in taken:
+        name = f"tf2_{name}"
+    return name
+
+
+def is_on_library(program: ParsedProgram) -> bool:
+    """Returns whether a program imports `Trainer`, and nothing of stock's estimator."""
+    imported = [
+        each
+        for statement in matchers.findall(program.module, import_statements.IMPORT)
+        for each in import_statements.read(statement)
+    ]
+    uses_stock = any(each.place or each.by_use for each in imported)
+    return not uses_stock and any(each.full == _TRAINER for each in imported)
+
+
+def names_in(program: ParsedProgram) -> set[str]:
+    """Returns the names that a program binds, but for imports that are removed."""
+    return set(_names_in(program))
+
+
+def _names_in(program: ParsedProgram) -> Iterator[str]:
+    for scope in set(program.scopes.values()):
+        for assignment in scope.assignments if scope is not None else ():
+            node = getattr(assignment, "node", None)
+            if not isinstance(node, cst.Import | cst.ImportFrom):
+                yield assignment.name
+                continue
+            for each in import_statements.read(node):
+                if not (each.place or each.by_use):
+                    yield str(each.bound)

@@ -1,0 +1,109 @@
+"""Runs a program in the tf2 form with one step of each training: `migrate --check-run`.
+
+    python -m estimator_bridge.migrate.one_step PROGRAM.py ARGUMENTS...
+
+Each `Trainer` gets a new, empty directory for its model. A training makes one step, an evaluation
+takes one batch, predictions end with the first batch.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import pathlib
+import runpy
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+
+from estimator_bridge import errors
+from tf2_engine import declared
+from tf2_engine.types import Object
+
+Function = Callable[..., Object]
+Arguments = dict[str, Object]
+
+_LINES = 20
+_NO_TRAINING = 3  # the exit status of a program that did not train
+
+
+def check(program: pathlib.Path, arguments: Sequence[str]) -> None:
+    """Runs a program in a process of its own.
+
+    Raises:
+        Untranslatable: it fails, or does not train.
+    """
+    command = [sys.executable, "-m", "estimator_bridge.migrate.one_step", str(program), *arguments]
+    here = str(pathlib.Path(__file__).parents[2])
+    paths = [here, os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if ran.returncode == _NO_TRAINING:
+        raise errors.Untranslatable(
+            f"--check-run: {program.name} did not train with the arguments {[*arguments]}. Give "
+            "those with which it does, behind the program."
+        )
+    if ran.returncode:
+        last = "\n".join(ran.stderr.splitlines()[-_LINES:])
+        raise errors.Untranslatable(
+            f"--check-run: {program.name} ends with status {ran.returncode}. If it lacks "
+            f"arguments, give them behind the program. Its last lines:\n{last}"
+        )
+
+
+def main() -> None:
+    """Runs the program that the arguments name."""
+    program, *arguments = sys.argv[1:]
+    sys.argv = [program, *arguments]
+    sys.path.insert(0, str(pathlib.Path(program).resolve().parent))
+    trained: list[object] = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        declared.recorded(lambda kind: _limit(kind, folder, trained)),
+    ):
+        try:
+            runpy.run_path(program, run_name="__main__")
+        except SystemExit as end:
+            if end.code:
+                raise
+    if not trained:
+        sys.exit(_NO_TRAINING)
+
+
+def _limit(kind: Object, folder: str, trained: list[object]) -> None:
+    """Makes trainings, evaluations and predictions of a class as short as possible."""
+
+    def init(original: Function, trainer: Object, arguments: Arguments) -> None:
+        original(trainer, **{**arguments, "model_dir": tempfile.mkdtemp(dir=folder)})
+
+    def train(original: Function, trainer: Object, arguments: Arguments) -> Object:
+        trained.append(trainer)
+        return original(trainer, **{**arguments, "steps": 1, "max_steps": None})
+
+    def evaluate(original: Function, trainer: Object, arguments: Arguments) -> Object:
+        return original(trainer, **{**arguments, "steps": 1})
+
+    def predict(original: Function, trainer: Object, arguments: Arguments) -> Iterator[Object]:
+        yield next(iter(original(trainer, **arguments)))
+
+    methods = {"__init__": init, "train": train, "evaluate": evaluate, "predict": predict}
+    for name, method in methods.items():
+        setattr(kind, name, _intercepted(getattr(kind, name), method))
+
+
+def _intercepted(original: Function, replacement: Function) -> Function:
+    """Returns a method that calls `replacement(original, self, arguments)`."""
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def method(self: Object, *args: Object, **kwargs: Object) -> Object:
+        _, *arguments = signature.bind(self, *args, **kwargs).arguments.items()
+        return replacement(original, self, dict(arguments))
+
+    return method
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""Calls functions of a program with those of the arguments on offer that they take."""
+
+from __future__ import annotations
+
+import inspect
+
+from tf2_engine.training.specs import Function
+from tf2_engine.types import Object
+
+
+def call(function: Function, arguments: Object) -> Object:
+    """Calls a function with a list of arguments, a single one, or those of a dict that it takes."""
+    if not isinstance(arguments, dict):
+        several = isinstance(arguments, list | tuple)
+        return function(*arguments) if several else function(arguments)
+    parameters = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return function(**arguments)
+    return function(**{name: value for name, value in arguments.items() if name in parameters})

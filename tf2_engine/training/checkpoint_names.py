@@ -1,0 +1,84 @@
+"""Keys of checkpoints, and the command that converts a checkpoint of a legacy program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+from tf2_engine import errors
+from tf2_engine.specs import TableSpec
+
+VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
+
+_OF_VARIABLES = "variables"
+_OF_TABLES = "embedding"
+
+
+def key_of_variable(name: str) -> str:
+    """Returns the key of a variable of the model in a checkpoint, by its legacy name."""
+    return _key(_OF_VARIABLES, name)
+
+
+def key_of_table(name: str) -> str:
+    """Returns the key of a table in a checkpoint."""
+    return _key(_OF_TABLES, name)
+
+
+def names_of_variables(checkpoint: str) -> list[str]:
+    """Returns the legacy names of the variables and tables in a checkpoint, without slots."""
+    names = []
+    for key, _ in tf.train.list_variables(checkpoint):
+        place, _, rest = key.removesuffix(f"/{VALUE}").partition("/")
+        if key.endswith(VALUE) and place in (_OF_VARIABLES, _OF_TABLES) and "/" not in rest:
+            names.append(rest.replace(".S", "/").replace("..", "."))
+    return names
+
+
+def _key(place: str, name: str) -> str:
+    return f"{place}/{name.replace('.', '..').replace('/', '.S')}/{VALUE}"
+
+
+def legacy_names(table: TableSpec) -> re.Pattern[str]:
+    """Returns a pattern of the names that a table's variable may have in the legacy program."""
+    name = re.escape(str(table.name).removeprefix("tbl_"))
+    return re.compile(rf"(.*/)?(tbl_)?{name}(_embedding/embedding_weights)?")
+
+
+def check_complete(checkpoint: str, variables: Iterable[str]) -> None:
+    """Raises ValueError with the names of variables that a checkpoint lacks."""
+    stored = dict(tf.train.list_variables(checkpoint))
+    keys = {name: key_of_variable(name) for name in variables}
+    lacking = [name for name, key in keys.items() if key not in stored]
+    if lacking:
+        spare = {key for key in stored if key.startswith("variables/")} - {*keys.values()}
+        raise errors.InvalidInput(
+            f"{checkpoint} lacks {', '.join(lacking)}. The model lacks "
+            f"{', '.join(sorted(spare)) or 'nothing'} of the checkpoint. Rename variables with "
+            "`estimator-bridge convert --rename OLD=NEW`."
+        )
+
+
+def check_converted(
+    checkpoint: str, model_dir: str, tables: Iterable[TableSpec], partition_strategy: str
+) -> None:
+    """Raises InvalidInput with the command that converts a checkpoint of the legacy program."""
+    shapes = dict(tf.train.list_variables(checkpoint))
+    if "_CHECKPOINTABLE_OBJECT_GRAPH" in shapes:
+        return
+    words = ["estimator-bridge", "convert", checkpoint, f"{model_dir}_tf2"]
+    others = {name for name, shape in shapes.items() if len(shape) == 2}
+    for table in tables:
+        names = [name for name in shapes if legacy_names(table).fullmatch(name)]
+        words += [f"--table {table.name}={name}" for name in names]
+        others.difference_update(names)
+    # Embeddings of the model itself look like tables, and are ordinary variables.
+    alike = re.compile(r"^[^/]+$|(_embedding|embedding_weights)(_\d+)?$")
+    words += [f"--allow {name}" for name in sorted(others) if alike.search(name)]
+    if partition_strategy != "div":
+        words.append(f"--from_partition {partition_strategy}")
+    raise errors.InvalidInput(
+        f"{checkpoint} is of the legacy program. Convert it, and resume from the result: "
+        + " ".join(words)
+    )

@@ -1,0 +1,167 @@
+"""Saves and restores a trainer: tables, variables by their legacy names, and the step."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+
+import tensorflow as tf
+
+from tf2_engine import errors
+from tf2_engine.embedding import TPUEmbedding
+from tf2_engine.specs import TableSpec
+from tf2_engine.training import checkpoint_names as names
+from tf2_engine.training.model_variables import ModelVariables
+from tf2_engine.training.saver import Saver
+from tf2_engine.training.specs import RunConfig, WarmStartSettings
+from tf2_engine.types import Object, Variable
+
+
+class Checkpoints:
+    """The checkpoints of one trainer, `tf.train.Checkpoint(embedding, global_step, variables)`.
+
+    They are those that `estimator-bridge convert` writes, so that training can be resumed from a
+    converted checkpoint of the legacy program. Variables exist once the first batch has come; they
+    are restored then.
+
+    Args:
+        directory: where they are.
+        tables, partition_strategy: the tables, and the partitioning of the legacy ones.
+
+    Attributes:
+        at: the checkpoint whose values the variables have; None if they are others.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        config: RunConfig,
+        engine: TPUEmbedding,
+        step: Variable,
+        model: ModelVariables,
+        warm_start: str | WarmStartSettings | None,
+        tables: Sequence[TableSpec],
+        partition_strategy: str,
+    ) -> None:
+        self._directory, self._config = directory, config
+        self._engine, self._step, self._model = engine, step, model
+        self._warm_start = warm_start
+        self._tables, self._partition_strategy = tables, partition_strategy
+        self._saved = tf.Module()
+        self._checkpoint: Object = None  # both made with the first variables
+        self._manager: Object = None
+        self._restored: Object = None
+        self._start: str | None = None
+        self._pinned = False
+        self.at: str | None = None
+
+    def latest(self) -> str | None:
+        """Returns the path of the latest checkpoint; None if there is none."""
+        path: str | None = tf.train.latest_checkpoint(self._directory)
+        return path
+
+    def check(self, checkpoint: str) -> None:
+        """Raises InvalidInput with the command that converts it if it is of a legacy program."""
+        names.check_converted(checkpoint, self._directory, self._tables, self._partition_strategy)
+
+    def restore(self, checkpoint: str, *, pinned: bool = False) -> None:
+        """Restores the step now, and the variables when the first batch creates them.
+
+        Args:
+            pinned: whether a later checkpoint in the directory is ignored until one is saved.
+        """
+        self.check(checkpoint)
+        tf.train.Checkpoint(global_step=self._step).restore(checkpoint).expect_partial()
+        self._start, self.at, self._pinned = checkpoint, checkpoint, pinned
+        if self._checkpoint is not None:
+            self._restored = self._checkpoint.restore(checkpoint)
+
+    def go_to(self, checkpoint: str | None) -> None:
+        """Restores a checkpoint, by default the latest, unless the values are its own already.
+
+        Raises:
+            OutOfOrder: there is no checkpoint with the values before another one was evaluated.
+        """
+        wanted = checkpoint or (self.at if self._pinned else self.latest())
+        if wanted is None and self.at is not None:
+            raise errors.OutOfOrder(
+                f"{self.at} was evaluated, and {self._directory} has no checkpoint with the values "
+                "of this trainer to return to. Evaluate other checkpoints with another Trainer."
+            )
+        if wanted is not None and wanted != self.at:
+            self.restore(wanted)
+
+    def add_created(self) -> None:
+        """Adds the variables that were created to the checkpoint, and restores them."""
+        known = vars(self._saved)
+        new = {name: each for name, each in self._model.variables.items() if name not in known}
+        if self._start and new:  # Else a variable might get the value of another one of its name.
+            names.check_complete(self._start, self._model.variables)
+        for name, variable in new.items():
+            if name in self._model.averaged:
+                variable.assign(self._model.variables[self._model.averaged[name]])
+            setattr(self._saved, name, variable)
+        if self._checkpoint is None:
+            self._checkpoint = tf.train.Checkpoint(
+                embedding=self._engine, global_step=self._step, variables=self._saved
+            )
+            if self._start:
+                self._restored = self._checkpoint.restore(self._start)
+            elif self._warm_start is not None:
+                self._start_warm(self._warm_start)
+        if self._restored is not None:
+            self._restored.assert_existing_objects_matched().expect_partial()
+
+    def keep(self, saver: Saver | None) -> None:
+        """Decides how many checkpoints are kept: as a model's saver says, else the config."""
+        config = self._config
+        most, hours = config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours
+        if saver is not None:
+            most, hours = saver.max_to_keep, saver.keep_checkpoint_every_n_hours
+        self._manager = tf.train.CheckpointManager(
+            self._checkpoint,
+            self._directory,
+            max_to_keep=most or None,
+            keep_checkpoint_every_n_hours=hours or None,
+            checkpoint_name="model.ckpt",
+        )
+
+    def save(self) -> str:
+        """Writes a checkpoint; returns its path."""
+        path: str = self._manager.save(self._step)
+        self.at, self._pinned = path, False
+        return path
+
+    @contextlib.contextmanager
+    def renamed(self, saver: Saver | None) -> Iterator[None]:
+        """While it is open, variables have the values that a saver restores from other names."""
+        others = []
+        for name, variable in (saver.renamed if saver and self.at else {}).items():
+            own = variable.name.partition(":")[0]
+            if name != own and own in self._model.variables:
+                others.append((name, self._model.variables[own]))
+        before = [variable.numpy() for _, variable in others]
+        if others:
+            reader = tf.train.load_checkpoint(self.at)
+            for name, variable in others:
+                variable.assign(reader.get_tensor(names.key_of_variable(name)))
+        try:
+            yield
+        finally:
+            for (_, variable), value in zip(others, before, strict=True):
+                variable.assign(value)
+
+    def _start_warm(self, settings: str | WarmStartSettings) -> None:
+        """Initializes variables and tables whose legacy name matches from another model."""
+        if isinstance(settings, str):
+            settings = WarmStartSettings(settings)
+        reader = tf.train.load_checkpoint(settings.ckpt_to_initialize_from)
+        for name, variable in self._model.variables.items():
+            if variable.trainable and re.match(settings.vars_to_warm_start, name):
+                variable.assign(reader.get_tensor(names.key_of_variable(name)))
+        for table, variable in self._engine.embedding_tables.items():
+            name = str(getattr(table, "name", table))
+            if re.match(settings.vars_to_warm_start, name.removeprefix("tbl_")):
+                variable.assign(reader.get_tensor(names.key_of_table(name)))
+        self._engine.load()

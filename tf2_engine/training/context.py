@@ -1,0 +1,46 @@
+"""`params["context"]`: tells functions of a program about the replicas that they run for."""
+
+from __future__ import annotations
+
+from tf2_engine import errors
+from tf2_engine.types import Strategy
+
+_HOST = "/replica:0/task:0/device:CPU:0"
+
+
+class ReplicaContext:
+    """The replicas of a strategy, as those of one host, with the methods of stock's TPUContext.
+
+    Attributes:
+        num_replicas, num_of_replicas_per_host: the number of replicas.
+        num_hosts: 1.
+        current_host: 0, the position of the host.
+        device_assignment: None: each replica has one core.
+    """
+
+    num_hosts = 1
+    current_host = 0
+    device_assignment = None
+
+    def __init__(self, strategy: Strategy) -> None:
+        self.num_replicas = self.num_of_replicas_per_host = int(strategy.num_replicas_in_sync)
+
+    def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
+        """Returns how the input_fn is called: once, for all replicas.
+
+        Returns:
+            The device of the host; the number of this call; that of calls; that of replicas.
+        """
+        return _HOST, 0, 1, self.num_replicas
+
+    def device_for_replica(self, replica_id: int) -> tuple[str, int]:
+        """Returns the device of a replica's host, and the replica's position on the host."""
+        if not 0 <= replica_id < self.num_replicas:
+            raise errors.InvalidInput(
+                f"There is no replica {replica_id}; the strategy has {self.num_replicas}."
+            )
+        return _HOST, replica_id
+
+    def tpu_host_placement_function(self, host_id: int = 0) -> str:
+        """Returns the device of the host, whatever its number."""
+        return _HOST

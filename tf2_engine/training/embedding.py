@@ -1,0 +1,54 @@
+"""The tables of a trainer, for programs without a legacy spec."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+
+from tf2_engine import preprocessing, specs
+from tf2_engine.types import Object, TensorLike
+
+
+@dataclasses.dataclass(frozen=True)
+class Embedding:
+    """Tables and features, as `Trainer` takes them for its `embedding_config_spec`.
+
+        training.Embedding({"word": tf.tpu.experimental.embedding.FeatureConfig(table)})
+
+    Attributes:
+        feature_config: a FeatureConfig by feature; every table has its own optimizer.
+        preprocessing_of_ids: makes ids, weights and lengths of the features of the input; by
+            default features are ids already, without weights.
+        gradient_multiplier: returns what the gradients of all activations are multiplied by.
+
+    Raises:
+        InvalidSpec, WrongType: as `tf2_engine.TPUEmbedding`, when it is used.
+    """
+
+    feature_config: Mapping[str, Object]
+    preprocessing_of_ids: preprocessing.Preprocessing = None  # type: ignore[assignment]
+    gradient_multiplier: Callable[[], TensorLike] | None = None
+
+    def __post_init__(self) -> None:
+        if self.preprocessing_of_ids is None:
+            made = preprocessing.Preprocessing(dict(self._columns()))
+            object.__setattr__(self, "preprocessing_of_ids", made)
+
+    @functools.cached_property
+    def engine_spec(self) -> specs.EngineSpec:
+        """The same as `tf2_engine` has it."""
+        return specs.from_feature_config(dict(self.feature_config))
+
+    def to_tf2(self, step: Object = None) -> Embedding:
+        """Returns itself; a legacy spec is translated."""
+        return self
+
+    def _columns(self) -> list[tuple[str, preprocessing.Column]]:
+        columns: list[tuple[str, preprocessing.Column]] = []
+        for key, feature in self.feature_config.items():
+            ids: preprocessing.Column = preprocessing.Identity(key, feature.table.vocabulary_size)
+            columns.append(
+                (key, preprocessing.Sequence(ids) if feature.max_sequence_length else ids)
+            )
+        return columns

@@ -1,0 +1,77 @@
+"""`train_and_evaluate`: trains, evaluates each checkpoint, and exports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tf2_engine.training.specs import EvalSpec, TrainSpec
+from tf2_engine.training.trainer import Trainer
+from tf2_engine.types import Object
+
+Results = dict[str, Object]
+
+
+def train_and_evaluate(
+    estimator: Trainer, train_spec: TrainSpec, eval_spec: EvalSpec
+) -> tuple[Results, list[Object]]:
+    """Trains, and evaluates each checkpoint when it is written; exporters get each of them.
+
+    Returns:
+        The metrics of the last checkpoint, and what each exporter returned for it.
+    """
+    evaluator = _Evaluator(estimator, eval_spec)
+    estimator.train(
+        train_spec.input_fn,
+        train_spec.hooks,
+        max_steps=train_spec.max_steps,
+        saving_listeners=[evaluator, *(train_spec.saving_listeners or ())],
+    )
+    return evaluator.finish()
+
+
+class _Evaluator:
+    """Evaluates a checkpoint after it was written."""
+
+    def __init__(self, trainer: Trainer, spec: EvalSpec) -> None:
+        self._trainer, self._spec = trainer, spec
+        self._results: Results | None = None
+
+    def begin(self) -> None:
+        """Does nothing; a listener has it."""
+
+    def before_save(self, session: None, step: int) -> None:
+        """Does nothing; a listener has it."""
+
+    def after_save(self, session: None, step: int) -> None:
+        """Evaluates the checkpoint of the step, and exports it if training goes on."""
+        spec = self._spec
+        self._results = self._trainer.evaluate(
+            spec.input_fn, spec.steps, spec.hooks, name=spec.name
+        )
+        self._export(is_last=False)
+
+    def end(self, session: None, step: int) -> None:
+        """Does nothing; a listener has it."""
+
+    def finish(self) -> tuple[Results, list[Object]]:
+        """Returns the last metrics, and what exporters return for the last checkpoint."""
+        if self._results is None:
+            self.after_save(None, int(self._trainer.step.numpy()))
+        assert self._results is not None
+        return self._results, self._export(is_last=True)
+
+    def _export(self, *, is_last: bool) -> list[Object]:
+        exporters = self._spec.exporters or ()
+        if not isinstance(exporters, Sequence):
+            exporters = (exporters,)
+        base = os.path.join(tf.compat.as_str_any(self._trainer.model_dir), "export")
+        checkpoint = self._trainer.latest_checkpoint()
+        return [
+            each.export(
+                self._trainer, os.path.join(base, each.name), checkpoint, self._results, is_last
+            )
+            for each in exporters
+        ]

@@ -1,0 +1,61 @@
+"""The values of a metric in the evaluations so far, from their event files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow.compat.v1 as tf
+
+from tf2_engine import errors
+from tf2_engine.training.events import scalars_by_step
+
+Comparison = Callable[[float, float], bool]
+
+
+class Evaluations:
+    """The values of one metric in the evaluations so far.
+
+    Args:
+        directory: of their event files.
+        min_steps: evaluations of earlier steps are ignored.
+    """
+
+    def __init__(self, directory: str, metric: str, min_steps: int) -> None:
+        self._directory, self._metric, self._min_steps = directory, metric, min_steps
+
+    def crossed(self, threshold: float, beyond: Comparison) -> bool:
+        """Returns whether a value is beyond a threshold."""
+        for step, value in self._values():
+            if beyond(value, threshold):
+                tf.logging.info(
+                    "Early stopping: %s is %s at step %d, past the threshold of %s.",
+                    *(self._metric, value, step, threshold),
+                )
+                return True
+        return False
+
+    def stuck(self, patience: int, better: Comparison) -> bool:
+        """Returns whether for `patience` steps no value was better than the best one before."""
+        best: tuple[int, float] | None = None
+        for step, value in self._values():
+            if best is None or better(value, best[1]):
+                best = step, value
+            if step - best[0] >= patience:
+                tf.logging.info(
+                    "Early stopping: %s is %s at step %d, no better than %s at step %d.",
+                    *(self._metric, value, step, best[1], best[0]),
+                )
+                return True
+        return False
+
+    def _values(self) -> list[tuple[int, float]]:
+        """Returns (step, value) of each evaluation so far, in the order of steps."""
+        evaluations = scalars_by_step(self._directory).items()
+        later = [(step, scalars) for step, scalars in evaluations if step >= self._min_steps]
+        for step, scalars in later:
+            if self._metric not in scalars:
+                raise errors.MissingMetric(
+                    f"Early stopping: the evaluation of step {step} in {self._directory!r} has no "
+                    f"metric {self._metric!r}, only {', '.join(sorted(scalars))}."
+                )
+        return [(step, scalars[self._metric]) for step, scalars in later]

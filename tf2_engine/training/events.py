@@ -1,0 +1,75 @@
+"""Event files: scalars, and summaries of `tf.compat.v1.summary`, as estimators write them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+import tensorflow.compat.v1 as tf
+
+from tf2_engine.types import TensorLike
+
+Scalars = dict[str, float]
+
+
+class EventFile:
+    """A new event file in a directory; it is made when the first event is written."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._writer: tf.summary.FileWriter | None = None
+
+    def scalars(self, step: int, values: Mapping[str, TensorLike]) -> None:
+        """Writes numbers by name; values that are no numbers are left out."""
+        summary = tf.Summary()
+        for tag, value in values.items():
+            if isinstance(value, bytes | str) or getattr(value, "shape", ()) != ():
+                continue
+            summary.value.add(tag=tag, simple_value=float(value))
+        self._open().add_summary(summary, step)
+
+    def merged(self, step: int, summaries: bytes) -> None:
+        """Writes what `tf.compat.v1.summary.merge_all` computed."""
+        self._open().add_summary(summaries, step)
+
+    def flush(self) -> None:
+        """Writes what is not in the file yet."""
+        if self._writer is not None:
+            self._writer.flush()
+
+    def _open(self) -> tf.summary.FileWriter:
+        if self._writer is None:
+            with tf.Graph().as_default():  # which the class demands
+                self._writer = tf.summary.FileWriter(self._directory)
+        return self._writer
+
+
+def scalars_of_file(path: str) -> Iterator[tuple[int, Scalars]]:
+    """Yields the step and the scalars of each event that has scalars.
+
+    The file of a running job, or of one that was killed, may end in the middle of an event; the
+    events before that are read.
+    """
+    try:
+        for event in tf.train.summary_iterator(path):
+            scalars = {
+                value.tag: value.simple_value
+                for value in event.summary.value
+                if value.HasField("simple_value")
+            }
+            if scalars:
+                yield event.step, scalars
+    except tf.errors.DataLossError as error:
+        tf.logging.warning("The event file %s is damaged; its rest is not read: %s", path, error)
+
+
+def scalars_by_step(directory: str) -> dict[int, Scalars]:
+    """Returns the scalars of all event files in a directory, in the order of steps.
+
+    If several evaluations of a step have a scalar, the one that is read last counts.
+    """
+    steps: dict[int, Scalars] = {}
+    for path in tf.gfile.Glob(os.path.join(directory, "events.out.tfevents.*")):
+        for step, scalars in scalars_of_file(path):
+            steps.setdefault(step, {}).update(scalars)
+    return dict(sorted(steps.items()))

@@ -1,0 +1,158 @@
+"""Runs hooks of `tf.compat.v1.train` around the steps of a tf.function, as far as they go.
+
+What a hook asks for is found out while the step is traced, when its `begin` and `before_run` are
+called, and becomes an output of the step. Hooks that need a session or a graph of their own are
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tf2_engine import errors, tf_compat
+from tf2_engine.types import Nest, Object, Tensor, Variable
+
+v1 = tf.compat.v1
+
+_NEED_A_SESSION = (v1.train.CheckpointSaverHook, v1.train.FinalOpsHook, v1.train.ProfilerHook)
+
+
+class _Session:
+    """Stands for a session: reads variables, and the step where it is a tensor."""
+
+    graph = None
+
+    def __init__(self, step: Variable) -> None:
+        self._step = step
+        self.step_read: Tensor | None = None
+
+    def run(self, fetches: Nest, feed_dict: Object = None) -> Nest:
+        """Returns the values of variables.
+
+        Raises:
+            OutOfOrder: something else is asked for.
+        """
+        fetches = tf.nest.map_structure(
+            lambda each: self._step if each is self.step_read else each, fetches
+        )
+        if feed_dict or not all(isinstance(each, tf.Variable) for each in tf.nest.flatten(fetches)):
+            raise errors.OutOfOrder(
+                f"A hook runs {fetches!r} in a session, and in TensorFlow 2 there is none. Have "
+                "`before_run` return it, or write a callback; see docs/training.md."
+            )
+        return tf.nest.map_structure(lambda variable: variable.numpy(), fetches)
+
+
+class _RunContext:
+    """What hooks get as their context."""
+
+    def __init__(self, step: Variable) -> None:
+        self.session = _Session(step)
+        self.original_args = v1.train.SessionRunArgs(None)
+        self.stop_requested = False
+
+    def request_stop(self) -> None:
+        """Ends training after this step."""
+        self.stop_requested = True
+
+
+class HookRunner:
+    """Runs hooks around the steps of one call of train, evaluate or predict.
+
+    Args:
+        step: the global step.
+        hooks: SessionRunHooks; those of the model are added by `trace`.
+
+    Raises:
+        InvalidInput: a hook needs a session.
+    """
+
+    def __init__(self, step: Variable, hooks: Sequence[Object] = ()) -> None:
+        self._given = list(hooks)
+        self._hooks: list[Object] = []
+        self._fetched: list[dict[int, int]] = []
+        self._step, self._context = step, _RunContext(step)
+        self._check(self._given)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a hook has asked for the end of training."""
+        return self._context.stop_requested
+
+    def trace(self, of_model: Sequence[Object] | None) -> list[list[Tensor | None]]:
+        """Begins the hooks, while a step is traced; returns the tensors that each asks for."""
+        self._check(of_model or ())
+        self._hooks = [*self._given, *(of_model or ())]
+        self._fetched = []
+        outputs = []
+        self._context.session.step_read = tf.identity(self._step)
+        tf_compat.set_global_step_read(self._context.session.step_read)
+        for hook in self._hooks:
+            hook.begin()
+            tensors = tf.nest.flatten(_fetches(hook.before_run(self._context)))
+            self._fetched.append({id(each): place for place, each in enumerate(tensors)})
+            outputs.append([_computed(each) for each in tensors])
+        return outputs
+
+    def start(self) -> None:
+        """Tells the hooks that variables have their values."""
+        for hook in self._hooks:
+            hook.after_create_session(self._context.session, None)
+
+    def before(self) -> list[Nest]:
+        """Returns what each hook asks for before a step."""
+        return [_fetches(hook.before_run(self._context)) for hook in self._hooks]
+
+    def after(self, asked: list[Nest], values: list[list[Tensor]]) -> None:
+        """Gives each hook what it asked for.
+
+        Raises:
+            OutOfOrder: a hook asks for another tensor than while the step was traced.
+        """
+        for hook, fetches, places, computed in zip(
+            self._hooks, asked, self._fetched, values, strict=True
+        ):
+            flat = []
+            for each in () if fetches is None else tf.nest.flatten(fetches):
+                if id(each) not in places:
+                    raise errors.OutOfOrder(
+                        f"{type(hook).__name__} asks for {each!r}, which it did not before the "
+                        "first step; a step of TensorFlow 2 computes what is known by then."
+                    )
+                flat.append(computed[places[id(each)]])
+            arrays = [None if each is None else each.numpy() for each in flat]
+            results = None if fetches is None else tf.nest.pack_sequence_as(fetches, arrays)
+            hook.after_run(self._context, v1.train.SessionRunValues(results, None, None))
+
+    def end(self) -> None:
+        """Tells the hooks that there are no more steps."""
+        for hook in self._hooks:
+            hook.end(self._context.session)
+
+    def _check(self, hooks: Sequence[Object]) -> None:
+        for hook in hooks:
+            if isinstance(hook, _NEED_A_SESSION):
+                raise errors.InvalidInput(
+                    f"{type(hook).__name__} needs a session, and in TensorFlow 2 there is none. "
+                    "Trainer writes checkpoints as its RunConfig says; leave the hook out."
+                )
+
+
+def _fetches(asked: Object) -> Nest:
+    if asked is None:
+        return None
+    if asked.feed_dict:
+        raise errors.InvalidInput("A hook feeds tensors, and a step of TensorFlow 2 has no feeds.")
+    return asked.fetches
+
+
+def _computed(fetch: Object) -> Tensor | None:
+    """Returns the output of a step for what a hook asks for."""
+    if isinstance(fetch, str):
+        fetch = v1.get_default_graph().as_graph_element(fetch)
+    if fetch is None or isinstance(fetch, tf.Operation):
+        return None
+    tensor: Tensor = tf.identity(fetch)
+    return tensor

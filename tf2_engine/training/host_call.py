@@ -1,0 +1,67 @@
+"""Runs the host_call of a model after each step, which writes summaries in most programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from tf2_engine import tf_compat
+from tf2_engine.training.calls import call
+from tf2_engine.training.specs import Function
+from tf2_engine.types import Array, Nest
+
+
+class HostCall:
+    """A host_call, in a graph and a session of its own, as legacy programs run it.
+
+    Args:
+        function: what a `ModelSpec` has in `host_call`.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self._session: tf.Session | None = None
+
+    def run(self, of_replicas: Sequence[Nest], step: int) -> None:
+        """Calls the function with the arguments of all replicas, joined along the first axis.
+
+        Args:
+            step: the global step that the function can read.
+        """
+        arrays = tf.nest.map_structure(
+            lambda *parts: _joined([part.numpy() for part in parts]), *of_replicas
+        )
+        if self._session is None:
+            self._build(arrays)
+        assert self._session is not None
+        feeds = zip(tf.nest.flatten(self._feeds), tf.nest.flatten(arrays), strict=True)
+        self._session.run(self._ops, {self._step: step, **dict(feeds)})
+
+    def end(self) -> None:
+        """Writes what is not in the event files yet."""
+        if self._session is not None:
+            self._session.run(self._flush)
+            self._session.close()
+
+    def _build(self, arrays: Nest) -> None:
+        with tf.Graph().as_default():
+            self._feeds = tf.nest.map_structure(
+                lambda array: tf.placeholder(array.dtype, array.shape), arrays
+            )
+            self._step = tf.placeholder(tf.int64, [])
+            variable = tf.train.create_global_step()
+            with tf.control_dependencies([variable.assign(self._step)]):
+                results = call(self._function, self._feeds)
+            ops = [*tf.nest.flatten(results), *(tf.summary.all_v2_summary_ops() or ())]
+            self._ops = [op for op in ops if isinstance(op, tf.Tensor | tf.Operation)]
+            writers = tf_compat.summary_writer_initializers()
+            self._flush = [tf.raw_ops.FlushSummaryWriter(writer=op.inputs[0]) for op in writers]
+            self._session = tf.Session()
+            initializers = (tf.global_variables_initializer(), tf.local_variables_initializer())
+            self._session.run([*initializers, *writers])
+
+
+def _joined(arrays: Sequence[Array]) -> Array:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

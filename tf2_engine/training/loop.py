@@ -1,0 +1,164 @@
+"""The loop of a training: steps, checkpoints, the log, event files, and what users hook into it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import tensorflow as tf
+
+from tf2_engine.training.checkpoints import Checkpoints
+from tf2_engine.training.events import EventFile
+from tf2_engine.training.hooks import HookRunner
+from tf2_engine.training.host_call import HostCall
+from tf2_engine.training.specs import Function, ModelSpec, RunConfig
+from tf2_engine.types import Nest, Object, Tensor
+
+v1 = tf.compat.v1
+
+_SECONDS = 600.0  # between two checkpoints, if the config says nothing
+
+
+class Loop:
+    """Runs the steps of one call of `Trainer.train`.
+
+    Args:
+        trainer: has the step, the strategy and `stop_training`.
+        callbacks, listeners: as those of `Trainer.train`.
+    """
+
+    def __init__(
+        self,
+        trainer: Object,
+        checkpoints: Checkpoints,
+        hooks: HookRunner,
+        callbacks: Sequence[Object],
+        listeners: Sequence[Object],
+    ) -> None:
+        self._trainer, self._checkpoints, self._hooks = trainer, checkpoints, hooks
+        self._callbacks, self._listeners = callbacks, listeners
+        config: RunConfig = trainer.config
+        self._host: HostCall | None = None
+        self._log = _Log(config, trainer.model_dir)
+        self._is_due = _Due(config.save_checkpoints_steps, config.save_checkpoints_secs)
+
+    def run(
+        self, spec: ModelSpec, run_step: Function, batches: Iterator[Nest], max_steps: int | None
+    ) -> None:
+        """Runs steps up to one, to the end of the input, or until something stops it."""
+        if spec.host_call is not None:
+            self._host = HostCall(spec.host_call[0])
+        self._hooks.start()
+        self._tell("on_train_begin")
+        for listener in self._listeners:
+            listener.begin()
+        step = int(self._trainer.step.numpy())
+        self._log.begin(step)
+        while (max_steps is None or step < max_steps) and not self._stopped():
+            asked = self._hooks.before()
+            try:
+                outputs = run_step(batches)
+            except tf.errors.OutOfRangeError:
+                break
+            step += 1
+            self._finish_step(step, asked, outputs)
+        if self._checkpoints.at is None:
+            self._save(step, is_last=True)
+        self._end(step)
+
+    def _finish_step(self, step: int, asked: list[Nest], outputs: dict[str, Nest]) -> None:
+        self._checkpoints.at = None
+        # Once, whatever the program counts.
+        self._trainer.step.assign(step)
+        local = self._trainer.strategy.experimental_local_results
+        self._hooks.after(asked, local(outputs["hooks"])[0])
+        if self._host is not None:
+            self._host.run(local(outputs["host"]), step)
+        self._log.step(step, local(outputs["loss"]), local(outputs["summaries"])[0])
+        self._tell("on_train_batch_end", step)
+        if self._is_due(step):
+            self._save(step)
+
+    def _end(self, step: int) -> None:
+        for listener in self._listeners:
+            listener.end(None, step)
+        if self._host is not None:
+            self._host.end()
+        self._log.end()
+        self._hooks.end()
+        self._tell("on_train_end")
+
+    def _stopped(self) -> bool:
+        return self._trainer.stop_training or self._hooks.stopped
+
+    def _tell(self, method: str, *arguments: int) -> None:
+        for callback in self._callbacks:
+            if hasattr(callback, method):
+                getattr(callback, method)(*arguments)
+
+    def _save(self, step: int, *, is_last: bool = False) -> None:
+        """Writes a checkpoint, and tells the listeners."""
+        for listener in self._listeners:
+            listener.before_save(None, step)
+        path = self._checkpoints.save()
+        v1.logging.info("Saved step %d to %s.", step, path)
+        for listener in self._listeners:
+            if listener.after_save(None, step) and not is_last:
+                self._trainer.stop_training = True
+
+
+class _Due:
+    """Says after which steps a checkpoint is due."""
+
+    def __init__(self, steps: int | None, seconds: float | None) -> None:
+        self._steps = steps
+        self._seconds = _SECONDS if seconds is None and not steps else seconds
+        self._latest = time.monotonic()
+
+    def __call__(self, step: int) -> bool:
+        if self._steps:
+            return step % self._steps == 0
+        due = bool(self._seconds) and time.monotonic() - self._latest >= float(self._seconds or 0)
+        if due:
+            self._latest = time.monotonic()
+        return due
+
+
+class _Log:
+    """Logs and writes the loss, the steps per second and the model's summaries."""
+
+    def __init__(self, config: RunConfig, directory: str) -> None:
+        self._log_every, self._write_every = config.log_step_count_steps, config.save_summary_steps
+        self._events = EventFile(directory)
+        self._first = True
+        self._since = 0, 0.0
+
+    def begin(self, step: int) -> None:
+        self._since = step, time.monotonic()
+
+    def step(self, step: int, losses: Sequence[Tensor], summaries: Sequence[Tensor]) -> None:
+        """Takes the results of a step; reads them only if they are due."""
+        logs = self._log_every and (self._first or step % self._log_every == 0)
+        writes = self._write_every and (self._first or step % self._write_every == 0)
+        if not logs and not writes:
+            return
+        loss = sum(float(each.numpy()) for each in losses) / len(losses)
+        if logs:
+            v1.logging.info("loss = %s, step = %d", loss, step)
+            self._write_rate(step)
+        if writes:
+            self._events.scalars(step, {"loss": loss})
+            for each in summaries:
+                self._events.merged(step, each.numpy())
+        self._first = False
+
+    def end(self) -> None:
+        self._events.flush()
+
+    def _write_rate(self, step: int) -> None:
+        (before, then), now = self._since, time.monotonic()
+        self._since = step, now
+        if not self._first:  # whose time is that of starting
+            rate = (step - before) / max(now - then, 1e-9)
+            v1.logging.info("global_step/sec: %g", rate)
+            self._events.scalars(step, {"global_step/sec": rate})

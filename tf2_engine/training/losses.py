@@ -1,0 +1,53 @@
+"""Regularization losses of a model_fn, which `tf.compat.v1.losses` cannot find outside of a graph.
+
+A regularizer belongs to the variable that it was given with; here its loss is computed anew from
+the variable in each call.
+"""
+
+from __future__ import annotations
+
+import re
+
+import tensorflow.compat.v1 as tf
+
+from tf2_engine.training import model_variables
+from tf2_engine.types import Tensor
+
+
+def get_regularization_losses(scope: str | None = None) -> list[Tensor]:
+    """Returns the regularization losses of the model, in the order of its variables.
+
+    Args:
+        scope: a regular expression; variables whose names it does not match are left out.
+    """
+    regularizers = model_variables.current().regularizers()
+    computed = [
+        regularizer()
+        for name, regularizer in regularizers.items()
+        if scope is None or re.match(scope, name)
+    ]
+    return [loss for loss in computed if loss is not None]
+
+
+def get_regularization_loss(
+    scope: str | None = None, name: str = "total_regularization_loss"
+) -> Tensor:
+    """Returns the sum of the regularization losses; 0 if there are none."""
+    losses = get_regularization_losses(scope)
+    return tf.add_n(losses, name=name) if losses else tf.constant(0.0)
+
+
+def get_total_loss(
+    add_regularization_losses: bool = True, name: str = "total_loss", scope: str | None = None
+) -> Tensor:
+    """Returns the sum of the losses of `tf.compat.v1.losses` and of the regularization losses.
+
+    Raises:
+        ValueError: there are no losses.
+    """
+    losses = tf.losses.get_losses(scope=scope)
+    if add_regularization_losses:
+        losses = losses + get_regularization_losses(scope)
+    if not losses:
+        raise ValueError("The model has no losses to add; compute one with tf.compat.v1.losses.")
+    return tf.add_n(losses, name=name)

@@ -1,0 +1,180 @@
+"""A model_fn with its variables, its tables and a strategy, called for one replica."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator, Mapping
+
+import tensorflow as tf
+
+import tf2_engine
+from tf2_engine import errors, tpu_columns
+from tf2_engine import preprocessing as pre
+from tf2_engine.training import differentiation
+from tf2_engine.training.calls import call
+from tf2_engine.training.context import ReplicaContext
+from tf2_engine.training.model_variables import ModelVariables
+from tf2_engine.training.resolver import make_strategy
+from tf2_engine.training.saver import Saver
+from tf2_engine.training.specs import Function, ModeKeys, ModelSpec, RunConfig
+from tf2_engine.types import Dataset, Nest, Object, Tensor
+
+Batch = dict[str, Nest]
+
+
+class Model:
+    """Calls the functions of a program: the model_fn for a replica, and input_fns.
+
+    Args:
+        batch_sizes: of the global batch, by mode.
+        embedding_config_spec: as that of `Trainer`.
+
+    Attributes:
+        engine: the tables.
+        step: the global step.
+        store: the variables.
+        saver: of the latest result of the model_fn; None if it has none.
+    """
+
+    def __init__(
+        self,
+        model_fn: Function,
+        config: RunConfig,
+        params: Mapping[str, Object],
+        batch_sizes: Mapping[str, int | None],
+        embedding_config_spec: Object,
+    ) -> None:
+        self.model_fn, self.config, self.params = model_fn, config, dict(params)
+        self._batch_sizes = batch_sizes
+        if config.tf_random_seed is not None:
+            tf.random.set_seed(config.tf_random_seed)
+        self.strategy = make_strategy(config)
+        self.spec = embedding_config_spec
+        with self.strategy.scope():
+            self.step = tf.Variable(
+                0,
+                trainable=False,
+                dtype=tf.int64,
+                name="global_step",
+                # A program may count in its own train_op.
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+            # FeatureConfigs, optimizers, and the transformation of raw features into ids.
+            self.embedding = embedding_config_spec.to_tf2(step=self._read_step)
+            # A TPU is configured for one size of batches; a host takes any.
+            self.on_tpu = isinstance(self.strategy, tf.distribute.TPUStrategy)
+            size = batch_sizes[ModeKeys.TRAIN] if self.on_tpu else None
+            self.engine = tf2_engine.TPUEmbedding(self.embedding.engine_spec, batch_size=size)
+        self.store = ModelVariables()
+        self.saver: Saver | None = None
+        self._traced_step: Tensor | None = None
+
+    def preprocessing(self) -> tuple[pre.Preprocessing, set[str]]:
+        """Returns the preprocessing into ids, weights and lengths, and the keys of the weights.
+
+        Ids are those of the input function, as they are on a TPU.
+        """
+        preprocessing = self.embedding.preprocessing_of_ids
+        parts = [part for each in preprocessing.columns.values() for part in (each, *each.parts)]
+        return preprocessing, {each.weight_key for each in parts if isinstance(each, pre.Weighted)}
+
+    def arguments(self, mode: str, **data: Nest) -> dict[str, Object]:
+        """Returns what a function of the program may take, with the sizes of a mode in `params`."""
+        sizes = {
+            "batch_size": self._batch_sizes[mode],
+            "context": ReplicaContext(self.strategy),
+        }
+        return {"mode": mode, "params": {**self.params, **sizes}, "config": self.config, **data}
+
+    def batches(self, input_fn: Function, mode: str) -> Object:
+        """Returns distributed batches of ids, weights, lengths, the other features, and labels."""
+        prepare, weight_keys = self.preprocessing()
+
+        def prepared(features: Nest, labels: Nest = None) -> Batch:
+            dense = [key for key in prepare.columns if isinstance(features[key], tf.Tensor)]
+            if dense:
+                raise errors.InvalidInput(
+                    f"The ids of {dense} are dense; on a TPU the legacy program ignores 0 in them. "
+                    "Make them SparseTensors in the input function, with 0 or without."
+                )
+            batch = prepare(features)._asdict()
+            # The input of a strategy must not contain None.
+            weights = batch["weights"] or {}
+            batch["weights"] = {key: each for key, each in weights.items() if each is not None}
+            used = {*weight_keys, *prepare.columns}
+            batch["rest"] = {key: value for key, value in features.items() if key not in used}
+            return {**batch, "labels": labels} if labels is not None else batch
+
+        dataset: Dataset = call(input_fn, self.arguments(mode))
+        if not isinstance(dataset, tf.data.Dataset):
+            raise errors.WrongType(
+                f"input_fn returned {dataset!r}; in TensorFlow 2 it must return a tf.data.Dataset "
+                "of features, or of (features, labels)."
+            )
+        # Ids of tables are sparse, and sparse tensors cannot be copied to a TPU.
+        option = tf.distribute.InputOptions(experimental_fetch_to_device=False)
+        return self.strategy.experimental_distribute_dataset(dataset.map(prepared), option)
+
+    def call(self, mode: str, batch: Batch) -> ModelSpec:
+        """Calls the model_fn with the batch of a replica; to train, also updates the tables.
+
+        Raises:
+            InvalidInput: in training, not exactly one loss trains variables.
+        """
+        weights = {key: batch["weights"].get(key) for key in batch["ids"]}
+        activations, update = self.engine.differentiable_lookup(
+            batch["ids"], weights, training=mode == ModeKeys.TRAIN, name=mode
+        )
+        features = {**batch["rest"], **tpu_columns.as_features(activations, batch["lengths"])}
+        arguments = self.arguments(mode, features=features, labels=batch.get("labels"))
+        self._traced_step = tf.identity(self.step)
+        with differentiation.recorded() as differentiated, _seeded(self.config.tf_random_seed):
+            spec = self.store.call(lambda: self._call_model(arguments), self.step)
+        if mode == ModeKeys.TRAIN:
+            share = _share(spec, differentiated)
+            of_activations = tf.gradients(
+                share, list(activations.values()), unconnected_gradients="zero"
+            )
+            if self.embedding.gradient_multiplier is not None:
+                factor = self.embedding.gradient_multiplier()
+                of_activations = [gradient * factor for gradient in of_activations]
+            update(dict(zip(activations, of_activations, strict=True)))
+        self._traced_step = None
+        return spec
+
+    def _call_model(self, arguments: dict[str, Object]) -> ModelSpec:
+        spec: ModelSpec = call(self.model_fn, arguments)
+        scaffold = spec.scaffold_fn() if spec.scaffold_fn is not None else None
+        self.saver = getattr(scaffold, "saver", None)
+        return spec
+
+    def _read_step(self) -> Tensor:
+        """Returns the step, as it is when a traced step begins: a model_fn may count it."""
+        return self.step if self._traced_step is None else self._traced_step
+
+
+@contextlib.contextmanager
+def _seeded(seed: int | None) -> Iterator[None]:
+    """While it is open, Keras, which draws seeds of initializers from Python's, starts anew."""
+    if seed is None:
+        yield
+        return
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
+def _share(spec: ModelSpec, differentiated: list[differentiation.Differentiated]) -> Tensor:
+    """Returns the share of a replica in the loss that trains the tables."""
+    by_loss = {id(each.loss): each for each in differentiated}
+    if len(by_loss) != 1:
+        raise errors.InvalidInput(
+            f"The model_fn takes gradients of {len(by_loss)} losses, and tables are trained by the "
+            "gradient of one: call training.minimize, compute_gradients or gradients with the same "
+            "loss each time, their sum for instance."
+        )
+    return next(iter(by_loss.values())).share

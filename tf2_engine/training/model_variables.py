@@ -1,0 +1,163 @@
+"""The variables that a model_fn creates, by their legacy names; each is created once."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import tensorflow as tf
+
+from tf2_engine import errors, tf_compat, tpu_columns
+from tf2_engine.types import Object, Tensor, Variable
+
+v1 = tf.compat.v1
+
+Result = TypeVar("Result")
+
+
+class _OfThread(threading.local):
+    """The models whose model_fn is called in this thread, the innermost one last."""
+
+    def __init__(self) -> None:
+        self.models: list[ModelVariables] = []
+
+
+_here = _OfThread()
+
+
+def current() -> ModelVariables:
+    """Returns the variables of the model whose model_fn is being called.
+
+    Raises:
+        OutOfOrder: no model_fn is being called.
+    """
+    if not _here.models:
+        raise errors.OutOfOrder("This function is for a model_fn that a Trainer calls.")
+    return _here.models[-1]
+
+
+def trainable() -> list[Variable]:
+    """Returns the trainable variables of the model whose model_fn is being called."""
+    return [each for each in current().variables.values() if each.trainable]
+
+
+class _TF1Scope(tf.Module):
+    """A scope in which `get_variable` and `tf.layers` create each variable once, and reuse it."""
+
+    @v1.keras.utils.track_tf1_style_variables
+    def __call__(self, function: Callable[[], Result]) -> Result:
+        """Calls a function in the scope."""
+        # Unnamed layers, Keras's and others, are numbered from the beginning in each call.
+        v1.keras.backend.reset_uids()
+        with v1.variable_scope(v1.get_variable_scope()), tpu_columns.reading_activations():
+            return function()
+
+
+class ModelVariables:
+    """The variables of a model and its optimizers, as they are created by calls of its model_fn.
+
+    Attributes:
+        variables: by legacy name.
+        averaged: the name of the variable of each average that is among them.
+    """
+
+    def __init__(self) -> None:
+        self.variables: dict[str, Variable] = {}
+        self.averaged: dict[str, str] = {}
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._scope = _TF1Scope("tf1_scope")
+
+    def call(self, function: Callable[[], Result], step: Variable) -> Result:
+        """Calls a function that creates variables, or reuses them, with what a graph would hold.
+
+        Collections have the step, the trainable variables and all variables.
+        """
+        collection = v1.get_collection_ref
+        collection(v1.GraphKeys.GLOBAL_STEP)[:] = [step]
+        kept = [
+            (collection(key), list(collection(key)))
+            for key in (v1.GraphKeys.TRAINABLE_VARIABLES, v1.GraphKeys.GLOBAL_VARIABLES)
+        ]
+        (of_training, _), (of_all, _) = kept
+        of_training[:] = [each for each in self.variables.values() if each.trainable]
+        of_all[:] = [*self.variables.values(), step]
+
+        def added(variable: Variable) -> None:
+            of_all.insert(-1, variable)
+            if variable.trainable:
+                of_training.append(variable)
+
+        _here.models.append(self)
+        try:
+            with self._creating_once(added):
+                return self._scope(function)
+        finally:
+            _here.models.pop()
+            for reference, before in kept:
+                reference[:] = before
+
+    def average_of(self, variable: Variable, name: str) -> Variable:
+        """Returns the variable for the average of another one; creates it at first."""
+        if name not in self.variables:
+            # Initial values may not depend on the update that comes before.
+            with v1.name_scope(None), v1.control_dependencies(None):
+                tf.Variable(
+                    tf.zeros(variable.shape, variable.dtype),
+                    trainable=False,
+                    name=name,
+                    # All replicas compute the same.
+                    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+                )
+            self.averaged[name] = variable.name.partition(":")[0]
+        return self.variables[name]
+
+    def regularizers(self) -> dict[str, Callable[[], Tensor | None]]:
+        """Returns, by variable, functions that compute the regularization losses."""
+        return tf_compat.tf1_style_regularizers(self._scope)
+
+    def call_in_graph(self, function: Callable[[], Result]) -> Result:
+        """Calls a function that creates variables in the default graph; they are added by name."""
+        self._counts.clear()
+
+        def record(create: Callable[..., Variable], **settings: Object) -> Variable:
+            name = self._numbered(settings["name"])
+            self.variables[name] = variable = create(**settings)
+            return variable
+
+        _here.models.append(self)
+        try:
+            with v1.variable_creator_scope(record):
+                return function()
+        finally:
+            _here.models.pop()
+
+    @contextlib.contextmanager
+    def _creating_once(self, added: Callable[[Variable], None]) -> Iterator[None]:
+        self._counts.clear()
+        outside = tf.get_current_name_scope()
+
+        def create_once(create: Callable[..., Variable], **settings: Object) -> Variable:
+            name = self._numbered(settings["name"], outside)
+            if name not in self.variables:
+                with v1.name_scope(None):
+                    self.variables[name] = create(**{**settings, "name": name})
+                added(self.variables[name])
+            return self.variables[name]
+
+        with tf.variable_creator_scope(create_once):
+            yield
+
+    def _numbered(self, name: str, outside: str = "") -> str:
+        """Returns the name that a variable has in a graph.
+
+        Layers of Keras give the last part, and the open scopes the ones before it. Variables of the
+        same name are numbered: Adam's powers, for instance.
+        """
+        scope = tf.get_current_name_scope().removeprefix(outside).strip("/")
+        base = f"{scope}/{name}".strip("/")
+        number = self._counts[base]
+        self._counts[base] += 1
+        return f"{base}_{number}" if number else base

@@ -1,0 +1,190 @@
+"""Exports a model for predictions: a SavedModel that needs nothing but TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+import tf2_engine
+from tf2_engine import errors, tf_compat, tpu_columns
+from tf2_engine import preprocessing as pre
+from tf2_engine.training import checkpoint_names as names
+from tf2_engine.training.calls import call
+from tf2_engine.training.model import Model
+from tf2_engine.training.model_variables import ModelVariables
+from tf2_engine.training.specs import Function, ModeKeys, ModelSpec
+from tf2_engine.types import Message, Nest, Object, Session, SparseTensor, Tensor, Variable
+
+v1 = tf.compat.v1
+
+_DEFAULT = "serving_default"
+
+
+def export(
+    model: Model,
+    checkpoint: str,
+    base: str,
+    receiver_fn: Function,
+    assets_extra: Mapping[str, str],
+    as_text: bool,
+) -> bytes:
+    """Writes a SavedModel with the values of a checkpoint; see `Trainer.export_saved_model`."""
+    final, parts = new_directories(base)
+    try:
+        with tf.Graph().as_default(), v1.Session() as session:
+            variables, signatures = _build_graph(model, receiver_fn)
+            _load(model, session, checkpoint, variables)
+            builder = v1.saved_model.Builder(parts)
+            builder.add_meta_graph_and_variables(
+                session,
+                ["serve"],
+                signatures,
+                assets_collection=v1.get_collection(v1.GraphKeys.ASSET_FILEPATHS),
+                main_op=v1.group(v1.local_variables_initializer(), v1.tables_initializer()),
+                saver=v1.train.Saver(variables, sharded=True),
+                strip_default_attrs=True,
+            )
+            builder.save(as_text)
+        for path, source in assets_extra.items():
+            target = os.path.join(parts, "assets.extra", path)
+            tf.io.gfile.makedirs(os.path.dirname(target))
+            tf.io.gfile.copy(source, target)
+        tf.io.gfile.rename(parts, final)  # Servers see all of it, or nothing.
+    finally:
+        if tf.io.gfile.exists(parts):
+            tf.io.gfile.rmtree(parts)
+    return os.fsencode(final)
+
+
+def new_directories(base: str) -> tuple[str, str]:
+    """Returns a path below `base`, named by the seconds since 1970, and one to write it at first.
+
+    Neither exists yet: a job that was killed in the same second may have left the latter.
+    """
+    while True:
+        name = str(int(time.time()))
+        # Servers ignore directories whose name is not a number.
+        paths = os.path.join(base, name), os.path.join(base, f"temp-{name}")
+        if not any(map(tf.io.gfile.exists, paths)):
+            return paths
+        v1.logging.warning("%s exists already; waiting for the next second.", paths[0])
+        time.sleep(1)
+
+
+def _build_graph(
+    model: Model, receiver_fn: Function
+) -> tuple[dict[str, Variable], dict[str, Message]]:
+    """Builds the graph that is exported; returns its variables and its signatures by name."""
+    store = ModelVariables()
+
+    def build() -> tuple[Object, ModelSpec]:
+        v1.train.create_global_step()
+        receiver = receiver_fn()
+        if not hasattr(receiver, "features") or not hasattr(receiver, "receiver_tensors"):
+            raise errors.InvalidInput(
+                "serving_input_receiver_fn must return a ServingInputReceiver, of features "
+                f"and receiver_tensors; it returned {receiver!r}."
+            )
+        arguments = {
+            **model.arguments(ModeKeys.PREDICT, features=_features(model, receiver), labels=None),
+            "params": dict(model.params),
+        }
+        return receiver, call(model.model_fn, arguments)
+
+    receiver, spec = store.call_in_graph(build)
+    # Local variables are not exported, but initialized.
+    exported = {id(variable) for variable in v1.global_variables()}
+    variables = {name: each for name, each in store.variables.items() if id(each) in exported}
+    return variables, _signatures(spec, receiver)
+
+
+def _features(model: Model, receiver: Object) -> Nest:
+    """Returns the features of a receiver, in the form that the model_fn takes off a TPU."""
+    if isinstance(receiver.features, tf.Tensor):
+        return receiver.features
+    features, spec = dict(receiver.features), model.embedding.engine_spec
+    if getattr(model.spec, "feature_columns", None):
+        # Columns look sequences up at their full length; the engine cuts and pads them.
+        for feature in spec.features:
+            if feature.max_sequence_length and feature.name in features:
+                features[feature.name] = _cut(features[feature.name], feature.max_sequence_length)
+        return features
+    prepare, weight_keys = model.preprocessing()
+    columns = prepare.columns
+    tables = {table.name: table for table in spec.tables}
+    for feature in spec.features:
+        key, table = feature.name, tables[feature.table]
+        if not isinstance(features.get(key), tf.Tensor):
+            continue
+        # Like the legacy program: dense ids have no weights, and 0 is ignored in rows of ids.
+        columns[key] = pre.Identity(key, table.vocabulary_size)
+        if features[key].shape.rank == 2 and not feature.max_sequence_length:
+            features[key] = tf.sparse.from_dense(features[key])
+    ids, weights, lengths = pre.Preprocessing(columns)(features)
+    variables = {
+        name: v1.get_variable(name, [table.vocabulary_size, table.dim])
+        for name, table in tables.items()
+    }
+    activations = tf2_engine.cpu_embedding_lookup(ids, weights, variables, spec)
+    rest = {key: features[key] for key in features if key not in {*weight_keys, *columns}}
+    return {**rest, **tpu_columns.as_features(activations, lengths)}
+
+
+def _load(
+    model: Model, session: Session, checkpoint: str, variables: Mapping[str, Variable]
+) -> None:
+    """Initializes the variables of a graph from a checkpoint."""
+    reader = tf.train.load_checkpoint(checkpoint)
+    for name, variable in variables.items():
+        keys = [f"global_step/{names.VALUE}"] if name == "global_step" else []
+        keys += [names.key_of_variable(name)]
+        keys += [
+            names.key_of_table(str(table.name))
+            for table in model.embedding.engine_spec.tables
+            if names.legacy_names(table).fullmatch(name)
+        ]
+        stored = [key for key in keys if reader.has_tensor(key)]
+        if not stored:
+            raise errors.InvalidInput(
+                f"{checkpoint} lacks {name!r}, a variable that the model_fn makes for "
+                "predictions; so the model cannot be exported."
+            )
+        value = reader.get_tensor(stored[0])
+        session.run(variable.initializer, {variable.initial_value: value})
+
+
+def _signatures(spec: ModelSpec, receiver: Object) -> dict[str, Message]:
+    """Returns the signatures of an exported model, for the outputs that suit the input."""
+    make_default = tf_compat.export_output_classes()["PredictOutput"]
+    outputs = spec.export_outputs or {_DEFAULT: make_default(spec.predictions)}
+    if len(outputs) == 1:
+        outputs = {_DEFAULT: next(iter(outputs.values())), **outputs}
+    elif _DEFAULT not in outputs:
+        raise errors.InvalidInput(
+            f"Of the export_outputs {list(outputs)} one must be {_DEFAULT!r}."
+        )
+    alternatives = getattr(receiver, "receiver_tensors_alternatives", None) or {}
+    signatures: dict[str, Message] = {}
+    for prefix, fed in [("", receiver.receiver_tensors), *alternatives.items()]:
+        inputs = fed if isinstance(fed, dict) else {"input": fed}
+        for name, output in outputs.items():
+            try:
+                signature = output.as_signature_def(inputs)
+                signatures[f"{prefix}:{name}" if prefix else name] = signature
+            except ValueError as error:
+                v1.logging.warning("%s has no signature: %s", name, error)
+    return signatures
+
+
+def _cut(ids: Nest, length: int) -> Tensor | SparseTensor:
+    """Returns the ids of sequences, cut and padded to a length."""
+    if isinstance(ids, tf.RaggedTensor):
+        ids = ids.to_sparse()
+    if not isinstance(ids, tf.SparseTensor):
+        return ids
+    kept = tf.sparse.retain(ids, ids.indices[:, 1] < length)
+    shape = tf.concat([ids.dense_shape[:1], [length], ids.dense_shape[2:]], 0)
+    return tf.SparseTensor(kept.indices, kept.values, shape)

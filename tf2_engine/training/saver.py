@@ -1,0 +1,52 @@
+"""What a model_fn says of checkpoints: what is restored from which name, and what is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from tf2_engine import errors
+from tf2_engine.types import Object, Variable
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class Saver:
+    """In place of `tf.compat.v1.train.Saver` in a `Scaffold`; `Trainer` writes the checkpoints.
+
+    Attributes:
+        renamed: variables by the name that they are restored from in evaluations and predictions,
+            as `ExponentialMovingAverage.variables_to_restore` returns them.
+        max_to_keep, keep_checkpoint_every_n_hours: which checkpoints of a training are kept.
+    """
+
+    renamed: Mapping[str, Variable]
+    max_to_keep: int | None
+    keep_checkpoint_every_n_hours: float
+
+    def __init__(
+        self,
+        var_list: Mapping[str, Variable] | Iterable[Variable] | None = None,
+        max_to_keep: int | None = 5,
+        keep_checkpoint_every_n_hours: float = 10000.0,
+        **settings: Object,
+    ) -> None:
+        names = var_list if isinstance(var_list, Mapping) else {}
+        object.__setattr__(self, "renamed", dict(names))
+        object.__setattr__(self, "max_to_keep", max_to_keep)
+        object.__setattr__(self, "keep_checkpoint_every_n_hours", keep_checkpoint_every_n_hours)
+
+    def save(self, *args: Object, **settings: Object) -> None:
+        """Raises OutOfOrder: checkpoints are written by `Trainer.train`."""
+        raise errors.OutOfOrder(
+            "Saver.save: there is no session to save. Trainer.train writes checkpoints, as its "
+            "RunConfig says."
+        )
+
+    restore = save
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaffold:
+    """In place of `tf.compat.v1.train.Scaffold` in what a model_fn returns."""
+
+    saver: Saver | None = None

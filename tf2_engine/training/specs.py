@@ -1,0 +1,131 @@
+"""What a program tells a trainer: modes, the result of a model_fn, and where and how to train."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from tf2_engine.types import Nest, Object, Op, Tensor
+
+Function: TypeAlias = Callable[..., Object]
+"""A function of a program: it gets those of the arguments on offer that it takes."""
+
+
+class ModeKeys:
+    """The modes that a model_fn is called in."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    PREDICT = "infer"
+
+
+class ModelSpec(NamedTuple):
+    """The result of a model_fn, with the fields of TPUEstimatorSpec in their order.
+
+    Attributes:
+        predictions: a tensor or a dict of tensors [batch, ...]; needed to predict.
+        loss: scalar; needed to train and to evaluate.
+        train_op: has run when a step ends, whether it is given or not: in TensorFlow 2 the ops of
+            a function run in the order of the program.
+        eval_metrics: a function that returns metrics of `tf.compat.v1.metrics` by name, and its
+            arguments, [batch, ...] each, as a list or a dict.
+        export_outputs: by signature, as `tf.compat.v1.estimator.export` has them.
+        scaffold_fn: returns a `Scaffold`, which says what is restored and how much is kept.
+        host_call: a function that runs on the host after each step, and its arguments: to write
+            summaries, for instance.
+        training_hooks, evaluation_hooks, prediction_hooks: see `Trainer.train`.
+    """
+
+    mode: str
+    predictions: Nest = None
+    loss: Tensor | None = None
+    train_op: Op = None
+    eval_metrics: tuple[Function, Nest] | None = None
+    export_outputs: dict[str, Object] | None = None
+    scaffold_fn: Callable[[], Object] | None = None
+    host_call: tuple[Function, Nest] | None = None
+    training_hooks: Sequence[Object] | None = None
+    evaluation_hooks: Sequence[Object] | None = None
+    prediction_hooks: Sequence[Object] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """Where and how a model is trained; defaults are those of estimators.
+
+    Attributes:
+        model_dir: the directory of checkpoints and event files.
+        tf_random_seed: the seed of initial values and random ops.
+        save_summary_steps: steps between two writes of summaries; 0 or None writes none.
+        save_checkpoints_steps, save_checkpoints_secs: what is between two checkpoints; without
+            either, 600 seconds. The last step is saved in any case.
+        keep_checkpoint_max: the number of checkpoints that are kept; 0 or None keeps all.
+        keep_checkpoint_every_n_hours: one in so many hours is kept beyond that.
+        log_step_count_steps: steps between two lines of the log; 0 or None logs none.
+        cluster: a cluster resolver of the TPU; None is the strategy in whose scope the program is.
+        master: the address of a TPU, where there is no `cluster`.
+    """
+
+    model_dir: str | None = None
+    tf_random_seed: int | None = None
+    save_summary_steps: int | None = 100
+    save_checkpoints_steps: int | None = None
+    save_checkpoints_secs: float | None = None
+    keep_checkpoint_max: int | None = 5
+    keep_checkpoint_every_n_hours: float | None = 10000
+    log_step_count_steps: int | None = 100
+    cluster: Object = None
+    master: str | None = None
+
+    # Of a job, this process is the only one.
+    is_chief = True
+    task_type = "worker"
+    task_id = 0
+    global_id_in_cluster = 0
+    num_worker_replicas = 1
+    num_ps_replicas = 0
+    evaluation_master = ""
+
+    def replace(self, **changes: Object) -> RunConfig:
+        """Returns a config with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+
+class TrainSpec(NamedTuple):
+    """The training of `train_and_evaluate`: as the arguments of `Trainer.train`."""
+
+    input_fn: Function
+    max_steps: int | None = None
+    hooks: Sequence[Object] | None = None
+    saving_listeners: Sequence[Object] | None = None
+
+
+class EvalSpec(NamedTuple):
+    """The evaluations of `train_and_evaluate`: as the arguments of `Trainer.evaluate`.
+
+    Attributes:
+        exporters: one or several objects with a `name` and `export(estimator, export_path,
+            checkpoint_path, eval_result, is_the_final_export)`.
+        start_delay_secs, throttle_secs: have no effect: each checkpoint is evaluated at once.
+    """
+
+    input_fn: Function
+    steps: int | None = 100
+    name: str | None = None
+    hooks: Sequence[Object] | None = None
+    exporters: Object = None
+    start_delay_secs: float = 120
+    throttle_secs: float = 600
+
+
+class WarmStartSettings(NamedTuple):
+    """Which trainable variables and tables are initialized from another model's checkpoint.
+
+    Attributes:
+        ckpt_to_initialize_from: a checkpoint with objects, or the directory of some.
+        vars_to_warm_start: a regular expression, which is matched with the beginning of names.
+    """
+
+    ckpt_to_initialize_from: str
+    vars_to_warm_start: str = ".*"

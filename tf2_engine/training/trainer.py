@@ -1,0 +1,365 @@
+"""`Trainer`: trains, evaluates, predicts with and exports a model_fn, as an estimator does."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+
+import tensorflow as tf
+
+from tf2_engine import declared, errors
+from tf2_engine.training import checkpoint_names
+from tf2_engine.training.checkpoints import Checkpoints
+from tf2_engine.training.events import EventFile
+from tf2_engine.training.hooks import HookRunner
+from tf2_engine.training.loop import Loop
+from tf2_engine.training.metrics import Metrics
+from tf2_engine.training.model import Batch, Model
+from tf2_engine.training.saved_models import export
+from tf2_engine.training.specs import (
+    Function,
+    ModeKeys,
+    ModelSpec,
+    RunConfig,
+    WarmStartSettings,
+)
+from tf2_engine.types import Array, Nest, Object, Tensor, Variable
+
+v1 = tf.compat.v1
+
+
+class Trainer:
+    """A model_fn with its tables, a strategy, checkpoints and event files.
+
+    The model_fn is called as by a TPUEstimator, with the activations of tables among its features,
+    and returns a `ModelSpec`. `get_variable`, `tf.layers` and optimizers of `tf.compat.v1.train`
+    create each variable once, under its legacy name, so that training can be resumed from a
+    converted checkpoint. Optimizers are used by `minimize`, `compute_gradients` and `gradients` of
+    this package.
+
+    `params` of functions that take it also have "batch_size", that of the global batch, and
+    "context", the replicas.
+
+    Args:
+        model_fn: takes `features`, and `labels`, `mode`, `params` and `config` if it likes.
+        model_dir: by default that of the config.
+        params: for the functions of the program.
+        train_batch_size, eval_batch_size, predict_batch_size: of global batches.
+        embedding_config_spec: an `Embedding`, or a legacy spec.
+        warm_start_from: another model's checkpoint, or which of its variables are taken.
+
+    Attributes:
+        engine: the `tf2_engine.TPUEmbedding`.
+        step: the global step.
+        variables: those of the model and its optimizers, by legacy name; the first batch creates
+            them.
+        stop_training: set it to end the training after the current step.
+    """
+
+    def __new__(cls, *args: Object, **kwargs: Object) -> Trainer:
+        """Returns a new object; `verify` may record its class."""
+        declared.used(cls)
+        return super().__new__(cls)
+
+    def __init__(
+        self,
+        model_fn: Function,
+        model_dir: str | None = None,
+        config: RunConfig | None = None,
+        params: Mapping[str, Object] | None = None,
+        *,
+        train_batch_size: int | None = None,
+        eval_batch_size: int | None = None,
+        predict_batch_size: int | None = None,
+        embedding_config_spec: Object,
+        warm_start_from: str | WarmStartSettings | None = None,
+    ) -> None:
+        self.config = config or RunConfig()
+        self.model_dir: str = model_dir or self.config.model_dir or tempfile.mkdtemp()
+        if self.model_dir not in (model_dir, self.config.model_dir):
+            v1.logging.warning("There is no model_dir; %s is used.", self.model_dir)
+        sizes = {
+            ModeKeys.TRAIN: train_batch_size,
+            ModeKeys.EVAL: eval_batch_size,
+            ModeKeys.PREDICT: predict_batch_size,
+        }
+        self._model = Model(model_fn, self.config, params or {}, sizes, embedding_config_spec)
+        self.params = self._model.params
+        self.strategy = self._model.strategy
+        self.engine = self._model.engine
+        self.step = self._model.step
+        self.variables: dict[str, Variable] = self._model.store.variables
+        self.stop_training = False
+        self._checkpoints = Checkpoints(
+            self.model_dir,
+            self.config,
+            self.engine,
+            self.step,
+            self._model.store,
+            warm_start_from,
+            self._model.embedding.engine_spec.tables,
+            getattr(embedding_config_spec, "partition_strategy", "div"),
+        )
+        self._steps: dict[str, Function] = {}
+        self._specs: dict[str, ModelSpec] = {}  # the latest result of the model_fn
+        self._hooks = HookRunner(self.step)
+        self._is_training = False
+        latest = self.latest_checkpoint()
+        if latest:
+            self._checkpoints.restore(latest)
+
+    def latest_checkpoint(self) -> str | None:
+        """Returns the path of the latest checkpoint; None if there is none."""
+        return self._checkpoints.latest()
+
+    def restore(self, checkpoint: str) -> None:
+        """Restores the step now, and the variables when the first batch creates them."""
+        self._checkpoints.restore(checkpoint, pinned=True)
+
+    def eval_dir(self, name: str | None = None) -> str:
+        """Returns the directory of the event files of evaluations, or of those of a name."""
+        return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
+
+    def get_variable_names(self) -> list[str]:
+        """Returns the names of the variables and tables in the latest checkpoint."""
+        return checkpoint_names.names_of_variables(self._latest())
+
+    def get_variable_value(self, name: str) -> Array:
+        """Returns the value that a variable or a table has in the latest checkpoint."""
+        reader = tf.train.load_checkpoint(self._latest())
+        keys = (checkpoint_names.key_of_variable(name), checkpoint_names.key_of_table(name))
+        for key in keys:
+            if reader.has_tensor(key):
+                value: Array = reader.get_tensor(key)
+                return value
+        raise errors.InvalidInput(
+            f"{self.latest_checkpoint()} has no variable {name!r}; get_variable_names lists them."
+        )
+
+    def train(
+        self,
+        input_fn: Function,
+        hooks: Sequence[Object] | None = None,
+        steps: int | None = None,
+        max_steps: int | None = None,
+        saving_listeners: Sequence[Object] | None = None,
+        *,
+        callbacks: Sequence[Object] = (),
+    ) -> Trainer:
+        """Trains up to a step, for a number of steps, or to the end of the input.
+
+        Args:
+            input_fn: returns a `tf.data.Dataset` of features, or of (features, labels).
+            hooks: SessionRunHooks, as far as they need no session, and callbacks.
+            steps, max_steps: one of them, or none.
+            saving_listeners: have `before_save(None, step)` and `after_save(None, step)` called;
+                training ends if the latter returns True.
+            callbacks: as Keras has them: `on_train_begin()` is called once all variables have
+                their values, `on_train_batch_end(step)` after each step, `on_train_end()` at the
+                end; a callback may lack some.
+
+        Raises:
+            InvalidInput: a hook needs a session, or the latest checkpoint is not converted.
+        """
+        self._checkpoints.go_to(None)
+        if steps is not None:
+            max_steps = int(self.step.numpy()) + steps
+        if max_steps is not None and int(self.step.numpy()) >= max_steps:
+            return self
+        callbacks = [*callbacks, *(each for each in hooks or () if _is_callback(each))]
+        run_hooks = [each for each in hooks or () if not _is_callback(each)]
+        batches, run_step = self._prepared(ModeKeys.TRAIN, input_fn, run_hooks)
+        self._checkpoints.keep(self._model.saver)
+        loop = Loop(self, self._checkpoints, self._hooks, callbacks, saving_listeners or ())
+        self.stop_training, self._is_training = False, True
+        try:
+            loop.run(self._specs[ModeKeys.TRAIN], run_step, batches, max_steps)
+        finally:
+            self._is_training = False
+        return self
+
+    def evaluate(
+        self,
+        input_fn: Function,
+        steps: int | None = None,
+        hooks: Sequence[Object] | None = None,
+        checkpoint_path: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Object]:
+        """Returns the metrics over a number of batches, the mean loss and the global step.
+
+        They are also written to an event file in `eval_dir(name)`.
+
+        Args:
+            steps: None takes all batches.
+            checkpoint_path: by default the latest.
+        """
+        losses, metrics = [], None
+        for loss, values in self._results(ModeKeys.EVAL, input_fn, steps, hooks, checkpoint_path):
+            losses.append(loss)
+            metric_fn, _ = self._specs[ModeKeys.EVAL].eval_metrics or (None, [])
+            if metric_fn is not None:
+                metrics = metrics or Metrics(metric_fn, values)
+                metrics.update(values)
+        if not losses:
+            raise errors.InvalidInput("evaluate: the input_fn returned no batch.")
+        results = metrics.results() if metrics is not None else {}
+        results["loss"] = sum(losses) / len(losses)
+        results["global_step"] = step = int(self.step.numpy())
+        v1.logging.info("Evaluation at step %d: %s", step, results)
+        events = EventFile(self.eval_dir(name))
+        events.scalars(step, {key: each for key, each in results.items() if key != "global_step"})
+        events.flush()
+        return results
+
+    def predict(
+        self,
+        input_fn: Function,
+        predict_keys: Sequence[str] | None = None,
+        hooks: Sequence[Object] | None = None,
+        checkpoint_path: str | None = None,
+        yield_single_examples: bool = True,
+    ) -> Iterator[dict[str, Object]]:
+        """Yields the predictions for each sample, or for each batch, as arrays.
+
+        Args:
+            predict_keys: the predictions to keep; by default all.
+            checkpoint_path: by default the latest.
+        """
+        for batch in self._results(ModeKeys.PREDICT, input_fn, None, hooks, checkpoint_path):
+            kept = {key: batch[key] for key in predict_keys} if predict_keys else batch
+            if not yield_single_examples:
+                yield kept
+                continue
+            for number in range(len(next(iter(kept.values())))):
+                yield {name: values[number] for name, values in kept.items()}
+
+    def export_saved_model(
+        self,
+        export_dir_base: str | bytes,
+        serving_input_receiver_fn: Function,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+    ) -> bytes:
+        """Writes a SavedModel into a new directory named by the time; returns its path.
+
+        It needs nothing but TensorFlow: the model_fn builds a separate graph, in which columns look
+        tables up as they do off a TPU.
+
+        Args:
+            serving_input_receiver_fn: returns a `ServingInputReceiver`.
+            assets_extra: files to add, by their path below the directory `assets.extra`.
+            as_text: whether to write the graph as text.
+            checkpoint_path: by default the latest.
+
+        Raises:
+            InvalidInput: there is no checkpoint, it lacks a variable, or there is no default
+                signature.
+        """
+        checkpoint = checkpoint_path or self._latest()
+        self._checkpoints.check(checkpoint)
+        return export(
+            *(self._model, checkpoint, os.fsdecode(export_dir_base), serving_input_receiver_fn),
+            *(assets_extra or {}, as_text),
+        )
+
+    def _latest(self) -> str:
+        checkpoint = self.latest_checkpoint()
+        if checkpoint is None:
+            raise errors.InvalidInput(f"There is no checkpoint in {self.model_dir}; train first.")
+        return checkpoint
+
+    def _results(
+        self,
+        mode: str,
+        input_fn: Function,
+        steps: int | None,
+        hooks: Sequence[Object] | None,
+        checkpoint_path: str | None,
+    ) -> Iterator[Nest]:
+        """Yields the results of each batch, as arrays."""
+        if not self._is_training:
+            self._checkpoints.go_to(checkpoint_path)
+        batches, run_step = self._prepared(mode, input_fn, hooks or ())
+        runner = self._hooks
+        runner.start()
+        num_batches = 0
+        with self._checkpoints.renamed(self._model.saver):
+            while (steps is None or num_batches < steps) and not runner.stopped:
+                asked = runner.before()
+                try:
+                    outputs = run_step(batches)
+                except tf.errors.OutOfRangeError:
+                    break
+                replicas = self.strategy.experimental_local_results(outputs["result"])
+                runner.after(asked, self.strategy.experimental_local_results(outputs["hooks"])[0])
+                yield tf.nest.map_structure(_merge_replicas, *replicas)
+                num_batches += 1
+        runner.end()
+
+    def _prepared(
+        self, mode: str, input_fn: Function, hooks: Sequence[Object]
+    ) -> tuple[Iterator[Nest], Function]:
+        """Returns the batches of a mode and the function that runs a step; creates all variables.
+
+        The step is traced anew where there are hooks, which become a part of it.
+        """
+        batches = iter(self._model.batches(input_fn, mode))
+        self._hooks = HookRunner(self.step, hooks)
+        if mode not in self._steps or hooks or _hooks_of(self._specs[mode]):
+            self._steps[mode] = tf.function(
+                lambda iterator: self.strategy.run(
+                    self._step_on_replica, args=(mode, next(iterator))
+                ),
+                autograph=False,
+            )
+        self._steps[mode].get_concrete_function(batches)  # type: ignore[attr-defined]
+        self._checkpoints.add_created()
+        return batches, self._steps[mode]
+
+    def _step_on_replica(self, mode: str, batch: Batch) -> dict[str, Nest]:
+        """Runs a step on the batch of a replica; returns its results and those of hooks."""
+        spec = self._model.call(mode, batch)
+        self._specs[mode] = spec
+        outputs = {"hooks": self._hooks.trace(_hooks_of(spec))}
+        if mode == ModeKeys.PREDICT:
+            predictions = spec.predictions
+            named = predictions if isinstance(predictions, dict) else {"output": predictions}
+            return {**outputs, "result": named}
+        if mode == ModeKeys.EVAL:
+            _, values = spec.eval_metrics or (None, [])
+            return {**outputs, "result": (spec.loss, values)}
+        _, host_arguments = spec.host_call or (None, [])
+        # A TPU computes no strings; there the legacy program writes no summaries either.
+        merged = None if self._model.on_tpu else v1.summary.merge_all()
+        summaries = [] if merged is None else [merged]
+        return {**outputs, "loss": spec.loss, "host": host_arguments, "summaries": summaries}
+
+
+# What `help` shows; Python would take the signature of `__new__`.
+Trainer.__new__.__signature__ = inspect.signature(Trainer.__init__)  # type: ignore[attr-defined]
+
+
+def _is_callback(hook: Object) -> bool:
+    return hasattr(hook, "on_train_batch_end")
+
+
+def _hooks_of(spec: ModelSpec) -> list[Object]:
+    hooks = {
+        ModeKeys.TRAIN: spec.training_hooks,
+        ModeKeys.EVAL: spec.evaluation_hooks,
+        ModeKeys.PREDICT: spec.prediction_hooks,
+    }
+    return list(hooks[spec.mode] or ())
+
+
+def _merge_replicas(*parts: Tensor) -> Array:
+    """Returns the results of all replicas as one array; of scalars, the mean."""
+    arrays: list[Array] = [part.numpy() for part in parts]
+    if not arrays[0].shape:
+        return sum(arrays) / len(arrays)
+    merged: Array = arrays[0] if len(arrays) == 1 else tf.concat(arrays, 0).numpy()
+    return merged

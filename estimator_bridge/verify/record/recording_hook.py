@@ -142,9 +142,15 @@ class _BeforeSaving(tf.train.CheckpointSaverListener):
 def _assigned(parts: list[Variable], value: Array) -> dict[Op, Array]:
     """Returns the initializer of each part of a variable, with the rows that it assigns."""
     if len(parts) == 1:
-        return {parts[0].initializer: value}
+        return {_op(parts[0].initializer): value}
     ends = np.cumsum([part.shape.as_list()[0] for part in parts])[:-1]
-    return {part.initializer: rows for part, rows in zip(parts, np.split(value, ends), strict=True)}
+    pairs = zip(parts, np.split(value, ends), strict=True)
+    return {_op(part.initializer): rows for part, rows in pairs}
+
+
+def _op(initializer: Op) -> Op:
+    """Returns an initializer as an op; of a variable that is a reference it may be a tensor."""
+    return getattr(initializer, "op", initializer)
 
 
 def same_bits(one: Array, other: Array) -> bool:

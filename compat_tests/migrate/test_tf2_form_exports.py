@@ -288,7 +288,7 @@ def test_refused_exports_leave_nothing_behind(tmp_path: pathlib.Path) -> None:
     assert ran.returncode == 0, ran.stderr[-4000:]
     refusals = [line for line in ran.stdout.splitlines() if line.startswith("refused:")]
     expected = (
-        "no checkpoint in model to export; train first",
+        "no checkpoint in model; train first",
         "serving_input_receiver_fn must return a ServingInputReceiver, .* returned {'x'",
         "model.ckpt-1 lacks 'only_here', a variable that the model_fn makes for predictions",
         r"Of the export_outputs \['a', 'b'\] one must be 'serving_default'",

@@ -109,6 +109,19 @@ def test_sums_stay_within_their_bounds(order: str) -> None:
     assert sums.error[0, 0] < 0.1 * len(terms) * rounded.UNIT_ROUNDOFF * np.abs(terms).sum()
 
 
+@pytest.mark.parametrize("repeated", [1, 2, 32768])
+def test_equal_terms_may_all_round_one_way(repeated: int) -> None:
+    """Sums of many terms are within the bounds also where all are equal, and tight where not."""
+    draw = np.random.default_rng(0)
+    distinct = draw.random((32768 // repeated, 1)).astype(np.float32)
+    terms = np.tile(distinct, (repeated, 1))
+    _, sums = lookups.sums_by(np.zeros(len(terms), int), rounded.rounded(terms))
+    total = float(np.cumsum(terms[:, 0], dtype=np.float32)[-1])
+    assert abs(total - sums.value[0, 0]) <= sums.error[0, 0]
+    roundings = sums.error[0, 0] / sums.value[0, 0] / rounded.UNIT_ROUNDOFF
+    assert (roundings < 10 * np.sqrt(len(terms))) == (repeated < len(terms))
+
+
 def test_perturbed_arrays_are_so_many_floats_apart() -> None:
     """Every element is that many floats up or down; zeros stay, and a second time is the same."""
     values = np.array([1.0, -2.5, 0.0, 3e-9, np.inf, 7e30], np.float32)

@@ -11,6 +11,11 @@ from estimator_bridge.verify.judge.rounded import UNIT_ROUNDOFF, Rounded, root, 
 from estimator_bridge.verify.record.recording import TableDescription, Values
 from tf2_engine.types import Array
 
+_LIKELY = 6.0
+"""Standard deviations that errors at random stay within."""
+_SAME = 16
+"""How often a term may be repeated, on average, whose errors are taken to go at random."""
+
 
 class Feature(NamedTuple):
     """A feature as the spec has it; `length` is that of a sequence, or 0."""
@@ -109,7 +114,10 @@ def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
     """Returns the distinct keys, and the sum of the terms of each with its error bound.
 
     A sum is off by a rounding of each partial sum. They are added up in order of occurrence; twice
-    their rounding is allowed, since another order, or blocks, have other partial sums.
+    their rounding is allowed, since another order, or blocks, have other partial sums. Errors of
+    many different terms go at random: six times the root of their squares' sum bounds them (Higham
+    and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). Equal terms may all
+    round one way.
 
     Args:
         keys: [n].
@@ -118,16 +126,36 @@ def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
     if not len(keys):
         return keys, terms
     order = np.argsort(keys, kind="stable")
-    distinct, starts, counts = np.unique(keys[order], return_index=True, return_counts=True)
-    values = terms.value[order]
+    ordered, values = keys[order], terms.value[order]
+    distinct, starts, counts = np.unique(ordered, return_index=True, return_counts=True)
     partial = np.cumsum(values, 0)
     before = np.repeat(partial[starts] - values[starts], counts, 0)
     partial = abs(partial - before)
     # The first partial sum is a term, which no addition has rounded.
     partial[starts] = 0.0
-    error = 2 * UNIT_ROUNDOFF * np.add.reduceat(partial, starts, 0)
+    error = np.add.reduceat(partial, starts, 0)
+    at_random = _LIKELY * np.sqrt(np.add.reduceat(np.square(partial), starts, 0))
+    varied = _distinct_terms(ordered, values) * _SAME >= counts[:, np.newaxis]
+    error = 2 * UNIT_ROUNDOFF * np.where(varied, np.minimum(error, at_random), error)
     sums = np.add.reduceat(values, starts, 0)
     return distinct, Rounded(sums, error + np.add.reduceat(terms.error[order], starts, 0))
+
+
+def _distinct_terms(keys: Array, values: Array) -> Array:
+    """Returns how many different values there are of each key, [distinct keys, dim].
+
+    Args:
+        keys: in ascending order.
+    """
+    counts = []
+    for column in values.T:
+        order = np.lexsort((column, keys))
+        of_key, sorted_column = keys[order], column[order]
+        is_new = np.ones(len(keys), bool)
+        is_new[1:] = (of_key[1:] != of_key[:-1]) | (sorted_column[1:] != sorted_column[:-1])
+        starts = np.flatnonzero(np.r_[True, of_key[1:] != of_key[:-1]])
+        counts.append(np.add.reduceat(is_new.astype(np.int64), starts))
+    return np.stack(counts, 1)
 
 
 def without_weights(occurrences: RecordedIds) -> RecordedIds:

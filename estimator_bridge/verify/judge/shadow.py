@@ -53,9 +53,11 @@ class TableShadow:
 
     Args:
         table: with a rule.
+        exact_sums: whether the gradients of rows are taken to be summed without error.
     """
 
-    def __init__(self, table: TableDescription) -> None:
+    def __init__(self, table: TableDescription, *, exact_sums: bool = False) -> None:
+        self._exact_sums = exact_sums
         rule = table["rule"]
         assert rule is not None
         self._table, self._description = table, rule
@@ -119,7 +121,8 @@ class TableShadow:
             np.concatenate([np.broadcast_to(part, (len(part), dim)) for part in parts])
             for parts in ([t.value for t in terms], [t.error for t in terms])
         )
-        return lookups.sums_by(np.concatenate(ids), Rounded(values, errors))
+        rows, sums = lookups.sums_by(np.concatenate(ids), Rounded(values, errors))
+        return rows, rounded(sums.value) if self._exact_sums else sums
 
 
 def _rate(rule: RuleDescription, position: int) -> Rounded:

@@ -35,6 +35,8 @@ class TableUpdates:
         self._names = [table["variable"], *table["slots"]]
         self._names_b = names_b
         self._shadow = TableShadow(table)
+        # Errors of sums have no direction; those of a rule may.
+        self._rule_alone = TableShadow(table, exact_sums=True)
         self.variable, self.features = table["variable"], self._shadow.features
 
     def residuals(
@@ -53,13 +55,15 @@ class TableUpdates:
         with np.errstate(all="ignore"):
             ours = self._shadow.advance(before, steps[0])
             theirs = ours if _same(*steps) else self._shadow.advance(before, steps[1])
+            alone = self._rule_alone.advance(before, steps[0])
         pairs = {name: (after[0][name], after[1][self._names_b[name]]) for name in self._names}
         described = any(
             _describes(shadow, {name: pair[side] for name, pair in pairs.items()})
             for side, shadow in enumerate((ours, theirs))
         )
         for name, (a, b) in pairs.items():
-            yield name, self._residual(name, before[name], a, b, (ours, theirs), described)
+            shadows = ours, theirs, alone
+            yield name, self._residual(name, before[name], a, b, shadows, described)
 
     def _residual(
         self,
@@ -67,10 +71,10 @@ class TableUpdates:
         before: Array,
         a: Array,
         b: Array,
-        shadows: tuple[ShadowRows, ShadowRows],
+        shadows: tuple[ShadowRows, ShadowRows, ShadowRows],
         described: bool,
     ) -> Residual:
-        rows, (one, other) = shadows[0].rows, (shadow.parts[name] for shadow in shadows)
+        rows, (one, other, alone) = shadows[0].rows, (shadow.parts[name] for shadow in shadows)
         # Rows that the rule leaves alone: only where one differs it is looked at.
         differs = (a != b) & ~((a != a) & (b != b))
         others = np.setdiff1d(np.flatnonzero(differs.reshape(len(a), -1).any(1)), rows)
@@ -89,10 +93,10 @@ class TableUpdates:
         allowed = np.zeros(difference.shape)
         allowed[:n] = _MARGIN * error + SMALLEST_NORMAL
         # Beside rows that do not occur, elements that neither side moves are equal.
-        rounding = UNIT_ROUNDOFF * (np.abs(one.value) + np.abs(other.value))
+        rounding = 2 * UNIT_ROUNDOFF * np.abs(alone.value)
         bias = np.full(difference.shape, np.inf)
         if described:
-            bias[:n] = np.maximum(_known(error - rounding), 0.0)
+            bias[:n] = np.maximum(_known(2 * alone.error - rounding), 0.0)
         return Residual(a, b, difference, allowed, moved, bias, every)
 
 

@@ -114,31 +114,27 @@ def pairs() -> list[Pair]:
     made: list[Pair] = []
     for (name, program), size, seed in itertools.product(PROGRAMS.items(), BATCH_SIZES, SEEDS):
         sized = dataclasses.replace(program, batch_size=size, seed=seed)
-        key = f"{name} {size} {seed}"
-        for a, b, run in _sides(sized, seed):
-            made.append(Pair(b, name, f"{key} {a}", Run(sized, side=a), run))
+        for side, what, a, b in _sides(sized, seed):
+            made.append(Pair(what, name, f"{name} {size} {seed} {side}", a, b))
     return made
 
 
-def _sides(program: Program, seed: int) -> Iterator[tuple[str, str, Run]]:
-    """Yields the names of the sides A and B of a program, and B; each seed has others."""
+def _sides(program: Program, seed: int) -> Iterator[tuple[str, str, Run, Run]]:
+    """Yields the names of sides A and B of a program, and both; each seed has others."""
     ops = Run(program)
-    on_stock = HAS_STOCK and program.cores == 1
+    native = Run(program, side="bridge-native")
     if seed == 0:
-        yield "bridge-ops", "native ops", Run(program, side="bridge-native")
-        yield "bridge-ops", "the software TPU", Run(program, side="bridge-software-tpu")
-        yield "bridge-ops", "itself", ops
+        yield "ops", "native ops", ops, native
+        yield "ops", "the software TPU", ops, Run(program, side="bridge-software-tpu")
+        yield "ops", "itself", ops, ops
     elif seed == 1:
-        yield "bridge-ops", "sums in another order", Run(program, context=_reordered)
-        yield "bridge-ops", "sums of other roundings", Run(program, context=_rounded_otherwise)
-        if on_stock:
-            yield "stock-tpu", "TensorFlow's ops", ops
+        yield "ops", "sums in another order", ops, Run(program, context=_reordered)
+        yield "ops", "sums of other roundings", ops, Run(program, context=_rounded_otherwise)
     else:
-        yield (
-            "bridge-native",
-            "a start of other last bits",
-            dataclasses.replace(ops, start=_perturbed),
-        )
-        if on_stock:
-            yield "stock-tpu", "native ops", Run(program, side="bridge-native")
-            yield "stock-cpu", "bridge-cpu", Run(program, side="bridge-cpu")
+        start = dataclasses.replace(ops, start=_perturbed)
+        yield "native", "a start of other last bits", native, start
+    if HAS_STOCK and program.cores == 1:
+        # Stock cannot predict with sparse ids on a TPU.
+        without = dataclasses.replace(program, predicts=False)
+        stock, kernels = Run(without, side="stock-tpu"), ("native", "ops", "software-tpu")[seed]
+        yield "stock", f"bridge-{kernels}", stock, Run(without, side=f"bridge-{kernels}")

@@ -211,7 +211,7 @@ def config_of(program: Program, model_dir: str, namespace: Any = estimator) -> A
         log_step_count_steps=None,
         tpu_config=namespace.tpu.TPUConfig(
             iterations_per_loop=1,
-            num_shards=program.cores,
+            num_shards=None if program.cores == 1 else program.cores,
             per_host_input_for_training=3,
         ),
     )

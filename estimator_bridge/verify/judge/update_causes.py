@@ -8,8 +8,15 @@ import numpy as np
 
 from estimator_bridge.verify.evidence import Evidence
 from estimator_bridge.verify.findings import Cause
-from estimator_bridge.verify.judge.shadow import StepInputs
-from estimator_bridge.verify.judge.update_fits import GRADIENT, RATE, Update, fitted
+from estimator_bridge.verify.judge.shadow import ShadowRows, StepInputs
+from estimator_bridge.verify.judge.update_fits import (
+    GRADIENT,
+    RATE,
+    Guess,
+    Update,
+    fitted,
+    with_settings,
+)
 from estimator_bridge.verify.judge.update_guesses import guesses
 from estimator_bridge.verify.record.recording import GRADIENTS, VARIABLES, TableDescription, Values
 from tf2_engine.types import Array
@@ -108,7 +115,7 @@ def _cause(side: str, update: Update, rows: Array) -> Cause:
         where += f", {len(inside)} of the {len(touched)} rows of the batch"
         where += f" (row {inside[0]})" if len(inside) == 1 else ""
     where += f": side {side}"
-    for test in (_stays, _slot_stays, _fits_guess, _short_slots, _fits_number):
+    for test in (_stays, _slot_stays, _fits_guess, _late_decay, _short_slots, _fits_number):
         if len(outside) and test is not _fits_guess:
             continue
         found = test(update, rows if len(outside) else inside)
@@ -154,6 +161,24 @@ def _slot_stays(update: Update, rows: Array) -> Cause | None:
         if beyond.any() and stays:
             return Cause("frozen slot", f"does not write the slot {slot}.")
     return None
+
+
+def _late_decay(update: Update, rows: Array) -> Cause | None:
+    """Tells rows that decay after their update, not before."""
+    rule = update.table["rule"]
+    assert rule is not None
+    factor = float(np.float32(rule["settings"].get("weight_decay_factor") or 0.0))
+    if not factor:
+        return None
+    if rule["settings"].get("multiply_weight_decay_factor_by_learning_rate"):
+        factor *= rule["rates"][update.steps[-1].position]
+    undecayed = with_settings(update.table, weight_decay_factor=None)
+    expected = update.expected(Guess("", "", undecayed, update.steps))
+    name = update.table["variable"]
+    decayed = expected.parts[name] * (1.0 - factor)
+    late = ShadowRows(expected.rows, {**expected.parts, name: decayed})
+    wrong = update.beyond(late, name)[np.isin(late.rows, rows)]
+    return None if wrong.any() else Cause("weight decay", "decays rows after their update.")
 
 
 def _short_slots(update: Update, rows: Array) -> Cause | None:

@@ -169,7 +169,7 @@ def spec_of(program: Program, namespace: Any = estimator, classes: Any = None) -
     """
     classes = classes or OURS
     optimizers = optimizers_of(program, classes)
-    rates = {"tags": constant(0.1), "places": falling(0.1), **program.rates}
+    rates = {"tags": constant(0.05), "places": falling(0.1), **program.rates}
     for name, rate in rates.items():
         # Verify compares functions by their names.
         rate.__name__ = f"rate_of_{name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,6 +16,7 @@ from estimator_bridge.verify.judge.update_fits import (
     Guess,
     Update,
     fitted,
+    with_rates,
     with_settings,
 )
 from estimator_bridge.verify.judge.update_guesses import guesses
@@ -45,8 +47,26 @@ def update_causes(evidence: Evidence) -> Iterator[Cause]:
             "step does what is due in this one, as with pipelining: what it looks up is stale.",
         )
         return
+    for (side, one, rows), (_, other, other_rows) in itertools.combinations(found, 2):
+        if _has_rate_of(one, rows, other) and _has_rate_of(other, other_rows, one):
+            names = f"{one.table['name']} and {other.table['name']}"
+            text = f"Tables {names}: on side {side} they have each other's learning rates."
+            yield Cause("rate tag", text)
     for side, update, rows in found:
         yield _cause(side, update, rows)
+
+
+def _has_rate_of(update: Update, rows: Array, other: Update) -> bool:
+    """Returns whether a table is updated at the rate of another one."""
+    rates = []
+    for one in (update, other):
+        rule = one.table["rule"]
+        assert rule is not None
+        rates.append(rule["rates"][one.steps[-1].position])
+    if not rates[0]:
+        return False
+    table = with_rates(update.table, rates[1] / rates[0])
+    return update.fits(Guess("rate tag", "", table, update.steps), rows)
 
 
 def are_explained(evidence: Evidence) -> bool:

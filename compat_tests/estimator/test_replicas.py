@@ -208,7 +208,7 @@ def test_replicas_have_cores_of_their_own(per_replica: int) -> None:
         ([{"x": [0, 2]}], "All input partition dims must be >= 1"),
         ([{"x": [2, 2]}], "The product of each input partition dim should equal to"),
         ([{"x": [2]}], "must have the same number of dimensions"),
-        ([{"x": None}, {"z": [1, 2]}], "mismatched the structure of labels"),
+        ([{"x": None}, {"z": [1, 2]}], "mismatched label keys"),
     ],
 )
 def test_partitions_that_do_not_fit_are_refused(

@@ -90,6 +90,8 @@ def _check(what: str, position: int, batch: Nest, dims: Object, per_replica: int
     """Walks down features or labels beside their dims."""
     where = f"TPUConfig.input_partition_dims[{position}]"
     if isinstance(batch, Mapping):
+        if what == "labels" and not isinstance(dims, Mapping):
+            raise _mismatch(where, what, batch, dims)
         parts = [(batch[key], dims[key]) for key in _same_keys(where, what, batch, dims)]
     elif isinstance(batch, (list, tuple)):
         if not isinstance(dims, (list, tuple)) or len(dims) != len(batch):
@@ -97,7 +99,7 @@ def _check(what: str, position: int, batch: Nest, dims: Object, per_replica: int
         parts = list(zip(batch, dims, strict=True))
     else:
         if isinstance(dims, Mapping):
-            raise _mismatch(where, what, batch, dims)
+            _same_keys(where, what, {}, dims)
         if dims is not None:
             _check_dims(where, batch, list(dims), per_replica)
         return

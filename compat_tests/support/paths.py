@@ -12,8 +12,3 @@ ROOT = SUITE.parent
 
 EXAMPLES = ROOT / "examples"
 GOLDENS = SUITE / "goldens"
-
-TPU_EXAMPLES = sorted(
-    path for path in EXAMPLES.glob("*/train.py") if "TPUEstimator" in path.read_text("utf-8")
-)
-"""The programs of examples that have a TPUEstimator; the others have canned estimators."""

@@ -121,7 +121,7 @@ def test_calls_are_checked(tmp_path: pathlib.Path) -> None:
             mode, loss=loss, eval_metric_ops={"loss": tf.metrics.mean(loss)}
         )
 
-    with pytest.raises(errors.InvalidInput, match="'loss'"):
+    with pytest.raises(errors.InvalidInput, match="name `loss` is not allowed"):
         Estimator(with_loss, str(tmp_path / "taken")).evaluate(lambda: houses.data(1))
 
 

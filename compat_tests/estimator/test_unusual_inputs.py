@@ -119,9 +119,14 @@ REFUSED: Mapping[str, tuple[Mapping[str, Feature], Any, type[Exception], str]] =
         batches.BAG,
         {"bag": tf.constant([["a"]])},
         ValueError,
-        "'bag'.*integers.*string",
+        "'bag'.*string as values.*integers",
     ),
-    "float ids": (batches.ONE, {"one": tf.constant([1.0])}, ValueError, "'one'.*integers.*float32"),
+    "float ids": (
+        batches.ONE,
+        {"one": tf.constant([1.0])},
+        ValueError,
+        "'one'.*float32 as values.*integers",
+    ),
     "missing feature": (batches.BAG, {"dog": tf.constant([1])}, KeyError, r"'bag'.*only \['dog'\]"),
     "features no dict": (batches.BAG, tf.constant([1]), TypeError, "features as a dict"),
     "missing weights": (

@@ -35,9 +35,11 @@ from tensorflow.python.distribute import values as _distribute_values
 from tensorflow.python.eager import record as _record
 from tensorflow.python.feature_column import feature_column as _feature_column
 from tensorflow.python.feature_column import feature_column_v2 as _feature_column_v2
+from tensorflow.python.feature_column import sequence_feature_column as _sequence_column
 from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.framework import random_seed as _random_seed
+from tensorflow.python.ops import clustering_ops as _clustering_ops
 from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
 from tensorflow.python.ops import summary_ops_v2 as _summary_ops
@@ -823,6 +825,14 @@ V1InputLayer = _feature_column.InputLayer
 
 V1LinearModel = _feature_column._LinearModel
 """The Keras model of `tf.compat.v1.feature_column.linear_model`."""
+
+with_context: Callable[[Tensor, Tensor], Tensor] = _sequence_column.concatenate_context_input
+"""Returns sequences with the values of their context added to every step."""
+
+
+def clustering() -> Object:
+    """Returns the module of TensorFlow with the ops of k-means clustering."""
+    return _clustering_ops
 
 
 def weighted_sum(**arguments: Object) -> Tensor:

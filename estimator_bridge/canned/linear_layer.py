@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.canned.model_checks import check_features, check_new_columns
 from tf2_engine import tf_compat
+from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.types import Object, Tensor, Variable
 
 keras = tf_compat.keras2()
@@ -84,6 +85,7 @@ class LinearLayer(Layer):
             )
         super().build(None)
 
+    @do_not_convert
     def call(self, features: Mapping[str, Tensor]) -> Tensor:
         """Returns the logits, [batch, units]."""
         check_features(features)

@@ -11,6 +11,7 @@ from estimator_bridge import errors
 from estimator_bridge.canned.model_checks import check_new_columns
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from tf2_engine import tf_compat
+from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.types import Object, Op, Tensor, Variable
 
 keras = tf_compat.keras2()
@@ -96,6 +97,7 @@ class _Network(Model):
         self._logits_layer, tag = self._make_dense("logits", units, None)
         self._tags.append(tag)
 
+    @do_not_convert
     def call(self, features: Mapping[str, Tensor], mode: str) -> Tensor:
         """Returns the logits, [batch, units]."""
         is_training = mode == ModeKeys.TRAIN
@@ -136,6 +138,7 @@ class _V1Network(_Network):
         super().__init__(settings, units)
         self._input_partitioner = input_partitioner
 
+    @do_not_convert
     def call(self, features: Mapping[str, Tensor], mode: str) -> Tensor:
         # The model's own scope would come twice in the names of ops and summaries.
         outer = tf_compat.name_scope_now().rsplit("/", 1)[0]

@@ -7,15 +7,18 @@ from collections.abc import Mapping
 _BOOSTED = (
     "TensorFlow 2.15 has no boosted trees any more. Train them with TensorFlow Decision Forests"
 )
-_CANNED = (
-    "this estimator of stock was not written anew yet. Write the model as a model_fn for "
-    "`Estimator`, or use tf.keras"
+_SDCA = (
+    "this optimizer of linear models was not written anew. Give `optimizer='Ftrl'`, which has "
+    "regularization too"
+)
+_TIMESERIES = (
+    "time series were not written anew. Write the model as a model_fn for `Estimator`, or in Keras"
 )
 
 ESTIMATOR: Mapping[str, str] = {
     f"BoostedTrees{task}": _BOOSTED for task in ("Classifier", "Estimator", "Regressor")
 }
-_EXPERIMENTAL = dict.fromkeys(("KMeans", "LinearSDCA", "RNNClassifier", "RNNEstimator"), _CANNED)
+_EXPERIMENTAL = {"LinearSDCA": _SDCA}
 
 REASONS: Mapping[str, Mapping[str, str]] = {
     "": ESTIMATOR,
@@ -25,10 +28,8 @@ REASONS: Mapping[str, Mapping[str, str]] = {
 
 REASONS_OF_MODULES: Mapping[str, str] = {
     "canned.boosted_trees": _BOOSTED,
-    "canned.kmeans": _CANNED,
-    "canned.linear_optimizer": _CANNED,
-    "canned.rnn": _CANNED,
-    "canned.timeseries": _CANNED,
+    "canned.linear_optimizer": _SDCA,
+    "canned.timeseries": _TIMESERIES,
 }
 """By path below `tensorflow_estimator.python.estimator`, why the module is not there."""
 

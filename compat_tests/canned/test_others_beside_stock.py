@@ -1,0 +1,191 @@
+"""KMeans and recurrent estimators beside stock's: equal names and values."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.programs import jobs
+from estimator_bridge import errors, estimator
+from estimator_bridge.estimator import v2
+
+if HAS_STOCK:
+    from compat_tests.support import stock
+
+_RNG = np.random.default_rng(2)
+POINTS = np.concatenate(
+    [_RNG.normal(center, 0.3, size=[40, 2]) for center in ((0, 0), (3, 0), (0, 3))]
+).astype(np.float32)
+LENGTHS = _RNG.integers(1, 6, size=64)
+WORDS = [_RNG.integers(30, size=length) for length in LENGTHS]
+AGES = _RNG.random([64, 1]).astype(np.float32)
+CLASSES = np.array([np.sum(words) % 3 for words in WORDS])
+
+
+def points() -> Any:
+    """Returns all points as one batch, over and over; as a dict of two columns."""
+    features = {"x": POINTS[:, :1], "y": POINTS[:, 1:]}
+    return tf.data.Dataset.from_tensor_slices(features).batch(120).repeat()
+
+
+def once() -> Any:
+    """Returns all points as one batch."""
+    return points().take(1)
+
+
+def kmeans(namespace: Any, folder: pathlib.Path, **options: Any) -> Any:
+    """Returns a KMeans of three clusters."""
+    config = namespace.RunConfig(tf_random_seed=5, model_dir=str(folder))
+    made = namespace.experimental.KMeans
+    return made(3, config=config, seed=4, **options)
+
+
+KMEANS: dict[str, dict[str, Any]] = {
+    "random": {},
+    "plus plus": {"initial_clusters": "kmeans_plus_plus", "use_mini_batch": False},
+    "given": {"initial_clusters": POINTS[[0, 50, 100]], "mini_batch_steps_per_iteration": 2},
+    "cosine": {"distance_metric": "cosine", "relative_tolerance": 0.01, "use_mini_batch": False},
+}
+
+
+def found_by(job: Any) -> dict[str, Any]:
+    """Returns what a trained KMeans says of its points."""
+    return {
+        "centers": job.cluster_centers(),
+        "score": job.score(once),
+        "indices": list(job.predict_cluster_index(once)),
+        "distances": list(job.transform(once)),
+    }
+
+
+@pytest.mark.stock
+@pytest.mark.full
+@pytest.mark.parametrize("case", KMEANS)
+def test_clusters_are_those_of_stock(case: str, tmp_path: pathlib.Path) -> None:
+    """Centers, scores, indices, distances and all variables are stock's by 0.0."""
+    sides = {"ours": estimator, "stock": stock.ESTIMATOR}
+    made = {
+        side: kmeans(namespace, tmp_path / side, **KMEANS[case]).train(points, steps=10)
+        for side, namespace in sides.items()
+    }
+
+    assert jobs.largest_difference(*(jobs.saved(job) for job in made.values()))[0] == 0.0
+    tf.nest.map_structure(np.testing.assert_array_equal, *(found_by(job) for job in made.values()))
+
+
+def test_clusters_are_found(tmp_path: pathlib.Path) -> None:
+    """Three clouds of points get a center each, near their middles; training counts its steps."""
+    job = kmeans(estimator, tmp_path, initial_clusters="kmeans_plus_plus").train(points, steps=10)
+    centers = job.cluster_centers()
+    found = found_by(job)
+
+    assert centers[np.lexsort(centers.T)].round().tolist() == [[0, 0], [3, 0], [0, 3]]
+    assert len({found["indices"][0], found["indices"][40], found["indices"][80]}) == 3
+    assert found["score"] == pytest.approx(sum(min(each) ** 2 for each in found["distances"]))
+    assert job.get_variable_value("global_step") == 10
+    assert "clusters" in job.get_variable_names()
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"initial_clusters": "best"}, "Unsupported initialization algorithm 'best'"),
+        ({"distance_metric": "far"}, "Unsupported distance metric 'far'"),
+    ],
+)
+def test_unknown_ways_are_refused(options: dict[str, str], words: str) -> None:
+    """They are named, with those that there are."""
+    with pytest.raises(errors.InvalidInput, match=words):
+        estimator.experimental.KMeans(2, **options)
+
+
+def sequences(by_step: bool) -> Callable[[], Any]:
+    """Returns an input_fn of sequences of words with a context, and a class for each, or step."""
+
+    def input_fn() -> Any:
+        indices = [(row, step) for row, words in enumerate(WORDS) for step in range(len(words))]
+        values = np.concatenate(WORDS)
+        words = tf.SparseTensor(indices, values, [64, 5])
+        classes = np.zeros([64, 5], np.int64)
+        classes[tuple(np.transpose(indices))] = values % 3
+        labels = classes if by_step else CLASSES
+        data = tf.data.Dataset.from_tensor_slices(({"words": words, "age": AGES}, labels))
+        return data.repeat(4).batch(16)
+
+    return input_fn
+
+
+RECURRENT: dict[str, dict[str, Any]] = {
+    "plain": {"units": [6]},
+    "lstm": {"units": 6, "cell_type": "lstm", "optimizer": "SGD"},
+    "two layers": {"units": [6, 4], "cell_type": "gru"},
+    "every step": {"units": 6, "cell_type": "simple_rnn", "return_sequences": True},
+}
+
+
+def recurrent(namespace: Any, folder: pathlib.Path, case: str) -> Any:
+    """Returns an RNNClassifier of three classes."""
+    column = tf.feature_column
+    words = column.sequence_categorical_column_with_identity("words", 30)
+    return namespace.RNNClassifier(
+        [column.embedding_column(words, 4)],
+        [column.numeric_column("age")],
+        n_classes=3,
+        model_dir=str(folder),
+        config=v2.RunConfig(tf_random_seed=5) if namespace is v2.experimental else stock_config(),
+        **RECURRENT[case],
+    )
+
+
+def stock_config() -> Any:
+    """Returns stock's RunConfig."""
+    return stock.NAMESPACES[2].RunConfig(tf_random_seed=5)
+
+
+@pytest.mark.stock
+@pytest.mark.full
+@pytest.mark.parametrize("case", RECURRENT)
+def test_recurrent_networks_are_those_of_stock(case: str, tmp_path: pathlib.Path) -> None:
+    """Variables, metrics and predictions are stock's by 0.0, with the same names."""
+    input_fn = sequences(by_step=case == "every step")
+    sides = {"ours": v2.experimental, "stock": stock.NAMESPACES[2].experimental}
+    made = {
+        side: recurrent(namespace, tmp_path / side, case).train(input_fn)
+        for side, namespace in sides.items()
+    }
+
+    assert jobs.largest_difference(*(jobs.saved(job) for job in made.values()))[0] == 0.0
+    assert made["ours"].evaluate(input_fn) == made["stock"].evaluate(input_fn)
+    predicted = [list(job.predict(input_fn)) for job in made.values()]
+    tf.nest.map_structure(np.testing.assert_array_equal, *predicted)
+
+
+def test_a_network_learns_from_the_steps(tmp_path: pathlib.Path) -> None:
+    """With a label for every step it learns those; the mask says which steps there are."""
+    input_fn = sequences(by_step=True)
+    job = recurrent(v2.experimental, tmp_path, "every step")
+    before = job.train(input_fn, steps=1).evaluate(input_fn)
+    after = job.train(lambda: input_fn().repeat(10)).evaluate(input_fn)
+
+    assert after["average_loss"] < before["average_loss"]
+    first = next(iter(job.predict(input_fn)))
+    assert first["sequence_mask"].tolist() == [step < LENGTHS[0] for step in range(5)]
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"units": [3], "rnn_cell_fn": list}, "units and cell_type must not be specified"),
+        ({"return_sequences": True}, "must be a `_SequentialHead` object"),
+    ],
+)
+def test_misuse_of_recurrent_estimators_is_refused(options: Any, words: str) -> None:
+    """Cells that are given twice, and a head that is not for sequences."""
+    with pytest.raises(errors.InvalidInput, match=words):
+        v2.experimental.RNNEstimator(v2.BinaryClassHead(), [], **options)

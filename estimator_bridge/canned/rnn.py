@@ -1,0 +1,225 @@
+"""Estimators whose model is a recurrent network over sequence columns, of TensorFlow 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.canned import optimizers
+from estimator_bridge.canned.heads.multi_class import class_head
+from estimator_bridge.canned.heads.sequential_head import SequentialHead
+from estimator_bridge.canned.heads.training import MEAN
+from estimator_bridge.canned.model_checks import check_features
+from estimator_bridge.legacy.base_run_config import RunConfig
+from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
+from estimator_bridge.runtime.program_types import ModelSpec
+from tf2_engine import tf_compat
+from tf2_engine.graph_mode import do_not_convert
+from tf2_engine.types import Nest, Object, Tensor
+
+keras = tf_compat.keras2()
+Model: Object = keras.Model
+
+_RATE, _CLIP_NORM = 0.05, 5.0
+_LAYERS = {
+    "lstm": (keras.layers.LSTM, keras.layers.LSTMCell),
+    "gru": (keras.layers.GRU, keras.layers.GRUCell),
+    "simple_rnn": (keras.layers.SimpleRNN, keras.layers.SimpleRNNCell),
+}
+_DEFAULT_CELL = "simple_rnn"
+
+USE_DEFAULT = object()
+"""Stands for a cell type that is not given."""
+
+Columns = Sequence[Object]
+
+
+class RNNEstimator(Estimator):
+    """A recurrent network with any head; of `tf.estimator.experimental`.
+
+    Args:
+        head: a `Head`.
+        sequence_feature_columns: sequence columns, whose values in each step are the input.
+        context_feature_columns: dense columns, whose values are added to the input of every step.
+        units: the width of the recurrent layer, or of each of several.
+        cell_type: 'simple_rnn', 'lstm', 'gru', or a class of cells; 'simple_rnn' by default.
+        rnn_cell_fn: returns a cell, or a list of cells; not together with units and cell_type.
+        return_sequences: whether every step has logits, for which the head must be a sequential
+            one; False: the last step has.
+        model_dir, config: those of `Estimator`.
+        optimizer: an optimizer of `tf.keras.optimizers.legacy`, a function that returns one, or a
+            name, with a learning rate of 0.05 and gradients clipped to a norm of 5.
+
+    Raises:
+        InvalidInput: the cells are given twice, or the head is not sequential.
+    """
+
+    def __init__(
+        self,
+        head: Object,
+        sequence_feature_columns: Columns,
+        context_feature_columns: Columns | None = None,
+        units: int | Sequence[int] | None = None,
+        cell_type: Object = USE_DEFAULT,
+        rnn_cell_fn: Callable[[], Object] | None = None,
+        return_sequences: bool = False,
+        model_dir: PathLike | None = None,
+        optimizer: Object = "Adagrad",
+        config: RunConfig | None = None,
+    ) -> None:
+        if return_sequences and not hasattr(head, "input_sequence_mask_key"):
+            raise errors.InvalidInput(
+                "Provided head must be a `_SequentialHead` object when `return_sequences` is set "
+                f"to True; it is {head!r}."
+            )
+        if rnn_cell_fn and (units or cell_type is not USE_DEFAULT):
+            raise errors.InvalidInput(
+                "units and cell_type must not be specified when using rnn_cell_fn, which returns "
+                "the cells."
+            )
+
+        def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
+            check_features(features)
+            layer = _recurrent_layer(rnn_cell_fn, units, cell_type, return_sequences)
+            columns = sequence_feature_columns, context_feature_columns
+            network = _RecurrentNetwork(layer, head.logits_dimension, *columns)
+            is_training = mode == ModeKeys.TRAIN
+            # Before the network, as in stock: the optimizer's ops come before random ones.
+            keras_optimizer = _optimizer(optimizer) if is_training else None
+            logits, mask = network(features, training=is_training)
+            if return_sequences:
+                features = {head.input_sequence_mask_key: mask, **features}
+            return head.create_estimator_spec(
+                features,
+                mode,
+                logits,
+                labels,
+                optimizer=keras_optimizer,
+                trainable_variables=network.trainable_variables,
+                update_ops=network.updates,
+            )
+
+        super().__init__(model_fn, model_dir, config)
+
+
+class RNNClassifier(RNNEstimator):
+    """Classifies sequences, or their steps, by a recurrent network.
+
+    Args:
+        n_classes: how many classes there are; 2 has one logit.
+        weight_column: the key of a feature with weights, or a numeric column.
+        label_vocabulary: the labels as strings, in the order of their ids; None: they are ids.
+        loss_reduction: one of `tf.losses.Reduction`, but NONE.
+        sequence_mask: with return_sequences, the key of predictions, and of features, that has
+            which steps there are.
+
+    The other arguments are those of `RNNEstimator`.
+    """
+
+    def __init__(
+        self,
+        sequence_feature_columns: Columns,
+        context_feature_columns: Columns | None = None,
+        units: int | Sequence[int] | None = None,
+        cell_type: Object = USE_DEFAULT,
+        rnn_cell_fn: Callable[[], Object] | None = None,
+        return_sequences: bool = False,
+        model_dir: PathLike | None = None,
+        n_classes: int = 2,
+        weight_column: Object = None,
+        label_vocabulary: Sequence[str] | None = None,
+        optimizer: Object = "Adagrad",
+        loss_reduction: str = MEAN,
+        sequence_mask: str = "sequence_mask",
+        config: RunConfig | None = None,
+    ) -> None:
+        head: Object = class_head(n_classes, weight_column, label_vocabulary, loss_reduction)
+        if return_sequences:
+            head = SequentialHead(head, sequence_mask, weight_column)
+        super().__init__(
+            head,
+            sequence_feature_columns,
+            context_feature_columns,
+            units,
+            cell_type,
+            rnn_cell_fn,
+            return_sequences,
+            model_dir,
+            optimizer,
+            config,
+        )
+
+
+class _RecurrentNetwork(Model):
+    """Columns, a recurrent layer and logits."""
+
+    def __init__(
+        self, layer: Object, units: int, sequence_columns: Columns, context: Columns | None
+    ) -> None:
+        super().__init__(name="rnn_model")
+        self._sequence_features_layer = keras.experimental.SequenceFeatures(sequence_columns)
+        self._dense_features_layer = None
+        if context:
+            v1_layers = tf_compat.keras2_v1().layers
+            self._dense_features_layer = v1_layers.DenseFeatures(context)
+        self._rnn_layer = layer
+        self._logits_layer = keras.layers.Dense(units=units, name="logits")
+
+    @do_not_convert
+    def call(self, inputs: Mapping[str, Tensor], training: bool = False) -> tuple[Tensor, Tensor]:
+        """Returns the logits, [batch, units] or [batch, steps, units], and the mask of steps."""
+        with tf.name_scope("sequence_input_layer"):
+            values, length = self._sequence_features_layer(inputs, training=training)
+            tf.summary.histogram("sequence_length", length)
+            if self._dense_features_layer is not None:
+                context = self._dense_features_layer(inputs, training=training)
+                values = tf_compat.with_context(context, values)
+        mask = tf.sequence_mask(length)
+        outputs = self._rnn_layer(values, mask=mask, training=training)
+        return self._logits_layer(outputs), mask
+
+
+def _recurrent_layer(
+    rnn_cell_fn: Callable[[], Object] | None,
+    units: int | Sequence[int] | None,
+    cell_type: Object,
+    return_sequences: bool,
+) -> Object:
+    known = isinstance(cell_type, str) and cell_type in _LAYERS
+    if known and isinstance(units, int):
+        return _LAYERS[cell_type][0](units=units, return_sequences=return_sequences)
+    if rnn_cell_fn is None:
+        kind = _DEFAULT_CELL if cell_type is USE_DEFAULT else cell_type
+        widths: Object = units
+        cells = [_cell(width, kind) for width in widths]
+        cell = cells[0] if len(cells) == 1 else cells
+    else:
+        cell = rnn_cell_fn()
+    return keras.layers.RNN(cell=cell, return_sequences=return_sequences)
+
+
+def _cell(units: int, cell_type: Object) -> Object:
+    if isinstance(cell_type, str) and cell_type in _LAYERS:
+        cell_type = _LAYERS[cell_type][1]
+    if not callable(cell_type):
+        raise errors.InvalidInput(
+            "`cell_type` should be a class producing a RNN cell, or a string specifying the cell "
+            f"type. Supported strings are: {list(_LAYERS)}."
+        )
+    cell = cell_type(units=units)
+    if hasattr(cell, "_enable_caching_device"):
+        cell._enable_caching_device = True
+    if not hasattr(cell, "call") or not hasattr(cell, "state_size"):
+        raise errors.InvalidInput("RNN cell should have a `call` and `state_size` method.")
+    return cell
+
+
+def _optimizer(optimizer: Object) -> Object:
+    if not isinstance(optimizer, str):
+        return optimizers.counting_steps(optimizers.keras_optimizer(optimizer))
+    made = optimizers.keras_optimizer(optimizer, _RATE)
+    made.clipnorm = _CLIP_NORM
+    return optimizers.counting_steps(made)

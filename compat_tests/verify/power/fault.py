@@ -78,11 +78,13 @@ def of_program(kind: str, text: str, program: str, causes: str, **changed: Any) 
 
 def of_model(kind: str, text: str, program: str, causes: str, **changed: Any) -> Fault:
     """Returns a fault that is another model_fn on side B."""
+    names = {*causes.split("|")}
     return Fault(
         kind,
         text,
         program,
-        frozenset(causes.split("|")),
+        # The first op that differs says more than that the model does.
+        frozenset(names | ({"model op"} if "model" in names else set())),
         change=lambda right: dataclasses.replace(
             right, model=dataclasses.replace(right.model, **changed)
         ),

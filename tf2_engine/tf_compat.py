@@ -18,6 +18,7 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops as _gen_xla_ops
 from tensorflow.compiler.tf2xla.python import xla as _xla
@@ -40,6 +41,8 @@ from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.framework import random_seed as _random_seed
 from tensorflow.python.ops import clustering_ops as _clustering_ops
+from tensorflow.python.ops import gen_random_ops as _gen_random_ops
+from tensorflow.python.ops import gen_stateless_random_ops as _gen_stateless_random_ops
 from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
 from tensorflow.python.ops import summary_ops_v2 as _summary_ops
@@ -59,6 +62,7 @@ from tensorflow.python.training.saving import saveable_object as _saveable_objec
 from tensorflow.python.util import nest as _nest
 
 from tf2_engine.types import (
+    Array,
     DType,
     Graph,
     Message,
@@ -140,6 +144,10 @@ def numbered_seeds(first: int = 0) -> Iterator[None]:
 
     TensorFlow would take the number of ops that the graph has so far. Initial values have numbers
     of their own: a function that makes variables is traced once more without making them.
+
+    What an op of a graph draws depends on its seed and on how often it has run, and on nothing
+    else: a kernel in the body of a function begins anew in each executor, which a session makes
+    whenever it fetches something else.
     """
     stock = _random_seed.get_seed
     of_variables = itertools.count(first)
@@ -155,8 +163,53 @@ def numbered_seeds(first: int = 0) -> Iterator[None]:
         finally:
             numbers.pop()
 
-    with _patched(_random_seed, "get_seed", get_seed), tf.variable_creator_scope(creator):
+    def is_counted() -> bool:
+        return len(numbers) == 1 and not tf.executing_eagerly()
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_patched(_random_seed, "get_seed", get_seed))
+        stack.enter_context(tf.variable_creator_scope(creator))
+        for name in _STATELESS:
+            counted = _counted(name, is_counted)
+            stack.enter_context(_patched(_gen_random_ops, name, counted))
         yield
+
+
+_STATELESS = {
+    "random_uniform": (_gen_stateless_random_ops.stateless_random_uniform, ("shape", "dtype")),
+    "random_uniform_int": (
+        _gen_stateless_random_ops.stateless_random_uniform_int,
+        ("shape", "minval", "maxval"),
+    ),
+    "random_standard_normal": (
+        _gen_stateless_random_ops.stateless_random_normal,
+        ("shape", "dtype"),
+    ),
+    "truncated_normal": (_gen_stateless_random_ops.stateless_truncated_normal, ("shape", "dtype")),
+}
+"""Random ops that keep a state: for each that which is given one, and what both take first."""
+
+
+def _counted(name: str, is_on: Callable[[], bool]) -> Callable[..., Tensor]:
+    """Returns a random op whose state is how often it has run, where `is_on`."""
+    stateful = getattr(_gen_random_ops, name)
+    stateless, names = _STATELESS[name]
+
+    def draw(*args: Object, **kwargs: Object) -> Tensor:
+        if not is_on():
+            return stateful(*args, **kwargs)
+        arguments = {**dict(zip((*names, "seed", "seed2", "name"), args, strict=False)), **kwargs}
+        seeds = [arguments.pop(name, None) or 0 for name in ("seed", "seed2")]
+        runs = itertools.count()
+
+        def state() -> Array:
+            return np.array([(seeds[0] << 31) + seeds[1], next(runs)], np.int64)
+
+        counted = tf.numpy_function(state, [], tf.int64)
+        counted.set_shape([2])
+        return stateless(**arguments, seed=counted)
+
+    return draw
 
 
 # Graphs: edges and attributes of ops that exist already.

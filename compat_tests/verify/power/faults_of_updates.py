@@ -362,7 +362,7 @@ SUMS = {
         "gradients are rounded to bfloat16 before they are summed",
         "users",
         "precision",
-        seams.contributions("flags", lambda ids, g: (ids, seams.as_bfloat16(g))),
+        seams.contributions("users", lambda ids, g: (ids, seams.as_bfloat16(g))),
     ),
     "frozen table": of_engine(
         "rare rows",

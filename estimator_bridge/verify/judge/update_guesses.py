@@ -29,8 +29,9 @@ def guesses(update: Update) -> Iterator[Guess]:
         yield from _of_settings(update)
         return
     yield from _of_features(update)
-    yield from _of_duplicates(update)
+    # A lost sample of a row that occurs twice is also its first gradient alone.
     yield from _of_samples(update)
+    yield from _of_duplicates(update)
     yield from _of_gains(update)
     yield from _of_settings(update)
     yield from _of_precision(update)

@@ -111,8 +111,8 @@ def _of_data(result: Result) -> Cause:
 def _of_numbers(result: Result, evidence: Evidence) -> Iterator[Cause]:
     tests = [_permuted, _swapped, wrong_lookups, stale_lookups]
     role = result.first.role if result.first else None
-    if role not in (None, ACTIVATION, recording.LOSS):
-        # An update can be judged only where activations and gradients agree.
+    if evidence.states and role not in (None, ACTIVATION, recording.LOSS):
+        # An update can be judged only of a step, and where activations and gradients agree.
         tests.extend((update_causes, model_causes, wrong_updates))
     for test in tests:
         causes = list(test(evidence))

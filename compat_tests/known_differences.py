@@ -289,6 +289,6 @@ REMAINING = (
 
 
 def table() -> str:
-    """Returns the differences that remain as README has them."""
+    """Returns the differences that remain as a table in Markdown."""
     lines = [f"| {row.case} | {row.stock} | {row.bridge} | {row.why} |" for row in REMAINING]
     return "\n".join(["| case | stock | bridge | why |", "|---|---|---|---|", *lines]) + "\n"

@@ -85,10 +85,10 @@ def write_data(folder: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [setting_tables.README, setting_tables.GUIDE], ids=lambda p: p.name
+    "path", [setting_tables.DIFFERENCES, setting_tables.GUIDE], ids=lambda p: p.name
 )
 def test_tables_of_settings_are_those_of_the_catalogue(path: pathlib.Path) -> None:
-    """README and the guide have every row, word for word."""
+    """Both pages have every row, word for word."""
     text = path.read_text(encoding="utf-8")
 
     wanted = setting_tables.with_tables(path.name, text)
@@ -390,7 +390,7 @@ def test_targets_of_make_that_are_shown_are_there() -> None:
 
 
 def test_every_difference_of_a_setting_has_tests() -> None:
-    """The rows of the catalogue that README speaks of are those that the list has tests for."""
+    """The rows of the catalogue that say why the bridge differs are those that the list has tests for."""
     assert {name for name, row in ROWS.items() if row.why} == set(known_differences.OF_SETTINGS)
 
 

@@ -1,4 +1,4 @@
-"""The tables of README and docs that are made of the catalogue of settings.
+"""The tables of the docs that are made of the catalogue of settings.
 
 `python -m compat_tests.support.setting_tables` writes them anew.
 """
@@ -14,7 +14,7 @@ from compat_tests.support.paths import ROOT
 from estimator_bridge.settings.catalogue import ROWS, RULES
 from estimator_bridge.settings.row import PLAIN, SEVERITIES, SettingRow
 
-README = ROOT / "README.md"
+DIFFERENCES = ROOT / "docs" / "differences.md"
 GUIDE = ROOT / "docs" / "what_stock_did.md"
 
 
@@ -26,9 +26,9 @@ def tables() -> dict[str, dict[str, str]]:
     }
     of_rules[f"## {PLAIN.capitalize()}: {SEVERITIES[PLAIN]}"] = plain_table()
     return {
-        README.name: {
-            "## What stock ignored": bridge_table(),
-            "Differences from stock that remain:": known_differences.table(),
+        DIFFERENCES.name: {
+            "## Settings that stock ignores or treats otherwise": bridge_table(),
+            "## Differences that remain": known_differences.table(),
         },
         GUIDE.name: of_rules,
     }
@@ -70,7 +70,7 @@ def _fields_of(row: SettingRow) -> str:
 
 
 def bridge_table() -> str:
-    """Returns the settings about which README speaks as a table in Markdown."""
+    """Returns the settings that the bridge treats in a way of its own as a table in Markdown."""
     cells = []
     for name, row in ROWS.items():
         by_quirks = "; ".join(f'"{quirks}": {effect}' for quirks, effect in row.quirks.items())
@@ -85,5 +85,5 @@ def _table(head: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
 
 
 if __name__ == "__main__":
-    for path in (README, GUIDE):
+    for path in (DIFFERENCES, GUIDE):
         path.write_text(with_tables(path.name, path.read_text(encoding="utf-8")), encoding="utf-8")

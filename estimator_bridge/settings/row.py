@@ -82,9 +82,9 @@ class SettingRow:
         tf2: what becomes of it in TensorFlow 2.
         cpu: stock's effect with use_tpu=False; by default that of all settings of updates.
         way_out: what to do about it; empty where nothing is to be done.
-        bridge: the bridge's effect, where README says it: for settings that stock ignores or that
-            the bridge treats otherwise. Empty where `quirks` decide.
-        why: the reason of `bridge`; a row that has one is a line of README.
+        bridge: the bridge's effect, where docs/differences.md says it: for settings that stock
+            ignores or that the bridge treats otherwise. Empty where `quirks` decide.
+        why: the reason of `bridge`; a row that has one is a line of docs/differences.md.
         quirks: the bridge's effect by quirks, where these decide.
         sparse_core: the effect on TPUs with SparseCores; empty where it is that of `tpu`.
         reads: where it is read from: fields such as "TableConfig.combiner", each with which of its

@@ -390,7 +390,7 @@ def test_targets_of_make_that_are_shown_are_there() -> None:
 
 
 def test_every_difference_of_a_setting_has_tests() -> None:
-    """The rows of the catalogue that say why the bridge differs are those that the list has tests for."""
+    """The rows of the catalogue that say why the bridge differs are those with tests."""
     assert {name for name, row in ROWS.items() if row.why} == set(known_differences.OF_SETTINGS)
 
 

@@ -160,7 +160,7 @@ def report(name: str, times: dict[str, dict[str, list[float]]]) -> None:
 def _limit(workload: Workload, folder: pathlib.Path) -> Contender:
     program = folder / "limit"
     flags = ["-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-pthread"]
-    subprocess.run([build.compiler(), *flags, str(HERE / "limit.cc"), "-o", program], check=True)
+    subprocess.run([*build.compiler(), *flags, str(HERE / "limit.cc"), "-o", program], check=True)
     contender = Contender([str(program)])
     made = batches(workload)
     contender.give(struct.pack("=4q", len(made), workload.rows, workload.dim, len(made[0])))

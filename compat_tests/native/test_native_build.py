@@ -11,6 +11,8 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -18,14 +20,14 @@ import tensorflow as tf
 from compat_tests.support.paths import ROOT
 from estimator_bridge.cli import main as cli
 from tf2_engine import errors, soft_tpu
-from tf2_engine.native import build, loading
+from tf2_engine.native import build, cache, loading
 
 HERE = str(ROOT)
 
 COMPILER = """#!{shell}
-# Notes each compilation, slowly, and does it.
+# Notes each compilation, and does it, slowly on request.
 for argument in "$@"; do
-  if [ "$argument" = -shared ]; then echo compiled >> {log}; {sleep} 1; fi
+  if [ "$argument" = -shared ]; then echo compiled >> {log}; {sleep} ${{SECONDS_MORE:-0}}; fi
 done
 exec {compiler} "$@"
 """
@@ -35,7 +37,7 @@ exec {compiler} "$@"
 def log(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     """A file with a line per compilation; cache and compiler are a test's own."""
     path = tmp_path / "log"
-    monkeypatch.setenv(build.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
     text = COMPILER.format(
         shell=shutil.which("sh"),
         sleep=shutil.which("sleep"),
@@ -72,7 +74,7 @@ def test_a_library_is_compiled_once(log: pathlib.Path, sources: pathlib.Path) ->
     assert os.access(first, os.X_OK)
     assert build.library("tiny.cc", again=True) == first
     assert log.read_text().split() == ["compiled"] * 2
-    assert sorted(path.suffix for path in first.parent.iterdir()) == [".lock", ".so"]
+    assert sorted(path.suffix for path in first.parent.iterdir()) == [".lock", ".sha256", ".so"]
 
 
 def test_a_change_makes_another_library(
@@ -106,9 +108,10 @@ print(build.library("tiny.cc"))
 
 
 def test_processes_that_start_together_compile_once(
-    log: pathlib.Path, sources: pathlib.Path
+    log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two processes that find nothing one compiles, for a second; the other waits for it."""
+    monkeypatch.setenv("SECONDS_MORE", "1")
     started = [
         subprocess.Popen(
             [sys.executable, "-c", TWO, str(sources)],
@@ -135,9 +138,10 @@ def test_processes_that_start_together_compile_once(
 
 @pytest.mark.full
 def test_a_process_that_is_killed_keeps_nobody_waiting(
-    log: pathlib.Path, sources: pathlib.Path
+    log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed while it compiles, it leaves the lock open and no half of a library."""
+    monkeypatch.setenv("SECONDS_MORE", "1")
     process = subprocess.Popen(
         [sys.executable, "-c", TWO, str(sources)],
         cwd=HERE,
@@ -167,7 +171,7 @@ def test_what_does_not_compile_is_said(log: pathlib.Path, sources: pathlib.Path)
 
     with pytest.raises(build.CannotBuild, match=r"cannot compile tiny.cc: .*error"):
         build.library("tiny.cc")
-    assert [path.suffix for path in build.cache_dir().iterdir()] == [".lock"]
+    assert [path.suffix for path in cache.folder().iterdir()] == [".lock"]
 
 
 def test_a_cache_that_cannot_be_written_is_said(
@@ -175,7 +179,7 @@ def test_a_cache_that_cannot_be_written_is_said(
 ) -> None:
     """A file where the folder should be is named."""
     log.write_text("a file\n")
-    monkeypatch.setenv(build.CACHE, str(log / "cache"))
+    monkeypatch.setenv(cache.VARIABLE, str(log / "cache"))
 
     with pytest.raises(build.CannotBuild, match=r"the cache cannot be written: .*cache"):
         build.library("tiny.cc")
@@ -183,13 +187,13 @@ def test_a_cache_that_cannot_be_written_is_said(
 
 def test_the_cache_belongs_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is where the variable says, else in XDG_CACHE_HOME, else in ~/.cache."""
-    monkeypatch.setenv(build.CACHE, "~/mine")
-    assert build.cache_dir() == pathlib.Path.home() / "mine"
-    monkeypatch.delenv(build.CACHE)
+    monkeypatch.setenv(cache.VARIABLE, "~/mine")
+    assert cache.folder() == pathlib.Path.home() / "mine"
+    monkeypatch.delenv(cache.VARIABLE)
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert build.cache_dir() == pathlib.Path("/somewhere/estimator-bridge")
+    assert cache.folder() == pathlib.Path("/somewhere/estimator-bridge")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert build.cache_dir() == pathlib.Path.home() / ".cache" / "estimator-bridge"
+    assert cache.folder() == pathlib.Path.home() / ".cache" / "estimator-bridge"
 
 
 @pytest.mark.full
@@ -197,7 +201,7 @@ def test_the_program_for_the_thread_sanitizer_fits_the_sources(tmp_path: pathlib
     """What `make sanitize-threads` compiles with the sanitizer runs without one, too."""
     threads, program = pathlib.Path(HERE, "compat_tests", "threads"), tmp_path / "threads"
     command = [
-        *(build.compiler(), "-O1", "-w", f"-I{threads}", f"-I{build.SOURCES}"),
+        *(*build.compiler(), "-O1", "-w", f"-I{threads}", f"-I{build.SOURCES}"),
         str(threads / "threads.cc"),
         *tf.sysconfig.get_compile_flags(),
         *tf.sysconfig.get_link_flags(),
@@ -230,7 +234,7 @@ for _ in range(2):
     "changes, reason",
     [
         ({"PATH": ""}, "there is no C\\+\\+ compiler 'g\\+\\+' in the PATH"),
-        ({build.CACHE: "/proc/cache"}, "the cache cannot be written"),
+        ({cache.VARIABLE: "/proc/cache"}, "the cache cannot be written"),
     ],
     ids=["no compiler", "no cache"],
 )
@@ -306,7 +310,7 @@ def test_the_doctor_says_what_is_used(
 
     assert cli.main(["doctor"]) == 0
     said = capsys.readouterr().out
-    for words in ("TensorFlow:", str(build.cache_dir()), build.compiler(), f"loaded from {reason}"):
+    for words in ("TensorFlow:", str(cache.folder()), *build.compiler(), f"loaded from {reason}"):
         assert words in said
     assert f"software TPU: loaded on request from {build.library_path(soft_tpu.SOURCE)}" in said
     monkeypatch.setattr(soft_tpu, "is_loaded", lambda: False)
@@ -330,3 +334,112 @@ def test_the_ops_are_built_on_request(
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert cli.main(["build-native"]) == 1
     assert "no C++ compiler 'no-such-compiler'" in capsys.readouterr().err
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "truncated": lambda code: code[: len(code) // 2],
+    "empty": lambda code: b"",
+    "flipped": lambda code: bytes([*code[:5000], *(byte ^ 0xFF for byte in code[5000:])]),
+    "longer": lambda code: code + b"\0",
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_library_is_compiled_again(
+    name: str,
+    log: pathlib.Path,
+    sources: pathlib.Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is never loaded, which would end the process; a line says so."""
+    path = build.library("tiny.cc")
+    whole = path.read_bytes()
+    path.write_bytes(DAMAGES[name](whole))
+
+    assert build.library("tiny.cc") == path
+    assert log.read_text().split() == ["compiled"] * 2
+    assert f"{path} is damaged" in caplog.text
+    assert build.library("tiny.cc") == path
+    assert log.read_text().split() == ["compiled"] * 2
+
+
+def test_a_library_without_its_digest_is_compiled_again(
+    log: pathlib.Path, sources: pathlib.Path
+) -> None:
+    """Nobody knows whether it is whole."""
+    path = build.library("tiny.cc")
+    path.with_name(f"{path.name}.sha256").unlink()
+
+    assert build.library("tiny.cc") == path
+    assert log.read_text().split() == ["compiled"] * 2
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o720, 0o702])
+@pytest.mark.parametrize("what", ["folder", "library"])
+def test_what_others_may_write_to_is_refused(
+    what: str, mode: int, log: pathlib.Path, sources: pathlib.Path
+) -> None:
+    """The error names the path, its mode and the way out; neither is a library made there."""
+    path = build.library("tiny.cc")
+    place = path if what == "library" else path.parent
+    before = stat.S_IMODE(place.stat().st_mode)
+    assert before == 0o700
+    place.chmod(mode)
+
+    for again in (False, True) if what == "folder" else (False,):
+        with pytest.raises(build.CannotBuild, match=rf"{place} has mode {mode:o}.*chmod go-w"):
+            build.library("tiny.cc", again=again)
+    place.chmod(before)
+    assert build.library("tiny.cc") == path
+    assert log.read_text().split() == ["compiled"]
+
+
+@pytest.mark.parametrize("what", ["folder", "library"])
+def test_what_belongs_to_another_user_is_refused(
+    what: str, log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the path and the uid of its owner."""
+    path = build.library("tiny.cc")
+    place = path if what == "library" else path.parent
+    stock = pathlib.Path.stat
+
+    def stat_of(one: pathlib.Path, **kwargs: Any) -> Any:
+        found = stock(one, **kwargs)
+        return _of_owner(found, 4711) if one == place else found
+
+    monkeypatch.setattr(pathlib.Path, "stat", stat_of)
+
+    with pytest.raises(build.CannotBuild, match=rf"{place} belongs to uid 4711.*remove it"):
+        build.library("tiny.cc")
+
+
+def _of_owner(found: os.stat_result, uid: int) -> os.stat_result:
+    fields = list(found)
+    fields[stat.ST_UID] = uid
+    return os.stat_result(fields)
+
+
+def test_a_user_without_a_home_has_a_line(
+    sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither $HOME nor an entry of the user: TensorFlow's ops do the work, and why is said."""
+    for name in ("HOME", "XDG_CACHE_HOME", cache.VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.setattr(loading, "SOURCE", "tiny.cc")
+
+    with pytest.raises(build.CannotBuild, match=r"no home folder.*ESTIMATOR_BRIDGE_CACHE"):
+        build.library("tiny.cc")
+    assert "no home folder" in loading._load.__wrapped__().reason
+
+
+def test_the_compiler_may_have_arguments(
+    log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CXX="ccache g++" is a program and what it is called with."""
+    text = f'#!{shutil.which("sh")}\nexec "$@"\n'
+    wrapper = script(log.parent / "wrapper", text)
+    monkeypatch.setenv("CXX", f"{wrapper} {log.parent / 'noting'}")
+
+    assert build.library("tiny.cc").exists()
+    assert log.read_text().split() == ["compiled"]

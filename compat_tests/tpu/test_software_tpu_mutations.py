@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tf2_engine.native import build
+from tf2_engine.native import build, cache
 
 
 class Mutation(NamedTuple):
@@ -86,7 +86,7 @@ def test_a_mistake_is_found(name: str, tmp_path: pathlib.Path) -> None:
         [sys.executable, "-c", PROGRAM, str(sources), str(tests), mutation.test],
         capture_output=True,
         text=True,
-        env={**os.environ, build.CACHE: str(tmp_path / "cache")},
+        env={**os.environ, cache.VARIABLE: str(tmp_path / "cache")},
     )
 
     assert ran.returncode == pytest.ExitCode.TESTS_FAILED, ran.stdout + ran.stderr

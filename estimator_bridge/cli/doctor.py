@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -13,12 +14,12 @@ def execute(options: argparse.Namespace) -> None:
     """Prints one line per finding."""
     import tensorflow as tf
 
-    from tf2_engine.native import build, loading
+    from tf2_engine.native import loading
 
     gpus = len(tf.config.get_visible_devices("GPU"))
     lines = {
         "TensorFlow": f"{tf.version.VERSION}, {gpus} GPU(s)",
-        "cache": f"{build.cache_dir()} (${build.CACHE} overrides)",
+        "cache": _cache(),
         "setting": f"${loading.SETTING}={loading.setting()}",
         "compiler": _compiler(),
         "native ops": _native_ops(),
@@ -28,11 +29,20 @@ def execute(options: argparse.Namespace) -> None:
         print(f"{name + ':':14s}{finding}")
 
 
+def _cache() -> str:
+    from tf2_engine.native import cache
+
+    try:
+        return f"{cache.folder()} (${cache.VARIABLE} overrides)"
+    except cache.CannotBuild as error:
+        return f"none: {error}"
+
+
 def _compiler() -> str:
     from tf2_engine.native import build
 
     try:
-        return build.compiler()
+        return shlex.join(build.compiler())
     except build.CannotBuild as error:
         return f"none: {error}"
 

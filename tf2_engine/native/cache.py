@@ -1,0 +1,111 @@
+"""The folder of compiled libraries: whose it is, and whether a library in it is what was written.
+
+A library is code that this process will execute. So the folder and the library have to belong to
+this user, or to root, and nobody else may write to them; and a file with the digest of the library
+lies beside it, since a truncated or damaged library would crash the process that loads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import pathlib
+import stat
+from collections.abc import Iterator
+
+from tf2_engine import errors
+
+VARIABLE = "ESTIMATOR_BRIDGE_CACHE"
+"""The environment variable with the folder of the libraries."""
+
+_DIGEST = ".sha256"
+_ROOT = 0
+
+_log = logging.getLogger(__name__)
+
+
+class CannotBuild(errors.EngineError, RuntimeError):
+    """A library could not be made, or is not to be trusted; the message says why."""
+
+
+def folder() -> pathlib.Path:
+    """Returns the folder of the libraries, which need not exist.
+
+    Raises CannotBuild if it would be in the home folder, and the user has none.
+    """
+    named = os.environ.get(VARIABLE)
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    path = pathlib.Path(named) if named else pathlib.Path(base, "estimator-bridge")
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise CannotBuild(
+            f"this user has no home folder to keep compiled ops in: name a folder by ${VARIABLE}"
+        ) from error
+
+
+@contextlib.contextmanager
+def locked(path: pathlib.Path) -> Iterator[None]:
+    """Makes the folder of a library, private to this user, and lets one process at a time in.
+
+    Raises CannotBuild if the folder is another user's, or others may write to it.
+    """
+    path.parent.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
+    _check(path.parent)
+    with open(path.with_suffix(".lock"), "a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # goes with the file, also if the process is killed
+        yield
+
+
+def has(path: pathlib.Path) -> bool:
+    """Returns whether a library is there and whole; says so if it is damaged.
+
+    Raises CannotBuild if the library or its folder is another user's, or others may write to it.
+    """
+    if not path.exists():
+        return False
+    _check(path.parent)
+    _check(path)
+    try:
+        written = _beside(path).read_text(encoding="ascii", errors="replace").strip()
+    except FileNotFoundError:
+        return False
+    if written == _digest(path):
+        return True
+    _log.warning("%s is damaged, and is compiled again.", path)
+    return False
+
+
+def publish(written: pathlib.Path, path: pathlib.Path) -> None:
+    """Gives a complete library its name, and its digest a file beside it."""
+    written.chmod(stat.S_IRWXU)
+    digest = written.with_suffix(_DIGEST)
+    digest.write_text(f"{_digest(written)}\n", encoding="ascii")
+    # A process that reads between the two finds no match, and waits for the lock.
+    os.replace(digest, _beside(path))
+    os.replace(written, path)
+
+
+def _check(path: pathlib.Path) -> None:
+    found = path.stat()
+    ours = found.st_uid in (os.geteuid(), _ROOT)
+    if ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return
+    mode = stat.S_IMODE(found.st_mode)
+    whose = f"belongs to uid {found.st_uid}" if not ours else f"has mode {mode:o}"
+    way_out = "`chmod go-w` it" if ours else "remove it"
+    raise CannotBuild(
+        f"{path} {whose}, so that other users may put code into it: {way_out}, or name another "
+        f"folder by ${VARIABLE}"
+    )
+
+
+def _beside(path: pathlib.Path) -> pathlib.Path:
+    return path.with_name(path.name + _DIGEST)
+
+
+def _digest(path: pathlib.Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

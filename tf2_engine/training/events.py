@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 
@@ -10,6 +11,9 @@ import tensorflow.compat.v1 as tf
 from tf2_engine.types import TensorLike
 
 Scalars = dict[str, float]
+
+
+_numbers = itertools.count()
 
 
 class EventFile:
@@ -39,8 +43,10 @@ class EventFile:
 
     def _open(self) -> tf.summary.FileWriter:
         if self._writer is None:
+            # TensorFlow names a file by the second, and would overwrite one of the same second.
+            suffix = f".{os.getpid()}.{next(_numbers):06d}"
             with tf.Graph().as_default():  # which the class demands
-                self._writer = tf.summary.FileWriter(self._directory)
+                self._writer = tf.summary.FileWriter(self._directory, filename_suffix=suffix)
         return self._writer
 
 
@@ -69,7 +75,7 @@ def scalars_by_step(directory: str) -> dict[int, Scalars]:
     If several evaluations of a step have a scalar, the one that is read last counts.
     """
     steps: dict[int, Scalars] = {}
-    for path in tf.gfile.Glob(os.path.join(directory, "events.out.tfevents.*")):
+    for path in sorted(tf.gfile.Glob(os.path.join(directory, "events.out.tfevents.*"))):
         for step, scalars in scalars_of_file(path):
             steps.setdefault(step, {}).update(scalars)
     return dict(sorted(steps.items()))

@@ -59,7 +59,7 @@ def _of_both(a: Recording, b: Recording) -> Iterator[str]:
         if side.num_skipped:
             yield (
                 f"Other models than the first that trains: on side {letter} {side.num_skipped} "
-                "further calls of `train` were not made."
+                "further calls of `train` are not compared."
             )
 
 

@@ -245,6 +245,8 @@ class Recorder:
     def _train(self, original: Function, estimator: Object, arguments: Arguments) -> Object:
         first = self.is_first(estimator)
         if first is None:
+            if not self.is_recorded(estimator):
+                _train_a_step(original, estimator, arguments)
             return estimator
         if first and self.begin_from is not None:
             _check_legacy(find(self.begin_from))
@@ -263,6 +265,16 @@ class Recorder:
             return original(estimator, **arguments)
         finally:
             self.training = False
+
+
+def _train_a_step(original: Function, estimator: Object, arguments: Arguments) -> None:
+    """Trains a model that is not recorded for a step, if it has no checkpoint yet.
+
+    The program may predict with it, or export it, which takes a checkpoint.
+    """
+    if tf.train.latest_checkpoint(estimator.model_dir) is None:
+        arguments.pop("max_steps", None)
+        original(estimator, **{**arguments, "steps": 1})
 
 
 def _check_legacy(checkpoint: str) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 
 from estimator_bridge import errors
-from estimator_bridge.verify.findings import Cause
+from estimator_bridge.verify.findings import ACTIVATION, Cause
 from estimator_bridge.verify.judge.model_ops import first_differing_op
 from estimator_bridge.verify.record.recording import (
     CHECKPOINT,
@@ -22,6 +22,13 @@ _TO_LOCALISE = ("model", "unknown")
 """The causes that say no more than that the model computes something else."""
 
 
+def _is_of_model(result: Result) -> bool:
+    """Returns whether the model may be what differs: no cause is known, and its inputs agree."""
+    names = {cause.name for cause in result.causes}
+    agree = result.first is not None and result.first.role != ACTIVATION
+    return agree and bool(names & {*_TO_LOCALISE})
+
+
 def localise(record: Record, result: Result, request_b: RecordingRequest) -> list[Cause]:
     """Returns the causes of a result, with the first op of the model that differs in front.
 
@@ -29,9 +36,7 @@ def localise(record: Record, result: Result, request_b: RecordingRequest) -> lis
         request_b: with which side B was recorded. Both sides begin and read as it says.
     """
     first = result.first.first if result.first else None
-    names = {cause.name for cause in result.causes}
-    is_open = first is not None and names & {*_TO_LOCALISE}
-    if not is_open or first is None or result.settings[1]["engine"] == CHECKPOINT:
+    if first is None or not _is_of_model(result) or result.settings[1]["engine"] == CHECKPOINT:
         return result.causes
     directory = pathlib.Path(request_b.directory).parent
     sides = []

@@ -60,15 +60,13 @@ def _later_positions(plan: Any, raw: Any) -> Any:
     return plan, dataclasses.replace(raw, index=tf.stack([raw.index[:, 0], moved], 1))
 
 
-def _of_roots(found: Any) -> Any:
-    """Divides by the root of the sum of weights, not of their squares."""
-    gain, cell = found.gain, found.cell
-    # The gains of a cell are its weights over the root of their squares' sum.
-    squares = tf.math.unsorted_segment_sum(tf.square(gain), cell, found.num_cells)
-    total = tf.math.unsorted_segment_sum(gain, cell, found.num_cells)
-    return dataclasses.replace(
-        found, gain=gain * tf.gather(tf.math.rsqrt(total / tf.maximum(squares, 1e-9)), cell)
-    )
+def _over_root(plan: Any, raw: Any) -> Any:
+    """Divides by the root of the sum of a sample's weights, not of their squares."""
+    sample = raw.index[:, 0]
+    total = tf.math.unsorted_segment_sum(raw.weight, sample, tf.reduce_max(sample) + 1)
+    table = dataclasses.replace(plan.table, combiner="sum")
+    weight = raw.weight * tf.gather(tf.math.rsqrt(total), sample)
+    return dataclasses.replace(plan, table=table), dataclasses.replace(raw, weight=weight)
 
 
 def _to_other_row(plan: Any, raw: Any) -> Any:
@@ -89,7 +87,7 @@ LOOKUPS = {
         "sqrtn divides by the root of the weights' sum",
         "words",
         "combiner",
-        seams.combined("query", _of_roots),
+        seams.occurrences("query", _over_root),
     ),
     "mean's gradient": of_engine(
         "combiner",

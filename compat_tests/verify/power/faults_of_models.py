@@ -76,7 +76,8 @@ MODEL = {
         "optimizer",
         "a bias is not trained",
         "users",
-        "model optimizer|gradient scale",
+        # Its gradient is applied nowhere, so that none is recorded.
+        "model optimizer|lost gradient",
         trained=_half_trained,
     ),
     "relu": of_model(

@@ -127,19 +127,6 @@ def occurrences(feature: str, change: Callable[[Any, Any], Any]) -> Context:
     return patched(batches, "occurrences", wrong)
 
 
-def combined(feature: str, change: Callable[[Any], Any]) -> Context:
-    """Returns a context in which the occurrences of a feature, with their gains, are others."""
-
-    def wrong(right: Any) -> Any:
-        def of_feature(plan: Any, *args: Any) -> Any:
-            found = right(plan, *args)
-            return change(found) if plan.name == feature else found
-
-        return of_feature
-
-    return patched(batches, "occurrences", wrong)
-
-
 def sent(feature: str, change: Callable[[Any, Any], Any]) -> Context:
     """Returns a context in which `change(occurrences, rows)` makes the gradients of a feature."""
 

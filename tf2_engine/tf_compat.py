@@ -175,6 +175,27 @@ def numbered_seeds(first: int = 0) -> Iterator[None]:
         yield
 
 
+class _Runs:
+    """The number of runs of an op since random numbers began anew."""
+
+    beginnings = 0
+
+    def __init__(self) -> None:
+        self._number, self._beginning = 0, _Runs.beginnings
+
+    def next(self) -> int:
+        """Returns the number of runs before this one."""
+        if self._beginning != _Runs.beginnings:
+            self._number, self._beginning = 0, _Runs.beginnings
+        self._number += 1
+        return self._number - 1
+
+
+def begin_random_numbers_anew() -> None:
+    """Lets the random ops made in `numbered_seeds` draw as if none of them had run."""
+    _Runs.beginnings += 1
+
+
 _STATELESS = {
     "random_uniform": (_gen_stateless_random_ops.stateless_random_uniform, ("shape", "dtype")),
     "random_uniform_int": (
@@ -200,10 +221,10 @@ def _counted(name: str, is_on: Callable[[], bool]) -> Callable[..., Tensor]:
             return stateful(*args, **kwargs)
         arguments = {**dict(zip((*names, "seed", "seed2", "name"), args, strict=False)), **kwargs}
         seeds = [arguments.pop(name, None) or 0 for name in ("seed", "seed2")]
-        runs = itertools.count()
+        runs = _Runs()
 
         def state() -> Array:
-            return np.array([(seeds[0] << 31) + seeds[1], next(runs)], np.int64)
+            return np.array([(seeds[0] << 31) + seeds[1], runs.next()], np.int64)
 
         counted = tf.numpy_function(state, [], tf.int64)
         counted.set_shape([2])

@@ -42,3 +42,15 @@ def test_draws_are_those_of_the_count(name: str) -> None:
 
     np.testing.assert_array_equal(inside, outside)
     assert len({np.asarray(values).tobytes() for values in inside}) == 3
+
+
+def test_numbers_begin_anew() -> None:
+    """A function that trains again draws what it drew at first, though it is not traced again."""
+    tf.set_random_seed(1)
+    with tf_compat.numbered_seeds():
+        draw = tf.function(lambda: tf.random.uniform([8]))
+        first = [draw().numpy() for _ in range(2)]
+    tf_compat.begin_random_numbers_anew()
+
+    np.testing.assert_array_equal([draw().numpy() for _ in range(2)], first)
+    assert first[0].tobytes() != first[1].tobytes()

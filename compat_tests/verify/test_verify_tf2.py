@@ -87,14 +87,18 @@ def migrated(program: str = TRAIN) -> str:
 
 
 def compared(
-    tmp_path: pathlib.Path, after: str, *options: str, a: str | None = None
+    tmp_path: pathlib.Path,
+    after: str,
+    *options: str,
+    a: str | None = None,
+    program: str = TRAIN,
 ) -> subprocess.CompletedProcess[str]:
     """Compares the legacy program with one of TensorFlow 2."""
     path = tmp_path / "train_tf2.py"
     path.write_text(after)
     side = a or ("stock-tpu" if HAS_STOCK else "bridge-tpu")
     named = ("--a", side, "--steps", "4", "--against", str(path))
-    return verify(tmp_path, TRAIN, *named, *options)
+    return verify(tmp_path, program, *named, *options)
 
 
 @pytest.mark.full
@@ -126,7 +130,9 @@ def test_a_program_is_what_it_is_migrated_to(tmp_path: pathlib.Path) -> None:
 @pytest.mark.stock
 def test_stock_is_what_its_program_is_migrated_to(tmp_path: pathlib.Path) -> None:
     """Stock's estimator on the software TPU trains and evaluates as the migrated program does."""
-    ran = compared(tmp_path, migrated(), "--no-measure")
+    # Stock can neither predict with sparse ids on a TPU nor export what was trained there so.
+    program = TRAIN[: TRAIN.index("list(job.predict(")]
+    ran = compared(tmp_path, migrated(program), "--no-measure", program=program)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "A: stock's TPUEstimator" in ran.stdout

@@ -24,7 +24,9 @@ import time
 import tensorflow as tf
 
 from tf2_engine.native import SOURCES, cache
-from tf2_engine.native.cache import CannotBuild
+
+CannotBuild = cache.CannotBuild
+"""Raised where a library could not be made, or is not to be trusted; the message says why."""
 
 SANITIZE = "ESTIMATOR_BRIDGE_SANITIZE"
 """The environment variable with the value of -fsanitize, for tests; see `make sanitize`."""

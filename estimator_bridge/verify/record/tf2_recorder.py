@@ -20,6 +20,7 @@ from estimator_bridge.verify.record.description import Program, describe_trainin
 from estimator_bridge.verify.record.recorder import Recorder
 from estimator_bridge.verify.record.recording import VARIABLES, Values
 from estimator_bridge.verify.record.recording_hook import same_bits
+from tf2_engine import tf_compat
 from tf2_engine.backends import HostDriver
 from tf2_engine.types import Array, Object, Variable
 
@@ -138,6 +139,7 @@ class Tf2Recorder:
             # do when the seed is set.
             seed = getattr(getattr(trainer, "config", None), "tf_random_seed", None)
             tf.random.set_seed(seed)
+            tf_compat.begin_random_numbers_anew()
         begin = int(trainer.step.numpy())
         recorder.prepare(arguments, begin)
         callback = _RecordingCallback(recorder, trainer, begin, is_first=first)

@@ -46,6 +46,7 @@ class Recorder:
         every: steps from one look at the variables to the next, which is a loop of the device;
             None is 1, or 5 where lookups overlap with updates, since they do so inside a loop.
         program: the name of the program in reports.
+        is_tf1: whether it sees TensorFlow 1.
 
     Attributes:
         programs: the recorded models that the program made, each with its object, by its id.
@@ -63,12 +64,14 @@ class Recorder:
         steps: int,
         every: int | None = None,
         program: str = "",
+        is_tf1: bool = False,
     ) -> None:
         self.writer = RecordingWriter(request.directory)
         self.side = side
         self.begin_from = request.begin_from
         self.replayed = None if request.replayed is None else Recording(request.replayed)
         self.program = program
+        self.is_tf1 = is_tf1
         self.leader = None if request.followed is None else Leader(Recording(request.followed))
         self.perturbation: Perturbation | None = None
         if request.role == recording.PERTURBED:
@@ -221,7 +224,8 @@ class Recorder:
             arguments["model_fn"] = self.capturing(model_fn, legacy if use_tpu else None)
         driver = None if self.side.stock else self._set_engine(arguments, quirks)
         original(estimator, **arguments)
-        program = Program(self.program, self.side, spec, legacy, use_tpu, every, driver)
+        about = self.program, self.side, spec, legacy, use_tpu, every, driver
+        program = Program(*about, is_tf1=self.is_tf1)
         self.programs[id(estimator)] = estimator, program
 
     def capturing(self, model_fn: Function, legacy: LegacySpec | None) -> Function:

@@ -6,7 +6,6 @@ import argparse
 import builtins
 import json
 import pathlib
-import shutil
 import subprocess
 import sys
 
@@ -15,6 +14,7 @@ import tensorflow as tf
 
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.run.test_tf1_programs import PROGRAMS
+from compat_tests.support.legacy_specs import needs_stock
 from estimator_bridge.cli import checkpoint_arguments, main
 
 SPEC = """
@@ -113,9 +113,12 @@ def test_migrate_refuses_a_program_of_tf1(
     assert main.main(["migrate", "--no-tf1", str(path)]) == 0
 
 
-def _run(folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command on a copy of a program; an argument `PROGRAM` is its path."""
-    program = shutil.copy(PROGRAMS / "mnist" / "mnist.py", folder / "mnist.py")
+def _run(folder: pathlib.Path, *arguments: str, cores: int = 2) -> subprocess.CompletedProcess[str]:
+    """Runs a command on a program for so many cores; an argument `PROGRAM` is its path."""
+    source = (PROGRAMS / "mnist" / "mnist.py").read_text()
+    assert source.count("TPUConfig(2, 2)") == 1
+    program = folder / "mnist.py"
+    program.write_text(source.replace("TPUConfig(2, 2)", f"TPUConfig(2, {cores})"))
     command = [str(program) if each == "PROGRAM" else each for each in arguments]
     return subprocess.run(
         [sys.executable, "-m", "estimator_bridge", *command, f"--model_dir={folder / 'job'}"],
@@ -138,6 +141,16 @@ def test_verify_compares_a_program_of_tf1(tmp_path: pathlib.Path) -> None:
         assert side["tensorflow"] == f"{tf.__version__}, seen as TensorFlow 1"
     assert {each["name"] for each in found["series"]} >= {"conv2d/kernel", "dense/bias", "loss"}
     assert all(outcome["equal"] for outcome in found["outcomes"])
+
+
+@pytest.mark.full
+@needs_stock
+def test_predictions_of_stock_on_a_tpu_are_compared(tmp_path: pathlib.Path) -> None:
+    """There stock reads the first batch once more; the bridge gets those that there are."""
+    ran = _run(tmp_path, "verify", "--a", "stock", "--steps", "2", "PROGRAM", cores=1)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "and prediction (1)" in ran.stdout
 
 
 @pytest.mark.full

@@ -137,6 +137,14 @@ class Recorder:
         """Returns whether a model is the one that was trained."""
         return self._model_dir is not None and model.model_dir == self._model_dir
 
+    def predicts_first_batch_twice(self, model: Object) -> bool:
+        """Returns whether predictions of a model end with the first batch, once more.
+
+        Stock's on a TPU do: it tells the device that the input has ended, and is no prediction.
+        """
+        _, program = self.programs.get(id(model), (None, None))
+        return program is not None and program.side.stock and program.use_tpu
+
     def prepare(self, arguments: Arguments, begin: int) -> None:
         """Has a call of `train`, from step `begin` on, end in time, and its batches recorded."""
         if arguments.get("max_steps") is None:

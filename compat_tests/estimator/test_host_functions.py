@@ -17,9 +17,18 @@ def _slowly() -> Any:
     return tf.py_func(lambda: time.sleep(0.05), [], [], stateful=True)
 
 
-@pytest.mark.parametrize("on_engine", [False, True])
+COUNTING = {
+    "assign_add": lambda step: tf.assign_add(step, 1),
+    "assign": lambda step: tf.assign(step, step + 1),
+}
+
+
+@pytest.mark.parametrize("way", ["host", "engine", "as_estimator_spec"])
 @pytest.mark.parametrize("is_resource", [False, True])
-def test_a_host_call_sees_the_step_before_it_is_counted(on_engine: bool, is_resource: bool) -> None:
+@pytest.mark.parametrize("counting", COUNTING)
+def test_a_host_call_sees_the_step_before_it_is_counted(
+    counting: str, is_resource: bool, way: str
+) -> None:
     """However late its tensor is read, and it looks at that: both wait for a slow op here."""
     seen: list[int] = []
     with tf.Graph().as_default():
@@ -35,14 +44,18 @@ def test_a_host_call_sees_the_step_before_it_is_counted(on_engine: bool, is_reso
         spec = estimator.tpu.TPUEstimatorSpec(
             "train",
             loss=tf.constant(0.0),
-            train_op=tf.assign_add(step, 1),
+            train_op=COUNTING[counting](step),
             host_call=(host_call, [read]),
         )
-        made = step_of_specs("train", [spec], on_engine=on_engine)
-        fetches = [made.train_op, *tf.nest.flatten(made.host_call or [])]
-        with tf.train.MonitoredTrainingSession(hooks=made.hooks) as session:
+        if way == "as_estimator_spec":
+            made = spec.as_estimator_spec()
+            hooks, host_ops = made.training_hooks, []
+        else:
+            made = step_of_specs("train", [spec], on_engine=way == "engine")
+            hooks, host_ops = made.hooks, tf.nest.flatten(made.host_call or [])
+        with tf.train.MonitoredTrainingSession(hooks=hooks) as session:
             for _ in range(3):
-                session.run(fetches)
+                session.run([made.train_op, *host_ops])
 
     assert seen == [0, 1, 2]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -69,12 +70,21 @@ def variables(folder: pathlib.Path) -> dict[str, np.ndarray]:
 
 def test_a_tf1_program_is_found_and_run(tmp_path: pathlib.Path) -> None:
     """Without an option: the first line on stderr says which name showed it, and where."""
-    said = run("bert", tmp_path, "--use_tpu", "--tpu_name=not-there")
+    said = run("ncf", tmp_path, options=("--cores=2",))
 
-    assert "the program names tf.flags (run_classifier.py, line" in said
+    assert re.search(r"the program names tf\.\S+ \(ncf_main\.py, line \d+\), which", said)
     assert "which TensorFlow 2 lacks: it sees TensorFlow 1, as with --tf1" in said
     assert "use_tpu=True: 2 TPU core(s) emulated" in said
     assert "holds the tables" not in said
+    assert variables(tmp_path / "job")["global_step"] == STEPS["ncf"]
+
+
+@pytest.mark.full
+def test_a_program_with_files_of_its_own_evaluates(tmp_path: pathlib.Path) -> None:
+    """Its names of variables are those of TensorFlow 1, so that checkpoints fit."""
+    said = run("bert", tmp_path, "--use_tpu", "--tpu_name=not-there")
+
+    assert "the program names tf.flags (run_classifier.py, line" in said
     lines = (tmp_path / "job" / "eval_results.txt").read_text().splitlines()
     assert [line.split(" = ")[0] for line in lines] == [
         *("eval_accuracy", "eval_loss", "global_step", "loss"),

@@ -48,12 +48,11 @@ def main(arguments: list[str] | None = None) -> int:
     outcomes: dict[tuple[str, str], worker.Outcome] = {}
     for path in paths:
         file = str(path.relative_to(folder))
-        for outcome in run_file(path, options.match, options.seconds):
-            if rows.counts(file, outcome.test):
-                outcomes[file, outcome.test] = outcome
-                print(f"{'passed' if outcome.passed else 'FAILED'}  {file}: {outcome.test}")
-                if not outcome.passed:
-                    print("    " + outcome.message.replace("\n", "\n    "), flush=True)
+        for outcome in run_file(path, file, options.match, options.seconds):
+            outcomes[file, outcome.test] = outcome
+            print(f"{'passed' if outcome.passed else 'FAILED'}  {file}: {outcome.test}", flush=True)
+            if not outcome.passed:
+                print("    " + outcome.message.replace("\n", "\n    "), flush=True)
     if options.report:
         found = [{"file": file, **each._asdict()} for (file, _), each in outcomes.items()]
         pathlib.Path(options.report).write_text(json.dumps(found, indent=1) + "\n")
@@ -65,12 +64,17 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if surprises else 0
 
 
-def run_file(path: pathlib.Path, match: str, seconds: float) -> Iterator[worker.Outcome]:
-    """Runs the tests of a file; yields an outcome for each, or one if it cannot be loaded."""
+def run_file(path: pathlib.Path, file: str, match: str, seconds: float) -> Iterator[worker.Outcome]:
+    """Runs the tests of a file that count; yields an outcome for each, and for what ends them.
+
+    Args:
+        path, file: where it is, and its name in the rows.
+    """
     with tempfile.TemporaryDirectory() as temporary:
         place = pathlib.Path(temporary)
         job = {
             "file": str(path),
+            "counted_as": file,
             "match": match,
             "seconds": seconds,
             "flags": {"test_num_shards": _SHARDS},

@@ -10,7 +10,8 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
-from estimator_bridge.legacy.estimator_spec import HostCallHook, ModeKeys
+from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.legacy.host_calls import HostCallHook
 from estimator_bridge.runtime.program_types import Hook, ModelSpec
 from estimator_bridge.runtime.step.host_functions import call_on_host
 from estimator_bridge.runtime.step.table_variables import TableVariables

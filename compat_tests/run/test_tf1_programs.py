@@ -28,11 +28,16 @@ SCRIPTS = {
     "xlnet": "train.py",
     "hparams": "trainer.py",
     "columns": "wide.py",
+    "minigo": "train.py",
+    "unet": "unet_main.py",
 }
-MODEL_DIR = {"bert": "output_dir"}
+MODEL_DIR = {"bert": "output_dir", "minigo": "work_dir"}
 """The flag for the model_dir, where it is another one."""
 
-STEPS = {"bert": 3, "resnet": 4, "mnist": 4, "ncf": 4, "xlnet": 3, "hparams": 3, "columns": 3}
+STEPS = {
+    **{"bert": 3, "resnet": 4, "mnist": 4, "ncf": 4, "xlnet": 3},
+    **{"hparams": 3, "columns": 3, "minigo": 6, "unet": 2},
+}
 
 if importlib.util.find_spec("tf_slim") is not None:
     # The extra 'slim'.

@@ -40,6 +40,9 @@ def execute(options: argparse.Namespace) -> int:
     if not os.path.isfile(options.script):
         tell(f"there is no program {options.script!r}.")
         return 2
+    if options.stock and options.cores is not None:
+        tell(f"--cores {options.cores}: stock's estimator runs on one core here. Leave it out.")
+        return 2
     # TensorFlow is imported from here on only: `--help` must be quick.
     from estimator_bridge.run import install
     from estimator_bridge.run.tf1 import running

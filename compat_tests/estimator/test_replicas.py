@@ -211,14 +211,25 @@ def test_replicas_have_cores_of_their_own(per_replica: int) -> None:
         ([{"x": None}, {"z": [1, 2]}], "mismatched label keys"),
     ],
 )
-def test_partitions_that_do_not_fit_are_refused(
-    dims: Any, words: str, tmp_path: pathlib.Path
-) -> None:
+def test_partitions_that_do_not_fit_are_refused(dims: Any, words: str) -> None:
     """With the words of stock's errors, and the values."""
     config = parallel(input_partition_dims=dims, per_host_input_for_training=V2)
+    batch = tf.TensorSpec([BATCH, SIZE])
+    check = model_parallelism.checked(lambda features, labels: None, config)
 
     with pytest.raises(ValueError, match=words):
-        make(Model(), config, tmp_path).train(input_fn, steps=1)
+        check({"x": batch}, batch)
+
+
+@pytest.mark.full
+def test_a_job_refuses_partitions_that_do_not_fit(tmp_path: pathlib.Path) -> None:
+    """Its batches are checked before the model is built."""
+    config = parallel(input_partition_dims=[{"x": [2, 2]}], per_host_input_for_training=V2)
+    model = Model()
+
+    with pytest.raises(ValueError, match="The product of each input partition dim"):
+        make(model, config, tmp_path).train(input_fn, steps=1)
+    assert not model.told
 
 
 def test_a_split_model_needs_input_per_host(tmp_path: pathlib.Path) -> None:

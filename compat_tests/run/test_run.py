@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from compat_tests.conftest import HAS_STOCK
 from estimator_bridge import estimator
+from estimator_bridge.cli import main
 from estimator_bridge.run import install
 
 PROGRAM = """
@@ -86,6 +87,17 @@ def test_a_script_that_is_not_there_is_named() -> None:
 
     assert ran.returncode == 2
     assert "there is no program 'no/such.py'" in ran.stderr
+
+
+def test_cores_of_stock_are_refused(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stock emulates none: `--cores` would have no effect."""
+    script = tmp_path / "job.py"
+    script.write_text("raise AssertionError\n")
+
+    assert main.main(["run", "--stock", "--cores", "4", str(script)]) == 2
+    assert "--cores 4: stock's estimator runs on one core here" in capsys.readouterr().err
 
 
 def test_help_imports_no_tensorflow() -> None:

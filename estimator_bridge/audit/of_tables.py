@@ -9,13 +9,14 @@ import contextlib
 import dataclasses
 import inspect
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from estimator_bridge import convert, errors
 from estimator_bridge.audit.report import Audit, TableSize, findings_of
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.run import install
 from estimator_bridge.run.script import run_script
+from estimator_bridge.run.tf1 import running
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS
 from estimator_bridge.settings.detect import notes_of_settings, notes_of_spec
@@ -63,32 +64,47 @@ def _size(table: LegacyTable, legacy: LegacySpec) -> TableSize:
 
 
 def audit_run(
-    script: str, arguments: Sequence[str] = (), hosts: Sequence[int] = DEFAULT_HOSTS
+    script: str,
+    arguments: Sequence[str] = (),
+    hosts: Sequence[int] = DEFAULT_HOSTS,
+    tf1: bool | None = None,
+    tell: Callable[[str], object] = lambda sentence: None,
 ) -> Audit:
     """Runs a program with the bridge in the place of stock, up to its first TPUEstimator.
 
-    Everything before that is done: flags, data, files. Nothing after it is.
+    Everything before that is done: flags, data, files. Nothing after it is. After a program of
+    TensorFlow 1 the process is without what TensorFlow 2 changed.
+
+    Args:
+        tf1: whether the program sees TensorFlow 1; None finds out from its source.
+        tell: called with a sentence if that was found, or if it would have been needed.
 
     Raises:
-        InvalidInput: it ends without a TPUEstimator, or that has no EmbeddingConfigSpec.
+        InvalidInput: it ends without a TPUEstimator.
     """
-    settings = _arguments_of_estimator(script, arguments)
+    settings = _arguments_of_estimator(script, arguments, tf1, tell)
     spec = settings.get("embedding_config_spec")
-    if spec is None:
-        raise errors.InvalidInput(f"{script}: its TPUEstimator has no `embedding_config_spec`.")
-    notes = [*_notes(read_spec(spec))]
+    notes = [] if spec is None else [*_notes(read_spec(spec))]
     config = getattr(settings.get("config"), "tpu_config", None)
     if config is not None:
         notes += notes_of_settings("TPUConfig", config._asdict(), Place("TPUConfig"))
-    if spec.partition_strategy == "mod" and not settings.get("eval_on_tpu", True):
+    if (
+        spec is not None
+        and spec.partition_strategy == "mod"
+        and not settings.get("eval_on_tpu", True)
+    ):
         text = SourceText("eval_on_tpu=False")
         notes.append(Note("mod_partitioning", Place("TPUEstimator"), text))
     sizes = ("train_batch_size", "eval_batch_size", "predict_batch_size")
-    remarks = (
+    remarks: tuple[str, ...] = (
         f"use_tpu={settings.get('use_tpu', True)}",
         ", ".join(f"{name}={settings.get(name)}" for name in sizes),
     )
-    audit = audit_spec(spec, f"{script}, as it runs", hosts)
+    subject = f"{script}, as it runs"
+    if spec is None:
+        remarks += ("no embedding_config_spec: no tables",)
+        return Audit(subject, (), tuple(hosts), findings_of(notes), remarks)
+    audit = audit_spec(spec, subject, hosts)
     return dataclasses.replace(audit, findings=findings_of(notes), remarks=remarks)
 
 
@@ -96,7 +112,12 @@ class _Reached(BaseException):
     """Ends the program at its TPUEstimator; not an Exception, since programs catch these."""
 
 
-def _arguments_of_estimator(script: str, arguments: Sequence[str]) -> Mapping[str, Object]:
+def _arguments_of_estimator(
+    script: str,
+    arguments: Sequence[str],
+    tf1: bool | None,
+    tell: Callable[[str], object],
+) -> Mapping[str, Object]:
     argv, path = sys.argv, list(sys.path)
     install.install(replace=True)
     from estimator_bridge.runtime.estimator.tpu_estimator import TPUEstimator
@@ -111,7 +132,7 @@ def _arguments_of_estimator(script: str, arguments: Sequence[str]) -> Mapping[st
     estimator.__init__ = stop
     try:
         # The report goes to stdout; the program's own output does not belong there.
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), running.as_needed(script, tf1, tell):
             run_script(script, arguments)
     except _Reached as reached:
         return dict(reached.args[0])

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
-from estimator_bridge.cli import checkpoint_arguments
+from estimator_bridge.cli import checkpoint_arguments, program_arguments
 
 if TYPE_CHECKING:
     from estimator_bridge.audit import Audit
@@ -29,6 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--spec", help=checkpoint_arguments.HELP)
     add("--model_dir", metavar="DIR", help="a directory with checkpoints, or a checkpoint")
     add("--run", action="store_true", help="run the script up to its first TPUEstimator")
+    program_arguments.configure(parser, "the program, with --run, or the module of --spec,")
     hosts = "numbers of hosts to say sizes for (1,8)"
     add("--hosts", type=_numbers, default=(1, 8), metavar="N,N", help=hosts)
     add("script", nargs="?", help="the program")
@@ -59,8 +60,11 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
         except SyntaxError as error:
             raise errors.InvalidInput(f"{options.script} is no Python 3: {error}.") from error
     if options.run:
-        yield audit.audit_run(options.script, options.arguments, options.hosts)
-    spec = checkpoint_arguments.load(options.spec) if options.spec else None
+        yield audit.audit_run(
+            *(options.script, options.arguments, options.hosts, options.tf1),
+            tell=program_arguments.tell,
+        )
+    spec = checkpoint_arguments.load(options.spec, options.tf1) if options.spec else None
     if spec is not None:
         yield audit.audit_spec(spec, options.spec, options.hosts)
     if options.model_dir:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import runpy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
+from estimator_bridge.cli import program_arguments
 
 if TYPE_CHECKING:
     from tf2_engine.types import Object
@@ -25,6 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that say which tables a checkpoint holds."""
     add = parser.add_argument
     add("--spec", help=HELP)
+    program_arguments.configure(parser, "the module of --spec")
     table = "the variable of a table in a name-based checkpoint; once for each"
     add("--table", dest="tables", action="append", default=[], metavar="NAME=VARIABLE", help=table)
     add("--optimizer", help="of all tables, without a spec (default: told by the slots)")
@@ -32,19 +36,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def keywords(options: argparse.Namespace) -> dict[str, Object]:
     """Returns the options of a command as keyword arguments of a function of `convert`."""
-    others = ("command", "execute", "json")
+    others = ("command", "execute", "json", "tf1")
     values = {name: value for name, value in vars(options).items() if name not in others}
-    values["spec"] = load(options.spec) if options.spec else None
+    values["spec"] = load(options.spec, options.tf1) if options.spec else None
     for option, name in (("--table", "tables"), ("--rename", "rename")):
         if name in values:
             values[name] = _pairs(option, values[name])
     return values
 
 
-def load(text: str) -> Object:
+def load(text: str, tf1: bool | None = None) -> Object:
     """Returns the spec that `--spec` names, whose module is imported.
 
     Legacy names in it lead to the bridge where TensorFlow has none.
+
+    Args:
+        tf1: whether the module sees TensorFlow 1; None finds out from its source.
     """
     from estimator_bridge.run import install
 
@@ -52,15 +59,41 @@ def load(text: str) -> Object:
     where, _, name = text.rpartition(":")
     if not where or not name:
         raise errors.InvalidInput(f"--spec must be module:attribute or file.py:name, got {text!r}.")
-    names = _names_of_file(where) if where.endswith(".py") else _names_of_module(where)
-    if name not in names:
-        raise errors.InvalidInput(f"--spec: {where} has no {name!r}.")
-    spec = names[name]
-    if callable(spec) and not hasattr(spec, "table_to_config_dict"):
-        spec = spec()
+    with _names(where, tf1):
+        names = _names_of_file(where) if where.endswith(".py") else _names_of_module(where)
+        if name not in names:
+            raise errors.InvalidInput(f"--spec: {where} has no {name!r}.")
+        spec = names[name]
+        if callable(spec) and not hasattr(spec, "table_to_config_dict"):
+            spec = spec()
     if not hasattr(spec, "table_to_config_dict") or not hasattr(spec, "feature_columns"):
         raise errors.InvalidInput(f"--spec: {text} is no EmbeddingConfigSpec, but {spec!r}.")
     return spec
+
+
+def _names(where: str, tf1: bool | None) -> AbstractContextManager[bool]:
+    """While it is open, the module of a spec sees the TensorFlow that it is written for."""
+    from estimator_bridge.run.tf1 import detection, running
+
+    path, folder = where, os.path.dirname(os.path.abspath(where))
+    if not where.endswith(".py"):
+        folder = os.getcwd()
+        path = detection.file_of(where, detection.folders_of_imports(folder)) or ""
+    return running.as_needed(path, tf1, program_arguments.tell, _names_of_tf1_in_graph, folder)
+
+
+@contextlib.contextmanager
+def _names_of_tf1_in_graph() -> Iterator[None]:
+    """While it is open, programs see the names of TensorFlow 1, as far as making a spec needs it.
+
+    What TensorFlow 2 changed stays, since the commands rely on it and it could not be put back.
+    """
+    import tensorflow as tf
+
+    from estimator_bridge.run.tf1 import running
+
+    with running.names_of_tf1(), tf.Graph().as_default():
+        yield
 
 
 def _pairs(option: str, arguments: Sequence[str]) -> dict[str, str]:

@@ -45,6 +45,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--check", action="store_true", help="write nothing: print the report, or all blockers")
     listed = "print the rules of the tf2 form: id, class, what becomes of it"
     add("--list-rules", action="store_true", help=listed)
+    tf1 = (
+        "whether it is a program of TensorFlow 1, which is refused (default: if its source names "
+        "what only TensorFlow 1 has)"
+    )
+    add("--tf1", action=argparse.BooleanOptionalAction, default=None, help=tf1)
     add("script", nargs="?", help="the program")
     arguments = "the program's own arguments, for --check-run"
     add("arguments", nargs=argparse.REMAINDER, help=arguments)
@@ -66,6 +71,7 @@ def execute(options: argparse.Namespace) -> None:
         return
     path = _program(options)
     source, encoding = _read(path)
+    _refuse_tf1(options)
     rewritten = rewrite(source, options.script)
     compile(rewritten.source, options.script, "exec", dont_inherit=True)
     if options.diff:
@@ -100,6 +106,24 @@ def _program(options: argparse.Namespace) -> pathlib.Path:
             "migrate: --check-run is for --form tf2, without --diff and --check."
         )
     return path
+
+
+def _refuse_tf1(options: argparse.Namespace) -> None:
+    """Raises Untranslatable for a program of TensorFlow 1: in no form could it run by itself."""
+    from estimator_bridge.run.tf1 import detection
+
+    use = detection.find_use(options.script) if options.tf1 is None else None
+    if use is None and not options.tf1:
+        return
+    cause = "is a program of TensorFlow 1 (--tf1)"
+    if use is not None:
+        cause = f"names {use}, which TensorFlow 2 lacks"
+    raise errors.Untranslatable(
+        f"migrate: {options.script} {cause}: its {options.form} form could not run by itself. "
+        f"Run it as it is: estimator-bridge run --tf1 {options.script}. Or port such names to "
+        "tf.compat.v1 first, which TensorFlow's tf_upgrade_v2 does for all but tf.contrib, and "
+        "migrate then; --no-tf1 rewrites it all the same."
+    )
 
 
 def _read(path: pathlib.Path) -> tuple[str, str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import sys
 
 from estimator_bridge import errors
+from estimator_bridge.cli import program_arguments
+from estimator_bridge.cli.program_arguments import tell
 from estimator_bridge.run.script import run_script
 
 
@@ -23,11 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "TPUConfig.num_shards says, stock's (--stock) with one"
     )
     add("--software-tpu", action="store_true", help=software_tpu)
-    tf1 = (
-        "whether the program sees TensorFlow 1: tf.contrib, and without what TensorFlow 2 changed "
-        "(default: if its source names what only TensorFlow 1 has)"
-    )
-    add("--tf1", action=argparse.BooleanOptionalAction, default=None, help=tf1)
+    program_arguments.configure(parser)
     cores = (
         "the cores of the TPU that TPUEstimator(use_tpu=True) emulates, where the program sets no "
         "TPUConfig.num_shards (default: $ESTIMATOR_BRIDGE_CORES, or 1)"
@@ -41,14 +38,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Runs the program as if it were started by itself; returns 0 unless it exits otherwise."""
     if not os.path.isfile(options.script):
-        _print(f"there is no program {options.script!r}.")
+        tell(f"there is no program {options.script!r}.")
+        return 2
+    if options.stock and options.cores is not None:
+        tell(f"--cores {options.cores}: stock's estimator runs on one core here. Leave it out.")
         return 2
     # TensorFlow is imported from here on only: `--help` must be quick.
     from estimator_bridge.run import install
+    from estimator_bridge.run.tf1 import running
 
     version = ".".join(str(part) for part in install.tensorflow_version())
     if options.stock and not install.has_stock():
-        _print(
+        tell(
             f"--stock: TensorFlow {version} has no stock estimator. Install the extra 'legacy', "
             "which brings TensorFlow 2.15.1 and tensorflow-estimator, or leave --stock out."
         )
@@ -57,47 +58,15 @@ def execute(options: argparse.Namespace) -> int:
         try:
             estimator = _stock(options, stack) if options.stock else _bridge(options, stack)
         except errors.EngineError as error:
-            _print(str(error))
+            tell(str(error))
             return 2
-        _print(f"running {options.script} on TensorFlow {version} with {estimator}.")
+        tell(f"running {options.script} on TensorFlow {version} with {estimator}.")
         if options.show_names:
             for name, leads_to, replaced in install.installed():
-                _print(f"  {name} -> {leads_to}{' (was there, is replaced)' if replaced else ''}")
-        _prepare_tf1(options, stack)
-        _run(options)
-    return 0
-
-
-def _prepare_tf1(options: argparse.Namespace, stack: contextlib.ExitStack) -> None:
-    """Shows the program TensorFlow 1, if it was asked for or the program needs it."""
-    from estimator_bridge.run.tf1 import detection, running
-
-    if options.tf1 is None:
-        use = detection.find_use(options.script)
-        options.tf1 = use is not None
-        if use is not None:
-            _print(
-                f"the program names {use}, which TensorFlow 2 lacks: it sees TensorFlow 1, as with "
-                "--tf1 (--no-tf1 leaves TensorFlow as it is)."
-            )
-    if options.tf1:
-        stack.enter_context(running.as_tf1())
-
-
-def _run(options: argparse.Namespace) -> None:
-    """Runs the program; if it fails for a name of TensorFlow 1, says what to do about it."""
-    try:
+                tell(f"  {name} -> {leads_to}{' (was there, is replaced)' if replaced else ''}")
+        stack.enter_context(running.as_needed(options.script, options.tf1, tell))
         run_script(options.script, options.arguments)
-    except (AttributeError, ImportError) as error:
-        from estimator_bridge.run.tf1 import detection
-
-        name = None if options.tf1 else detection.missing_name(error)
-        if name is not None:
-            _print(
-                f"the program fails for {name}, which only TensorFlow 1 has. Run it with: "
-                f"estimator-bridge run --tf1 {options.script}"
-            )
-        raise
+    return 0
 
 
 def _positive(text: str) -> int:
@@ -135,7 +104,3 @@ def _bridge(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
         f"the bridge as {names[0]}{place} and {len(names) - 1} more names (--show-names lists "
         f"them; quirks={options.quirks}){', on a software TPU' if options.software_tpu else ''}"
     )
-
-
-def _print(line: str) -> None:
-    print(f"estimator-bridge: {line}", file=sys.stderr)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from estimator_bridge import plain_text
-from estimator_bridge.cli import verify_watch
+from estimator_bridge.cli import program_arguments, verify_watch
 from estimator_bridge.verify.sides import SIDES
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             parser.add_argument(option, action="store_true", help=text)
         else:
             parser.add_argument(option, metavar=metavar, help=text)
+    program_arguments.configure(parser, "the program of a side")
     parser.add_argument("script", help="the program")
     own = "the program's own arguments, as they are"
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=own)
@@ -156,8 +157,8 @@ def _compare(options: argparse.Namespace) -> int:
 
     script_b = options.against or options.script
     programs = {
-        A: SideProgram(options.a, options.script, options.python_a),
-        B: SideProgram(options.b, script_b, options.python_b),
+        A: SideProgram(options.a, options.script, options.python_a, options.tf1),
+        B: SideProgram(options.b, script_b, options.python_b, options.tf1),
     }
     progress = ProgressLine(lambda phase, done, total: f"{phase}: step {done} of {total}")
     record = ProcessRecorder(programs, options.arguments, options.steps, options.every, progress)

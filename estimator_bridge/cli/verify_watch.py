@@ -38,7 +38,7 @@ def watch(options: argparse.Namespace) -> int:
     from estimator_bridge.verify.record.recording import A, B
     from estimator_bridge.verify.watch.job import Job
 
-    program = SideProgram(options.b, options.script, options.python_b)
+    program = SideProgram(options.b, options.script, options.python_b, options.tf1)
     line = ProgressLine(lambda phase, done, total: f"{phase}: step {done} of {total}")
     with tempfile.TemporaryDirectory() as temporary:
         directory = pathlib.Path(options.keep or temporary).absolute()

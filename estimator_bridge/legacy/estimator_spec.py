@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy import spec_checks
-from estimator_bridge.legacy.requirements import argument_names, checked, takes_any_number
+from estimator_bridge.legacy import host_calls, spec_checks
+from estimator_bridge.legacy.host_calls import HostCall
+from estimator_bridge.legacy.requirements import checked
 from estimator_bridge.legacy.spec_checks import ModeKeys
 from tf2_engine import tf_compat
-from tf2_engine.types import Nest, Object, Op, Session, Tensor
+from tf2_engine.types import Nest, Object, Op, Tensor
 
-__all__ = ["EstimatorSpec", "ModeKeys", "TPUEstimatorSpec", "call_host_fn"]
+__all__ = ["EstimatorSpec", "ModeKeys", "TPUEstimatorSpec"]
 
 Hooks: TypeAlias = Object
 """SessionRunHooks; a tuple, once they are checked."""
 
 Scaffold: TypeAlias = tf.compat.v1.train.Scaffold
 ExportOutputs: TypeAlias = Mapping[str, Object]
-HostCall: TypeAlias = tuple[Callable[..., Nest], Sequence[Tensor] | Mapping[str, Tensor]]
 
 
 @checked
@@ -111,80 +111,22 @@ class TPUEstimatorSpec(NamedTuple):
     prediction_hooks: Hooks = None
 
     def _checked(self) -> TPUEstimatorSpec:
-        _check_host_call("eval_metrics", self.eval_metrics)
-        _check_host_call("host_call", self.host_call)
+        host_calls.check_host_call("eval_metrics", self.eval_metrics)
+        host_calls.check_host_call("host_call", self.host_call)
         return self._replace(**_checked_fields(self._asdict()))
 
     def as_estimator_spec(self) -> EstimatorSpec:
         """Returns the same model for a host; calls the functions of metrics and host call."""
-        metrics = None if self.eval_metrics is None else call_host_fn(self.eval_metrics)
+        metrics = None if self.eval_metrics is None else host_calls.call_host_fn(self.eval_metrics)
         fields = {
             name: getattr(self, name) for name in self._fields if name in EstimatorSpec._fields
         }
         if self.host_call is not None:
-            hook = HostCallHook(call_host_fn(self.host_call))
+            hook = host_calls.HostCallHook(host_calls.call_host_fn(self.host_call))
             for name in ("training_hooks", "evaluation_hooks", "prediction_hooks"):
                 fields[name] = (*fields[name], hook)
         fields["scaffold"] = self.scaffold_fn() if self.scaffold_fn else None
         return EstimatorSpec(**fields, eval_metric_ops=metrics)
-
-
-class HostCallHook(tf.compat.v1.train.SessionRunHook):
-    """Runs the ops of a host call every step, and flushes its summaries at the end."""
-
-    def __init__(self, tensors: Nest) -> None:
-        self._tensors = tensors
-        self._create_writers: list[Op] = []
-        self._flush_writers: list[Op] = []
-
-    def begin(self) -> None:
-        """Collects the summary writers of the graph."""
-        self._create_writers = tf_compat.summary_writer_initializers()
-        self._flush_writers = [
-            tf.raw_ops.FlushSummaryWriter(writer=op.inputs[0]) for op in self._create_writers
-        ]
-
-    def after_create_session(self, session: Session, coord: Object) -> None:
-        """Creates the summary writers."""
-        session.run(self._create_writers)
-
-    def before_run(self, run_context: Object) -> tf.compat.v1.train.SessionRunArgs:
-        """Runs the ops of the host call in each step."""
-        return tf.compat.v1.train.SessionRunArgs(self._tensors)
-
-    def end(self, session: Session) -> None:
-        """Flushes the summary writers."""
-        session.run(self._flush_writers)
-
-
-def call_host_fn(host_call: HostCall) -> Nest:
-    """Calls the function of a pair (function, tensors) with the tensors."""
-    function, tensors = host_call
-    return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
-
-
-def _check_host_call(name: str, host_call: Object) -> None:
-    """Checks that a host call is None, or a pair of a function and the tensors that it takes."""
-    if host_call is None:
-        return
-    what = f"`TPUEstimatorSpec.{name}`"
-    if not isinstance(host_call, (tuple, list)) or len(host_call) != 2:
-        raise errors.InvalidSpec(f"{what} must be a pair (function, tensors), got {host_call!r}.")
-    function, tensors = host_call
-    if not callable(function):
-        raise errors.WrongType(f"{what}: the first must be a function, got {function!r}.")
-    if not isinstance(tensors, (tuple, list, dict)):
-        raise errors.InvalidSpec(
-            f"{what}: the tensors must be a list, tuple or dict, got {tensors!r}."
-        )
-    if isinstance(tensors, dict) or takes_any_number(function):
-        return
-    names = argument_names(function)
-    if len(names) != len(tensors):
-        raise errors.SignatureMismatch(
-            f"{what}: there are {len(tensors)} tensors, but the function takes {len(names)} "
-            f"arguments, {names}. Give a tensor for each argument."
-        )
 
 
 def _checked_fields(fields: dict[str, Object]) -> dict[str, Object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import tensorflow as tf
@@ -20,6 +20,14 @@ AVERAGE_LOSS_METRIC_KEY: Final = "average_loss"
 
 TRAINING: Final = tf_compat.TPUEmbeddingConfiguration.TRAINING
 INFERENCE: Final = tf_compat.TPUEmbeddingConfiguration.INFERENCE
+
+
+EXPORT_TAG_MAP: Mapping[str, list[str]] = {
+    "train": ["train"],
+    **{mode: ["eval"] for mode in ("eval", "test")},
+    **{mode: ["serve"] for mode in ("infer", "predict")},
+}
+"""The tags of the graph of a mode in an export."""
 
 
 class ExportSavedModelApiVersion(enum.Enum):

@@ -99,5 +99,8 @@ def refusal_of(name: str) -> str | None:
         if reason is not None:
             return reason
     if name.startswith(("tensorflow.contrib.", "tensorflow.compat.v1.contrib.")):
-        return "tf.contrib ended with TensorFlow 1. Port it to tf.compat.v1 first"
+        return (
+            "tf.contrib ended with TensorFlow 1. Port it to tf.compat.v1 first, or run the program "
+            "with `estimator-bridge run --tf1`"
+        )
     return None

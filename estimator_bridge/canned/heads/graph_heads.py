@@ -18,7 +18,7 @@ from estimator_bridge.canned.heads.multi_class import MultiClassHead
 from estimator_bridge.canned.heads.regression import RegressionHead
 from estimator_bridge.canned.heads.single_head import Batch, Losses, SingleHead
 from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
-from estimator_bridge.legacy.estimator_spec import HostCall
+from estimator_bridge.legacy.host_calls import HostCall
 from tf2_engine import tf_compat
 from tf2_engine.types import Object, Op, Tensor, Variable
 

@@ -11,7 +11,8 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge.canned.heads import checks, training
 from estimator_bridge.canned.heads.head import Head, Metrics
 from estimator_bridge.canned.result_names import MetricKeys
-from estimator_bridge.legacy.estimator_spec import HostCall, ModeKeys, TPUEstimatorSpec
+from estimator_bridge.legacy.estimator_spec import ModeKeys, TPUEstimatorSpec
+from estimator_bridge.legacy.host_calls import HostCall
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Op, Tensor, Variable
 

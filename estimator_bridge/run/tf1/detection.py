@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import NamedTuple
 
+from estimator_bridge.run import install
 from tf2_engine.types import Object
 
 _CONTRIB = "tensorflow.contrib"
@@ -26,16 +27,13 @@ class Use(NamedTuple):
         return f"{self.name} ({os.path.basename(self.path)}, line {self.line})"
 
 
-def find_use(script: str) -> Use | None:
+def find_use(script: str, folder: str | None = None) -> Use | None:
     """Returns the first use of a name that only TensorFlow 1 has, in a script or what it imports.
 
-    Of the modules that it imports those are read that lie beside the script, or in the folders of
-    PYTHONPATH.
+    Of the modules that it imports those are read that lie in `folder`, which by default is the
+    script's, or in the folders of PYTHONPATH.
     """
-    import tensorflow as tf
-
-    folders = [os.path.dirname(os.path.abspath(script))]
-    folders += [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    folders = folders_of_imports(folder or os.path.dirname(os.path.abspath(script)))
     seen, waiting = set(), [os.path.abspath(script)]
     while waiting:
         path = waiting.pop(0)
@@ -46,9 +44,24 @@ def find_use(script: str) -> Use | None:
             tree = ast.parse(pathlib.Path(path).read_bytes())
         except (OSError, SyntaxError, ValueError):  # Reported when the program runs.
             continue
-        for use in _uses(tree, path, tf):
+        for use in _uses(tree, path):
             return use
         waiting += _imported_files(tree, path, folders)
+    return None
+
+
+def folders_of_imports(folder: str) -> list[str]:
+    """Returns the folders in which modules of programs are looked for: one, and PYTHONPATH's."""
+    return [folder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+
+
+def file_of(module: str, folders: list[str]) -> str | None:
+    """Returns the file of a module by its full name, in the first of the folders that has it."""
+    for folder in folders:
+        stem = os.path.join(folder, *module.split("."))
+        for path in (f"{stem}.py", os.path.join(stem, "__init__.py")):
+            if os.path.isfile(path):
+                return path
     return None
 
 
@@ -66,7 +79,7 @@ def missing_name(error: BaseException) -> str | None:
     return ".".join(filter(None, ["tf", path, name]))
 
 
-def _uses(tree: ast.AST, path: str, tf: ModuleType) -> Iterator[Use]:
+def _uses(tree: ast.AST, path: str) -> Iterator[Use]:
     aliases: set[str] = set()
     rebound: set[str] = set()
     for node in ast.walk(tree):
@@ -79,7 +92,7 @@ def _uses(tree: ast.AST, path: str, tf: ModuleType) -> Iterator[Use]:
     # `tf` may also be tf.compat.v1, which has all of them but contrib.
     for node in ast.walk(tree):
         names = _chain(node)
-        if names and names[0] in aliases - rebound and _is_of_tf1(names[1:], tf):
+        if names and names[0] in aliases - rebound and _is_of_tf1(names[1:]):
             yield Use(".".join(names), path, getattr(node, "lineno", 0))
 
 
@@ -102,10 +115,15 @@ def _chain(node: ast.AST) -> list[str]:
     return [node.id, *names] if names and isinstance(node, ast.Name) else []
 
 
-def _is_of_tf1(names: list[str], tf: ModuleType) -> bool:
+def _is_of_tf1(names: list[str]) -> bool:
     """Whether TensorFlow 1 has a public name and TensorFlow 2 lacks it."""
     if names[0] == "contrib":
         return True
+    # Not before it is needed: a source without such names is read quickly.
+    import tensorflow as tf
+
+    if names[0] == "keras" and not (install.is_2_15() or "TF_USE_LEGACY_KERAS" in os.environ):
+        return False  # To look at tf.keras would load Keras 3 for the process.
     new: Object = tf
     old: Object = tf.compat.v1
     for name in names:
@@ -133,14 +151,9 @@ def _imported_files(tree: ast.AST, path: str, folders: list[str]) -> Iterator[st
 
 
 def _files(module: str, folders: list[str]) -> Iterator[str]:
-    if not module:
-        return
-    for folder in folders:
-        stem = os.path.join(folder, *module.split("."))
-        for path in (f"{stem}.py", os.path.join(stem, "__init__.py")):
-            if os.path.isfile(path):
-                yield path
-                return
+    path = file_of(module, folders) if module else None
+    if path is not None:
+        yield path
 
 
 def _public_path(module: ModuleType) -> str | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
+from estimator_bridge.run.tf1 import detection
 from estimator_bridge.run.tf1.program_imports import seen_by_programs
 from estimator_bridge.run.tf1.view import TF1View
 from tf2_engine import tf_compat
@@ -19,5 +21,61 @@ def as_tf1() -> Iterator[None]:
     import tensorflow as tf
 
     tf.compat.v1.disable_v2_behavior()
+    with names_of_tf1():
+        yield
+
+
+@contextlib.contextmanager
+def names_of_tf1() -> Iterator[None]:
+    """While it is open, programs see the names of TensorFlow 1; nothing outlasts it."""
     with tf_compat.names_of_tf1(), seen_by_programs(TF1View()):
         yield
+
+
+@contextlib.contextmanager
+def as_needed(
+    script: str,
+    tf1: bool | None,
+    tell: Callable[[str], object],
+    view: Callable[[], AbstractContextManager[None]] = as_tf1,
+    folder: str | None = None,
+) -> Iterator[bool]:
+    """While it is open, a program sees TensorFlow 1 if it is to, or if it needs that.
+
+    Yields whether it does. Where it does not, and fails for a name of TensorFlow 1, `tell` gets
+    what to do about it, before the error.
+
+    Args:
+        script: the program.
+        tf1: whether it is to see TensorFlow 1; None finds out from its source.
+        tell: called with a sentence if that was found, which names what showed it.
+        view: opens what the program sees then.
+        folder: from which the program imports; None is its own.
+    """
+    if tf1 is None:
+        use = detection.find_use(script, folder)
+        tf1 = use is not None
+        if use is not None:
+            tell(
+                f"the program names {use}, which TensorFlow 2 lacks: it sees TensorFlow 1, as with "
+                "--tf1 (--no-tf1 leaves TensorFlow as it is)."
+            )
+    if tf1:
+        with view():
+            yield True
+        return
+    try:
+        yield False
+    except (AttributeError, ImportError) as error:
+        remedy = remedy_for(error)
+        if remedy is not None:
+            tell(remedy)
+        raise
+
+
+def remedy_for(error: BaseException) -> str | None:
+    """Returns what to do if a program failed for a name of TensorFlow 1; None if it did not."""
+    name = detection.missing_name(error)
+    if name is None:
+        return None
+    return f"the program fails for {name}, which only TensorFlow 1 has. Run it with --tf1."

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
-from estimator_bridge.legacy.estimator_spec import HostCallHook, ModeKeys, call_host_fn
+from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.legacy.host_calls import HostCallHook
 from estimator_bridge.runtime.program_types import Hook, ModelSpec
+from estimator_bridge.runtime.step.host_functions import call_on_host
 from estimator_bridge.runtime.step.table_variables import TableVariables
 from tf2_engine import tf_compat
 from tf2_engine.types import Graph, Nest, Object, Op, Session, Strategy, Tensor
@@ -27,10 +29,6 @@ _NEEDED_FIELDS = {
     ModeKeys.TRAIN: ("loss", "train_op"),
     ModeKeys.EVAL: ("loss",),
     ModeKeys.PREDICT: ("predictions",),
-}
-_V1_SUMMARIES = {
-    *("AudioSummary", "AudioSummaryV2", "HistogramSummary", "ImageSummary"),
-    *("MergeSummary", "ScalarSummary", "TensorSummary", "TensorSummaryV2"),
 }
 
 
@@ -62,7 +60,8 @@ def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = Fa
     """Returns the step that the specs of all cores describe, stock's classes or ours, TPU or not.
 
     Host functions get the tensors of all cores, concatenated along axis 0: InvalidInput if one is
-    a scalar. On the engine they may make no summaries that nothing would write, as beside a TPU,
+    a scalar. Those of the host call are of the global step before a training step, not after it. On
+    the engine they may make no summaries that nothing would write, as beside a TPU,
     and loops of training and evaluation run the ops of the host call: its hook cares for summary
     writers alone.
     """
@@ -70,10 +69,10 @@ def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = Fa
     hooks = list(getattr(spec, _MODE_HOOKS[mode]) or ())
     metrics = getattr(spec, "eval_metric_ops", None) or {}
     if getattr(spec, "eval_metrics", None):
-        metrics = _call_on_host("eval_metrics", specs, on_engine)
+        metrics = call_on_host("eval_metrics", specs, on_engine)
     host_call = None
     if getattr(spec, "host_call", None):
-        host_call = _call_on_host("host_call", specs, on_engine)
+        host_call = call_on_host("host_call", specs, on_engine)
         in_loop = on_engine and mode != ModeKeys.PREDICT
         hooks.append(HostCallHook(None if in_loop else host_call))
         host_call = host_call if in_loop else None
@@ -106,38 +105,6 @@ def metrics_of(step: ModelStep) -> dict[str, MetricOps]:
         name: each if isinstance(each, tuple) else (each.result(), tf.group(*each.updates))
         for name, each in step.eval_metric_ops.items()
     }
-
-
-def _call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nest:
-    """Calls the function in a field of the specs, that of core 0, with the tensors of all."""
-    function, tensors = getattr(specs[0], field)
-    if len(specs) > 1:
-        per_core = [getattr(spec, field)[1] for spec in specs]
-        if isinstance(tensors, Mapping):
-            tensors = {k: _joined(field, k, [core[k] for core in per_core]) for k in tensors}
-        else:
-            columns = enumerate(zip(*per_core, strict=True))
-            tensors = [_joined(field, position, column) for position, column in columns]
-    graph = tf.get_default_graph()
-    before = len(graph.get_operations())
-    result = call_host_fn((function, tensors))
-    for op in graph.get_operations()[before:]:
-        if on_engine and op.type in _V1_SUMMARIES:
-            raise errors.InvalidInput(
-                f"{field}: tf.compat.v1.summary has no effect here (op {op.name!r}). Use "
-                "tf.compat.v2.summary with a writer of its own."
-            )
-    return result
-
-
-def _joined(field: str, key: str | int, tensors: Sequence[Tensor]) -> Tensor:
-    values = [tf.convert_to_tensor(tensor) for tensor in tensors]
-    if values[0].shape.rank == 0:
-        raise errors.InvalidInput(
-            f"TPUEstimatorSpec.{field}[1][{key!r}] is a scalar; the tensors of {len(values)} cores "
-            "are concatenated along their first axis. Give it one: tf.reshape(value, [1])."
-        )
-    return tf.concat(values, 0)
 
 
 @dataclasses.dataclass(frozen=True)

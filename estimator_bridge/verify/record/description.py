@@ -55,6 +55,7 @@ class Program(NamedTuple):
         every: steps from one look at the variables to the next, which is a loop of the device.
         driver: of the bridge's estimator.
         batch_size: of the global batch of a TF2 program; None is not known.
+        is_tf1: whether it sees TensorFlow 1.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Program(NamedTuple):
     every: int
     driver: PlanKeepingDriver | None = None
     batch_size: int | None = None
+    is_tf1: bool = False
 
 
 def describe(
@@ -77,11 +79,12 @@ def describe(
         steps: that it makes.
     """
     side, legacy, use_tpu = program.side, program.legacy, program.use_tpu
+    version = f"{tf.__version__}, seen as TensorFlow 1" if program.is_tf1 else tf.__version__
     return {
         "program": program.name,
         "side": side.name,
         "engine": "stock" if side.stock else "bridge",
-        "tensorflow": tf.__version__,
+        "tensorflow": version,
         "use_tpu": use_tpu,
         "where": _where(side, use_tpu),
         "cores": (estimator.config.tpu_config.num_shards or 1) if use_tpu else 1,

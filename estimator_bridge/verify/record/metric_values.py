@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.legacy.estimator_spec import call_host_fn
+from estimator_bridge.legacy.host_calls import call_host_fn
 from estimator_bridge.verify.record.array_files import Values, stacked
 from estimator_bridge.verify.record.capture import Capture, Function, with_signature_of
 from estimator_bridge.verify.record.outcome_files import METRIC_VARIABLE

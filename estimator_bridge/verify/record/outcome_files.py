@@ -80,6 +80,11 @@ class OutcomeWriter:
         self._counts[prefix] += 1
         write_arrays(self._directory / f"{prefix}-{number:08d}.npz", values)
 
+    def drop_batch(self, name: str) -> None:
+        """Removes the last batch that was written for an outcome, if there is one."""
+        for path in sorted(self._directory.glob(f"fed-{name}-*.npz"))[-1:]:
+            path.unlink()
+
     def left_out(self, what: str) -> None:
         """Writes, once, what is not recorded and why."""
         if what not in self._left_out:

@@ -54,6 +54,9 @@ class TrainingRecorder(Protocol):
     def is_recorded(self, model: Object) -> bool:
         """Returns whether a model is the one that is recorded, and was trained."""
 
+    def predicts_first_batch_twice(self, model: Object) -> bool:
+        """Returns whether predictions of a model end with the first batch, once more."""
+
 
 Variables = Callable[[Object, Arguments], Iterable[tuple[str, Array]]]
 """Returns the variables that a call of a model's method has read, with their names."""
@@ -151,6 +154,8 @@ class OutcomeRecorder:
                     with self._not_training():
                         prediction = next(predictions, writer)
                     if prediction is writer:
+                        if self._recorder.predicts_first_batch_twice(model):
+                            self._writer.drop_batch(name)
                         break
                     writer.add(prediction)
                     yield prediction

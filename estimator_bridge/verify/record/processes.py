@@ -41,11 +41,15 @@ _NUM_QUERIED_BATCHES = 3
 
 @dataclasses.dataclass(frozen=True)
 class SideProgram:
-    """A side by its name, the program that it runs, and the interpreter."""
+    """A side by its name, the program that it runs, and the interpreter.
+
+    `tf1` is whether the program sees TensorFlow 1; None finds out from its source.
+    """
 
     side: str
     script: str
     python: str
+    tf1: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +83,7 @@ class ProcessRecorder:
             "request": dataclasses.asdict(request),
             "side": program.side,
             "script": program.script,
+            "tf1": program.tf1,
             "arguments": list(self.arguments),
             "steps": self.steps,
             "every": self.every,
@@ -198,6 +203,7 @@ def main(path: str) -> int:
 def _run_job(job: Mapping[str, Object]) -> int:
     from estimator_bridge.legacy import spec
     from estimator_bridge.run import install, script
+    from estimator_bridge.run.tf1 import running
     from estimator_bridge.verify.record.recorder import Recorder
     from estimator_bridge.verify.record.tf2_recorder import Tf2Recorder
 
@@ -212,9 +218,11 @@ def _run_job(job: Mapping[str, Object]) -> int:
     # The hash tells versions apart.
     name = f"{program.name}, SHA-256 {hashlib.sha256(program.read_bytes()).hexdigest()}"
     request = RecordingRequest(**job["request"])
-    recorder = Recorder(request, side, steps=job["steps"], every=job["every"], program=name)
-    with opened(side) as kind, recorder.attached(kind), Tf2Recorder(recorder).attached():
-        _run_script(recorder, job["script"], job["arguments"])
+    steps, every = job["steps"], job["every"]
+    with opened(side) as kind, running.as_needed(job["script"], job["tf1"], print) as is_tf1:
+        recorder = Recorder(request, side, steps=steps, every=every, program=name, is_tf1=is_tf1)
+        with recorder.attached(kind), Tf2Recorder(recorder).attached():
+            _run_script(recorder, job["script"], job["arguments"])
     return 0 if recorder.steps_done else _NOTHING_TRAINED
 
 
@@ -223,11 +231,14 @@ def _described(error: Exception) -> str:
 
     The last line of a message says what is wrong, but for the nodes that TensorFlow puts below.
     """
+    from estimator_bridge.run.tf1 import running
+
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = [line for line in lines if not line.startswith("[[")][-1:]
     if isinstance(error, errors.EngineError):
         return " ".join(lines)
-    return ": ".join([type(error).__name__, *said])[:_MAX_ERROR]
+    described = ": ".join([type(error).__name__, *said])[:_MAX_ERROR]
+    return " ".join(filter(None, [described, running.remedy_for(error)]))
 
 
 def _run_script(recorder: Recorder, path: str, arguments: list[str]) -> None:

@@ -46,6 +46,7 @@ class Recorder:
         every: steps from one look at the variables to the next, which is a loop of the device;
             None is 1, or 5 where lookups overlap with updates, since they do so inside a loop.
         program: the name of the program in reports.
+        is_tf1: whether it sees TensorFlow 1.
 
     Attributes:
         programs: the recorded models that the program made, each with its object, by its id.
@@ -63,12 +64,14 @@ class Recorder:
         steps: int,
         every: int | None = None,
         program: str = "",
+        is_tf1: bool = False,
     ) -> None:
         self.writer = RecordingWriter(request.directory)
         self.side = side
         self.begin_from = request.begin_from
         self.replayed = None if request.replayed is None else Recording(request.replayed)
         self.program = program
+        self.is_tf1 = is_tf1
         self.leader = None if request.followed is None else Leader(Recording(request.followed))
         self.perturbation: Perturbation | None = None
         if request.role == recording.PERTURBED:
@@ -133,6 +136,14 @@ class Recorder:
     def is_recorded(self, model: Object) -> bool:
         """Returns whether a model is the one that was trained."""
         return self._model_dir is not None and model.model_dir == self._model_dir
+
+    def predicts_first_batch_twice(self, model: Object) -> bool:
+        """Returns whether predictions of a model end with the first batch, once more.
+
+        Stock's on a TPU do: it tells the device that the input has ended, and is no prediction.
+        """
+        _, program = self.programs.get(id(model), (None, None))
+        return program is not None and program.side.stock and program.use_tpu
 
     def prepare(self, arguments: Arguments, begin: int) -> None:
         """Has a call of `train`, from step `begin` on, end in time, and its batches recorded."""
@@ -221,7 +232,8 @@ class Recorder:
             arguments["model_fn"] = self.capturing(model_fn, legacy if use_tpu else None)
         driver = None if self.side.stock else self._set_engine(arguments, quirks)
         original(estimator, **arguments)
-        program = Program(self.program, self.side, spec, legacy, use_tpu, every, driver)
+        about = self.program, self.side, spec, legacy, use_tpu, every, driver
+        program = Program(*about, is_tf1=self.is_tf1)
         self.programs[id(estimator)] = estimator, program
 
     def capturing(self, model_fn: Function, legacy: LegacySpec | None) -> Function:

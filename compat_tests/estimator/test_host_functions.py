@@ -1,0 +1,84 @@
+"""What the functions of a spec see that run on the host."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import estimator
+from estimator_bridge.runtime.step.model_step import step_of_specs
+
+
+def _slowly() -> Any:
+    """Returns an op of the default graph that takes its time."""
+    return tf.py_func(lambda: time.sleep(0.05), [], [], stateful=True)
+
+
+COUNTING = {
+    "assign_add": lambda step: tf.assign_add(step, 1),
+    "assign": lambda step: tf.assign(step, step + 1),
+}
+
+
+@pytest.mark.parametrize("way", ["host", "engine", "as_estimator_spec"])
+@pytest.mark.parametrize("is_resource", [False, True])
+@pytest.mark.parametrize("counting", COUNTING)
+def test_a_host_call_sees_the_step_before_it_is_counted(
+    counting: str, is_resource: bool, way: str
+) -> None:
+    """However late its tensor is read, and it looks at that: both wait for a slow op here."""
+    seen: list[int] = []
+    with tf.Graph().as_default():
+        with tf.variable_scope(tf.get_variable_scope(), use_resource=is_resource):
+            step = tf.train.create_global_step()
+        with tf.control_dependencies([_slowly()]):
+            read = tf.reshape(step, [1])
+
+        def host_call(value: Any) -> Any:
+            with tf.control_dependencies([_slowly()]):
+                return tf.py_func(lambda each: seen.append(int(each[0])), [value], [])
+
+        spec = estimator.tpu.TPUEstimatorSpec(
+            "train",
+            loss=tf.constant(0.0),
+            train_op=COUNTING[counting](step),
+            host_call=(host_call, [read]),
+        )
+        if way == "as_estimator_spec":
+            made = spec.as_estimator_spec()
+            hooks, host_ops = made.training_hooks, []
+        else:
+            made = step_of_specs("train", [spec], on_engine=way == "engine")
+            hooks, host_ops = made.hooks, tf.nest.flatten(made.host_call or [])
+        with tf.train.MonitoredTrainingSession(hooks=hooks) as session:
+            for _ in range(3):
+                session.run([made.train_op, *host_ops])
+
+    assert seen == [0, 1, 2]
+
+
+def test_a_tensor_of_the_counted_step_stays() -> None:
+    """A program that orders the two itself, the other way round, gets what it asks for."""
+    seen: list[int] = []
+    with tf.Graph().as_default():
+        step = tf.train.create_global_step()
+        counted = tf.assign_add(step, 1)
+
+        def host_call(value: Any) -> Any:
+            return tf.py_func(lambda each: seen.append(int(each[0])), [value], [])
+
+        spec = estimator.tpu.TPUEstimatorSpec(
+            "train",
+            loss=tf.constant(0.0),
+            train_op=counted,
+            host_call=(host_call, [tf.reshape(counted, [1]) + 0]),
+        )
+        made = step_of_specs("train", [spec])
+        with tf.train.MonitoredTrainingSession(hooks=made.hooks) as session:
+            for _ in range(2):
+                session.run(made.train_op)
+
+    assert seen == [1, 2]

@@ -1,0 +1,132 @@
+"""Functions of a TPU model that run on the host: `host_call` and `eval_metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import tensorflow as tf
+
+from estimator_bridge import errors
+from estimator_bridge.legacy.requirements import argument_names, takes_any_number
+from tf2_engine import tf_compat
+from tf2_engine.types import Graph, Nest, Object, Op, Session, Tensor
+
+HostCall: TypeAlias = tuple[Callable[..., Nest], Sequence[Tensor] | Mapping[str, Tensor]]
+
+
+class HostCallHook(tf.compat.v1.train.SessionRunHook):
+    """Runs the ops of a host call every step, and flushes its summaries at the end."""
+
+    def __init__(self, tensors: Nest) -> None:
+        self._tensors = tensors
+        self._create_writers: list[Op] = []
+        self._flush_writers: list[Op] = []
+
+    def begin(self) -> None:
+        """Collects the summary writers of the graph."""
+        self._create_writers = tf_compat.summary_writer_initializers()
+        self._flush_writers = [
+            tf.raw_ops.FlushSummaryWriter(writer=op.inputs[0]) for op in self._create_writers
+        ]
+
+    def after_create_session(self, session: Session, coord: Object) -> None:
+        """Creates the summary writers."""
+        session.run(self._create_writers)
+
+    def before_run(self, run_context: Object) -> tf.compat.v1.train.SessionRunArgs:
+        """Runs the ops of the host call in each step."""
+        return tf.compat.v1.train.SessionRunArgs(self._tensors)
+
+    def end(self, session: Session) -> None:
+        """Flushes the summary writers."""
+        session.run(self._flush_writers)
+
+
+def check_host_call(name: str, host_call: Object) -> None:
+    """Checks that a host call is None, or a pair of a function and the tensors that it takes.
+
+    Raises:
+        InvalidSpec, WrongType, SignatureMismatch: as for a TPUEstimatorSpec.
+    """
+    if host_call is None:
+        return
+    what = f"`TPUEstimatorSpec.{name}`"
+    if not isinstance(host_call, (tuple, list)) or len(host_call) != 2:
+        raise errors.InvalidSpec(f"{what} must be a pair (function, tensors), got {host_call!r}.")
+    function, tensors = host_call
+    if not callable(function):
+        raise errors.WrongType(f"{what}: the first must be a function, got {function!r}.")
+    if not isinstance(tensors, (tuple, list, dict)):
+        raise errors.InvalidSpec(
+            f"{what}: the tensors must be a list, tuple or dict, got {tensors!r}."
+        )
+    if isinstance(tensors, dict) or takes_any_number(function):
+        return
+    names = argument_names(function)
+    if len(names) != len(tensors):
+        raise errors.SignatureMismatch(
+            f"{what}: there are {len(tensors)} tensors, but the function takes {len(names)} "
+            f"arguments, {names}. Give a tensor for each argument."
+        )
+
+
+def call_host_fn(host_call: HostCall) -> Nest:
+    """Calls the function of a pair (function, tensors) with the tensors.
+
+    Tensors that are computed from the global step are of the step before it is counted up, as on a
+    TPU, which hands them out before.
+    """
+    function, tensors = host_call
+    tensors = _read_before_counting(tensors)
+    return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
+
+
+def _read_before_counting(tensors: Nest) -> Nest:
+    """Returns the tensors; for those of the global step copies, for which its update waits.
+
+    Nothing else orders the two, which run in one call of the session: a summary that is written
+    every N steps would come twice, or not at all.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    variable = tf.compat.v1.train.get_global_step(graph)
+    updates = [] if variable is None else list(_updates(graph, variable.op))
+    if not updates:
+        return tensors
+
+    def read(tensor: Tensor) -> Tensor:
+        is_number = isinstance(tensor, tf.Tensor) and (
+            tensor.dtype.is_floating or tensor.dtype.is_integer
+        )
+        if not is_number or variable.op not in _sources(tensor.op):
+            return tensor
+        if _sources(tensor.op, control=True).intersection(updates):
+            return tensor  # The program itself reads it after the update.
+        # Variables without a resource are updated in place: what is read would change.
+        copied = tf.raw_ops.DeepCopy(x=tensor)
+        for update in updates:
+            tf_compat.run_after(update, copied.op)
+        return copied
+
+    return tf.nest.map_structure(read, tensors)
+
+
+def _updates(graph: Graph, variable: Op) -> Iterator[Op]:
+    """Yields the ops that give a variable a value which is computed from its old one."""
+    for op in graph.get_operations():
+        kind = op.type.removesuffix("VariableOp")
+        if kind not in ("Assign", "AssignAdd", "AssignSub") or op.inputs[0].op is not variable:
+            continue
+        if kind != "Assign" or variable in _sources(op.inputs[1].op):
+            yield op
+
+
+def _sources(op: Op, control: bool = False) -> set[Op]:
+    """Returns an op and those that it is computed from; with `control` all that run before it."""
+    seen, waiting = {op}, [op]
+    while waiting:
+        each = waiting.pop()
+        before = {tensor.op for tensor in each.inputs} | set(each.control_inputs if control else ())
+        waiting += before - seen
+        seen |= before
+    return seen

@@ -26,6 +26,13 @@ class MissingFeature(InvalidInput, KeyError):
     __str__ = Exception.__str__
 
 
+class MissingKey(InvalidInput, KeyError):
+    """A dict that a program gives lacks a key, or has one that fits nothing; it is named."""
+
+    # KeyError shows the repr of its argument, which is hard to read for a sentence.
+    __str__ = Exception.__str__
+
+
 class MissingStock(EngineError, ImportError):
     """A command or function needs stock's TPUEstimator, which this TensorFlow lacks."""
 

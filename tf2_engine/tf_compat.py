@@ -2,7 +2,8 @@
 
 Nothing else in the project imports `tensorflow.python`, `tensorflow.core` or keras internals. The
 names are in order of subject: protos, random numbers, graphs, TPUs, TPU feature columns, replicas,
-estimators, variables and checkpoints, Keras, feature columns and layers of canned estimators.
+estimators, variables and checkpoints, Keras, Keras models as estimators, feature columns and layers
+of canned estimators.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2 as _objects
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as _optimization
 from tensorflow.core.protobuf.tpu import topology_pb2 as _topology
 from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2 as _configuration
+from tensorflow.python.checkpoint import checkpoint as _checkpoint
 from tensorflow.python.checkpoint import graph_view as _graph_view
 from tensorflow.python.data.ops import iterator_ops as _iterator_ops
 from tensorflow.python.distribute import distribute_utils as _distribute_utils
@@ -839,6 +841,66 @@ def remember_keras_names(graph: Graph) -> Callable[[], None]:
             counter.update(saved.get(name, {}))
 
     return restore
+
+
+# Keras 2 models as estimators.
+
+
+def is_graph_network(model: Object) -> bool:
+    """Returns whether a Keras model is a graph of layers: not a program's own subclass."""
+    return bool(model._is_graph_network)
+
+
+def has_keras_weights(model: Object) -> bool:
+    """Returns whether the weights of a Keras model have values; in a TF 1 graph they may not."""
+    if tf.compat.v1.executing_eagerly_outside_functions():
+        return True
+    weights = itertools.chain.from_iterable(layer.weights for layer in model.layers)
+    return any(hasattr(weight, "_keras_initialized") for weight in weights)
+
+
+def weigh_losses(model: Object, weights: Sequence[Tensor | None]) -> None:
+    """Gives a compiled Keras model of a graph the weights of its examples, one for each output."""
+    model._compile_weights_loss_and_weighted_metrics(weights)
+
+
+def keras_train_op(model: Object, is_training: bool) -> Op | None:
+    """Adds the losses of a compiled Keras model to its graph; returns its train op in training."""
+    if not is_training:
+        model._make_test_function()
+        return None
+    model._make_train_function()
+    return model.train_function.updates_op
+
+
+def compiled_metrics(model: Object) -> list[Object] | None:
+    """Returns the metrics that a Keras model was compiled with; None without any."""
+    if not getattr(model, "_compile_metrics", None):
+        return None
+    return list(model._compile_metric_functions)
+
+
+def restore_reset_model(model: Object, clone: Object) -> None:
+    """Gives a program's own Keras model its layers back, if making its clone took them."""
+    reset = getattr(model, "_original_attributes_cache", None) is not None
+    if reset and not is_graph_network(clone):
+        keras2().__internal__.models.in_place_subclassed_model_state_restoration(model)
+
+
+def track(model: Object, name: str, value: Object) -> None:
+    """Makes a value a part of what checkpoints of a Keras model hold."""
+    model._track_trackable(value, name)
+
+
+def saver_by_object(root: Object) -> Object:
+    """Returns a Saver whose checkpoints have the keys that `tf.train.Checkpoint` has for an object.
+
+    It restores checkpoints with the names of variables too.
+    """
+    objects = _graph_view.ObjectGraphView(root).frozen_saveable_objects()
+    saver = tf.compat.v1.train.Saver(objects, sharded=True)
+    saver._object_restore_saver = _checkpoint.frozen_saver(root)
+    return saver
 
 
 # Canned estimators: Keras 2, and feature columns of either generation.

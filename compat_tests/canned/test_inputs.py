@@ -62,10 +62,89 @@ def test_shuffled_rows_are_all_rows() -> None:
     assert sorted(pairs) == [(10 + row, 100 + row) for row in range(5)]
 
 
+class Series:
+    """A column of a table, with what the input function uses of pandas's Series."""
+
+    def __init__(self, values: np.ndarray, index: np.ndarray) -> None:
+        self.values, self.index = values, index
+
+    def __mul__(self, factor: float) -> Series:
+        return Series(self.values * factor, self.index)
+
+
+class DataFrame:
+    """A table of named columns, with what the input function uses of pandas's DataFrame."""
+
+    def __init__(self, columns: dict[str, np.ndarray], index: np.ndarray) -> None:
+        self._columns, self.index = columns, index
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self._columns)
+
+    @property
+    def dtypes(self) -> list[np.dtype[Any]]:
+        """The dtype of each column."""
+        return [values.dtype for values in self._columns.values()]
+
+    @property
+    def iloc(self) -> Any:
+        """Takes rows by their places."""
+        frame = self
+
+        class Places:
+            def __getitem__(self, rows: list[int]) -> DataFrame:
+                taken = {name: values[rows] for name, values in frame._columns.items()}
+                return DataFrame(taken, frame.index[rows])
+
+        return Places()
+
+    def copy(self) -> DataFrame:
+        """Returns another table with the same columns."""
+        return DataFrame(dict(self._columns), self.index)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._columns
+
+    def __getitem__(self, name: Any) -> Any:
+        if isinstance(name, list):
+            return DataFrame({each: self._columns[each] for each in name}, self.index)
+        return Series(self._columns[name], self.index)
+
+    def __setitem__(self, name: Any, value: Any) -> None:
+        if isinstance(name, list):
+            columns = [value[each].values for each in value.columns]
+            self._columns.update(zip(name, columns, strict=True))
+        else:
+            self._columns[name] = value.values
+
+    def __mul__(self, factor: float) -> DataFrame:
+        scaled = {name: values * factor for name, values in self._columns.items()}
+        return DataFrame(scaled, self.index)
+
+
+class Index(np.ndarray):
+    """The labels of the rows, with the `values` of pandas's Index."""
+
+    @property
+    def values(self) -> np.ndarray:
+        """The labels as an array."""
+        return np.asarray(self)
+
+
+def frame_of(index: list[int]) -> DataFrame:
+    """Returns a table of three rows."""
+    columns = {"a": np.array([1.0, 2.0, 3.0]), "b": np.array(["x", "y", "z"], dtype=object)}
+    return DataFrame(columns, np.array(index).view(Index))
+
+
 def test_a_frame_is_fed_with_its_labels() -> None:
     """Columns of a DataFrame are features; labels are a Series, or a DataFrame with its names."""
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", "z"]}, index=[7, 8, 9])
+    frame = frame_of([7, 8, 9])
     options = {"batch_size": 2, "shuffle": False}
     one = batches(inputs.pandas_input_fn(frame, frame["a"] * 10, **options))
     two = batches(inputs.pandas_input_fn(frame, frame[["a"]] * 10, **options))
@@ -76,6 +155,32 @@ def test_a_frame_is_fed_with_its_labels() -> None:
     assert two[1][0]["a"].tolist() == [3.0]
     assert two[1][1]["a"].tolist() == [30.0]
     assert list(frame.columns) == ["a", "b"]
+
+
+FRAMES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "an index": (
+        lambda: inputs.pandas_input_fn(frame_of([1, 2, 3]), frame_of([1, 2, 4])["a"], shuffle=True),
+        ValueError,
+        "Index for x and y are mismatched",
+    ),
+    "a target": (
+        lambda: inputs.pandas_input_fn(
+            frame_of([1, 2, 3]), frame_of([1, 2, 3])["a"], shuffle=True, target_column="b"
+        ),
+        ValueError,
+        "target_column='b' is a feature",
+    ),
+    "no frame": (lambda: inputs.pandas_input_fn(X, Y, shuffle=True), TypeError, "must be a pandas"),
+}
+
+
+@pytest.mark.parametrize("case", FRAMES)
+def test_frames_that_do_not_fit_are_refused(case: str) -> None:
+    """Labels of other rows, a name that is taken, and what is no DataFrame."""
+    call, kind, words = FRAMES[case]
+    with pytest.raises(kind, match=words) as caught:
+        call()
+    assert isinstance(caught.value, errors.EngineError)
 
 
 def numpy_fn(*args: Any, **settings: Any) -> Callable[[Any], Any]:

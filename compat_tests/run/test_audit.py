@@ -177,12 +177,53 @@ def test_a_script_is_read_not_run(tmp_path: pathlib.Path) -> None:
         ("input_per_host", "job.py:15"),
         ("predict", "job.py:17"),
         ("canned_estimator", "job.py:18"),
+        ("canned_loss", "job.py:18"),
+        ("canned_rate", "job.py:18"),
         ("ids_out_of_range", "all features"),
     }
     assert found.remarks == (
         "job.py:7: `combiner=COMBINER` is computed; --run tells its value",
         "job.py:12: `**MORE` is computed; --run tells its value",
     )
+
+
+@pytest.mark.parametrize(
+    "call, rules",
+    [
+        ("DNNClassifier(optimizer='Adam', loss_reduction=SUM)", {"canned_rate"}),
+        ("DNNRegressor(optimizer=make())", {"canned_loss"}),
+        ("DNNEstimator(head, optimizer=make())", set()),
+        ("LinearClassifier(columns)", {"canned_loss"}),
+        ("LinearClassifier(columns, **options)", set()),
+        ("DNNLinearCombinedEstimator(head)", set()),
+        ("LinearEstimator(h, c, optimizer=tf.keras.optimizers.Adam(0.1))", {"canned_optimizer"}),
+        ("LinearEstimator(h, c, optimizer=tf.keras.optimizers.legacy.Adam(0.1))", set()),
+        (
+            "DNNLinearCombinedEstimator(h, dnn_optimizer=lambda: tf.keras.optimizers.SGD(0.1))",
+            {"canned_optimizer"},
+        ),
+        ("BaselineClassifier()", set()),
+        ("experimental.KMeans(3)", set()),
+    ],
+)
+def test_what_a_canned_estimator_leaves_to_defaults(
+    call: str, rules: set[str], tmp_path: pathlib.Path
+) -> None:
+    """Defaults that differ between the APIs, and optimizers that do not train in graphs."""
+    path = tmp_path / "job.py"
+    path.write_text(f"job = tf.estimator.{call}\n")
+    found = audit.audit_script(str(path))
+
+    assert rules_of(found) == {(rule, "job.py:1") for rule in {"canned_estimator", *rules}}
+    assert found.remarks[0].startswith("canned models")
+
+
+def test_another_kmeans_is_not_an_estimators(tmp_path: pathlib.Path) -> None:
+    """Libraries have classes of this name, too."""
+    path = tmp_path / "job.py"
+    path.write_text("job = cluster.KMeans(3)\n")
+
+    assert not audit.audit_script(str(path)).findings
 
 
 def test_a_model_dir_tells_tables_and_parts(tmp_path: pathlib.Path) -> None:

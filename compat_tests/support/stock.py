@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tensorflow.python.tpu import tpu_embedding
-from tensorflow_estimator.python.estimator import model_fn, run_config
+from tensorflow_estimator.python.estimator import keras_lib, model_fn, run_config
 from tensorflow_estimator.python.estimator.api._v1 import estimator as _estimator
 from tensorflow_estimator.python.estimator.api._v2 import estimator as _estimator_v2
 from tensorflow_estimator.python.estimator.tpu import (
@@ -25,6 +25,9 @@ ESTIMATOR = _estimator
 
 NAMESPACES = {1: _estimator, 2: _estimator_v2}
 """The namespaces of both versions of TensorFlow's API."""
+
+model_to_estimator = keras_lib.model_to_estimator
+"""What `tf.keras.estimator.model_to_estimator` calls."""
 
 CLASSES = types.SimpleNamespace(
     **{name: kind for name, kind in vars(tpu_embedding).items() if name.endswith("Parameters")},

@@ -8,8 +8,9 @@ import pathlib
 import textwrap
 from collections.abc import Iterator
 
+from estimator_bridge.audit.canned_calls import canned_notes
 from estimator_bridge.audit.report import Audit, findings_of
-from estimator_bridge.run.stock_names import CANNED
+from estimator_bridge.run.stock_names import CANNED, CANNED_EXPERIMENTAL
 from estimator_bridge.run.unsupported import ESTIMATOR as UNSUPPORTED
 from estimator_bridge.settings.catalogue import RULES, finding_of, given, readers
 from estimator_bridge.settings.legacy_spec import Note, Place, SourceText
@@ -44,6 +45,8 @@ def audit_script(path: str) -> Audit:
     remarks = [f"{text} is computed; --run tells its value" for text in visitor.computed]
     if visitor.specs:
         notes += [*visitor.predicts, Note("ids_out_of_range", Place("all features"))]
+    elif any(note.rule == "canned_estimator" for note in notes):
+        remarks.insert(0, "canned models have no tables of a TPU: `inspect` lists their variables")
     else:
         remarks.insert(0, "no EmbeddingConfigSpec is made in this file")
     return Audit(path, (), (), findings_of(notes), tuple(dict.fromkeys(remarks)))
@@ -68,7 +71,12 @@ class _Visitor(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        if node.attr in CANNED or node.attr in UNSUPPORTED:
+        is_experimental = _last_name(node.value) == "experimental"
+        if (
+            node.attr in CANNED
+            or node.attr in UNSUPPORTED
+            or (is_experimental and node.attr in CANNED_EXPERIMENTAL)
+        ):
             self.notes.append(Note("canned_estimator", self._at(node), SourceText(node.attr)))
         self.generic_visit(node)
 
@@ -78,6 +86,7 @@ class _Visitor(ast.NodeVisitor):
         self.specs += name == "EmbeddingConfigSpec"
         if name in _CALLS:
             self.notes.append(Note(_CALLS[name], where, SourceText(name)))
+        self.notes += canned_notes(node, name, where)
         if name == "predict":
             self.predicts.append(Note("predict", where))
         if name not in _COLUMN_FUNCTIONS:

@@ -14,6 +14,8 @@ from estimator_bridge.canned.heads.regression import RegressionHead
 from estimator_bridge.canned.heads.training import MEAN
 from estimator_bridge.canned.linear_layer import keras_linear, v1_linear
 from estimator_bridge.canned.model_checks import check_features
+from estimator_bridge.canned.sdca.model_function import sdca_spec
+from estimator_bridge.canned.sdca.settings import LinearSDCA, check_sdca
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
@@ -63,6 +65,8 @@ def _v1_model_fn(
             values=tuple(features.values()),
             partitioner=partitioner or partitioners.of_inputs(config),
         ):
+            if isinstance(optimizer, LinearSDCA):
+                return sdca_spec(optimizer, head, columns, features, labels, mode)
             logits = v1_linear(columns, head.logits_dimension, sparse_combiner, features)
             own = optimizer or tf.train.FtrlOptimizer(default_rate(_RATE, columns))
             v1_optimizer = optimizers.v1_optimizer(own, _RATE)
@@ -78,6 +82,8 @@ def _keras_model_fn(
 ) -> ModelFn:
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
         check_features(features)
+        if isinstance(optimizer, LinearSDCA):
+            return sdca_spec(optimizer, head, columns, features, labels, mode)
         result = keras_linear(columns, head.logits_dimension, sparse_combiner, features)
         keras_optimizer = optimizer
         if mode == ModeKeys.TRAIN:
@@ -108,7 +114,7 @@ class LinearClassifier(Estimator):
         label_vocabulary: the labels as strings, in the order of their ids; None: they are ids.
         optimizer: an optimizer of `tf.compat.v1.train`, a function that returns one, or one of
             'Adagrad', 'Adam', 'Ftrl', 'RMSProp' and 'SGD', with a learning rate of 0.2. None is
-            Ftrl with min(0.2, 1 / sqrt(columns)).
+            Ftrl with min(0.2, 1 / sqrt(columns)). Or a LinearSDCA.
         partitioner: splits the variables; None makes parts of 64 MiB or more, at most one for each
             parameter server.
         loss_reduction: one of `tf.compat.v1.losses.Reduction`, but NONE.
@@ -133,8 +139,9 @@ class LinearClassifier(Estimator):
         loss_reduction: str = SUM,
         sparse_combiner: str = "sum",
     ) -> None:
-        head = graph_class_head(n_classes, weight_column, label_vocabulary, loss_reduction)
         columns = tuple(feature_columns or ())
+        check_sdca(optimizer, columns, sparse_combiner, n_classes, 2)
+        head = graph_class_head(n_classes, weight_column, label_vocabulary, loss_reduction)
         model_fn = _v1_model_fn(head, columns, optimizer, partitioner, sparse_combiner)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
@@ -144,7 +151,7 @@ class LinearClassifierV2(EstimatorV2):
 
     Args:
         optimizer: an optimizer of `tf.keras.optimizers.legacy`, a function that returns one, or a
-            name or None as for `LinearClassifier`.
+            name, None or a LinearSDCA as for `LinearClassifier`.
         loss_reduction: one of `tf.losses.Reduction`, but NONE.
 
     The other arguments are those of `LinearClassifier`. Columns are of `tf.feature_column`.
@@ -163,8 +170,9 @@ class LinearClassifierV2(EstimatorV2):
         loss_reduction: str = MEAN,
         sparse_combiner: str = "sum",
     ) -> None:
-        head = class_head(n_classes, weight_column, label_vocabulary, loss_reduction)
         columns = tuple(feature_columns or ())
+        check_sdca(optimizer, columns, sparse_combiner, n_classes, 2)
+        head = class_head(n_classes, weight_column, label_vocabulary, loss_reduction)
         model_fn = _keras_model_fn(head, columns, optimizer, sparse_combiner)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
@@ -242,8 +250,9 @@ class LinearRegressor(Estimator):
         loss_reduction: str = SUM,
         sparse_combiner: str = "sum",
     ) -> None:
-        head = GraphRegressionHead(label_dimension, weight_column, loss_reduction)
         columns = tuple(feature_columns or ())
+        check_sdca(optimizer, columns, sparse_combiner, label_dimension, 1)
+        head = GraphRegressionHead(label_dimension, weight_column, loss_reduction)
         model_fn = _v1_model_fn(head, columns, optimizer, partitioner, sparse_combiner)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
@@ -269,7 +278,8 @@ class LinearRegressorV2(EstimatorV2):
         loss_reduction: str = MEAN,
         sparse_combiner: str = "sum",
     ) -> None:
-        head = RegressionHead(label_dimension, weight_column, loss_reduction)
         columns = tuple(feature_columns or ())
+        check_sdca(optimizer, columns, sparse_combiner, label_dimension, 1)
+        head = RegressionHead(label_dimension, weight_column, loss_reduction)
         model_fn = _keras_model_fn(head, columns, optimizer, sparse_combiner)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)

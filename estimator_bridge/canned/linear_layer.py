@@ -16,7 +16,8 @@ from tf2_engine.types import Object, Tensor, Variable
 keras = tf_compat.keras2()
 Layer: Object = keras.layers.Layer
 
-_NAME = "linear_model"
+V1_NAME, KERAS_NAME = "linear_model", "linear/linear_model"
+"""The scopes of the variables: in the one that is open, and of Keras, whose layers have names."""
 
 
 class LinearResult(NamedTuple):
@@ -57,6 +58,20 @@ class LinearLayer(Layer):
         self._units, self._combiner = units, sparse_combiner
         self._state = tf_compat.ColumnState(self, self.trainable)
         self.bias: Object = None
+
+    @property
+    def state(self) -> Object:
+        """The variables of the columns, as the columns' own methods take them."""
+        return self._state
+
+    @property
+    def bias_parts(self) -> list[Variable]:
+        """The bias, [units], or the parts into which a partitioner has split it."""
+        return _parts([self.bias])
+
+    def weights_of(self, column: Object) -> list[Variable]:
+        """Returns the weights of a column, [buckets or width, units], or their parts."""
+        return _parts([self._state.get_variable(column, "weights")])
 
     def build(self, _: Object) -> None:
         """Makes the variables: a matrix of weights for each column, and the bias, all zero."""
@@ -115,13 +130,13 @@ def v1_linear(
 ) -> Tensor:
     """Returns the logits of a linear model in the open variable scope, and adds its summaries."""
     if tf_compat.is_new_column(feature_columns):
-        result = _apply(LinearLayer(feature_columns, units, sparse_combiner, _NAME), features)
+        result = _apply(LinearLayer(feature_columns, units, sparse_combiner, V1_NAME), features)
     else:
         model = tf_compat.V1LinearModel(
             feature_columns=feature_columns,
             units=units,
             sparse_combiner=sparse_combiner,
-            name=_NAME,
+            name=V1_NAME,
         )
         logits = model(features)
         variables = model.cols_to_vars()
@@ -143,17 +158,27 @@ def keras_linear(
         InvalidInput: a column is one of TensorFlow 1.
     """
     check_new_columns(feature_columns)
-    layer = LinearLayer(feature_columns, units, sparse_combiner, f"linear/{_NAME}")
+    layer = LinearLayer(feature_columns, units, sparse_combiner, KERAS_NAME)
     result = _apply(layer, features)
     _add_summaries(result, units)
     return result
+
+
+def layer_for_sdca(
+    feature_columns: Sequence[Object], name: str, features: Mapping[str, Tensor]
+) -> tuple[LinearLayer, Tensor]:
+    """Returns a linear layer of one logit, and the logits, [batch, 1]; adds its summaries."""
+    layer = LinearLayer(feature_columns, 1, "sum", name)
+    result = _apply(layer, features)
+    _add_summaries(result, 1)
+    return layer, result.logits
 
 
 def _apply(layer: LinearLayer, features: Mapping[str, Tensor]) -> LinearResult:
     # Stock's layer is in a model of the same name, which adds a scope to the names of ops.
     with tf.name_scope(layer.name):
         logits = layer(features)
-    bias = _parts([layer.bias])
+    bias = layer.bias_parts
     weights = [each for each in _parts(layer.variables) if not any(each is part for part in bias)]
     return LinearResult(logits, weights, bias)
 

@@ -5,6 +5,7 @@ table of shared columns   <scope>/<collection>, mostly without a scope
 table of a config dict    its key
 slot, made on a TPU       <table>/Adagrad, <table>/Adam/m, ...: `optimizer_rows.OPTIMIZERS`
 slot, made on a CPU       the same but for two optimizers: `CPU_SLOTS`
+slot, made by Keras       training/Adagrad/<table>/accumulator, ...: `KERAS_SLOTS`
 """
 
 from __future__ import annotations
@@ -27,6 +28,19 @@ CPU_SLOTS: Mapping[str, Mapping[str, str]] = {
     "AdamParameters": {"momenta": "Adam", "velocities": "Adam_1"},
     "RMSPropParameters": {"ms": "RMSProp", "mom": "RMSProp_1"},
 }
+
+# The scope and the slots of the optimizers of `tf.keras.optimizers.legacy`, as canned estimators of
+# TensorFlow 2 train with them.
+KERAS_SLOTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "AdagradParameters": ("training/Adagrad", {"accumulators": "accumulator"}),
+    "AdamParameters": ("training/Adam", {"momenta": "m", "velocities": "v"}),
+    "FtrlParameters": ("training/Ftrl", {"accumulators": "accumulator", "linears": "linear"}),
+    "MomentumParameters": ("training/SGD", {"momenta": "momentum"}),
+    "RMSPropParameters": ("training/RMSprop", {"ms": "rms", "mom": "momentum"}),
+}
+
+PLACES = ("tpu", "cpu", "keras")
+"""Where slots are made: each has its own names for them."""
 
 COLUMN_VARIABLE = "embedding_weights"
 Shapes = Mapping[str, tuple[int, ...]]  # of the variables that may be parts of tables, by name
@@ -68,7 +82,18 @@ def optimizer_kind(name: str) -> str:
 
 
 def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
-    """Returns the slot variables of a table by the engine's slots, as made on a "tpu" or "cpu"."""
+    """Returns the slot variables of a table by the engine's slots, as made on one of `PLACES`.
+
+    Raises InvalidInput if Keras has no such optimizer.
+    """
+    if made_on == "keras" and OPTIMIZERS[kind].slots:
+        if kind not in KERAS_SLOTS:
+            raise errors.InvalidInput(
+                f"Keras has no {kind.removesuffix('Parameters')}, so that its slots have no names "
+                f"of Keras's optimizer for {variable!r}. Give `slots` 'tpu' or 'cpu'."
+            )
+        scope, names = KERAS_SLOTS[kind]
+        return {slot: f"{scope}/{variable}/{name}" for slot, name in names.items()}
     suffixes = OPTIMIZERS[kind].slots
     if made_on == "cpu":
         suffixes = CPU_SLOTS.get(kind, suffixes)
@@ -76,14 +101,17 @@ def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
 
 
 def made_on(kind: str, variable: str, shapes: Shapes) -> str:
-    """Returns "tpu" or "cpu", by the slot variables that a checkpoint has for a table."""
-    if kind not in CPU_SLOTS:
-        return "tpu"
-    counts = {
-        place: sum(name in shapes for name in slot_variables(kind, variable, place).values())
-        for place in ("tpu", "cpu")
-    }
-    return "cpu" if counts["cpu"] > counts["tpu"] else "tpu"
+    """Returns one of `PLACES`, by the slot variables that a checkpoint has for a table."""
+
+    def count(place: str) -> int:
+        return sum(name in shapes for name in slot_variables(kind, variable, place).values())
+
+    return max(places_of(kind), key=count)
+
+
+def places_of(kind: str) -> tuple[str, ...]:
+    """Returns those of `PLACES` that have the slots of an optimizer."""
+    return tuple(place for place in PLACES if place != "keras" or kind in KERAS_SLOTS)
 
 
 def variable_of(table: KnownTable, shapes: Shapes) -> str | None:

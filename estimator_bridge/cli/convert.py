@@ -21,8 +21,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     writers = "hosts of the writer (default: told by slices)"
     add("--from_hosts", type=int, metavar="N", help=writers)
     add("--to_hosts", type=int, default=1, metavar="N", help="hosts of the reader, by name (1)")
-    slots = "names of slots in a new name-based checkpoint: as with use_tpu=True or False (tpu)"
-    add("--slots", choices=("tpu", "cpu"), default="tpu", help=slots)
+    slots = (
+        "names of slots in a new name-based checkpoint: as with use_tpu=True or False, or of a "
+        "Keras optimizer (tpu)"
+    )
+    add("--slots", choices=("tpu", "cpu", "keras"), default="tpu", help=slots)
     like = "of the program that is to read the new one: takes names, or objects, from it"
     add("--like", metavar="CHECKPOINT", help=like)
     add("--scope", help="scope of column variables, when written by name")

@@ -86,7 +86,8 @@ def convert(
         from_partition, from_hosts: how the writer of a name-based checkpoint spread tables over
             hosts; None takes the spec's "div" or "mod", and the hosts from the stored slices.
         to_partition, to_hosts: the same for a new name-based checkpoint.
-        slots: "tpu" or "cpu": where the reader of a new name-based checkpoint runs.
+        slots: "tpu" or "cpu": where the reader of a new name-based checkpoint runs; or "keras": it
+            trains with a Keras optimizer, as canned estimators of TensorFlow 2 do.
         like: a checkpoint of the program that is to read the new one: by name for the names of
             tables and variables, by object for their places. The new one has all objects of the
             latter; the values that the old one lacks are taken from `like`.

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from estimator_bridge import errors
+from estimator_bridge.checkpoint_files.variable_names import PLACES
 from tf2_engine import sharding
 from tf2_engine.types import Object
 
@@ -40,8 +41,8 @@ class ConversionOptions:
             hosts = getattr(self, name)
             if hosts is not None and hosts < 1:
                 raise errors.InvalidInput(f"`{name}` must be positive, got {hosts}.")
-        if self.slots not in ("tpu", "cpu"):
-            raise errors.InvalidInput(f"`slots` must be 'tpu' or 'cpu', got {self.slots!r}.")
+        if self.slots not in PLACES:
+            raise errors.InvalidInput(f"`slots` must be one of {PLACES}, got {self.slots!r}.")
 
     @property
     def spec_partition(self) -> str | None:

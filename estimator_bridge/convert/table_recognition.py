@@ -68,10 +68,12 @@ def kind_of_variable(variable: str, shapes: Shapes) -> str:
     """Returns the optimizer of a table: that with the most slots among those in a checkpoint."""
     best, most = "StochasticGradientDescentParameters", 0
     for kind in OPTIMIZERS:
-        for place in ("tpu", "cpu"):
+        for place in variable_names.places_of(kind):
             slots = variable_names.slot_variables(kind, variable, place).values()
-            if len(slots) > most and all(shapes.get(slot) == shapes[variable] for slot in slots):
-                best, most = kind, len(slots)
+            present = sum(shapes.get(slot) == shapes[variable] for slot in slots)
+            # Keras's names say the optimizer; its RMSprop may lack a slot, without a momentum.
+            if present > most and (present == len(slots) or place == "keras"):
+                best, most = kind, present
     return best
 
 
@@ -117,7 +119,9 @@ def _matrices(shapes: Shapes) -> list[str]:
     suffixes = {s for row in OPTIMIZERS.values() for s in row.slots.values()}
     suffixes |= {s for slots in CPU_SLOTS.values() for s in slots.values()}
     ends = tuple(f"/{suffix}" for suffix in suffixes)
-    return [name for name, shape in shapes.items() if len(shape) == 2 and not name.endswith(ends)]
+    scopes = tuple(f"{scope}/" for scope, _ in variable_names.KERAS_SLOTS.values())
+    matrices = [name for name, shape in shapes.items() if len(shape) == 2]
+    return [name for name in matrices if not name.endswith(ends) and not name.startswith(scopes)]
 
 
 def _has_slots_of_a_tpu(name: str, shapes: Shapes) -> bool:

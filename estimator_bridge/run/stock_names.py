@@ -80,6 +80,7 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("canned.heads.multi_label", "", "head.multi_label_head", "MultiLabelHead"),
     ("canned.heads.regression", "", _REGRESSION, "LogisticRegressionHead RegressionHead"),
     ("canned.heads.regression", "", _REGRESSION, "PoissonRegressionHead"),
+    ("canned.keras_models.converting", None, "keras_lib", "model_to_estimator"),
     ("canned.kmeans", "experimental", "", "KMeans"),
     ("canned.kmeans", None, "canned.kmeans", "KMeansClustering"),
     ("canned.linear", "", "canned.linear", "LinearClassifier LinearEstimator LinearRegressor"),
@@ -91,6 +92,7 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("canned.queues.numpy_input", "inputs", "inputs.inputs inputs.numpy_io", "numpy_input_fn"),
     ("canned.queues.pandas_input", "inputs", "inputs.inputs inputs.pandas_io", "pandas_input_fn"),
     ("canned.rnn", "experimental", "canned.rnn", "RNNClassifier RNNEstimator"),
+    ("canned.sdca.settings", "experimental", "canned.linear", "LinearSDCA"),
     ("estimator", "", "estimator_lib", "export inputs"),
     ("estimator", "", "", "experimental tpu"),
     ("estimator.tpu", "tpu", "", "experimental"),
@@ -187,6 +189,9 @@ OTHERS_IN_V2 = frozenset(_IN_V2) - {"Estimator"}
 
 CANNED = frozenset(name for name, home in _IN_V2.items() if home.startswith("canned."))
 """The names of canned estimators."""
+
+CANNED_EXPERIMENTAL = frozenset(("KMeans", "LinearSDCA", "RNNClassifier", "RNNEstimator"))
+"""The names that `tf.estimator.experimental` has of them."""
 
 
 def _symbols() -> Iterator[Symbol]:

@@ -8,8 +8,8 @@ _BOOSTED = (
     "TensorFlow 2.15 has no boosted trees any more. Train them with TensorFlow Decision Forests"
 )
 _SDCA = (
-    "this optimizer of linear models was not written anew. Give `optimizer='Ftrl'`, which has "
-    "regularization too"
+    "the parts of this optimizer are not there by these names. Give a linear estimator "
+    "`optimizer=tf.estimator.experimental.LinearSDCA(...)`"
 )
 _TIMESERIES = (
     "time series were not written anew. Write the model as a model_fn for `Estimator`, or in Keras"
@@ -18,11 +18,9 @@ _TIMESERIES = (
 ESTIMATOR: Mapping[str, str] = {
     f"BoostedTrees{task}": _BOOSTED for task in ("Classifier", "Estimator", "Regressor")
 }
-_EXPERIMENTAL = {"LinearSDCA": _SDCA}
 
 REASONS: Mapping[str, Mapping[str, str]] = {
     "": ESTIMATOR,
-    "experimental": _EXPERIMENTAL,
 }
 """By namespace below `tf.estimator` and name, the reason and the way out, without a full stop."""
 

@@ -646,6 +646,28 @@ ROWS: Mapping[str, SettingRow] = {
         tf2="gone",
         way_out="run it with estimator-bridge, which has all but boosted trees",
     ),
+    "canned_loss": _surprising(
+        cpu="tf.compat.v1.estimator: the sum over the batch; tf.estimator: the mean",
+        tpu="the same",
+        tf2="Keras takes the mean",
+        way_out="say loss_reduction; where you change the API, the sum needs a learning rate that "
+        "is smaller by the batch size",
+        shown="{value}",
+    ),
+    "canned_rate": _surprising(
+        cpu="tf.compat.v1.estimator: 0.05; tf.estimator: that of Keras, 0.001 for most",
+        tpu="the same",
+        tf2="Keras's own",
+        way_out="give the optimizer as an object, with its rate",
+        shown="{value}",
+    ),
+    "canned_optimizer": _refused(
+        cpu="an error from TensorFlow 2.11 on: these optimizers do not train in graphs",
+        tpu="the same",
+        tf2="works in Keras",
+        way_out="take it from tf.keras.optimizers.legacy",
+        shown="{value}",
+    ),
     "parts_of_unknown_order": _surprising(
         cpu="restored as if by div",
         tpu="div and mod write the same file, with the rows in another order",

@@ -86,6 +86,11 @@ class SingleHead(Head):
     def loss_reduction(self) -> str:
         return self._loss_reduction
 
+    @property
+    def weight_column(self) -> Object:
+        """The feature with the examples' weights: its name, a numeric column, or None."""
+        return self._weight_column
+
     def loss(
         self,
         labels: Nest,

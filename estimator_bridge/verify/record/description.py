@@ -170,7 +170,7 @@ def _tables(
         variable = variable_names.variable_of(dataclasses.replace(known, shape=None), shapes)
         if variable is not None:
             slots: dict[str, str] = {}
-            for place in ("tpu", "cpu"):
+            for place in variable_names.places_of(str(known.kind)):
                 names = variable_names.slot_variables(str(known.kind), variable, place)
                 slots.update({name: slot for slot, name in names.items() if name in shapes})
             tables.append(_table(known, variable, slots, legacy, rules.get(known.name)))

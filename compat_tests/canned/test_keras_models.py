@@ -1,0 +1,209 @@
+"""`model_to_estimator`: its estimators beside stock's, and beside the Keras models themselves."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.programs import convertible_models, jobs
+from compat_tests.support.base_jobs import signatures
+from estimator_bridge import errors, estimator
+from estimator_bridge.canned.keras_models.converting import model_to_estimator
+from tf2_engine import tf_compat
+
+if HAS_STOCK:
+    from compat_tests.support import stock
+
+keras: Any = tf_compat.keras2()
+export: Any = estimator.export
+
+# What a job is made with, besides its model.
+JOBS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sequential": ("sequential", {}),
+    "sequential by name": ("sequential", {"checkpoint_format": "saver"}),
+    "v2": ("sequential", {"checkpoint_format": "checkpoint", "use_v2_estimator": True}),
+    "functional": ("functional", {}),
+    "renamed metrics": (
+        "functional",
+        {"metric_names_map": {"amount_mae": "off by", "kind_accuracy": "right"}},
+    ),
+    "signatures": ("functional", {"export_outputs": {"amount": export.RegressionOutput}}),
+    "own class": (
+        "own class",
+        {"checkpoint_format": "saver", "custom_objects": {"Tower": convertible_models.Tower}},
+    ),
+    "new optimizer": ("new optimizer", {}),
+}
+WEIGHTED = [pytest.param(weighted, id="weighted" * weighted or "plain") for weighted in (0, 1)]
+
+
+def run(
+    convert: Callable[..., Any], namespace: Any, case: str, folder: pathlib.Path, weighted: bool
+) -> dict[str, Any]:
+    """Trains a model's estimator for 30 steps, twice; returns what it says, and its files."""
+    name, options = JOBS[case]
+    model = convertible_models.make(name)
+    config = namespace.RunConfig(tf_random_seed=3, save_summary_steps=10)
+    job = convert(model, model_dir=str(folder), config=config, **options)
+    before = list(job.predict(lambda: convertible_models.input_fn(name, epochs=1)))
+    for _ in range(2):
+        job.train(lambda: convertible_models.input_fn(name, weighted), steps=15)
+    found = {
+        "type": type(job).__name__,
+        "saved": jobs.saved(job),
+        "evaluated": job.evaluate(lambda: convertible_models.input_fn(name, weighted, 1)),
+        "before": before,
+        "predicted": list(job.predict(lambda: convertible_models.input_fn(name, epochs=1))),
+    }
+    if name != "own class":
+
+        def receiver() -> Any:
+            fed = {
+                each.name: tf.compat.v1.placeholder(each.dtype, each.shape, each.name)
+                for each in model.inputs
+            }
+            return namespace.export.ServingInputReceiver(fed, fed)
+
+        found["signatures"] = signatures(job.export_saved_model(str(folder / "export"), receiver))
+    return found
+
+
+@pytest.mark.stock
+@pytest.mark.full
+@pytest.mark.parametrize("weighted", WEIGHTED)
+@pytest.mark.parametrize("case", JOBS)
+def test_values_are_those_of_stock(case: str, weighted: bool, tmp_path: pathlib.Path) -> None:
+    """Checkpoints, metrics, predictions and signatures are stock's by 0.0, and so are all names."""
+    ours = run(model_to_estimator, estimator, case, tmp_path / "ours", weighted)
+    theirs = run(stock.model_to_estimator, stock.ESTIMATOR, case, tmp_path / "stock", weighted)
+
+    values = [
+        # The graph of objects is bytes.
+        {key: value for key, value in side["saved"].items() if isinstance(value, np.ndarray)}
+        for side in (ours, theirs)
+    ]
+    difference, name = jobs.largest_difference(*values)
+    assert difference == 0.0, name
+    assert set(ours["saved"]) == set(theirs["saved"])
+    for what in ("before", "predicted"):
+        tf.nest.map_structure(np.testing.assert_array_equal, ours[what], theirs[what])
+    for what in ("type", "evaluated", "signatures"):
+        assert ours.get(what) == theirs.get(what), what
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", ["sequential", "functional", "sequential by name"])
+def test_the_estimator_continues_from_the_model(case: str, tmp_path: pathlib.Path) -> None:
+    """Without training it predicts as the Keras model does; Keras reads what training saves."""
+    name, options = JOBS[case]
+    model = convertible_models.make(name)
+    data = convertible_models.input_fn(name, epochs=1)
+    expected = model.predict(data.map(lambda features, _: features), verbose=0)
+    weights = model.get_weights()
+    job = model_to_estimator(model, model_dir=tmp_path, **options)
+    told = list(job.predict(lambda: convertible_models.input_fn(name, epochs=1)))
+
+    for number, output in enumerate(model.output_names):
+        wanted = expected[number] if isinstance(expected, list) else expected
+        # Both are float32 of the same ops, in one graph optimized and in the other not.
+        np.testing.assert_allclose([each[output] for each in told], wanted, rtol=1e-5, atol=1e-6)
+    job.train(lambda: convertible_models.input_fn(name), steps=2)
+    if not options:
+        copy = convertible_models.make(name)
+        copy.load_weights(job.latest_checkpoint()).expect_partial()
+        kernel = next(each for each in copy.weights if "kernel" in each.name)
+        assert not np.array_equal(kernel.numpy(), weights[0])
+
+
+def unsaved() -> Any:
+    """Returns a model that is not compiled."""
+    return keras.Sequential([keras.layers.Dense(1, input_shape=(4,))])
+
+
+class WithoutConfig(keras.Model):  # type: ignore[misc]
+    """Cannot be copied."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Raises NotImplementedError, as older versions of Keras do of themselves."""
+        raise NotImplementedError
+
+
+REFUSED: dict[str, tuple[Callable[[], dict[str, Any]], type[Exception], str]] = {
+    "nothing": (dict, ValueError, "Either `keras_model` or `keras_model_path`"),
+    "both": (
+        lambda: {"keras_model": unsaved(), "keras_model_path": "x"},
+        ValueError,
+        "but not both",
+    ),
+    "not compiled": (lambda: {"keras_model": unsaved()}, ValueError, "not been compiled"),
+    "format": (
+        lambda: {"keras_model": convertible_models.make("sequential"), "checkpoint_format": "h5"},
+        ValueError,
+        "Checkpoint format must be one of",
+    ),
+    "own class by object": (
+        lambda: {"keras_model": convertible_models.make("own class")},
+        ValueError,
+        "not supported with subclassed models",
+    ),
+    "no config": (
+        lambda: {"keras_model": WithoutConfig(), "checkpoint_format": "saver"},
+        ValueError,
+        "must implement `Model.get_config`",
+    ),
+    "not Keras 2": (lambda: {"keras_model": object()}, ValueError, "no model of Keras 2"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_is_named(case: str, tmp_path: pathlib.Path) -> None:
+    """A model that cannot be converted is an error of stock's kind, with the way out."""
+    arguments, kind, message = REFUSED[case]
+    with pytest.raises(kind, match=message) as caught:
+        model_to_estimator(model_dir=tmp_path, **arguments())
+    assert isinstance(caught.value, errors.EngineError)
+
+
+IN_TRAINING: dict[str, tuple[dict[str, Any], Callable[[], Any], type[Exception], str]] = {
+    "a feature is missing": (
+        {},
+        lambda: ({"a": np.zeros([2, 4], np.float32)}, np.zeros([2, 1], np.float32)),
+        KeyError,
+        "does not cover requested inputs keys",
+    ),
+    "a metric is unknown": (
+        {"metric_names_map": {"amount_mae": "x", "kind_accuracy": "y", "z": "z"}},
+        lambda: convertible_models.input_fn("functional"),
+        ValueError,
+        "unexpected keys.*'z'",
+    ),
+    "a metric has no name": (
+        {"metric_names_map": {"amount_mae": "x"}},
+        lambda: convertible_models.input_fn("functional"),
+        ValueError,
+        "'kind_accuracy'.* do not exist",
+    ),
+    "an output is unknown": (
+        {"export_outputs": {"all": export.PredictOutput}},
+        lambda: convertible_models.input_fn("functional"),
+        KeyError,
+        "no outputs of the model: .'all'",
+    ),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", IN_TRAINING)
+def test_what_does_not_fit_the_model_is_named(case: str, tmp_path: pathlib.Path) -> None:
+    """Keys of features, metrics and outputs that are not the model's."""
+    options, input_fn, kind, message = IN_TRAINING[case]
+    model = convertible_models.make("functional")
+    job = model_to_estimator(model, model_dir=tmp_path, **options)
+    with pytest.raises(kind, match=message):
+        job.train(input_fn, steps=1)

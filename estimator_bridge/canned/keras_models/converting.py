@@ -1,0 +1,210 @@
+"""`model_to_estimator`: a compiled Keras 2 model as an estimator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.canned.keras_models.model_function import (
+    KerasSource,
+    Outputs,
+    clone,
+    track_step,
+)
+from estimator_bridge.legacy.base_run_config import RunConfig
+from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.runtime.estimator.arguments import read_config
+from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
+from estimator_bridge.runtime.estimator.estimator_v2 import EstimatorV2
+from tf2_engine import tf_compat
+from tf2_engine.types import Array, Object
+
+keras = tf_compat.keras2()
+
+_BY_OBJECT, _BY_NAME = "checkpoint", "saver"
+_FORMATS = (None, _BY_OBJECT, _BY_NAME)
+
+
+def model_to_estimator(
+    keras_model: Object = None,
+    keras_model_path: PathLike | None = None,
+    custom_objects: Mapping[str, Object] | None = None,
+    model_dir: PathLike | None = None,
+    config: RunConfig | None = None,
+    checkpoint_format: str | None = None,
+    use_v2_estimator: bool = False,
+    metric_names_map: Mapping[str, str] | None = None,
+    export_outputs: Outputs | None = None,
+) -> Estimator:
+    """Returns an estimator that trains copies of a compiled Keras model, from the model's weights.
+
+    Programs call it as `tf.keras.estimator.model_to_estimator`, which the bridge stands behind
+    after `install()`. Features of an input_fn may be {'features': ..., 'sample_weights': ...}.
+
+    Args:
+        keras_model: a compiled model of Keras 2: `tf.keras` on TensorFlow 2.15, `tf_keras` later.
+            The weights of a program's own subclass of Model are not taken over.
+        keras_model_path: where such a model was saved; instead of `keras_model`.
+        custom_objects: the program's own layers and functions by name.
+        model_dir, config: those of `Estimator`.
+        checkpoint_format: 'checkpoint', which is the default: keys of `tf.train.Checkpoint`; or
+            'saver': names of variables, the only one for subclasses of Model.
+        use_v2_estimator: whether the estimator is one of TensorFlow 2.
+        metric_names_map: by the name that Keras gives a metric, its name in evaluations.
+        export_outputs: by output of the model, the class of its signature in exports, such as
+            `tf.estimator.export.RegressionOutput`. The default signature has all outputs.
+
+    Raises:
+        InvalidInput: there is no model, or two; the model is not compiled, cannot be copied, or is
+            of Keras 3; or the format does not fit.
+    """
+    if (keras_model is None) == (keras_model_path is None):
+        raise errors.InvalidInput(
+            "Either `keras_model` or `keras_model_path` needs to be provided, but not both, got "
+            f"{keras_model!r} and {keras_model_path!r}."
+        )
+    if keras_model is not None:
+        _check_kind(keras_model)
+        _check_is_copied(keras_model, custom_objects)
+    config = read_config(config, model_dir)
+    model: Object = keras_model
+    if model is None:
+        assert keras_model_path is not None
+        model = keras.models.load_model(os.fspath(keras_model_path), custom_objects)
+    by_object = _is_by_object(checkpoint_format, model)
+    _check_is_compiled(model)
+    source = KerasSource(
+        model=model,
+        custom_objects=custom_objects,
+        by_object=by_object,
+        metric_names=metric_names_map,
+        export_outputs=export_outputs,
+        optimizer_settings=_optimizer_settings(model),
+    )
+    kind = EstimatorV2 if use_v2_estimator else Estimator
+    return kind(source.model_fn, config=config, warm_start_from=_first_checkpoint(source, config))
+
+
+def _check_kind(model: Object) -> None:
+    if not isinstance(model, keras.Model):
+        raise errors.InvalidInput(
+            f"`keras_model` is no model of Keras 2 but a {type(model).__module__}."
+            f"{type(model).__name__}. Make it with `tf_keras`, or with `tf.keras` and the "
+            "environment variable TF_USE_LEGACY_KERAS=1."
+        )
+
+
+def _check_is_copied(model: Object, custom_objects: Mapping[str, Object] | None) -> None:
+    """Raises InvalidInput if a program's own subclass of Model has no config to copy it by."""
+    if tf_compat.is_graph_network(model) or isinstance(model, keras.models.Sequential):
+        return
+    try:
+        with keras.utils.CustomObjectScope(dict(custom_objects or {})):
+            type(model).from_config(model.get_config())
+    except NotImplementedError:
+        raise errors.InvalidInput(
+            "Subclassed `Model`s passed to `model_to_estimator` must implement `Model.get_config` "
+            f"and `Model.from_config`; {type(model).__name__} does not. Write them."
+        ) from None
+
+
+def _is_by_object(checkpoint_format: str | None, model: Object) -> bool:
+    if checkpoint_format not in _FORMATS:
+        raise errors.InvalidInput(
+            f'Checkpoint format must be one of "{_BY_OBJECT}" or "{_BY_NAME}". Got '
+            f"{checkpoint_format}."
+        )
+    by_object = checkpoint_format != _BY_NAME
+    is_graph = tf_compat.is_graph_network(model) or isinstance(model, keras.models.Sequential)
+    if by_object and not is_graph:
+        raise errors.InvalidInput(
+            "Object-based checkpoints are currently not supported with subclassed models. Give "
+            f"checkpoint_format='{_BY_NAME}' for {type(model).__name__}."
+        )
+    return by_object
+
+
+def _check_is_compiled(model: Object) -> None:
+    if not getattr(model, "optimizer", None):
+        raise errors.InvalidInput(
+            "The given keras model has not been compiled yet. Please compile the model with "
+            "`model.compile()` before calling `model_to_estimator()`."
+        )
+
+
+def _optimizer_settings(model: Object) -> Object:
+    """Returns the config of a model's optimizer; None if it has none, as those of TensorFlow 1.
+
+    A new optimizer of Keras does not train in graphs: the model gets its legacy one instead.
+
+    Raises:
+        InvalidInput: that is not possible, because TensorFlow does not run eagerly.
+    """
+    optimizer = model.optimizer
+    if isinstance(optimizer, keras.optimizers.experimental.Optimizer):
+        if not tf.executing_eagerly():
+            raise errors.InvalidInput(
+                "Please set your optimizer as an instance of `tf.keras.optimizers.legacy.Optimizer`"
+                ", e.g., `tf.keras.optimizers.legacy.Adam`. Received optimizer type: "
+                f"{type(optimizer)}."
+            )
+        tf.logging.warning(
+            "tf.keras.optimizers.%s does not train in graphs, as estimators do: the model is given "
+            "the optimizer of this name in tf.keras.optimizers.legacy.",
+            type(optimizer).__name__,
+        )
+        optimizer = keras.__internal__.optimizers.convert_to_legacy_optimizer(optimizer)
+        model.optimizer = optimizer
+    try:
+        if isinstance(optimizer, (tuple, list)):
+            return [each.get_config() for each in optimizer]
+        return optimizer.get_config()
+    except (NotImplementedError, AttributeError):
+        return None
+
+
+def _first_checkpoint(source: KerasSource, config: RunConfig) -> str | None:
+    """Returns a checkpoint of the model's weights, where training starts; None if it has none."""
+    model = source.model
+    if not tf_compat.has_keras_weights(model):
+        # The session that gives the weights their values gets the program's own settings.
+        session = tf.Session(config=config.session_config)
+        tf_compat.keras2_v1().backend.set_session(session)
+    if tf_compat.is_graph_network(model) and config.is_chief:
+        folder = os.path.join(config.model_dir, "keras")
+        return tf.train.latest_checkpoint(folder) or _save_weights(source, config, folder)
+    if model.built:
+        tf.logging.warning(
+            "%s is a subclass of Model with weights already, which are not taken over: the "
+            "estimator starts from new ones. The model itself stays as it is.",
+            type(model).__name__,
+        )
+    return None
+
+
+def _save_weights(source: KerasSource, config: RunConfig, folder: str) -> str:
+    """Saves a model's weights in the format of the estimator's checkpoints; returns the path."""
+    weights: list[Array] = []
+    if tf_compat.has_keras_weights(source.model):
+        weights = source.model.get_weights()
+    tf.gfile.MakeDirs(folder)
+    path = os.path.join(folder, "keras_model.ckpt")
+    with tf.Graph().as_default():
+        tf.random.set_random_seed(config.tf_random_seed)
+        tf.train.create_global_step()
+        model = clone(source, ModeKeys.TRAIN)
+        # Makes the variables of the optimizer, which belong to the checkpoint.
+        tf_compat.keras_train_op(model, is_training=True)
+        with tf.Session(config=config.session_config) as session:
+            if weights:
+                model.set_weights(weights)
+            keras.__internal__.backend.initialize_variables(session)
+            if source.by_object:
+                track_step(model)
+                model.save_weights(path)
+            else:
+                tf.train.Saver().save(session, path)
+    return path

@@ -1,0 +1,70 @@
+"""The numbers that stochastic dual coordinate ascent keeps for every example, in hash tables."""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from tf2_engine.types import Op, Tensor
+
+_NAME = "ShardedMutableHashTable"
+_WIDTH = 4  # the dual variable, the primal loss, the dual loss, and the weight of the example
+
+
+class ExampleTable:
+    """Four numbers for each example, by the hash of its name; a part of the checkpoints.
+
+    Args:
+        num_shards: how many tables there are; an example is in that of its hash modulo the number.
+    """
+
+    def __init__(self, num_shards: int) -> None:
+        with tf.name_scope(_NAME):
+            self._shards = [
+                tf.lookup.experimental.DenseHashTable(
+                    tf.int64,
+                    tf.float32,
+                    default_value=[0.0] * _WIDTH,
+                    # No hash of SdcaFprint is one of these.
+                    empty_key=[0, 0],
+                    deleted_key=[1, 1],
+                    name=f"{_NAME}-{number}-of-{num_shards}",
+                )
+                for number in range(1, num_shards + 1)
+            ]
+
+    def size(self) -> Tensor:
+        """Returns how many examples there are."""
+        return tf.add_n([shard.size() for shard in self._shards])
+
+    def sums(self) -> Tensor:
+        """Returns the sum of each number over all examples, [4] float64."""
+        sums: list[Tensor] = []
+        for shard in self._shards:
+            _, values = shard.export()
+            # One after another: each is a copy of a table in double precision.
+            with tf.control_dependencies(sums):
+                sums.append(tf.reduce_sum(tf.cast(values, tf.float64), 0))
+        return tf.add_n(sums)
+
+    def lookup(self, keys: Tensor) -> Tensor:
+        """Returns the numbers of examples, [batch, 4] float32; zeros for new ones."""
+        if len(self._shards) == 1:
+            return self._shards[0].lookup(keys)
+        places = self._places(keys)
+        parts = tf.dynamic_partition(keys, places, len(self._shards))
+        rows = tf.dynamic_partition(tf.range(tf.shape(keys)[0]), places, len(self._shards))
+        found = [shard.lookup(part) for shard, part in zip(self._shards, parts, strict=True)]
+        return tf.dynamic_stitch(rows, found)
+
+    def insert(self, keys: Tensor, values: Tensor) -> Op:
+        """Sets the numbers of examples."""
+        if len(self._shards) == 1:
+            return self._shards[0].insert(keys, values)
+        places = self._places(keys)
+        split = (tf.dynamic_partition(each, places, len(self._shards)) for each in (keys, values))
+        return tf.group(
+            *(shard.insert(*part) for shard, *part in zip(self._shards, *split, strict=True))
+        )
+
+    def _places(self, keys: Tensor) -> Tensor:
+        return tf.cast(tf.floormod(tf.abs(keys[:, 0]), len(self._shards)), tf.int32)

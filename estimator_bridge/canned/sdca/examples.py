@@ -1,0 +1,126 @@
+"""The values of feature columns as stochastic dual coordinate ascent takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.canned.linear_layer import LinearLayer
+from estimator_bridge.canned.sdca.settings import LinearSDCA
+from tf2_engine import tf_compat
+from tf2_engine.types import Object, Tensor, Variable
+
+
+class SparseValues(NamedTuple):
+    """The categories of a batch in one column: for each, its example, its id and its weight."""
+
+    examples: Tensor
+    ids: Tensor
+    weights: Tensor
+
+
+class Examples(NamedTuple):
+    """A batch, and the weights of the model that belong to it.
+
+    Attributes:
+        sparse: the categories of each categorical column.
+        sparse_weights: the variable of each categorical column, [buckets, 1], or its parts.
+        dense: the numbers of each dense column, [batch, width] float32, and ones for the bias.
+        dense_weights: the variable of each dense column, and the bias, or their parts.
+        labels, importance: [batch] float32.
+        names: [batch] string.
+    """
+
+    sparse: list[SparseValues]
+    sparse_weights: list[list[Variable]]
+    dense: list[Tensor]
+    dense_weights: list[list[Variable]]
+    labels: Tensor
+    importance: Tensor
+    names: Tensor
+
+
+def read_examples(
+    optimizer: LinearSDCA,
+    layer: LinearLayer,
+    feature_columns: Sequence[Object],
+    features: Mapping[str, Tensor],
+    labels: Tensor,
+    weight_column: Object,
+) -> Examples:
+    """Returns a batch's values of the columns of a linear layer.
+
+    Raises:
+        InvalidInput: the features lack the examples' names, or a column has more than one axis.
+    """
+    name = optimizer.example_id_column
+    if name not in features:
+        raise errors.InvalidInput(
+            f"LinearSDCA: the features have no {name!r}, which `example_id_column` names; there "
+            f"are {sorted(features)}. Add a string for each example."
+        )
+    cache = tf_compat.FeatureCache(features)
+    batch_size = tf.shape(labels)[0]
+    sparse, sparse_weights, dense, dense_weights = [], [], [], []
+    for column in sorted(feature_columns, key=lambda each: str(each.name)):
+        weights = layer.weights_of(column)
+        if isinstance(column, tf_compat.CategoricalColumn):
+            sparse.append(_distinct(column.get_sparse_tensors(cache, layer.state)))
+            sparse_weights.append(weights)
+        else:
+            _check_rank(column)
+            dense.append(column.get_dense_tensor(cache, layer.state))
+            dense_weights.append(weights)
+    return Examples(
+        sparse,
+        sparse_weights,
+        [*dense, tf.ones([batch_size, 1])],
+        [*dense_weights, layer.bias_parts],
+        tf.cast(tf.reshape(labels, [-1]), tf.float32),
+        _importance(features, weight_column, batch_size),
+        features[name],
+    )
+
+
+def _importance(
+    features: Mapping[str, Tensor], weight_column: Object, batch_size: Tensor
+) -> Tensor:
+    if not weight_column:
+        return tf.ones([batch_size])
+    # A numeric column of the weights has a key.
+    key = str(getattr(weight_column, "key", weight_column))
+    return tf.cast(tf.reshape(features[key], [-1]), tf.float32)
+
+
+def _check_rank(column: Object) -> None:
+    rank = column.variable_shape.ndims
+    if rank != 1:
+        raise errors.InvalidInput(
+            f"LinearSDCA: column {column.name!r} has {rank} axes, of which one is possible. "
+            "Flatten the feature in the input_fn."
+        )
+
+
+def _distinct(found: Object) -> SparseValues:
+    """Returns the categories of a column; an example's equal ones are one, their weights added.
+
+    Ids below 0, such as those of words that a vocabulary lacks, are left out.
+    """
+    ids, weights = found.id_tensor, found.weight_tensor
+    count = tf.shape(ids.indices)[0]
+    values = tf.ones([count], tf.float32) if weights is None else weights.values
+    examples = tf.reshape(ids.indices[:, 0], [-1])
+    flat = tf.cast(tf.reshape(ids.values, [-1]), tf.int64)
+    is_known = tf.greater_equal(flat, 0)
+    flat, examples, values = (tf.boolean_mask(each, is_known) for each in (flat, examples, values))
+    # One number for each pair of an example and an id.
+    width = tf.reduce_max(flat) + 1
+    pairs, places = tf.unique(width * examples + flat)
+    size = tf.shape(pairs)[0]
+    kept = tf.unsorted_segment_min(examples, places, size)
+    return SparseValues(
+        kept, pairs - width * kept, tf.reshape(tf.unsorted_segment_sum(values, places, size), [-1])
+    )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tf2_engine.keras.columns import Indicator as Indicator
     from tf2_engine.keras.columns import Numeric as Numeric
     from tf2_engine.keras.columns import PlainEmbedding as PlainEmbedding
+    from tf2_engine.keras.columns import bucketized_column as bucketized_column
     from tf2_engine.keras.columns import embedding_column as embedding_column
     from tf2_engine.keras.columns import id_column as id_column
     from tf2_engine.keras.columns import shared_embedding_columns as shared_embedding_columns

@@ -45,7 +45,7 @@ class Embedding:
 
 
 def embedding_column(
-    ids: preprocessing.Column,
+    categorical_column: preprocessing.Column,
     dimension: int,
     combiner: str = "mean",
     initializer: Initializer | None = None,
@@ -56,12 +56,13 @@ def embedding_column(
     Args:
         initializer: by default a truncated normal of standard deviation 1 / sqrt(dimension).
     """
-    table = _table(ids, dimension, initializer, combiner, f"tbl_{name_of(ids)}")
-    return Embedding(ids, table, max_sequence_length)
+    name = f"tbl_{name_of(categorical_column)}"
+    table = _table(categorical_column, dimension, initializer, combiner, name)
+    return Embedding(categorical_column, table, max_sequence_length)
 
 
 def shared_embedding_columns(
-    columns: Sequence[preprocessing.Column],
+    categorical_columns: Sequence[preprocessing.Column],
     dimension: int,
     combiner: str = "mean",
     initializer: Initializer | None = None,
@@ -74,13 +75,13 @@ def shared_embedding_columns(
         shared_embedding_collection_name: by default the names of the columns, joined by "_".
         max_sequence_lengths: of each column; None is 0 for all.
     """
-    joined = "_".join(sorted(map(name_of, columns))) + "_shared_embedding"
+    joined = "_".join(sorted(map(name_of, categorical_columns))) + "_shared_embedding"
     name = shared_embedding_collection_name or joined
-    table = _table(columns[0], dimension, initializer, combiner, f"tbl_{name}")
-    lengths = max_sequence_lengths or [0] * len(columns)
+    table = _table(categorical_columns[0], dimension, initializer, combiner, f"tbl_{name}")
+    lengths = max_sequence_lengths or [0] * len(categorical_columns)
     return [
         Embedding(ids, table, length, "shared_embedding")
-        for ids, length in zip(columns, lengths, strict=True)
+        for ids, length in zip(categorical_columns, lengths, strict=True)
     ]
 
 
@@ -141,10 +142,15 @@ class Indicator:
 class PlainEmbedding:
     """A feature whose table is an ordinary variable of the model, as `embedding_column`."""
 
-    ids: preprocessing.Column
+    categorical_column: preprocessing.Column
     dimension: int
     combiner: str = "mean"
     initializer: Initializer | None = None
+
+    @property
+    def ids(self) -> preprocessing.Column:
+        """How its ids are made."""
+        return self.categorical_column
 
     @property
     def name(self) -> str:
@@ -198,6 +204,15 @@ def num_buckets(column: preprocessing.Column) -> int:
         if hasattr(column, name):
             return int(getattr(column, name))
     raise errors.WrongType(f"{column!r} does not say how many ids it has.")
+
+
+def bucketized_column(
+    source_column: Numeric, boundaries: Sequence[float]
+) -> preprocessing.Bucketized:
+    """Returns the column of the buckets of a number, as `tf.feature_column.bucketized_column`."""
+    return preprocessing.Bucketized(
+        source_column.key, tuple(boundaries), source_column.normalizer_fn
+    )
 
 
 class ByStep:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
@@ -99,7 +100,7 @@ class ModelCheckpoints:
     def _named(self) -> Iterator[tuple[str, Variable]]:
         """Yields the variables but for tables and the step, by their names in checkpoints."""
         model = self._model
-        of_tables = {id(each) for each in model.embedding.tables.weights}
+        of_tables = {id(each) for each in model.embedding.weights}
         for variable in model.weights:
             if id(variable) not in of_tables and not _is_of_metric(variable, model):
                 yield self._name_of(variable), _value(variable)
@@ -109,6 +110,7 @@ class ModelCheckpoints:
     def _name_of(self, variable: Object) -> str:
         path = getattr(variable, "path", None) or variable.name.partition(":")[0]
         _, _, name = path.partition("/")
+        name = re.sub("_embedding_weights$", "_embedding/embedding_weights", name)
         for own, other in self._names.items():
             if name.startswith(f"{own}/"):
                 return other + name.removeprefix(own)
@@ -139,11 +141,11 @@ def _variables_of(optimizer: Object) -> list[Object]:
 
 
 def _slot_of(variable: Object, slots: Mapping[str, str]) -> str | None:
-    """Returns the legacy name of a slot: Keras 2 has "Adam/m/...", Keras 3 "adam/..._momentum"."""
+    """Returns the legacy name of a slot: Keras 2 has "m/...", Keras 3 "adam/..._momentum"."""
     path = getattr(variable, "path", None)
     if path is None:
-        parts = variable.name.split("/")
-        return slots.get(parts[1]) if len(parts) > 2 else None
+        # Below the optimizer's name, or not.
+        return next((slots[part] for part in variable.name.split("/")[:2] if part in slots), None)
     return slots.get(path.rpartition("_")[2])
 
 

@@ -108,13 +108,7 @@ class ModelCheckpoints:
             yield from self._slots(optimizer)
 
     def _name_of(self, variable: Object) -> str:
-        path = getattr(variable, "path", None) or variable.name.partition(":")[0]
-        _, _, name = path.partition("/")
-        name = re.sub("_embedding_weights$", "_embedding/embedding_weights", name)
-        for own, other in self._names.items():
-            if name.startswith(f"{own}/"):
-                return other + name.removeprefix(own)
-        return str(name)
+        return name_in_checkpoints(variable, self._names)
 
     def _slots(self, optimizer: Object) -> Iterator[tuple[str, Variable]]:
         kind = type(optimizer).__name__
@@ -133,6 +127,21 @@ class ModelCheckpoints:
                 for name in _BETAS
             }
             yield from self._powers.items()
+
+
+def name_in_checkpoints(variable: Object, names: Mapping[str, str]) -> str:
+    """Returns the name of a variable of a layer in checkpoints: those of layers, joined by "/".
+
+    Args:
+        names: names of layers in checkpoints, by their own names, where they differ.
+    """
+    path = getattr(variable, "path", None) or variable.name.partition(":")[0]
+    _, _, name = path.partition("/")
+    name = re.sub("_embedding_weights$", "_embedding/embedding_weights", name)
+    for own, other in names.items():
+        if name.startswith(f"{own}/"):
+            return other + name.removeprefix(own)
+    return str(name)
 
 
 def _variables_of(optimizer: Object) -> list[Object]:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf2_engine import errors
 from tf2_engine.backends.tpu import topology
 from tf2_engine.keras.column_layers import ColumnEmbeddingLayer
-from tf2_engine.keras.model_checkpoints import ModelCheckpoints
+from tf2_engine.keras.model_checkpoints import ModelCheckpoints, name_in_checkpoints
 from tf2_engine.keras.saved_model import exportable
 from tf2_engine.types import Array, Dataset, Nest, Object, Tensor
 
@@ -60,6 +60,7 @@ class TableModelBase:
         self.embedding = embedding
         self._names = dict(names or {})
         self._checkpoints: ModelCheckpoints | None = None
+        self._of_tape: tuple[Object, dict[int, Object]] = (None, {})
 
     @property
     def global_step(self) -> int:
@@ -85,41 +86,68 @@ class TableModelBase:
         """Returns the path of the latest checkpoint; None if there is none."""
         return None if self._checkpoints is None else self._checkpoints.latest()
 
-    def minimize(self, loss: Tensor, tape: Object) -> None:
-        """Applies the gradients of the mean loss of all replicas; counts the step.
+    def minimize(
+        self,
+        loss: Tensor,
+        tape: Object,
+        variables: Sequence[Object] | None = None,
+        optimizer: Object = None,
+    ) -> None:
+        """Applies the gradients of the mean loss of all replicas.
 
-        Tables are updated when their gradients are computed, so call it once in a step.
+        Args:
+            variables: by default all of `dense_variables`.
+            optimizer: by default that of `compile`.
         """
-        self.apply_gradients(zip(*self.gradients(loss, tape), strict=True))
+        gradients = self._gradients(loss, tape)
+        chosen = self.dense_variables if variables is None else variables
+        pairs = [(gradients[id(each)], each) for each in chosen]
+        self.apply_gradients(pairs, optimizer)
 
     def gradients(self, loss: Tensor, tape: Object) -> tuple[list[Object], list[Object]]:
-        """Returns gradients of the mean loss of all replicas, and their variables; updates tables.
-
-        The variables are all that are trained but the tables. Call it once in a step.
-        """
-        variables = list(self.trainable_variables)  # type: ignore[attr-defined]
-        scale = tf.constant(1.0 / self.distribute_strategy.num_replicas_in_sync, loss.dtype)
-        virtual = {id(each) for each in self.embedding.tables.trainable_variables}
-        computed = tape.gradient(loss, variables, output_gradients=tf.fill(tf.shape(loss), scale))
-        pairs = zip(computed, variables, strict=True)
-        kept = [(one, each) for one, each in pairs if id(each) not in virtual]
-        # The update of tables hangs on the gradient of their variable: it shall not be pruned.
-        of_tables = [
-            one for one, each in zip(computed, variables, strict=True) if id(each) in virtual
-        ]
-        with tf.control_dependencies([each for each in of_tables if each is not None]):
-            kept = [(None if one is None else _identity(one), each) for one, each in kept]
-        return [one for one, _ in kept], [each for _, each in kept]
+        """Returns gradients of the mean loss of all replicas, and the `dense_variables`."""
+        gradients, variables = self._gradients(loss, tape), self.dense_variables
+        return [gradients[id(each)] for each in variables], variables
 
     def apply_gradients(self, pairs: Object, optimizer: Object = None) -> None:
-        """Applies (gradient, variable) pairs; the step is counted by that of `compile`.
+        """Applies (gradient, variable) pairs.
 
         Args:
             optimizer: by default that of `compile`.
         """
         (optimizer or self.optimizer).apply_gradients(list(pairs))
-        if optimizer in (None, self.optimizer):
+
+    def variables_below(self, scope: str) -> list[Object]:
+        """Returns the `dense_variables` whose names in checkpoints start so."""
+        return [each for each in self.dense_variables if self.name_of(each).startswith(scope)]
+
+    def name_of(self, variable: Object) -> str:
+        """Returns the name of a variable of a layer in checkpoints."""
+        return name_in_checkpoints(variable, self._names)
+
+    def _gradients(self, loss: Tensor, tape: Object) -> dict[int, Object]:
+        """Returns all gradients, by the identity of variables; updates tables, counts the step.
+
+        Tables are updated when their gradients are computed, so it is done once for a tape.
+        """
+        if self._of_tape[0] is tape:
+            return self._of_tape[1]
+        variables = list(self.trainable_variables)  # type: ignore[attr-defined]
+        scale = tf.constant(1.0 / self.distribute_strategy.num_replicas_in_sync, loss.dtype)
+        computed = tape.gradient(loss, variables, output_gradients=tf.fill(tf.shape(loss), scale))
+        dense = {id(each) for each in self.dense_variables}
+        pairs = list(zip(computed, variables, strict=True))
+        # The update of tables hangs on the gradient of their variable, and is not to be pruned.
+        updates = [one for one, each in pairs if id(each) not in dense and one is not None]
+        with tf.control_dependencies(updates):
             self.embedding.step.assign_add(1)
+            found = {
+                id(each): None if one is None else _identity(one)
+                for one, each in pairs
+                if id(each) in dense
+            }
+        self._of_tape = tape, found
+        return found
 
     def fit(
         self,
@@ -247,7 +275,7 @@ class TableModelBase:
         """Makes all variables, and gives them the values of the latest checkpoint."""
         if not self._is_built():
             batches = self._prepared(x.map(lambda *parts: parts[0]))
-            self.build_from_batch(iter(batches).element_spec)
+            self.build_from_batch(batches.element_spec)
             if self._checkpoints is not None:
                 self._checkpoints.restore_latest()
 

@@ -545,7 +545,7 @@ class Body:
         text = self._text
         text.used[key] = None
         if in_init:
-            self._source.replace(node, lambda: text.config[key]())
+            self._source.replace(node, text.config[key])
             return
         if key not in text.stored:
             text.stored[key] = None

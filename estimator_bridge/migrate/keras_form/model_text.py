@@ -51,11 +51,13 @@ class ModelText:
         text: the classes, once all edits are known.
         arguments: of `__init__` behind the embedding, by name.
         functions: functions of the program that are methods now.
+        left_out: functions that nothing calls any more.
     """
 
     text: Text
     arguments: list[str]
     functions: list[ast.FunctionDef]
+    left_out: list[ast.FunctionDef]
 
 
 class ModelWriter:
@@ -79,6 +81,7 @@ class ModelWriter:
         roots = [parts.function]
         self._helpers = layered_functions(source, roots)
         self._functions: list[ast.FunctionDef] = []
+        self._left_out: list[ast.FunctionDef] = []
         self._compiled: Text | None = None
         self._metrics: list[tuple[str, str]] = []
 
@@ -92,7 +95,7 @@ class ModelWriter:
         for name in self._helpers:
             self._functions.append(self._helpers[name])
         order = [name for name in self._text.config if name in self._text.used]
-        return ModelText(lambda: self._written(order), order, self._functions)
+        return ModelText(lambda: self._written(order), order, self._functions, self._left_out)
 
     # The class.
 
@@ -558,9 +561,9 @@ class ModelWriter:
             self._source.notes.append((value.lineno, f"{key} is left out: {why}"))
             for node in ast.walk(value):
                 function = self._source.function(node.id) if isinstance(node, ast.Name) else None
-                if function is not None and function not in self._functions:
+                if function is not None and function not in self._left_out:
                     if len(self._source.uses(function.name, self._source.tree)) == 1:
-                        self._functions.append(function)
+                        self._left_out.append(function)
 
     def _is_of_left_out(self, item: Item, spec: Mapping[str, ast.expr]) -> bool:
         if not isinstance(item, ast.FunctionDef):

@@ -24,7 +24,6 @@ RENAMED: Mapping[str, str] = {
     "ceil": "math.ceil",
     "is_nan": "math.is_nan",
     "unsorted_segment_sum": "math.unsorted_segment_sum",
-    "to_float": "",
     "gfile.Open": "io.gfile.GFile",
     "gfile.GFile": "io.gfile.GFile",
     "gfile.MakeDirs": "io.gfile.makedirs",
@@ -50,7 +49,7 @@ RENAMED: Mapping[str, str] = {
 COMPATIBLE = frozenset(
     "reduce_sum reduce_mean reduce_max reduce_min reduce_prod reduce_any reduce_all argmax argmin "
     "where gather gather_nd expand_dims squeeze shape size ones_like zeros_like cast matmul "
-    "nn.softmax nn.log_softmax nn.l2_normalize math.l2_normalize nn.sigmoid_cross_entropy_with_logits "
+    "nn.softmax nn.sigmoid nn.tanh nn.log_softmax nn.l2_normalize math.l2_normalize nn.sigmoid_cross_entropy_with_logits "
     "nn.moments nn.embedding_lookup_sparse random.uniform lookup.StaticHashTable sparse.to_dense "
     "sparse.reduce_sum sparse.add sparse.concat sparse.slice io.parse_example io.parse_single_example "
     "io.decode_csv io.decode_raw strings.to_number strings.length strings.substr map_fn while_loop "
@@ -102,12 +101,12 @@ def stays(short: str) -> bool:
 
     if short in COMPATIBLE or short.split(".")[0] in ("data", "compat"):
         return True
-    old, new = tf.compat.v1, tf
+    old, new, absent = tf.compat.v1, tf, object()
     for part in short.split("."):
-        old, new = getattr(old, part, None), getattr(new, part, None)
-        if new is None:
+        old, new = getattr(old, part, absent), getattr(new, part, absent)
+        if new is absent:
             return False
-    return old is new or old is None
+    return old is new or old is absent or str(old) == str(new)
 
 
 def apply(source: Source, skip: Callable[[ast.AST], bool]) -> None:
@@ -121,7 +120,7 @@ def apply(source: Source, skip: Callable[[ast.AST], bool]) -> None:
             short = source.called(node)
             if short in WRITERS:
                 _write(source, node, WRITERS[short])
-            if short and any(each.arg in _OLD for each in node.keywords):
+            if short in COMPATIBLE and any(each.arg in _OLD for each in node.keywords):
                 source.problem(
                     *(node, "keras-old-argument", "TensorFlow 2 has another name for an argument"),
                     "Write keepdims=, axis= and so on",
@@ -144,6 +143,10 @@ def _plain(source: Source, call: ast.Call) -> str:
 
 
 def _name(source: Source, node: ast.Attribute | ast.Name) -> None:
+    if isinstance(node, ast.Attribute) and ast.unparse(node).endswith(".op.name"):
+        value = node.value.value  # type: ignore[attr-defined]
+        source.replace(node, lambda: f"self.name_of({source.code(value)})")
+        return
     parent = source.parent(node)
     if isinstance(parent, ast.Attribute) and source.short(parent):
         return  # The whole name is looked at.
@@ -391,6 +394,13 @@ def _in_top_k(source: Source, call: ast.Call) -> str:
     return f"tf.math.in_top_k({', '.join(order)})"
 
 
+def _trainable_variables(source: Source, call: ast.Call) -> str:
+    given, _ = arguments(call, ["scope"])
+    if "scope" not in given:
+        return "self.dense_variables"
+    return f"self.variables_below({source.code(given['scope'])})"
+
+
 def _initializer(new: str, names: str, **defaults: str) -> Writer:
     """Returns the writer of an initializer, whose defaults TensorFlow 2 has changed."""
 
@@ -470,6 +480,8 @@ WRITERS: dict[str, Writer] = {
         "onehot_labels logits",
     ),
     "nn.in_top_k": _in_top_k,
+    "nn.rnn_cell.GRUCell": _only("GRUCell", "num_units", "num_units"),
+    "trainable_variables": _trainable_variables,
     "random_normal_initializer": _initializer(
         "tf.random_normal_initializer", "mean stddev seed dtype", stddev="1.0"
     ),

@@ -15,6 +15,7 @@ from tf2_engine import lazy
 if TYPE_CHECKING:
     from tf2_engine.keras.classes import ColumnEmbedding as ColumnEmbedding
     from tf2_engine.keras.classes import DenseFeatures as DenseFeatures
+    from tf2_engine.keras.classes import GRUCell as GRUCell
     from tf2_engine.keras.classes import Preprocessing as Preprocessing
     from tf2_engine.keras.classes import SequenceFeatures as SequenceFeatures
     from tf2_engine.keras.classes import TableModel as TableModel
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from tf2_engine.keras.columns import embedding_column as embedding_column
     from tf2_engine.keras.columns import id_column as id_column
     from tf2_engine.keras.columns import shared_embedding_columns as shared_embedding_columns
-    from tf2_engine.keras.classes import GRUCell as GRUCell
     from tf2_engine.keras.keras_optimizers import (
         translate_keras_optimizer as translate_keras_optimizer,
     )

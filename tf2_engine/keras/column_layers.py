@@ -31,8 +31,8 @@ class ColumnEmbeddingLayer(PassiveLayer):
         embedding = ColumnEmbedding([user, item], tf.tpu.experimental.embedding.Adagrad(0.1))
         features = embedding(features)  # features["user"] is [batch, dim] now
 
-    `prepare` makes the ids, in `Dataset.map` for a TPU, which takes no strings; a call does so where
-    it was not done.
+    `prepare` makes the ids, in `Dataset.map` for a TPU, which takes no strings; a call does so
+    where it was not done.
 
     Args:
         columns: `Embedding`s, in a list or a dict.

@@ -32,7 +32,7 @@ class GRUCellBase:
         self.gates = dense(2 * units, "sigmoid", bias_initializer="ones", name="gates")
         self.candidate = dense(units, "tanh", name="candidate")
 
-    def build(self, shape: Sequence[int | None]) -> None:
+    def build(self, shape: Sequence[int]) -> None:
         """Makes the variables for inputs of [batch, features]."""
         for layer in (self.gates, self.candidate):
             with tf.name_scope(layer.name):

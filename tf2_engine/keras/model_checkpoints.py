@@ -76,7 +76,7 @@ class ModelCheckpoints:
         checkpoint_names.check_converted(latest, self._directory, tables, "div")
         checkpoint_names.check_complete(latest, variables)
         checkpoint.restore(latest).assert_existing_objects_matched().expect_partial()
-        for optimizer in self._optimizers():
+        for optimizer in self._model.optimizers:
             _iterations(optimizer).assign(tf.cast(embedding.step, _iterations(optimizer).dtype))
 
     def save(self) -> None:
@@ -91,12 +91,6 @@ class ModelCheckpoints:
         """Returns a callback of Keras that saves checkpoints."""
         return saving_callback(self._model, self, max_steps)
 
-    def _optimizers(self) -> list[Object]:
-        found = [self._model.optimizer, *vars(self._model).values()]
-        by_id = {id(each): each for each in found if hasattr(each, "apply_gradients")}
-        own = [each for each in by_id.values() if each is not self._model]
-        return own
-
     def _named(self) -> Iterator[tuple[str, Variable]]:
         """Yields the variables but for tables and the step, by their names in checkpoints."""
         model = self._model
@@ -104,7 +98,7 @@ class ModelCheckpoints:
         for variable in model.weights:
             if id(variable) not in of_tables and not _is_of_metric(variable, model):
                 yield self._name_of(variable), _value(variable)
-        for optimizer in self._optimizers():
+        for optimizer in self._model.optimizers:
             yield from self._slots(optimizer)
 
     def _name_of(self, variable: Object) -> str:
@@ -112,7 +106,7 @@ class ModelCheckpoints:
 
     def _slots(self, optimizer: Object) -> Iterator[tuple[str, Variable]]:
         kind = type(optimizer).__name__
-        trained = getattr(optimizer, "table_model_variables", None) or self._model.dense_variables
+        trained = self._model.trained_by(optimizer)
         found: dict[str, list[Object]] = {}
         for variable in _variables_of(optimizer):
             slot = _slot_of(variable, _SLOTS.get(kind, {}))
@@ -122,10 +116,7 @@ class ModelCheckpoints:
             for variable, of in zip(variables, trained, strict=True):
                 yield f"{self._name_of(of)}/{slot}", _value(variable)
         if kind == "Adam" and not self._powers:
-            self._powers = {
-                name: tf.Variable(0.0, trainable=False, name=name)
-                for name in _BETAS
-            }
+            self._powers = {name: tf.Variable(0.0, trainable=False, name=name) for name in _BETAS}
             yield from self._powers.items()
 
 

@@ -20,7 +20,7 @@ def saving_callback(model: Object, checkpoints: Object, max_steps: int | None) -
 
 @functools.cache
 def _callback_class() -> type:
-    class SavedModelSteps(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    class SavedModelSteps(tf.keras.callbacks.Callback):
         """Saves checkpoints."""
 
         def __init__(self, model: Object, checkpoints: Object, max_steps: int | None) -> None:

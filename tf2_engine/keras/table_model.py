@@ -9,11 +9,10 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from tf2_engine import errors
 from tf2_engine.backends.tpu import topology
 from tf2_engine.keras.column_layers import ColumnEmbeddingLayer
 from tf2_engine.keras.model_checkpoints import ModelCheckpoints, name_in_checkpoints
-from tf2_engine.keras.saved_model import exportable
+from tf2_engine.keras.saved_model import exportable, resources_of
 from tf2_engine.types import Array, Dataset, Nest, Object, Tensor
 
 Function: TypeAlias = Callable[..., Object]
@@ -53,14 +52,20 @@ class TableModelBase:
     optimizer: Object
     layers: Sequence[Object]
     distribute_strategy: Object
+    __call__: Function
     predict_step: Function
+    train_step: Function
 
-    def __init__(self, embedding: ColumnEmbeddingLayer, names: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, embedding: ColumnEmbeddingLayer, names: dict[str, str] | None = None
+    ) -> None:
         super().__init__()
         self.embedding = embedding
         self._names = dict(names or {})
         self._checkpoints: ModelCheckpoints | None = None
         self._of_tape: tuple[Object, dict[int, Object]] = (None, {})
+        self._trained_by: dict[int, list[Object]] = {}
+        self._restored_for = ""  # "", "predictions" or "training"
 
     @property
     def global_step(self) -> int:
@@ -100,7 +105,8 @@ class TableModelBase:
             optimizer: by default that of `compile`.
         """
         gradients = self._gradients(loss, tape)
-        chosen = self.dense_variables if variables is None else variables
+        chosen = list(self.dense_variables if variables is None else variables)
+        self._trained_by[id(optimizer or self.optimizer)] = chosen
         pairs = [(gradients[id(each)], each) for each in chosen]
         self.apply_gradients(pairs, optimizer)
 
@@ -120,6 +126,10 @@ class TableModelBase:
     def variables_below(self, scope: str) -> list[Object]:
         """Returns the `dense_variables` whose names in checkpoints start so."""
         return [each for each in self.dense_variables if self.name_of(each).startswith(scope)]
+
+    def trained_by(self, optimizer: Object) -> list[Object]:
+        """Returns the variables that an optimizer was told to train, or else all."""
+        return self._trained_by.get(id(optimizer), self.dense_variables)
 
     def name_of(self, variable: Object) -> str:
         """Returns the name of a variable of a layer in checkpoints."""
@@ -169,7 +179,7 @@ class TableModelBase:
             max_steps, steps: one of them, or none.
             options: as of `keras.Model.fit`.
         """
-        self._restore(x)
+        self._restore(x, training=True)
         if max_steps is not None:
             steps = max_steps - self.global_step
         if steps is not None and steps <= 0:
@@ -190,17 +200,15 @@ class TableModelBase:
             **options,
         )
 
-    def evaluate(
-        self, x: Dataset | None = None, *args: Object, **options: Object
-    ) -> dict[str, Object]:
+    def evaluate(self, x: Object = None, *args: Object, **options: Object) -> Object:
         """Returns metrics by name, and the `global_step`; from the latest checkpoint.
 
         Args:
-            x: of (features, labels).
+            x: a dataset of (features, labels).
             args, options: as of `keras.Model.evaluate`.
         """
-        if options.get("_use_cached_eval_dataset") or options.get("return_dict") is not None:
-            return super().evaluate(x, *args, **options)  # type: ignore[misc,no-any-return]
+        if "return_dict" in options:  # called by `fit`
+            return super().evaluate(x, *args, **options)  # type: ignore[misc]
         self._restore(x)
         options = {"verbose": 2, **options, "return_dict": True}
         results = super().evaluate(self._prepared(x), *args, **options)  # type: ignore[misc]
@@ -232,9 +240,6 @@ class TableModelBase:
             to_features: makes features of that.
             tracked: lookup tables and other objects that `to_features` uses.
         """
-        latest = self.latest_checkpoint()
-        if not self._is_built() and latest is None:
-            raise errors.OutOfOrder("export_saved_model: the model has not been trained.")
 
         def serve(**received: Tensor) -> dict[str, Tensor]:
             given = received if isinstance(inputs, dict) else next(iter(received.values()))
@@ -243,23 +248,38 @@ class TableModelBase:
 
         named = inputs if isinstance(inputs, dict) else {inputs.name or "inputs": inputs}
         signature = tf.function(serve, autograph=False).get_concrete_function(**named)
+        self._read_checkpoint("predictions")
         module = exportable(self)
-        module.tracked = list(tracked)
+        module.tracked = [*tracked, *resources_of(to_features)]
         path = os.path.join(os.fsdecode(export_dir_base), str(int(time.time())))
         tf.saved_model.save(module, path, signatures=signature)
         return os.fsencode(path)
 
     def build_from_batch(self, spec: Nest) -> None:
-        """Makes all variables for batches of features of a kind, without running anything.
+        """Makes all variables for batches of a kind, without running anything.
 
         Args:
-            spec: a TensorSpec or SparseTensorSpec for each feature, of one replica.
+            spec: what `Dataset.element_spec` says of features, or of (features, labels).
         """
+        features = spec[0] if isinstance(spec, tuple) else spec
+        self._trace(self.__call__, features)
+        optimizers = self.optimizers
+        if len(optimizers) == 1:
+            optimizers[0].build(self.dense_variables)
+        elif isinstance(spec, tuple):
+            self._trace(self.train_step, spec)  # which says what each optimizer trains
+
+    def _trace(self, function: Function, spec: Nest) -> None:
+        run = self.distribute_strategy.run
         tf.function(
-            lambda features: self.distribute_strategy.run(self, args=(features,)), autograph=False
+            lambda value: run(function, args=(value,)), autograph=False
         ).get_concrete_function(spec)
-        if self.optimizer is not None:
-            self.optimizer.build(self.dense_variables)
+
+    @property
+    def optimizers(self) -> list[Object]:
+        """The optimizer of `compile`, and those that are attributes."""
+        found = [self.optimizer, *vars(self).values()]
+        return [*{id(each): each for each in found if hasattr(each, "apply_gradients")}.values()]
 
     @property
     def dense_variables(self) -> list[Object]:
@@ -268,16 +288,22 @@ class TableModelBase:
         variables = self.trainable_variables  # type: ignore[attr-defined]
         return [each for each in variables if id(each) not in virtual]
 
-    def _is_built(self) -> bool:
-        return bool(self.embedding.tables.embedding.tables)
-
-    def _restore(self, x: Dataset) -> None:
+    def _restore(self, x: Dataset, training: bool = False) -> None:
         """Makes all variables, and gives them the values of the latest checkpoint."""
-        if not self._is_built():
-            batches = self._prepared(x.map(lambda *parts: parts[0]))
-            self.build_from_batch(batches.element_spec)
-            if self._checkpoints is not None:
-                self._checkpoints.restore_latest()
+        purpose = "training" if training else "predictions"
+        if self._restored_for in ("training", purpose):
+            return
+        data = x if training else x.map(lambda *parts: parts[0])
+        self.build_from_batch(self._prepared(data).element_spec)
+        self._read_checkpoint(purpose)
+
+    def _read_checkpoint(self, purpose: str) -> None:
+        """Restores the latest checkpoint, unless it was for this purpose, or for training."""
+        if self._restored_for in ("training", purpose):
+            return
+        if self._checkpoints is not None:
+            self._checkpoints.restore_latest()
+        self._restored_for = purpose
 
     def _prepared(self, x: Dataset) -> Object:
         """Returns batches with ids in place of raw features, for the strategy's replicas."""

@@ -10,16 +10,21 @@ from collections.abc import Callable, Iterable, Sequence
 from estimator_bridge.migrate.keras_form import layers
 from estimator_bridge.migrate.keras_form.layers import LayerCall
 from estimator_bridge.migrate.keras_form.modes import Bind, Item, is_docstring, item_names
-from estimator_bridge.migrate.keras_form.source import Source, bound_in, names_in
+from estimator_bridge.migrate.keras_form.source import Source, bound_in, call_text, names_in
 
 Text = Callable[[], str]
 
 _RESERVED = frozenset(
-    "output input name loss metrics optimizer layers weights variables losses dtype inputs outputs "
-    "state path built trainable call build embedding fit evaluate predict compile".split()
+    (
+        *("output", "input", "name", "loss", "metrics", "optimizer", "layers", "weights", "call"),
+        *("variables", "losses", "dtype", "inputs", "outputs", "state", "path", "built", "build"),
+        *("trainable", "embedding", "fit", "evaluate", "predict", "compile", "optimizers"),
+    )
 )
+"""Attributes that models of Keras have."""
+
 _WITHOUT_VARIABLES = frozenset(
-    "dropout flatten activation max_pooling1d max_pooling2d average_pooling2d".split()
+    ["dropout", "flatten", "activation", "max_pooling1d", "max_pooling2d", "average_pooling2d"]
 )
 _OF_COLUMNS = ("dense_features", "sequence_features", "input_layer")
 
@@ -164,9 +169,7 @@ class Body:
             self.tensors.add(item.name)
         self._calls(item.value, indent, "", item.name)
         self.contextualize(item.value)
-        self.lines.append(
-            lambda: f"{' ' * indent}{item.name} = {self._source.code(item.value)}\n"
-        )
+        self.lines.append(lambda: f"{' ' * indent}{item.name} = {self._source.code(item.value)}\n")
 
     def _moves(self, item: ast.stmt) -> bool:
         """Returns whether a statement is for layers alone, and so belongs into `__init__`."""
@@ -195,7 +198,8 @@ class Body:
         if has_layers or item_names(item) & self.tensors:
             self.tensors.update(targets)
         self.contextualize(item)
-        self.lines.append(lambda: self._source.block(item, indent))
+        blank = "\n" if self.lines and self._source.is_spaced(item) else ""
+        self.lines.append(lambda: blank + self._source.block(item, indent))
 
     def _has_layers(self, item: ast.AST) -> bool:
         return any(
@@ -258,7 +262,9 @@ class Body:
         """Returns the comprehension that makes a layer for each of its values."""
         for up in self._source.above(layer.call):
             if isinstance(up, ast.ListComp) and len(up.generators) == 1:
-                bound = {each.id for each in ast.walk(up.generators[0].target) if hasattr(each, "id")}
+                bound = {
+                    each.id for each in ast.walk(up.generators[0].target) if hasattr(each, "id")
+                }
                 if any(names_in(config) & bound for config in layer.config):
                     return up
             if isinstance(up, ast.stmt):
@@ -286,7 +292,9 @@ class Body:
         source.replace(layer.call, write)
 
     def _is_training(self, value: ast.expr) -> bool:
-        if isinstance(value, ast.Compare) and "ModeKeys" in self._source.short(value.comparators[0]):
+        if isinstance(value, ast.Compare) and "ModeKeys" in self._source.short(
+            value.comparators[0]
+        ):
             return True
         return isinstance(value, ast.Name) and value.id in self._training
 
@@ -294,10 +302,11 @@ class Body:
         new, config = layer.made
 
         def write() -> str:
-            parts = [f"{key}={self._source.code(v)}" if key else self._source.code(v) for key, v in config]
+            code = self._source.code
+            parts = [f"{key}={code(value)}" if key else code(value) for key, value in config]
             parts += [layer.options] if layer.options else []
             parts += [f"name={name()}"] if name is not None else []
-            return f"{new}({', '.join(parts)})"
+            return call_text(new, parts, 4, "self.attribute = ")
 
         return write
 
@@ -317,7 +326,9 @@ class Body:
             return lambda: self._source.code(node)
         of_columns = layer.kind in _OF_COLUMNS
         counted = text.counted("" if of_columns else scope, layer.kind)
-        if layer.kind in _WITHOUT_VARIABLES or (of_columns and not _has_plain_columns(self._source)):
+        if layer.kind in _WITHOUT_VARIABLES or (
+            of_columns and not _has_plain_columns(self._source)
+        ):
             return None
         own = text.in_checkpoint(scope, counted)
         return lambda: repr(own)
@@ -335,7 +346,10 @@ class Body:
 
     def _loop(self, loop: ast.For, scope: str) -> None:
         """Makes a list of each layer in a loop, and has the loop run over them."""
-        source, bound = self._source, {each.id for each in ast.walk(loop.target) if hasattr(each, "id")}
+        source, bound = (
+            self._source,
+            {each.id for each in ast.walk(loop.target) if hasattr(each, "id")},
+        )
         found = [layers.read(source, node) for node in sorted(ast.walk(loop), key=_order)]
         calls = [each for each in found if each is not None]
         if any(self._helper(node) for node in ast.walk(loop)):
@@ -343,14 +357,15 @@ class Body:
                 *(loop, "keras-loop", "it calls a function with layers"),
                 "Write the layers into the loop",
             )
-        variables, attributes = [], []
+        variables: list[str] = []
+        attributes: list[str] = []
         header = source.text[slice(*source.span(loop.target))]
         for layer in calls:
             names = None if layer.name is not None else self._loop_names(layer, loop, scope)
             name: Text | None = None
             if layer.name is not None:
                 node = layer.name
-                name = lambda node=node: source.code(node)  # type: ignore[misc]  # noqa: E731
+                name = lambda node=node: source.code(node)  # noqa: E731
             elif names is not None:
                 name = lambda: "name"  # noqa: E731
             attribute = self._text.attribute(
@@ -385,8 +400,7 @@ class Body:
             target, iterable = f"{header}, name", f"zip({iterable}, {tuple(names)!r})"
         self._text.init.append(
             lambda: (
-                f"    self.{attribute} = [\n        {made()}\n"
-                f"        for {target} in {iterable}]\n"
+                f"    self.{attribute} = [\n        {made()}\n        for {target} in {iterable}]\n"
             )
         )
 
@@ -394,7 +408,9 @@ class Body:
         """Returns the names of the layers that a loop makes, if they have variables."""
         if layer.kind in _WITHOUT_VARIABLES or layer.kind in _OF_COLUMNS:
             return None
-        if not isinstance(loop.iter, (ast.Tuple, ast.List)) or not isinstance(loop.target, ast.Name):
+        if not isinstance(loop.iter, (ast.Tuple, ast.List)) or not isinstance(
+            loop.target, ast.Name
+        ):
             self._source.problem(
                 *(layer.call, "keras-loop-name", "how many layers without a name a loop makes"),
                 "Give the layer a name that is computed in the loop, such as name='dense_%d' % i",
@@ -409,7 +425,9 @@ class Body:
         """Returns the names that are read below a node, but not by what goes into `__init__`."""
         if node in self._hoisted:
             return set()
-        found = {node.id} if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else set()
+        found = (
+            {node.id} if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else set()
+        )
         return found.union(*(self._names_left(each) for each in ast.iter_child_nodes(node)))
 
     # Functions that call layers.
@@ -476,7 +494,8 @@ class Body:
         training = [each for each, (role, _) in roles.items() if role == "training"]
         body = Body(self._text, tensors, training, {}, self._helpers, self._classes)
         body.write(function.body)
-        doc = docstring(self._source, function, 4)
+        config = [each for each, (role, _) in roles.items() if role == "config"]
+        doc = docstring(self._source, function, 4, config)
         parameters = [
             ("training=False" if name == "call" else "training") if each in training else each
             for each in tensors
@@ -503,7 +522,9 @@ class Body:
                 source, kind, function, roles, self._helpers, self._classes
             )
         values = [roles[each][1] for each in config]
-        constants = [v.value for v in values if isinstance(v, ast.Constant) and isinstance(v.value, str)]
+        constants = [
+            v.value for v in values if isinstance(v, ast.Constant) and isinstance(v.value, str)
+        ]
         attribute = self._text.attribute(constants[0] if constants else function.name)
         for value in values:
             self._hoisted.add(value)
@@ -514,7 +535,9 @@ class Body:
         rest = [(each, role, value) for each, (role, value) in roles.items() if role != "config"]
 
         def write() -> str:
-            parts = ["training=training" if role == "training" else source.code(v) for _, role, v in rest]
+            parts = [
+                "training=training" if role == "training" else source.code(v) for _, role, v in rest
+            ]
             return f"self.{attribute}({', '.join(parts)})"
 
         source.replace(call, write)
@@ -522,7 +545,7 @@ class Body:
     # Names.
 
     def contextualize(self, node: ast.AST, in_init: bool = False) -> None:
-        """Replaces the names of `config` below a node: as they are in `__init__`, or `self.NAME`."""
+        """Replaces the names of `config` below a node: by what they are in `__init__`, or here."""
         if not in_init and node in self._hoisted:
             return
         key = _params_key(node)
@@ -570,7 +593,7 @@ def layer_class(
     body = Body(text, tensors, training, {}, helpers, classes)
     body.write(function.body)
     named = "name=name" if "name" in config else ""
-    doc = docstring(source, function, 2)
+    doc = docstring(source, function, 2, config)
     parameters = ["training=False" if each in training else each for each in tensors]
 
     def write() -> str:
@@ -587,10 +610,19 @@ def layer_class(
     return write
 
 
-def docstring(source: Source, function: ast.FunctionDef, indent: int) -> str:
-    """Returns the docstring of a function at an indentation; "" if it has none."""
+def docstring(
+    source: Source, function: ast.FunctionDef, indent: int, gone: Sequence[str] = ()
+) -> str:
+    """Returns the docstring of a function at an indentation; "" if it has none.
+
+    Args:
+        gone: parameters that the function has no more.
+    """
     first = function.body[0]
-    return source.block(first, indent) if is_docstring(first) else ""
+    text = source.block(first, indent) if is_docstring(first) else ""
+    for name in gone:
+        text = re.sub(rf"(?m)^( +){re.escape(name)}: .*\n(\1 +.*\n)*", "", text)
+    return re.sub(r"(?m)^ *Args:\n(?=\s*\n)\s*\n", "", text)
 
 
 def _params_key(node: ast.AST) -> str | None:

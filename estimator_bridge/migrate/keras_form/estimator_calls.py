@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 
 from estimator_bridge.migrate.keras_form import rules
-from estimator_bridge.migrate.keras_form.source import Source, arguments, bound_in, names_in
+from estimator_bridge.migrate.keras_form.source import (
+    Source,
+    arguments,
+    bound_in,
+    call_text,
+    names_in,
+)
+
+Text = Callable[[], str]
 
 _ESTIMATOR = (
     "model_fn model_dir config params use_tpu train_batch_size eval_batch_size predict_batch_size"
@@ -23,6 +32,7 @@ _LEFT_OUT = {
     "cluster": "",
     "master": "",
 }
+_TRAIN = ("input_fn", "hooks", "steps", "max_steps", "saving_listeners")
 _METHODS = (
     *("train", "evaluate", "predict", "export_saved_model", "export_savedmodel", "eval_dir"),
     "latest_checkpoint",
@@ -107,21 +117,14 @@ class SiteWriter:
 
     # The estimator.
 
-    def write(self, arguments_of_model: Mapping[str, str]) -> None:
+    def write(self, arguments_of_model: Mapping[str, object]) -> None:
         """Replaces the statement that makes the estimator.
 
         Args:
             arguments_of_model: code of the arguments of `Model` behind the embedding, by name.
         """
         source, site = self._source, self._site
-        for key in site.given:
-            self._check(key, site.given[key])
-        for key, value in site.config.items():
-            if key in _LEFT_OUT and _LEFT_OUT[key]:
-                self._drop_names(value)
-                source.notes.append((value.lineno, f"{key} is left out: {_LEFT_OUT[key]}"))
-            elif key not in _CARRIED_CONFIG and key not in _LEFT_OUT:
-                self._refuse(value, key)
+        self._check_arguments()
         strategy = self._strategy()
         statement = source.statement_of(site.call)
         embedding = self._embedding()
@@ -130,22 +133,43 @@ class SiteWriter:
         def write() -> str:
             indent = statement.col_offset
             pad = " " * indent
-            rest = [f"{key}={value}" for key, value in arguments_of_model.items()]
-            made = f"Model({', '.join([_indented(embedding(), 0), *rest])})"
-            lines = []
-            if "tf_random_seed" in site.config:
-                lines.append(f"tf.keras.utils.set_random_seed({self._code(site.config['tf_random_seed'])})")
+            rest = [
+                f"{key}={value}" if str(value) != key else key
+                for key, value in arguments_of_model.items()
+            ]
+            rest.sort(key=lambda each: "=" in each)
+            inside = indent + 2 * bool(strategy)
+            lines = self._seed()
+            made = call_text("Model", ["embedding", *rest], inside)
+            own = [f"embedding = {embedding(inside)}", f"{name} = {made}"]
             if strategy:
-                lines += [f"with {strategy}.scope():", f"  {name} = {made}"]
+                lines += [f"with {strategy}.scope():", *(f"  {each}" for each in own)]
             else:
-                lines.append(f"{name} = {made}")
+                lines += own
             lines.append(self._checkpoints(name))
             if isinstance(statement, ast.Return):
                 lines.append(f"return {name}")
-            text = "\n".join(line if not number else pad + line for number, line in enumerate(lines))
+            text = "\n".join(
+                line if not number else pad + line for number, line in enumerate(lines)
+            )
             return text
 
         source.replace(statement, write)
+
+    def _check_arguments(self) -> None:
+        """Refuses arguments that are not carried; notes those that are left out."""
+        for key, value in self._site.given.items():
+            self._check(key, value)
+        for key, value in self._site.config.items():
+            if _LEFT_OUT.get(key):
+                self._drop_names(value)
+                self._source.notes.append((value.lineno, f"{key} is left out: {_LEFT_OUT[key]}"))
+            elif key not in _CARRIED_CONFIG and key not in _LEFT_OUT:
+                self._refuse(value, key)
+
+    def _seed(self) -> list[str]:
+        seed = self._site.config.get("tf_random_seed")
+        return [] if seed is None else [f"tf.keras.utils.set_random_seed({self._code(seed)})"]
 
     def _check(self, key: str, value: ast.expr) -> None:
         known = {*_ESTIMATOR.split(), "embedding_config_spec", "export_to_tpu", "export_to_cpu"}
@@ -190,8 +214,13 @@ class SiteWriter:
         if use_tpu is None or (isinstance(use_tpu, ast.Constant) and not use_tpu.value):
             return ""
         self.strategy = True
-        resolver = source.code(cluster) if cluster is not None else (
-            f"tf.distribute.cluster_resolver.{_RESOLVER}({source.code(master) if master else chr(39) * 2})"
+        resolver = (
+            source.code(cluster)
+            if cluster is not None
+            else (
+                f"tf.distribute.cluster_resolver.{_RESOLVER}("
+                f"{source.code(master) if master is not None else repr('')})"
+            )
         )
         statement = source.statement_of(site.call)
         pad = " " * statement.col_offset
@@ -225,16 +254,16 @@ class SiteWriter:
 
     # The tables.
 
-    def _embedding(self) -> "Code":
+    def _embedding(self) -> Callable[[int], str]:
         """Returns the code of the layer with the tables."""
         source = self._source
         spec = _followed(source, self._site.given.get("embedding_config_spec"))
         if source.called(spec or ast.Constant(None)) != "estimator.EmbeddingConfigSpec":
             source.problem(
                 *(self._site.call, "keras-spec", "its EmbeddingConfigSpec is not written out"),
-                "Pass embedding_config_spec=EmbeddingConfigSpec(...) where the TPUEstimator is made",
+                "Write EmbeddingConfigSpec(...) where the TPUEstimator is made",
             )
-            return lambda: ""
+            return lambda indent: ""
         assert isinstance(spec, ast.Call)
         order = (
             "feature_columns optimization_parameters clipping_limit "
@@ -255,9 +284,11 @@ class SiteWriter:
         optimizer = given.get("optimization_parameters")
         layer = source.need(rules.KERAS, "ColumnEmbedding")
         if columns is None:
-            return lambda: ""
+            return lambda indent: ""
         parts = [each for each in (columns, optimizer) if each is not None]
-        return lambda: f"{layer}({', '.join(source.code(each) for each in parts)})"
+        return lambda indent: call_text(
+            layer, [source.code(each) for each in parts], indent, "embedding = "
+        )
 
     # Calls.
 
@@ -304,7 +335,7 @@ class SiteWriter:
         if name == "eval_dir" and isinstance(statement, ast.Expr):
             self._source.drop(statement, "nothing is written into eval_dir()")
             return
-        writers = {
+        writers: dict[str, Callable[[ast.Call], None]] = {
             "train": self._train,
             "evaluate": self._evaluate,
             "predict": self._predict,
@@ -321,17 +352,17 @@ class SiteWriter:
         writers[name](call)
 
     def _train(self, call: ast.Call) -> None:
-        given, others = arguments(call, "input_fn hooks steps max_steps saving_listeners".split())
+        given, others = arguments(call, _TRAIN)
         rules.refuse_others(self._source, call, given, "input_fn steps max_steps", others)
         self._write(call, "fit", given, "train_batch_size", ("steps", "max_steps"))
 
     def _evaluate(self, call: ast.Call) -> None:
-        given, others = arguments(call, "input_fn steps hooks checkpoint_path name".split())
+        given, others = arguments(call, ["input_fn", "steps", "hooks", "checkpoint_path", "name"])
         rules.refuse_others(self._source, call, given, "input_fn steps name", others)
         self._write(call, "evaluate", given, "eval_batch_size", ("steps",))
 
     def _predict(self, call: ast.Call) -> None:
-        given, others = arguments(call, "input_fn predict_keys hooks".split())
+        given, others = arguments(call, ["input_fn", "predict_keys", "hooks"])
         rules.refuse_others(self._source, call, given, "input_fn", others)
         self._write(call, "predictions", given, "predict_batch_size", ())
 
@@ -345,19 +376,19 @@ class SiteWriter:
     ) -> None:
         source = self._source
         dataset = self._dataset(given["input_fn"], size)
-        old = source.text[slice(*source.span(call))]
-        inner = f",\n{' ' * (self._column(call) + 4)}" if "\n" in old else ", "
+        start, _ = source.span(call)
+        prefix = source.text[source.text.rfind("\n", 0, start) + 1 : start].lstrip()
 
         def write() -> str:
-            parts = [dataset(), *(f"{key}={source.code(given[key])}" for key in keys if key in given)]
-            return f"model.{method}({inner.join(parts)})"
+            named = (f"{key}={source.code(given[key])}" for key in keys if key in given)
+            return call_text(f"model.{method}", [dataset(), *named], self._column(call), prefix)
 
         source.replace(call, write)
 
     def _column(self, node: ast.AST) -> int:
         return int(self._source.statement_of(node).col_offset)
 
-    def _dataset(self, input_fn: ast.expr, size: str) -> "Code":
+    def _dataset(self, input_fn: ast.expr, size: str) -> Text:
         """Returns the code of a dataset of an input function, which takes the batch size."""
         source = self._source
         batch = self._site.given.get(size) or self._site.given.get("train_batch_size")
@@ -369,9 +400,12 @@ class SiteWriter:
                 *(input_fn, "keras-input-fn", "its params are used for more than the batch size"),
                 "Let the input_fn use params['batch_size'] alone, and return a tf.data.Dataset",
             )
-        if batch is None or self._site.function is not source.function_of(input_fn) and any(
-            name not in source.aliases and name != "FLAGS" and not name.isupper()
-            for name in (names_in(batch) if batch is not None else ())
+        if batch is None or (
+            self._site.function is not source.function_of(input_fn)
+            and any(
+                name not in source.aliases and name != "FLAGS" and not name.isupper()
+                for name in (names_in(batch) if batch is not None else ())
+            )
         ):
             source.problem(
                 *(input_fn, "keras-batch-size", f"{size} is not known where the dataset is made"),
@@ -413,7 +447,7 @@ class SiteWriter:
     def _train_and_evaluate(self, call: ast.Call) -> None:
         """Writes `fit` with `validation_data`, and the evaluation that the program looks at."""
         source = self._source
-        given, _ = arguments(call, "estimator train_spec eval_spec".split())
+        given, _ = arguments(call, ["estimator", "train_spec", "eval_spec"])
         specs = [_followed(source, given.get(key)) for key in ("train_spec", "eval_spec")]
         if any(not isinstance(each, ast.Call) for each in specs):
             source.problem(
@@ -421,8 +455,8 @@ class SiteWriter:
                 "Write TrainSpec(...) and EvalSpec(...) in the call",
             )
             return
-        train, _ = arguments(specs[0], "input_fn max_steps hooks".split())  # type: ignore[arg-type]
-        evaluation, _ = arguments(specs[1], "input_fn steps name hooks exporters".split())  # type: ignore[arg-type]
+        train, _ = arguments(specs[0], ["input_fn", "max_steps", "hooks"])  # type: ignore[arg-type]
+        evaluation, _ = arguments(specs[1], ["input_fn", "steps", "name", "hooks", "exporters"])  # type: ignore[arg-type]
         for key in ("exporters", "hooks"):
             if key in evaluation:
                 self._refuse(evaluation[key], key)
@@ -446,8 +480,11 @@ class SiteWriter:
             inner = f",\n{pad}    ".join(parts)
             text = f"model.fit(\n{pad}    {inner})"
             if result is not None:
-                again = ", ".join(filter(None, (test(), limit)))
-                text += f"\n{pad}{source.code(result)} = model.evaluate({again})"
+                name = source.code(result)
+                evaluated = call_text(
+                    "model.evaluate", [*filter(None, (test(), limit))], len(pad), name
+                )
+                text += f"\n{pad}{name} = {evaluated}"
             return text
 
         source.replace(statement, write)
@@ -522,17 +559,56 @@ def write_receiver(source: Source, function: ast.FunctionDef) -> bool:
     source.done.update((call, call.func))
     if isinstance(received, ast.Name):
         name = received.id
-        alone = isinstance(features, ast.Call) and [ast.unparse(each) for each in features.args] == [name]
-        if alone and not features.keywords and name not in names_in(features.func):  # type: ignore[union-attr]
-            source.replace(call, lambda: f"{name}, {source.code(features.func)}")  # type: ignore[union-attr]
+        if isinstance(features, ast.Call) and _is_of(features, name):
+            function_of = features.func
+            source.replace(call, lambda: f"{name}, {source.code(function_of)}")
         else:
             source.replace(call, lambda: f"{name}, lambda {name}: {source.code(features)}")
         return True
+    if isinstance(received, ast.Dict):
+        return _write_several(source, function, received, features, call)
     return False
 
 
-def _indented(text: str, columns: int) -> str:
-    return text.replace("\n", "\n" + " " * columns)
+def _is_of(call: ast.Call, name: str) -> bool:
+    """Returns whether a call has a name as its only argument."""
+    given = [ast.unparse(each) for each in call.args]
+    return given == [name] and not call.keywords and name not in names_in(call.func)
 
 
-Code = "Callable[[], str]"
+def _write_several(
+    source: Source,
+    function: ast.FunctionDef,
+    received: ast.Dict,
+    features: ast.expr,
+    call: ast.Call,
+) -> bool:
+    """Does so for a receiver function whose placeholders have names of their own."""
+    names = [each.id for each in received.values if isinstance(each, ast.Name)]
+    keys = [each.value for each in received.keys if isinstance(each, ast.Constant)]
+    if len(names) != len(received.values) or len(keys) != len(names):
+        return False
+    later = [
+        each
+        for each in function.body[:-1]
+        if not isinstance(each, ast.Expr) and names_in(each) & {*names}
+    ]
+    pad = " " * (function.col_offset + 2)
+    for each in later:
+        source.done.add(each)
+    texts = [functools.partial(source.block, each, len(pad) + 2) for each in later]
+    taken = "".join(
+        f"{pad}  {name} = received[{key!r}]\n" for name, key in zip(names, keys, strict=True)
+    )
+    last = function.body[-1]
+
+    def write() -> str:
+        body = "".join(text() for text in texts)
+        return (
+            f"\n{pad}def to_features(received):\n{taken}{body}{pad}  return "
+            f"{source.code(features)}\n\n{pad}return {source.code(received)}, to_features\n"
+        )
+
+    first = source.lines(later[0])[0] if later else source.lines(last)[0]
+    source.replace_span(first, source.lines(last)[1], write)
+    return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from estimator_bridge import errors
 from estimator_bridge.migrate.keras_form import (
@@ -17,13 +17,14 @@ from estimator_bridge.migrate.keras_form import (
 )
 from estimator_bridge.migrate.keras_form.estimator_calls import SiteWriter
 from estimator_bridge.migrate.keras_form.model_text import ModelText, ModelWriter
-from estimator_bridge.migrate.keras_form.source import Source, names_in
+from estimator_bridge.migrate.keras_form.source import Source
 from estimator_bridge.migrate.parsed_program import check_depth
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
 
 _V1 = ("disable_v2_behavior", "disable_eager_execution", "enable_eager_execution")
 _FUTURE = {"absolute_import", "division", "print_function"}
-_WIDTH = 100
+_MODES = {"TRAIN": "train", "EVAL": "eval", "PREDICT": "predict"}
+"""What the new program calls the modes."""
 
 
 def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
@@ -47,6 +48,9 @@ def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
         raise errors.Untranslatable(f"{name} makes no TPUEstimator.")
     _aliases(program)
     model, root, values = _model(program, site)
+    if model is None or root is None:
+        program.check()
+        raise errors.Untranslatable(f"{name}: its model_fn is not found.")
     writer = SiteWriter(program, site)
     writer.write(values)
     writer.write_calls()
@@ -84,61 +88,58 @@ def _aliases(program: Source) -> None:
 
 def _model(
     program: Source, site: estimator_calls.Site
-) -> tuple[ModelText | None, ast.FunctionDef | None, dict[str, str]]:
+) -> tuple[ModelText | None, ast.FunctionDef | None, dict[str, _Code]]:
     """Writes the model; returns it, the function whose place it takes, and its arguments."""
     given = site.given.get("model_fn")
     name = given.func if isinstance(given, ast.Call) else given
-    function = program.function(name.id) if isinstance(name, ast.Name) else None
-    if function is None:
+    root = program.function(name.id) if isinstance(name, ast.Name) else None
+    if root is None:
         program.problem(
             *(site.call, "keras-model-fn", "its model_fn is not a function of the program"),
-            "Pass the name of the model_fn, or a call of the function that returns it; with several "
-            "models, make a TPUEstimator for each",
+            "Pass the name of the model_fn, or a call of the function that returns it; with "
+            "several models, make a TPUEstimator for each",
         )
         return None, None, {}
-    root, closure, values = function, [], {}
+    function, values = root, {}
     if isinstance(given, ast.Call):
-        closure = [each.arg for each in function.args.args]
-        values = {
-            key: value for key, value in zip(closure, given.args, strict=False)
-        } | {str(each.arg): each.value for each in given.keywords}
-        last = function.body[-1]
-        inner = last.value.id if isinstance(last, ast.Return) and isinstance(last.value, ast.Name) else ""
-        function = program.function(inner, function)
-        if function is None or len(root.body) > 2 + modes.is_docstring(root.body[0]):
+        names = [each.arg for each in root.args.args]
+        values = dict(zip(names, given.args, strict=False))
+        values.update({str(each.arg): each.value for each in given.keywords})
+        inner = _returned_function(program, root)
+        if inner is None:
             program.problem(
                 *(root, "keras-model-fn", "it does more than define and return the model_fn"),
                 "Move that into the model_fn",
             )
             return None, None, {}
+        function = inner
+    keys = _params(program, site)
+    model = ModelWriter(program, modes.take_apart(program, function), [*values], [*keys]).write()
+    nodes = {**values, **keys}
+    return model, root, {key: _Code(program, nodes[key]) for key in model.arguments if key in nodes}
+
+
+def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionDef | None:
+    """Returns the function that a function defines and returns, if it does nothing else."""
+    last = outer.body[-1]
+    value = last.value if isinstance(last, ast.Return) else None
+    if not isinstance(value, ast.Name) or len(outer.body) > 2 + modes.is_docstring(outer.body[0]):
+        return None
+    return program.function(value.id, outer)
+
+
+def _params(program: Source, site: estimator_calls.Site) -> dict[str, ast.expr]:
+    """Returns the `params` of the estimator by their keys."""
     params = site.given.get("params")
-    keys = {}
     if isinstance(params, ast.Dict):
-        keys = {
-            str(key.value): value
-            for key, value in zip(params.keys, params.values, strict=True)
-            if isinstance(key, ast.Constant)
-        }
-    elif params is not None:
+        pairs = zip(params.keys, params.values, strict=True)
+        return {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
+    if params is not None:
         program.problem(
             *(params, "keras-params", "its keys are not written out"),
             "Write params={...} where the TPUEstimator is made",
         )
-    parts = modes.take_apart(program, function)
-    writer = ModelWriter(program, parts, closure, [*keys])
-    model = writer.write()
-    arguments = {**values, **keys}
-    texts = _Lazy({key: value for key, value in arguments.items()}, program)
-    wanted = {key: texts.code(key) for key in model.arguments if key in arguments}
-    return model, root, wanted
-
-
-class _Lazy:
-    def __init__(self, nodes: dict[str, ast.expr], program: Source) -> None:
-        self._nodes, self._program = nodes, program
-
-    def code(self, key: str) -> "_Code":
-        return _Code(self._program, self._nodes[key])
+    return {}
 
 
 class _Code:
@@ -152,28 +153,26 @@ class _Code:
 
 
 def _rest(
-    program: Source, model: ModelText | None, root: ast.FunctionDef | None, writer: SiteWriter
-):
+    program: Source, model: ModelText, root: ast.FunctionDef, writer: SiteWriter
+) -> Callable[[], str]:
     """Leaves out what the new program does not need, and returns its text, to be made."""
-    left_out = model.left_out if model else []
-    gone = [*(model.functions if model else ()), *left_out, *([root] if root is not None else [])]
+    left_out = model.left_out
+    gone = [*model.functions, *left_out, root]
     _drop_v1(program)
     _imports(program)
     written = set(program.done)
-    dead = {
-        node
-        for each in [*_dropped_statements(program), *left_out]
-        for node in ast.walk(each)
-    }
+    dead = {node for each in [*_dropped_statements(program), *left_out] for node in ast.walk(each)}
     handled = estimator_nodes(program)
     rules.apply(
         program,
-        lambda node: node in written or node in dead or node in handled
-        or _is_layer(program, node) or _is_gone(program, node, model),
+        lambda node: (
+            node in written
+            or node in dead
+            or node in handled
+            or _is_layer(program, node)
+            or _is_gone(program, node)
+        ),
     )
-    if model is None or root is None:
-        return lambda: ""
-    top = _top(program, root)
 
     def text() -> str:
         made = model.text()
@@ -181,18 +180,14 @@ def _rest(
             made = f"{made}\n\n{estimator_calls.STRATEGY.rstrip()}\n"
         for function in gone:
             if function is not root and not _is_inside(program, function, root):
-                program.drop(_top(program, function) if _top(program, function) is function else function)
+                program.drop(function)
                 _trailing_blank(program, function)
-        start, end = program.lines(top)
+        start, end = program.lines(root)
         program.replace_span(start, end, made)
         whole = program.render(0, len(program.text))
-        return _tidy(_with_imports(program, whole))
+        return _tidy(_reworded(_with_imports(program, whole)))
 
     return text
-
-
-def _top(program: Source, function: ast.stmt) -> ast.stmt:
-    return function
 
 
 def _is_inside(program: Source, node: ast.AST, root: ast.AST) -> bool:
@@ -240,33 +235,34 @@ def _is_layer(program: Source, node: ast.AST) -> bool:
             return False
         if isinstance(up, ast.Call) and up.func is call:
             inner = program.parent(up)
-            return layers.read(program, up) is not None or (
-                isinstance(inner, ast.Call)
-                and inner.func is up
-                and layers.read(program, inner) is not None
-            ) or optimizers.is_optimizer(program, up) or (
-                program.called(up) in ("variable_scope", "name_scope", "group", "get_collection")
-                or program.called(up).endswith("CrossShardOptimizer")
-                or optimizers.is_global_step(program, up)
+            return (
+                layers.read(program, up) is not None
+                or (
+                    isinstance(inner, ast.Call)
+                    and inner.func is up
+                    and layers.read(program, inner) is not None
+                )
+                or optimizers.is_optimizer(program, up)
+                or (
+                    program.called(up)
+                    in ("variable_scope", "name_scope", "group", "get_collection")
+                    or program.called(up).endswith("CrossShardOptimizer")
+                    or optimizers.is_global_step(program, up)
+                )
             )
         call = up
     return False
 
 
-def _is_gone(program: Source, node: ast.AST, model: ModelText | None) -> bool:
+def _is_gone(program: Source, node: ast.AST) -> bool:
     """Returns whether a name is in a test of the mode, in a left-out function or statement."""
     short = program.short(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
-    if short.startswith("estimator.ModeKeys") or "GraphKeys" in short or short == "estimator.ModeKeys":
-        return _in_model(program, node, model) or _mode_argument(program, node)
-    return False
-
-
-def _in_model(program: Source, node: ast.AST, model: ModelText | None) -> bool:
-    return True
-
-
-def _mode_argument(program: Source, node: ast.AST) -> bool:
-    return False
+    key = short.rpartition(".")[2]
+    if short.startswith("estimator.ModeKeys.") and key in _MODES:
+        if node not in program.done:
+            program.replace(node, repr(_MODES[key]))
+        return True
+    return "GraphKeys" in short or short == "estimator.ModeKeys"
 
 
 def _dropped_statements(program: Source) -> Iterator[ast.stmt]:
@@ -287,7 +283,7 @@ def _drop_v1(program: Source) -> None:
 
 def _imports(program: Source) -> None:
     """Leaves out the imports of stock's estimator, of TensorFlow 1 and of the past."""
-    for node in program.tree.body:  # type: ignore[attr-defined]
+    for node in program.tree.body:
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
             if {each.name for each in node.names} <= _FUTURE:
                 program.drop(node)
@@ -298,7 +294,9 @@ def _imports(program: Source) -> None:
 def _is_of_tensorflow(node: ast.Import | ast.ImportFrom) -> bool:
     if isinstance(node, ast.ImportFrom):
         return str(node.module).split(".")[0] in ("tensorflow", "tensorflow_estimator")
-    return any(each.name.split(".")[0] in ("tensorflow", "tensorflow_estimator") for each in node.names)
+    return any(
+        each.name.split(".")[0] in ("tensorflow", "tensorflow_estimator") for each in node.names
+    )
 
 
 def _with_imports(program: Source, text: str) -> str:
@@ -323,6 +321,17 @@ def _with_imports(program: Source, text: str) -> str:
     return "".join([*rows[:at], *(f"{line}\n" for line in lines), *rows[at:]])
 
 
+def _reworded(text: str) -> str:
+    """Returns a text whose docstrings and comments call the estimator what it is now."""
+    tree = ast.parse(text)
+    rows = text.splitlines(keepends=True)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and modes.is_docstring(node):
+            for number in range(node.lineno - 1, node.end_lineno or node.lineno):
+                rows[number] = rows[number].replace("TPUEstimator", "Keras model")
+    return "".join(rows)
+
+
 def _tidy(text: str) -> str:
     """Returns a text without blank lines that were left over."""
     while "\n\n\n\n" in text:
@@ -333,6 +342,3 @@ def _tidy(text: str) -> str:
 
 def _sentence(why: str) -> str:
     return f"{why[:1].upper()}{why[1:]}"
-
-
-__all__ = ["migrate_to_keras", "names_in"]

@@ -67,9 +67,9 @@ _OF_COLUMNS: Mapping[str, tuple[str, str]] = {
 }
 
 _KERAS = (
-    "Dense Dropout BatchNormalization LayerNormalization Activation Flatten Conv1D Conv2D LSTM GRU "
-    "Embedding Bidirectional"
-).split()
+    *("Dense", "Dropout", "BatchNormalization", "LayerNormalization", "Activation", "Flatten"),
+    *("Conv1D", "Conv2D", "LSTM", "GRU", "Embedding", "Bidirectional"),
+)
 
 
 def read(source: Source, node: ast.AST) -> LayerCall | None:
@@ -82,28 +82,34 @@ def read(source: Source, node: ast.AST) -> LayerCall | None:
     if short == "nn.dynamic_rnn":
         return _dynamic_rnn(source, node)
     if short == "feature_column.input_layer":
-        given, _ = arguments(node, ["features", "feature_columns"])
-        if len(given) == 2:
-            name = source.need(rules.KERAS, "DenseFeatures")
-            made = (name, (("", given["feature_columns"]),))
-            return LayerCall(node, "input_layer", made, (("", given["features"]),))
-    inner = node.func
+        return _input_layer(source, node)
+    return _of_layer(source, node, node.func) if isinstance(node.func, ast.Call) else None
+
+
+def _input_layer(source: Source, call: ast.Call) -> LayerCall | None:
+    given, _ = arguments(call, ["features", "feature_columns"])
+    if len(given) != 2:
+        return None
+    made = (source.need(rules.KERAS, "DenseFeatures"), (("", given["feature_columns"]),))
+    return LayerCall(call, "input_layer", made, (("", given["features"]),))
+
+
+def _of_layer(source: Source, call: ast.Call, inner: ast.Call) -> LayerCall | None:
+    """Returns the layer of a call such as `Dense(1)(net)`."""
     made_by = source.called(inner)
-    if isinstance(inner, ast.Call) and made_by in _OF_COLUMNS:
+    short = made_by.rpartition(".")[2]
+    if made_by in _OF_COLUMNS:
         new, kind = _OF_COLUMNS[made_by]
         source.need(rules.KERAS, new)
-        return LayerCall(node, kind, (new, _config(inner)), _inputs(node), _name(inner))
-    if isinstance(inner, ast.Call) and made_by.startswith("keras.layers."):
-        new = made_by.rpartition(".")[2]
-        if new in _KERAS:
-            made = (f"tf.keras.layers.{new}", _config(inner))
-            return LayerCall(node, rule_kind(new), made, _inputs(node), _name(inner))
-    return None
+    elif made_by.startswith("keras.layers.") and short in _KERAS:
+        new, kind = f"tf.keras.layers.{short}", rule_kind(short)
+    else:
+        return None
+    return LayerCall(call, kind, (new, _config(inner)), _inputs(call), _name(inner))
 
 
 def rule_kind(name: str) -> str:
-    """Returns the name that Keras gives to layers of a class: "BatchNormalization" is
-    "batch_normalization"."""
+    """Returns what Keras names layers of a class by: "batch_normalization" for example."""
     return "".join(
         f"_{each.lower()}" if each.isupper() and number and name[number - 1].islower() else each
         for number, each in enumerate(name)
@@ -134,10 +140,8 @@ def _of_function(source: Source, call: ast.Call, name: str) -> LayerCall | None:
     inputs = [("", given["inputs"])] if "inputs" in given else []
     if "training" in given:
         inputs.append(("training", given["training"]))
-    options = "axis=-1" if False else ""
     return LayerCall(
-        *(call, name, (f"tf.keras.layers.{new}", tuple(config)), tuple(inputs), layer_name),
-        options=options,
+        *(call, name, (f"tf.keras.layers.{new}", tuple(config)), tuple(inputs), layer_name)
     )
 
 
@@ -161,7 +165,7 @@ def _name(call: ast.Call) -> ast.expr | None:
 
 def _dynamic_rnn(source: Source, call: ast.Call) -> LayerCall | None:
     order = "cell inputs sequence_length initial_state dtype parallel_iterations swap_memory"
-    given, others = arguments(call, [*order.split(), "time_major", "scope"])
+    given, _ = arguments(call, [*order.split(), "time_major", "scope"])
     for key in ("initial_state", "time_major", "scope"):
         if key in given:
             source.problem(
@@ -172,7 +176,9 @@ def _dynamic_rnn(source: Source, call: ast.Call) -> LayerCall | None:
     if "sequence_length" in given:
         source_of = given["inputs"]
         length = given["sequence_length"]
-        extra = f"mask=tf.sequence_mask({ast.unparse(length)}, tf.shape({ast.unparse(source_of)})[1])"
+        extra = (
+            f"mask=tf.sequence_mask({ast.unparse(length)}, tf.shape({ast.unparse(source_of)})[1])"
+        )
     made = ("tf.keras.layers.RNN", (("", given["cell"]),))
     options = "return_sequences=True, return_state=True, zero_output_for_mask=True"
     return LayerCall(call, "rnn", made, tuple(inputs), extra=extra, options=options)

@@ -6,12 +6,11 @@ import ast
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from estimator_bridge.migrate.keras_form import layers, optimizers, rules
+from estimator_bridge.migrate.keras_form import optimizers, rules
 from estimator_bridge.migrate.keras_form.class_body import (
     Body,
     ClassText,
     Text,
-    docstring,
     layered_functions,
 )
 from estimator_bridge.migrate.keras_form.modes import (
@@ -23,7 +22,13 @@ from estimator_bridge.migrate.keras_form.modes import (
     ModelFunction,
     item_names,
 )
-from estimator_bridge.migrate.keras_form.source import Source, arguments, bound_in, names_in
+from estimator_bridge.migrate.keras_form.source import (
+    Source,
+    arguments,
+    bound_in,
+    call_text,
+    names_in,
+)
 
 _METRICS: Mapping[str, str] = {
     "metrics.mean": "Mean",
@@ -103,9 +108,7 @@ class ModelWriter:
         text = self._text
         names = f", names={self._names()}" if text.names else ""
         own = [name for name in order if name in self._closure_names()]
-        stored = "".join(
-            f"    self.{name} = {text.config[name]()}\n" for name in text.stored
-        )
+        stored = "".join(f"    self.{name} = {text.config[name]()}\n" for name in text.stored)
         init = (
             f"  def __init__(self, {', '.join(['embedding', *own])}):\n"
             f"    super().__init__(embedding{names})\n{stored}"
@@ -182,12 +185,14 @@ class ModelWriter:
             return False
         function = self._helpers.get(call.func.id)
         names = [each.id for each in getattr(target, "elts", [target]) if hasattr(each, "id")]
-        if function is None or names != outputs or len(self._source.uses(function.name, self._source.tree)) != 1:
+        if (
+            function is None
+            or names != outputs
+            or len(self._source.uses(function.name, self._source.tree)) != 1
+        ):
             return False
         training = [*self._parts.training, "training"]
-        body = Body(
-            self._text, [self._parts.features], training, {}, self._helpers, self._classes
-        )
+        body = Body(self._text, [self._parts.features], training, {}, self._helpers, self._classes)
         roles = body.roles(call, function)
         features = [each for each, (role, _) in roles.items() if role == "tensor"]
         if features != [self._parts.features]:
@@ -197,15 +202,20 @@ class ModelWriter:
 
     def _loss(self, outputs: list[str]) -> list[str]:
         """Writes `loss_of`; returns the names of what it returns."""
-        parts = self._parts
-        specs = [names_in(parts.specs[mode][key]) for mode in (TRAIN, EVAL) for key in parts.specs[mode] if key in _CARRIED]
+        parts, source = self._parts, self._source
+        specs = [
+            names_in(parts.specs[mode][key])
+            for mode in (TRAIN, EVAL)
+            for key in parts.specs[mode]
+            if key in _CARRIED
+        ]
         read = set().union(*map(item_names, [*parts.only[TRAIN], *parts.only[EVAL]]), *specs)
         bound = [name for item in parts.loss for name in _bound(item)]
         results = [name for name in dict.fromkeys(bound) if name in read]
         if not parts.loss:
             return []
         results.sort(key=lambda name: name != "loss")
-        needed = set().union(*map(item_names, parts.loss))
+        needed = _free(parts.loss)
         taken = ([parts.labels] if parts.labels and parts.labels in needed else []) + [
             name for name in outputs if name in needed
         ]
@@ -215,16 +225,26 @@ class ModelWriter:
 
         def write() -> str:
             lines = "".join(each() for each in body.lines)
-            return f"  def loss_of(self, {', '.join(taken)}):\n{lines}    return {', '.join(results)}\n"
+            last = parts.loss[-1]
+            if results == ["loss"] and isinstance(last, ast.Assign):
+                lines = "".join(each() for each in body.lines[:-1])
+                value = source.code_at(last.value, 4)
+                return f"  def loss_of(self, {', '.join(taken)}):\n{lines}    return {value}\n"
+            returned = ", ".join(results)
+            return f"  def loss_of(self, {', '.join(taken)}):\n{lines}    return {returned}\n"
 
         self._text.methods.append(write)
         return results
 
-    def _begin(self, outputs: list[str], results: list[str], needed: set[str], mode: str) -> list[str]:
+    def _begin(
+        self, outputs: list[str], results: list[str], needed: set[str], mode: str
+    ) -> list[str]:
         """Returns the lines that a step begins with: the batch, the model and the loss."""
         parts = self._parts
         of_loss = self._loss_arguments if results else []
-        labels = bool(parts.labels) and (parts.labels in of_loss or parts.labels in needed - set(results))
+        labels = bool(parts.labels) and (
+            parts.labels in of_loss or parts.labels in needed - set(results)
+        )
         targets = [name if name in needed or name in of_loss else "_" for name in outputs]
         given = f"{parts.features}, {parts.labels if labels else '_'} = batch"
         called = f"{', '.join(targets)} = self({parts.features}, training={mode == TRAIN})"
@@ -249,19 +269,39 @@ class ModelWriter:
         ]
         alone = len(made) == 1
         items = self._optimizers(items, made, alone)
-        calls = [node for each in [*items, train_op] if isinstance(each, ast.AST) for node in ast.walk(each) if optimizers.minimized(source, node)]
-        applied = [node for each in [*items, train_op] if isinstance(each, ast.AST) for node in ast.walk(each) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("apply_gradients", "compute_gradients")]
+        calls = [
+            node
+            for each in [*items, train_op]
+            if isinstance(each, ast.AST)
+            for node in ast.walk(each)
+            if optimizers.minimized(source, node)
+        ]
+        applied = [
+            node
+            for each in [*items, train_op]
+            if isinstance(each, ast.AST)
+            for node in ast.walk(each)
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("apply_gradients", "compute_gradients")
+        ]
         for call in calls:
             optimizers.write_minimize(source, call, alone)  # type: ignore[arg-type]
         for call in applied:
             self._write_gradients(call)
         if not made or not (calls or applied):
             source.problem(
-                *(parts.function, "keras-no-training", "no optimizer that is known minimizes a loss"),
+                *(
+                    parts.function,
+                    "keras-no-training",
+                    "no optimizer that is known minimizes a loss",
+                ),
                 "Call `minimize` of an optimizer of tf.train in the model_fn",
             )
         needed = set().union(*map(item_names, items), {"loss"})
-        before = self._begin(outputs, results, needed | names_in(spec.get("loss") or ast.Name("loss")), TRAIN)
+        before = self._begin(
+            outputs, results, needed | names_in(spec.get("loss") or ast.Name("loss")), TRAIN
+        )
         body = Body(self._text, [*outputs, *results, "tape"], [], {}, self._helpers, self._classes)
         items = [each for each in items if not self._is_unused_step(each, items, train_op)]
         for item in items:
@@ -283,12 +323,18 @@ class ModelWriter:
 
     def _is_unused_step(self, item: Item, items: Sequence[Item], train_op: ast.expr | None) -> bool:
         """Returns whether an item only assigns the global step, which nothing needs any more."""
-        if not isinstance(item, ast.Assign) or not optimizers.is_global_step(self._source, item.value):
+        if not isinstance(item, ast.Assign) or not optimizers.is_global_step(
+            self._source, item.value
+        ):
             return False
         names = set(bound_in(item))
         for other in [*items, *([train_op] if train_op is not None else [])]:
             for node in ast.walk(other) if isinstance(other, ast.AST) and other is not item else ():
-                if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load):
+                if (
+                    isinstance(node, ast.Name)
+                    and node.id in names
+                    and isinstance(node.ctx, ast.Load)
+                ):
                     if not self._is_consumed(node):
                         self._source.replace(item.value, "self.embedding.step")
                         return False
@@ -308,6 +354,8 @@ class ModelWriter:
         """Returns items without what a TPU and updates of batch normalization needed."""
         kept: list[Item] = []
         for item in items:
+            if isinstance(item, ast.FunctionDef):
+                self._unwrap_inside(item)
             if isinstance(item, ast.stmt) and optimizers.is_cross_shard(self._source, item):
                 continue
             if isinstance(item, ast.With) and "UPDATE_OPS" in ast.unparse(item.items[0]):
@@ -315,15 +363,18 @@ class ModelWriter:
                 continue
             if isinstance(item, ast.Assign) and "UPDATE_OPS" in ast.unparse(item.value):
                 continue
-            if isinstance(item, ast.FunctionDef):
-                for each in ast.walk(item):
-                    if isinstance(each, ast.stmt) and optimizers.is_cross_shard(self._source, each):
-                        if not self._source.is_dropped(each):
-                            self._source.drop(each)
             kept.append(item)
         return kept
 
-    def _optimizers(self, items: Sequence[Item], made: Sequence[ast.AST], alone: bool) -> list[Item]:
+    def _unwrap_inside(self, function: ast.FunctionDef) -> None:
+        for each in ast.walk(function):
+            if isinstance(each, ast.stmt) and optimizers.is_cross_shard(self._source, each):
+                if not self._source.is_dropped(each):
+                    self._source.drop(each)
+
+    def _optimizers(
+        self, items: Sequence[Item], made: Sequence[ast.AST], alone: bool
+    ) -> list[Item]:
         """Moves optimizers, and the rates that they are made of, into `__init__`."""
         source, text = self._source, self._text
         inside = set().union(*map(names_in, made)) if made else set()
@@ -347,10 +398,10 @@ class ModelWriter:
             assert isinstance(call, ast.Call)
             self._schedules(call)
             helper.contextualize(call, in_init=True)
-            code = lambda call=call: optimizers.written(source, call)  # type: ignore[misc]  # noqa: E731
+            code = lambda call=call: optimizers.written(source, call)  # noqa: E731
             last = number == len(made) - 1
             if alone:
-                self._compiled = lambda code=code: f"    self.compile(optimizer={code()})\n"  # type: ignore[misc]
+                self._compiled = lambda code=code: f"    self.compile(optimizer={code()})\n"
                 source.done.add(call)
                 source.done.add(call.func)
                 continue
@@ -359,7 +410,7 @@ class ModelWriter:
             source.done.update((call, call.func))
             source.replace(call, f"self.{name}")
             if last:
-                self._compiled = lambda name=name: f"    self.compile(optimizer=self.{name})\n"  # type: ignore[misc]
+                self._compiled = lambda name=name: f"    self.compile(optimizer=self.{name})\n"
         return kept
 
     def _schedules(self, node: ast.AST) -> None:
@@ -399,10 +450,13 @@ class ModelWriter:
 
     def _unassigned(self, item: ast.Assign) -> None:
         source, parts = self._source, self._grouped(item.value)
-        source.replace(item, lambda: "\n".join(
-            ("" if not number else " " * item.col_offset) + source.code(each)
-            for number, each in enumerate(parts)
-        ))
+        source.replace(
+            item,
+            lambda: "\n".join(
+                ("" if not number else " " * item.col_offset) + source.code(each)
+                for number, each in enumerate(parts)
+            ),
+        )
 
     def _grouped(self, value: ast.expr) -> list[ast.expr]:
         if isinstance(value, ast.Call) and self._source.called(value) == "group":
@@ -415,10 +469,12 @@ class ModelWriter:
         spec = parts.specs[EVAL]
         if not spec:
             return
-        items = [each for each in parts.only[EVAL]]
+        items = parts.only[EVAL]
         metrics = spec.get("eval_metrics")
         called, passed = self._update_metrics(metrics)
-        needed = set().union(*map(item_names, items), names_in(metrics) if metrics is not None else set())
+        needed = set().union(
+            *map(item_names, items), names_in(metrics) if metrics is not None else set()
+        )
         loss = spec.get("loss")
         needed |= names_in(loss) if loss is not None else set()
         before = self._begin(outputs, results, needed, EVAL)
@@ -432,7 +488,9 @@ class ModelWriter:
             rows = self._metric_rows()
             returned = ", ".join(f"{key!r}: self.{name}.result()" for name, _, key in rows)
             if len(rows) > 2:
-                inner = "".join(f"\n        {key!r}: self.{name}.result()," for name, _, key in rows)
+                inner = "".join(
+                    f"\n        {key!r}: self.{name}.result()," for name, _, key in rows
+                )
                 returned = f"{inner}\n    "
             return (
                 "  def test_step(self, batch):\n"
@@ -477,7 +535,7 @@ class ModelWriter:
             name = self._text.attribute(str(key.value))
             name = f"{name[:-6]}_metric" if name.endswith("_layer") else name
             self._metric_attributes.append((name, kind, str(key.value)))
-            given = lambda value=value: rules.args_of(source, value)  # type: ignore[misc]  # noqa: E731
+            given = lambda value=value: " ".join(rules.args_of(source, value).split())  # noqa: E731
             rows.append((name, given))
         body = Body(self._text, [each.arg for each in function.args.args], [], {}, {}, {})
         body.write(function.body[:-1])
@@ -487,22 +545,26 @@ class ModelWriter:
             lambda: (
                 f"  def update_metrics(self, {', '.join(parameters)}):\n{doc}"
                 + "".join(each() for each in body.lines)
-                + "".join(f"    self.{name}.update_state({given()})\n" for name, given in rows)
+                + "".join(
+                    f"    {call_text(f'self.{name}.update_state', [given()], 4)}\n"
+                    for name, given in rows
+                )
             )
         )
         self._functions.append(function)
         values = pair[1]
         if isinstance(values, ast.Dict):
             pairs = list(zip(values.keys, values.values, strict=True))
-            return lambda: (
-                "    self.update_metrics("
-                + ", ".join(f"{k.value}={source.code(v)}" for k, v in pairs)  # type: ignore[union-attr]
-                + ")\n"
-            ), [value for _, value in pairs]
+            return (
+                lambda: (
+                    "    self.update_metrics("
+                    + ", ".join(f"{k.value}={source.code(v)}" for k, v in pairs)  # type: ignore[union-attr]
+                    + ")\n"
+                ),
+                [value for _, value in pairs],
+            )
         listed = list(getattr(values, "elts", [values]))
-        return (
-            lambda: f"    self.update_metrics({', '.join(map(source.code, listed))})\n"
-        ), listed
+        return (lambda: f"    self.update_metrics({', '.join(map(source.code, listed))})\n"), listed
 
     def _predict_step(self, outputs: list[str]) -> None:
         parts, source = self._parts, self._source
@@ -514,7 +576,9 @@ class ModelWriter:
         items = [
             each
             for each in parts.only[PREDICT]
-            if not (isinstance(each, ast.Assign) and source.called(each.value).startswith("estimator."))
+            if not (
+                isinstance(each, ast.Assign) and source.called(each.value).startswith("estimator.")
+            )
         ]
         needed = set().union(*map(item_names, items), names_in(predictions))
         targets = [name if name in needed else "_" for name in outputs]
@@ -533,9 +597,7 @@ class ModelWriter:
         called = f"{', '.join(targets)} = self({parts.features}, training=False)"
 
         def write() -> str:
-            value = source.code(returned)
-            from_column = source.span(returned)[0] - source.text.rfind("\n", 0, source.span(returned)[0]) - 1
-            del from_column
+            value = source.code_at(returned, 4)
             value = value if as_dict else f"{{'output': {value}}}"
             return (
                 f"  def predict_step(self, {parts.features}):\n    {called}\n"
@@ -572,8 +634,15 @@ class ModelWriter:
         return item.name in used
 
 
+def _free(items: Sequence[Item]) -> set[str]:
+    """Returns the names that items read before they bind them."""
+    free: set[str] = set()
+    bound: set[str] = set()
+    for item in items:
+        free |= item_names(item) - bound
+        bound |= {*_bound(item)}
+    return free
+
+
 def _bound(item: Item) -> list[str]:
     return [item.name] if isinstance(item, Bind) else bound_in(item)
-
-
-__all__ = ["ModelText", "ModelWriter", "docstring", "layers"]

@@ -204,7 +204,9 @@ class _Reader:
         if not short.endswith(("TPUEstimatorSpec", "EstimatorSpec")) or call is None:
             if mode == TRAIN or isinstance(last, ast.Return):
                 node = last if isinstance(last, ast.AST) else self._function
-                why = f"what it returns to {mode.lower()} is no TPUEstimatorSpec that is written out"
+                why = (
+                    f"what it returns to {mode.lower()} is no TPUEstimatorSpec that is written out"
+                )
                 self._source.problem(node, "keras-spec", why, _WAY_OUT)
             return {}
         items.pop()

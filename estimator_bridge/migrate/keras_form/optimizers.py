@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 
 from estimator_bridge.migrate.keras_form import rules
-from estimator_bridge.migrate.keras_form.source import Source, arguments
+from estimator_bridge.migrate.keras_form.source import Source, arguments, call_text
 
 _OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
     "train.AdamOptimizer": (
@@ -62,7 +62,7 @@ def written(source: Source, call: ast.Call) -> str:
         parts.insert(0, DEFAULT_RATES[new])
     if default and default.partition("=")[0] not in given:
         parts.append(default)
-    return f"tf.keras.optimizers.{new}({', '.join(parts)})"
+    return call_text(f"tf.keras.optimizers.{new}", parts, 4, "self.compile(optimizer=)")
 
 
 def is_global_step(source: Source, node: ast.AST) -> bool:

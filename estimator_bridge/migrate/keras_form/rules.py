@@ -47,21 +47,84 @@ RENAMED: Mapping[str, str] = {
 """Functions that TensorFlow 2 has under another name."""
 
 COMPATIBLE = frozenset(
-    "reduce_sum reduce_mean reduce_max reduce_min reduce_prod reduce_any reduce_all argmax argmin "
-    "where gather gather_nd expand_dims squeeze shape size ones_like zeros_like cast matmul "
-    "nn.softmax nn.sigmoid nn.tanh nn.log_softmax nn.l2_normalize math.l2_normalize nn.sigmoid_cross_entropy_with_logits "
-    "nn.moments nn.embedding_lookup_sparse random.uniform lookup.StaticHashTable sparse.to_dense "
-    "sparse.reduce_sum sparse.add sparse.concat sparse.slice io.parse_example io.parse_single_example "
-    "io.decode_csv io.decode_raw strings.to_number strings.length strings.substr map_fn while_loop "
-    "cond boolean_mask norm hessians transpose count_nonzero math.count_nonzero math.argmax "
-    "math.reduce_sum math.reduce_mean random_normal_initializer zeros_initializer ones_initializer "
-    "tpu.experimental.initialize_tpu_system io.TFRecordWriter dtypes.cast math.in_top_k "
-    "io.gfile.GFile einsum sigmoid foldl foldr scan batch_gather name_scope sequence_mask clip_by_value"
-    .split()
+    [
+        "reduce_sum",
+        "reduce_mean",
+        "reduce_max",
+        "reduce_min",
+        "reduce_prod",
+        "reduce_any",
+        "reduce_all",
+        "argmax",
+        "argmin",
+        "where",
+        "gather",
+        "gather_nd",
+        "expand_dims",
+        "squeeze",
+        "shape",
+        "size",
+        "ones_like",
+        "zeros_like",
+        "cast",
+        "matmul",
+        "nn.softmax",
+        "nn.sigmoid",
+        "nn.tanh",
+        "nn.log_softmax",
+        "nn.l2_normalize",
+        "math.l2_normalize",
+        "nn.sigmoid_cross_entropy_with_logits",
+        "nn.moments",
+        "nn.embedding_lookup_sparse",
+        "random.uniform",
+        "lookup.StaticHashTable",
+        "sparse.to_dense",
+        "sparse.reduce_sum",
+        "sparse.add",
+        "sparse.concat",
+        "sparse.slice",
+        "io.parse_example",
+        "io.parse_single_example",
+        "io.decode_csv",
+        "io.decode_raw",
+        "strings.to_number",
+        "strings.length",
+        "strings.substr",
+        "map_fn",
+        "while_loop",
+        "cond",
+        "boolean_mask",
+        "norm",
+        "hessians",
+        "transpose",
+        "count_nonzero",
+        "math.count_nonzero",
+        "math.argmax",
+        "math.reduce_sum",
+        "math.reduce_mean",
+        "random_normal_initializer",
+        "zeros_initializer",
+        "ones_initializer",
+        "tpu.experimental.initialize_tpu_system",
+        "io.TFRecordWriter",
+        "dtypes.cast",
+        "math.in_top_k",
+        "io.gfile.GFile",
+        "einsum",
+        "sigmoid",
+        "foldl",
+        "foldr",
+        "scan",
+        "batch_gather",
+        "name_scope",
+        "sequence_mask",
+        "clip_by_value",
+    ]
 )
 """Functions that differ from those of TensorFlow 2 in arguments of `_OLD` alone."""
 
-_OLD = frozenset("keep_dims reduction_indices dimension dim squeeze_dims".split())
+_OLD = frozenset(["keep_dims", "reduction_indices", "dimension", "dim", "squeeze_dims"])
 
 _ASSIST = "Write what it does with ops or layers of TensorFlow 2, or migrate to the tf2 form"
 
@@ -199,7 +262,7 @@ def _preprocessing(new: str, sequence: bool = False) -> Writer:
 
 
 def _vocabulary(sequence: bool) -> Writer:
-    names = "key vocabulary_list dtype default_value num_oov_buckets".split()
+    names = ["key", "vocabulary_list", "dtype", "default_value", "num_oov_buckets"]
 
     def write(source: Source, call: ast.Call) -> str:
         source.need("tf2_engine", PREPROCESSING)
@@ -218,7 +281,14 @@ def _vocabulary(sequence: bool) -> Writer:
 
 def _vocabulary_file(source: Source, call: ast.Call) -> str:
     source.need("tf2_engine", PREPROCESSING)
-    names = "key vocabulary_file vocabulary_size num_oov_buckets default_value dtype".split()
+    names = [
+        "key",
+        "vocabulary_file",
+        "vocabulary_size",
+        "num_oov_buckets",
+        "default_value",
+        "dtype",
+    ]
     given, _ = arguments(call, names)
     if "vocabulary_size" not in given:
         source.problem(call, "keras-vocabulary-size", "its size is not written", "Write it")
@@ -231,7 +301,7 @@ def _named(source: Source, given: Mapping[str, ast.expr]) -> str:
 
 def _crossed(source: Source, call: ast.Call) -> str:
     source.need("tf2_engine", PREPROCESSING)
-    given, _ = arguments(call, "keys hash_bucket_size hash_key".split())
+    given, _ = arguments(call, ["keys", "hash_bucket_size", "hash_key"])
     keys = given["keys"]
     inner = [source.code(each) for each in getattr(keys, "elts", ())]
     made = f"({', '.join(inner)},)" if len(inner) == 1 else f"({', '.join(inner)})"
@@ -245,7 +315,7 @@ def _only(new: str, names: str, carried: str, module: str = KERAS) -> Writer:
 
     def write(source: Source, call: ast.Call) -> str:
         given, others = arguments(call, names.split())
-        refuse_others(source, call, {key: v for key, v in given.items()}, carried, others)
+        refuse_others(source, call, given, carried, others)
         return f"{source.need(module, new)}({args_of(source, call)})"
 
     return write
@@ -327,7 +397,9 @@ def table_optimizer(source: Source, call: ast.Call, rate: str | None = None) -> 
             parts.append(f"{key}={value}" if key else str(value))
     if default and default.partition("=")[0] not in given:
         parts.append(default)
-    parts += [f"{each.arg}={source.code(each.value)}" for each in kept if hasattr(each, "arg")]
+    parts += [
+        f"{each.arg}={source.code(each.value)}" for each in kept if isinstance(each, ast.keyword)
+    ]
     return f"{new}({', '.join(parts)})"
 
 
@@ -389,7 +461,7 @@ def _mean_of(written: str, names: str) -> Writer:
 
 
 def _in_top_k(source: Source, call: ast.Call) -> str:
-    given, _ = arguments(call, "predictions targets k".split())
+    given, _ = arguments(call, ["predictions", "targets", "k"])
     order = [source.code(given[key]) for key in ("targets", "predictions", "k")]
     return f"tf.math.in_top_k({', '.join(order)})"
 
@@ -415,14 +487,14 @@ def _initializer(new: str, names: str, **defaults: str) -> Writer:
 
 
 def _placeholder(source: Source, call: ast.Call) -> str:
-    given, _ = arguments(call, "dtype shape name".split())
+    given, _ = arguments(call, ["dtype", "shape", "name"])
     shape = source.code(given["shape"]) if "shape" in given else "None"
     name = f", name={source.code(given['name'])}" if "name" in given else ""
     return f"tf.TensorSpec({shape}, {source.code(given['dtype'])}{name})"
 
 
 def _string_split(source: Source, call: ast.Call) -> str:
-    given, _ = arguments(call, "source sep skip_empty".split())
+    given, _ = arguments(call, ["source", "sep", "skip_empty"])
     others = [source.code(given[key]) for key in ("source", "sep") if key in given]
     return f"tf.strings.split({', '.join(others)}).to_sparse()"
 
@@ -457,7 +529,7 @@ WRITERS: dict[str, Writer] = {
     "tpu.experimental.shared_embedding_columns": _only(
         "shared_embedding_columns", _SHARED, _SHARED
     ),
-    **{name: _schedule_at_step for name in SCHEDULES},
+    **dict.fromkeys(SCHEDULES, _schedule_at_step),
     "losses.mean_squared_error": _mean_of(
         "tf.reduce_mean(tf.square({predictions} - {labels}))", "labels predictions"
     ),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from estimator_bridge import errors
 
 New = str | Callable[[], str]
 """A text, or what returns it once all edits inside are known."""
+
+_WIDTH = 100
 
 _STOCK = ("estimator", "tensorflow_estimator")
 
@@ -57,6 +59,7 @@ class Source:
         self.notes: list[tuple[int, str]] = []
         self.needed: dict[str, set[str]] = {}
         self.done: set[ast.AST] = set()  # nodes that are written by hand
+
     # Names.
 
     def full(self, node: ast.AST) -> str:
@@ -193,6 +196,17 @@ class Source:
         """Returns the new text of a statement, with the comments above it, at an indentation."""
         return shifted(self.render(*self.lines(statement)), statement.col_offset, indent)
 
+    def code_at(self, node: ast.AST, indent: int) -> str:
+        """Returns the new text of a node in a statement at another indentation."""
+        old = self.statement_of(node).col_offset
+        first, newline, rest = self.code(node).partition("\n")
+        return first + newline + shifted(rest, old, indent) if newline else first
+
+    def is_spaced(self, statement: ast.stmt) -> bool:
+        """Returns whether there is a blank line above a statement and its comments."""
+        start, _ = self.lines(statement)
+        return self.text[:start].endswith("\n\n")
+
     def problem(self, node: ast.AST, rule: str, why: str, way_out: str) -> None:
         """Adds a problem."""
         code = ast.unparse(getattr(node, "func", node)).splitlines()[0][:60]
@@ -212,7 +226,9 @@ def arguments(
     call: ast.Call, names: Iterable[str]
 ) -> tuple[dict[str, ast.expr], list[ast.keyword | ast.expr]]:
     """Returns the arguments of a call by name, and those that are not known by `names`."""
-    order, bound, others = [*names], {}, []
+    order = [*names]
+    bound: dict[str, ast.expr] = {}
+    others: list[ast.keyword | ast.expr] = []
     for number, each in enumerate(call.args):
         if isinstance(each, ast.Starred) or number >= len(order):
             others.append(each)
@@ -224,6 +240,20 @@ def arguments(
         else:
             others.append(keyword)
     return bound, others
+
+
+def call_text(head: str, parts: Sequence[str], indent: int, prefix: str = "") -> str:
+    """Returns the code of a call, with an argument a line if it is too long for one.
+
+    Args:
+        indent: of the statement; `prefix` is what stands before the call.
+    """
+    line = f"{head}({', '.join(parts)})"
+    if len(prefix) + indent + len(line) <= _WIDTH and "\n" not in line:
+        return line
+    pad = " " * (indent + 4)
+    inner = f",\n{pad}".join(part.replace("\n", "\n    ") for part in parts)
+    return f"{head}(\n{pad}{inner})"
 
 
 def short_name(full: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.source import Source, arguments
@@ -16,23 +17,22 @@ _CONFIG = f"{rules.EMB}.TableConfig"
 
 def write(source: Source) -> None:
     """Replaces TableConfigs and FeatureConfigs, which are values of dicts."""
-    tables: dict[str, str] = {}
+    holder = ""
+    for node, key, call in _values(source, "TableConfig"):
+        _write_table(source, key, call)
+        holder = holder or _variable_of(source, node)
+    for _, key, call in _values(source, "FeatureConfig"):
+        _write_feature(source, key, call, holder)
+
+
+def _values(source: Source, name: str) -> Iterator[tuple[ast.Dict, ast.expr | None, ast.Call]]:
+    """Yields dicts with their keys and the calls of a class of stock that are their values."""
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.Dict):
             continue
         for key, value in zip(node.keys, node.values, strict=True):
-            if source.called(value).endswith("tpu_embedding.TableConfig"):
-                assert isinstance(value, ast.Call)
-                _write_table(source, key, value)
-                tables[_variable_of(source, node)] = ast.unparse(key or ast.Constant(None))
-    holder = next(iter(tables), "")
-    for node in ast.walk(source.tree):
-        if not isinstance(node, ast.Dict):
-            continue
-        for key, value in zip(node.keys, node.values, strict=True):
-            if source.called(value).endswith("tpu_embedding.FeatureConfig"):
-                assert isinstance(value, ast.Call)
-                _write_feature(source, key, value, holder)
+            if isinstance(value, ast.Call) and source.called(value) == f"tpu_embedding.{name}":
+                yield node, key, value
 
 
 def _variable_of(source: Source, node: ast.Dict) -> str:
@@ -86,9 +86,7 @@ def _write_feature(source: Source, key: ast.expr | None, call: ast.Call, tables:
         )
         return
     new = source.need(rules.KERAS, "id_column")
-    rest = [
-        (each, given[each]) for each in ("max_sequence_length", "weight_key") if each in given
-    ]
+    rest = [(each, given[each]) for each in ("max_sequence_length", "weight_key") if each in given]
     source.replace(
         call,
         lambda: (

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 
+from tf2_engine import checkpoint_names
 from tf2_engine.keras.saved_callback import saving_callback
-from tf2_engine.training import checkpoint_names
 from tf2_engine.types import Object, Variable
 
 _SLOTS: Mapping[str, Mapping[str, str]] = {

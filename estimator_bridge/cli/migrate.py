@@ -3,6 +3,10 @@
 --form bridge, for any program: imports and full names of stock lead to the bridge; everything else
 stays as it is. The new program is NAME_bridge.py.
 
+--form keras, for programs with one TPUEstimator: a keras.Model with the layers of tf2_engine.keras
+replaces the model_fn and the estimator; nothing of tf.compat.v1 is left. The new program is
+NAME_keras.py.
+
 --form tf2, for programs with a TPUEstimator: the input functions, columns, the embedding spec and
 the model_fn stay; the class Trainer of the library tf2_engine.training, with a strategy, a training
 loop and checkpoints of TensorFlow 2, replaces the estimator. The new program is NAME_tf2.py. It
@@ -31,8 +35,10 @@ from estimator_bridge import errors
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    form = "the new program: the same with imports of the bridge (default), or in TensorFlow 2"
-    parser.add_argument("--form", choices=("bridge", "tf2"), default="bridge", help=form)
+    form = (
+        "the new program: the same with imports of the bridge (default), in TensorFlow 2, or Keras"
+    )
+    parser.add_argument("--form", choices=("bridge", "tf2", "keras"), default="bridge", help=form)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--output", "-o", metavar="FILE", help="write the new program to FILE")
     where.add_argument("--in_place", action="store_true", help="overwrite the program")
@@ -61,7 +67,12 @@ def execute(options: argparse.Namespace) -> None:
         from estimator_bridge import migrate
         from estimator_bridge.migrate import tf2_rules
 
-        rewrite = {"bridge": migrate.adopt, "tf2": migrate.migrate}[options.form]
+        forms = {
+            "bridge": migrate.adopt,
+            "tf2": migrate.migrate,
+            "keras": migrate.migrate_to_keras,
+        }
+        rewrite = forms[options.form]
     except ModuleNotFoundError as error:
         raise errors.InvalidInput(
             f"migrate: {error}. Install the extra: pip install 'estimator-bridge[migrate]'."

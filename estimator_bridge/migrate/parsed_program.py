@@ -27,7 +27,7 @@ class ParsedProgram:
 
     def __init__(self, source: str, name: str) -> None:
         self.name = name
-        _check_depth(source, name)
+        check_depth(source, name)
         try:
             wrapper = metadata.MetadataWrapper(cst.parse_module(source))
         except cst.ParserSyntaxError as error:
@@ -83,7 +83,7 @@ class ParsedProgram:
         return node
 
 
-def _check_depth(source: str, name: str) -> None:
+def check_depth(source: str, name: str) -> None:
     """Raises InvalidInput if a program is no Python, or too deeply nested to be parsed safely."""
     try:
         nodes: list[tuple[ast.AST, int]] = [(ast.parse(source), 0)]

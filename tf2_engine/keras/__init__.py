@@ -13,10 +13,23 @@ from typing import TYPE_CHECKING
 from tf2_engine import lazy
 
 if TYPE_CHECKING:
+    from tf2_engine.keras.classes import ColumnEmbedding as ColumnEmbedding
+    from tf2_engine.keras.classes import DenseFeatures as DenseFeatures
+    from tf2_engine.keras.classes import GRUCell as GRUCell
     from tf2_engine.keras.classes import Preprocessing as Preprocessing
+    from tf2_engine.keras.classes import SequenceFeatures as SequenceFeatures
+    from tf2_engine.keras.classes import TableModel as TableModel
     from tf2_engine.keras.classes import TPUEmbedding as TPUEmbedding
     from tf2_engine.keras.classes import layer_for as layer_for
     from tf2_engine.keras.classes import preprocessing_for as preprocessing_for
+    from tf2_engine.keras.columns import ByStep as ByStep
+    from tf2_engine.keras.columns import Indicator as Indicator
+    from tf2_engine.keras.columns import Numeric as Numeric
+    from tf2_engine.keras.columns import PlainEmbedding as PlainEmbedding
+    from tf2_engine.keras.columns import bucketized_column as bucketized_column
+    from tf2_engine.keras.columns import embedding_column as embedding_column
+    from tf2_engine.keras.columns import id_column as id_column
+    from tf2_engine.keras.columns import shared_embedding_columns as shared_embedding_columns
     from tf2_engine.keras.keras_optimizers import (
         translate_keras_optimizer as translate_keras_optimizer,
     )

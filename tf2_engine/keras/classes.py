@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import functools
 import types
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
+from tf2_engine.keras.column_layers import (
+    ColumnEmbeddingLayer,
+    DenseFeaturesLayer,
+    SequenceFeaturesLayer,
+)
 from tf2_engine.keras.embedding_layer import EmbeddingLayer
+from tf2_engine.keras.gru_cell import cell_for
 from tf2_engine.keras.preprocessing_layer import Keras3Outputs, PreprocessingLayer
+from tf2_engine.keras.table_model import TableModelBase
 from tf2_engine.keras.weights import Keras2Weights, Keras3Weights
 
 
@@ -31,6 +39,17 @@ def preprocessing_for(keras: types.ModuleType) -> type:
     return _subclass("Preprocessing", (*outputs, PreprocessingLayer, keras.layers.Layer))
 
 
+def column_embedding_for(keras: types.ModuleType) -> type:
+    """Returns the class `ColumnEmbedding` for models of a Keras; see `layer_for`."""
+    made = _subclass("ColumnEmbedding", (ColumnEmbeddingLayer, keras.layers.Layer))
+    made._embedding_class = staticmethod(layer_for(keras))  # type: ignore[attr-defined]
+    return made
+
+
+def _layer(name: str, base: type) -> Callable[[types.ModuleType], type]:
+    return lambda keras: _subclass(name, (base, keras.layers.Layer))
+
+
 @functools.cache
 def _subclass(name: str, bases: tuple[type, ...], variable: type | None = None) -> type:
     members = {
@@ -41,8 +60,18 @@ def _subclass(name: str, bases: tuple[type, ...], variable: type | None = None) 
     return type(name, bases, members)
 
 
+_FACTORIES: Mapping[str, Callable[[types.ModuleType], type]] = {
+    "ColumnEmbedding": column_embedding_for,
+    "DenseFeatures": _layer("DenseFeatures", DenseFeaturesLayer),
+    "GRUCell": cell_for,
+    "Preprocessing": preprocessing_for,
+    "SequenceFeatures": _layer("SequenceFeatures", SequenceFeaturesLayer),
+    "TPUEmbedding": layer_for,
+    "TableModel": lambda keras: _subclass("TableModel", (TableModelBase, keras.Model)),
+}
+
+
 def __getattr__(name: str) -> type:
-    factories = {"Preprocessing": preprocessing_for, "TPUEmbedding": layer_for}
-    if name not in factories:
+    if name not in _FACTORIES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return factories[name](tf.keras)
+    return _FACTORIES[name](tf.keras)

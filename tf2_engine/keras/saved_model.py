@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from tf2_engine.types import Object
 
+_RESOURCES = (tf.Module, tf.lookup.StaticHashTable, tf.lookup.StaticVocabularyTable, tf.Variable)
+
 
 def exportable(model: Object) -> tf.Module:
     """Returns a module with the layers of a model, for `tf.saved_model.save` with `signatures`.
@@ -19,6 +21,18 @@ def exportable(model: Object) -> tf.Module:
     module = tf.Module()
     module.parts = list(_layers(model))
     return module
+
+
+def resources_of(function: Object) -> list[Object]:
+    """Returns the lookup tables and modules that a function refers to, for an export."""
+    found: list[Object] = []
+    for cell in getattr(function, "__closure__", None) or ():
+        value = cell.cell_contents
+        if isinstance(value, _RESOURCES):
+            found.append(value)
+        elif callable(value):
+            found += resources_of(value)
+    return found
 
 
 def _layers(model: Object) -> Iterator[Object]:

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
+from tf2_engine import checkpoint_names as names
 from tf2_engine import errors
 from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.specs import TableSpec
-from tf2_engine.training import checkpoint_names as names
 from tf2_engine.training.model_variables import ModelVariables
 from tf2_engine.training.saver import Saver
 from tf2_engine.training.specs import RunConfig, WarmStartSettings

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 import tf2_engine
+from tf2_engine import checkpoint_names as names
 from tf2_engine import errors, tf_compat, tpu_columns
 from tf2_engine import preprocessing as pre
-from tf2_engine.training import checkpoint_names as names
 from tf2_engine.training.calls import call
 from tf2_engine.training.model import Model
 from tf2_engine.training.model_variables import ModelVariables

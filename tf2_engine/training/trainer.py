@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import declared, errors
-from tf2_engine.training import checkpoint_names
+from tf2_engine import checkpoint_names, declared, errors
 from tf2_engine.training.checkpoints import Checkpoints
 from tf2_engine.training.events import EventFile
 from tf2_engine.training.hooks import HookRunner

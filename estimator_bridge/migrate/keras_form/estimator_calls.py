@@ -1,0 +1,614 @@
+"""The TPUEstimator of a program and its calls: a compiled model, `fit`, `evaluate` and others."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping
+
+from estimator_bridge.migrate.keras_form import rules
+from estimator_bridge.migrate.keras_form.source import (
+    Source,
+    arguments,
+    bound_in,
+    call_text,
+    names_in,
+)
+
+Text = Callable[[], str]
+
+_ESTIMATOR = (
+    "model_fn model_dir config params use_tpu train_batch_size eval_batch_size predict_batch_size"
+)
+_CARRIED_CONFIG = {"model_dir", "tf_random_seed", "save_checkpoints_steps", "keep_checkpoint_max"}
+_LEFT_OUT = {
+    "tpu_config": "the strategy says what the TPU does",
+    "log_step_count_steps": "fit logs as Keras does",
+    "save_summary_steps": "fit(callbacks=[tf.keras.callbacks.TensorBoard(...)]) writes summaries",
+    "keep_checkpoint_every_n_hours": "keep_checkpoints counts checkpoints",
+    "save_checkpoints_secs": "keep_checkpoints counts steps",
+    "session_config": "there are no sessions",
+    "cluster": "",
+    "master": "",
+}
+_TRAIN = ("input_fn", "hooks", "steps", "max_steps", "saving_listeners")
+_METHODS = (
+    *("train", "evaluate", "predict", "export_saved_model", "export_savedmodel", "eval_dir"),
+    "latest_checkpoint",
+)
+
+STRATEGY = '''\
+def tpu_strategy(resolver):
+  """Connects to a TPU; returns its strategy."""
+  tf.config.experimental_connect_to_cluster(resolver)
+  tf.tpu.experimental.initialize_tpu_system(resolver)
+  return tf.distribute.TPUStrategy(resolver)
+
+
+'''
+
+_RESOLVER = "TPUClusterResolver"
+
+
+@dataclasses.dataclass
+class Site:
+    """Where a program makes its TPUEstimator.
+
+    Attributes:
+        call: of the class.
+        given: its arguments by name.
+        config: those of its RunConfig.
+        function: in which it is.
+    """
+
+    call: ast.Call
+    given: dict[str, ast.expr]
+    config: dict[str, ast.expr]
+    function: ast.AST
+
+
+def find(source: Source) -> Site | None:
+    """Returns where the TPUEstimator is made; adds a problem if that is not one place."""
+    calls = [
+        node
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and source.called(node) == "estimator.TPUEstimator"
+    ]
+    if len(calls) != 1:
+        node = calls[1] if calls else source.tree
+        source.problem(
+            *(node, "keras-estimators", f"the program makes {len(calls)} TPUEstimators"),
+            "Make one, in one place, or migrate to the tf2 form",
+        )
+        return None
+    call = calls[0]
+    given, others = arguments(call, _ESTIMATOR.split())
+    given.update({str(e.arg): e.value for e in others if isinstance(e, ast.keyword)})
+    config = _followed(source, given.get("config"))
+    inner: dict[str, ast.expr] = {}
+    if isinstance(config, ast.Call):
+        inner, more = arguments(config, ["model_dir"])
+        inner.update({str(e.arg): e.value for e in more if isinstance(e, ast.keyword)})
+    return Site(call, given, inner, source.function_of(call))
+
+
+def _followed(source: Source, node: ast.expr | None) -> ast.expr | None:
+    """Returns the value that a name is assigned in its function; drops the assignment."""
+    if isinstance(node, ast.Name):
+        for each in ast.walk(source.function_of(node)):
+            if isinstance(each, ast.Assign) and bound_in(each) == [node.id]:
+                source.drop(each)
+                return each.value
+    return node
+
+
+class SiteWriter:
+    """Writes the model in place of the TPUEstimator, and its methods in place of the estimator's.
+
+    Args:
+        model_call: the code that makes the model, of the code of its embedding.
+    """
+
+    def __init__(self, source: Source, site: Site) -> None:
+        self._source, self._site = source, site
+        self._estimators = {*self._names()}
+        self.strategy = False
+
+    # The estimator.
+
+    def write(self, arguments_of_model: Mapping[str, object]) -> None:
+        """Replaces the statement that makes the estimator.
+
+        Args:
+            arguments_of_model: code of the arguments of `Model` behind the embedding, by name.
+        """
+        source, site = self._source, self._site
+        self._check_arguments()
+        strategy = self._strategy()
+        statement = source.statement_of(site.call)
+        embedding = self._embedding()
+        name = "model"
+
+        def write() -> str:
+            indent = statement.col_offset
+            pad = " " * indent
+            rest = [
+                f"{key}={value}" if str(value) != key else key
+                for key, value in arguments_of_model.items()
+            ]
+            rest.sort(key=lambda each: "=" in each)
+            inside = indent + 2 * bool(strategy)
+            lines = self._seed()
+            made = call_text("Model", ["embedding", *rest], inside)
+            own = [f"embedding = {embedding(inside)}", f"{name} = {made}"]
+            if strategy:
+                lines += [f"with {strategy}.scope():", *(f"  {each}" for each in own)]
+            else:
+                lines += own
+            lines.append(self._checkpoints(name))
+            if isinstance(statement, ast.Return):
+                lines.append(f"return {name}")
+            text = "\n".join(
+                line if not number else pad + line for number, line in enumerate(lines)
+            )
+            return text
+
+        source.replace(statement, write)
+
+    def _check_arguments(self) -> None:
+        """Refuses arguments that are not carried; notes those that are left out."""
+        for key, value in self._site.given.items():
+            self._check(key, value)
+        for key, value in self._site.config.items():
+            if _LEFT_OUT.get(key):
+                self._drop_names(value)
+                self._source.notes.append((value.lineno, f"{key} is left out: {_LEFT_OUT[key]}"))
+            elif key not in _CARRIED_CONFIG and key not in _LEFT_OUT:
+                self._refuse(value, key)
+
+    def _seed(self) -> list[str]:
+        seed = self._site.config.get("tf_random_seed")
+        return [] if seed is None else [f"tf.keras.utils.set_random_seed({self._code(seed)})"]
+
+    def _check(self, key: str, value: ast.expr) -> None:
+        known = {*_ESTIMATOR.split(), "embedding_config_spec", "export_to_tpu", "export_to_cpu"}
+        if key in ("eval_on_tpu", "name") or key in known:
+            return
+        self._refuse(value, key)
+
+    def _refuse(self, node: ast.expr, key: str) -> None:
+        self._source.problem(
+            *(node, f"keras-{key.replace('_', '-')}", f"{key} has no counterpart"),
+            f"Do without {key}, or migrate to the tf2 form",
+        )
+
+    def _code(self, node: ast.expr) -> str:
+        return self._source.code(node)
+
+    def _checkpoints(self, name: str) -> str:
+        site = self._site
+        folder = site.given.get("model_dir") or site.config.get("model_dir")
+        parts = [self._code(folder) if folder is not None else "None"]
+        if "save_checkpoints_steps" in site.config:
+            parts.append(f"save_steps={self._code(site.config['save_checkpoints_steps'])}")
+        if "keep_checkpoint_max" in site.config:
+            parts.append(f"max_to_keep={self._code(site.config['keep_checkpoint_max'])}")
+        return f"{name}.keep_checkpoints({', '.join(parts)})"
+
+    def _drop_names(self, value: ast.expr) -> None:
+        """Leaves out what only the value of a left-out argument was made of."""
+        if isinstance(value, ast.Name):
+            _followed(self._source, value)
+
+    # The strategy.
+
+    def _strategy(self) -> str:
+        """Returns the code of the strategy, "" for the default one."""
+        source, site = self._source, self._site
+        cluster, master = site.config.get("cluster"), site.config.get("master")
+        use_tpu = site.given.get("use_tpu")
+        if isinstance(cluster, ast.Name):
+            self.strategy = True
+            return self._strategy_of_variable(cluster)
+        if use_tpu is None or (isinstance(use_tpu, ast.Constant) and not use_tpu.value):
+            return ""
+        self.strategy = True
+        resolver = (
+            source.code(cluster)
+            if cluster is not None
+            else (
+                f"tf.distribute.cluster_resolver.{_RESOLVER}("
+                f"{source.code(master) if master is not None else repr('')})"
+            )
+        )
+        statement = source.statement_of(site.call)
+        pad = " " * statement.col_offset
+        test = source.code(use_tpu)
+        start, _ = source.lines(statement)
+        source.replace_span(
+            start,
+            start,
+            f"{pad}strategy = tf.distribute.get_strategy()\n{pad}if {test}:\n"
+            f"{pad}  strategy = tpu_strategy({resolver})\n",
+        )
+        return "strategy"
+
+    def _strategy_of_variable(self, cluster: ast.Name) -> str:
+        """Has the variable of the cluster hold the strategy."""
+        source = self._source
+        for node in ast.walk(self._site.function):
+            if not isinstance(node, ast.Name) or node.id != cluster.id or node is cluster:
+                continue
+            statement = source.statement_of(node)
+            if isinstance(statement, ast.Assign) and bound_in(statement) == [cluster.id]:
+                source.replace(node, "strategy")
+                value = statement.value
+                if isinstance(value, ast.Constant) and value.value is None:
+                    source.replace(value, "tf.distribute.get_strategy()")
+                elif source.called(value).endswith(_RESOLVER):
+                    start, end = source.span(value)
+                    source.replace_span(start, start, "tpu_strategy(")
+                    source.replace_span(end, end, ")")
+        return "strategy"
+
+    # The tables.
+
+    def _embedding(self) -> Callable[[int], str]:
+        """Returns the code of the layer with the tables."""
+        source = self._source
+        spec = _followed(source, self._site.given.get("embedding_config_spec"))
+        if source.called(spec or ast.Constant(None)) != "estimator.EmbeddingConfigSpec":
+            source.problem(
+                *(self._site.call, "keras-spec", "its EmbeddingConfigSpec is not written out"),
+                "Write EmbeddingConfigSpec(...) where the TPUEstimator is made",
+            )
+            return lambda indent: ""
+        assert isinstance(spec, ast.Call)
+        order = (
+            "feature_columns optimization_parameters clipping_limit "
+            "pipeline_execution_with_tensor_core experimental_gradient_multiplier_fn "
+            "feature_to_config_dict table_to_config_dict partition_strategy"
+        )
+        given, others = arguments(spec, order.split())
+        carried = (
+            "feature_columns optimization_parameters feature_to_config_dict table_to_config_dict "
+            "partition_strategy"
+        )
+        rules.refuse_others(source, spec, given, carried, others)
+        if "partition_strategy" in given:
+            source.notes.append(
+                (spec.lineno, "partition_strategy is left out: tables are in objects, not in parts")
+            )
+        columns = given.get("feature_columns") or given.get("feature_to_config_dict")
+        optimizer = given.get("optimization_parameters")
+        layer = source.need(rules.KERAS, "ColumnEmbedding")
+        if columns is None:
+            return lambda indent: ""
+        parts = [each for each in (columns, optimizer) if each is not None]
+        return lambda indent: call_text(
+            layer, [source.code(each) for each in parts], indent, "embedding = "
+        )
+
+    # Calls.
+
+    def _names(self) -> Iterator[str]:
+        """Yields names of variables that hold the estimator."""
+        source, site = self._source, self._site
+        statement = source.statement_of(site.call)
+        makers = {"": site.function}
+        if isinstance(statement, ast.Assign):
+            yield from bound_in(statement)
+        elif isinstance(statement, ast.Return) and isinstance(site.function, ast.FunctionDef):
+            makers[site.function.name] = site.function
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                function = node.value.func
+                if isinstance(function, ast.Name) and function.id in makers:
+                    yield from bound_in(node)
+
+    def write_calls(self) -> None:
+        """Replaces the calls of the estimator's methods."""
+        source = self._source
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.Name) or node.id not in self._estimators:
+                continue
+            source.replace(node, "model")
+            if isinstance(node.ctx, ast.Store):
+                continue
+            parent = source.parent(node)
+            call = source.parent(parent) if parent is not None else None
+            if isinstance(parent, ast.Attribute) and isinstance(call, ast.Call):
+                self._method(call, parent.attr)
+            elif not self._is_of_train_and_evaluate(node):
+                source.problem(
+                    *(node, "keras-estimator", "the estimator is passed around"),
+                    "Call its methods where it is made, or migrate to the tf2 form",
+                )
+        for node in ast.walk(source.tree):
+            if source.called(node) == "estimator.train_and_evaluate":
+                assert isinstance(node, ast.Call)
+                self._train_and_evaluate(node)
+
+    def _method(self, call: ast.Call, name: str) -> None:
+        statement = self._source.statement_of(call)
+        if name == "eval_dir" and isinstance(statement, ast.Expr):
+            self._source.drop(statement, "nothing is written into eval_dir()")
+            return
+        writers: dict[str, Callable[[ast.Call], None]] = {
+            "train": self._train,
+            "evaluate": self._evaluate,
+            "predict": self._predict,
+            "export_saved_model": self._export,
+            "export_savedmodel": self._export,
+            "latest_checkpoint": lambda call: None,
+        }
+        if name not in writers:
+            self._source.problem(
+                *(call, f"keras-{name.replace('_', '-')}", f"{name} has no counterpart"),
+                "Do without it, or migrate to the tf2 form",
+            )
+            return
+        writers[name](call)
+
+    def _train(self, call: ast.Call) -> None:
+        given, others = arguments(call, _TRAIN)
+        rules.refuse_others(self._source, call, given, "input_fn steps max_steps", others)
+        self._write(call, "fit", given, "train_batch_size", ("steps", "max_steps"))
+
+    def _evaluate(self, call: ast.Call) -> None:
+        given, others = arguments(call, ["input_fn", "steps", "hooks", "checkpoint_path", "name"])
+        rules.refuse_others(self._source, call, given, "input_fn steps name", others)
+        self._write(call, "evaluate", given, "eval_batch_size", ("steps",))
+
+    def _predict(self, call: ast.Call) -> None:
+        given, others = arguments(call, ["input_fn", "predict_keys", "hooks"])
+        rules.refuse_others(self._source, call, given, "input_fn", others)
+        self._write(call, "predictions", given, "predict_batch_size", ())
+
+    def _write(
+        self,
+        call: ast.Call,
+        method: str,
+        given: Mapping[str, ast.expr],
+        size: str,
+        keys: tuple[str, ...],
+    ) -> None:
+        source = self._source
+        dataset = self._dataset(given["input_fn"], size)
+        start, _ = source.span(call)
+        prefix = source.text[source.text.rfind("\n", 0, start) + 1 : start].lstrip()
+
+        def write() -> str:
+            named = (f"{key}={source.code(given[key])}" for key in keys if key in given)
+            return call_text(f"model.{method}", [dataset(), *named], self._column(call), prefix)
+
+        source.replace(call, write)
+
+    def _column(self, node: ast.AST) -> int:
+        return int(self._source.statement_of(node).col_offset)
+
+    def _dataset(self, input_fn: ast.expr, size: str) -> Text:
+        """Returns the code of a dataset of an input function, which takes the batch size."""
+        source = self._source
+        batch = self._site.given.get(size) or self._site.given.get("train_batch_size")
+        function = self._input_function(input_fn)
+        if function is not None and not function.args.args:
+            return lambda: f"{source.code(input_fn)}()"
+        if function is None or not self._takes_batch_size(function):
+            source.problem(
+                *(input_fn, "keras-input-fn", "its params are used for more than the batch size"),
+                "Let the input_fn use params['batch_size'] alone, and return a tf.data.Dataset",
+            )
+        if batch is None or (
+            self._site.function is not source.function_of(input_fn)
+            and any(
+                name not in source.aliases and name != "FLAGS" and not name.isupper()
+                for name in (names_in(batch) if batch is not None else ())
+            )
+        ):
+            source.problem(
+                *(input_fn, "keras-batch-size", f"{size} is not known where the dataset is made"),
+                "Let it be a flag, a constant, or make the estimator in the same function",
+            )
+            return lambda: ""
+        return lambda: f"{source.code(input_fn)}({source.code(batch)})"
+
+    def _input_function(self, node: ast.expr) -> ast.FunctionDef | None:
+        name = node.func if isinstance(node, ast.Call) else node
+        function = self._source.function(name.id) if isinstance(name, ast.Name) else None
+        if function is None or not isinstance(node, ast.Call):
+            return function
+        last = function.body[-1]
+        returned = last.value if isinstance(last, ast.Return) else None
+        inner = returned.id if isinstance(returned, ast.Name) else ""
+        return self._source.function(inner, function)
+
+    def _takes_batch_size(self, function: ast.FunctionDef) -> bool:
+        """Has an input function take the batch size in place of params."""
+        source, (parameter, *others) = self._source, function.args.args
+        uses = source.uses(parameter.arg, function)
+        for use in uses:
+            up = source.parent(use)
+            if not isinstance(up, ast.Subscript) or ast.unparse(up.slice) != "'batch_size'":
+                return False
+            source.replace(up, "batch_size")
+        source.replace(parameter, "batch_size")
+        return not others
+
+    def _is_of_train_and_evaluate(self, node: ast.AST) -> bool:
+        parent = self._source.parent(node)
+        return self._source.called(parent or node) in (
+            "estimator.train_and_evaluate",
+            "estimator.experimental.stop_if_no_decrease_hook",
+            "estimator.stop_if_no_decrease_hook",
+        )
+
+    def _train_and_evaluate(self, call: ast.Call) -> None:
+        """Writes `fit` with `validation_data`, and the evaluation that the program looks at."""
+        source = self._source
+        given, _ = arguments(call, ["estimator", "train_spec", "eval_spec"])
+        specs = [_followed(source, given.get(key)) for key in ("train_spec", "eval_spec")]
+        if any(not isinstance(each, ast.Call) for each in specs):
+            source.problem(
+                *(call, "keras-train-spec", "its specs are not written out"),
+                "Write TrainSpec(...) and EvalSpec(...) in the call",
+            )
+            return
+        train, _ = arguments(specs[0], ["input_fn", "max_steps", "hooks"])  # type: ignore[arg-type]
+        evaluation, _ = arguments(specs[1], ["input_fn", "steps", "name", "hooks", "exporters"])  # type: ignore[arg-type]
+        for key in ("exporters", "hooks"):
+            if key in evaluation:
+                self._refuse(evaluation[key], key)
+        data = self._dataset(train["input_fn"], "train_batch_size")
+        test = self._dataset(evaluation["input_fn"], "eval_batch_size")
+        stops = list(getattr(train.get("hooks"), "elts", []))
+        stops = [stop for stop in stops if self._early_stopping(stop)]
+        statement = source.statement_of(call)
+        pad = " " * statement.col_offset
+        steps = evaluation.get("steps")
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        result = target.elts[0] if isinstance(target, ast.Tuple) else target
+
+        def write() -> str:
+            limit = f"steps={source.code(steps)}" if steps is not None else ""
+            parts = [data(), f"max_steps={source.code(train['max_steps'])}"]
+            parts.append(f"validation_data={test()}")
+            parts += [f"validation_{limit}"] if limit else []
+            if stops:
+                parts.append(f"callbacks=[{', '.join(map(source.code, stops))}]")
+            inner = f",\n{pad}    ".join(parts)
+            text = f"model.fit(\n{pad}    {inner})"
+            if result is not None:
+                name = source.code(result)
+                evaluated = call_text(
+                    "model.evaluate", [*filter(None, (test(), limit))], len(pad), name
+                )
+                text += f"\n{pad}{name} = {evaluated}"
+            return text
+
+        source.replace(statement, write)
+
+    def _early_stopping(self, node: ast.expr) -> bool:
+        """Writes a hook that stops a training as a callback; returns whether it is one."""
+        source = self._source
+        value: ast.expr | None = node
+        if isinstance(node, ast.Name):
+            for each in ast.walk(source.function_of(node)):
+                if isinstance(each, ast.Assign) and bound_in(each) == [node.id]:
+                    value = each.value
+        name = source.called(value or node).rpartition(".")[2]
+        modes = {"stop_if_no_decrease_hook": "min", "stop_if_no_increase_hook": "max"}
+        period = self._site.config.get("save_checkpoints_steps")
+        if not isinstance(value, ast.Call) or name not in modes or period is None:
+            source.problem(
+                *(node, "keras-hook", "Keras has no such hook"),
+                "Leave it out, or use a callback of Keras",
+            )
+            return False
+        order = "estimator metric_name max_steps_without_decrease min_steps run_every_secs"
+        given, _ = arguments(value, [*order.split(), "run_every_steps"])
+        metric, most = given["metric_name"], given["max_steps_without_decrease"]
+        source.done.update((value, value.func))
+        source.replace(
+            value,
+            lambda: (
+                "tf.keras.callbacks.EarlyStopping(\n"
+                f"{' ' * (self._column(value) + 4)}'val_{getattr(metric, 'value', 'loss')}', "
+                f"mode={modes[name]!r},\n{' ' * (self._column(value) + 4)}"
+                f"patience=({source.code(most)}) // {source.code(period)})"
+            ),
+        )
+        return True
+
+    # Exports.
+
+    def _export(self, call: ast.Call) -> None:
+        source = self._source
+        order = "export_dir_base serving_input_receiver_fn assets_extra as_text checkpoint_path"
+        given, others = arguments(call, order.split())
+        rules.refuse_others(
+            source, call, given, "export_dir_base serving_input_receiver_fn", others
+        )
+        receiver = given["serving_input_receiver_fn"]
+        function = self._input_function(receiver)
+        if function is None or not write_receiver(source, function):
+            source.problem(
+                *(call, "keras-receiver", "its receiver is not a function of placeholders"),
+                "Make placeholders, and return ServingInputReceiver(features, receiver_tensors)",
+            )
+        source.replace(
+            call,
+            lambda: (
+                f"model.export_saved_model(\n{' ' * (self._column(call) + 4)}"
+                f"{source.code(given['export_dir_base'])}, *{source.code(receiver)}())"
+            ),
+        )
+
+
+def write_receiver(source: Source, function: ast.FunctionDef) -> bool:
+    """Has a receiver function return TensorSpecs, and the function from tensors to features."""
+    last = function.body[-1]
+    call = last.value if isinstance(last, ast.Return) else None
+    if not isinstance(call, ast.Call) or not source.called(call).endswith("ServingInputReceiver"):
+        return False
+    given, _ = arguments(call, ["features", "receiver_tensors"])
+    features, received = given.get("features"), given.get("receiver_tensors")
+    if features is None or received is None:
+        return False
+    source.done.update((call, call.func))
+    if isinstance(received, ast.Name):
+        name = received.id
+        if isinstance(features, ast.Call) and _is_of(features, name):
+            function_of = features.func
+            source.replace(call, lambda: f"{name}, {source.code(function_of)}")
+        else:
+            source.replace(call, lambda: f"{name}, lambda {name}: {source.code(features)}")
+        return True
+    if isinstance(received, ast.Dict):
+        return _write_several(source, function, received, features, call)
+    return False
+
+
+def _is_of(call: ast.Call, name: str) -> bool:
+    """Returns whether a call has a name as its only argument."""
+    given = [ast.unparse(each) for each in call.args]
+    return given == [name] and not call.keywords and name not in names_in(call.func)
+
+
+def _write_several(
+    source: Source,
+    function: ast.FunctionDef,
+    received: ast.Dict,
+    features: ast.expr,
+    call: ast.Call,
+) -> bool:
+    """Does so for a receiver function whose placeholders have names of their own."""
+    names = [each.id for each in received.values if isinstance(each, ast.Name)]
+    keys = [each.value for each in received.keys if isinstance(each, ast.Constant)]
+    if len(names) != len(received.values) or len(keys) != len(names):
+        return False
+    later = [
+        each
+        for each in function.body[:-1]
+        if not isinstance(each, ast.Expr) and names_in(each) & {*names}
+    ]
+    pad = " " * (function.col_offset + 2)
+    for each in later:
+        source.done.add(each)
+    texts = [functools.partial(source.block, each, len(pad) + 2) for each in later]
+    taken = "".join(
+        f"{pad}  {name} = received[{key!r}]\n" for name, key in zip(names, keys, strict=True)
+    )
+    last = function.body[-1]
+
+    def write() -> str:
+        body = "".join(text() for text in texts)
+        return (
+            f"\n{pad}def to_features(received):\n{taken}{body}{pad}  return "
+            f"{source.code(features)}\n\n{pad}return {source.code(received)}, to_features\n"
+        )
+
+    first = source.lines(later[0])[0] if later else source.lines(last)[0]
+    source.replace_span(first, source.lines(last)[1], write)
+    return True

@@ -1,0 +1,344 @@
+"""The Keras form of a program: its text, or all that keeps it from being written."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Callable, Iterator
+
+from estimator_bridge import errors
+from estimator_bridge.migrate.keras_form import (
+    estimator_calls,
+    layers,
+    modes,
+    optimizers,
+    rules,
+    table_configs,
+)
+from estimator_bridge.migrate.keras_form.estimator_calls import SiteWriter
+from estimator_bridge.migrate.keras_form.model_text import ModelText, ModelWriter
+from estimator_bridge.migrate.keras_form.source import Source
+from estimator_bridge.migrate.parsed_program import check_depth
+from estimator_bridge.migrate.rewrite_report import Line, Rewritten
+
+_V1 = ("disable_v2_behavior", "disable_eager_execution", "enable_eager_execution")
+_FUTURE = {"absolute_import", "division", "print_function"}
+_MODES = {"TRAIN": "train", "EVAL": "eval", "PREDICT": "predict"}
+"""What the new program calls the modes."""
+
+
+def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
+    """Returns a program with a `keras.Model`, on TensorFlow 2 and `tf2_engine.keras`.
+
+    Args:
+        name: how errors call the program.
+
+    Raises:
+        InvalidInput: the source is not Python 3.
+        Untranslatable: parts of it cannot be carried over; the message lists all of them.
+    """
+    check_depth(source, name)
+    program = Source(source, name)
+    if is_keras_form(program):
+        nothing = Line(0, "by hand", "", "", "The program is in the Keras form already")
+        return Rewritten(source, (nothing,))
+    site = estimator_calls.find(program)
+    if site is None:
+        program.check()
+        raise errors.Untranslatable(f"{name} makes no TPUEstimator.")
+    _aliases(program)
+    model, root, values = _model(program, site)
+    if model is None or root is None:
+        program.check()
+        raise errors.Untranslatable(f"{name}: its model_fn is not found.")
+    writer = SiteWriter(program, site)
+    writer.write(values)
+    writer.write_calls()
+    table_configs.write(program)
+    text = _rest(program, model, root, writer)
+    program.check()
+    made = text()
+    try:
+        ast.parse(made)
+    except SyntaxError as error:
+        raise errors.Untranslatable(
+            f"{name}: the new program would not be valid Python: {error}. Put each statement on a "
+            "line of its own, or migrate to the tf2 form."
+        ) from error
+    lines = [Line(line, "left out", "", "", _sentence(why)) for line, why in sorted(program.notes)]
+    return Rewritten(made, tuple(lines))
+
+
+def is_keras_form(program: Source) -> bool:
+    """Returns whether a program has a model of the Keras form."""
+    return "tf2_engine.keras.TableModel" in program.aliases.values()
+
+
+def _aliases(program: Source) -> None:
+    """Follows names that are short for functions of TensorFlow, and leaves the assignments out."""
+    for node in ast.walk(program.tree):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Attribute):
+            continue
+        full, target = program.full(node.value), node.targets[0]
+        if isinstance(target, ast.Name) and program.short(node.value) in rules.WRITERS:
+            program.locals[program.function_of(node), target.id] = full
+            program.drop(node)
+            program.done.update(ast.walk(node))
+
+
+def _model(
+    program: Source, site: estimator_calls.Site
+) -> tuple[ModelText | None, ast.FunctionDef | None, dict[str, _Code]]:
+    """Writes the model; returns it, the function whose place it takes, and its arguments."""
+    given = site.given.get("model_fn")
+    name = given.func if isinstance(given, ast.Call) else given
+    root = program.function(name.id) if isinstance(name, ast.Name) else None
+    if root is None:
+        program.problem(
+            *(site.call, "keras-model-fn", "its model_fn is not a function of the program"),
+            "Pass the name of the model_fn, or a call of the function that returns it; with "
+            "several models, make a TPUEstimator for each",
+        )
+        return None, None, {}
+    function, values = root, {}
+    if isinstance(given, ast.Call):
+        names = [each.arg for each in root.args.args]
+        values = dict(zip(names, given.args, strict=False))
+        values.update({str(each.arg): each.value for each in given.keywords})
+        inner = _returned_function(program, root)
+        if inner is None:
+            program.problem(
+                *(root, "keras-model-fn", "it does more than define and return the model_fn"),
+                "Move that into the model_fn",
+            )
+            return None, None, {}
+        function = inner
+    keys = _params(program, site)
+    model = ModelWriter(program, modes.take_apart(program, function), [*values], [*keys]).write()
+    nodes = {**values, **keys}
+    return model, root, {key: _Code(program, nodes[key]) for key in model.arguments if key in nodes}
+
+
+def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionDef | None:
+    """Returns the function that a function defines and returns, if it does nothing else."""
+    last = outer.body[-1]
+    value = last.value if isinstance(last, ast.Return) else None
+    if not isinstance(value, ast.Name) or len(outer.body) > 2 + modes.is_docstring(outer.body[0]):
+        return None
+    return program.function(value.id, outer)
+
+
+def _params(program: Source, site: estimator_calls.Site) -> dict[str, ast.expr]:
+    """Returns the `params` of the estimator by their keys."""
+    params = site.given.get("params")
+    if isinstance(params, ast.Dict):
+        pairs = zip(params.keys, params.values, strict=True)
+        return {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
+    if params is not None:
+        program.problem(
+            *(params, "keras-params", "its keys are not written out"),
+            "Write params={...} where the TPUEstimator is made",
+        )
+    return {}
+
+
+class _Code:
+    """The code of a node, when it is asked for."""
+
+    def __init__(self, program: Source, node: ast.expr) -> None:
+        self._program, self._node = program, node
+
+    def __str__(self) -> str:
+        return self._program.code(self._node)
+
+
+def _rest(
+    program: Source, model: ModelText, root: ast.FunctionDef, writer: SiteWriter
+) -> Callable[[], str]:
+    """Leaves out what the new program does not need, and returns its text, to be made."""
+    left_out = model.left_out
+    gone = [*model.functions, *left_out, root]
+    _drop_v1(program)
+    _imports(program)
+    written = set(program.done)
+    dead = {node for each in [*_dropped_statements(program), *left_out] for node in ast.walk(each)}
+    handled = estimator_nodes(program)
+    rules.apply(
+        program,
+        lambda node: (
+            node in written
+            or node in dead
+            or node in handled
+            or _is_layer(program, node)
+            or _is_gone(program, node)
+        ),
+    )
+
+    def text() -> str:
+        made = model.text()
+        if writer.strategy:
+            made = f"{made}\n\n{estimator_calls.STRATEGY.rstrip()}\n"
+        for function in gone:
+            if function is not root and not _is_inside(program, function, root):
+                program.drop(function)
+                _trailing_blank(program, function)
+        start, end = program.lines(root)
+        program.replace_span(start, end, made)
+        whole = program.render(0, len(program.text))
+        return _tidy(_reworded(_with_imports(program, whole)))
+
+    return text
+
+
+def _is_inside(program: Source, node: ast.AST, root: ast.AST) -> bool:
+    return any(up is root for up in program.above(node))
+
+
+def _trailing_blank(program: Source, function: ast.stmt) -> None:
+    """Leaves the blank lines behind a function out with it."""
+    _, end = program.lines(function)
+    after = end
+    while program.text[after : after + 1] == "\n":
+        after += 1
+    if after > end:
+        program.replace_span(end, after, "")
+
+
+def estimator_nodes(program: Source) -> set[ast.AST]:
+    """Returns the nodes of calls of the estimator, which are written as a whole."""
+    nodes: set[ast.AST] = set()
+    for node in ast.walk(program.tree):
+        short = program.called(node)
+        if short.startswith("estimator.") and short.rpartition(".")[2] in (
+            *("TPUEstimator", "RunConfig", "TPUConfig", "EmbeddingConfigSpec", "TrainSpec"),
+            *("EvalSpec", "train_and_evaluate", "TPUEstimatorSpec", "EstimatorSpec"),
+            *("PredictOutput", "ClassificationOutput", "RegressionOutput"),
+        ):
+            assert isinstance(node, ast.Call)
+            nodes.update(ast.walk(node.func))
+            if short.endswith(("RunConfig", "TPUConfig")):
+                nodes.update(
+                    each
+                    for keyword in node.keywords
+                    if keyword.arg in ("tpu_config", "per_host_input_for_training", "num_shards")
+                    for each in ast.walk(keyword)
+                )
+    return nodes
+
+
+def _is_layer(program: Source, node: ast.AST) -> bool:
+    """Returns whether a node is the function of a call of a layer, or is written with one."""
+    call = node
+    while isinstance(call, (ast.Attribute, ast.Name)):
+        up = program.parent(call)
+        if up is None:
+            return False
+        if isinstance(up, ast.Call) and up.func is call:
+            inner = program.parent(up)
+            return (
+                layers.read(program, up) is not None
+                or (
+                    isinstance(inner, ast.Call)
+                    and inner.func is up
+                    and layers.read(program, inner) is not None
+                )
+                or optimizers.is_optimizer(program, up)
+                or (
+                    program.called(up)
+                    in ("variable_scope", "name_scope", "group", "get_collection")
+                    or program.called(up).endswith("CrossShardOptimizer")
+                    or optimizers.is_global_step(program, up)
+                )
+            )
+        call = up
+    return False
+
+
+def _is_gone(program: Source, node: ast.AST) -> bool:
+    """Returns whether a name is in a test of the mode, in a left-out function or statement."""
+    short = program.short(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
+    key = short.rpartition(".")[2]
+    if short.startswith("estimator.ModeKeys.") and key in _MODES:
+        if node not in program.done:
+            program.replace(node, repr(_MODES[key]))
+        return True
+    return "GraphKeys" in short or short == "estimator.ModeKeys"
+
+
+def _dropped_statements(program: Source) -> Iterator[ast.stmt]:
+    for node in ast.walk(program.tree):
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.Module):
+            start, end = program.lines(node)
+            if program._edits.get((start, end)) == "":
+                yield node
+
+
+def _drop_v1(program: Source) -> None:
+    for node in ast.walk(program.tree):
+        if isinstance(node, ast.Expr) and program.called(node.value) in _V1:
+            program.drop(node)
+        if isinstance(node, ast.stmt) and optimizers.is_cross_shard(program, node):
+            program.done.update(ast.walk(node))
+
+
+def _imports(program: Source) -> None:
+    """Leaves out the imports of stock's estimator, of TensorFlow 1 and of the past."""
+    for node in program.tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            if {each.name for each in node.names} <= _FUTURE:
+                program.drop(node)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)) and _is_of_tensorflow(node):
+            program.drop(node)
+
+
+def _is_of_tensorflow(node: ast.Import | ast.ImportFrom) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return str(node.module).split(".")[0] in ("tensorflow", "tensorflow_estimator")
+    return any(
+        each.name.split(".")[0] in ("tensorflow", "tensorflow_estimator") for each in node.names
+    )
+
+
+def _with_imports(program: Source, text: str) -> str:
+    """Returns a text with the imports that it needs, where those of TensorFlow were."""
+    lines = ["import tensorflow as tf"]
+    for module, names in sorted(program.needed.items()):
+        used = sorted(name for name in names if name in text)
+        if not used:
+            continue
+        line = f"from {module} import {', '.join(used)}"
+        if len(line) > 80:
+            inner = textwrap.fill(", ".join(used), 76)
+            line = f"from {module} import (\n{textwrap.indent(inner, '    ')})"
+        lines.append(line)
+    tree = ast.parse(text)
+    imports = [each for each in tree.body if isinstance(each, (ast.Import, ast.ImportFrom))]
+    rows = text.splitlines(keepends=True)
+    if imports:
+        at = imports[-1].end_lineno or 0
+    else:
+        at = (tree.body[0].end_lineno or 0) if modes.is_docstring(tree.body[0]) else 0
+    return "".join([*rows[:at], *(f"{line}\n" for line in lines), *rows[at:]])
+
+
+def _reworded(text: str) -> str:
+    """Returns a text whose docstrings and comments call the estimator what it is now."""
+    tree = ast.parse(text)
+    rows = text.splitlines(keepends=True)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and modes.is_docstring(node):
+            for number in range(node.lineno - 1, node.end_lineno or node.lineno):
+                rows[number] = rows[number].replace("TPUEstimator", "Keras model")
+    return "".join(rows)
+
+
+def _tidy(text: str) -> str:
+    """Returns a text without blank lines that were left over."""
+    while "\n\n\n\n" in text:
+        text = text.replace("\n\n\n\n", "\n\n\n")
+    first, _, rest = text.partition("\nimport ")
+    return f"{first.rstrip()}\n\nimport {rest}" if rest else text
+
+
+def _sentence(why: str) -> str:
+    return f"{why[:1].upper()}{why[1:]}"

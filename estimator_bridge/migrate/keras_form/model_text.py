@@ -1,0 +1,648 @@
+"""The text of the `keras.Model` that replaces a model_fn."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from estimator_bridge.migrate.keras_form import optimizers, rules
+from estimator_bridge.migrate.keras_form.class_body import (
+    Body,
+    ClassText,
+    Text,
+    layered_functions,
+)
+from estimator_bridge.migrate.keras_form.modes import (
+    EVAL,
+    PREDICT,
+    TRAIN,
+    Bind,
+    Item,
+    ModelFunction,
+    item_names,
+)
+from estimator_bridge.migrate.keras_form.source import (
+    Source,
+    arguments,
+    bound_in,
+    call_text,
+    names_in,
+)
+
+_METRICS: Mapping[str, str] = {
+    "metrics.mean": "Mean",
+    "metrics.accuracy": "Accuracy",
+    "metrics.auc": "AUC",
+    "metrics.root_mean_squared_error": "RootMeanSquaredError",
+    "metrics.mean_squared_error": "MeanSquaredError",
+    "metrics.mean_absolute_error": "MeanAbsoluteError",
+}
+"""Metrics whose numbers are those of Keras, up to rounding."""
+
+_CARRIED = {"mode", "predictions", "loss", "train_op", "eval_metrics", "eval_metric_ops"}
+_LEFT_OUT = {
+    "host_call": "fit(callbacks=[tf.keras.callbacks.TensorBoard(...)]) writes the metrics",
+    "scaffold_fn": "keep_checkpoints says how many checkpoints are kept",
+    "export_outputs": "exports have the signature serving_default, of what predict_step returns",
+}
+
+
+@dataclasses.dataclass
+class ModelText:
+    """A model that was written.
+
+    Attributes:
+        text: the classes, once all edits are known.
+        arguments: of `__init__` behind the embedding, by name.
+        functions: functions of the program that are methods now.
+        left_out: functions that nothing calls any more.
+    """
+
+    text: Text
+    arguments: list[str]
+    functions: list[ast.FunctionDef]
+    left_out: list[ast.FunctionDef]
+
+
+class ModelWriter:
+    """Writes the model of a model_fn.
+
+    Args:
+        parts: the model_fn, taken apart.
+        closure: names of an enclosing function that the model_fn uses.
+        keys: the keys of its `params`.
+    """
+
+    def __init__(
+        self, source: Source, parts: ModelFunction, closure: Sequence[str], keys: Sequence[str]
+    ) -> None:
+        self._source, self._parts = source, parts
+        config: dict[str, Text] = {}
+        for name in [*closure, *keys]:
+            config[name] = lambda name=name: name  # type: ignore[misc]
+        self._text = ClassText(source, config)
+        self._classes: dict[str, Text] = {}
+        roots = [parts.function]
+        self._helpers = layered_functions(source, roots)
+        self._functions: list[ast.FunctionDef] = []
+        self._left_out: list[ast.FunctionDef] = []
+        self._compiled: Text | None = None
+        self._metrics: list[tuple[str, str]] = []
+
+    def write(self) -> ModelText:
+        """Returns the model."""
+        outputs = self._call()
+        loss_outputs = self._loss(outputs)
+        self._train_step(outputs, loss_outputs)
+        self._test_step(outputs, loss_outputs)
+        self._predict_step(outputs)
+        for name in self._helpers:
+            self._functions.append(self._helpers[name])
+        order = [name for name in self._text.config if name in self._text.used]
+        return ModelText(lambda: self._written(order), order, self._functions, self._left_out)
+
+    # The class.
+
+    def _written(self, order: Sequence[str]) -> str:
+        text = self._text
+        names = f", names={self._names()}" if text.names else ""
+        own = [name for name in order if name in self._closure_names()]
+        stored = "".join(f"    self.{name} = {text.config[name]()}\n" for name in text.stored)
+        init = (
+            f"  def __init__(self, {', '.join(['embedding', *own])}):\n"
+            f"    super().__init__(embedding{names})\n{stored}"
+            + "".join(each() for each in text.init)
+            + "".join(
+                f"    self.{name} = tf.keras.metrics.{kind}(name={key!r})\n"
+                for name, kind, key in self._metric_rows()
+            )
+            + (self._compiled() if self._compiled else "    self.compile()\n")
+        )
+        doc = '  """The model: its layers, and what a step of each kind computes."""\n\n'
+        classes = "".join(f"{each()}\n\n" for each in self._classes.values())
+        methods = "".join(f"\n{each()}" for each in text.methods)
+        return f"{classes}class Model(TableModel):\n{doc}{init}{methods}"
+
+    def _closure_names(self) -> set[str]:
+        text = self._text
+        return {name for name in text.config if text.config[name]() == name and name in self._given}
+
+    @property
+    def _given(self) -> set[str]:
+        return self._names_given
+
+    def _names(self) -> str:
+        pairs = [f"{own!r}: {other!r}" for own, other in self._text.names.items()]
+        if len(pairs) < 2:
+            return "{" + ", ".join(pairs) + "}"
+        inner = "".join(f"\n        {pair}," for pair in pairs)
+        return "{" + inner + "\n    }"
+
+    def _metric_rows(self) -> list[tuple[str, str, str]]:
+        return [("mean_loss", "Mean", "loss"), *self._metric_attributes]
+
+    # The methods.
+
+    def _call(self) -> list[str]:
+        """Writes `call`; returns the names of what it returns."""
+        parts, source = self._parts, self._source
+        self._names_given = set(self._text.config)
+        self._metric_attributes: list[tuple[str, str, str]] = []
+        source.need(rules.KERAS, "TableModel")
+        later = [*parts.loss, *parts.only[TRAIN], *parts.only[EVAL], *parts.only[PREDICT]]
+        read = set().union(*map(item_names, later)) if later else set()
+        for spec in parts.specs.values():
+            for key, value in spec.items():
+                read |= names_in(value) if key in _CARRIED else set()
+        bound = [name for item in parts.shared for name in _bound(item)]
+        if parts.features in read:
+            bound.insert(0, parts.features)
+        outputs = [name for name in dict.fromkeys(bound) if name in read]
+        look_up = f"    {parts.features} = self.embedding({parts.features})\n"
+        if not self._is_helper_alone(outputs, look_up):
+            body = Body(
+                *(self._text, [parts.features], [*parts.training, "training"], {}),
+                *(self._helpers, self._classes),
+            )
+            body.write(parts.shared)
+            self._text.methods.append(
+                lambda: (
+                    f"  def call(self, {parts.features}, training=False):\n{look_up}"
+                    + "".join(each() for each in body.lines)
+                    + f"    return {', '.join(outputs)}\n"
+                )
+            )
+        return outputs
+
+    def _is_helper_alone(self, outputs: list[str], look_up: str) -> bool:
+        """Writes `call` from a function whose results are all that is needed, if there is one."""
+        items = self._parts.shared
+        if len(items) != 1 or not isinstance(items[0], ast.Assign):
+            return False
+        call, target = items[0].value, items[0].targets[0]
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            return False
+        function = self._helpers.get(call.func.id)
+        names = [each.id for each in getattr(target, "elts", [target]) if hasattr(each, "id")]
+        if (
+            function is None
+            or names != outputs
+            or len(self._source.uses(function.name, self._source.tree)) != 1
+        ):
+            return False
+        training = [*self._parts.training, "training"]
+        body = Body(self._text, [self._parts.features], training, {}, self._helpers, self._classes)
+        roles = body.roles(call, function)
+        features = [each for each, (role, _) in roles.items() if role == "tensor"]
+        if features != [self._parts.features]:
+            return False
+        body.write_method(function, roles, "call", look_up)
+        return True
+
+    def _loss(self, outputs: list[str]) -> list[str]:
+        """Writes `loss_of`; returns the names of what it returns."""
+        parts, source = self._parts, self._source
+        specs = [
+            names_in(parts.specs[mode][key])
+            for mode in (TRAIN, EVAL)
+            for key in parts.specs[mode]
+            if key in _CARRIED
+        ]
+        read = set().union(*map(item_names, [*parts.only[TRAIN], *parts.only[EVAL]]), *specs)
+        bound = [name for item in parts.loss for name in _bound(item)]
+        results = [name for name in dict.fromkeys(bound) if name in read]
+        if not parts.loss:
+            return []
+        results.sort(key=lambda name: name != "loss")
+        needed = _free(parts.loss)
+        taken = ([parts.labels] if parts.labels and parts.labels in needed else []) + [
+            name for name in outputs if name in needed
+        ]
+        body = Body(self._text, [*taken, *bound], [], {}, self._helpers, self._classes)
+        body.write(parts.loss)
+        self._loss_arguments = taken
+
+        def write() -> str:
+            lines = "".join(each() for each in body.lines)
+            last = parts.loss[-1]
+            if results == ["loss"] and isinstance(last, ast.Assign):
+                lines = "".join(each() for each in body.lines[:-1])
+                value = source.code_at(last.value, 4)
+                return f"  def loss_of(self, {', '.join(taken)}):\n{lines}    return {value}\n"
+            returned = ", ".join(results)
+            return f"  def loss_of(self, {', '.join(taken)}):\n{lines}    return {returned}\n"
+
+        self._text.methods.append(write)
+        return results
+
+    def _begin(
+        self, outputs: list[str], results: list[str], needed: set[str], mode: str
+    ) -> list[str]:
+        """Returns the lines that a step begins with: the batch, the model and the loss."""
+        parts = self._parts
+        of_loss = self._loss_arguments if results else []
+        labels = bool(parts.labels) and (
+            parts.labels in of_loss or parts.labels in needed - set(results)
+        )
+        targets = [name if name in needed or name in of_loss else "_" for name in outputs]
+        given = f"{parts.features}, {parts.labels if labels else '_'} = batch"
+        called = f"{', '.join(targets)} = self({parts.features}, training={mode == TRAIN})"
+        lines = [given, called]
+        if results:
+            kept = [name if name in needed or name == "loss" else "_" for name in results]
+            lines.append(f"{', '.join(kept)} = self.loss_of({', '.join(of_loss)})")
+        return lines
+
+    def _train_step(self, outputs: list[str], results: list[str]) -> None:
+        parts, source = self._parts, self._source
+        spec = parts.specs[TRAIN]
+        self._note_left_out(spec)
+        train_op = spec.get("train_op")
+        items = [each for each in parts.only[TRAIN] if not self._is_of_left_out(each, spec)]
+        items = self._without_wrappers(items)
+        made = [
+            node
+            for each in [*items, *([train_op] if train_op is not None else [])]
+            for node in ast.walk(each if not isinstance(each, Bind) else each.value)
+            if optimizers.is_optimizer(source, node)
+        ]
+        alone = len(made) == 1
+        items = self._optimizers(items, made, alone)
+        calls = [
+            node
+            for each in [*items, train_op]
+            if isinstance(each, ast.AST)
+            for node in ast.walk(each)
+            if optimizers.minimized(source, node)
+        ]
+        applied = [
+            node
+            for each in [*items, train_op]
+            if isinstance(each, ast.AST)
+            for node in ast.walk(each)
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("apply_gradients", "compute_gradients")
+        ]
+        for call in calls:
+            optimizers.write_minimize(source, call, alone)  # type: ignore[arg-type]
+        for call in applied:
+            self._write_gradients(call)
+        if not made or not (calls or applied):
+            source.problem(
+                *(
+                    parts.function,
+                    "keras-no-training",
+                    "no optimizer that is known minimizes a loss",
+                ),
+                "Call `minimize` of an optimizer of tf.train in the model_fn",
+            )
+        needed = set().union(*map(item_names, items), {"loss"})
+        before = self._begin(
+            outputs, results, needed | names_in(spec.get("loss") or ast.Name("loss")), TRAIN
+        )
+        body = Body(self._text, [*outputs, *results, "tape"], [], {}, self._helpers, self._classes)
+        items = [each for each in items if not self._is_unused_step(each, items, train_op)]
+        for item in items:
+            body.write([item])
+        self._train_op_lines(body, train_op, items)
+        loss = spec.get("loss")
+
+        def write() -> str:
+            value = source.code(loss) if loss is not None else "loss"
+            inner = "".join(f"      {line}\n" for line in before[1:])
+            return (
+                f"  def train_step(self, batch):\n    {before[0]}\n"
+                f"    with tf.GradientTape() as tape:\n{inner}"
+                + "".join(each() for each in body.lines)
+                + f"    return {{'loss': {value}}}\n"
+            )
+
+        self._text.methods.append(write)
+
+    def _is_unused_step(self, item: Item, items: Sequence[Item], train_op: ast.expr | None) -> bool:
+        """Returns whether an item only assigns the global step, which nothing needs any more."""
+        if not isinstance(item, ast.Assign) or not optimizers.is_global_step(
+            self._source, item.value
+        ):
+            return False
+        names = set(bound_in(item))
+        for other in [*items, *([train_op] if train_op is not None else [])]:
+            for node in ast.walk(other) if isinstance(other, ast.AST) and other is not item else ():
+                if (
+                    isinstance(node, ast.Name)
+                    and node.id in names
+                    and isinstance(node.ctx, ast.Load)
+                ):
+                    if not self._is_consumed(node):
+                        self._source.replace(item.value, "self.embedding.step")
+                        return False
+        return True
+
+    def _is_consumed(self, node: ast.AST) -> bool:
+        """Returns whether a name is an argument of a call that is written without it."""
+        for up in self._source.above(node):
+            if optimizers.minimized(self._source, up) or self._source.called(up) in rules.SCHEDULES:
+                return True
+            if isinstance(up, ast.Call) and isinstance(up.func, ast.Attribute):
+                if up.func.attr in ("apply_gradients",):
+                    return True
+        return False
+
+    def _without_wrappers(self, items: Sequence[Item]) -> list[Item]:
+        """Returns items without what a TPU and updates of batch normalization needed."""
+        kept: list[Item] = []
+        for item in items:
+            if isinstance(item, ast.FunctionDef):
+                self._unwrap_inside(item)
+            if isinstance(item, ast.stmt) and optimizers.is_cross_shard(self._source, item):
+                continue
+            if isinstance(item, ast.With) and "UPDATE_OPS" in ast.unparse(item.items[0]):
+                kept += self._without_wrappers(item.body)
+                continue
+            if isinstance(item, ast.Assign) and "UPDATE_OPS" in ast.unparse(item.value):
+                continue
+            kept.append(item)
+        return kept
+
+    def _unwrap_inside(self, function: ast.FunctionDef) -> None:
+        for each in ast.walk(function):
+            if isinstance(each, ast.stmt) and optimizers.is_cross_shard(self._source, each):
+                if not self._source.is_dropped(each):
+                    self._source.drop(each)
+
+    def _optimizers(
+        self, items: Sequence[Item], made: Sequence[ast.AST], alone: bool
+    ) -> list[Item]:
+        """Moves optimizers, and the rates that they are made of, into `__init__`."""
+        source, text = self._source, self._text
+        inside = set().union(*map(names_in, made)) if made else set()
+        helper = Body(text, [], [], {}, self._helpers, self._classes)
+        kept: list[Item] = []
+        for item in items:
+            value = item.value if isinstance(item, ast.Assign) else None
+            if alone and value is not None and value in made:
+                continue
+            if (
+                isinstance(item, ast.Assign)
+                and set(bound_in(item)) & inside
+                and not optimizers.is_global_step(source, item.value)
+            ):
+                self._schedules(item)
+                helper.contextualize(item, in_init=True)
+                text.init.append(lambda item=item: source.block(item, 4))  # type: ignore[misc]
+                continue
+            kept.append(item)
+        for number, call in enumerate(made):
+            assert isinstance(call, ast.Call)
+            self._schedules(call)
+            helper.contextualize(call, in_init=True)
+            code = lambda call=call: optimizers.written(source, call)  # noqa: E731
+            last = number == len(made) - 1
+            if alone:
+                self._compiled = lambda code=code: f"    self.compile(optimizer={code()})\n"
+                source.done.add(call)
+                source.done.add(call.func)
+                continue
+            name = text.attribute(optimizers.kind(source, call).lower())
+            text.init.append(lambda name=name, code=code: f"    self.{name} = {code()}\n")  # type: ignore[misc]
+            source.done.update((call, call.func))
+            source.replace(call, f"self.{name}")
+            if last:
+                self._compiled = lambda name=name: f"    self.compile(optimizer=self.{name})\n"
+        return kept
+
+    def _schedules(self, node: ast.AST) -> None:
+        """Has rates that fall with the global step become schedules."""
+        source = self._source
+        for each in ast.walk(node):
+            if source.called(each) in rules.SCHEDULES:
+                assert isinstance(each, ast.Call)
+                source.done.update((each, each.func))
+                source.replace(each, lambda each=each: rules.schedule(source, each)[0])  # type: ignore[misc]
+
+    def _write_gradients(self, call: ast.Call) -> None:
+        source = self._source
+        assert isinstance(call.func, ast.Attribute)
+        given, _ = arguments(call, ["first", "global_step"])
+        first = given.get("first") or next(
+            (each.value for each in call.keywords if each.arg in ("loss", "grads_and_vars")), None
+        )
+        if first is None:
+            return
+        if call.func.attr == "compute_gradients":
+            source.replace(call, lambda: f"list(zip(*self.gradients({source.code(first)}, tape)))")
+        else:
+            source.replace(call, lambda: f"self.apply_gradients({source.code(first)})")
+
+    def _train_op_lines(self, body: Body, train_op: ast.expr | None, items: Sequence[Item]) -> None:
+        """Adds the train_op of a spec as statements; one that was assigned is one already."""
+        source = self._source
+        for item in items:
+            if isinstance(item, ast.Assign) and isinstance(train_op, ast.Name):
+                if bound_in(item) == [train_op.id]:
+                    self._unassigned(item)
+        if train_op is not None and not isinstance(train_op, ast.Name):
+            body.contextualize(train_op)
+            for each in self._grouped(train_op):
+                body.lines.append(lambda each=each: f"    {source.code(each)}\n")  # type: ignore[misc]
+
+    def _unassigned(self, item: ast.Assign) -> None:
+        source, parts = self._source, self._grouped(item.value)
+        source.replace(
+            item,
+            lambda: "\n".join(
+                ("" if not number else " " * item.col_offset) + source.code(each)
+                for number, each in enumerate(parts)
+            ),
+        )
+
+    def _grouped(self, value: ast.expr) -> list[ast.expr]:
+        if isinstance(value, ast.Call) and self._source.called(value) == "group":
+            self._source.done.add(value.func)
+            return list(value.args)
+        return [value]
+
+    def _test_step(self, outputs: list[str], results: list[str]) -> None:
+        parts, source = self._parts, self._source
+        spec = parts.specs[EVAL]
+        if not spec:
+            return
+        items = parts.only[EVAL]
+        metrics = spec.get("eval_metrics")
+        called, passed = self._update_metrics(metrics)
+        needed = set().union(
+            *map(item_names, items), names_in(metrics) if metrics is not None else set()
+        )
+        loss = spec.get("loss")
+        needed |= names_in(loss) if loss is not None else set()
+        before = self._begin(outputs, results, needed, EVAL)
+        body = Body(self._text, [*outputs, *results], [], {}, self._helpers, self._classes)
+        body.write(items)
+        for each in passed:
+            body.contextualize(each)
+
+        def write() -> str:
+            value = source.code(loss) if loss is not None else "loss"
+            rows = self._metric_rows()
+            returned = ", ".join(f"{key!r}: self.{name}.result()" for name, _, key in rows)
+            if len(rows) > 2:
+                inner = "".join(
+                    f"\n        {key!r}: self.{name}.result()," for name, _, key in rows
+                )
+                returned = f"{inner}\n    "
+            return (
+                "  def test_step(self, batch):\n"
+                + "".join(f"    {line}\n" for line in before)
+                + "".join(each() for each in body.lines)
+                + f"    self.mean_loss.update_state({value})\n{called() if called else ''}"
+                + f"    return {{{returned}}}\n"
+            )
+
+        self._text.methods.append(write)
+
+    def _update_metrics(self, metrics: ast.expr | None) -> tuple[Text | None, list[ast.expr]]:
+        """Writes `update_metrics` from the metric_fn; returns its call, and what it passes."""
+        source = self._source
+        if metrics is None:
+            return None, []
+        pair = getattr(metrics, "elts", [])
+        function = source.function(pair[0].id) if pair and isinstance(pair[0], ast.Name) else None
+        returned = function.body[-1] if function is not None else None
+        if (
+            function is None
+            or not isinstance(returned, ast.Return)
+            or not isinstance(returned.value, ast.Dict)
+        ):
+            source.problem(
+                *(metrics, "keras-metrics", "its metrics are not written out"),
+                "Let eval_metrics be (metric_fn, [tensors]), and metric_fn return a dict",
+            )
+            return None, []
+        rows: list[tuple[str, Callable[[], str]]] = []
+        for key, value in zip(returned.value.keys, returned.value.values, strict=True):
+            kind = _METRICS.get(source.called(value))
+            if kind is None or not isinstance(key, ast.Constant) or len(value.args) < 1:  # type: ignore[attr-defined]
+                source.problem(
+                    *(value, "keras-metric", "no metric of Keras has the same numbers"),
+                    "Use tf.metrics.mean, accuracy, auc, root_mean_squared_error, "
+                    "mean_squared_error or mean_absolute_error, or migrate to the tf2 form",
+                )
+                continue
+            assert isinstance(value, ast.Call)
+            source.done.add(value.func)
+            name = self._text.attribute(str(key.value))
+            name = f"{name[:-6]}_metric" if name.endswith("_layer") else name
+            self._metric_attributes.append((name, kind, str(key.value)))
+            given = lambda value=value: " ".join(rules.args_of(source, value).split())  # noqa: E731
+            rows.append((name, given))
+        body = Body(self._text, [each.arg for each in function.args.args], [], {}, {}, {})
+        body.write(function.body[:-1])
+        doc = '    """Adds a batch to the metrics of an evaluation."""\n'
+        parameters = [each.arg for each in function.args.args]
+        self._text.methods.append(
+            lambda: (
+                f"  def update_metrics(self, {', '.join(parameters)}):\n{doc}"
+                + "".join(each() for each in body.lines)
+                + "".join(
+                    f"    {call_text(f'self.{name}.update_state', [given()], 4)}\n"
+                    for name, given in rows
+                )
+            )
+        )
+        self._functions.append(function)
+        values = pair[1]
+        if isinstance(values, ast.Dict):
+            pairs = list(zip(values.keys, values.values, strict=True))
+            return (
+                lambda: (
+                    "    self.update_metrics("
+                    + ", ".join(f"{k.value}={source.code(v)}" for k, v in pairs)  # type: ignore[union-attr]
+                    + ")\n"
+                ),
+                [value for _, value in pairs],
+            )
+        listed = list(getattr(values, "elts", [values]))
+        return (lambda: f"    self.update_metrics({', '.join(map(source.code, listed))})\n"), listed
+
+    def _predict_step(self, outputs: list[str]) -> None:
+        parts, source = self._parts, self._source
+        spec = parts.specs[PREDICT]
+        predictions = spec.get("predictions")
+        if predictions is None:
+            return
+        self._note_left_out(spec)
+        items = [
+            each
+            for each in parts.only[PREDICT]
+            if not (
+                isinstance(each, ast.Assign) and source.called(each.value).startswith("estimator.")
+            )
+        ]
+        needed = set().union(*map(item_names, items), names_in(predictions))
+        targets = [name if name in needed else "_" for name in outputs]
+        body = Body(self._text, outputs, [], {}, self._helpers, self._classes)
+        if (
+            len(items) == 1
+            and isinstance(items[0], ast.Assign)
+            and isinstance(predictions, ast.Name)
+            and bound_in(items[0]) == [predictions.id]
+        ):
+            predictions, items = items[0].value, []
+        body.write(items)
+        body.contextualize(predictions)
+        returned = predictions
+        as_dict = isinstance(returned, (ast.Dict, ast.Name))
+        called = f"{', '.join(targets)} = self({parts.features}, training=False)"
+
+        def write() -> str:
+            value = source.code_at(returned, 4)
+            value = value if as_dict else f"{{'output': {value}}}"
+            return (
+                f"  def predict_step(self, {parts.features}):\n    {called}\n"
+                + "".join(each() for each in body.lines)
+                + f"    return {value}\n"
+            )
+
+        self._text.methods.append(write)
+
+    # What is left out.
+
+    def _note_left_out(self, spec: Mapping[str, ast.expr]) -> None:
+        for key, value in spec.items():
+            if key in _CARRIED:
+                continue
+            why = _LEFT_OUT.get(key)
+            if why is None:
+                self._source.problem(
+                    *(value, f"keras-{key.replace('_', '-')}", f"{key} has no counterpart"),
+                    f"Leave {key} out of the spec",
+                )
+                continue
+            self._source.notes.append((value.lineno, f"{key} is left out: {why}"))
+            for node in ast.walk(value):
+                function = self._source.function(node.id) if isinstance(node, ast.Name) else None
+                if function is not None and function not in self._left_out:
+                    if len(self._source.uses(function.name, self._source.tree)) == 1:
+                        self._left_out.append(function)
+
+    def _is_of_left_out(self, item: Item, spec: Mapping[str, ast.expr]) -> bool:
+        if not isinstance(item, ast.FunctionDef):
+            return False
+        used = set().union(*(names_in(v) for k, v in spec.items() if k in _LEFT_OUT), set())
+        return item.name in used
+
+
+def _free(items: Sequence[Item]) -> set[str]:
+    """Returns the names that items read before they bind them."""
+    free: set[str] = set()
+    bound: set[str] = set()
+    for item in items:
+        free |= item_names(item) - bound
+        bound |= {*_bound(item)}
+    return free
+
+
+def _bound(item: Item) -> list[str]:
+    return [item.name] if isinstance(item, Bind) else bound_in(item)

@@ -1,0 +1,107 @@
+"""Optimizers of layers: those of Keras with the same numbers, and how they are used in a step."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+from estimator_bridge.migrate.keras_form import rules
+from estimator_bridge.migrate.keras_form.source import Source, arguments, call_text
+
+_OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
+    "train.AdamOptimizer": (
+        "Adam",
+        {"learning_rate": "", "beta1": "beta_1", "beta2": "beta_2", "epsilon": "epsilon"},
+        "epsilon=1e-08",
+    ),
+    "train.AdagradOptimizer": (
+        "Adagrad",
+        {"learning_rate": "", "initial_accumulator_value": "initial_accumulator_value"},
+        "epsilon=0.0",
+    ),
+    "train.FtrlOptimizer": (
+        "Ftrl",
+        {
+            "learning_rate": "",
+            "learning_rate_power": "learning_rate_power",
+            "initial_accumulator_value": "initial_accumulator_value",
+            "l1_regularization_strength": "l1_regularization_strength",
+            "l2_regularization_strength": "l2_regularization_strength",
+        },
+        "",
+    ),
+    "train.GradientDescentOptimizer": ("SGD", {"learning_rate": ""}, ""),
+}
+"""The class of Keras, its names of the arguments, and a default that differs."""
+
+DEFAULT_RATES = {"Adam": "0.001"}
+
+
+def is_optimizer(source: Source, node: ast.AST) -> bool:
+    """Returns whether a node makes an optimizer that is carried."""
+    return source.called(node) in _OPTIMIZERS
+
+
+def kind(source: Source, node: ast.AST) -> str:
+    """Returns the class of Keras for an optimizer."""
+    return _OPTIMIZERS[source.called(node)][0]
+
+
+def written(source: Source, call: ast.Call) -> str:
+    """Returns the code of the optimizer of Keras; a rate that falls becomes a schedule."""
+    new, names, default = _OPTIMIZERS[source.called(call)]
+    given, others = arguments(call, names)
+    lost = [each for each in others if getattr(each, "arg", None) not in ("name", "use_locking")]
+    rules.refuse_others(source, call, given, " ".join(names), lost)
+    parts = []
+    for old, key in names.items():
+        if old in given:
+            value = source.code(given[old])
+            parts.append(f"{key}={value}" if key else value)
+    if not given.get("learning_rate") and new in DEFAULT_RATES:
+        parts.insert(0, DEFAULT_RATES[new])
+    if default and default.partition("=")[0] not in given:
+        parts.append(default)
+    return call_text(f"tf.keras.optimizers.{new}", parts, 4, "self.compile(optimizer=)")
+
+
+def is_global_step(source: Source, node: ast.AST) -> bool:
+    """Returns whether a node is a call that returns the global step."""
+    return source.called(node) in ("train.get_global_step", "train.get_or_create_global_step")
+
+
+def is_cross_shard(source: Source, statement: ast.stmt) -> bool:
+    """Returns whether a statement does nothing but wrap an optimizer for a TPU."""
+    if isinstance(statement, ast.If) and not statement.orelse:
+        return all(is_cross_shard(source, each) for each in statement.body)
+    return isinstance(statement, ast.Assign) and source.called(statement.value).endswith(
+        "CrossShardOptimizer"
+    )
+
+
+def minimized(source: Source, node: ast.AST) -> ast.Call | None:
+    """Returns a call of an optimizer's `minimize`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr == "minimize" and not source.short(node.func):
+            return node
+    return None
+
+
+def write_minimize(source: Source, call: ast.Call, alone: bool) -> None:
+    """Writes `self.minimize(loss, tape)` for `optimizer.minimize(loss)`.
+
+    Args:
+        alone: whether the program has one optimizer, that of `compile`.
+    """
+    given, _ = arguments(call, ["loss", "global_step", "var_list"])
+    optimizer = call.func.value  # type: ignore[attr-defined]
+
+    def write() -> str:
+        parts = [source.code(given["loss"]), "tape"]
+        if "var_list" in given:
+            parts.append(source.code(given["var_list"]))
+        if not alone:
+            parts += ["None"] * (len(parts) == 2) + [source.code(optimizer)]
+        return f"self.minimize({', '.join(parts)})"
+
+    source.replace(call, write)

@@ -1,0 +1,573 @@
+"""Rules for names and calls anywhere in a program: the same in TensorFlow 2, or refused.
+
+A row is a name below `tensorflow`, and what replaces it. A name without a row stays if TensorFlow 2
+has the same object under it, and is refused otherwise.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+
+from estimator_bridge.migrate.keras_form.source import Source, arguments
+
+Writer = Callable[[Source, ast.Call], str | None]
+"""Returns the code that replaces a call, or None if it stays."""
+
+KERAS, PREPROCESSING = "tf2_engine.keras", "preprocessing"
+EMB = "tf.tpu.experimental.embedding"
+
+RENAMED: Mapping[str, str] = {
+    "rsqrt": "math.rsqrt",
+    "log": "math.log",
+    "log1p": "math.log1p",
+    "ceil": "math.ceil",
+    "is_nan": "math.is_nan",
+    "unsorted_segment_sum": "math.unsorted_segment_sum",
+    "gfile.Open": "io.gfile.GFile",
+    "gfile.GFile": "io.gfile.GFile",
+    "gfile.MakeDirs": "io.gfile.makedirs",
+    "gfile.Exists": "io.gfile.exists",
+    "gfile.Glob": "io.gfile.glob",
+    "gfile.ListDirectory": "io.gfile.listdir",
+    "gfile.IsDirectory": "io.gfile.isdir",
+    "gfile.Remove": "io.gfile.remove",
+    "gfile.DeleteRecursively": "io.gfile.rmtree",
+    "parse_example": "io.parse_example",
+    "parse_single_example": "io.parse_single_example",
+    "VarLenFeature": "io.VarLenFeature",
+    "FixedLenFeature": "io.FixedLenFeature",
+    "decode_csv": "io.decode_csv",
+    "decode_raw": "io.decode_raw",
+    "sparse_tensor_to_dense": "sparse.to_dense",
+    "sparse_reshape": "sparse.reshape",
+    "string_to_number": "strings.to_number",
+    "python_io.TFRecordWriter": "io.TFRecordWriter",
+}
+"""Functions that TensorFlow 2 has under another name."""
+
+COMPATIBLE = frozenset(
+    [
+        "reduce_sum",
+        "reduce_mean",
+        "reduce_max",
+        "reduce_min",
+        "reduce_prod",
+        "reduce_any",
+        "reduce_all",
+        "argmax",
+        "argmin",
+        "where",
+        "gather",
+        "gather_nd",
+        "expand_dims",
+        "squeeze",
+        "shape",
+        "size",
+        "ones_like",
+        "zeros_like",
+        "cast",
+        "matmul",
+        "nn.softmax",
+        "nn.sigmoid",
+        "nn.tanh",
+        "nn.log_softmax",
+        "nn.l2_normalize",
+        "math.l2_normalize",
+        "nn.sigmoid_cross_entropy_with_logits",
+        "nn.moments",
+        "nn.embedding_lookup_sparse",
+        "random.uniform",
+        "lookup.StaticHashTable",
+        "sparse.to_dense",
+        "sparse.reduce_sum",
+        "sparse.add",
+        "sparse.concat",
+        "sparse.slice",
+        "io.parse_example",
+        "io.parse_single_example",
+        "io.decode_csv",
+        "io.decode_raw",
+        "strings.to_number",
+        "strings.length",
+        "strings.substr",
+        "map_fn",
+        "while_loop",
+        "cond",
+        "boolean_mask",
+        "norm",
+        "hessians",
+        "transpose",
+        "count_nonzero",
+        "math.count_nonzero",
+        "math.argmax",
+        "math.reduce_sum",
+        "math.reduce_mean",
+        "random_normal_initializer",
+        "zeros_initializer",
+        "ones_initializer",
+        "tpu.experimental.initialize_tpu_system",
+        "io.TFRecordWriter",
+        "dtypes.cast",
+        "math.in_top_k",
+        "io.gfile.GFile",
+        "einsum",
+        "sigmoid",
+        "foldl",
+        "foldr",
+        "scan",
+        "batch_gather",
+        "name_scope",
+        "sequence_mask",
+        "clip_by_value",
+    ]
+)
+"""Functions that differ from those of TensorFlow 2 in arguments of `_OLD` alone."""
+
+_OLD = frozenset(["keep_dims", "reduction_indices", "dimension", "dim", "squeeze_dims"])
+
+_ASSIST = "Write what it does with ops or layers of TensorFlow 2, or migrate to the tf2 form"
+
+
+def refused(source: Source, node: ast.AST, short: str) -> None:
+    """Adds the problem of a name that is not carried over."""
+    rule = f"keras-{short.rpartition('.')[2].lower().replace('_', '-')}"
+    why, way_out = "TensorFlow 2 and Keras have nothing that is the same", _ASSIST
+    for start, (reason, way) in _REASONS.items():
+        if short.startswith(start):
+            why, way_out = reason, way
+    source.problem(node, rule, why, way_out)
+
+
+_REASONS: Mapping[str, tuple[str, str]] = {
+    "estimator.": (
+        "it belongs to the estimator, which the new program does not have",
+        "Do without it, or migrate to the tf2 form",
+    ),
+    "logging.": ("TensorFlow 2 has no such logging", "Use absl.logging"),
+    "summary.": (
+        "summaries of TensorFlow 2 need a writer and a step",
+        "Leave it out; `fit(callbacks=[tf.keras.callbacks.TensorBoard(...)])` writes the metrics",
+    ),
+    "metrics.": ("no metric of Keras has the same numbers", "Use one of tf.keras.metrics"),
+    "train.": ("Keras has no such optimizer or function", _ASSIST),
+    "get_variable": (
+        "the variables of a Keras model belong to layers",
+        "Make a layer of it that has the variable, or migrate to the tf2 form",
+    ),
+}
+
+
+def stays(short: str) -> bool:
+    """Returns whether TensorFlow 2 has the same under the same name."""
+    import tensorflow as tf
+
+    if short in COMPATIBLE or short.split(".")[0] in ("data", "compat"):
+        return True
+    old, new, absent = tf.compat.v1, tf, object()
+    for part in short.split("."):
+        old, new = getattr(old, part, absent), getattr(new, part, absent)
+        if new is absent:
+            return False
+    return old is new or old is absent or str(old) == str(new)
+
+
+def apply(source: Source, skip: Callable[[ast.AST], bool]) -> None:
+    """Rewrites all calls and names that have rules, and refuses what cannot stay.
+
+    Args:
+        skip: whether a node is left out, or has been written anew.
+    """
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and not skip(node):
+            short = source.called(node)
+            if short in WRITERS:
+                _write(source, node, WRITERS[short])
+            if short in COMPATIBLE and any(each.arg in _OLD for each in node.keywords):
+                source.problem(
+                    *(node, "keras-old-argument", "TensorFlow 2 has another name for an argument"),
+                    "Write keepdims=, axis= and so on",
+                )
+    for node in ast.walk(source.tree):
+        if isinstance(node, (ast.Attribute, ast.Name)) and not skip(node):
+            _name(source, node)
+
+
+def _write(source: Source, call: ast.Call, writer: Writer) -> None:
+    source.replace(call, lambda: writer(source, call) or _plain(source, call))
+    writer(source, call)  # for problems and imports, before anything is written
+
+
+def _plain(source: Source, call: ast.Call) -> str:
+    start, end = source.span(call)
+    parts = [source.span(each) for each in ast.iter_child_nodes(call)]
+    del parts
+    return source.text[start:end]
+
+
+def _name(source: Source, node: ast.Attribute | ast.Name) -> None:
+    if isinstance(node, ast.Attribute) and ast.unparse(node).endswith(".op.name"):
+        value = node.value.value  # type: ignore[attr-defined]
+        source.replace(node, lambda: f"self.name_of({source.code(value)})")
+        return
+    parent = source.parent(node)
+    if isinstance(parent, ast.Attribute) and source.short(parent):
+        return  # The whole name is looked at.
+    short = source.short(node)
+    if not short or isinstance(getattr(node, "ctx", None), ast.Store):
+        return
+    called = isinstance(parent, ast.Call) and parent.func is node
+    if called and (short in WRITERS or short in HANDLED):
+        return
+    base, renamed = short, RENAMED.get(short)
+    if renamed:
+        source.replace(node, f"tf.{renamed}")
+    elif not stays(base):
+        refused(source, node, short)
+    elif source.full(node).startswith("tensorflow.compat.") or ".compat." in source.full(node):
+        source.replace(node, f"tf.{short}")
+
+
+HANDLED: set[str] = set()
+"""Functions whose calls other modules write."""
+
+
+# Columns.
+
+
+def args_of(source: Source, call: ast.Call) -> str:
+    """Returns the arguments of a call as they are written, with their line breaks."""
+    parts = [*call.args, *(each.value for each in call.keywords)]
+    if not parts:
+        return ""
+    start = source.span(call.func)[1] + 1
+    return source.render(start, source.span(call)[1] - 1)
+
+
+def _with_function(new: str, module: str = "") -> Writer:
+    def write(source: Source, call: ast.Call) -> str:
+        name = source.need(module, new) if module else new
+        return f"{name.replace('pre.', f'{PREPROCESSING}.')}({args_of(source, call)})"
+
+    return write
+
+
+def _preprocessing(new: str, sequence: bool = False) -> Writer:
+    def write(source: Source, call: ast.Call) -> str:
+        source.need("tf2_engine", PREPROCESSING)
+        made = f"{PREPROCESSING}.{new}({args_of(source, call)})"
+        return f"{PREPROCESSING}.Sequence({made})" if sequence else made
+
+    return write
+
+
+def _vocabulary(sequence: bool) -> Writer:
+    names = ["key", "vocabulary_list", "dtype", "default_value", "num_oov_buckets"]
+
+    def write(source: Source, call: ast.Call) -> str:
+        source.need("tf2_engine", PREPROCESSING)
+        given, _ = arguments(call, names)
+        options = [
+            f"{key}={source.code(given[key])}"
+            for key in ("num_oov_buckets", "default_value")
+            if key in given
+        ]
+        parts = [source.code(given["key"]), f"tuple({source.code(given['vocabulary_list'])})"]
+        made = f"{PREPROCESSING}.VocabularyList({', '.join([*parts, *options])})"
+        return f"{PREPROCESSING}.Sequence({made})" if sequence else made
+
+    return write
+
+
+def _vocabulary_file(source: Source, call: ast.Call) -> str:
+    source.need("tf2_engine", PREPROCESSING)
+    names = [
+        "key",
+        "vocabulary_file",
+        "vocabulary_size",
+        "num_oov_buckets",
+        "default_value",
+        "dtype",
+    ]
+    given, _ = arguments(call, names)
+    if "vocabulary_size" not in given:
+        source.problem(call, "keras-vocabulary-size", "its size is not written", "Write it")
+    return f"{PREPROCESSING}.VocabularyFile({_named(source, given)})"
+
+
+def _named(source: Source, given: Mapping[str, ast.expr]) -> str:
+    return ", ".join(f"{key}={source.code(value)}" for key, value in given.items())
+
+
+def _crossed(source: Source, call: ast.Call) -> str:
+    source.need("tf2_engine", PREPROCESSING)
+    given, _ = arguments(call, ["keys", "hash_bucket_size", "hash_key"])
+    keys = given["keys"]
+    inner = [source.code(each) for each in getattr(keys, "elts", ())]
+    made = f"({', '.join(inner)},)" if len(inner) == 1 else f"({', '.join(inner)})"
+    first = made if inner else f"tuple({source.code(keys)})"
+    others = [source.code(given[key]) for key in ("hash_bucket_size", "hash_key") if key in given]
+    return f"{PREPROCESSING}.Crossed({', '.join([first, *others])})"
+
+
+def _only(new: str, names: str, carried: str, module: str = KERAS) -> Writer:
+    """Returns the writer of a call of another function, which lacks some arguments."""
+
+    def write(source: Source, call: ast.Call) -> str:
+        given, others = arguments(call, names.split())
+        refuse_others(source, call, given, carried, others)
+        return f"{source.need(module, new)}({args_of(source, call)})"
+
+    return write
+
+
+def refuse_others(
+    source: Source,
+    call: ast.Call,
+    given: Mapping[str, ast.expr],
+    carried: str,
+    others: list[ast.keyword | ast.expr],
+) -> None:
+    """Adds a problem for arguments that are not carried."""
+    lost = [key for key in given if key not in carried.split()]
+    lost += [getattr(each, "arg", None) or ast.unparse(each) for each in others]
+    for key in lost:
+        source.problem(
+            *(call, "keras-argument", f"its argument {key} is not carried"), f"Do without {key}"
+        )
+
+
+# Optimizers of tables.
+
+_CLIPPING = (
+    "use_gradient_accumulation clip_weight_min clip_weight_max weight_decay_factor "
+    "multiply_weight_decay_factor_by_learning_rate"
+)
+
+_TABLE_OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
+    "AdagradParameters": (
+        f"{EMB}.Adagrad",
+        {"learning_rate": "", "initial_accumulator": "initial_accumulator_value"},
+        "",
+    ),
+    "AdamParameters": (
+        f"{EMB}.Adam",
+        {
+            "learning_rate": "",
+            "beta1": "beta_1",
+            "beta2": "beta_2",
+            "epsilon": "epsilon",
+            "lazy_adam": "lazy_adam",
+            "sum_inside_sqrt": "sum_inside_sqrt",
+        },
+        "epsilon=1e-08",
+    ),
+    "FtrlParameters": (
+        f"{EMB}.FTRL",
+        {
+            "learning_rate": "",
+            "learning_rate_power": "learning_rate_power",
+            "initial_accumulator_value": "initial_accumulator_value",
+            "l1_regularization_strength": "l1_regularization_strength",
+            "l2_regularization_strength": "l2_regularization_strength",
+        },
+        "",
+    ),
+    "StochasticGradientDescentParameters": (f"{EMB}.SGD", {"learning_rate": ""}, ""),
+    "MomentumParameters": (
+        "Momentum",
+        {"learning_rate": "", "momentum": "momentum", "use_nesterov": "use_nesterov"},
+        "",
+    ),
+}
+
+
+def table_optimizer(source: Source, call: ast.Call, rate: str | None = None) -> str:
+    """Returns the optimizer of a table; `rate` is code that overrides its learning rate."""
+    new, names, default = _TABLE_OPTIMIZERS[source.called(call).rpartition(".")[2]]
+    if "." not in new:
+        source.need("tf2_engine", new)
+    given, others = arguments(call, names)
+    kept = [each for each in others if getattr(each, "arg", None) in _CLIPPING.split()]
+    refuse_others(source, call, given, " ".join(names), [e for e in others if e not in kept])
+    parts = []
+    for old, key in names.items():
+        if old in given or (old == "learning_rate" and rate):
+            value = rate if rate and old == "learning_rate" else source.code(given[old])
+            parts.append(f"{key}={value}" if key else str(value))
+    if default and default.partition("=")[0] not in given:
+        parts.append(default)
+    parts += [
+        f"{each.arg}={source.code(each.value)}" for each in kept if isinstance(each, ast.keyword)
+    ]
+    return f"{new}({', '.join(parts)})"
+
+
+# Rates, losses and others.
+
+SCHEDULES: Mapping[str, tuple[str, str]] = {
+    "train.cosine_decay": ("CosineDecay", "learning_rate global_step decay_steps alpha"),
+    "train.exponential_decay": (
+        "ExponentialDecay",
+        "learning_rate global_step decay_steps decay_rate staircase",
+    ),
+    "train.polynomial_decay": (
+        "PolynomialDecay",
+        "learning_rate global_step decay_steps end_learning_rate power cycle",
+    ),
+    "train.inverse_time_decay": (
+        "InverseTimeDecay",
+        "learning_rate global_step decay_steps decay_rate staircase",
+    ),
+}
+
+
+def schedule(source: Source, call: ast.Call) -> tuple[str, ast.expr | None]:
+    """Returns the schedule of Keras for a rate that falls, and the step that it is called with."""
+    name, names = SCHEDULES[source.called(call)]
+    given, others = arguments(call, names.split())
+    refuse_others(source, call, given, names, others)
+    step = given.pop("global_step", None)
+    parts, keyed = [], False
+    for key in names.replace("global_step ", "").split():
+        if key not in given:
+            keyed = True
+            continue
+        value = source.code(given[key])
+        if name == "PolynomialDecay" and key == "end_learning_rate" and not keyed:
+            parts.append(value)
+        else:
+            parts.append(f"{key}={value}" if keyed else value)
+    if name == "PolynomialDecay" and "end_learning_rate" not in given:
+        parts.append("end_learning_rate=0.0001")
+    return f"tf.keras.optimizers.schedules.{name}({', '.join(parts)})", step
+
+
+def _schedule_at_step(source: Source, call: ast.Call) -> str:
+    made, step = schedule(source, call)
+    return f"{made}({source.code(step)})" if step is not None else made
+
+
+def _mean_of(written: str, names: str) -> Writer:
+    def write(source: Source, call: ast.Call) -> str:
+        given, others = arguments(call, names.split())
+        refuse_others(source, call, given, names, others)
+        if len(given) != len(names.split()):
+            source.problem(call, "keras-loss", "it lacks an argument", "Write both arguments")
+            return ""
+        return written.format(**{key: source.code(value) for key, value in given.items()})
+
+    return write
+
+
+def _in_top_k(source: Source, call: ast.Call) -> str:
+    given, _ = arguments(call, ["predictions", "targets", "k"])
+    order = [source.code(given[key]) for key in ("targets", "predictions", "k")]
+    return f"tf.math.in_top_k({', '.join(order)})"
+
+
+def _trainable_variables(source: Source, call: ast.Call) -> str:
+    given, _ = arguments(call, ["scope"])
+    if "scope" not in given:
+        return "self.dense_variables"
+    return f"self.variables_below({source.code(given['scope'])})"
+
+
+def _initializer(new: str, names: str, **defaults: str) -> Writer:
+    """Returns the writer of an initializer, whose defaults TensorFlow 2 has changed."""
+
+    def write(source: Source, call: ast.Call) -> str:
+        given, others = arguments(call, names.split())
+        refuse_others(source, call, given, f"{names}", others)
+        parts = {key: source.code(value) for key, value in given.items() if key != "dtype"}
+        written = {**{key: v for key, v in defaults.items() if key not in parts}, **parts}
+        return f"{new}({', '.join(f'{key}={value}' for key, value in written.items())})"
+
+    return write
+
+
+def _placeholder(source: Source, call: ast.Call) -> str:
+    given, _ = arguments(call, ["dtype", "shape", "name"])
+    shape = source.code(given["shape"]) if "shape" in given else "None"
+    name = f", name={source.code(given['name'])}" if "name" in given else ""
+    return f"tf.TensorSpec({shape}, {source.code(given['dtype'])}{name})"
+
+
+def _string_split(source: Source, call: ast.Call) -> str:
+    given, _ = arguments(call, ["source", "sep", "skip_empty"])
+    others = [source.code(given[key]) for key in ("source", "sep") if key in given]
+    return f"tf.strings.split({', '.join(others)}).to_sparse()"
+
+
+_TPU_COLUMN = "categorical_column dimension combiner initializer max_sequence_length"
+_SHARED = (
+    "categorical_columns dimension combiner initializer shared_embedding_collection_name "
+    "max_sequence_lengths"
+)
+
+_FC = "feature_column"
+
+WRITERS: dict[str, Writer] = {
+    f"{_FC}.categorical_column_with_identity": _preprocessing("Identity"),
+    f"{_FC}.sequence_categorical_column_with_identity": _preprocessing("Identity", True),
+    f"{_FC}.categorical_column_with_hash_bucket": _preprocessing("Hashed"),
+    f"{_FC}.sequence_categorical_column_with_hash_bucket": _preprocessing("Hashed", True),
+    f"{_FC}.categorical_column_with_vocabulary_list": _vocabulary(False),
+    f"{_FC}.sequence_categorical_column_with_vocabulary_list": _vocabulary(True),
+    f"{_FC}.categorical_column_with_vocabulary_file": _vocabulary_file,
+    f"{_FC}.weighted_categorical_column": _preprocessing("Weighted"),
+    f"{_FC}.crossed_column": _crossed,
+    f"{_FC}.bucketized_column": _with_function("bucketized_column", KERAS),
+    f"{_FC}.numeric_column": _only("Numeric", "key normalizer_fn", "key normalizer_fn"),
+    f"{_FC}.indicator_column": _with_function("Indicator", KERAS),
+    f"{_FC}.embedding_column": _only(
+        "PlainEmbedding",
+        "categorical_column dimension combiner initializer",
+        "categorical_column dimension combiner initializer",
+    ),
+    "tpu.experimental.embedding_column": _only("embedding_column", _TPU_COLUMN, _TPU_COLUMN),
+    "tpu.experimental.shared_embedding_columns": _only(
+        "shared_embedding_columns", _SHARED, _SHARED
+    ),
+    **dict.fromkeys(SCHEDULES, _schedule_at_step),
+    "losses.mean_squared_error": _mean_of(
+        "tf.reduce_mean(tf.square({predictions} - {labels}))", "labels predictions"
+    ),
+    "losses.absolute_difference": _mean_of(
+        "tf.reduce_mean(tf.abs({predictions} - {labels}))", "labels predictions"
+    ),
+    "losses.sigmoid_cross_entropy": _mean_of(
+        "tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(\n"
+        "        labels={multi_class_labels}, logits={logits}))",
+        "multi_class_labels logits",
+    ),
+    "losses.sparse_softmax_cross_entropy": _mean_of(
+        "tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(\n"
+        "        labels={labels}, logits={logits}))",
+        "labels logits",
+    ),
+    "losses.softmax_cross_entropy": _mean_of(
+        "tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(\n"
+        "        labels={onehot_labels}, logits={logits}))",
+        "onehot_labels logits",
+    ),
+    "nn.in_top_k": _in_top_k,
+    "nn.rnn_cell.GRUCell": _only("GRUCell", "num_units", "num_units"),
+    "trainable_variables": _trainable_variables,
+    "random_normal_initializer": _initializer(
+        "tf.random_normal_initializer", "mean stddev seed dtype", stddev="1.0"
+    ),
+    "truncated_normal_initializer": _initializer(
+        "tf.keras.initializers.TruncatedNormal", "mean stddev seed dtype", stddev="1.0"
+    ),
+    "random_uniform_initializer": _initializer(
+        "tf.random_uniform_initializer", "minval maxval seed dtype", minval="0.0", maxval="1.0"
+    ),
+    "placeholder": _placeholder,
+    "string_split": _string_split,
+}
+"""What replaces a call, by the name of its function below `tensorflow`."""
+
+for _name_of_optimizer in _TABLE_OPTIMIZERS:
+    for _prefix in ("tpu.experimental.", "tpu_embedding."):
+        WRITERS[_prefix + _name_of_optimizer] = table_optimizer

@@ -1,0 +1,330 @@
+"""A program as text and tree: full names, edits by node, and statements at another indentation."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from estimator_bridge import errors
+
+New = str | Callable[[], str]
+"""A text, or what returns it once all edits inside are known."""
+
+_WIDTH = 100
+
+_STOCK = ("estimator", "tensorflow_estimator")
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Problem:
+    """What keeps a program from being written: the line, the rule's id, the code and a way out."""
+
+    line: int
+    rule: str
+    code: str
+    why: str
+    way_out: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: [{self.rule}] {self.code}: {self.why}. {self.way_out}."
+
+
+class Source:
+    """A parsed program.
+
+    Attributes:
+        tree: of `ast`.
+        aliases: the full names that imports bind, by name.
+        problems: what was found that cannot be carried over.
+        notes: (line, what became of it) of code that is left out or changed.
+        needed: names that the new program imports, by module.
+    """
+
+    def __init__(self, text: str, name: str) -> None:
+        self.text, self.name = text, name
+        self.tree = ast.parse(text)
+        self._lines = text.splitlines(keepends=True)
+        self._starts = [0]
+        for line in self._lines:
+            self._starts.append(self._starts[-1] + len(line))
+        self.parents = {
+            child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
+        }
+        self.aliases = dict(_imports(self.tree))
+        self.locals: dict[tuple[ast.AST, str], str] = {}
+        self._edits: dict[tuple[int, int], New] = {}
+        self.problems: set[Problem] = set()
+        self.notes: list[tuple[int, str]] = []
+        self.needed: dict[str, set[str]] = {}
+        self.done: set[ast.AST] = set()  # nodes that are written by hand
+
+    # Names.
+
+    def full(self, node: ast.AST) -> str:
+        """Returns the full name of a name or attribute that an import leads to; else ""."""
+        if isinstance(node, ast.Attribute):
+            above = self.full(node.value)
+            return f"{above}.{node.attr}" if above else ""
+        if not isinstance(node, ast.Name):
+            return ""
+        function = self.function_of(node)
+        return self.locals.get((function, node.id)) or self.aliases.get(node.id, "")
+
+    def short(self, node: ast.AST) -> str:
+        """Returns the name below `tensorflow`, "estimator.NAME" of stock's estimator, or ""."""
+        return short_name(self.full(node))
+
+    def called(self, node: ast.AST) -> str:
+        """Returns the short name of the function of a call; "" of anything else."""
+        return self.short(node.func) if isinstance(node, ast.Call) else ""
+
+    def need(self, module: str, name: str) -> str:
+        """Has the new program import a name from a module; returns the name."""
+        self.needed.setdefault(module, set()).add(name)
+        return name
+
+    # The tree.
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        """Returns the node that a node is a part of."""
+        return self.parents.get(node)
+
+    def above(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yields the nodes that contain a node, the innermost first."""
+        up = self.parent(node)
+        while up is not None:
+            yield up
+            up = self.parent(up)
+
+    def function_of(self, node: ast.AST) -> ast.AST:
+        """Returns the function whose body has a node, or the module."""
+        for each in self.above(node):
+            if isinstance(each, (ast.FunctionDef, ast.Lambda, ast.Module)):
+                if isinstance(each, ast.Lambda):
+                    continue
+                return each
+        return self.tree
+
+    def statement_of(self, node: ast.AST) -> ast.stmt:
+        """Returns the innermost statement that contains a node, or is it."""
+        if isinstance(node, ast.stmt):
+            return node
+        return next(each for each in self.above(node) if isinstance(each, ast.stmt))
+
+    def function(self, name: str, near: ast.AST | None = None) -> ast.FunctionDef | None:
+        """Returns the function of a name, below `near` first."""
+        for tree in filter(None, (near, self.tree)):
+            for node in ast.walk(tree):
+                if isinstance(node, ast.FunctionDef) and node.name == name and node is not tree:
+                    return node
+        return None
+
+    def uses(self, name: str, below: ast.AST) -> list[ast.Name]:
+        """Returns where a name is read below a node."""
+        return [
+            node
+            for node in ast.walk(below)
+            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+        ]
+
+    # Text.
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """Returns the offsets of the first character and of the one behind the last."""
+        return (
+            self._offset(node.lineno, node.col_offset),  # type: ignore[attr-defined]
+            self._offset(node.end_lineno, node.end_col_offset),  # type: ignore[attr-defined]
+        )
+
+    def _offset(self, line: int, column: int) -> int:
+        prefix = self._lines[line - 1].encode()[:column].decode()
+        return self._starts[line - 1] + len(prefix)
+
+    def lines(self, statement: ast.stmt, comments: bool = True) -> tuple[int, int]:
+        """Returns the span of a statement's whole lines, with the comments above it."""
+        first = min([statement.lineno, *(each.lineno for each in _decorators(statement))])
+        while comments and first > 1 and self._lines[first - 2].lstrip().startswith("#"):
+            first -= 1
+        return self._starts[first - 1], self._starts[statement.end_lineno or statement.lineno]
+
+    def replace(self, node: ast.AST, new: New) -> None:
+        """Replaces the text of a node."""
+        self._edits[self.span(node)] = new
+
+    def replace_span(self, start: int, end: int, new: New) -> None:
+        """Replaces a span of the text."""
+        self._edits[start, end] = new
+
+    def drop(self, statement: ast.stmt, why: str = "") -> None:
+        """Leaves a statement out, with the comments above it."""
+        start, end = self.lines(statement)
+        self._edits[start, end] = ""
+        if why:
+            self.notes.append((statement.lineno, why))
+
+    def is_dropped(self, node: ast.AST) -> bool:
+        """Returns whether a node is inside of a statement that is left out or written anew."""
+        start, end = self.span(node)
+        return any(
+            first <= start and end <= last and (first, last) != (start, end)
+            for first, last in self._edits
+            if "\n" in self.text[first:last] or self._edits[first, last] == ""
+        )
+
+    def code(self, node: ast.AST) -> str:
+        """Returns the new text of a node."""
+        return self.render(*self.span(node))
+
+    def render(self, start: int, end: int) -> str:
+        """Returns the new text of a span."""
+        inside = sorted(
+            (span for span in self._edits if start <= span[0] and span[1] <= end),
+            key=lambda span: (span[0], span[0] < span[1], -span[1]),
+        )
+        parts, position = [], start
+        for first, last in inside:
+            if first < position:
+                continue
+            new = self._edits[first, last]
+            parts += [self.text[position:first], new if isinstance(new, str) else new()]
+            position = last
+        return "".join(parts) + self.text[position:end]
+
+    def block(self, statement: ast.stmt, indent: int) -> str:
+        """Returns the new text of a statement, with the comments above it, at an indentation."""
+        return shifted(self.render(*self.lines(statement)), statement.col_offset, indent)
+
+    def code_at(self, node: ast.AST, indent: int) -> str:
+        """Returns the new text of a node in a statement at another indentation."""
+        old = self.statement_of(node).col_offset
+        first, newline, rest = self.code(node).partition("\n")
+        return first + newline + shifted(rest, old, indent) if newline else first
+
+    def is_spaced(self, statement: ast.stmt) -> bool:
+        """Returns whether there is a blank line above a statement and its comments."""
+        start, _ = self.lines(statement)
+        return self.text[:start].endswith("\n\n")
+
+    def problem(self, node: ast.AST, rule: str, why: str, way_out: str) -> None:
+        """Adds a problem."""
+        code = ast.unparse(getattr(node, "func", node)).splitlines()[0][:60]
+        line = getattr(node, "lineno", 0)
+        self.problems.add(Problem(line, rule, code, why, way_out))
+
+    def check(self) -> None:
+        """Raises Untranslatable with all problems, if there are any."""
+        if self.problems:
+            listed = "\n".join(f"  {self.name}, {each}" for each in sorted(self.problems))
+            raise errors.Untranslatable(
+                f"{self.name} cannot be carried to the Keras form:\n{listed}"
+            )
+
+
+def arguments(
+    call: ast.Call, names: Iterable[str]
+) -> tuple[dict[str, ast.expr], list[ast.keyword | ast.expr]]:
+    """Returns the arguments of a call by name, and those that are not known by `names`."""
+    order = [*names]
+    bound: dict[str, ast.expr] = {}
+    others: list[ast.keyword | ast.expr] = []
+    for number, each in enumerate(call.args):
+        if isinstance(each, ast.Starred) or number >= len(order):
+            others.append(each)
+        else:
+            bound[order[number]] = each
+    for keyword in call.keywords:
+        if keyword.arg in order:
+            bound[str(keyword.arg)] = keyword.value
+        else:
+            others.append(keyword)
+    return bound, others
+
+
+def call_text(head: str, parts: Sequence[str], indent: int, prefix: str = "") -> str:
+    """Returns the code of a call, with an argument a line if it is too long for one.
+
+    Args:
+        indent: of the statement; `prefix` is what stands before the call.
+    """
+    line = f"{head}({', '.join(parts)})"
+    if len(prefix) + indent + len(line) <= _WIDTH and "\n" not in line:
+        return line
+    pad = " " * (indent + 4)
+    inner = f",\n{pad}".join(part.replace("\n", "\n    ") for part in parts)
+    return f"{head}(\n{pad}{inner})"
+
+
+def short_name(full: str) -> str:
+    """Returns a full name below `tensorflow`, "estimator.NAME" of stock's estimator, or ""."""
+    parts = full.split(".")
+    if not full or parts[0] not in ("tensorflow", "tensorflow_estimator"):
+        return ""
+    if any(part in _STOCK for part in parts) and not full.endswith("disable_v2_behavior"):
+        kept = parts[-2:] if len(parts) > 1 and parts[-2] == "ModeKeys" else parts[-1:]
+        return ".".join(["estimator", *kept])
+    if "tpu_embedding" in parts:
+        return ".".join(parts[parts.index("tpu_embedding") :])
+    below = parts[1:]
+    while below[:1] == ["compat"]:
+        below = below[2:]
+    return ".".join(below)
+
+
+def shifted(text: str, old: int, new: int) -> str:
+    """Returns a text whose lines are indented by `new` in place of `old` columns."""
+    if old == new:
+        return text
+    lines = []
+    for line in text.splitlines(keepends=True):
+        if new > old:
+            lines.append(" " * (new - old) + line if line.strip() else line)
+        else:
+            lines.append(re.sub(rf"^ {{0,{old - new}}}", "", line))
+    return "".join(lines)
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """Returns the names that are read below a node."""
+    return {
+        each.id
+        for each in ast.walk(node)
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
+    }
+
+
+def bound_in(node: ast.AST) -> list[str]:
+    """Returns the names that are bound below a node, in order, but for those of comprehensions."""
+    inner = {
+        name.id
+        for each in ast.walk(node)
+        if isinstance(each, ast.comprehension)
+        for name in ast.walk(each.target)
+        if isinstance(name, ast.Name)
+    }
+    stored = [
+        each.id
+        for each in ast.walk(node)
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and each.id not in inner
+    ]
+    functions = [each.name for each in ast.walk(node) if isinstance(each, ast.FunctionDef)]
+    return [*dict.fromkeys([*stored, *functions])]
+
+
+def _decorators(statement: ast.stmt) -> list[ast.expr]:
+    return list(getattr(statement, "decorator_list", ()))
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                first = alias.name.split(".")[0]
+                yield (alias.asname, alias.name) if alias.asname else (first, first)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+Names = Mapping[str, str]

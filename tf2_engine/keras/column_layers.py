@@ -1,0 +1,227 @@
+"""Layers over columns: lookups in the tables, and the features that a network starts with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from tf2_engine import errors, preprocessing
+from tf2_engine.graph_mode import do_not_convert
+from tf2_engine.keras import columns as column_types
+from tf2_engine.keras.columns import ByStep, Embedding, ModelColumn
+from tf2_engine.types import Nest, Object, Tensor, Variable
+
+_PREPARED = {"ids", "weights", "lengths", "features"}
+
+
+class PassiveLayer:
+    """What all layers here have in common: inputs of any type, as they are, and no XLA."""
+
+    def __init__(self, name: str | None = None, **options: Object) -> None:
+        super().__init__(name=name, dtype="float32", autocast=False, **options)  # type: ignore[call-arg]
+        self._convert_input_args = False
+        self._allow_non_tensor_positional_args = True
+        self.supports_jit = False
+
+
+class ColumnEmbeddingLayer(PassiveLayer):
+    """Looks the features of columns up: their activations replace them among the features.
+
+        embedding = ColumnEmbedding([user, item], tf.tpu.experimental.embedding.Adagrad(0.1))
+        features = embedding(features)  # features["user"] is [batch, dim] now
+
+    `prepare` makes the ids, in `Dataset.map` for a TPU, which takes no strings; a call does so
+    where it was not done.
+
+    Args:
+        columns: `Embedding`s, in a list or a dict.
+        optimizer: of tables without one; see `TPUEmbedding`, which holds the tables.
+
+    Attributes:
+        step: the global step, which rates that are a `ByStep` read.
+    """
+
+    _embedding_class: Object
+
+    def __init__(
+        self,
+        columns: Mapping[str, Embedding] | Sequence[Embedding],
+        optimizer: Object = None,
+        name: str | None = None,
+        **options: Object,
+    ) -> None:
+        super().__init__(name=name, **options)
+        self._columns = tuple(column_types.features_of(columns))
+        self._preprocessing = preprocessing.Preprocessing(
+            {each.key: each.ids for each in self._columns}
+        )
+        config = {each.key: each.feature_config for each in self._columns}
+        self.step: Variable = tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
+        for each in (optimizer, *(column.table.optimizer for column in self._columns)):
+            rate = getattr(each, "learning_rate", None)
+            if isinstance(rate, ByStep):
+                rate.step = self.step
+        self.tables = self._embedding_class(config, optimizer, name="tables")
+        self.built = True
+
+    def prepare(self, features: Mapping[str, Object]) -> dict[str, Nest]:
+        """Returns raw features as ids, weights and lengths by feature, and the other features.
+
+        Raises:
+            InvalidInput, WrongType: a feature is missing or does not fit its column.
+        """
+        ids, weights, lengths = self._preprocessing(features)
+        used = {name for each in self._columns for name in _keys(each.ids)}
+        return {
+            "ids": ids,
+            "weights": {key: each for key, each in (weights or {}).items() if each is not None},
+            "lengths": lengths,
+            "features": {key: each for key, each in features.items() if key not in used},
+        }
+
+    def call(self, features: Mapping[str, Object]) -> dict[str, Object]:
+        """Returns the features with the activations of columns, by key.
+
+        Args:
+            features: raw, or as `prepare` returns them.
+
+        Returns:
+            For each column [batch, dim] float32, or [batch, max_sequence_length, dim] of a
+            sequence, whose length is then the feature `lengths_key(key)`.
+        """
+        return self._looked_up(features)
+
+    @do_not_convert
+    def _looked_up(self, features: Mapping[str, Object]) -> dict[str, Object]:
+        prepared = features if set(features) == _PREPARED else self.prepare(features)
+        activations = self.tables(prepared["ids"], prepared["weights"] or None)
+        lengths = {lengths_key(key): each for key, each in prepared["lengths"].items()}
+        return {**prepared["features"], **activations, **lengths}
+
+
+class DenseFeaturesLayer(PassiveLayer):
+    """Concatenates columns in the order of their names, as `tf.keras.layers.DenseFeatures` does.
+
+    Features of tables are the activations that a `ColumnEmbedding` returns; those of the other
+    columns are raw, and computed on a host.
+
+    Args:
+        columns: one column or several.
+    """
+
+    def __init__(
+        self, columns: ModelColumn | Sequence[ModelColumn], name: str | None = None
+    ) -> None:
+        super().__init__(name=name)
+        listed = list(columns) if isinstance(columns, Sequence) else [columns]
+        self._columns = tuple(sorted(listed, key=column_types.column_name))
+        ids = {column_types.column_name(each): _ids_of(each) for each in self._columns}
+        self._preprocessing = preprocessing.Preprocessing(
+            {name: each for name, each in ids.items() if each is not None}
+        )
+        self._variables: dict[str, Object] = {}
+
+    def build(self, shapes: object) -> None:
+        """Makes the tables that are ordinary variables."""
+        for each in self._columns:
+            if isinstance(each, column_types.PlainEmbedding):
+                default = tf.keras.initializers.TruncatedNormal(stddev=each.dimension**-0.5)
+                self._variables[each.name] = self.add_weight(  # type: ignore[attr-defined]
+                    name=f"{each.name}_weights",
+                    shape=(column_types.num_buckets(each.ids), each.dimension),
+                    initializer=each.initializer or default,
+                )
+        self.built = True
+
+    def call(self, features: Mapping[str, Object]) -> Tensor:
+        """Returns [batch, the sum of widths] float32."""
+        return self._concatenated(features)
+
+    @do_not_convert
+    def _concatenated(self, features: Mapping[str, Object]) -> Tensor:
+        ids = self._preprocessing(features).ids if self._preprocessing.columns else {}
+        parts = [self._part(each, features, ids) for each in self._columns]
+        return parts[0] if len(parts) == 1 else tf.concat(parts, -1)
+
+    def _part(
+        self, column: ModelColumn, features: Mapping[str, Object], ids: Mapping[str, Object]
+    ) -> Tensor:
+        if isinstance(column, Embedding):
+            return features[column.key]
+        if isinstance(column, column_types.Numeric):
+            values = tf.convert_to_tensor(features[column.key])
+            if column.normalizer_fn is not None:
+                values = column.normalizer_fn(values)
+            return tf.reshape(tf.cast(values, tf.float32), [tf.shape(values)[0], _width(values)])
+        found = ids[column_types.column_name(column)]
+        if isinstance(column, column_types.PlainEmbedding):
+            table = tf.convert_to_tensor(self._variables[column.name])
+            return tf.nn.safe_embedding_lookup_sparse(table, found, combiner=column.combiner)
+        categorical = _ids_of(column)
+        assert categorical is not None
+        depth = column_types.num_buckets(categorical)
+        hot = tf.one_hot(tf.sparse.to_dense(found, default_value=-1), depth)
+        summed = tf.reduce_sum(hot, -2)
+        if isinstance(column, preprocessing.Bucketized):
+            return tf.reshape(hot, [tf.shape(hot)[0], depth])
+        return summed
+
+
+class SequenceFeaturesLayer(PassiveLayer):
+    """Concatenates sequences in the order of their names, as `SequenceFeatures` does.
+
+    Args:
+        columns: `Embedding`s with a `max_sequence_length`.
+    """
+
+    def __init__(self, columns: Embedding | Sequence[Embedding], name: str | None = None) -> None:
+        super().__init__(name=name)
+        listed = list(columns) if isinstance(columns, Sequence) else [columns]
+        self._columns = tuple(sorted(listed, key=column_types.column_name))
+        self.built = True
+
+    def call(self, features: Mapping[str, Object]) -> tuple[Tensor, Tensor]:
+        """Returns [batch, positions, the sum of widths] float32 and lengths, [batch] int64.
+
+        The lengths are those of the first column; positions behind them are zeros.
+        """
+        keys = [each.key for each in self._columns]
+        sequences = [features[key] for key in keys]
+        joined = sequences[0] if len(sequences) == 1 else tf.concat(sequences, -1)
+        return joined, features[lengths_key(keys[0])]
+
+
+def lengths_key(key: str) -> str:
+    """Returns the feature that has the lengths of a sequence."""
+    return f"{key}/lengths"
+
+
+def _keys(column: preprocessing.Column | str) -> list[str]:
+    """Returns the features that a column alone needs."""
+    if isinstance(column, str):
+        return [column]
+    if isinstance(column, preprocessing.Weighted):
+        return [*_keys(column.column), column.weight_key]
+    if isinstance(column, preprocessing.Sequence):
+        return _keys(column.column)
+    if isinstance(column, preprocessing.Crossed):
+        return [key for each in column.keys for key in _keys(each)]
+    return [column_types.key_of(column)]
+
+
+def _ids_of(column: ModelColumn) -> preprocessing.Column | None:
+    if isinstance(column, preprocessing.Column):
+        return column
+    if isinstance(column, (column_types.Indicator, column_types.PlainEmbedding)):
+        return column.ids
+    return None
+
+
+def _width(values: Tensor) -> int:
+    width = 1
+    for size in values.shape[1:]:
+        if size is None:
+            raise errors.InvalidInput(f"A numeric feature has the unknown shape {values.shape}.")
+        width *= int(size)
+    return width

@@ -1,0 +1,252 @@
+"""Columns of a model: how features become ids, and the tables that they are looked up in."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow as tf
+
+from tf2_engine import errors, preprocessing
+from tf2_engine.types import Initializer, Object, Tensor, Variable
+
+
+@dataclasses.dataclass(frozen=True)
+class Embedding:
+    """A feature that is looked up in a table of the engine.
+
+    Attributes:
+        ids: how its ids are made of raw features.
+        table: a `tf.tpu.experimental.embedding.TableConfig`.
+        max_sequence_length: 0, or the number of positions, which are not combined then.
+        suffix: of the name, which decides the order in `DenseFeatures`.
+    """
+
+    ids: preprocessing.Column
+    table: Object
+    max_sequence_length: int = 0
+    suffix: str = "embedding"
+
+    @property
+    def key(self) -> str:
+        """The feature of the ids, and of the activations."""
+        return key_of(self.ids)
+
+    @property
+    def name(self) -> str:
+        """The name that the feature column had."""
+        return f"{name_of(self.ids)}_{self.suffix}"
+
+    @property
+    def feature_config(self) -> Object:
+        """The same for the engine."""
+        config = tf.tpu.experimental.embedding.FeatureConfig
+        return config(self.table, max_sequence_length=self.max_sequence_length, name=self.key)
+
+
+def embedding_column(
+    categorical_column: preprocessing.Column,
+    dimension: int,
+    combiner: str = "mean",
+    initializer: Initializer | None = None,
+    max_sequence_length: int = 0,
+) -> Embedding:
+    """Returns a feature with a table of its own, `tbl_` and the name of the column.
+
+    Args:
+        initializer: by default a truncated normal of standard deviation 1 / sqrt(dimension).
+    """
+    name = f"tbl_{name_of(categorical_column)}"
+    table = _table(categorical_column, dimension, initializer, combiner, name)
+    return Embedding(categorical_column, table, max_sequence_length)
+
+
+def shared_embedding_columns(
+    categorical_columns: Sequence[preprocessing.Column],
+    dimension: int,
+    combiner: str = "mean",
+    initializer: Initializer | None = None,
+    shared_embedding_collection_name: str | None = None,
+    max_sequence_lengths: Sequence[int] | None = None,
+) -> list[Embedding]:
+    """Returns features that share a table, `tbl_` and the name of the collection.
+
+    Args:
+        shared_embedding_collection_name: by default the names of the columns, joined by "_".
+        max_sequence_lengths: of each column; None is 0 for all.
+    """
+    joined = "_".join(sorted(map(name_of, categorical_columns))) + "_shared_embedding"
+    name = shared_embedding_collection_name or joined
+    table = _table(categorical_columns[0], dimension, initializer, combiner, f"tbl_{name}")
+    lengths = max_sequence_lengths or [0] * len(categorical_columns)
+    return [
+        Embedding(ids, table, length, "shared_embedding")
+        for ids, length in zip(categorical_columns, lengths, strict=True)
+    ]
+
+
+def id_column(
+    key: str, table: Object, max_sequence_length: int = 0, weight_key: str | None = None
+) -> Embedding:
+    """Returns a feature whose values are ids of a table's rows already.
+
+    Args:
+        table: a `tf.tpu.experimental.embedding.TableConfig`.
+        weight_key: the feature with the weights of the ids.
+    """
+    ids: preprocessing.Column = preprocessing.Identity(key, table.vocabulary_size)
+    if weight_key is not None:
+        ids = preprocessing.Weighted(ids, weight_key)
+    if max_sequence_length:
+        ids = preprocessing.Sequence(ids)
+    return Embedding(ids, table, max_sequence_length)
+
+
+def _table(
+    ids: preprocessing.Column,
+    dimension: int,
+    initializer: Initializer | None,
+    combiner: str,
+    name: str,
+) -> Object:
+    config = tf.tpu.experimental.embedding.TableConfig
+    return config(num_buckets(ids), dimension, initializer, None, combiner, name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Numeric:
+    """A feature of numbers, as `numeric_column`: [batch] or [batch, ...] of any number type."""
+
+    key: str
+    normalizer_fn: Callable[[Tensor], Tensor] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that the feature column had."""
+        return self.key
+
+
+@dataclasses.dataclass(frozen=True)
+class Indicator:
+    """How often each id occurs, as `indicator_column`."""
+
+    ids: preprocessing.Column
+
+    @property
+    def name(self) -> str:
+        """The name that the feature column had."""
+        return f"{name_of(self.ids)}_indicator"
+
+
+@dataclasses.dataclass(frozen=True)
+class PlainEmbedding:
+    """A feature whose table is an ordinary variable of the model, as `embedding_column`."""
+
+    categorical_column: preprocessing.Column
+    dimension: int
+    combiner: str = "mean"
+    initializer: Initializer | None = None
+
+    @property
+    def ids(self) -> preprocessing.Column:
+        """How its ids are made."""
+        return self.categorical_column
+
+    @property
+    def name(self) -> str:
+        """The name that the feature column had."""
+        return f"{name_of(self.ids)}_embedding"
+
+
+ModelColumn = Embedding | Numeric | Indicator | PlainEmbedding | preprocessing.Bucketized
+
+
+def column_name(column: ModelColumn) -> str:
+    """Returns the name that a feature column had."""
+    return name_of(column) if isinstance(column, preprocessing.Column) else column.name
+
+
+def name_of(column: preprocessing.Column) -> str:
+    """Returns the name that the feature column of ids had."""
+    if isinstance(column, preprocessing.Sequence):
+        return name_of(column.column)
+    if isinstance(column, preprocessing.Weighted):
+        return f"{name_of(column.column)}_weighted_by_{column.weight_key}"
+    if isinstance(column, preprocessing.Bucketized):
+        return f"{column.key}_bucketized"
+    if isinstance(column, preprocessing.Crossed):
+        names = (each if isinstance(each, str) else name_of(each) for each in column.keys)
+        return "_X_".join(sorted(names))
+    return key_of(column)
+
+
+def key_of(column: preprocessing.Column) -> str:
+    """Returns the feature that a column reads; the name of a crossed one, which reads several."""
+    if isinstance(column, (preprocessing.Sequence, preprocessing.Weighted)):
+        return key_of(column.column)
+    if isinstance(column, preprocessing.Crossed):
+        return name_of(column)
+    key: str = column.key  # type: ignore[attr-defined]
+    return key
+
+
+def num_buckets(column: preprocessing.Column) -> int:
+    """Returns how many ids a column has: the rows of its table."""
+    if isinstance(column, (preprocessing.Sequence, preprocessing.Weighted)):
+        return num_buckets(column.column)
+    if isinstance(column, preprocessing.Bucketized):
+        return len(column.boundaries) + 1
+    if isinstance(column, preprocessing.VocabularyList):
+        return len(column.vocabulary) + column.num_oov_buckets
+    if isinstance(column, preprocessing.VocabularyFile):
+        return column.vocabulary_size + column.num_oov_buckets
+    for name in ("num_buckets", "hash_bucket_size"):
+        if hasattr(column, name):
+            return int(getattr(column, name))
+    raise errors.WrongType(f"{column!r} does not say how many ids it has.")
+
+
+def bucketized_column(
+    source_column: Numeric, boundaries: Sequence[float]
+) -> preprocessing.Bucketized:
+    """Returns the column of the buckets of a number, as `tf.feature_column.bucketized_column`."""
+    return preprocessing.Bucketized(
+        source_column.key, tuple(boundaries), source_column.normalizer_fn
+    )
+
+
+class ByStep:
+    """A learning rate that is a function of the global step, for the optimizer of a table.
+
+        EMB.SGD(learning_rate=ByStep(falling_rate))
+
+    A `ColumnEmbedding` has its tables' rates read its step.
+
+    Args:
+        function: takes the step, an int64 scalar, and returns the rate.
+    """
+
+    def __init__(self, function: Callable[[Object], Object]) -> None:
+        self._function = function
+        self.step: Variable | int = 0
+
+    def __call__(self) -> Object:
+        """Returns the rate at the current step."""
+        return self._function(self.step)
+
+
+def features_of(columns: Mapping[str, Embedding] | Sequence[Embedding]) -> list[Embedding]:
+    """Returns columns in the order of their tables and features, each feature once.
+
+    Raises:
+        WrongType: a column has no table of the engine.
+    """
+    listed = list(columns.values() if isinstance(columns, Mapping) else columns)
+    for each in listed:
+        if not isinstance(each, Embedding):
+            raise errors.WrongType(
+                f"{each!r} has no table of the engine. Make it with "
+                "`embedding_column`, `shared_embedding_columns` or `id_column` of tf2_engine.keras."
+            )
+    by_key = {each.key: each for each in listed}
+    return sorted(by_key.values(), key=lambda each: (str(each.table.name), each.key))

@@ -1,0 +1,162 @@
+"""Checkpoints of a Keras model under the names that its variables had in an estimator."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import tensorflow as tf
+
+from tf2_engine import checkpoint_names
+from tf2_engine.keras.saved_callback import saving_callback
+from tf2_engine.types import Object, Variable
+
+_SLOTS: Mapping[str, Mapping[str, str]] = {
+    "Adam": {"m": "Adam", "momentum": "Adam", "v": "Adam_1", "velocity": "Adam_1"},
+    "Adagrad": {"accumulator": "Adagrad"},
+    "Ftrl": {"accumulator": "Ftrl", "linear": "Ftrl_1"},
+}
+"""By class of Keras optimizer and its name for a slot, the slot's name in `tf.compat.v1.train`."""
+
+_BETAS = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
+"""What the legacy Adam keeps in variables, and Keras's computes of its settings and the step."""
+
+
+class ModelCheckpoints:
+    """Saves and restores a `TableModel`: `tf.train.Checkpoint(embedding, global_step, variables)`.
+
+    Args:
+        model: a `TableModel`.
+        directory: where checkpoints are.
+        names: names of layers in checkpoints, by their own names, where they differ.
+        save_steps, max_to_keep: see `TableModel.keep_checkpoints`.
+    """
+
+    def __init__(
+        self,
+        model: Object,
+        directory: str,
+        names: Mapping[str, str],
+        save_steps: int | None,
+        max_to_keep: int,
+    ) -> None:
+        self._model, self._directory, self._names = model, directory, names
+        self.save_steps, self._max_to_keep = save_steps, max_to_keep
+        self._manager: Object = None
+        self._powers: dict[str, Variable] = {}
+
+    def latest(self) -> str | None:
+        """Returns the path of the latest checkpoint; None if there is none."""
+        path: str | None = tf.train.latest_checkpoint(self._directory)
+        return path
+
+    def restore_latest(self) -> None:
+        """Gives all variables, which exist, the values of the latest checkpoint.
+
+        Raises:
+            InvalidInput: it is of the legacy program, or lacks variables; the message says how to
+                convert it.
+        """
+        variables = dict(self._named())
+        saved = tf.Module()
+        for name, variable in variables.items():
+            setattr(saved, name, variable)
+        embedding = self._model.embedding
+        engine = embedding.tables.embedding
+        checkpoint = tf.train.Checkpoint(
+            embedding=engine, global_step=embedding.step, variables=saved
+        )
+        self._manager = tf.train.CheckpointManager(
+            checkpoint, self._directory, self._max_to_keep, checkpoint_name="model.ckpt"
+        )
+        latest = self.latest()
+        if latest is None:
+            return
+        tables = [each.plan for each in engine.tables.values()]
+        checkpoint_names.check_converted(latest, self._directory, tables, "div")
+        checkpoint_names.check_complete(latest, variables)
+        checkpoint.restore(latest).assert_existing_objects_matched().expect_partial()
+        for optimizer in self._model.optimizers:
+            _iterations(optimizer).assign(tf.cast(embedding.step, _iterations(optimizer).dtype))
+
+    def save(self) -> None:
+        """Writes a checkpoint, unless there is one of this step."""
+        step = self._model.embedding.step
+        for name, variable in self._powers.items():
+            beta = getattr(self._model.optimizer, _BETAS[name])
+            variable.assign(float(beta) ** (float(step) + 1.0))
+        self._manager.save(step)
+
+    def callback(self, max_steps: int | None) -> Object:
+        """Returns a callback of Keras that saves checkpoints."""
+        return saving_callback(self._model, self, max_steps)
+
+    def _named(self) -> Iterator[tuple[str, Variable]]:
+        """Yields the variables but for tables and the step, by their names in checkpoints."""
+        model = self._model
+        of_tables = {id(each) for each in model.embedding.weights}
+        for variable in model.weights:
+            if id(variable) not in of_tables and not _is_of_metric(variable, model):
+                yield self._name_of(variable), _value(variable)
+        for optimizer in self._model.optimizers:
+            yield from self._slots(optimizer)
+
+    def _name_of(self, variable: Object) -> str:
+        return name_in_checkpoints(variable, self._names)
+
+    def _slots(self, optimizer: Object) -> Iterator[tuple[str, Variable]]:
+        kind = type(optimizer).__name__
+        trained = self._model.trained_by(optimizer)
+        found: dict[str, list[Object]] = {}
+        for variable in _variables_of(optimizer):
+            slot = _slot_of(variable, _SLOTS.get(kind, {}))
+            if slot is not None:
+                found.setdefault(slot, []).append(variable)
+        for slot, variables in found.items():
+            for variable, of in zip(variables, trained, strict=True):
+                yield f"{self._name_of(of)}/{slot}", _value(variable)
+        if kind == "Adam" and not self._powers:
+            self._powers = {name: tf.Variable(0.0, trainable=False, name=name) for name in _BETAS}
+            yield from self._powers.items()
+
+
+def name_in_checkpoints(variable: Object, names: Mapping[str, str]) -> str:
+    """Returns the name of a variable of a layer in checkpoints: those of layers, joined by "/".
+
+    Args:
+        names: names of layers in checkpoints, by their own names, where they differ.
+    """
+    path = getattr(variable, "path", None) or variable.name.partition(":")[0]
+    _, _, name = path.partition("/")
+    name = re.sub("_embedding_weights$", "_embedding/embedding_weights", name)
+    for own, other in names.items():
+        if name.startswith(f"{own}/"):
+            return other + name.removeprefix(own)
+    return str(name)
+
+
+def _variables_of(optimizer: Object) -> list[Object]:
+    variables = optimizer.variables
+    return list(variables() if callable(variables) else variables)
+
+
+def _slot_of(variable: Object, slots: Mapping[str, str]) -> str | None:
+    """Returns the legacy name of a slot: Keras 2 has "m/...", Keras 3 "adam/..._momentum"."""
+    path = getattr(variable, "path", None)
+    if path is None:
+        # Below the optimizer's name, or not.
+        return next((slots[part] for part in variable.name.split("/")[:2] if part in slots), None)
+    return slots.get(path.rpartition("_")[2])
+
+
+def _is_of_metric(variable: Object, model: Object) -> bool:
+    return any(variable is each for metric in model.metrics for each in metric.variables)
+
+
+def _value(variable: Object) -> Variable:
+    """Returns TensorFlow's variable of one of Keras 3."""
+    return variable.value if hasattr(variable, "path") else variable
+
+
+def _iterations(optimizer: Object) -> Variable:
+    return _value(optimizer.iterations)

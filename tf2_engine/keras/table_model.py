@@ -1,0 +1,328 @@
+"""`TableModel`: a Keras model with tables that trains up to a step and keeps checkpoints."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+import tensorflow as tf
+
+from tf2_engine.backends.tpu import topology
+from tf2_engine.keras.column_layers import ColumnEmbeddingLayer
+from tf2_engine.keras.model_checkpoints import ModelCheckpoints, name_in_checkpoints
+from tf2_engine.keras.saved_model import exportable, resources_of
+from tf2_engine.types import Array, Dataset, Nest, Object, Tensor
+
+Function: TypeAlias = Callable[..., Object]
+
+
+class TableModelBase:
+    """A `keras.Model` with a `ColumnEmbedding`, which trains up to a step and keeps checkpoints.
+
+        class Model(TableModel):
+            def __init__(self, embedding):
+                super().__init__(embedding)
+                self.dense = tf.keras.layers.Dense(1, name="dense")
+
+            def call(self, features, training=False):
+                return self.dense(self.embedding(features)["user"])
+
+            def train_step(self, batch):
+                features, labels = batch
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean(tf.square(labels - self(features, training=True)))
+                self.minimize(loss, tape)
+                return {"loss": loss}
+
+    A subclass has `train_step`, `test_step` and `predict_step`, as far as it is used so.
+    Checkpoints are those of `tf2_engine.training` and of `estimator-bridge convert`: variables of
+    layers have the names of layers, joined by "/", and those of optimizers the names of slots in
+    `tf.compat.v1.train`. So a program goes on from a converted checkpoint of its predecessor whose
+    layers had the same names.
+
+    Args:
+        embedding: the tables.
+        names: names in checkpoints, by those of layers, where they differ: {"wide_dense":
+            "wide/dense"}.
+    """
+
+    embedding: Object
+    optimizer: Object
+    layers: Sequence[Object]
+    distribute_strategy: Object
+    __call__: Function
+    predict_step: Function
+    train_step: Function
+
+    def __init__(
+        self, embedding: ColumnEmbeddingLayer, names: dict[str, str] | None = None
+    ) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self._names = dict(names or {})
+        self._checkpoints: ModelCheckpoints | None = None
+        self._of_tape: tuple[Object, dict[int, Object]] = (None, {})
+        self._trained_by: dict[int, list[Object]] = {}
+        self._restored_for = ""  # "", "predictions" or "training"
+
+    @property
+    def global_step(self) -> int:
+        """How many steps the tables have been trained."""
+        return int(self.embedding.step.numpy())
+
+    def keep_checkpoints(
+        self, directory: str | None, save_steps: int | None = None, max_to_keep: int = 5
+    ) -> None:
+        """Has `fit` save checkpoints, and `fit`, `evaluate` and others start from the latest.
+
+        Args:
+            directory: None keeps none.
+            save_steps: from one to the next; one is saved at the end as well.
+            max_to_keep: how many are kept.
+        """
+        if directory is not None:
+            self._checkpoints = ModelCheckpoints(
+                self, directory, self._names, save_steps, max_to_keep
+            )
+
+    def latest_checkpoint(self) -> str | None:
+        """Returns the path of the latest checkpoint; None if there is none."""
+        return None if self._checkpoints is None else self._checkpoints.latest()
+
+    def minimize(
+        self,
+        loss: Tensor,
+        tape: Object,
+        variables: Sequence[Object] | None = None,
+        optimizer: Object = None,
+    ) -> None:
+        """Applies the gradients of the mean loss of all replicas.
+
+        Args:
+            variables: by default all of `dense_variables`.
+            optimizer: by default that of `compile`.
+        """
+        gradients = self._gradients(loss, tape)
+        chosen = list(self.dense_variables if variables is None else variables)
+        self._trained_by[id(optimizer or self.optimizer)] = chosen
+        pairs = [(gradients[id(each)], each) for each in chosen]
+        self.apply_gradients(pairs, optimizer)
+
+    def gradients(self, loss: Tensor, tape: Object) -> tuple[list[Object], list[Object]]:
+        """Returns gradients of the mean loss of all replicas, and the `dense_variables`."""
+        gradients, variables = self._gradients(loss, tape), self.dense_variables
+        return [gradients[id(each)] for each in variables], variables
+
+    def apply_gradients(self, pairs: Object, optimizer: Object = None) -> None:
+        """Applies (gradient, variable) pairs.
+
+        Args:
+            optimizer: by default that of `compile`.
+        """
+        (optimizer or self.optimizer).apply_gradients(list(pairs))
+
+    def variables_below(self, scope: str) -> list[Object]:
+        """Returns the `dense_variables` whose names in checkpoints start so."""
+        return [each for each in self.dense_variables if self.name_of(each).startswith(scope)]
+
+    def trained_by(self, optimizer: Object) -> list[Object]:
+        """Returns the variables that an optimizer was told to train, or else all."""
+        return self._trained_by.get(id(optimizer), self.dense_variables)
+
+    def name_of(self, variable: Object) -> str:
+        """Returns the name of a variable of a layer in checkpoints."""
+        return name_in_checkpoints(variable, self._names)
+
+    def _gradients(self, loss: Tensor, tape: Object) -> dict[int, Object]:
+        """Returns all gradients, by the identity of variables; updates tables, counts the step.
+
+        Tables are updated when their gradients are computed, so it is done once for a tape.
+        """
+        if self._of_tape[0] is tape:
+            return self._of_tape[1]
+        variables = list(self.trainable_variables)  # type: ignore[attr-defined]
+        scale = tf.constant(1.0 / self.distribute_strategy.num_replicas_in_sync, loss.dtype)
+        computed = tape.gradient(loss, variables, output_gradients=tf.fill(tf.shape(loss), scale))
+        dense = {id(each) for each in self.dense_variables}
+        pairs = list(zip(computed, variables, strict=True))
+        # The update of tables hangs on the gradient of their variable, and is not to be pruned.
+        updates = [one for one, each in pairs if id(each) not in dense and one is not None]
+        with tf.control_dependencies(updates):
+            self.embedding.step.assign_add(1)
+            found = {
+                id(each): None if one is None else _identity(one)
+                for one, each in pairs
+                if id(each) in dense
+            }
+        self._of_tape = tape, found
+        return found
+
+    def fit(
+        self,
+        x: Dataset,
+        *,
+        max_steps: int | None = None,
+        steps: int | None = None,
+        save_every: int | None = None,
+        callbacks: Sequence[Object] = (),
+        **options: Object,
+    ) -> Object:
+        """Trains up to a step, for a number of steps, or to the end of the dataset.
+
+        It starts from the latest checkpoint, if checkpoints are kept, and saves them. With
+        `validation_data` it is evaluated whenever one is saved.
+
+        Args:
+            x: of (features, labels).
+            max_steps, steps: one of them, or none.
+            options: as of `keras.Model.fit`.
+        """
+        self._restore(x, training=True)
+        if max_steps is not None:
+            steps = max_steps - self.global_step
+        if steps is not None and steps <= 0:
+            return None
+        period, epochs = steps, 1
+        checkpoints = self._checkpoints
+        if "validation_data" in options and steps and checkpoints and checkpoints.save_steps:
+            period = min(checkpoints.save_steps, steps)
+            epochs = -(-steps // period)
+            options["validation_data"] = self._prepared(options["validation_data"])
+        own = [] if checkpoints is None else [checkpoints.callback(max_steps)]
+        options.setdefault("verbose", 2)
+        return super().fit(  # type: ignore[misc]
+            self._prepared(x),
+            epochs=epochs,
+            steps_per_epoch=period,
+            callbacks=[*own, *callbacks],
+            **options,
+        )
+
+    def evaluate(self, x: Object = None, *args: Object, **options: Object) -> Object:
+        """Returns metrics by name, and the `global_step`; from the latest checkpoint.
+
+        Args:
+            x: a dataset of (features, labels).
+            args, options: as of `keras.Model.evaluate`.
+        """
+        if "return_dict" in options:  # called by `fit`
+            return super().evaluate(x, *args, **options)  # type: ignore[misc]
+        self._restore(x)
+        options = {"verbose": 2, **options, "return_dict": True}
+        results = super().evaluate(self._prepared(x), *args, **options)  # type: ignore[misc]
+        return {**results, "global_step": self.global_step}
+
+    def predictions(self, x: Dataset) -> Iterator[dict[str, Array]]:
+        """Yields what `predict_step` returns for each sample; from the latest checkpoint.
+
+        Args:
+            x: of features, or of (features, labels), which are left out.
+        """
+        self._restore(x)
+        strategy = self.distribute_strategy
+        step = tf.function(lambda batch: strategy.run(self.predict_step, args=(batch,)))
+        for batch in self._prepared(x.map(lambda *parts: parts[0])):
+            replicas = strategy.experimental_local_results(step(batch))
+            for result in replicas:
+                arrays = {key: value.numpy() for key, value in result.items()}
+                for number in range(len(next(iter(arrays.values())))):
+                    yield {key: values[number] for key, values in arrays.items()}
+
+    def export_saved_model(
+        self, export_dir_base: str, inputs: Nest, to_features: Function, *tracked: Object
+    ) -> bytes:
+        """Writes a SavedModel that predicts into a directory named by the time; returns its path.
+
+        Args:
+            inputs: a `tf.TensorSpec`, or a dict of them by name: what servers send.
+            to_features: makes features of that.
+            tracked: lookup tables and other objects that `to_features` uses.
+        """
+
+        def serve(**received: Tensor) -> dict[str, Tensor]:
+            given = received if isinstance(inputs, dict) else next(iter(received.values()))
+            result: dict[str, Tensor] = self.predict_step(to_features(given))
+            return result
+
+        named = inputs if isinstance(inputs, dict) else {inputs.name or "inputs": inputs}
+        signature = tf.function(serve, autograph=False).get_concrete_function(**named)
+        self._read_checkpoint("predictions")
+        module = exportable(self)
+        module.tracked = [*tracked, *resources_of(to_features)]
+        path = os.path.join(os.fsdecode(export_dir_base), str(int(time.time())))
+        tf.saved_model.save(module, path, signatures=signature)
+        return os.fsencode(path)
+
+    def build_from_batch(self, spec: Nest) -> None:
+        """Makes all variables for batches of a kind, without running anything.
+
+        Args:
+            spec: what `Dataset.element_spec` says of features, or of (features, labels).
+        """
+        features = spec[0] if isinstance(spec, tuple) else spec
+        self._trace(self.__call__, features)
+        optimizers = self.optimizers
+        if len(optimizers) == 1:
+            optimizers[0].build(self.dense_variables)
+        elif isinstance(spec, tuple):
+            self._trace(self.train_step, spec)  # which says what each optimizer trains
+
+    def _trace(self, function: Function, spec: Nest) -> None:
+        run = self.distribute_strategy.run
+        tf.function(
+            lambda value: run(function, args=(value,)), autograph=False
+        ).get_concrete_function(spec)
+
+    @property
+    def optimizers(self) -> list[Object]:
+        """The optimizer of `compile`, and those that are attributes."""
+        found = [self.optimizer, *vars(self).values()]
+        return [*{id(each): each for each in found if hasattr(each, "apply_gradients")}.values()]
+
+    @property
+    def dense_variables(self) -> list[Object]:
+        """The variables that optimizers train: all but those of tables."""
+        virtual = {id(each) for each in self.embedding.tables.trainable_variables}
+        variables = self.trainable_variables  # type: ignore[attr-defined]
+        return [each for each in variables if id(each) not in virtual]
+
+    def _restore(self, x: Dataset, training: bool = False) -> None:
+        """Makes all variables, and gives them the values of the latest checkpoint."""
+        purpose = "training" if training else "predictions"
+        if self._restored_for in ("training", purpose):
+            return
+        data = x if training else x.map(lambda *parts: parts[0])
+        self.build_from_batch(self._prepared(data).element_spec)
+        self._read_checkpoint(purpose)
+
+    def _read_checkpoint(self, purpose: str) -> None:
+        """Restores the latest checkpoint, unless it was for this purpose, or for training."""
+        if self._restored_for in ("training", purpose):
+            return
+        if self._checkpoints is not None:
+            self._checkpoints.restore_latest()
+        self._restored_for = purpose
+
+    def _prepared(self, x: Dataset) -> Object:
+        """Returns batches with ids in place of raw features, for the strategy's replicas."""
+        prepare = self.embedding.prepare
+
+        def with_ids(features: Nest, *others: Nest) -> Nest:
+            return (prepare(features), *others) if others else prepare(features)
+
+        dataset = x.map(with_ids).prefetch(2)
+        strategy = self.distribute_strategy
+        if not topology.is_tpu(strategy):
+            return dataset
+        # Ids go to the tables from the host.
+        option = tf.distribute.InputOptions(experimental_fetch_to_device=False)
+        return strategy.experimental_distribute_dataset(dataset, option)
+
+
+def _identity(gradient: Object) -> Object:
+    if isinstance(gradient, tf.IndexedSlices):
+        values = tf.identity(gradient.values)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return tf.identity(gradient)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from tensorflow.core.protobuf.tpu import topology_pb2
 from tensorflow.core.tpu.kernels import sparse_core_layout_pb2
 from tensorflow.python.tpu import _pywrap_sparse_core_layout as stacker
 from tensorflow.python.tpu import tpu_embedding_v3_checkpoint_adapter as adapter
 
+from tf2_engine import soft_tpu
 from tf2_engine.sparsecore_layout import SparseCores, StackableTable
 from tf2_engine.types import Array, Message
 
@@ -46,3 +48,13 @@ def stacked(tables: Sequence[Array], layouts: Sequence[Message]) -> Array:
             list(tables), f"{rows} {width} 0,{rows}:0,{width}", list(layouts)
         )
     )
+
+
+def strategy(sparse_cores: SparseCores) -> soft_tpu.SoftTPUStrategy:
+    """Returns a strategy whose cores report so many SparseCores, and have no kernels for them."""
+    kind, made = topology_pb2.TPUHardwareFeature, soft_tpu.SoftTPUStrategy(sparse_cores.cores)
+    feature = kind(embedding_feature=kind.V2, num_embedding_devices_per_chip=sparse_cores.per_core)
+    resolver = made.extended._tpu_cluster_resolver
+    # Read by TPUEmbeddingV2 when it is made.
+    resolver.__class__ = type("V2", (type(resolver),), {"tpu_hardware_feature": feature})
+    return made

@@ -22,6 +22,9 @@ class ConversionOptions:
     from_hosts: int | None = None
     to_partition: str | None = None
     to_hosts: int = 1
+    to_cores: int = 1
+    to_sparse_cores: int = 4
+    samples: Mapping[str, int] = dataclasses.field(default_factory=dict)
     slots: str = "tpu"
     scope: str | None = None
     root: str | None = None
@@ -30,8 +33,10 @@ class ConversionOptions:
     global_step: int | None = None
 
     def __post_init__(self) -> None:
-        if self.to not in (None, "names", "object"):
-            raise errors.InvalidInput(f"`to` must be 'names' or 'object', got {self.to!r}.")
+        if self.to not in (None, "names", "object", "sparsecore"):
+            raise errors.InvalidInput(
+                f"`to` must be 'names', 'object' or 'sparsecore', got {self.to!r}."
+            )
         for name in ("from_partition", "to_partition"):
             strategy = getattr(self, name)
             if strategy not in (None, *sharding.STRATEGIES):
@@ -40,6 +45,11 @@ class ConversionOptions:
             hosts = getattr(self, name)
             if hosts is not None and hosts < 1:
                 raise errors.InvalidInput(f"`{name}` must be positive, got {hosts}.")
+        if len(self.samples) > 1 or any(count < 1 for count in self.samples.values()):
+            raise errors.InvalidInput(
+                "`samples` must be one table, that of the first feature, with a positive number of "
+                f"activations per core, got {dict(self.samples)}."
+            )
         if self.slots not in ("tpu", "cpu"):
             raise errors.InvalidInput(f"`slots` must be 'tpu' or 'cpu', got {self.slots!r}.")
 

@@ -10,17 +10,30 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from unittest import mock
 
 from estimator_bridge import convert, errors
+from estimator_bridge.audit.of_sparse_cores import (
+    SparseCoreAudit,
+    Target,
+    audit_tables,
+    layouts_of_spec,
+    note_of_machine,
+)
 from estimator_bridge.audit.report import Audit, TableSize, findings_of
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.run import install
 from estimator_bridge.run.script import run_script
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS
-from estimator_bridge.settings.detect import notes_of_settings, notes_of_spec
+from estimator_bridge.settings.detect import (
+    notes_of_all_settings,
+    notes_of_settings,
+    notes_of_spec,
+)
 from estimator_bridge.settings.legacy_spec import LegacySpec, LegacyTable, Note, Place, SourceText
 from estimator_bridge.translation.read_spec import read_spec
+from tf2_engine.errors import InvalidSpec
 from tf2_engine.tables import PARAMETERS
 from tf2_engine.types import Object
 
@@ -29,23 +42,32 @@ DEFAULT_HOSTS = (1, 8)
 
 
 def audit_spec(
-    spec: Object, subject: str = "the spec", hosts: Sequence[int] = DEFAULT_HOSTS
+    spec: Object,
+    subject: str = "the spec",
+    hosts: Sequence[int] = DEFAULT_HOSTS,
+    target: Target | None = None,
 ) -> Audit:
     """Returns the tables and findings of a spec, which the report calls `subject`.
+
+    With a `target` also what becomes of it on a TPU with SparseCores.
 
     Raises:
         InvalidSpec, Untranslatable, WrongType: the spec cannot be read.
     """
     legacy = read_spec(spec)
     tables = tuple(_size(table, legacy) for table in legacy.tables)
-    return Audit(subject, tables, tuple(hosts), findings_of(_notes(legacy)))
+    on_target = None
+    if target is not None:
+        on_target = audit_tables(spec, legacy, notes_of_all_settings(legacy), target)
+    findings = findings_of(_notes(legacy))
+    return Audit(subject, tables, tuple(hosts), findings, on_sparse_cores=on_target)
 
 
 def _notes(legacy: LegacySpec) -> Iterator[Note]:
     """Yields the notes of a spec, and again those that matter on TPUs with SparseCores."""
     for note in notes_of_spec(legacy):
         yield note
-        if ROWS[note.rule].sparse_core:
+        if ROWS[note.rule].sparse_core.outcome == "ignored":
             yield Note("sparse_core", note.where, SourceText(render.shown(note)))
 
 
@@ -63,16 +85,20 @@ def _size(table: LegacyTable, legacy: LegacySpec) -> TableSize:
 
 
 def audit_run(
-    script: str, arguments: Sequence[str] = (), hosts: Sequence[int] = DEFAULT_HOSTS
+    script: str,
+    arguments: Sequence[str] = (),
+    hosts: Sequence[int] = DEFAULT_HOSTS,
+    target: Target | None = None,
 ) -> Audit:
     """Runs a program with the bridge in the place of stock, up to its first TPUEstimator.
 
-    Everything before that is done: flags, data, files. Nothing after it is.
+    Everything before that is done: flags, data, files. Nothing after it is. For a `target` with a
+    `sample` it is run again, up to its first training, whose batches are looked at.
 
     Raises:
         InvalidInput: it ends without a TPUEstimator, or that has no EmbeddingConfigSpec.
     """
-    settings = _arguments_of_estimator(script, arguments)
+    settings = _arguments_of(script, arguments, "__init__")
     spec = settings.get("embedding_config_spec")
     if spec is None:
         raise errors.InvalidInput(f"{script}: its TPUEstimator has no `embedding_config_spec`.")
@@ -89,26 +115,57 @@ def audit_run(
         ", ".join(f"{name}={settings.get(name)}" for name in sizes),
     )
     audit = audit_spec(spec, f"{script}, as it runs", hosts)
-    return dataclasses.replace(audit, findings=findings_of(notes), remarks=remarks)
+    on_target = None
+    if target is not None:
+        shards = getattr(config, "num_shards", None) or 1
+        target = target._replace(
+            cores=target.cores or shards,
+            batch_size=target.batch_size or settings.get("train_batch_size"),
+        )
+        on_target = _on_target(script, arguments, spec, [*notes, note_of_machine(shards)], target)
+    return dataclasses.replace(
+        audit, findings=findings_of(notes), remarks=remarks, on_sparse_cores=on_target
+    )
+
+
+def _on_target(
+    script: str, arguments: Sequence[str], spec: Object, notes: Sequence[Note], target: Target
+) -> SparseCoreAudit:
+    legacy = read_spec(spec)
+    found = audit_tables(spec, legacy, [*notes_of_all_settings(legacy), *notes], target)
+    if not target.sample or found.sparse_cores is None:
+        return found
+    layouts = layouts_of_spec(spec, legacy, found.sparse_cores, target.batch_size)
+    training = _arguments_of(script, arguments, "train")
+    from estimator_bridge.audit.sampling import sample
+
+    try:
+        sampled = sample(training["self"], training["input_fn"], legacy, layouts, target.sample)
+    except InvalidSpec as error:
+        return dataclasses.replace(found, remarks=(*found.remarks, f"No sample: {error}"))
+    return dataclasses.replace(found, sampled=sampled)
+
+
+_DOES = {"__init__": "makes a TPUEstimator", "train": "trains a TPUEstimator"}
 
 
 class _Reached(BaseException):
-    """Ends the program at its TPUEstimator; not an Exception, since programs catch these."""
+    """Ends the program at a method of TPUEstimator; no Exception, since programs catch these."""
 
 
-def _arguments_of_estimator(script: str, arguments: Sequence[str]) -> Mapping[str, Object]:
+def _arguments_of(script: str, arguments: Sequence[str], method: str) -> Mapping[str, Object]:
+    """Runs a program up to the first call of a method of TPUEstimator; returns its arguments."""
     argv, path = sys.argv, list(sys.path)
     install.install(replace=True)
     from estimator_bridge.runtime.estimator.tpu_estimator import TPUEstimator
 
-    estimator: Object = TPUEstimator
-    init = TPUEstimator.__init__
-    signature = inspect.signature(init)
+    signature = inspect.signature(getattr(TPUEstimator, method))
 
     def stop(self: Object, *args: Object, **settings: Object) -> None:
         raise _Reached(signature.bind(self, *args, **settings).arguments)
 
-    estimator.__init__ = stop
+    patched = mock.patch.object(TPUEstimator, method, stop)
+    patched.start()
     try:
         # The report goes to stdout; the program's own output does not belong there.
         with contextlib.redirect_stdout(sys.stderr):
@@ -118,14 +175,14 @@ def _arguments_of_estimator(script: str, arguments: Sequence[str]) -> Mapping[st
     except SystemExit as ended:
         if ended.code:
             raise errors.InvalidInput(
-                f"{script} exits with {ended.code!r} before it makes a TPUEstimator. Does it lack "
+                f"{script} exits with {ended.code!r} before it {_DOES[method]}. Does it lack "
                 "arguments?"
             ) from ended
     finally:
-        estimator.__init__ = init
+        patched.stop()
         sys.argv, sys.path[:] = argv, path
         install.uninstall()
-    raise errors.InvalidInput(f"{script} ends without making a TPUEstimator.")
+    raise errors.InvalidInput(f"{script} ends before it {_DOES[method]}.")
 
 
 def audit_model_dir(path: str, spec: Object = None, hosts: Sequence[int] = DEFAULT_HOSTS) -> Audit:

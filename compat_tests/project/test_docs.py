@@ -85,7 +85,9 @@ def write_data(folder: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [setting_tables.README, setting_tables.GUIDE], ids=lambda p: p.name
+    "path",
+    [setting_tables.README, setting_tables.GUIDE, setting_tables.SPARSE_CORES],
+    ids=lambda p: p.name,
 )
 def test_tables_of_settings_are_those_of_the_catalogue(path: pathlib.Path) -> None:
     """README and the guide have every row, word for word."""
@@ -98,6 +100,11 @@ def test_tables_of_settings_are_those_of_the_catalogue(path: pathlib.Path) -> No
 def test_the_guide_to_what_stock_did_runs() -> None:
     """Its Python is executed."""
     execute("docs/what_stock_did.md", 0, {})
+
+
+def test_the_page_on_sparse_cores_runs() -> None:
+    """Its Python is executed."""
+    execute("docs/sparsecore.md", 0, {})
 
 
 def test_the_engine_of_the_readme_runs() -> None:
@@ -299,6 +306,7 @@ EXECUTED_BY = {
     "docs/checkpoints.md": test_the_page_on_checkpoints_runs,
     "docs/keras.md": test_the_page_on_the_keras_layer_runs,
     "docs/migrate.md": test_the_guide_to_migration_runs,
+    "docs/sparsecore.md": test_the_page_on_sparse_cores_runs,
     "docs/software_tpu.md": test_the_page_on_the_software_tpu_runs,
     "docs/training.md": test_the_page_on_training_runs,
     "docs/verify.md": test_the_page_on_verify_runs,

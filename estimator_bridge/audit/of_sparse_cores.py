@@ -1,4 +1,4 @@
-"""What becomes of a program on TPUs with SparseCores: its settings, tables, batches and ids."""
+"""Reports what becomes of a program on TPUs with SparseCores, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,23 +8,13 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from estimator_bridge.checkpoint_files.variable_names import tables_of_spec
-from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.readable_sizes import readable
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS
-from estimator_bridge.settings.legacy_spec import LegacySpec, Note, Place, SourceText
+from estimator_bridge.settings.legacy_spec import Note
 from estimator_bridge.settings.row import SPARSE_CORE_OUTCOMES
-from tf2_engine import errors
-from tf2_engine.sparsecore_layout import (
-    SPARSE_CORES_PER_DEVICE,
-    SparseCores,
-    StackableTable,
-    TableLayout,
-    stacks_of,
-    table_layouts,
-)
-from tf2_engine.sparsecore_limits import IDS_PER_PARTITION, IDS_PER_SAMPLE, Need, next_batch
+from tf2_engine.sparsecore_layout import SPARSE_CORES_PER_DEVICE, SparseCores
+from tf2_engine.sparsecore_limits import IDS_PER_PARTITION, IDS_PER_SAMPLE, Need
 from tf2_engine.types import Object
 
 _HEAD_ROOM = 1.25  # Of the limits that are proposed over what a sample of the data needs.
@@ -154,66 +144,7 @@ class SparseCoreAudit:
 
 def audit_notes(notes: Iterable[Note], target: Target) -> SparseCoreAudit:
     """Returns what becomes of the settings of which there are notes, and nothing about tables."""
-    return SparseCoreAudit(target, _effects(notes))
-
-
-def audit_tables(
-    spec: Object, legacy: LegacySpec, notes: Iterable[Note], target: Target
-) -> SparseCoreAudit:
-    """Returns what becomes of a spec; `notes` are of its settings, and others of the program.
-
-    Raises InvalidSpec if a table has no optimizer.
-    """
-    cores = target.cores or 1
-    remarks, notes = [], list(notes)
-    per_device = SPARSE_CORES_PER_DEVICE[target.kind]
-    try:
-        sparse_cores = SparseCores(cores, per_device)
-    except errors.InvalidSpec as error:
-        return SparseCoreAudit(target, _effects(notes), remarks=(f"No such machine: {error}",))
-    layouts = layouts_of_spec(spec, legacy, sparse_cores, target.batch_size)
-    slots = {
-        known.name: OPTIMIZERS[known.kind].engine.slot_names if known.kind else ()
-        for known in tables_of_spec(spec)
-    }
-    stacks = tuple(
-        StackSize(
-            name,
-            tuple(layout.table for layout in of_stack),
-            of_stack[0].stack_rows,
-            of_stack[0].padded_dim,
-            slots[of_stack[0].table],
-        )
-        for name, of_stack in stacks_of(layouts.values()).items()
-    )
-    if target.batch_size is None:
-        remarks.append("the batch size is unknown: give --batch_size, or --run the program")
-    else:
-        remarks += _batch_remarks(legacy, target.batch_size, sparse_cores)
-    return SparseCoreAudit(target, _effects(notes), sparse_cores, stacks, remarks=tuple(remarks))
-
-
-def layouts_of_spec(
-    spec: Object, legacy: LegacySpec, sparse_cores: SparseCores, batch_size: int | None
-) -> dict[str, TableLayout]:
-    """Returns the layout of each table of a spec, as TPUEmbeddingV2 computes it."""
-    # The features of the migrated program are a dict, whose first key decides.
-    first = min(legacy.features, key=lambda feature: feature.key, default=None)
-    samples = (batch_size or 0) // sparse_cores.cores
-    tables = [
-        StackableTable(
-            known.name,
-            *known.shape,
-            group=known.group,
-            samples=samples * (first.max_sequence_length or 1),
-            features=1,
-        )
-        if first is not None and first.table == known.name
-        else StackableTable(known.name, *known.shape, group=known.group)
-        for known in tables_of_spec(spec)
-        if known.shape is not None
-    ]
-    return table_layouts(tables, sparse_cores)
+    return SparseCoreAudit(target, effects_of(notes))
 
 
 def limits(needs: Mapping[str, Need]) -> dict[str, Object]:
@@ -232,7 +163,8 @@ def limits(needs: Mapping[str, Need]) -> dict[str, Object]:
     }
 
 
-def _effects(notes: Iterable[Note]) -> tuple[Effect, ...]:
+def effects_of(notes: Iterable[Note]) -> tuple[Effect, ...]:
+    """Returns what becomes of the settings of which there are notes, worst outcome first."""
     outcomes, rules = list(SPARSE_CORE_OUTCOMES), list(ROWS)
     effects = [
         Effect(note.rule, str(note.where), render.shown(note), *ROWS[note.rule].sparse_core)
@@ -245,21 +177,6 @@ def _effects(notes: Iterable[Note]) -> tuple[Effect, ...]:
             key=lambda effect: (outcomes.index(effect.outcome), rules.index(effect.rule)),
         )
     )
-
-
-def _batch_remarks(legacy: LegacySpec, batch_size: int, sparse_cores: SparseCores) -> Iterator[str]:
-    cores, per_core = sparse_cores.cores, sparse_cores.per_core
-    if batch_size % cores:
-        yield f"the batch size {batch_size} does not divide among {cores} cores"
-        return
-    for feature in legacy.features:
-        cells = batch_size // cores * (feature.max_sequence_length or 1)
-        if cells % per_core:
-            yield (
-                f"feature {feature.key!r} has {cells} activations on each core, which do not "
-                f"divide among its {per_core} SparseCores; the next number that does is "
-                f"{next_batch(cells, per_core)}"
-            )
 
 
 def _sample_lines(sampled: Sampled) -> Iterator[str]:
@@ -301,8 +218,3 @@ def _effect_lines(effects: Sequence[Effect]) -> Iterator[str]:
             subsequent_indent=" " * (indent + 2),
             break_on_hyphens=False,
         )
-
-
-def note_of_machine(num_shards: int) -> Note:
-    """Returns the note of a program's number of cores."""
-    return Note("num_shards", Place("TPUConfig"), SourceText(f"num_shards={num_shards}"))

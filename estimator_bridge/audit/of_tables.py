@@ -13,14 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from unittest import mock
 
 from estimator_bridge import convert, errors
-from estimator_bridge.audit.of_sparse_cores import (
-    SparseCoreAudit,
-    Target,
+from estimator_bridge.audit.of_sparse_cores import SparseCoreAudit, Target
+from estimator_bridge.audit.report import Audit, TableSize, findings_of
+from estimator_bridge.audit.tables_on_sparse_cores import (
     audit_tables,
     layouts_of_spec,
     note_of_machine,
 )
-from estimator_bridge.audit.report import Audit, TableSize, findings_of
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.run import install
 from estimator_bridge.run.script import run_script
@@ -146,7 +145,7 @@ def _on_target(
     return dataclasses.replace(found, sampled=sampled)
 
 
-_DOES = {"__init__": "makes a TPUEstimator", "train": "trains a TPUEstimator"}
+_DOING = {"__init__": "making a TPUEstimator", "train": "training a TPUEstimator"}
 
 
 class _Reached(BaseException):
@@ -175,14 +174,14 @@ def _arguments_of(script: str, arguments: Sequence[str], method: str) -> Mapping
     except SystemExit as ended:
         if ended.code:
             raise errors.InvalidInput(
-                f"{script} exits with {ended.code!r} before it {_DOES[method]}. Does it lack "
+                f"{script} exits with {ended.code!r} without {_DOING[method]}. Does it lack "
                 "arguments?"
             ) from ended
     finally:
         patched.stop()
         sys.argv, sys.path[:] = argv, path
         install.uninstall()
-    raise errors.InvalidInput(f"{script} ends before it {_DOES[method]}.")
+    raise errors.InvalidInput(f"{script} ends without {_DOING[method]}.")
 
 
 def audit_model_dir(path: str, spec: Object = None, hosts: Sequence[int] = DEFAULT_HOSTS) -> Audit:

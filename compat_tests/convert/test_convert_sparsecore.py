@@ -25,6 +25,7 @@ from compat_tests.support.conversions import (
 from compat_tests.support.sparsecore_checkpoints import INITIAL, Program, random_program
 from compat_tests.support.sparsecore_tables import random_sparse_cores
 from estimator_bridge import convert, errors
+from estimator_bridge.cli import main
 from tf2_engine import sparsecore_proto
 from tf2_engine.sparsecore_layout import SparseCores, stacked, stacks_of, table_layouts
 
@@ -126,6 +127,43 @@ def test_without_a_spec(tmp_path: pathlib.Path) -> None:
     assert any("taken to have the same settings" in note for note in plan.notes)
     assert any("restore after its `build()`" in note for note in plan.notes)
     assert_same({**values, **OTHERS}, legacy_checkpoints.read(str(tmp_path / "back")))
+
+
+def test_inspect_and_the_command(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`convert` and `inspect` have the layout; rows of padding that were trained are counted."""
+    values, _ = tables_of("Adagrad", "dict")
+    old, new = legacy_checkpoints.write(str(tmp_path / "m"), values, OTHERS), str(tmp_path / "new")
+    arguments = [
+        "--to",
+        "sparsecore",
+        "--to_cores",
+        "2",
+        "--to_sparse_cores",
+        "4",
+        "--samples",
+        "few=16",
+    ]
+    tables = [text for name in TABLES["dict"] for text in ("--table", f"{name}={name}")]
+    assert main.main(["convert", old, new, *tables, *arguments]) == 0
+    assert "stack 'few_users', accumulators" in capsys.readouterr().out
+    assert main.main(["inspect", new]) == 0
+    text = capsys.readouterr().out
+    assert "sparsecore checkpoint, step 77" in text
+    assert "table users: [13, 4], Adagrad, stack 'few_users' on 2 × 4 SparseCores" in text
+    assert "row 0 on SparseCore 4; in each shard rows 8 to 15 of 16, padded to [64, 8]" in text
+    assert "resets their slots in silence" in text
+    assert "trained" not in text
+
+    tensors = legacy_checkpoints.read(new)
+    layouts = sparsecore_proto.parsed(tensors[LAYOUTS])
+    assert layouts["few"].samples_per_sparse_core == 16 // 4
+    tensors[f"embedding/few_users.Saccumulators{END}"][layouts["few"].stored(np.array([5]))] += 1
+    found = convert.inspect(rewritten(tensors, {}, str(tmp_path / "trained")), initial=new)
+    assert found["tables"][0]["sparse_cores"]["rotation"] == 0
+    assert [table["rows_touched"] for table in found["tables"]] == [0, 0]
+    assert "table 'few': 1 row(s) of its padding were trained" in found["notes"][1]
 
 
 @pytest.mark.parametrize("optimizer", [n for n in OPTIMIZERS if n not in INITIAL])

@@ -195,6 +195,7 @@ def test_inspect_tells_what_there_is(old: str, capsys: pytest.CaptureFixture[str
             "parameters": {"name": "users", "bytes": 208},
             "accumulators": {"name": "users/Adagrad", "bytes": 208},
         },
+        "sparse_cores": None,
         "rows_touched": None,
     }
     assert {"name": "counts", "dtype": "int32", "shape": [3]} in found["variables"]

@@ -66,13 +66,8 @@ def convert_measured(old: str, new: pathlib.Path, **options: Any) -> int:
     return int(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("size", [160 << 20, 4 << 30], ids=["160 MB", "4 GB"])
-def test_memory_does_not_grow_with_tables(size: int, tmp_path: pathlib.Path) -> None:
-    """A table of any size, put in another order both ways, takes little memory.
-
-    That is 300 MB, as promised, and less than the smaller table itself.
-    """
+def write_big(path: str, size: int) -> None:
+    """Writes a checkpoint of one table of so many bytes, by mod on five hosts."""
     dim = 64
     rows = size // (4 * dim)
     counts = [len(part) for part in np.array_split(np.arange(rows), 5)]
@@ -84,8 +79,7 @@ def test_memory_does_not_grow_with_tables(size: int, tmp_path: pathlib.Path) -> 
                 block = np.full([min(1 << 14, count - row), dim], row + part, np.float32)
                 yield part, block.tobytes()
 
-    old = str(tmp_path / "m")
-    writer = Writer(old)
+    writer = Writer(path)
     sizes = {
         ((first, count), (0, dim)): 4 * dim * count
         for first, count in zip(firsts, counts, strict=True)
@@ -94,7 +88,20 @@ def test_memory_does_not_grow_with_tables(size: int, tmp_path: pathlib.Path) -> 
     writer.value("global_step", np.int64(1))
     writer.finish()
 
-    there = convert_measured(old, tmp_path / "objects", from_partition="mod")
+
+@pytest.mark.full
+@pytest.mark.parametrize("size", [160 << 20, 4 << 30], ids=["160 MB", "4 GB"])
+@pytest.mark.parametrize("form", ["object", "sparsecore"])
+def test_memory_does_not_grow_with_tables(form: str, size: int, tmp_path: pathlib.Path) -> None:
+    """A table of any size, put in another order both ways, takes little memory.
+
+    That is 300 MB, as promised, and less than the smaller table itself.
+    """
+    old = str(tmp_path / "m")
+    write_big(old, size)
+    cores = {"to_cores": 8} if form == "sparsecore" else {}
+
+    there = convert_measured(old, tmp_path / "objects", from_partition="mod", to=form, **cores)
     os.remove(f"{old}.data-00000-of-00001")  # room for the next
     back = convert_measured(
         str(tmp_path / "objects"), tmp_path / "new", to_hosts=3, to_partition="mod"

@@ -85,10 +85,12 @@ def write_data(folder: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [setting_tables.DIFFERENCES, setting_tables.GUIDE], ids=lambda p: p.name
+    "path",
+    [setting_tables.DIFFERENCES, setting_tables.GUIDE, setting_tables.SPARSE_CORES],
+    ids=lambda p: p.name,
 )
 def test_tables_of_settings_are_those_of_the_catalogue(path: pathlib.Path) -> None:
-    """Both pages have every row, word for word."""
+    """The pages have every row, word for word."""
     text = path.read_text(encoding="utf-8")
 
     wanted = setting_tables.with_tables(path.name, text)
@@ -98,6 +100,13 @@ def test_tables_of_settings_are_those_of_the_catalogue(path: pathlib.Path) -> No
 def test_the_guide_to_what_stock_did_runs() -> None:
     """Its Python is executed."""
     execute("docs/what_stock_did.md", 0, {})
+
+
+def test_the_page_on_sparse_cores_runs() -> None:
+    """Its Python is executed."""
+    names: dict[str, Any] = {}
+    for number in range(2):
+        execute("docs/sparsecore.md", number, names)
 
 
 def test_the_engine_of_the_readme_runs() -> None:
@@ -303,6 +312,7 @@ EXECUTED_BY = {
     "docs/checkpoints.md": test_the_page_on_checkpoints_runs,
     "docs/keras.md": test_the_page_on_the_keras_layer_runs,
     "docs/migrate.md": test_the_guide_to_migration_runs,
+    "docs/sparsecore.md": test_the_page_on_sparse_cores_runs,
     "docs/software_tpu.md": test_the_page_on_the_software_tpu_runs,
     "docs/training.md": test_the_page_on_training_runs,
     "docs/verify.md": test_the_page_on_verify_runs,

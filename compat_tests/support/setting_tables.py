@@ -16,6 +16,7 @@ from estimator_bridge.settings.row import PLAIN, SEVERITIES, SettingRow
 
 DIFFERENCES = ROOT / "docs" / "differences.md"
 GUIDE = ROOT / "docs" / "what_stock_did.md"
+SPARSE_CORES = ROOT / "docs" / "sparsecore.md"
 
 
 def tables() -> dict[str, dict[str, str]]:
@@ -31,6 +32,15 @@ def tables() -> dict[str, dict[str, str]]:
             "## Differences that remain": known_differences.table(),
         },
         GUIDE.name: of_rules,
+        SPARSE_CORES.name: {
+            f"## Settings that {heading}": sparse_core_table(outcome)
+            for outcome, heading in (
+                ("raises", "raise"),
+                ("ignored", "are ignored"),
+                ("other", "do something else"),
+            )
+        }
+        | {"## Settings without a counterpart": sparse_core_table("gone")},
     }
 
 
@@ -61,6 +71,23 @@ def plain_table() -> str:
     )
 
 
+def sparse_core_table(outcome: str) -> str:
+    """Returns the settings with an outcome on TPUs with SparseCores as a table in Markdown."""
+    rows = [(name, row) for name, row in ROWS.items() if row.sparse_core.outcome == outcome]
+    return _table(
+        ("setting", "first generation", "SparseCores", "what to do"),
+        (
+            (
+                _fields_of(row) or f"`{name}`",
+                row.tpu,
+                row.sparse_core.effect,
+                row.sparse_core.way_out,
+            )
+            for name, row in rows
+        ),
+    )
+
+
 def _fields_of(row: SettingRow) -> str:
     pairs = (field.split(".") for field in row.reads)
     return "; ".join(
@@ -85,5 +112,5 @@ def _table(head: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
 
 
 if __name__ == "__main__":
-    for path in (DIFFERENCES, GUIDE):
+    for path in (DIFFERENCES, GUIDE, SPARSE_CORES):
         path.write_text(with_tables(path.name, path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -11,10 +11,19 @@ from tf2_engine import lazy
 
 if TYPE_CHECKING:
     from estimator_bridge.audit.of_script import audit_script
+    from estimator_bridge.audit.of_sparse_cores import Target
     from estimator_bridge.audit.of_tables import audit_model_dir, audit_run, audit_spec
     from estimator_bridge.audit.report import Audit, Finding
 
 
-__all__ = ["Audit", "Finding", "audit_model_dir", "audit_run", "audit_script", "audit_spec"]
+__all__ = [
+    "Audit",
+    "Finding",
+    "Target",
+    "audit_model_dir",
+    "audit_run",
+    "audit_script",
+    "audit_spec",
+]
 
 __getattr__, __dir__ = lazy.exports(__name__)

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator
 
 from estimator_bridge.audit.canned_calls import canned_notes
+from estimator_bridge.audit.of_sparse_cores import Target, audit_notes
 from estimator_bridge.audit.report import Audit, findings_of
 from estimator_bridge.run.stock_names import CANNED, CANNED_EXPERIMENTAL
 from estimator_bridge.run.unsupported import ESTIMATOR as UNSUPPORTED
@@ -30,8 +31,8 @@ _CALLS = {name: rule for rule, row in RULES.items() for name in row.calls}
 _READ = {field.partition(".")[0] for row in RULES.values() for field in row.reads}
 
 
-def audit_script(path: str) -> Audit:
-    """Returns the findings in the source of a program.
+def audit_script(path: str, target: Target | None = None) -> Audit:
+    """Returns the findings in the source of a program, and what they mean on a target.
 
     Values that are computed, and calls with `**`, are remarks: only a run knows them.
 
@@ -49,7 +50,8 @@ def audit_script(path: str) -> Audit:
         remarks.insert(0, "canned models have no tables of a TPU: `inspect` lists their variables")
     else:
         remarks.insert(0, "no EmbeddingConfigSpec is made in this file")
-    return Audit(path, (), (), findings_of(notes), tuple(dict.fromkeys(remarks)))
+    on_target = None if target is None else audit_notes(notes, target)
+    return Audit(path, (), (), findings_of(notes), tuple(dict.fromkeys(remarks)), on_target)
 
 
 class _Visitor(ast.NodeVisitor):

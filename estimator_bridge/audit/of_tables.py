@@ -10,18 +10,31 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+from unittest import mock
 
 from estimator_bridge import convert, errors
+from estimator_bridge.audit.of_sparse_cores import SparseCoreAudit, Target
 from estimator_bridge.audit.report import Audit, TableSize, findings_of
+from estimator_bridge.audit.tables_on_sparse_cores import (
+    audit_tables,
+    layouts_of_spec,
+    note_of_machine,
+)
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.run import install
 from estimator_bridge.run.script import run_script
 from estimator_bridge.run.tf1 import running
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS
-from estimator_bridge.settings.detect import notes_of_settings, notes_of_spec
+from estimator_bridge.settings.detect import (
+    notes_of_all_settings,
+    notes_of_settings,
+    notes_of_spec,
+)
 from estimator_bridge.settings.legacy_spec import LegacySpec, LegacyTable, Note, Place, SourceText
 from estimator_bridge.translation.read_spec import read_spec
+from tf2_engine.errors import InvalidSpec
 from tf2_engine.tables import PARAMETERS
 from tf2_engine.types import Object
 
@@ -30,23 +43,32 @@ DEFAULT_HOSTS = (1, 8)
 
 
 def audit_spec(
-    spec: Object, subject: str = "the spec", hosts: Sequence[int] = DEFAULT_HOSTS
+    spec: Object,
+    subject: str = "the spec",
+    hosts: Sequence[int] = DEFAULT_HOSTS,
+    target: Target | None = None,
 ) -> Audit:
     """Returns the tables and findings of a spec, which the report calls `subject`.
+
+    With a `target` also what becomes of it on a TPU with SparseCores.
 
     Raises:
         InvalidSpec, Untranslatable, WrongType: the spec cannot be read.
     """
     legacy = read_spec(spec)
     tables = tuple(_size(table, legacy) for table in legacy.tables)
-    return Audit(subject, tables, tuple(hosts), findings_of(_notes(legacy)))
+    on_target = None
+    if target is not None:
+        on_target = audit_tables(spec, legacy, notes_of_all_settings(legacy), target)
+    findings = findings_of(_notes(legacy))
+    return Audit(subject, tables, tuple(hosts), findings, on_sparse_cores=on_target)
 
 
 def _notes(legacy: LegacySpec) -> Iterator[Note]:
     """Yields the notes of a spec, and again those that matter on TPUs with SparseCores."""
     for note in notes_of_spec(legacy):
         yield note
-        if ROWS[note.rule].sparse_core:
+        if ROWS[note.rule].sparse_core.outcome == "ignored":
             yield Note("sparse_core", note.where, SourceText(render.shown(note)))
 
 
@@ -67,13 +89,15 @@ def audit_run(
     script: str,
     arguments: Sequence[str] = (),
     hosts: Sequence[int] = DEFAULT_HOSTS,
+    target: Target | None = None,
     tf1: bool | None = None,
     tell: Callable[[str], object] = lambda sentence: None,
 ) -> Audit:
     """Runs a program with the bridge in the place of stock, up to its first TPUEstimator.
 
-    Everything before that is done: flags, data, files. Nothing after it is. After a program of
-    TensorFlow 1 the process is without what TensorFlow 2 changed.
+    Everything before that is done: flags, data, files. Nothing after it is. For a `target` with a
+    `sample` it is run again, up to its first training, whose batches are looked at. After a program
+    of TensorFlow 1 the process is without what TensorFlow 2 changed.
 
     Args:
         tf1: whether the program sees TensorFlow 1; None finds out from its source.
@@ -82,7 +106,8 @@ def audit_run(
     Raises:
         InvalidInput: it ends without a TPUEstimator.
     """
-    settings = _arguments_of_estimator(script, arguments, tf1, tell)
+    program = _Program(script, arguments, tf1, tell)
+    settings = program.arguments_of("__init__")
     spec = settings.get("embedding_config_spec")
     notes = [] if spec is None else [*_notes(read_spec(spec))]
     config = getattr(settings.get("config"), "tpu_config", None)
@@ -105,48 +130,88 @@ def audit_run(
         remarks += ("no embedding_config_spec: no tables",)
         return Audit(subject, (), tuple(hosts), findings_of(notes), remarks)
     audit = audit_spec(spec, subject, hosts)
-    return dataclasses.replace(audit, findings=findings_of(notes), remarks=remarks)
+    on_target = None
+    if target is not None:
+        shards = getattr(config, "num_shards", None) or 1
+        target = target._replace(
+            cores=target.cores or shards,
+            batch_size=target.batch_size or settings.get("train_batch_size"),
+        )
+        on_target = _on_target(program, spec, [*notes, note_of_machine(shards)], target)
+    return dataclasses.replace(
+        audit, findings=findings_of(notes), remarks=remarks, on_sparse_cores=on_target
+    )
+
+
+_DOING = {"__init__": "making a TPUEstimator", "train": "training a TPUEstimator"}
 
 
 class _Reached(BaseException):
-    """Ends the program at its TPUEstimator; not an Exception, since programs catch these."""
+    """Ends the program at a method of TPUEstimator; no Exception, since programs catch these."""
 
 
-def _arguments_of_estimator(
-    script: str,
-    arguments: Sequence[str],
-    tf1: bool | None,
-    tell: Callable[[str], object],
-) -> Mapping[str, Object]:
-    argv, path = sys.argv, list(sys.path)
-    install.install(replace=True)
-    from estimator_bridge.runtime.estimator.tpu_estimator import TPUEstimator
+class _Program(NamedTuple):
+    """A program, and how it is run."""
 
-    estimator: Object = TPUEstimator
-    init = TPUEstimator.__init__
-    signature = inspect.signature(init)
+    script: str
+    arguments: Sequence[str]
+    tf1: bool | None
+    tell: Callable[[str], object]
 
-    def stop(self: Object, *args: Object, **settings: Object) -> None:
-        raise _Reached(signature.bind(self, *args, **settings).arguments)
+    def arguments_of(self, method: str) -> Mapping[str, Object]:
+        """Runs the program up to the first call of a method of TPUEstimator.
 
-    estimator.__init__ = stop
+        Returns the arguments of the call. Raises InvalidInput if the program ends without it.
+        """
+        argv, path = sys.argv, list(sys.path)
+        install.install(replace=True)
+        from estimator_bridge.runtime.estimator.tpu_estimator import TPUEstimator
+
+        signature = inspect.signature(getattr(TPUEstimator, method))
+
+        def stop(estimator: Object, *args: Object, **settings: Object) -> None:
+            raise _Reached(signature.bind(estimator, *args, **settings).arguments)
+
+        patched = mock.patch.object(TPUEstimator, method, stop)
+        patched.start()
+        try:
+            # The report goes to stdout; the program's own output does not belong there.
+            with (
+                contextlib.redirect_stdout(sys.stderr),
+                running.as_needed(self.script, self.tf1, self.tell),
+            ):
+                run_script(self.script, self.arguments)
+        except _Reached as reached:
+            return dict(reached.args[0])
+        except SystemExit as ended:
+            if ended.code:
+                raise errors.InvalidInput(
+                    f"{self.script} exits with {ended.code!r} without {_DOING[method]}. Does it "
+                    "lack arguments?"
+                ) from ended
+        finally:
+            patched.stop()
+            sys.argv, sys.path[:] = argv, path
+            install.uninstall()
+        raise errors.InvalidInput(f"{self.script} ends without {_DOING[method]}.")
+
+
+def _on_target(
+    program: _Program, spec: Object, notes: Sequence[Note], target: Target
+) -> SparseCoreAudit:
+    legacy = read_spec(spec)
+    found = audit_tables(spec, legacy, [*notes_of_all_settings(legacy), *notes], target)
+    if not target.sample or found.sparse_cores is None:
+        return found
+    layouts = layouts_of_spec(spec, legacy, found.sparse_cores, target.batch_size)
+    training = program.arguments_of("train")
+    from estimator_bridge.audit.sampling import sample
+
     try:
-        # The report goes to stdout; the program's own output does not belong there.
-        with contextlib.redirect_stdout(sys.stderr), running.as_needed(script, tf1, tell):
-            run_script(script, arguments)
-    except _Reached as reached:
-        return dict(reached.args[0])
-    except SystemExit as ended:
-        if ended.code:
-            raise errors.InvalidInput(
-                f"{script} exits with {ended.code!r} before it makes a TPUEstimator. Does it lack "
-                "arguments?"
-            ) from ended
-    finally:
-        estimator.__init__ = init
-        sys.argv, sys.path[:] = argv, path
-        install.uninstall()
-    raise errors.InvalidInput(f"{script} ends without making a TPUEstimator.")
+        sampled = sample(training["self"], training["input_fn"], legacy, layouts, target.sample)
+    except InvalidSpec as error:
+        return dataclasses.replace(found, remarks=(*found.remarks, f"No sample: {error}"))
+    return dataclasses.replace(found, sampled=sampled)
 
 
 def audit_model_dir(path: str, spec: Object = None, hosts: Sequence[int] = DEFAULT_HOSTS) -> Audit:

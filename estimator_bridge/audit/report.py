@@ -7,6 +7,7 @@ import itertools
 import textwrap
 from collections.abc import Iterable, Iterator
 
+from estimator_bridge.audit.of_sparse_cores import SparseCoreAudit
 from estimator_bridge.readable_sizes import readable
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import RULES, finding_of
@@ -114,6 +115,7 @@ class Audit:
         hosts: numbers of hosts that sizes are given for.
         findings: in the order of the rules, a rule's together.
         remarks: further lines to know.
+        on_sparse_cores: what becomes of the program on a TPU with SparseCores, if that was asked.
     """
 
     subject: str
@@ -121,6 +123,7 @@ class Audit:
     hosts: tuple[int, ...]
     findings: tuple[Finding, ...]
     remarks: tuple[str, ...] = ()
+    on_sparse_cores: SparseCoreAudit | None = None
 
     def as_dict(self) -> dict[str, Object]:
         """Returns values that JSON can hold."""
@@ -131,7 +134,9 @@ class Audit:
             texts = {name: getattr(row, name) for name in ("cpu", "tpu", "tf2", "way_out")}
             findings.append({**dataclasses.asdict(each), "kind": row.severity, **texts})
         report = {"subject": self.subject, "tables": tables, "findings": findings}
-        return {**report, "remarks": list(self.remarks)}
+        found = self.on_sparse_cores
+        target = {} if found is None else {"on_sparse_cores": found.as_dict()}
+        return {**report, "remarks": list(self.remarks), **target}
 
     def lines(self) -> Iterator[str]:
         """Yields the lines of a report."""
@@ -156,6 +161,9 @@ class Audit:
                 yield from textwrap.wrap(
                     line, 96, subsequent_indent=" " * 9, break_on_hyphens=False
                 )
+        if self.on_sparse_cores is not None:
+            yield ""
+            yield from self.on_sparse_cores.lines()
 
 
 def findings_of(notes: Iterable[Note]) -> tuple[Finding, ...]:

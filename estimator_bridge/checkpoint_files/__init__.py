@@ -2,6 +2,6 @@
 
 from estimator_bridge.checkpoint_files.bundle import CHUNK, Reader, Writer
 from estimator_bridge.checkpoint_files.object_graph import Path
-from estimator_bridge.checkpoint_files.stored_tensor import RowLayout, StoredTensor
+from estimator_bridge.checkpoint_files.stored_tensor import Layout, RowLayout, StoredTensor
 
-__all__ = ["CHUNK", "Path", "Reader", "RowLayout", "StoredTensor", "Writer"]
+__all__ = ["CHUNK", "Layout", "Path", "Reader", "RowLayout", "StoredTensor", "Writer"]

@@ -236,7 +236,7 @@ class Writer:
         self._entries = {b"": header.SerializeToString()}
         self._offset = 0
         with naming(self._path):
-            self._file = open(self._path, "wb")  # noqa: SIM115 - closed in `finish` and `abandon`
+            self._file = open(self._path, "w+b")  # noqa: SIM115 - closed in `finish` and `abandon`
 
     def tensor(
         self,
@@ -248,16 +248,21 @@ class Writer:
         *,
         sliced: bool,
         crcs: Sequence[int] | None = None,
+        runs: int = 1,
     ) -> None:
         """Writes a tensor, in slices or, if it is not `sliced`, as one slice.
 
         Args:
             sizes: the bytes of each slice, by its extents.
-            buffers: the data: the number of a slice, and the bytes that come next in it.
+            buffers: the data: the number of a run, and the bytes that come next in it.
             crcs: the masked checksums of the slices; None computes them.
+            runs: into how many runs of one size, each with its own buffers, a slice is divided;
+                with 1 a run is a slice. Runs are numbered through all slices.
         """
         begins = list(itertools.accumulate(sizes.values(), initial=self._offset))
-        positions, computed = begins[:-1], [0] * len(sizes)
+        pairs = list(itertools.pairwise(begins))
+        positions = [a + (b - a) // runs * run for a, b in pairs for run in range(runs)]
+        ends, computed = [*positions[1:], begins[-1]], [0] * len(positions)
         for number, data in buffers:
             with naming(self._path):
                 self._file.seek(positions[number])
@@ -266,8 +271,10 @@ class Writer:
             positions[number] += len(data)
             if crcs is None:
                 computed[number] = crc32c(data, computed[number])
-        assert positions == begins[1:]
+        assert positions == ends
         self._offset = begins[-1]
+        if crcs is None and runs > 1:
+            computed = [self._crc(*pair) for pair in pairs]
         masked = [mask(crc) for crc in computed] if crcs is None else crcs
         entry = tf_compat.BundleEntry(dtype=tf.as_dtype(dtype).as_datatype_enum)
         entry.shape.CopyFrom(tf.TensorShape(shape).as_proto())
@@ -311,6 +318,15 @@ class Writer:
         # A full disk makes the close fail too.
         with contextlib.suppress(OSError):
             self._file.close()
+
+    def _crc(self, begin: int, end: int) -> int:
+        """Returns the checksum of bytes that are written already."""
+        crc = 0
+        with naming(self._path):
+            self._file.seek(begin)
+            for start in range(begin, end, CHUNK):
+                crc = crc32c(self._file.read(min(CHUNK, end - start)), crc)
+        return crc
 
 
 def write_durably(path: str, data: bytes) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -20,14 +20,20 @@ _ATTRIBUTE = "VARIABLE_VALUE"
 END = f"/.ATTRIBUTES/{_ATTRIBUTE}"
 """The suffix of a variable's key, after its path."""
 
+Path = tuple[str, ...]
+
+LAYOUTS_PATH: Path = ("_sparse_core_table_layouts",)
+"""The child of stock's TPUEmbeddingV2 that says where its tables are."""
+
+LAYOUTS_KEY = f"{LAYOUTS_PATH[0]}{END}"
+"""The end of its key."""
+
 # Makes TensorFlow tell a TPUEmbedding that its variables were restored.
 _SAVER = "TPUEmbeddingCallback"
 
 _MAX_DEPTH = 200
 # Paths repeat the names of the objects on their way; those of a model do not come near this.
 _MAX_EXPANSION = 100
-
-Path = tuple[str, ...]
 
 
 class Objects(NamedTuple):
@@ -129,25 +135,85 @@ def _path_of(key: str) -> Path:
     return tuple(re.sub(r"\.([.S])", lambda m: {"S": "/"}.get(m[1], "."), name) for name in names)
 
 
-def build(full_names: Mapping[str, str], embedding: Path) -> bytes:
+def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
     """Returns a serialised graph of variables, their names in the program by key.
 
-    `embedding` is the path of the object to save as a TPUEmbedding.
+    `embedding` is the path of the object to save as a TPUEmbedding, if there is one.
     """
-    graph = tf_compat.TrackableObjectGraph()
-    numbers: dict[Path, int] = {}
+    graph = _Graph(tf_compat.TrackableObjectGraph())
+    graph.add(full_names)
+    if embedding is not None:
+        graph.mark(embedding)
+    return graph.serialized()
 
-    def node(path: Path) -> Message:
-        if path not in numbers:
-            parent = node(path[:-1]) if path else None
-            numbers[path] = len(graph.nodes)
-            graph.nodes.add().has_checkpoint_values.value = True
-            if parent is not None:
-                parent.children.add(node_id=numbers[path], local_name=path[-1])
-        return graph.nodes[numbers[path]]
 
-    for key, name in full_names.items():
-        node(_path_of(key)).attributes.add(name=_ATTRIBUTE, full_name=name, checkpoint_key=key)
-    saver = node(embedding).registered_saver
-    saver.name, saver.object_name = f"tf.{_SAVER}", "/".join(embedding)
-    return bytes(graph.SerializeToString())
+def with_other_tables(
+    data: bytes, root: Path, old: Collection[str], new: Mapping[str, str], *, embedding: bool
+) -> bytes:
+    """Returns a serialised graph in which an object has other tables, and all else is unchanged.
+
+    Args:
+        data: the graph, which `read` has read.
+        root: the path of the object.
+        old: the keys of its variables that are no more.
+        new: the names in the program of variables that come, by key.
+        embedding: whether the object is to be saved as a TPUEmbedding.
+    """
+    message = tf_compat.TrackableObjectGraph.FromString(data)
+    gone = {
+        number
+        for number, node in enumerate(message.nodes)
+        if any(value.checkpoint_key in old for value in _values(node))
+    }
+    for number in gone:
+        message.nodes[number].ClearField("attributes")
+    parent = _Graph(message).node(root)
+    kept = [child for child in parent.children if child.node_id not in gone]
+    del parent.children[:]
+    parent.children.extend(kept)
+    parent.ClearField("registered_saver")
+    graph = _Graph(message)
+    graph.add(new)
+    if embedding:
+        graph.mark(root)
+    return graph.serialized()
+
+
+class _Graph:
+    """A graph to which objects are added."""
+
+    def __init__(self, message: Message) -> None:
+        self._message = message
+        if not message.nodes:
+            message.nodes.add().has_checkpoint_values.value = True
+        # By the number of an object, the numbers of its children.
+        self._children: dict[int, dict[str, int]] = {}
+
+    def node(self, path: Path) -> Message:
+        """Returns the node of an object; it is made, as those on the way to it, if need be."""
+        nodes, number = self._message.nodes, 0
+        for name in path:
+            if number not in self._children:
+                children = {child.local_name: child.node_id for child in nodes[number].children}
+                self._children[number] = children
+            children = self._children[number]
+            if name not in children:
+                children[name] = len(nodes)
+                nodes[number].children.add(node_id=children[name], local_name=name)
+                nodes.add().has_checkpoint_values.value = True
+            number = children[name]
+        return nodes[number]
+
+    def add(self, full_names: Mapping[str, str]) -> None:
+        """Adds variables, their names in the program by key."""
+        for key, name in full_names.items():
+            attributes = self.node(_path_of(key)).attributes
+            attributes.add(name=_ATTRIBUTE, full_name=name, checkpoint_key=key)
+
+    def mark(self, path: Path) -> None:
+        """Makes an object one that is saved as a TPUEmbedding."""
+        saver = self.node(path).registered_saver
+        saver.name, saver.object_name = f"tf.{_SAVER}", "/".join(path)
+
+    def serialized(self) -> bytes:
+        return bytes(self._message.SerializeToString())

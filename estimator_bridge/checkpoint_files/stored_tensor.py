@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import TypeAlias
 
 import numpy as np
 
 from tf2_engine import sharding
+from tf2_engine.sparsecore_layout import TableLayout
 from tf2_engine.types import Array, DType, Message
 
 Extents = tuple[tuple[int, int], ...]
@@ -102,6 +104,10 @@ class RowLayout:
 
     def __str__(self) -> str:
         return "rows by id" if self.parts == 1 else f"{self.strategy} on {self.hosts} hosts"
+
+
+Layout: TypeAlias = RowLayout | TableLayout
+"""Where the rows of a table are in a tensor: `stored(ids)`, and back, `ids(stored)`."""
 
 
 def slice_key(name: str, part: Message) -> bytes:

@@ -11,7 +11,7 @@ slot, made by Keras       training/Adagrad/<table>/accumulator, ...: `KERAS_SLOT
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
@@ -19,7 +19,7 @@ from estimator_bridge.legacy.requirements import class_names
 from estimator_bridge.legacy.spec import is_tpu_column
 from estimator_bridge.settings.legacy_spec import LegacySpec, LegacyTable
 from estimator_bridge.translation.read_spec import TABLE_PREFIX, read_spec
-from estimator_bridge.translation.translate import translate_optimizer
+from estimator_bridge.translation.translate import rate_of, translate_optimizer
 from tf2_engine.types import Object
 
 # Slots by the names that TF1's optimizers give them, where those of a TPU differ. AdagradMomentum,
@@ -57,6 +57,8 @@ class KnownTable:
     slot_values: Mapping[str, float] = dataclasses.field(default_factory=dict)
     own_name: str | None = None  # of its variable, without a scope
     scoped: bool = False  # whether the variable is in the scope of a layer
+    # Equal for tables whose optimizers are, rates included.
+    group: Hashable = None
 
 
 def tables_of_spec(spec: Object) -> list[KnownTable]:
@@ -166,7 +168,12 @@ def _known(table: LegacyTable, own_name: str, scoped: bool, legacy: LegacySpec) 
             "to the spec."
         )
     # The learning rate does not matter here; every optimizer takes a function for it.
-    engine = translate_optimizer(optimizer, lambda: 0.0, f"Table {table.name!r}: ")
+    engine = translate_optimizer(optimizer, _no_rate, f"Table {table.name!r}: ")
     shape = (table.vocabulary_size, table.dimension)
     slot_values = engine.slot_initial_values()
-    return KnownTable(table.name, optimizer.kind, shape, slot_values, own_name, scoped)
+    group = engine, rate_of(table, optimizer)
+    return KnownTable(table.name, optimizer.kind, shape, slot_values, own_name, scoped, group)
+
+
+def _no_rate() -> float:
+    return 0.0

@@ -32,6 +32,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     program_arguments.configure(parser, "the program, with --run, or the module of --spec,")
     hosts = "numbers of hosts to say sizes for (1,8)"
     add("--hosts", type=_numbers, default=(1, 8), metavar="N,N", help=hosts)
+    target = "say what becomes of each setting on TPUs with SparseCores, by stock's TPUEmbeddingV2"
+    add("--target", choices=("v5p", "v6e", "tpu7x"), help=target)
+    cores = "cores of that target, all hosts together (default: the program's, or 1)"
+    add("--cores", type=int, metavar="N", help=cores)
+    size = "samples of the global batch there (default: the program's, where it is run)"
+    add("--batch_size", type=int, metavar="N", help=size)
+    sample = "with --run and --target: what N batches of the program's data need of SparseCores"
+    add("--sample", type=int, default=0, metavar="N", help=sample)
     add("script", nargs="?", help="the program")
     add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments, for --run")
 
@@ -44,6 +52,8 @@ def execute(options: argparse.Namespace) -> None:
         raise errors.InvalidInput(f"audit: there is no program {options.script!r}.")
     if options.run and not options.script:
         raise errors.InvalidInput("audit: --run needs a script.")
+    if options.sample and not (options.run and options.target):
+        raise errors.InvalidInput("audit: --sample needs --run, a script and --target.")
     audits = list(_audits(options))
     if options.json:
         print(json.dumps([audit.as_dict() for audit in audits], indent=2))
@@ -54,19 +64,24 @@ def execute(options: argparse.Namespace) -> None:
 def _audits(options: argparse.Namespace) -> Iterator[Audit]:
     from estimator_bridge import audit
 
+    target = None
+    if options.target:
+        target = audit.Target(options.target, options.cores, options.batch_size, options.sample)
+    # With --run the run says more about the target than the source.
+    of_source = None if options.run else target
     if options.script:
         try:
-            yield audit.audit_script(options.script)
+            yield audit.audit_script(options.script, of_source)
         except SyntaxError as error:
             raise errors.InvalidInput(f"{options.script} is no Python 3: {error}.") from error
     if options.run:
         yield audit.audit_run(
-            *(options.script, options.arguments, options.hosts, options.tf1),
+            *(options.script, options.arguments, options.hosts, target, options.tf1),
             tell=program_arguments.tell,
         )
     spec = checkpoint_arguments.load(options.spec, options.tf1) if options.spec else None
     if spec is not None:
-        yield audit.audit_spec(spec, options.spec, options.hosts)
+        yield audit.audit_spec(spec, options.spec, options.hosts, target)
     if options.model_dir:
         yield audit.audit_model_dir(options.model_dir, spec, options.hosts)
 

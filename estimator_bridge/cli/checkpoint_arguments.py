@@ -42,6 +42,8 @@ def keywords(options: argparse.Namespace) -> dict[str, Object]:
     for option, name in (("--table", "tables"), ("--rename", "rename")):
         if name in values:
             values[name] = _pairs(option, values[name])
+    if "samples" in values:
+        values["samples"] = _numbers("--samples", values["samples"])
     return values
 
 
@@ -104,6 +106,14 @@ def _pairs(option: str, arguments: Sequence[str]) -> dict[str, str]:
             raise errors.InvalidInput(f"{option} must be NAME=VALUE, got {text!r}.")
         values[name] = value
     return values
+
+
+def _numbers(option: str, arguments: Sequence[str]) -> dict[str, int]:
+    pairs = _pairs(option, arguments)
+    for name, value in pairs.items():
+        if not value.isdecimal():
+            raise errors.InvalidInput(f"{option} must be NAME=NUMBER, got {name}={value!r}.")
+    return {name: int(value) for name, value in pairs.items()}
 
 
 def _names_of_file(path: str) -> Mapping[str, Object]:

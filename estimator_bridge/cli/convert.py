@@ -14,13 +14,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("old", metavar="OLD", help="a checkpoint, or a directory: its latest one")
     add("new", metavar="NEW", help="the directory to make")
     checkpoint_arguments.configure(parser)
-    add("--to", choices=("names", "object"), help="the form to write (default: the other one)")
+    forms = "the form to write (default: object for a checkpoint by name, else names)"
+    add("--to", choices=("names", "object", "sparsecore"), help=forms)
     for side, text in (("from", "the old"), ("to", "a new")):
         rows = f"how {text} name-based checkpoint spreads rows over hosts (default: the spec's)"
         add(f"--{side}_partition", choices=("div", "mod"), help=rows)
     writers = "hosts of the writer (default: told by slices)"
     add("--from_hosts", type=int, metavar="N", help=writers)
     add("--to_hosts", type=int, default=1, metavar="N", help="hosts of the reader, by name (1)")
+    cores = "cores of all hosts together that read a new checkpoint for SparseCores (1)"
+    add("--to_cores", type=int, default=1, metavar="N", help=cores)
+    sparse = "SparseCores of each core: 4 on v5p, 2 on v6e and TPU7x (4)"
+    add("--to_sparse_cores", type=int, default=4, metavar="N", help=sparse)
+    samples = "for SparseCores: activations per core of the first feature by name, by its table"
+    add("--samples", action="append", default=[], metavar="TABLE=N", help=samples)
     slots = (
         "names of slots in a new name-based checkpoint: as with use_tpu=True or False, or of a "
         "Keras optimizer (tpu)"

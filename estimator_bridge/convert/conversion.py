@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import Reader, RowLayout, Writer, bundle
+from estimator_bridge.checkpoint_files import Reader, RowLayout, StoredTensor, Writer, bundle
 from estimator_bridge.convert.formats import FORMATS, format_of
 from estimator_bridge.convert.formats import checkpoint_format as common
 from estimator_bridge.convert.formats.checkpoint_format import Contents, Gap, Target
@@ -55,6 +55,9 @@ def convert(
     from_hosts: int | None = None,
     to_partition: str | None = None,
     to_hosts: int = 1,
+    to_cores: int = 1,
+    to_sparse_cores: int = 4,
+    samples: Mapping[str, int] | None = None,
     slots: str = "tpu",
     like: str | None = None,
     scope: str | None = None,
@@ -67,11 +70,13 @@ def convert(
 ) -> ConversionPlan:
     """Converts a checkpoint, and compares the result with it.
 
-    There are two forms: "names", which legacy estimators write, and "object", which
-    `tf.train.Checkpoint(embedding=engine)` writes, with the engine or stock's TPUEmbedding. In an
-    object checkpoint `global_step` is below the root, and the other variables outside of tables
-    below `variables`, by their legacy names. With `like` every variable is where another object
-    checkpoint has it, such as that of a Keras model, whose optimizer may have the slots.
+    There are three forms: "names", which legacy estimators write; "object", which
+    `tf.train.Checkpoint(embedding=engine)` writes, with the engine or stock's TPUEmbedding; and
+    "sparsecore", which the same writes with stock's TPUEmbeddingV2. In a checkpoint of objects
+    `global_step` is below the root, and the other variables outside of tables below `variables`, by
+    their legacy names; from one such form to the other they stay where they are. With `like` every
+    variable is where another checkpoint of the form has it, such as that of a Keras model, whose
+    optimizer may have the slots.
 
     The new checkpoint is written beside its place and renamed when it is whole.
 
@@ -80,12 +85,17 @@ def convert(
         new: the directory to make; an empty one may be there.
         spec: the program's `EmbeddingConfigSpec`; without it the tables are those of `tables`, or
             those that the checkpoint shows.
-        to: the form of the new checkpoint; None is the other form.
+        to: the form of the new checkpoint; None is "names", and "object" for one of names.
         optimizer: of all tables, when there is no spec; None finds it by the slots.
         tables: the variable of each table in the name-based checkpoint.
         from_partition, from_hosts: how the writer of a name-based checkpoint spread tables over
             hosts; None takes the spec's "div" or "mod", and the hosts from the stored slices.
         to_partition, to_hosts: the same for a new name-based checkpoint.
+        to_cores, to_sparse_cores: the cores of a new checkpoint for SparseCores, on all hosts
+            together, and the SparseCores of each: 4 on v5p, 2 on v6e and TPU7x.
+        samples: for one for SparseCores, the activations per core of the program's first feature
+            in the order of their names, by its table: stock writes this into the layout, and where
+            another number is stored its restore resets all slots. Not with `like`.
         slots: "tpu" or "cpu": where the reader of a new name-based checkpoint runs; or "keras": it
             trains with a Keras optimizer, as canned estimators of TensorFlow 2 do.
         like: a checkpoint of the program that is to read the new one: by name for the names of
@@ -118,6 +128,9 @@ def convert(
         from_hosts=from_hosts,
         to_partition=to_partition,
         to_hosts=to_hosts,
+        to_cores=to_cores,
+        to_sparse_cores=to_sparse_cores,
+        samples=dict(samples or {}),
         slots=slots,
         scope=scope,
         root=root,
@@ -169,15 +182,20 @@ def _plan(reader: Reader, like: Reader | None, options: ConversionOptions) -> Co
     notes = [f"{name!r} looks like a table and is carried as it is" for name, _ in old.doubtful]
     if hosts.note is not None:
         notes.insert(0, hosts.note)
+    notes += [*old.notes, *target.notes]
     return ConversionPlan(target, tuple(moves), tuple(gaps), step, tuple(notes))
 
 
 def _all_moves(
     old: Contents, hosts: common.WriterHosts, target: Target, step: int | None
 ) -> common.Moves:
-    for table in old.tables:
-        layout = RowLayout(table.parameters.shape[0], hosts.hosts, hosts.strategy)
-        yield from target.table(table, layout)
+    tables = [
+        table._replace(
+            layout=table.layout or RowLayout(table.shape[0], hosts.hosts, hosts.strategy)
+        )
+        for table in old.tables
+    ]
+    yield from target.tables(tables)
     if step is None and target.needs_step:
         yield Gap(common.GLOBAL_STEP, "an estimator needs it; give `global_step`")
     for name, variable in old.others.items():
@@ -205,9 +223,12 @@ def _write(plan: ConversionPlan, reader: Reader, new: str, progress: Progress) -
     partial = _make_partial(new)
     try:
         prefix = os.path.join(partial, name)
+        verified: set[StoredTensor] = set()  # Tables on SparseCores share tensors.
         for move in _with_progress(plan, "checking", progress):
-            if move.source is not None:
-                reader.verify(move.source)
+            for source in move.sources:
+                if source not in verified:
+                    reader.verify(source)
+                    verified.add(source)
         _stream(plan, reader, prefix, progress)
         _compare(plan, reader, prefix, progress)
         _publish(partial, new, name)

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import CHUNK, Reader, RowLayout
+from estimator_bridge.checkpoint_files import CHUNK, Reader, RowLayout, StoredTensor
 from estimator_bridge.convert.conversion import find
 from estimator_bridge.convert.formats import format_of
 from estimator_bridge.convert.formats.checkpoint_format import StoredTable
+from estimator_bridge.convert.formats.sparsecore_format import layouts_of
+from estimator_bridge.convert.moves import chunks
 from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.readable_sizes import readable
-from tf2_engine.types import Object
+from tf2_engine.sparsecore_layout import TableLayout
+from tf2_engine.types import Array, Object
+
+_OTHER_LAYOUT = (
+    "stock's TPUEmbeddingV2 restores this into the same layout only: with other cores, "
+    "SparseCores, stacks or samples of the first feature it keeps the tables and resets their "
+    "slots in silence. Convert with --to sparsecore and --like a checkpoint of the reader, and "
+    "call `assert_consumed()` on what `restore` returns"
+)
 
 Inspection: TypeAlias = dict[str, Object]
 """A checkpoint, or a table or variable of it, as values that JSON can hold; see `inspect`."""
@@ -43,10 +53,12 @@ def inspect(
             spec's. It matters where the initial checkpoint was written by other hosts.
 
     Returns:
-        "checkpoint", "form" ("names" or "object"), "global_step" (or None), "bytes" of all files,
-        "initial" (or None), "tables", "variables" and "perhaps_tables", the names of the variables
-        that `convert` wants to be told about. Each table has "name", "optimizer", "rows", "dim",
-        "parts" (rows of each stored slice), "tensors" (name and bytes by part) and
+        "checkpoint", "form" ("names", "object" or "sparsecore"), "global_step" (or None), "bytes"
+        of all files, "initial" (or None), "tables", "variables", "perhaps_tables", the names of the
+        variables that `convert` wants to be told about, and "notes", which are worth knowing.
+        Each table has "name", "optimizer", "rows", "dim",
+        "parts" (rows of each stored slice), "tensors" (name and bytes by part; on SparseCores the
+        table's share of its stack), "sparse_cores" (None, or where SparseCores hold it) and
         "rows_touched": how many rows differ from the initial checkpoint in any part that it has
         too; None without one, or where the order of its rows is unknown.
 
@@ -59,7 +71,7 @@ def inspect(
     with Reader(prefix) as reader:
         contents = format_of(reader).read(reader, options, strict=False)
         strategy = from_partition or options.spec_partition
-        if contents.form == "object":
+        if contents.form != "names":
             strategy = "div"
         start = _initial(prefix, initial)
         descriptions = [_table(table) for table in contents.tables]
@@ -81,6 +93,7 @@ def inspect(
                 if name in contents.others
             ],
             "perhaps_tables": [name for name, _ in contents.doubtful],
+            "notes": [*([_OTHER_LAYOUT] if contents.form == "sparsecore" else []), *contents.notes],
         }
 
 
@@ -97,12 +110,15 @@ def lines(inspection: Inspection) -> Iterator[str]:
         doubt = variable["name"] in inspection["perhaps_tables"]
         perhaps = f", perhaps a table: --table NAME={variable['name']}" if doubt else ""
         yield f"variable {variable['name']}: {variable['dtype']}{variable['shape']}{perhaps}"
+    yield from (f"note: {note}." for note in inspection["notes"])
 
 
 def _table_lines(table: Inspection, *, compared: bool) -> Iterator[str]:
     least, most = min(table["parts"]), max(table["parts"])
-    stored = "whole"
-    if len(table["parts"]) > 1:
+    stored, where = "whole", table["sparse_cores"]
+    if where is not None:
+        stored = f"stack {where['stack']!r} on {where['cores']} × {where['per_core']} SparseCores"
+    elif len(table["parts"]) > 1:
         span = least if least == most else f"{least} to {most}"
         stored = f"{len(table['parts'])} parts of {span} rows"
     touched = "unknown" if table["rows_touched"] is None else table["rows_touched"]
@@ -110,6 +126,12 @@ def _table_lines(table: Inspection, *, compared: bool) -> Iterator[str]:
         f"table {table['name']}: [{table['rows']}, {table['dim']}], {table['optimizer']}, "
         f"{stored}{f', {touched} rows touched' if compared else ''}"
     )
+    if where is not None:
+        yield (
+            f"  row 0 on SparseCore {where['rotation']}; in each shard rows {where['row_offset']} "
+            f"to {where['row_offset'] + where['shard_rows'] - 1} of {where['stack_rows']}, padded "
+            f"to [{where['padded_rows']}, {where['padded_dim']}]"
+        )
     for part, tensor in table["tensors"].items():
         held = f"{tensor['name']}, {readable(tensor['bytes'])}" if tensor else "missing"
         yield f"  {part}: {held}"
@@ -125,7 +147,7 @@ def _initial(prefix: str, given: str | None) -> str | None:
 
 
 def _table(table: StoredTable) -> Inspection:
-    rows, dim = table.parameters.shape
+    rows, dim = table.shape
     return {
         "name": table.known.name,
         "optimizer": table.kind.removesuffix("Parameters"),
@@ -133,11 +155,27 @@ def _table(table: StoredTable) -> Inspection:
         "dim": dim,
         "parts": list(table.parameters.part_rows or ()),
         "tensors": {
-            part: None if tensor is None else {"name": tensor.name, "bytes": tensor.size}
+            part: None if tensor is None else {"name": tensor.name, "bytes": _size(table, tensor)}
             for part, tensor in table.parts.items()
         },
+        "sparse_cores": _sparse_cores(table),
         "rows_touched": None,
     }
+
+
+def _size(table: StoredTable, tensor: StoredTensor) -> int:
+    if isinstance(table.layout, TableLayout):
+        return 4 * table.layout.padded_rows * table.layout.padded_dim
+    return tensor.size
+
+
+def _sparse_cores(table: StoredTable) -> Inspection | None:
+    layout = table.layout
+    if not isinstance(layout, TableLayout):
+        return None
+    names = "stack stack_rows row_offset shard_rows rotation padded_rows padded_dim features"
+    cores = {"cores": layout.sparse_cores.cores, "per_core": layout.sparse_cores.per_core}
+    return {**cores, **{name: getattr(layout, name) for name in names.split()}}
 
 
 def _touched(
@@ -147,6 +185,8 @@ def _touched(
 
     `strategy` is how the hosts of both spread rows; `initial` may lack tables, unless `required`.
     """
+    if isinstance(table.layout, TableLayout) and layouts_of(initial) != layouts_of(reader):
+        return None
     shape = table.parameters.shape
     pairs = []
     for part in filter(None, table.parts.values()):
@@ -165,14 +205,24 @@ def _touched(
     strategy = "div" if parts[0] == parts[1] else strategy
     if strategy is None or None in parts:
         return None
-    now, then = (RowLayout(shape[0], len(rows or ()), strategy) for rows in parts)
-    count, step = 0, max(1, CHUNK // max(1, table.parameters.row_size))
-    for first in range(0, now.rows, step):
-        ids = np.arange(first, min(now.rows, first + step))
-        moved = np.zeros(len(ids), bool)
-        for new, old in pairs:
-            a = reader.rows(new, now.stored(ids)).view(np.uint32)
-            b = initial.rows(old, then.stored(ids)).view(np.uint32)
-            moved |= np.any(a != b, axis=1)
-        count += int(np.count_nonzero(moved))
-    return count
+    now, then = (table.layout or RowLayout(shape[0], len(rows or ()), strategy) for rows in parts)
+    return sum(
+        int(np.count_nonzero(_moved(reader, initial, pairs, now.stored(ids), then.stored(ids))))
+        for ids in chunks(table.shape[0], max(1, CHUNK // max(1, table.parameters.row_size)))
+    )
+
+
+def _moved(
+    reader: Reader,
+    initial: Reader,
+    pairs: Sequence[tuple[StoredTensor, StoredTensor]],
+    now: Array,
+    then: Array,
+) -> Array:
+    """Returns whether rows differ in any of some pairs of tensors, [n] bool, by their places."""
+    moved = np.zeros(len(now), bool)
+    for new, old in pairs:
+        a = reader.rows(new, now).view(np.uint32)
+        b = initial.rows(old, then).view(np.uint32)
+        moved |= np.any(a != b, axis=1)
+    return moved

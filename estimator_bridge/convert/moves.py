@@ -10,23 +10,36 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from estimator_bridge.checkpoint_files import CHUNK, Reader, RowLayout, StoredTensor, Writer
+from estimator_bridge.checkpoint_files import (
+    CHUNK,
+    Layout,
+    Reader,
+    RowLayout,
+    StoredTensor,
+    Writer,
+)
+from estimator_bridge.checkpoint_files.stored_tensor import Extents
+from tf2_engine.sparsecore_layout import TableLayout
 from tf2_engine.types import Array
 
 
 @dataclasses.dataclass(frozen=True)
 class TensorMove(abc.ABC):
-    """A tensor of the new checkpoint, which is made of `source`, or filled if that is None."""
+    """A tensor of the new checkpoint, which is made of `sources`, or filled if there are none."""
 
     target: str
-    source: StoredTensor | None
     description: str
     shape: tuple[int, ...]
 
     @property
+    @abc.abstractmethod
+    def sources(self) -> tuple[StoredTensor, ...]:
+        """The tensors of the old checkpoint."""
+
+    @property
     def size(self) -> int:
         """The bytes to write."""
-        return 4 * math.prod(self.shape) if self.source is None else self.source.size
+        return 4 * math.prod(self.shape)
 
     @abc.abstractmethod
     def write(self, writer: Writer, reader: Reader) -> None:
@@ -42,6 +55,14 @@ class CopyMove(TensorMove):
     """A tensor that is copied byte for byte, in its slices."""
 
     source: StoredTensor
+
+    @property
+    def sources(self) -> tuple[StoredTensor, ...]:
+        return (self.source,)
+
+    @property
+    def size(self) -> int:
+        return self.source.size
 
     def write(self, writer: Writer, reader: Reader) -> None:
         source, slices = self.source, self.source.slices
@@ -67,18 +88,45 @@ class CopyMove(TensorMove):
 
 
 @dataclasses.dataclass(frozen=True)
-class RowMove(TensorMove):
-    """A part of a table: [rows, dim] float32, whose rows may move; without a source, all `fill`."""
+class PartRows:
+    """A part of a table in the old checkpoint, [rows, dim] float32; without source all `fill`."""
 
-    old_layout: RowLayout
-    new_layout: RowLayout
+    source: StoredTensor | None
+    shape: tuple[int, int]
+    layout: Layout
     fill: float = 0.0
 
+    @property
+    def sources(self) -> tuple[StoredTensor, ...]:
+        """The tensor that holds it, or none."""
+        return () if self.source is None else (self.source,)
+
+    def read(self, reader: Reader, ids: Array) -> Array:
+        """Returns rows, [n, dim] float32, by their ids, [n] int64."""
+        if self.source is None:
+            return np.full([len(ids), self.shape[1]], self.fill, np.float32)
+        return reader.rows(self.source, self.layout.stored(ids))[:, : self.shape[1]]
+
+    def __str__(self) -> str:
+        return f"filled with {self.fill}" if self.source is None else self.source.name
+
+
+@dataclasses.dataclass(frozen=True)
+class RowMove(TensorMove):
+    """A part of a table whose rows may move: [rows, dim] float32."""
+
+    rows: PartRows
+    new_layout: RowLayout
+
+    @property
+    def sources(self) -> tuple[StoredTensor, ...]:
+        return self.rows.sources
+
     def write(self, writer: Writer, reader: Reader) -> None:
-        sizes, first = {}, 0
+        sizes: dict[Extents, int] = {}
+        first = 0
         for rows in self.new_layout.part_rows:
-            extents = ((first, rows), *((0, length) for length in self.shape[1:]))
-            sizes[extents] = rows * self._row_size
+            sizes[((first, rows), (0, self.shape[1]))] = rows * self._row_size
             first += rows
         sliced = self.new_layout.parts > 1
         buffers = self._buffers(reader)
@@ -87,12 +135,12 @@ class RowMove(TensorMove):
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
         for ids in self._chunks_of_ids():
             # Writing used the layouts in one direction; they must lead back as well.
-            for layout in (self.old_layout, self.new_layout):
+            for layout in (self.rows.layout, self.new_layout):
                 if not np.array_equal(layout.ids(layout.stored(ids)), ids):
                     return False
             rows = new.rows(written, self.new_layout.stored(ids))
             # As bytes, in which a NaN equals itself.
-            if self._values(reader, ids).tobytes() != rows.tobytes():
+            if self.rows.read(reader, ids).tobytes() != rows.tobytes():
                 return False
         return bool(written.dtype == tf.float32)
 
@@ -100,29 +148,110 @@ class RowMove(TensorMove):
         """Yields the bytes of slices, by id, so that both files are passed through in order."""
         firsts = np.cumsum([0, *self.new_layout.part_rows])
         for ids in self._chunks_of_ids():
-            values = self._values(reader, ids)
+            values = self.rows.read(reader, ids)
             part = np.searchsorted(firsts, self.new_layout.stored(ids), "right") - 1
             for number in np.unique(part).tolist():
                 yield number, values[part == number].tobytes()
 
-    def _values(self, reader: Reader, ids: Array) -> Array:
-        if self.source is None:
-            return np.full([len(ids), *self.shape[1:]], self.fill, np.float32)
-        return reader.rows(self.source, self.old_layout.stored(ids))
-
     def _chunks_of_ids(self) -> Iterator[Array]:
         """Yields all ids, [n] int64, in their order."""
-        step = max(1, CHUNK // max(1, self._row_size))
-        for first in range(0, self.shape[0], step):
-            yield np.arange(first, min(self.shape[0], first + step))
+        yield from chunks(self.shape[0], max(1, CHUNK // max(1, self._row_size)))
 
     @property
     def _row_size(self) -> int:
-        return 4 * math.prod(self.shape[1:])
+        return 4 * self.shape[1]
 
     def __str__(self) -> str:
-        source = f"filled with {self.fill}" if self.source is None else self.source.name
         return (
-            f"{self.description}: {source} -> {self.target}  float32{list(self.shape)}  "
-            f"({self.old_layout} -> {self.new_layout})"
+            f"{self.description}: {self.rows} -> {self.target}  float32{list(self.shape)}  "
+            f"({self.rows.layout} -> {self.new_layout})"
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class StackedPart:
+    """A part of a table and its place in a stack on SparseCores, around it a value for padding."""
+
+    rows: PartRows
+    layout: TableLayout
+    padding: float = 0.0
+
+    def read(self, reader: Reader, ids: Array) -> Array:
+        """Returns rows of the stack, [n, padded dim] float32; ids may be those of padding."""
+        values = np.full([len(ids), self.layout.padded_dim], self.padding, np.float32)
+        inside = ids < self.layout.rows
+        values[inside, : self.layout.dim] = self.rows.read(reader, ids[inside])
+        return values
+
+    def chunks_of_ids(self) -> Iterator[Array]:
+        """Yields all ids, those of padding too, in chunks that are as long on each SparseCore."""
+        total = self.layout.sparse_cores.total
+        step = max(1, CHUNK // (4 * self.layout.padded_dim * total)) * total
+        yield from chunks(self.layout.padded_rows, step)
+
+
+@dataclasses.dataclass(frozen=True)
+class StackMove(TensorMove):
+    """A stack of tables, or of a slot of theirs, as SparseCores hold it: a slice for each core."""
+
+    parts: tuple[StackedPart, ...]  # in the order of their rows
+
+    @property
+    def sources(self) -> tuple[StoredTensor, ...]:
+        return tuple(source for part in self.parts for source in part.rows.sources)
+
+    def write(self, writer: Writer, reader: Reader) -> None:
+        sparse_cores = self.parts[0].layout.sparse_cores
+        rows, width = self.shape[0] // sparse_cores.cores, self.shape[1]
+        sizes: dict[Extents, int] = {
+            ((core * rows, rows), (0, width)): 4 * rows * width
+            for core in range(sparse_cores.cores)
+        }
+        writer.tensor(
+            self.target,
+            tf.float32,
+            self.shape,
+            sizes,
+            self._buffers(reader),
+            sliced=sparse_cores.cores > 1,
+            runs=sparse_cores.per_core,
+        )
+
+    def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
+        for part in self.parts:
+            old, layout = part.rows.layout, part.layout
+            for ids in part.chunks_of_ids():
+                own = ids[ids < layout.rows]
+                if not np.array_equal(old.ids(old.stored(own)), own):
+                    return False
+                if not np.array_equal(layout.ids(layout.stored(ids)), ids):
+                    return False
+                rows = new.rows(written, layout.stored(ids))
+                if part.read(reader, ids).tobytes() != rows.tobytes():
+                    return False
+        return bool(written.dtype == tf.float32)
+
+    def _buffers(self, reader: Reader) -> Iterator[tuple[int, bytes]]:
+        """Yields the bytes of shards, table by table and by id, as the old file has them."""
+        for part in self.parts:
+            total = part.layout.sparse_cores.total
+            for ids in part.chunks_of_ids():
+                values = part.read(reader, ids).reshape(-1, total, self.shape[1])
+                for position, shard in enumerate(part.layout.shard(ids[:total]).tolist()):
+                    yield shard, values[:, position].tobytes()
+
+    def __str__(self) -> str:
+        layout = self.parts[0].layout
+        tables = "; ".join(
+            f"{part.layout.table!r}: {part.rows}, {part.rows.layout}" for part in self.parts
+        )
+        return (
+            f"{self.description} ({tables}) -> {self.target}  float32{list(self.shape)}  "
+            f"({layout.sparse_cores})"
+        )
+
+
+def chunks(rows: int, step: int) -> Iterator[Array]:
+    """Yields the numbers from 0 up to `rows`, [n] int64, `step` at a time."""
+    for first in range(0, rows, step):
+        yield np.arange(first, min(rows, first + step))

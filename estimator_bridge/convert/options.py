@@ -23,6 +23,9 @@ class ConversionOptions:
     from_hosts: int | None = None
     to_partition: str | None = None
     to_hosts: int = 1
+    to_cores: int = 1
+    to_sparse_cores: int = 4
+    samples: Mapping[str, int] = dataclasses.field(default_factory=dict)
     slots: str = "tpu"
     scope: str | None = None
     root: str | None = None
@@ -31,8 +34,10 @@ class ConversionOptions:
     global_step: int | None = None
 
     def __post_init__(self) -> None:
-        if self.to not in (None, "names", "object"):
-            raise errors.InvalidInput(f"`to` must be 'names' or 'object', got {self.to!r}.")
+        if self.to not in (None, "names", "object", "sparsecore"):
+            raise errors.InvalidInput(
+                f"`to` must be 'names', 'object' or 'sparsecore', got {self.to!r}."
+            )
         for name in ("from_partition", "to_partition"):
             strategy = getattr(self, name)
             if strategy not in (None, *sharding.STRATEGIES):
@@ -43,6 +48,11 @@ class ConversionOptions:
                 raise errors.InvalidInput(f"`{name}` must be positive, got {hosts}.")
         if self.slots not in PLACES:
             raise errors.InvalidInput(f"`slots` must be one of {PLACES}, got {self.slots!r}.")
+        if len(self.samples) > 1 or any(count < 1 for count in self.samples.values()):
+            raise errors.InvalidInput(
+                "`samples` must be one table, that of the first feature, with a positive number of "
+                f"activations per core, got {dict(self.samples)}."
+            )
 
     @property
     def spec_partition(self) -> str | None:

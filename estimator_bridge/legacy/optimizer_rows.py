@@ -22,6 +22,7 @@ class OptimizerRow:
         renamed: the engine's name of each legacy setting that the engine calls otherwise.
         only: legacy settings without a counterpart, and the one value that each may have.
         for_columns: whether a spec with `feature_columns` may have it.
+        on_sparse_cores: whether stock's TPUEmbeddingV2 has it.
     """
 
     engine: type[optimizers.Optimizer]
@@ -29,6 +30,7 @@ class OptimizerRow:
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     only: Mapping[str, Object] = dataclasses.field(default_factory=dict)
     for_columns: bool = True
+    on_sparse_cores: bool = False
 
     @property
     def names(self) -> dict[str, str]:
@@ -43,12 +45,18 @@ _BETAS = {"beta1": "beta_1", "beta2": "beta_2"}
 
 OPTIMIZERS: Mapping[str, OptimizerRow] = {
     "AdagradParameters": OptimizerRow(
-        optimizers.Adagrad, {"accumulators": "Adagrad"}, _ACCUMULATOR
+        optimizers.Adagrad,
+        {"accumulators": "Adagrad"},
+        _ACCUMULATOR,
+        on_sparse_cores=True,
     ),
     "AdamParameters": OptimizerRow(
-        optimizers.Adam, {"momenta": "Adam/m", "velocities": "Adam/v"}, _BETAS
+        optimizers.Adam,
+        {"momenta": "Adam/m", "velocities": "Adam/v"},
+        _BETAS,
+        on_sparse_cores=True,
     ),
-    "StochasticGradientDescentParameters": OptimizerRow(optimizers.SGD),
+    "StochasticGradientDescentParameters": OptimizerRow(optimizers.SGD, on_sparse_cores=True),
     "ProximalAdagradParameters": OptimizerRow(
         optimizers.ProximalAdagrad, {"accumulators": "ProximalAdagrad"}, _ACCUMULATOR
     ),
@@ -57,6 +65,7 @@ OPTIMIZERS: Mapping[str, OptimizerRow] = {
         {"accumulators": "Ftrl", "linears": "Ftrl_1"},
         # Not an argument of stock's class, but an attribute that a program may change.
         only={"initial_linear_value": 0.0},
+        on_sparse_cores=True,
     ),
     "MomentumParameters": OptimizerRow(optimizers.Momentum, {"momenta": "Momentum"}),
     "RMSPropParameters": OptimizerRow(
@@ -66,6 +75,7 @@ OPTIMIZERS: Mapping[str, OptimizerRow] = {
         optimizers.AdagradMomentum,
         {"accumulators": "AdagradMomentum/Accumulator", "momenta": "AdagradMomentum/Momentum"},
         for_columns=False,
+        on_sparse_cores=True,
     ),
     "ProximalYogiParameters": OptimizerRow(
         optimizers.ProximalYogi,
@@ -79,6 +89,9 @@ OPTIMIZERS: Mapping[str, OptimizerRow] = {
     ),
 }
 """Every legacy optimizer, by class name."""
+
+ON_SPARSE_CORES = tuple(name for name, row in OPTIMIZERS.items() if row.on_sparse_cores)
+"""Those that stock's TPUEmbeddingV2 has, by class name; no two have the same slots."""
 
 
 def kind_of(optimizer: Object) -> str | None:

@@ -108,14 +108,18 @@ class EmbeddingConfigSpec(_Spec):
         # A spec that `_make` made never saw the constructor.
         return getattr(self, "_quirks", default_quirks())
 
-    def to_tf2(self, *, step: Object = None) -> Object:
+    def to_tf2(
+        self, *, step: Object = None, target: str | None = None, batch_size: int | None = None
+    ) -> Object:
         """Returns it as the objects of TensorFlow 2, with a list of what was changed.
 
         Args:
             step: the global step, a variable or a callable; see `migrate.to_tf2`.
+            target, batch_size: "sparsecore", and the samples of each core, for TPUEmbeddingV2.
         """
         # Imported by name, when it is called: a spec depends on no layer above it.
-        return importlib.import_module("estimator_bridge.migrate").to_tf2(self, step=step)
+        to_tf2 = importlib.import_module("estimator_bridge.migrate").to_tf2
+        return to_tf2(self, step=step, target=target, batch_size=batch_size)
 
     def _replace(self, **changes: Object) -> EmbeddingConfigSpec:
         """Returns a spec with other values for some fields, or other `quirks`."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from estimator_bridge import errors
+from estimator_bridge.migrate import spec_to_sparse_cores
 from estimator_bridge.migrate.read_inputs import inputs_of_columns, inputs_of_ids
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS
@@ -124,7 +125,14 @@ class _Optimizer(NamedTuple):
     rate: Object  # the legacy one
 
 
-def to_tf2(spec: Object, *, step: Object = None, quirks: str | None = None) -> TF2Embedding:
+def to_tf2(
+    spec: Object,
+    *,
+    step: Object = None,
+    quirks: str | None = None,
+    target: str | None = None,
+    batch_size: int | None = None,
+) -> TF2Embedding:
     """Translates a legacy spec, stock's or ours, to TensorFlow 2.
 
     The objects are of stock's classes where its public API has them, else of this project's.
@@ -133,11 +141,19 @@ def to_tf2(spec: Object, *, step: Object = None, quirks: str | None = None) -> T
         step: the global step: a variable such as `optimizer.iterations`, or a callable without
             arguments that returns it; None makes a variable where the spec needs one.
         quirks: see `EmbeddingConfigSpec`.
+        target: "sparsecore" makes objects for stock's TPUEmbeddingV2, on TPUs with SparseCores:
+            FeatureConfigs with output shapes, ids with a row for each activation.
+        batch_size: the samples of each core, for that target.
 
     Raises:
-        Untranslatable, InvalidSpec, WrongType: as when the spec is used on a TPU.
+        Untranslatable, InvalidSpec, WrongType: as when the spec is used on a TPU; Untranslatable
+            also names all settings that SparseCores cannot honour, if they are the target.
+        InvalidInput: an unknown target, or it lacks the batch size.
     """
     legacy = read_spec(spec, quirks)
+    if target is not None:
+        _check_target(target, batch_size)
+        spec_to_sparse_cores.check(legacy)
     multiplier = legacy.experimental_gradient_multiplier_fn
     functions = [multiplier, *(table.learning_rate_fn for table in legacy.tables)]
     if step is None and any(function is not None for function in functions):
@@ -165,7 +181,7 @@ def to_tf2(spec: Object, *, step: Object = None, quirks: str | None = None) -> T
         for feature in engine.features
     }
     preprocessing, unknown_columns = _preprocessing(spec, legacy)
-    return TF2Embedding(
+    made = TF2Embedding(
         feature_config=feature_config,
         options={"pipeline_execution_with_tensor_core": legacy.pipeline_execution_with_tensor_core},
         engine_spec=engine,
@@ -175,6 +191,32 @@ def to_tf2(spec: Object, *, step: Object = None, quirks: str | None = None) -> T
         gradient_multiplier=None if multiplier is None else lambda: multiplier(read_step()),
         for_stock=all(optimizer.reason is None for optimizer in optimizers.values()),
         report=Report(tuple(dict.fromkeys(_changes(legacy, optimizers, unknown_columns)))),
+    )
+    return made if batch_size is None or target is None else _for_target(made, legacy, batch_size)
+
+
+def _check_target(target: str, batch_size: int | None) -> None:
+    if target != "sparsecore":
+        raise errors.InvalidInput(f'`target` must be "sparsecore" or None, got {target!r}.')
+    if batch_size is None:
+        raise errors.InvalidInput(
+            'target="sparsecore" needs the `batch_size` of a core: TPUEmbeddingV2 takes its shapes '
+            "from the FeatureConfigs."
+        )
+
+
+def _for_target(made: TF2Embedding, legacy: LegacySpec, batch_size: int) -> TF2Embedding:
+    """Returns the objects for stock's TPUEmbeddingV2; the spec has passed its `check`."""
+    preprocessing = functools.partial(spec_to_sparse_cores.preprocessing, legacy=legacy)
+    of_ids = preprocessing(made.preprocessing_of_ids)
+    assert of_ids is not None
+    changes = [Change(**each) for each in spec_to_sparse_cores.changes(legacy)]
+    return dataclasses.replace(
+        made,
+        feature_config=spec_to_sparse_cores.feature_config(made.feature_config, legacy, batch_size),
+        preprocessing=preprocessing(made.preprocessing),
+        preprocessing_of_ids=of_ids,
+        report=Report((*made.report.changes, *dict.fromkeys(changes))),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from estimator_bridge.settings import legacy_spec
 from estimator_bridge.settings import row as on
 from estimator_bridge.settings.legacy_spec import NOTHING, SPEC, LegacyOptimizer, LegacySpec, Place
-from estimator_bridge.settings.row import ChangeText, Ignored, SettingRow
+from estimator_bridge.settings.row import ChangeText, Ignored, OnSparseCores, SettingRow
 from tf2_engine.types import Object
 
 _DEVICE_ONLY = Ignored("ignored", "it has no effect with use_tpu=False")
@@ -27,6 +27,12 @@ _numbers = functools.partial(ChangeText, "numbers")
 _by_hand = functools.partial(ChangeText, "by hand")
 _left_out = functools.partial(ChangeText, "left out", "")
 
+# On TPUs with SparseCores.
+_raises = functools.partial(OnSparseCores, "raises")
+_dropped = functools.partial(OnSparseCores, "ignored")
+_other = functools.partial(OnSparseCores, "other")
+_gone = functools.partial(OnSparseCores, "gone")
+
 _LOST = tuple(
     f"{kind}Parameters"
     for kind in ("Momentum", "RMSProp", "ProximalAdagrad", "ProximalYogi", "FrequencyEstimator")
@@ -38,7 +44,7 @@ _HYPERPARAMETERS = {
     "Adagrad": "initial_accumulator",
     "AdagradMomentum": "momentum use_nesterov exponent beta2 epsilon",
     "ProximalAdagrad": "initial_accumulator l1_regularization_strength l2_regularization_strength",
-    "Adam": "beta1 beta2 lazy_adam sum_inside_sqrt",
+    "Adam": "beta1 beta2 sum_inside_sqrt",
     "Ftrl": "learning_rate_power l1_regularization_strength l2_regularization_strength "
     "multiply_linear_by_learning_rate beta allow_zero_accumulator initial_linear_value",
     "ProximalYogi": "beta1 beta2 epsilon l1_regularization_strength l2_regularization_strength "
@@ -103,15 +109,21 @@ def _dense_ids(legacy: LegacySpec) -> Iterator[tuple[Place, Object]]:
 
 
 def _fields(
-    fields: str, tpu: str, tf2: str, cpu: str = _DEVICE_ONLY, bridge: str = "", why: str = ""
+    fields: str,
+    tpu: str,
+    tf2: str,
+    cpu: str = _DEVICE_ONLY,
+    bridge: str = "",
+    why: str = "",
+    sparse_core: OnSparseCores = on.AS_BEFORE,
 ) -> SettingRow:
     """Returns a row about plain fields, named as in "FeatureConfig: table_id"."""
     owner, settings = fields.split(": ")
     reads: dict[str, on.When | None] = {f"{owner}.{name}": None for name in settings.split()}
-    return _plain(tpu, tf2, cpu, bridge=bridge, why=why, reads=reads)
+    return _plain(tpu, tf2, cpu, bridge=bridge, why=why, reads=reads, sparse_core=sparse_core)
 
 
-def _limits(name: str, tpu: str) -> SettingRow:
+def _limits(name: str, tpu: str, sparse_core: OnSparseCores) -> SettingRow:
     """Returns a row about a lower and an upper limit of optimizers."""
 
     def limits(optimizer: LegacyOptimizer) -> Object:
@@ -121,7 +133,7 @@ def _limits(name: str, tpu: str) -> SettingRow:
     return _plain(
         tpu,
         _OF_OPTIMIZER,
-        sparse_core="refused or ignored",
+        sparse_core=sparse_core,
         reads={f"*Parameters.{name}_min": given, f"*Parameters.{name}_max": given},
         detect=_in_optimizers(limits),
         shown=f"{name}_min={{value[0]}}, {name}_max={{value[1]}}",
@@ -167,6 +179,10 @@ ROWS: Mapping[str, SettingRow] = {
         "tf2_engine anywhere",
         way_out="do not compare numbers of use_tpu=False and True; the bridge has the device's "
         "rules on any machine",
+        sparse_core=_other(
+            "the optimizer of a table: SGD, Adagrad, AdagradMomentum, Adam or FTRL; which tables "
+            "share a stack, and so a layout, depends on it",
+        ),
         reads={"EmbeddingConfigSpec.optimization_parameters": given},
         change=_form(
             "TableConfig.optimizer",
@@ -185,6 +201,10 @@ ROWS: Mapping[str, SettingRow] = {
         tpu="the device applies it",
         tf2="stock has no such optimizer, or it refuses a setting; tf2_engine has it",
         change=_ours("tf2_engine.{kind}", "{reason}.", setting="optimization_parameters"),
+        sparse_core=_raises(
+            "ValueError, when the first gradients are applied",
+            "use one of the five, or the host driver",
+        ),
     ),
     "hyperparameters": _plain(
         tpu="the device's rule has it",
@@ -200,6 +220,10 @@ ROWS: Mapping[str, SettingRow] = {
         tf2="the same rule, but its epsilon is 1e-7 unless written out; Keras's Adam corrects the "
         "bias",
         way_out="carry every setting explicitly, as to_tf2 does",
+        sparse_core=_other(
+            "the same rule, always lazy; epsilon is 1e-7 unless written out",
+            "write every setting out",
+        ),
         reads={"AdamParameters.epsilon": None},
         calls=("AdamParameters",),
         detect=_in_optimizers(
@@ -207,16 +231,36 @@ ROWS: Mapping[str, SettingRow] = {
         ),
         shown="epsilon={value}",
     ),
+    "lazy_adam": _fields(
+        "AdamParameters: lazy_adam", "the device's rule has it", _OF_OPTIMIZER, cpu=on.NOT_ON_CPU
+    ),
+    "adam_not_lazy": _plain(
+        tpu="all rows of a table move in every step, those of the batch with a gradient",
+        tf2=_OF_OPTIMIZER,
+        sparse_core=_dropped(
+            "ignored: only rows of the batch move", "expect other numbers, or use the host driver"
+        ),
+        reads={"AdamParameters.lazy_adam": _off},
+        finding="sparse_core",
+    ),
     "ftrl_zero_accumulator": _refused(
         tpu="accumulators may start at 0",
         tf2="stock's FTRL refuses an initial accumulator of 0",
         way_out="use tf2_engine.FTRL",
+        sparse_core=_raises(
+            "FTRL refuses an initial accumulator of 0",
+            "start at a small positive number, and convert the slots",
+        ),
         reads={"FtrlParameters.initial_accumulator_value": _zero},
     ),
     "optimizer_lost": _refused(
         tpu="the device applies it",
         tf2="tf.tpu.experimental.embedding has no such class",
         way_out="use the one of tf2_engine",
+        sparse_core=_raises(
+            "there is no such class, and the device has no rule for it",
+            "change the optimizer, or stay with the host driver of tf2_engine",
+        ),
         calls=_LOST,
         detect=_in_optimizers(
             lambda it: legacy_spec.SourceText(it.kind) if it.kind in _LOST else None
@@ -227,7 +271,10 @@ ROWS: Mapping[str, SettingRow] = {
         "depend on the number of cores",
         tf2="the same; SparseCores ignore it",
         way_out="keep the number of cores (TPUConfig.num_shards), or accumulate",
-        sparse_core="ignored",
+        sparse_core=_dropped(
+            "ignored: always one update of a row per global batch",
+            "expect other numbers, with SGD up to rounding the same; accumulate from the start",
+        ),
         reads={"*Parameters.use_gradient_accumulation": _off},
     ),
     "learning_rate_zero": _ignored(
@@ -257,6 +304,11 @@ ROWS: Mapping[str, SettingRow] = {
         "of several functions are in the order of a set, which differs from run to run",
         tf2="a callable without arguments; who calls it counts the step",
         way_out="the bridge reads the step before it is counted, and orders tags by first use",
+        sparse_core=_other(
+            "a callable without arguments, called while the step is traced; tables share a stack "
+            "only if they have the same callable",
+            "make one callable of each function",
+        ),
         bridge="the step before it is counted; tags in the order of first use",
         why="training is to be repeatable, and a configuration the same in every process; of the "
         "step that stock reads, a race is all that could be shown",
@@ -270,6 +322,7 @@ ROWS: Mapping[str, SettingRow] = {
         tpu=Ignored(
             "0.0 counts as unset, and so does its multiplication by the rate", "0.0 counts as unset"
         ),
+        sparse_core=_raises("NotImplementedError for any value, 0.0 too", "leave it out"),
         tf2="0.0 is no decay",
         way_out="leave it out",
         bridge="the same, with a warning",
@@ -284,6 +337,7 @@ ROWS: Mapping[str, SettingRow] = {
     "weight_decay_multiplied": _plain(
         tpu="the decay is multiplied by the current rate; without a decay it has no effect",
         tf2=_OF_OPTIMIZER,
+        sparse_core=_raises("NotImplementedError for any value, False too", "leave it out"),
         reads={"*Parameters.multiply_weight_decay_factor_by_learning_rate": None},
         detect=_in_optimizers(_multiplier_without_decay),
         shown="{setting}={value} alone",
@@ -296,17 +350,39 @@ ROWS: Mapping[str, SettingRow] = {
     "weight_decay": _plain(
         tpu="decoupled decay of the rows of a batch",
         tf2=_OF_OPTIMIZER,
-        sparse_core="refused or ignored",
+        sparse_core=_raises(
+            "NotImplementedError", "train without decay, or with the host driver of tf2_engine"
+        ),
         reads={"*Parameters.weight_decay_factor": _not_zero},
+        finding="sparse_core",
     ),
-    "weight_limits": _limits("clip_weight", "limits of a weight after its update"),
-    "gradient_limits": _limits("clip_gradient", "limits of an accumulated gradient"),
+    "weight_limits": _limits(
+        "clip_weight",
+        "limits of a weight after its update",
+        _dropped(
+            "ignored: weights go where the update takes them",
+            "leave the limits out and compare with `verify`; the host driver has them",
+        ),
+    ),
+    "gradient_limits": _limits(
+        "clip_gradient",
+        "limits of an accumulated gradient",
+        _dropped(
+            "ignored: the sum of a row exists inside of the device's op alone",
+            "clip the gradients of activations, which is not the same; the host driver has them",
+        ),
+    ),
     # Tables, and how the engine holds them.
     "table_size": _fields(
         "TableConfig: vocabulary_size dimension initializer",
         "shape and first values of a table",
         "`vocabulary_size`, `dim` and `initializer` of a TableConfig",
         cpu="shape and first values of a variable",
+        sparse_core=_other(
+            "padded to 8 columns, and 8 rows per SparseCore; an initializer is called for each "
+            "core with the padded shape, so that a seeded one gives each core the same values",
+            "load a converted checkpoint, or wrap the initializer by stock's shard_initializer",
+        ),
     ),
     "combiner": _fields(
         "TableConfig: combiner", "how the rows of a sample become one", "the same", cpu="the same"
@@ -318,6 +394,7 @@ ROWS: Mapping[str, SettingRow] = {
         ),
         tpu="the sum of a sample's rows; dense ids are one per sample",
         tf2="refused: 'sum', 'mean' or 'sqrtn'",
+        sparse_core=_raises("'sum', 'mean' or 'sqrtn'", "write the combiner that is meant"),
         way_out="write the combiner that is meant; to_tf2 takes 'sum'",
         bridge="the same, by `use_tpu`, with a warning",
         why="each is what some program was trained with",
@@ -343,6 +420,7 @@ ROWS: Mapping[str, SettingRow] = {
         tpu="frequent rows are kept on every core; no number changes",
         tf2="no such setting in a TableConfig",
         way_out="leave it out, or hand tf2_engine an EngineSpec",
+        sparse_core=_gone("there is none, and no number changes"),
         reads={"TableConfig.hot_id_replication": _equals(True)},
         shown="",
         change=_ours("engine_spec", "A TableConfig cannot say it; it changes no number."),
@@ -352,6 +430,10 @@ ROWS: Mapping[str, SettingRow] = {
         "div: a host holds consecutive rows",
         "the same",
         cpu="div: the rows of a variable are in their own order",
+        sparse_core=_other(
+            "always mod over SparseCores, rotated by table and padded",
+            "convert checkpoints with --to sparsecore",
+        ),
     ),
     "mod_partitioning": _refused(
         cpu="refused; so is eval_on_tpu=False",
@@ -360,6 +442,11 @@ ROWS: Mapping[str, SettingRow] = {
         tf2="stock's TPUEmbedding knows div alone",
         way_out="convert checkpoints with --from_partition mod; the bridge works with mod "
         "everywhere",
+        sparse_core=_other(
+            "always mod over SparseCores, rotated by table and padded; a layout of checkpoints "
+            "that depends on cores and SparseCores, not on hosts",
+            "convert checkpoints with --to sparsecore",
+        ),
         bridge="works; with `use_tpu=False` with a warning",
         why="it is a layout of checkpoints, and changes no number",
         reads={"EmbeddingConfigSpec.partition_strategy": _equals("mod")},
@@ -398,6 +485,7 @@ ROWS: Mapping[str, SettingRow] = {
         tpu="multiplies the gradients of all activations, not the loss",
         tf2="no such setting",
         way_out="multiply the gradients before apply_gradients",
+        sparse_core=_other("no such setting", "multiply the gradients of activations"),
         reads={"EmbeddingConfigSpec.experimental_gradient_multiplier_fn": given},
         change=_by_hand(
             "gradient_multiplier()",
@@ -410,6 +498,11 @@ ROWS: Mapping[str, SettingRow] = {
         tpu="activations of a step do not see the update of the step before it",
         tf2="the same, off by default",
         way_out="expect other numbers than without; the bridge has the same staleness",
+        sparse_core=_other(
+            "the same staleness, but only inside of a loop that is compiled, and not while "
+            "summaries are recorded",
+            "put the training loop into a tf.function with tf.range",
+        ),
         reads={"EmbeddingConfigSpec.pipeline_execution_with_tensor_core": _equals(True)},
         cause_name="stale activation",
         cause="Table {table}, feature {feature}: in step {step} side {side} looks up the rows as "
@@ -421,6 +514,7 @@ ROWS: Mapping[str, SettingRow] = {
         tpu="the device writes lookup statistics there",
         tf2="no such setting",
         way_out="hand tf2_engine an EngineSpec",
+        sparse_core=_gone("there is none, and no number changes"),
         reads={"EmbeddingConfigSpec.profile_data_directory": given},
         shown="{value}",
         change=_ours("engine_spec", "Stock's TPUEmbedding of TensorFlow 2 has no such setting."),
@@ -443,6 +537,7 @@ ROWS: Mapping[str, SettingRow] = {
         tpu="the ids of the input_fn are looked up as they are; strings are an error",
         tf2="feature columns are not used",
         way_out="make ids in the input_fn; in TensorFlow 2 use to_tf2().preprocessing",
+        sparse_core=_other("ids are ids", "make ids in the input_fn, or by to_tf2().preprocessing"),
         shown="its column {value}",
         warnings={
             on.LOOKUP: "{where}its column {value} with use_tpu=False only; with use_tpu=True the "
@@ -463,6 +558,11 @@ ROWS: Mapping[str, SettingRow] = {
         "silence",
         tf2="weights go beside the ids; off a TPU stock refuses them for dense ids and sequences",
         way_out="make ids and weights sparse in the input_fn",
+        sparse_core=_raises(
+            "ValueError unless weights are sparse or ragged as their ids are; ids of weight 0 "
+            "count as touched",
+            "make ids and weights sparse or ragged",
+        ),
         reads={"FeatureConfig.weight_key": given},
         calls=("weighted_categorical_column",),
         shown="weights {value!r}",
@@ -486,6 +586,11 @@ ROWS: Mapping[str, SettingRow] = {
             "documented": "the same of rank 2, with a warning; of rank 1 ids as they are, with a "
             "warning",
         },
+        sparse_core=_raises(
+            "dense ids are one per sample; more are an error, and every id counts",
+            "make ids sparse or ragged, sorted by sample, without -1 and without the id 0 of "
+            "padding",
+        ),
         detect=_dense_ids,
         warnings={
             on.DENSE_RANK_2: "{where}the ids are dense, of rank 2: id 0 is taken for padding and "
@@ -515,7 +620,11 @@ ROWS: Mapping[str, SettingRow] = {
         tpu="cut or filled up to max_sequence_length; lengths are a feature of their own",
         tf2="cut or filled up; no lengths; SparseCores ignore max_sequence_length",
         way_out="do not rely on the width; lengths are in to_tf2().preprocessing",
-        sparse_core="max_sequence_length is ignored",
+        sparse_core=_dropped(
+            "max_sequence_length is ignored; ids of rank 3 are refused",
+            "make ids ragged with a row for each position, [batch · T] with one id or none, and "
+            "output_shape=[batch, T]; cut and count in the program",
+        ),
         reads={
             "FeatureConfig.max_sequence_length": given,
             "shared_embedding_columns.max_sequence_lengths": given,
@@ -534,6 +643,7 @@ ROWS: Mapping[str, SettingRow] = {
         "columns of different shapes share the last one",
         tf2="no such column",
         way_out="use a Keras Embedding",
+        sparse_core=_other("no such column", "use a Keras Embedding"),
         reads={"embedding_column.embedding_lookup_device": _equals("tpu_tensor_core")},
         detect=lambda legacy: [
             (Place("feature", column.key), "tpu_tensor_core")
@@ -561,6 +671,11 @@ ROWS: Mapping[str, SettingRow] = {
         tpu="unspecified: any row, or none",
         tf2="unspecified on a TPU",
         way_out="the bridge and tf2_engine name table, feature and id, or drop the id on request",
+        sparse_core=_other(
+            "an id beyond the table looks up, and trains, padding or a row of another table; ids "
+            "are cut to 32 bits",
+            "check ids in the input_fn; the software SparseCore and the host driver name them",
+        ),
         bridge="an error that names table, feature and id",
         why="no public document says what a TPU does; `python -m compat_tests` asks whatever "
         "executes",
@@ -572,6 +687,7 @@ ROWS: Mapping[str, SettingRow] = {
         tpu="broken: features are never looked up",
         tf2="a lookup without training",
         way_out="the bridge's predict works",
+        sparse_core=_other("a lookup without training"),
         bridge="works, with one core and without a TPU too",
         why="nothing stands in its way here",
         detect=_always("TPUEstimator.predict"),
@@ -603,6 +719,10 @@ ROWS: Mapping[str, SettingRow] = {
         cpu=_DEVICE_ONLY,
         tpu="the number of cores; the bridge emulates them",
         tf2="the replicas of a TPUStrategy",
+        sparse_core=_other(
+            "the replicas of a TPUStrategy; their SparseCores together must be a power of two",
+            "use 1, 2, 4, 8, ... cores",
+        ),
         reads={"TPUConfig.num_shards": None},
         cause_name="core count",
         cause="A has {a} core(s), B {b}: batches are split otherwise, losses are divided by "
@@ -614,18 +734,21 @@ ROWS: Mapping[str, SettingRow] = {
         tpu="num_shards=1 with embeddings is an error",
         tf2="works",
         way_out="the bridge takes one core",
+        sparse_core=_other("works"),
         reads={"TPUConfig.num_shards": _equals(1)},
     ),
     "model_parallelism": _fields(
         "TPUConfig: num_cores_per_replica input_partition_dims",
         "several cores share a replica; the bridge runs each replica whole, with a warning",
         "the `device_assignment` of a TPUStrategy",
+        sparse_core=_other("each core is a replica of its own; tables are on all cores"),
     ),
     "input_per_host": _refused(
         cpu="works",
         tpu="with embeddings only PER_HOST_V1 and PER_HOST_V2",
         tf2="one dataset per host, or per replica",
         way_out="set per_host_input_for_training to PER_HOST_V2",
+        sparse_core=_other("one dataset per host, or per replica"),
         reads={"TPUConfig.per_host_input_for_training": _no_input_per_host},
     ),
     "feeding_of_devices": _fields(
@@ -636,9 +759,9 @@ ROWS: Mapping[str, SettingRow] = {
     ),
     "sparse_core": _differs(
         cpu="ignored",
-        tpu="honoured by embedding hardware of the first generation (TPU v2 to v4)",
-        tf2="TPUs with SparseCores refuse or ignore it",
-        way_out="use the host driver of tf2_engine there",
+        tpu="honoured by embedding hardware of the first generation (TPU v2 and v3)",
+        tf2="TPUs with SparseCores (v5p, v6e, TPU7x) refuse or ignore it",
+        way_out="audit --target says which; the host driver of tf2_engine has it",
     ),
     "canned_estimator": _differs(
         cpu="works up to TensorFlow 2.15",
@@ -673,6 +796,10 @@ ROWS: Mapping[str, SettingRow] = {
         tpu="div and mod write the same file, with the rows in another order",
         tf2="rows are in the order of the ids",
         way_out="tell convert how it was written: --spec, or --from_partition and --from_hosts",
+        sparse_core=_other(
+            "the checkpoint says where rows are",
+            "tell convert how the old one was written",
+        ),
         shown="{value} parts",
     ),
     "no_slots": _differs(
@@ -680,6 +807,11 @@ ROWS: Mapping[str, SettingRow] = {
         tpu="slots of the device have names of their own",
         tf2="slots belong to the table",
         way_out="slots start anew if they are not found; say the optimizer with --optimizer",
+        sparse_core=_other(
+            "slots belong to the stack; where the layout differs stock's restore resets them in "
+            "silence",
+            "convert with --to sparsecore and --like",
+        ),
         shown="without {value}",
     ),
 }

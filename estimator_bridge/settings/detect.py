@@ -48,6 +48,18 @@ def notes_of_spec(legacy: LegacySpec) -> Iterator[Note]:
     yield from legacy.notes
 
 
+def notes_of_all_settings(legacy: LegacySpec) -> Iterator[Note]:
+    """Yields the notes of a spec, and one for every field that is set and does what it says."""
+    yield from notes_of_spec(legacy)
+    used = dict(legacy.optimizers())
+    for value in values(legacy):
+        if value.value is None or (value.owner.endswith("Parameters") and value.where not in used):
+            continue
+        for rule, when in readers(value.owner, value.setting):
+            if when is None and ROWS[rule].detect is None:
+                yield Note(rule, value.where, SourceText(value.setting))
+
+
 def notes_of_settings(owner: str, settings: Mapping[str, Object], where: Place) -> Iterator[Note]:
     """Yields a note for every row that the settings of an object of a legacy class are about."""
     for setting, value in settings.items():

@@ -25,6 +25,31 @@ OFF_TPU, EXPORT = "columns with use_tpu=False", "export"
 DICTS_OFF_TPU, LISTED_OFF_TPU = "config dicts with use_tpu=False", "in the list of that warning"
 DENSE_RANK_1, DENSE_RANK_2 = "dense ids of rank 1", "dense ids of rank 2"
 
+SPARSE_CORE_OUTCOMES = {
+    "raises": "stock's TPUEmbeddingV2 refuses it, or another library of this program does",
+    "ignored": "stock's TPUEmbeddingV2 drops it without a word",
+    "other": "it does something else, or has to be said otherwise",
+    "gone": "it has no counterpart, and changes no number",
+    "same": "as on the first generation",
+}
+"""What becomes of a setting on TPUs with SparseCores, worst first."""
+
+
+class OnSparseCores(NamedTuple):
+    """The effect of a setting in stock's TPUEmbeddingV2 on TPUs with SparseCores.
+
+    Attributes:
+        outcome: one of `SPARSE_CORE_OUTCOMES`.
+        way_out: what to do about it; empty where the effect says so, or nothing is to be done.
+    """
+
+    outcome: str
+    effect: str
+    way_out: str = ""
+
+
+AS_BEFORE = OnSparseCores("same", "the same")
+
 When = Callable[[Object], bool]
 """Whether a value of a setting matters to a row."""
 
@@ -86,7 +111,7 @@ class SettingRow:
             ignores or that the bridge treats otherwise. Empty where `quirks` decide.
         why: the reason of `bridge`; a row that has one is a line of docs/differences.md.
         quirks: the bridge's effect by quirks, where these decide.
-        sparse_core: the effect on TPUs with SparseCores; empty where it is that of `tpu`.
+        sparse_core: the effect on TPUs with SparseCores; by default that of `tpu`.
         reads: where it is read from: fields such as "TableConfig.combiner", each with which of its
             values matter; None where the detector decides. Of "*Parameters" all optimizers.
         calls: functions and classes whose call in a source is enough.
@@ -107,7 +132,7 @@ class SettingRow:
     bridge: str = ""
     why: str = ""
     quirks: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    sparse_core: str = ""
+    sparse_core: OnSparseCores = AS_BEFORE
     reads: Mapping[str, When | None] = dataclasses.field(default_factory=dict)
     calls: tuple[str, ...] = ()
     detect: Detector | None = None

@@ -43,7 +43,7 @@ def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLi
     """
 
     @functools.cache  # Tables with the same function share its tag, as in stock.
-    def rate_of(function: OfStep) -> Callable[[], TensorLike]:
+    def call_rate(function: OfStep) -> Callable[[], TensorLike]:
         return lambda: function(step())
 
     return EngineSpec(
@@ -53,7 +53,7 @@ def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLi
                 vocabulary_size=table.vocabulary_size,
                 dim=table.dimension,
                 combiner="sum" if table.combiner is None else table.combiner,
-                optimizer=_optimizer_of(table, legacy, training, rate_of),
+                optimizer=_optimizer_of(table, legacy, training, call_rate),
                 initializer=table.initializer,
                 hot_id_replication=table.hot_id_replication,
             )
@@ -118,7 +118,7 @@ def translate_optimizer(legacy: LegacyOptimizer, rate: Rate, where: str = "") ->
 
 
 def _optimizer_of(
-    table: LegacyTable, legacy: LegacySpec, training: bool, rate_of: RateOf
+    table: LegacyTable, legacy: LegacySpec, training: bool, call_rate: RateOf
 ) -> Optimizer:
     where = f"Table {table.name!r}: "
     optimizer = table.optimizer or (legacy.optimizer if training else _INFERENCE_OPTIMIZER)
@@ -126,17 +126,24 @@ def _optimizer_of(
         raise errors.InvalidSpec(
             f"{where}it has no optimizer. Give `optimization_parameters` to it or to the spec."
         )
-    # Stock's order: the table's rate unless 0, its function, the optimizer's rate.
-    rate: Rate
-    if table.learning_rate:
-        rate = _constant(table.learning_rate, f"{where}`learning_rate`")
-    elif table.learning_rate_fn:
-        rate = rate_of(table.learning_rate_fn)
-    else:
-        of_optimizer = optimizer.settings["learning_rate"]
-        rate = _constant(of_optimizer, f"{where}`{optimizer.kind}.learning_rate`")
+    legacy_rate = rate_of(table, optimizer)
+    rate = call_rate(legacy_rate) if callable(legacy_rate) else legacy_rate
     translated = translate_optimizer(optimizer, rate, where)
     return _with_clipping_limit(translated, legacy) if training else translated
+
+
+def rate_of(table: LegacyTable, optimizer: LegacyOptimizer) -> float | OfStep:
+    """Returns the learning rate of a table, which its own goes before, in the order of stock.
+
+    Raises WrongType if a rate is neither a number nor a function.
+    """
+    where = f"Table {table.name!r}: "
+    if table.learning_rate:
+        return _constant(table.learning_rate, f"{where}`learning_rate`")
+    if table.learning_rate_fn:
+        return table.learning_rate_fn
+    of_optimizer = optimizer.settings["learning_rate"]
+    return _constant(of_optimizer, f"{where}`{optimizer.kind}.learning_rate`")
 
 
 def _constant(rate: Object, what: str) -> float:

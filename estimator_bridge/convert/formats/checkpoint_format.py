@@ -10,14 +10,15 @@ from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import Reader, RowLayout, StoredTensor, Writer
+from estimator_bridge.checkpoint_files import Layout, Path, Reader, RowLayout, StoredTensor, Writer
 from estimator_bridge.checkpoint_files.variable_names import (
     KnownTable,
     optimizer_kind,
     tables_of_spec,
 )
-from estimator_bridge.convert.moves import CopyMove, RowMove, TensorMove
+from estimator_bridge.convert.moves import CopyMove, PartRows, RowMove, TensorMove
 from estimator_bridge.convert.options import ConversionOptions
+from tf2_engine.sparsecore_layout import TableLayout
 from tf2_engine.tables import PARAMETERS
 
 GLOBAL_STEP = "global_step"
@@ -44,11 +45,35 @@ class StoredTable(NamedTuple):
     parameters: StoredTensor
     slots: Mapping[str, StoredTensor | None]  # None is a slot that the checkpoint lacks
     variable: str | None = None  # of a legacy estimator; None if the checkpoint does not tell
+    # Where its rows are in the tensors of its parts; None if they are in the order of their ids.
+    layout: Layout | None = None
 
     @property
     def parts(self) -> dict[str, StoredTensor | None]:
         """The parameters and the slots, by the engine's names."""
         return {PARAMETERS: self.parameters, **self.slots}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and dim, without the padding that a checkpoint of SparseCores has."""
+        if isinstance(self.layout, TableLayout):
+            return self.layout.rows, self.layout.dim
+        rows, dim = self.parameters.shape
+        return rows, dim
+
+    def rows(self, part: str) -> PartRows:
+        """Returns the rows of its parameters or of a slot; those of a missing slot are filled.
+
+        Raises InvalidInput if a slot is missing whose initial value nobody has said.
+        """
+        source = self.parts[part]
+        if source is None and part not in self.known.slot_values:
+            raise errors.InvalidInput(
+                f"Table {self.known.name!r} lacks the slot {part!r}; only a spec tells its initial "
+                "value. Give the spec."
+            )
+        fill = 0.0 if source is not None else self.known.slot_values[part]
+        return PartRows(source, self.shape, self.layout or RowLayout(self.shape[0]), fill)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +88,8 @@ class Contents:
     doubtful: Sequence[Gap] = ()  # variables that are carried as ordinary ones but may be tables
     # By key, the names of variables in the program that saved objects.
     full_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    root: Path | None = None  # of the object that holds the tables; None if there are no objects
+    notes: Sequence[str] = ()
 
     def step(self) -> int | None:
         """Returns the global step, None if there is none."""
@@ -91,10 +118,11 @@ class Target(abc.ABC):
 
     basename: ClassVar[str]
     needs_step: ClassVar[bool] = False
+    notes: Sequence[str] = ()  # assumptions, once its tables have moves
 
     @abc.abstractmethod
-    def table(self, table: StoredTable, layout: RowLayout) -> Moves:
-        """Yields the moves of the parts of a table, whose old rows have a `layout`."""
+    def tables(self, tables: Sequence[StoredTable]) -> Moves:
+        """Yields the moves of the parts of all tables."""
 
     @abc.abstractmethod
     def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
@@ -113,7 +141,7 @@ class Target(abc.ABC):
 
 
 class Format(abc.ABC):
-    """A format of checkpoints, the `form` "names" or "object", that `converts_to` the other."""
+    """A format of checkpoints, named by its `form`, that `converts_to` another unless told."""
 
     form: ClassVar[str]
     converts_to: ClassVar[str]
@@ -229,22 +257,18 @@ def _check(table: KnownTable, tensor: StoredTensor, parameters: StoredTensor) ->
 
 
 def row_moves(
-    table: StoredTable, places: Mapping[str, str], old_layout: RowLayout, new_layout: RowLayout
+    table: StoredTable, places: Mapping[str, str], layout: RowLayout | None = None
 ) -> Iterator[RowMove]:
-    """Yields the moves of parts of a table to the tensors `places`; missing slots are filled."""
-    name = table.known.name
+    """Yields the moves of parts of a table to the tensors `places`; missing slots are filled.
+
+    The new rows have a `layout`, by default the order of their ids.
+    """
+    layout = layout or RowLayout(table.shape[0])
     for part, target in places.items():
-        source = table.parts[part]
-        if source is None and part not in table.known.slot_values:
-            raise errors.InvalidInput(
-                f"Table {name!r} lacks the slot {part!r}; only a spec tells its initial value. "
-                "Give the spec."
-            )
-        fill = 0.0 if source is not None else table.known.slot_values[part]
-        described, shape = f"table {name!r}, {part}", table.parameters.shape
-        yield RowMove(target, source, described, shape, old_layout, new_layout, fill)
+        described = f"table {table.known.name!r}, {part}"
+        yield RowMove(target, described, table.shape, table.rows(part), layout)
 
 
 def variable_move(tensor: StoredTensor, target: str, description: str = "variable") -> CopyMove:
     """Returns the move of a variable outside of tables."""
-    return CopyMove(target, tensor, description, tensor.shape)
+    return CopyMove(target, description, tensor.shape, tensor)

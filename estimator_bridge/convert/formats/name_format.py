@@ -99,12 +99,12 @@ class NameTarget(common.Target):
         self._like = like
         self._names_like: Shapes = {} if like is None else _shapes(like)
 
-    def table(self, table: StoredTable, layout: RowLayout) -> Moves:
-        shape = table.parameters.shape
-        variable = table.variable or self._variable_of(table.known, shape)
-        slots = variable_names.slot_variables(table.kind, variable, self._options.slots)
-        new_layout = RowLayout(shape[0], self._options.to_hosts, self._strategy)
-        yield from common.row_moves(table, {PARAMETERS: variable, **slots}, layout, new_layout)
+    def tables(self, tables: Sequence[StoredTable]) -> Moves:
+        for table in tables:
+            variable = table.variable or self._variable_of(table.known, table.shape)
+            slots = variable_names.slot_variables(table.kind, variable, self._options.slots)
+            layout = RowLayout(table.shape[0], self._options.to_hosts, self._strategy)
+            yield from common.row_moves(table, {PARAMETERS: variable, **slots}, layout)
 
     def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
         if name is None and full_name is not None:

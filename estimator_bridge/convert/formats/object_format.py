@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import Reader, RowLayout, StoredTensor, Writer, object_graph
+from estimator_bridge.checkpoint_files import Reader, StoredTensor, Writer, object_graph
 from estimator_bridge.checkpoint_files.object_graph import Objects, Path
 from estimator_bridge.checkpoint_files.variable_names import KnownTable
 from estimator_bridge.convert import table_recognition
@@ -32,20 +32,9 @@ class ObjectFormat(common.Format):
         objects = object_graph.read_from(reader)
         assert objects is not None
         tables, gaps = common.split_gaps(_tables(reader, objects, options, strict))
-        ignored = {object_graph.KEY, object_graph.key_of((_SAVE_COUNTER,))}
-        ignored |= common.part_names(tables)
-        names = {
-            key: path[-1]
-            for path, key in objects.keys.items()
-            if path[:-1] == (_VARIABLES,) or path == (common.GLOBAL_STEP,)
-        }
-        new = options.rename
-        others = {
-            key: new.get(key) or new.get(key.removesuffix(object_graph.END)) or names.get(key)
-            for key in reader.tensors
-            if key not in ignored
-        }
-        return Contents(reader, self.form, tables, others, gaps, (), objects.names)
+        root = _embedding(objects, options.root) if tables else None
+        others = other_variables(reader, objects, options, common.part_names(tables))
+        return Contents(reader, self.form, tables, others, gaps, (), objects.names, root)
 
     def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
         if options.from_partition == "mod" or options.from_hosts:
@@ -69,7 +58,7 @@ class ObjectFormat(common.Format):
                     "The old checkpoint is an object checkpoint already, which any number of hosts "
                     "reads. For other objects, give a checkpoint that has them (`like`)."
                 )
-            return ObjectTarget(options)
+            return ObjectTarget(options, old)
         if object_graph.KEY not in like.tensors:
             raise errors.InvalidInput(
                 f"`like`: {like.prefix} is no object checkpoint, so it cannot say where things go "
@@ -80,36 +69,69 @@ class ObjectFormat(common.Format):
 
 
 class ObjectTarget(common.Target):
-    """A new object checkpoint: tables below the root, variables by their legacy names."""
+    """A new object checkpoint: tables below the root, variables by their legacy names.
+
+    Where the `old` checkpoint has objects, for SparseCores, its variables stay where they are.
+    """
 
     basename = "ckpt"
+    registers_saver = True  # whether the object of the tables is saved as a TPUEmbedding
 
-    def __init__(self, options: ConversionOptions) -> None:
+    def __init__(self, options: ConversionOptions, old: Contents) -> None:
         self._options = options
-        self._root: Path = tuple((options.root or "embedding").split("/"))
+        self._base = None if old.root is None else old
+        root = tuple(options.root.split("/")) if options.root is not None else old.root
+        self._root: Path = root or ("embedding",)
+        if self._base is not None and options.rename:
+            raise errors.InvalidInput(
+                "`rename`: variables stay where they are between these two forms. For other "
+                "places give a checkpoint that has them (`like`)."
+            )
 
-    def table(self, table: StoredTable, layout: RowLayout) -> Moves:
-        table_name = table.known.name
-        names = {PARAMETERS: table_name, **{slot: f"{table_name}/{slot}" for slot in table.slots}}
-        places = {part: object_graph.key_of((*self._root, name)) for part, name in names.items()}
-        yield from common.row_moves(table, places, layout, RowLayout(table.parameters.shape[0]))
+    def key(self, part: str, name: str) -> str:
+        """Returns the key of the parameters, or of a slot, of a table or a stack."""
+        own_name = name if part == PARAMETERS else f"{name}/{part}"
+        return object_graph.key_of((*self._root, own_name))
+
+    def tables(self, tables: Sequence[StoredTable]) -> Moves:
+        for table in tables:
+            places = {part: self.key(part, table.known.name) for part in table.parts}
+            yield from common.row_moves(table, places)
 
     def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
-        assert name is not None  # A name-based checkpoint has the names of all variables.
         if name == common.GLOBAL_STEP and self._options.global_step is not None:
             return
+        if self._base is not None:
+            yield common.variable_move(tensor, tensor.name)
+            return
+        assert name is not None  # A name-based checkpoint has the names of all variables.
         name = self._options.rename.get(name, name)
         path = (common.GLOBAL_STEP,) if name == common.GLOBAL_STEP else (_VARIABLES, name)
         yield common.variable_move(tensor, object_graph.key_of(path))
 
     def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
-        full_names = {move.target: move.source.name if move.source else "" for move in moves}
+        sources = {move.target: move.sources for move in moves}
+        full_names = {key: source[0].name if source else "" for key, source in sources.items()}
         for name, value in ((common.GLOBAL_STEP, step), (_SAVE_COUNTER, 1)):
             key = object_graph.key_of((name,))
             if key not in full_names and value is not None:
                 full_names[key] = name
                 writer.value(key, np.int64(value))
-        writer.string(object_graph.KEY, object_graph.build(full_names, self._root))
+        writer.string(object_graph.KEY, self._graph(full_names))
+
+    def _graph(self, full_names: Mapping[str, str]) -> bytes:
+        if self._base is None:
+            return object_graph.build(full_names, self._root if self.registers_saver else None)
+        reader, old = self._base.reader, common.part_names(self._base.tables)
+        old |= {key for key in reader.tensors if key.endswith(object_graph.LAYOUTS_KEY)}
+        kept = set(reader.tensors) - old
+        return object_graph.with_other_tables(
+            reader.strings(reader.tensors[object_graph.KEY])[0],
+            self._root,
+            old,
+            {key: name for key, name in full_names.items() if key not in kept},
+            embedding=self.registers_saver,
+        )
 
 
 class TemplateTarget(common.Target):
@@ -129,8 +151,12 @@ class TemplateTarget(common.Target):
         self._others = {key: place for key, place in self._tensors.items() if key not in parts}
         self._graph = template.reader.strings(self._tensors[object_graph.KEY])[0]
 
-    def table(self, table: StoredTable, layout: RowLayout) -> Moves:
-        name, shape = table.known.name, table.parameters.shape
+    def tables(self, tables: Sequence[StoredTable]) -> Moves:
+        for table in tables:
+            yield from self._table(table)
+
+    def _table(self, table: StoredTable) -> Moves:
+        name, shape = table.known.name, table.shape
         parts = self._tables[name].parts if name in self._tables else {}
         places = {}
         for part, source in table.parts.items():
@@ -145,7 +171,7 @@ class TemplateTarget(common.Target):
                 yield Gap(source.name, f"`like` has no place for {described}")
             elif source is not None and place is not None:
                 places[part] = place.name
-        yield from common.row_moves(table, places, layout, RowLayout(shape[0]))
+        yield from common.row_moves(table, places)
 
     def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
         if name is None:
@@ -196,6 +222,35 @@ class TemplateTarget(common.Target):
         return keys[0] if len(keys) == 1 else None
 
 
+def other_variables(
+    reader: Reader, objects: Objects, options: ConversionOptions, parts: set[str]
+) -> dict[str, str | None]:
+    """Returns the tensors besides `parts` of tables, with their legacy names where known."""
+    ignored = {object_graph.KEY, object_graph.key_of((_SAVE_COUNTER,)), *parts}
+    names = {
+        key: path[-1]
+        for path, key in objects.keys.items()
+        if path[:-1] == (_VARIABLES,) or path == (common.GLOBAL_STEP,)
+    }
+    new = options.rename
+    return {
+        key: new.get(key) or new.get(key.removesuffix(object_graph.END)) or names.get(key)
+        for key in reader.tensors
+        if key not in ignored
+    }
+
+
+def kind_with_slots(table: str, slots: set[str], among: Collection[str], strict: bool) -> str:
+    """Returns the one optimizer that has these slots; if not `strict`, the first of several."""
+    kinds = [kind for kind in among if set(OPTIMIZERS[kind].slots) == slots]
+    if len(kinds) != 1 and (strict or not kinds):
+        raise errors.InvalidInput(
+            f"Table {table!r} has the slots {sorted(slots)}, as {kinds or 'no legacy optimizer'} "
+            "has. Give the spec or the optimizer."
+        )
+    return kinds[0]
+
+
 def _differ(place: StoredTensor, tensor: StoredTensor) -> bool:
     return (place.shape, place.dtype) != (tensor.shape, tensor.dtype)
 
@@ -215,7 +270,7 @@ def _tables(
             continue
         slots, kinds = _slots(table.name, objects, children)
         kind = common.known_kind(table, options)
-        kind = kind or _kind_with_slots(table.name, set(slots), kinds, strict)
+        kind = kind or kind_with_slots(table.name, set(slots), kinds, strict)
         # A slot that is missing goes by the name that it would have.
         keys = {slot: slots.get(slot, f"{table.name}/{slot}") for slot in OPTIMIZERS[kind].slots}
         names = {PARAMETERS: children[table.name], **keys}
@@ -244,13 +299,3 @@ def _slots(
     if slots:
         return slots, OPTIMIZERS
     return table_recognition.keras_slots(objects, children[table]), table_recognition.KERAS_KINDS
-
-
-def _kind_with_slots(table: str, slots: set[str], among: Collection[str], strict: bool) -> str:
-    kinds = [kind for kind in among if set(OPTIMIZERS[kind].slots) == slots]
-    if len(kinds) != 1 and (strict or not kinds):
-        raise errors.InvalidInput(
-            f"Table {table!r} has the slots {sorted(slots)}, as {kinds or 'no legacy optimizer'} "
-            "has. Give the spec or the optimizer."
-        )
-    return kinds[0]

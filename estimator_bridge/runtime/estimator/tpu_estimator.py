@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
@@ -18,9 +19,9 @@ from estimator_bridge.runtime.estimator import arguments, core_counts
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
 from estimator_bridge.runtime.estimator.tpu_context import TPUContext
 from estimator_bridge.runtime.input import model_parallelism
-from estimator_bridge.runtime.input.feeding import CoreLayout
+from estimator_bridge.runtime.input.feeding import CoreLayout, read_per_core
 from estimator_bridge.runtime.loop.training import Schedule, report_interval
-from estimator_bridge.runtime.program_types import InputFn, ModelFn, ModelSpec
+from estimator_bridge.runtime.program_types import Batch, Hook, InputFn, ModelFn, ModelSpec
 from estimator_bridge.runtime.step import devices, plain_step
 from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
 from estimator_bridge.runtime.step.engine_step import EngineSettings, build_engine_step
@@ -225,6 +226,21 @@ class TPUEstimator(Estimator):
         )
         partitioned = model_parallelism.checked(model, tpu_config)
         return build_engine_step(mode, read, partitioned, settings)
+
+    def _read_cores(self, input_fn: InputFn, count: int) -> tuple[list[Batch], list[Hook]]:
+        """Returns the batch of each of some cores, and the hooks of the input, without a model."""
+        mode, cores = ModeKeys.TRAIN, dataclasses.replace(self._cores(), count=count)
+        size = self._batch_sizes[mode]
+        if size is None:
+            raise errors.InvalidInput("train_batch_size is not set, and its input depends on it.")
+        calls = itertools.count()
+
+        def read() -> Object:
+            context = TPUContext(cores, next(calls), None)
+            items = {"batch_size": cores.input_batch_size(size), "context": context}
+            return self._call(input_fn, mode, items)
+
+        return read_per_core(read, cores, self._read_spec(on_engine=True))
 
     def _call_sizes(self, mode: str, cores: CoreLayout) -> tuple[int | None, int | None]:
         """Returns the `params["batch_size"]` of the input_fn and of the model_fn."""

@@ -93,7 +93,7 @@ def read_topology(strategy: Strategy) -> Topology:
 def check_hardware(strategy: Strategy) -> None:
     """Raises InvalidSpec for a TPU whose embedding hardware is of another generation.
 
-    A TPU that does not report its hardware is taken for one of the first generation (TPU v2 to v4).
+    A TPU that does not report its hardware is taken for one of the first generation (v2 or v3).
     """
     hardware = tf_compat.embedding_hardware(strategy)
     if hardware not in (None, "V1"):

@@ -1,0 +1,103 @@
+"""Random legacy programs and their checkpoints, to convert for SparseCores."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from compat_tests.support.conversions import TPU_SLOTS
+from compat_tests.support.legacy_specs import OURS
+from compat_tests.support.sparsecore_tables import random_tables
+from tf2_engine.sparsecore_layout import StackableTable
+
+INITIAL = {
+    "StochasticGradientDescent": {},
+    "Adagrad": {"accumulators": 0.25},
+    "AdagradMomentum": {"accumulators": 0.0, "momenta": 0.0},
+    "Adam": {"momenta": 0.0, "velocities": 0.0},
+    "Ftrl": {"accumulators": 0.5, "linears": 0.0},
+}
+"""The initial values of the slots of `optimizers`."""
+
+
+def optimizers(rate: float = 0.1) -> dict[str, Any]:
+    """Returns the optimizers that SparseCores have, new objects with equal settings."""
+    return {
+        "StochasticGradientDescent": OURS.StochasticGradientDescentParameters(rate),
+        "Adagrad": OURS.AdagradParameters(rate, initial_accumulator=0.25),
+        "AdagradMomentum": OURS.AdagradMomentumParameters(rate, 0.9),
+        "Adam": OURS.AdamParameters(rate),
+        "Ftrl": OURS.FtrlParameters(rate, initial_accumulator_value=0.5),
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A legacy program's spec, its tables as SparseCores stack them, and all their values.
+
+    `kinds` is the optimizer of each table; `values` are by table and slot, "" of the table itself.
+    """
+
+    spec: Any
+    tables: tuple[StackableTable, ...]
+    kinds: Mapping[str, str]
+    values: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def samples(self) -> dict[str, int]:
+        """The activations per core of the first feature, by its table."""
+        return {table.name: table.samples for table in self.tables if table.samples}
+
+    def by_name(self) -> dict[str, Any]:
+        """Returns all values by the names that a legacy checkpoint has for them."""
+        return {
+            f"{table}/{TPU_SLOTS[self.kinds[table]][part]}" if part else table: value
+            for table, parts in self.values.items()
+            for part, value in parts.items()
+        }
+
+    def by_object(self) -> dict[str, Any]:
+        """Returns all values by the keys that they have below a TPUEmbedding."""
+        return {
+            f"{table}.S{part}" if part else table: value
+            for table, parts in self.values.items()
+            for part, value in parts.items()
+        }
+
+
+def random_program(rng: np.random.Generator, strategy: str = "div") -> Program:
+    """Returns 1 to 9 tables with one of two optimizers each, and random numbers in all parts."""
+    tables = random_tables(rng)
+    chosen = rng.permutation(list(INITIAL))[:2].tolist()
+    kinds = {table.name: chosen["ab".index(str(table.group))] for table in tables}
+    spec = OURS.EmbeddingConfigSpec(
+        table_to_config_dict={
+            table.name: OURS.TableConfig(
+                table.rows, table.dim, optimization_parameters=optimizers()[kinds[table.name]]
+            )
+            for table in tables
+        },
+        feature_to_config_dict={
+            table.name: OURS.FeatureConfig(table_id=table.name) for table in tables
+        },
+        optimization_parameters=optimizers()["Adagrad"],
+        partition_strategy=strategy,
+    )
+    first = tables[0].name
+    tables = [
+        dataclasses.replace(
+            table, samples=64 * (table.name == first), features=int(table.name == first)
+        )
+        for table in tables
+    ]
+    values = {
+        table.name: {
+            part: rng.normal(size=(table.rows, table.dim)).astype(np.float32)
+            for part in ("", *INITIAL[kinds[table.name]])
+        }
+        for table in tables
+    }
+    return Program(spec, tuple(tables), kinds, values)

@@ -1,0 +1,220 @@
+"""Reports what becomes of a program on TPUs with SparseCores, without TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from estimator_bridge.readable_sizes import readable
+from estimator_bridge.settings import render
+from estimator_bridge.settings.catalogue import ROWS
+from estimator_bridge.settings.legacy_spec import Note
+from estimator_bridge.settings.row import SPARSE_CORE_OUTCOMES
+from tf2_engine.sparsecore_layout import SPARSE_CORES_PER_DEVICE, SparseCores
+from tf2_engine.sparsecore_limits import IDS_PER_PARTITION, IDS_PER_SAMPLE, Need
+from tf2_engine.types import Object
+
+_HEAD_ROOM = 1.25  # Of the limits that are proposed over what a sample of the data needs.
+_MULTIPLE = 8
+
+
+class Target(NamedTuple):
+    """The machine that an audit is for.
+
+    Attributes:
+        kind: one of `SPARSE_CORES_PER_DEVICE`.
+        cores: of all hosts together; None takes the program's, or one.
+        batch_size: samples of the global batch; None takes the program's, where it is run.
+        sample: how many batches of the program's own data to look at.
+    """
+
+    kind: str
+    cores: int | None = None
+    batch_size: int | None = None
+    sample: int = 0
+
+
+class Effect(NamedTuple):
+    """What becomes of one setting at one place; `outcome` is one of `SPARSE_CORE_OUTCOMES`."""
+
+    rule: str
+    where: str
+    value: str
+    outcome: str
+    effect: str
+    way_out: str
+
+
+class Sampled(NamedTuple):
+    """What batches of the program's data need: by stack, and ids outside of tables by feature."""
+
+    batches: int
+    needs: Mapping[str, Need]
+    outside: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class StackSize:
+    """A stack of tables on every SparseCore: `bytes` with slots and padding."""
+
+    name: str
+    tables: tuple[str, ...]
+    rows: int
+    dim: int
+    slots: tuple[str, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on each SparseCore."""
+        return 4 * self.rows * self.dim * (1 + len(self.slots))
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseCoreAudit:
+    """What becomes of a program on a kind of TPU with SparseCores.
+
+    Attributes:
+        effects: of every setting, worst outcome first.
+        stacks: empty where the subject has no tables, or no such machine can hold them.
+        sampled: None without `Target.sample`.
+        remarks: further lines to know.
+    """
+
+    target: Target
+    effects: tuple[Effect, ...]
+    sparse_cores: SparseCores | None = None
+    stacks: tuple[StackSize, ...] = ()
+    sampled: Sampled | None = None
+    remarks: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Object]:
+        """Returns values that JSON can hold."""
+        cores, sampled = self.sparse_cores, self.sampled
+        return {
+            "target": self.target.kind,
+            "cores": None if cores is None else cores.cores,
+            "sparse_cores_per_core": SPARSE_CORES_PER_DEVICE[self.target.kind],
+            "settings": [effect._asdict() for effect in self.effects],
+            "stacks": [{**dataclasses.asdict(s), "bytes": s.bytes} for s in self.stacks],
+            "sample": None
+            if sampled is None
+            else {
+                "batches": sampled.batches,
+                "needs": {
+                    stack: {**dataclasses.asdict(need), "ids_per_sample": need.ids_per_sample}
+                    for stack, need in sampled.needs.items()
+                },
+                "ids_outside_of_tables": dict(sampled.outside),
+                "limits": limits(sampled.needs),
+            },
+            "remarks": list(self.remarks),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yields the lines of a report."""
+        per_core = SPARSE_CORES_PER_DEVICE[self.target.kind]
+        where = self.sparse_cores or f"{per_core} SparseCores on each core"
+        yield f"On {self.target.kind}, with stock's TPUEmbeddingV2: {where}"
+        yield from self._stack_lines()
+        yield from (f"  note: {remark}" for remark in self.remarks)
+        if self.sampled is not None:
+            yield from _sample_lines(self.sampled)
+        for outcome, effects in itertools.groupby(self.effects, lambda effect: effect.outcome):
+            yield ""
+            yield f"{outcome}: {SPARSE_CORE_OUTCOMES[outcome]}"
+            for _, group in itertools.groupby(effects, lambda effect: effect.rule):
+                yield from _effect_lines(list(group))
+
+    def _stack_lines(self) -> Iterator[str]:
+        for stack in self.stacks:
+            slots = f", {', '.join(stack.slots)}" if stack.slots else ""
+            tables = ", ".join(stack.tables)
+            yield (
+                f"  stack {stack.name} of {len(stack.tables)} table(s), {tables}: on each "
+                f"SparseCore [{stack.rows}, {stack.dim}] float32{slots}, {readable(stack.bytes)}"
+            )
+        if self.stacks:
+            each = sum(stack.bytes for stack in self.stacks)
+            of_core = each * SPARSE_CORES_PER_DEVICE[self.target.kind]
+            yield f"  all stacks: {readable(each)} per SparseCore, {readable(of_core)} per core"
+
+
+def audit_notes(notes: Iterable[Note], target: Target) -> SparseCoreAudit:
+    """Returns what becomes of the settings of which there are notes, and nothing about tables."""
+    return SparseCoreAudit(target, effects_of(notes))
+
+
+def limits(needs: Mapping[str, Need]) -> dict[str, Object]:
+    """Returns arguments of stock's SparseCoreEmbeddingConfig with a quarter more than is needed."""
+
+    def with_room(number: int) -> int:
+        return -(-int(number * _HEAD_ROOM + 1) // _MULTIPLE) * _MULTIPLE
+
+    per_sample = max((need.ids_per_sample for need in needs.values()), default=1)
+    return {
+        "max_ids_per_chip_per_sample": with_room(per_sample),
+        "max_ids_per_table": {stack: with_room(need.ids) for stack, need in needs.items()},
+        "max_unique_ids_per_table": {
+            stack: with_room(need.unique_ids) for stack, need in needs.items()
+        },
+    }
+
+
+def effects_of(notes: Iterable[Note]) -> tuple[Effect, ...]:
+    """Returns what becomes of the settings of which there are notes, worst outcome first."""
+    outcomes, rules = list(SPARSE_CORE_OUTCOMES), list(ROWS)
+    effects = [
+        Effect(note.rule, str(note.where), render.shown(note), *ROWS[note.rule].sparse_core)
+        for note in notes
+        if note.rule != "sparse_core"
+    ]
+    return tuple(
+        sorted(
+            dict.fromkeys(effects),
+            key=lambda effect: (outcomes.index(effect.outcome), rules.index(effect.rule)),
+        )
+    )
+
+
+def _sample_lines(sampled: Sampled) -> Iterator[str]:
+    yield (
+        f"  {sampled.batches} batch(es) of the program's data need, of each SparseCore and "
+        f"partition (by default {IDS_PER_PARTITION} ids, as many different ones, and "
+        f"{IDS_PER_SAMPLE} per sample):"
+    )
+    for stack, need in sampled.needs.items():
+        yield (
+            f"    stack {stack}: {need.ids} ids, {need.unique_ids} different ones; "
+            f"{need.ids_per_sample} per sample, padding included"
+        )
+    proposed = ", ".join(f"{name}={value}" for name, value in limits(sampled.needs).items())
+    yield f"    with a quarter more: SparseCoreEmbeddingConfig({proposed})"
+    for feature, count in sampled.outside.items():
+        yield f"    feature {feature!r}: {count} id(s) outside of its table"
+
+
+def _effect_lines(effects: Sequence[Effect]) -> Iterator[str]:
+    if effects[0].outcome == "same":
+        yield f"  {effects[0].rule}"
+        return
+    places: dict[str, list[str]] = {}
+    for effect in effects:
+        places.setdefault(effect.where, []).extend([effect.value] if effect.value else [])
+    shown = "; ".join(
+        f"{where}: {', '.join(values)}" if values else where for where, values in places.items()
+    )
+    way_out = f" -> {effects[0].way_out}" if effects[0].way_out else ""
+    for indent, text in (
+        (2, f"{effects[0].rule}, {shown}"),
+        (4, f"{effects[0].effect}{way_out}"),
+    ):
+        yield from textwrap.wrap(
+            text,
+            96,
+            initial_indent=" " * indent,
+            subsequent_indent=" " * (indent + 2),
+            break_on_hyphens=False,
+        )

@@ -1,0 +1,346 @@
+"""Checkpoints for SparseCores, which `tf.train.Checkpoint` writes with stock's TPUEmbeddingV2.
+
+Tables are stacked, and the stacks are stored as the SparseCores hold them; the checkpoint says in
+which layout. Neither the number of hosts nor the kind of TPU matters besides the numbers of cores
+and of SparseCores.
+
+Reference: tpu_embedding_v3.py and tpu_embedding_v3_checkpoint_adapter.py of TensorFlow, whose
+restore into another layout keeps the tables and resets their slots, in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from estimator_bridge import errors
+from estimator_bridge.checkpoint_files import CHUNK, Path, Reader, StoredTensor, Writer
+from estimator_bridge.checkpoint_files import object_graph as graph
+from estimator_bridge.checkpoint_files.object_graph import Objects
+from estimator_bridge.checkpoint_files.variable_names import KnownTable
+from estimator_bridge.convert.formats import checkpoint_format as common
+from estimator_bridge.convert.formats.checkpoint_format import Contents, Gap, Moves, StoredTable
+from estimator_bridge.convert.formats.object_format import (
+    ObjectTarget,
+    TemplateTarget,
+    kind_with_slots,
+    other_variables,
+)
+from estimator_bridge.convert.moves import StackedPart, StackMove, TensorMove
+from estimator_bridge.convert.options import ConversionOptions
+from estimator_bridge.legacy.optimizer_rows import ON_SPARSE_CORES, OPTIMIZERS
+from tf2_engine import sparsecore_proto
+from tf2_engine.errors import InvalidSpec
+from tf2_engine.sparsecore_layout import (
+    SparseCores,
+    StackableTable,
+    TableLayout,
+    stacks_of,
+    table_layouts,
+)
+from tf2_engine.tables import PARAMETERS
+
+_NO_SAMPLES = (
+    "the layouts say that the first feature has no activations. TPUEmbeddingV2 takes any other "
+    "number for another layout, and then resets all slots without a word; restore after its "
+    "`build()`, or give a checkpoint of the program (`like`), or `samples`"
+)
+_NO_SPEC = (
+    "tables of one optimizer are taken to have the same settings, and share stacks; padding of "
+    "slots is the optimizer's usual initial value. A spec, or `like`, tells both"
+)
+
+
+class SparseCoreFormat(common.Format):
+    """The format of stock's TPUEmbeddingV2."""
+
+    form = "sparsecore"
+    converts_to = "names"
+
+    def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> Contents:
+        objects = graph.read_from(reader)
+        assert objects is not None
+        root, key = _root(objects, options.root)
+        layouts = _layouts(reader, key)
+        tables, gaps = common.split_gaps(_tables(reader, objects, layouts, options, root))
+        known = {table.known.name for table in tables}
+        gaps += [
+            Gap(name, "it is in a stack, and no table of the spec")
+            for name in layouts.keys() - known
+        ]
+        others = other_variables(reader, objects, options, {key, *common.part_names(tables)})
+        return Contents(
+            reader, self.form, tables, others, gaps, (), objects.names, root, _notes(reader, tables)
+        )
+
+    def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
+        if options.from_partition or options.from_hosts:
+            raise errors.InvalidInput(
+                "`from_partition` and `from_hosts` are for name-based checkpoints; one for "
+                "SparseCores says itself where its rows are."
+            )
+        return common.WriterHosts()
+
+    def target(
+        self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
+    ) -> common.Target:
+        if options.to_partition or options.to_hosts != 1:
+            raise errors.InvalidInput(
+                "`to_partition` and `to_hosts` are for name-based checkpoints; rows on SparseCores "
+                "do not depend on hosts. Give the cores of all hosts together (`to_cores`)."
+            )
+        if like is None:
+            return SparseCoreTarget(options, old)
+        if not is_sparse_core(like):
+            raise errors.InvalidInput(
+                f"`like`: {like.prefix} is no checkpoint for SparseCores. Give one that "
+                "TPUEmbeddingV2 saved, or say `to_cores` and `to_sparse_cores`."
+            )
+        template = self.read(like, ConversionOptions(spec=options.spec, root=options.root))
+        return SparseCoreTemplateTarget(template, options.rename)
+
+
+class SparseCoreTarget(ObjectTarget):
+    """A new checkpoint for SparseCores: stacks below the root, and their layouts."""
+
+    registers_saver = False
+
+    def __init__(self, options: ConversionOptions, old: Contents) -> None:
+        super().__init__(options, old)
+        self._layouts: dict[str, TableLayout] = {}
+        self._layouts_key = graph.key_of((*self._root, *graph.LAYOUTS_PATH))
+
+    def tables(self, tables: Sequence[StoredTable]) -> Moves:
+        refused = [gap for table in tables for gap in _unknown_optimizer(table)]
+        yield from refused
+        if not refused:
+            self._layouts = self._new_layouts(tables)
+            by_name = {table.known.name: table for table in tables}
+            for name, layouts in stacks_of(self._layouts.values()).items():
+                of_stack = [by_name[layout.table] for layout in layouts]
+                places = {part: self.key(part, name) for part in of_stack[0].parts}
+                yield from _stack_moves(name, of_stack, layouts, places)
+
+    def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
+        writer.string(self._layouts_key, sparsecore_proto.serialized(self._layouts.values()))
+        super().finish(writer, moves, step)
+
+    def _graph(self, full_names: Mapping[str, str]) -> bytes:
+        return super()._graph({**full_names, self._layouts_key: ""})
+
+    def _new_layouts(self, tables: Sequence[StoredTable]) -> dict[str, TableLayout]:
+        samples = self._options.samples
+        unknown = set(samples) - {table.known.name for table in tables}
+        if unknown:
+            raise errors.InvalidInput(
+                f"`samples`: there is no table {unknown.pop()!r} among "
+                f"{[table.known.name for table in tables]}."
+            )
+        self.notes = [
+            *([] if samples else [_NO_SAMPLES]),
+            *([_NO_SPEC] if any(table.known.group is None for table in tables) else []),
+        ]
+        stackable = [
+            StackableTable(
+                table.known.name,
+                *table.shape,
+                group=table.known.group or table.kind,
+                samples=samples.get(table.known.name, 0),
+                features=int(table.known.name in samples),
+            )
+            for table in tables
+        ]
+        sparse_cores = SparseCores(self._options.to_cores, self._options.to_sparse_cores)
+        return table_layouts(stackable, sparse_cores)
+
+
+class SparseCoreTemplateTarget(TemplateTarget):
+    """A checkpoint for SparseCores with the layouts and objects of another one."""
+
+    def tables(self, tables: Sequence[StoredTable]) -> Moves:
+        by_name = {table.known.name: table for table in tables}
+        for name in by_name.keys() - self._tables.keys():
+            yield Gap(by_name[name].parameters.name, f"`like` has no place for the table {name!r}")
+        layouts = [table.layout for table in self._tables.values()]
+        stacks = stacks_of(each for each in layouts if isinstance(each, TableLayout))
+        for name, of_stack in stacks.items():
+            self._check(name, of_stack, by_name)
+            places = self._tables[of_stack[0].table].parts
+            keys = {part: place.name for part, place in places.items() if place is not None}
+            old = [by_name[layout.table] for layout in of_stack]
+            yield from _stack_moves(name, old, of_stack, keys)
+
+    def _check(
+        self, stack: str, layouts: Sequence[TableLayout], tables: Mapping[str, StoredTable]
+    ) -> None:
+        template = self._template.reader.prefix
+        for layout in layouts:
+            table, place = tables.get(layout.table), self._tables[layout.table]
+            if table is None:
+                raise errors.InvalidInput(
+                    f"The stack {stack!r} of {template} holds the table {layout.table!r}, which "
+                    "the old checkpoint has not. Give a `like` of the same tables."
+                )
+            if (table.shape, table.kind) != ((layout.rows, layout.dim), place.kind):
+                raise errors.InvalidInput(
+                    f"Table {layout.table!r} is {list(table.shape)} with {table.kind}, but in "
+                    f"{template} [{layout.rows}, {layout.dim}] with {place.kind}."
+                )
+
+
+def is_sparse_core(reader: Reader) -> bool:
+    """Whether a checkpoint has the layouts of SparseCores."""
+    return any(name.endswith(graph.LAYOUTS_KEY) for name in reader.tensors)
+
+
+def layouts_of(reader: Reader) -> list[bytes]:
+    """Returns the serialised layouts of a checkpoint for SparseCores; none of other forms."""
+    found = [tensor for name, tensor in reader.tensors.items() if name.endswith(graph.LAYOUTS_KEY)]
+    return [
+        data for tensor in found if tensor.dtype == tf.string for data in reader.strings(tensor)
+    ]
+
+
+def num_trained_padding(reader: Reader, table: StoredTable) -> int | None:
+    """Returns how many rows of a table's padding were trained: by ids outside of the vocabulary.
+
+    In those its slots differ from their initial value, which is 0, or for an accumulator the least
+    in the padding. None if there are no slots, or the table is not on SparseCores; ids so large
+    that they trained rows of the next table of the stack cannot be told.
+    """
+    layout, slots = table.layout, [slot for slot in table.slots.values() if slot is not None]
+    if not isinstance(layout, TableLayout) or not slots:
+        return None
+    trained = np.zeros(layout.padded_rows - layout.rows, bool)
+    step = max(1, CHUNK // (4 * layout.padded_dim))
+    for slot in slots:
+        values = [
+            reader.rows(
+                slot, layout.stored(np.arange(first, min(first + step, layout.padded_rows)))
+            )
+            for first in range(layout.rows, layout.padded_rows, step)
+        ]
+        padding = np.concatenate(values or [np.zeros([0, 1], np.float32)])[:, : layout.dim]
+        initial = padding.min(initial=np.inf) if slot.name.endswith(_ACCUMULATORS) else 0.0
+        trained |= np.any(padding != initial, axis=1)
+    return int(np.count_nonzero(trained))
+
+
+_ACCUMULATORS = f"accumulators{graph.END}"
+
+
+def _notes(reader: Reader, tables: Sequence[StoredTable]) -> list[str]:
+    counts = {table.known.name: num_trained_padding(reader, table) for table in tables}
+    return [
+        f"table {name!r}: {count} row(s) of its padding were trained, by ids outside of the "
+        "vocabulary; no other form has a place for them"
+        for name, count in counts.items()
+        if count
+    ]
+
+
+def _root(objects: Objects, wanted: str | None) -> tuple[Path, str]:
+    """Returns the path of the TPUEmbeddingV2, or the wanted one's, and its layouts' key."""
+    found = {
+        "/".join(path[:-1]): (path[:-1], key)
+        for path, key in objects.keys.items()
+        if path[-1:] == graph.LAYOUTS_PATH
+    }
+    if wanted is None and len(found) == 1:
+        return next(iter(found.values()))
+    if wanted is None or wanted not in found:
+        raise errors.InvalidInput(
+            f"The checkpoint has a TPUEmbeddingV2 at {list(found)}; `root` must name one of them, "
+            f"got {wanted!r}."
+        )
+    return found[wanted]
+
+
+def _layouts(reader: Reader, key: str) -> dict[str, TableLayout]:
+    tensor = reader.tensors[key]
+    try:
+        if tensor.dtype != tf.string or tensor.shape:
+            raise InvalidSpec(f"They are {tensor}.")
+        return sparsecore_proto.parsed(reader.strings(tensor)[0])
+    except InvalidSpec as error:
+        raise errors.UnreadableCheckpoint(
+            f"{reader.prefix}: {key!r} does not hold layouts of tables. {error} Use another "
+            "checkpoint."
+        ) from error
+
+
+def _tables(
+    reader: Reader,
+    objects: Objects,
+    layouts: Mapping[str, TableLayout],
+    options: ConversionOptions,
+    root: Path,
+) -> Iterator[StoredTable | Gap]:
+    children = objects.children(root)
+    for known in common.known_tables(options) or [KnownTable(name) for name in layouts]:
+        layout = layouts.get(known.name)
+        if layout is None or layout.stack not in children:
+            yield Gap(known.name, f"there is no such table among {sorted(layouts)}")
+            continue
+        if known.shape not in (None, (layout.rows, layout.dim)):
+            raise errors.InvalidInput(
+                f"Table {known.name!r}: the spec says {list(known.shape or ())}, but the "
+                f"checkpoint [{layout.rows}, {layout.dim}]. Vocabulary and dimension must be those "
+                "of the checkpoint."
+            )
+        prefix = f"{layout.stack}/"
+        slots = {
+            name.removeprefix(prefix): reader.tensors[key]
+            for name, key in children.items()
+            if name.startswith(prefix)
+        }
+        kind = common.known_kind(known, options)
+        kind = kind or kind_with_slots(known.name, set(slots), ON_SPARSE_CORES, strict=True)
+        stack = reader.tensors[children[layout.stack]]
+        for tensor in (stack, *slots.values()):
+            _check_stack(tensor, layout)
+        missing = [slot for slot in OPTIMIZERS[kind].slots if slot not in slots]
+        yield from (Gap(prefix + s, f"table {known.name!r} has no such slot") for s in missing)
+        own = {slot: slots.get(slot) for slot in OPTIMIZERS[kind].slots}
+        yield StoredTable(known, kind, stack, own, layout=layout)
+
+
+def _check_stack(tensor: StoredTensor, layout: TableLayout) -> None:
+    if (tensor.shape, tensor.dtype) != (layout.stack_shape, tf.float32) or not tensor.part_rows:
+        raise errors.InvalidInput(
+            f"Table {layout.table!r}: {tensor.name!r} is {tensor}, but by the layouts of the "
+            f"checkpoint it must be float32{list(layout.stack_shape)}, in blocks of rows."
+        )
+
+
+def _unknown_optimizer(table: StoredTable) -> Iterator[Gap]:
+    if table.kind not in ON_SPARSE_CORES:
+        names = ", ".join(kind.removesuffix("Parameters") for kind in ON_SPARSE_CORES)
+        reason = f"table {table.known.name!r}: SparseCores have no {table.kind}, only {names}"
+        yield Gap(table.parameters.name, reason)
+
+
+def _stack_moves(
+    stack: str,
+    tables: Sequence[StoredTable],
+    layouts: Sequence[TableLayout],
+    places: Mapping[str, str],
+) -> Iterator[StackMove]:
+    """Yields the move of each part of a stack to its place; `tables` are those of `layouts`."""
+    for part, target in places.items():
+        parts = tuple(
+            StackedPart(table.rows(part), layout, _padding(table, part))
+            for table, layout in zip(tables, layouts, strict=True)
+        )
+        described = f"stack {stack!r}, {part}"
+        yield StackMove(target, described, layouts[0].stack_shape, parts)
+
+
+def _padding(table: StoredTable, part: str) -> float:
+    """Returns the value of padding: 0 in tables, and the initial value in slots."""
+    if part == PARAMETERS:
+        return 0.0
+    usual = OPTIMIZERS[table.kind].engine().slot_initial_values()
+    return table.known.slot_values.get(part, usual[part])

@@ -1,0 +1,93 @@
+"""A legacy spec as stock's TPUEmbeddingV2 takes it, for TPUs with SparseCores, or why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from estimator_bridge import errors
+from estimator_bridge.settings import render
+from estimator_bridge.settings.catalogue import ROWS
+from estimator_bridge.settings.detect import notes_of_spec
+from estimator_bridge.settings.legacy_spec import LegacySpec, Note
+from tf2_engine.preprocessing import Preprocessing
+from tf2_engine.preprocessing.sparse_core import SparseCorePreprocessing
+from tf2_engine.types import Object
+
+REFUSED = (
+    "optimizer_lost",
+    "ftrl_zero_accumulator",
+    "adam_not_lazy",
+    "weight_decay",
+    "weight_limits",
+    "gradient_limits",
+)
+"""The rows of the catalogue without which a program would train to something else."""
+
+# Carried by the objects themselves, or a matter of the program's input, so that nothing is said.
+_CARRIED = ("optimization_parameters", "partition_strategy", "sequence", "sparse_core")
+
+
+def check(legacy: LegacySpec) -> None:
+    """Raises Untranslatable, which names all settings that SparseCores cannot honour."""
+    refused = [note for note in notes_of_spec(legacy) if note.rule in REFUSED]
+    if legacy.clipping_limit is not None and legacy.quirks == "documented":
+        refused += [note for note in notes_of_spec(legacy) if note.rule == "clipping_limit"]
+    if refused:
+        lines = "\n".join(f"  {_line(note)}" for note in dict.fromkeys(refused))
+        raise errors.Untranslatable(
+            f"SparseCores cannot honour these settings:\n{lines}\nChange them, or stay with the "
+            "host driver of tf2_engine (no `target`)."
+        )
+
+
+def changes(legacy: LegacySpec) -> Iterator[dict[str, str]]:
+    """Yields the fields of a `Change` for each setting that is otherwise on SparseCores."""
+    for note in notes_of_spec(legacy):
+        row = ROWS[note.rule]
+        if row.sparse_core.outcome in ("ignored", "other") and note.rule not in _CARRIED:
+            effect, way_out = row.sparse_core.effect, row.sparse_core.way_out
+            yield {
+                "where": str(note.where),
+                "setting": row.setting or note.rule,
+                "was": render.shown(note) or "as it is",
+                "now": "",
+                "why": f"On SparseCores: {effect}{f'; {way_out}' if way_out else ''}.",
+                "effect": "numbers" if row.sparse_core.outcome == "ignored" else "by hand",
+            }
+
+
+def feature_config(
+    config: dict[str, Object], legacy: LegacySpec, samples: int
+) -> dict[str, Object]:
+    """Returns FeatureConfigs with output shapes for so many samples on each core.
+
+    The optimizers of their tables lose what TPUEmbeddingV2 refuses even where it says nothing.
+    """
+    for feature in config.values():
+        optimizer = feature.table.optimizer
+        # Both are refused unless they are None; `check` has made sure that there is no decay.
+        optimizer.weight_decay_factor = None
+        optimizer.multiply_weight_decay_factor_by_learning_rate = None
+    lengths = {feature.key: feature.max_sequence_length for feature in legacy.features}
+    return {
+        name: tf.tpu.experimental.embedding.FeatureConfig(
+            table=feature.table,
+            output_shape=[samples, lengths[name]] if lengths[name] else [samples],
+            name=name,
+        )
+        for name, feature in config.items()
+    }
+
+
+def preprocessing(made: Preprocessing | None, legacy: LegacySpec) -> Preprocessing | None:
+    """Returns a preprocessing that makes ids as TPUEmbeddingV2 takes them."""
+    lengths = {f.key: f.max_sequence_length for f in legacy.features if f.max_sequence_length}
+    return None if made is None else SparseCorePreprocessing(made.columns, lengths)
+
+
+def _line(note: Note) -> str:
+    row = ROWS[note.rule]
+    shown, effect = render.shown(note), row.sparse_core
+    return f"{note.where}{f': {shown}' if shown else ''} ({effect.effect}): {effect.way_out}"

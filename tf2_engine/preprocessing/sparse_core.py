@@ -1,0 +1,60 @@
+"""Ids as stock's TPUEmbeddingV2 takes them: sorted by sample, and a row for each activation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from tf2_engine.preprocessing.categorical import Column
+from tf2_engine.preprocessing.module import Prepared, Preprocessing
+from tf2_engine.types import Ids, SparseTensor
+
+
+class SparseCorePreprocessing(Preprocessing):
+    """Turns raw features into ids for TPUs with SparseCores.
+
+    Ids and weights are those of `Preprocessing`, as SparseTensors of rank 2 in the order of
+    samples. A sequence has a row for each of its positions, [batch · T, ids of a position]: what
+    is longer is cut, and its FeatureConfig needs the output shape [batch, T].
+
+    Args:
+        columns: by feature, the column of its ids.
+        sequences: the length T of each sequence feature.
+    """
+
+    def __init__(
+        self, columns: Mapping[str, Column], sequences: Mapping[str, int], name: str | None = None
+    ) -> None:
+        super().__init__(columns, name)
+        self._lengths_of = tuple(sequences.items())
+
+    def __call__(self, features: Mapping[str, Ids]) -> Prepared:
+        prepared, lengths = super().__call__(features), dict(self._lengths_of)
+        weights = prepared.weights or {}
+        return Prepared(
+            {key: _by_row(ids, lengths.get(key)) for key, ids in prepared.ids.items()},
+            {
+                key: None if weight is None else _by_row(weight, lengths.get(key))
+                for key, weight in weights.items()
+            }
+            or None,
+            {key: tf.minimum(each, lengths[key]) for key, each in prepared.lengths.items()},
+        )
+
+
+def _by_row(values: SparseTensor, length: int | None) -> SparseTensor:
+    """Returns ids or weights, [batch, n] or [batch, positions, n], with a row per activation."""
+    if length is None:
+        return tf.sparse.reorder(values)
+    values = tf.sparse.retain(values, values.indices[:, 1] < length)
+    indices, shape = values.indices, values.dense_shape
+    rank = indices.shape[1] or 2
+    row = indices[:, 0] * length + indices[:, 1]
+    within = indices[:, 2] if rank > 2 else tf.zeros_like(row)
+    width = shape[2] if rank > 2 else tf.ones([], tf.int64)
+    return tf.sparse.reorder(
+        tf.SparseTensor(
+            tf.stack([row, within], 1), values.values, tf.stack([shape[0] * length, width])
+        )
+    )

@@ -1,0 +1,115 @@
+"""What a batch needs of the buffers of SparseCores: ids per partition, and room for all of them.
+
+Each SparseCore sends the ids of its samples to the SparseCores that hold their rows, its
+*partitions*. TPUEmbeddingV2 reserves room for a number of ids, and of different ids, in each, and
+for all ids of a core, by settings that are 256, 256 and 64 per sample unless the program says more;
+a batch that needs more ends the step with an error.
+
+Source: sparse_core_preprocess_ops.cc and tpu_embedding_v3.py of TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tf2_engine import errors
+from tf2_engine.sparsecore_layout import ALIGNMENT, TableLayout
+from tf2_engine.types import Array
+
+IDS_PER_PARTITION = 256
+"""The ids, and the different ids, that stock reserves room for in a partition by default."""
+
+IDS_PER_SAMPLE = 64
+"""The ids per activation that stock reserves room for on a core by default."""
+
+
+class Lookup(NamedTuple):
+    """The ids of one feature on one core: `ids[i]`, [n] int64, is one of activation `cells[i]`.
+
+    The feature has `num_cells` activations on each core: samples, times positions of a sequence.
+    """
+
+    feature: str
+    table: str
+    num_cells: int
+    cells: Array
+    ids: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Need:
+    """What a stack needs on a core: the most of any SparseCore and partition.
+
+    Attributes:
+        ids: in a partition; the ids of an activation count once each.
+        unique_ids: different ids in a partition.
+        buffer: ids of the whole core, with the padding of each partition to a multiple of 8.
+        cells: activations of a core.
+    """
+
+    ids: int = 0
+    unique_ids: int = 0
+    buffer: int = 0
+    cells: int = 0
+
+    @property
+    def ids_per_sample(self) -> int:
+        """The room per activation that the whole core needs."""
+        return -(-self.buffer // self.cells) if self.cells else 0
+
+    def __or__(self, other: Need) -> Need:
+        """Returns what is enough for both."""
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
+        return Need(*(max(pair) for pair in pairs))
+
+
+def needs(layouts: Mapping[str, TableLayout], lookups: Iterable[Lookup]) -> dict[str, Need]:
+    """Returns what each stack needs for one batch of one core, by the name of the stack.
+
+    Raises InvalidSpec if a feature has activations that do not divide among the SparseCores.
+    """
+    by_stack: dict[str, list[Lookup]] = {}
+    for lookup in lookups:
+        _check(lookup, layouts[lookup.table])
+        by_stack.setdefault(layouts[lookup.table].stack, []).append(lookup)
+    return {stack: _need(layouts, of_stack) for stack, of_stack in by_stack.items()}
+
+
+def next_batch(cells: int, per_core: int) -> int:
+    """Returns the next number of activations that divides among the SparseCores of a core."""
+    return -(-cells // per_core) * per_core
+
+
+def _check(lookup: Lookup, layout: TableLayout) -> None:
+    per_core = layout.sparse_cores.per_core
+    if lookup.num_cells % per_core:
+        raise errors.InvalidSpec(
+            f"Feature {lookup.feature!r} has {lookup.num_cells} activations on each core, which do "
+            f"not divide among its {per_core} SparseCores. The next number that does is "
+            f"{next_batch(lookup.num_cells, per_core)}."
+        )
+
+
+def _need(layouts: Mapping[str, TableLayout], lookups: Sequence[Lookup]) -> Need:
+    sparse_cores = layouts[lookups[0].table].sparse_cores
+    places = sparse_cores.per_core * sparse_cores.total
+    ids, unique = np.zeros(places, np.int64), np.zeros(places, np.int64)
+    by_table: dict[str, list[Array]] = {}
+    for lookup in lookups:
+        layout = layouts[lookup.table]
+        source = lookup.cells // max(1, lookup.num_cells // sparse_cores.per_core)
+        place = source * sparse_cores.total + layout.shard(lookup.ids)
+        # The same id twice in an activation is one, with the sum of both gains.
+        occurrences = np.unique(np.stack([place, lookup.cells, lookup.ids]), axis=1)
+        ids += np.bincount(occurrences[0], minlength=places)
+        by_table.setdefault(lookup.table, []).append(occurrences[[0, 2]])
+    for occurrences_of_table in by_table.values():
+        different = np.unique(np.concatenate(occurrences_of_table, axis=1), axis=1)
+        unique += np.bincount(different[0], minlength=places)
+    padded = -(-ids // ALIGNMENT) * ALIGNMENT
+    cells = sum(lookup.num_cells for lookup in lookups)
+    return Need(int(ids.max()), int(unique.max()), int(padded.sum()), cells)

@@ -1,0 +1,139 @@
+"""Table layouts as stock writes them into checkpoints: `SparseCoreTableLayouts`, on any TensorFlow.
+
+TensorFlow 2.15 has no such proto, and none has a public name, so the message is described here by
+the fields of sparse_core_layout.proto that say where rows are.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from tf2_engine import errors
+from tf2_engine.sparsecore_layout import ALIGNMENT, SparseCores, TableLayout, stacks_of
+from tf2_engine.types import Message
+
+_FIELD = descriptor_pb2.FieldDescriptorProto
+
+# Name, number, type, and whether it is a list.
+_FIELDS = (
+    ("table_name", 1, _FIELD.TYPE_STRING, False),
+    ("stacked_table_name", 2, _FIELD.TYPE_STRING, False),
+    ("num_sparse_cores", 3, _FIELD.TYPE_INT32, False),
+    ("num_partitions", 4, _FIELD.TYPE_INT32, False),
+    ("total_rows_per_sparse_core_shard", 5, _FIELD.TYPE_INT64, False),
+    ("unsharded_shape", 6, _FIELD.TYPE_INT64, True),
+    ("unsharded_padded_shape", 7, _FIELD.TYPE_INT64, True),
+    ("sparse_core_shard_row_offset", 8, _FIELD.TYPE_INT64, False),
+    ("sparse_core_shard_rotation", 9, _FIELD.TYPE_INT64, False),
+    ("per_sparse_core_batch_size", 10, _FIELD.TYPE_INT64, False),
+    ("num_features", 11, _FIELD.TYPE_INT64, False),
+)
+
+
+def serialized(layouts: Iterable[TableLayout]) -> bytes:
+    """Returns the bytes of a `SparseCoreTableLayouts`, equal to stock's for equal layouts."""
+    message = _message_class()()
+    for layout in layouts:
+        message.tables.add(
+            table_name=layout.table,
+            stacked_table_name=layout.stack,
+            num_sparse_cores=layout.sparse_cores.total,
+            num_partitions=layout.sparse_cores.cores,
+            total_rows_per_sparse_core_shard=layout.stack_rows,
+            unsharded_shape=[layout.rows, layout.dim],
+            unsharded_padded_shape=[layout.padded_rows, layout.padded_dim],
+            sparse_core_shard_row_offset=layout.row_offset,
+            sparse_core_shard_rotation=layout.rotation,
+            per_sparse_core_batch_size=layout.samples_per_sparse_core,
+            num_features=layout.features,
+        )
+    return bytes(message.SerializeToString())
+
+
+def parsed(data: bytes) -> dict[str, TableLayout]:
+    """Returns the layouts of a `SparseCoreTableLayouts`, by table.
+
+    Raises InvalidSpec if the bytes are no such message, or a layout is not possible.
+    """
+    message = _message_class()()
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise errors.InvalidSpec("The layouts of tables cannot be decoded.") from error
+    layouts = {table.table_name: _layout(table) for table in message.tables}
+    if not layouts or len(layouts) < len(message.tables):
+        raise errors.InvalidSpec("The layouts of tables name no table, or one of them twice.")
+    for stack in stacks_of(layouts.values()).values():
+        for one, other in itertools.pairwise(stack):
+            same = (one.stack_shape, one.sparse_cores) == (other.stack_shape, other.sparse_cores)
+            if not same or one.row_offset + one.shard_rows > other.row_offset:
+                raise errors.InvalidSpec(
+                    f"The layouts of the tables {one.table!r} and {other.table!r} do not fit in "
+                    f"one stack {one.stack!r}."
+                )
+    return layouts
+
+
+def _layout(table: Message) -> TableLayout:
+    cores, total = table.num_partitions, table.num_sparse_cores
+    shape, padded = list(table.unsharded_shape), list(table.unsharded_padded_shape)
+    if cores < 1 or total < cores or total % cores or len(shape) != 2 or len(padded) != 2:
+        raise _impossible(table)
+    layout = TableLayout(
+        table=table.table_name,
+        rows=shape[0],
+        dim=shape[1],
+        padded_rows=padded[0],
+        padded_dim=padded[1],
+        stack=table.stacked_table_name,
+        stack_rows=table.total_rows_per_sparse_core_shard,
+        row_offset=table.sparse_core_shard_row_offset,
+        rotation=table.sparse_core_shard_rotation,
+        sparse_cores=SparseCores(cores, total // cores),
+        samples_per_sparse_core=table.per_sparse_core_batch_size,
+        features=table.num_features,
+    )
+    fits = (
+        1 <= layout.rows <= layout.padded_rows
+        and 1 <= layout.dim <= layout.padded_dim
+        and layout.padded_rows % (ALIGNMENT * total) == 0
+        and 0 <= layout.row_offset <= layout.stack_rows - layout.shard_rows
+        and 0 <= layout.rotation < total
+    )
+    if not fits or not layout.stack:
+        raise _impossible(table)
+    return layout
+
+
+def _impossible(table: Message) -> errors.InvalidSpec:
+    return errors.InvalidSpec(f"The layout of table {table.table_name!r} is not possible.")
+
+
+@functools.cache
+def _message_class() -> type:
+    """Returns the class of the message, made in a pool of its own beside TensorFlow's."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="tf2_engine/sparse_core_layout.proto", package="tf2_engine", syntax="proto3"
+    )
+    table = file.message_type.add(name="SparseCoreTableLayout")
+    for name, number, kind, repeated in _FIELDS:
+        label = _FIELD.LABEL_REPEATED if repeated else _FIELD.LABEL_OPTIONAL
+        table.field.add(name=name, number=number, type=kind, label=label)
+    tables = file.message_type.add(name="SparseCoreTableLayouts")
+    tables.field.add(
+        name="tables",
+        number=1,
+        type=_FIELD.TYPE_MESSAGE,
+        label=_FIELD.LABEL_REPEATED,
+        type_name=".tf2_engine.SparseCoreTableLayout",
+    )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    descriptor = pool.FindMessageTypeByName("tf2_engine.SparseCoreTableLayouts")
+    made: type = message_factory.GetMessageClass(descriptor)
+    return made

@@ -42,6 +42,15 @@ collect_ignore = [
 ]
 if HAS_STOCK:
     collect_ignore = []
+if not hasattr(tf.tpu.experimental.embedding, "TPUEmbeddingV2"):
+    # TensorFlow 2.15 has neither stock's class for SparseCores nor its ops.
+    collect_ignore += [
+        "sparsecore/test_bad_input.py",
+        "sparsecore/test_mutations.py",
+        "sparsecore/test_preprocessing.py",
+        "sparsecore/test_soft_sparsecore.py",
+        "sparsecore/test_stock_on_software.py",
+    ]
 if not (pathlib.Path(__file__).parent.parent / "examples").is_dir():
     # They and the documents are part of the repository, not of the packages.
     collect_ignore += ["project/test_docs.py", "run/test_examples.py"]

@@ -312,10 +312,13 @@ def tpu_metadata(metadata: Object) -> contextlib.AbstractContextManager[None]:
     return _patched(_tpu_system_metadata, query, lambda *_, **__: metadata)
 
 
-def tpu_hardware(*, embedding_feature: str) -> Message:
-    """Returns the proto in which a TPU describes its hardware."""
+def tpu_hardware(*, embedding_feature: str, sparse_cores: int = 0) -> Message:
+    """Returns the proto in which a TPU describes its hardware, with the SparseCores of a core."""
     feature = _topology.TPUHardwareFeature
-    return feature(embedding_feature=feature.EmbeddingFeature.Value(embedding_feature))
+    return feature(
+        embedding_feature=feature.EmbeddingFeature.Value(embedding_feature),
+        num_embedding_devices_per_chip=sparse_cores,
+    )
 
 
 def embedding_hardware(strategy: Strategy) -> str | None:
@@ -324,6 +327,33 @@ def embedding_hardware(strategy: Strategy) -> str | None:
     if feature is None or feature.tpu_hardware_feature_proto is None:
         return None
     return str(feature.embedding_feature.value)
+
+
+def has_ops(names: Collection[str]) -> bool:
+    """Whether TensorFlow has all these ops; most have no kernel on a CPU."""
+    return all(hasattr(tf.raw_ops, name) for name in names)
+
+
+def around_sparse_core_ids(
+    before: Callable[[Object], Object], after: Callable[[Tensor, Object], None]
+) -> None:
+    """Lets functions see how stock's TPUEmbeddingV2 reads the ids of features, from now on.
+
+    `before` gets the ids of a feature and returns those to read; `after` gets an output of the op
+    that reads them, and stock's config of the feature.
+    """
+    embedding, name = tf.tpu.experimental.embedding.TPUEmbeddingV2, _READ_IDS
+    stock = getattr(embedding, name)
+
+    def read(_: type, ids: Object, weights: Object, feature: Object, *rest: Object) -> Object:
+        outputs = stock(before(ids), weights, feature, *rest)
+        after(outputs[0][0], feature)
+        return outputs
+
+    setattr(embedding, name, classmethod(read))
+
+
+_READ_IDS = "_convert_input_feature_to_list_of_coo_tensors"
 
 
 def tpu_devices(strategy: Strategy) -> tuple[list[list[str]], int | None]:

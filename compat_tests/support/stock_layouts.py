@@ -1,0 +1,48 @@
+"""The tests' seam to the stacker of stock's TPUEmbeddingV2: imported on TensorFlow 2.21 only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tensorflow.core.tpu.kernels import sparse_core_layout_pb2
+from tensorflow.python.tpu import _pywrap_sparse_core_layout as stacker
+from tensorflow.python.tpu import tpu_embedding_v3_checkpoint_adapter as adapter
+
+from tf2_engine.sparsecore_layout import SparseCores, StackableTable
+from tf2_engine.types import Array, Message
+
+TableLayouts = sparse_core_layout_pb2.SparseCoreTableLayouts
+
+
+def layouts(
+    tables: Sequence[StackableTable], sparse_cores: SparseCores, *, stacking: bool = True
+) -> dict[str, Message]:
+    """Returns stock's layout protos, by the names of tables, whose groups are strings."""
+    stock = stacker.SparseCoreLayoutStacker(
+        num_partitions=sparse_cores.cores,
+        sparse_cores_per_partition=sparse_cores.per_core,
+        disable_table_stacking=not stacking,
+    )
+    for table in sorted(tables, key=lambda table: table.name):
+        stock.AddTable(
+            table_name=table.name,
+            table_height=table.rows,
+            table_width=table.dim,
+            group=table.group,
+            output_samples=table.samples,
+            num_features=table.features,
+        )
+    return {layout.table_name: layout for layout in stock.GetLayouts().tables}
+
+
+def stacked(tables: Sequence[Array], layouts: Sequence[Message]) -> Array:
+    """Returns a stack as stock's checkpoint adapter makes it of tables [rows, dim]."""
+    first = layouts[0]
+    rows = first.total_rows_per_sparse_core_shard * first.num_sparse_cores
+    width = first.unsharded_padded_shape[1]
+    return np.asarray(
+        adapter._shard_from_cpu_to_sc(
+            list(tables), f"{rows} {width} 0,{rows}:0,{width}", list(layouts)
+        )
+    )

@@ -1,0 +1,289 @@
+"""Which row of which SparseCore holds each row of each table: stacking, padding, mod, rotation.
+
+Every table is padded to a multiple of 8 columns, and of 8 rows per SparseCore. Tables of one padded
+width and one optimizer share a *stack*, which is one variable: each SparseCore holds a *shard* of
+it, in which the tables' shards lie one below the other. Row `r` of a table is on the SparseCore
+`(r + rotation) mod n` of n, where each further table of a stack is rotated by one core, so that the
+first rows of tables, which often are the frequent ones, are not all on the same SparseCore.
+
+In a checkpoint a stack is one matrix: the shards of all SparseCores below each other.
+
+Source: sparse_core_layout.cc and sparse_core_layout.proto of TensorFlow's core/tpu/kernels, and
+tpu_embedding_v3.py, whose stacker this computes for any TensorFlow, and without one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from tf2_engine import errors
+from tf2_engine.types import Array
+
+SPARSE_CORES_PER_DEVICE = {"v5p": 4, "v6e": 2, "tpu7x": 2}
+"""The SparseCores of a device of TensorFlow, by the kind of TPU."""
+
+ALIGNMENT = 8
+"""Columns of a stack, and rows of a table on each SparseCore, are multiples of it."""
+
+# Each must stay below, as the XLA flags tf_xla_sparse_core_stacking_mem_limit_bytes and
+# tf_xla_sparse_core_stacking_table_shard_limit_bytes have it by default; row numbers are int32.
+_ACTIVATION_BYTES = 2 * 1024**2  # of a stack on a SparseCore
+_VARIABLE_BYTES = 2 * 1024**3  # of a stack on a core
+_ROWS = 2**31 - 1  # of a stack
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseCores:
+    """The SparseCores of a job: `per_core` of each of `cores` devices, that is, replicas.
+
+    Raises InvalidSpec unless there are a power of two of them, which the hardware's ops require.
+    """
+
+    cores: int
+    per_core: int
+
+    def __post_init__(self) -> None:
+        if self.cores < 1 or self.per_core < 1 or self.total & (self.total - 1):
+            raise errors.InvalidSpec(
+                f"{self.cores} core(s) with {self.per_core} SparseCore(s) each are {self.total}: "
+                "the number of SparseCores must be a power of two. Use 1, 2, 4, 8, ... cores."
+            )
+
+    @property
+    def total(self) -> int:
+        """The number of SparseCores of all cores."""
+        return self.cores * self.per_core
+
+    def __str__(self) -> str:
+        return f"{self.total} SparseCores, {self.per_core} on each of {self.cores} core(s)"
+
+
+@dataclasses.dataclass(frozen=True)
+class StackableTable:
+    """What decides where a table goes.
+
+    Attributes:
+        rows, dim: its shape without padding.
+        group: tables stack only if theirs are equal: stock takes the optimizer and the
+            quantization, by value.
+        samples: the activations per core of its features. Stock's TPUEmbeddingV2 counts those of
+            the first feature alone, by a defect: be 0 for all other tables to get its layout.
+        features: how many features look it up; carried along, and counted by stock as the samples.
+    """
+
+    name: str
+    rows: int
+    dim: int
+    group: Hashable = None
+    samples: int = 0
+    features: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or self.dim < 1:
+            raise errors.InvalidSpec(
+                f"Table {self.name!r}: a table on SparseCores has at least one row and one column, "
+                f"got {self.rows} × {self.dim}."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class TableLayout:
+    """Where the rows of a table are.
+
+    Attributes:
+        table: its name.
+        rows, dim: its shape without padding.
+        padded_rows, padded_dim: its shape with padding; ids from `rows` on are rows of padding.
+        stack: the name of its stack: those of all its tables, joined by `_`.
+        stack_rows: the rows of the stack in each shard.
+        row_offset: the row of each shard of the stack in which the table begins.
+        rotation: the SparseCore of row 0.
+        sparse_cores: those of the job.
+        samples_per_sparse_core, features: what stock writes down besides.
+    """
+
+    table: str
+    rows: int
+    dim: int
+    padded_rows: int
+    padded_dim: int
+    stack: str
+    stack_rows: int
+    row_offset: int
+    rotation: int
+    sparse_cores: SparseCores
+    samples_per_sparse_core: int = 0
+    features: int = 0
+
+    @property
+    def shard_rows(self) -> int:
+        """The rows of the table, padding included, in each shard."""
+        return self.padded_rows // self.sparse_cores.total
+
+    @property
+    def stack_shape(self) -> tuple[int, int]:
+        """The shape of the stack as a checkpoint holds it."""
+        return self.stack_rows * self.sparse_cores.total, self.padded_dim
+
+    def shard(self, ids: Array) -> Array:
+        """Returns the SparseCore of each row, counted over all cores, by ids [n] int64."""
+        return (ids + self.rotation) % self.sparse_cores.total
+
+    def row_in_shard(self, ids: Array) -> Array:
+        """Returns the row of the shard that holds each row of the table, by ids [n] int64."""
+        return self.row_offset + ids // self.sparse_cores.total
+
+    def stored(self, ids: Array) -> Array:
+        """Returns the rows, [n] int64, in the stack as a checkpoint holds it, by ids [n] int64."""
+        return self.shard(ids) * self.stack_rows + self.row_in_shard(ids)
+
+    def ids(self, stored: Array) -> Array:
+        """Returns the ids of rows of the stack: the inverse of `stored`.
+
+        Rows of the table's padding have ids from `rows` on, those of other tables -1.
+        """
+        shard, row = np.divmod(stored, self.stack_rows)
+        total, row = self.sparse_cores.total, row - self.row_offset
+        ids = row * total + (shard - self.rotation) % total
+        return np.where((row >= 0) & (row < self.shard_rows), ids, -1)
+
+    def __str__(self) -> str:
+        return f"stack {self.stack!r} on {self.sparse_cores}"
+
+
+def table_layouts(
+    tables: Iterable[StackableTable], sparse_cores: SparseCores, *, stacking: bool = True
+) -> dict[str, TableLayout]:
+    """Returns the layout of each table, by name: those that stock's TPUEmbeddingV2 computes.
+
+    Args:
+        tables: in any order; they are stacked in that of their names.
+        sparse_cores: those of the job.
+        stacking: whether tables share stacks; else each is a stack of its own.
+
+    Raises:
+        InvalidSpec: two tables, or two stacks, have one name.
+    """
+    groups: dict[Hashable, list[_Stack]] = {}
+    for number, table in enumerate(sorted(tables, key=lambda table: table.name)):
+        padded_dim = _round_up(table.dim, ALIGNMENT)
+        stacks = groups.setdefault((padded_dim, table.group if stacking else number), [])
+        stack = next((stack for stack in stacks if stack.takes(table)), None)
+        if stack is None:
+            stack = _Stack(padded_dim, sparse_cores)
+            stacks.append(stack)
+        stack.tables.append(table)
+    all_stacks = [stack for stacks in groups.values() for stack in stacks]
+    _check_names(all_stacks)
+    layouts = [layout for stack in all_stacks for layout in stack.layouts()]
+    return {layout.table: layout for layout in sorted(layouts, key=lambda layout: layout.table)}
+
+
+def stacks_of(layouts: Iterable[TableLayout]) -> dict[str, tuple[TableLayout, ...]]:
+    """Returns the layouts of each stack, by its name, in the order of their rows."""
+    stacks: dict[str, list[TableLayout]] = {}
+    for layout in layouts:
+        stacks.setdefault(layout.stack, []).append(layout)
+    return {
+        name: tuple(sorted(stack, key=lambda layout: layout.row_offset))
+        for name, stack in stacks.items()
+    }
+
+
+def stacked(
+    layouts: Sequence[TableLayout], tables: Mapping[str, Array], padding: float = 0.0
+) -> Array:
+    """Returns a stack as a checkpoint holds it, of `stack_shape`, from tables [rows, dim].
+
+    Padding is 0 for tables. For slots it has to be their initial value: from an accumulator of 0
+    Adagrad computes NaN in the columns of padding of each row that is trained.
+    """
+    values = np.full(layouts[0].stack_shape, padding, tables[layouts[0].table].dtype)
+    for layout in layouts:
+        values[layout.stored(np.arange(layout.rows)), : layout.dim] = tables[layout.table]
+    return values
+
+
+def unstacked(layouts: Sequence[TableLayout], stack: Array) -> dict[str, Array]:
+    """Returns the tables of a stack, [rows, dim] each, without padding: inverts `stacked`."""
+    return {
+        layout.table: stack[layout.stored(np.arange(layout.rows)), : layout.dim]
+        for layout in layouts
+    }
+
+
+@dataclasses.dataclass
+class _Stack:
+    """A stack that is being filled."""
+
+    padded_dim: int
+    sparse_cores: SparseCores
+    tables: list[StackableTable] = dataclasses.field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return "_".join(table.name for table in self.tables)
+
+    def takes(self, table: StackableTable) -> bool:
+        """Whether the table fits below the others; an empty stack takes any."""
+        if not self.tables:
+            return True
+        tables, row = [*self.tables, table], 4 * self.padded_dim
+        samples = sum(table.samples // self.sparse_cores.per_core for table in tables)
+        rows = sum(map(self._padded_rows, tables))
+        return (
+            row * samples < _ACTIVATION_BYTES
+            and sum(row * self._padded_rows(t) // self.sparse_cores.cores for t in tables)
+            < _VARIABLE_BYTES
+            and rows < _ROWS
+        )
+
+    def layouts(self) -> list[TableLayout]:
+        """Returns the layouts of its tables, in their order."""
+        layouts, total = [], self.sparse_cores.total
+        stack_rows, offset = sum(map(self._padded_rows, self.tables)) // total, 0
+        for number, table in enumerate(self.tables):
+            layout = TableLayout(
+                table=table.name,
+                rows=table.rows,
+                dim=table.dim,
+                padded_rows=self._padded_rows(table),
+                padded_dim=self.padded_dim,
+                stack=self.name,
+                stack_rows=stack_rows,
+                row_offset=offset,
+                rotation=number * self.sparse_cores.per_core % total,
+                sparse_cores=self.sparse_cores,
+                samples_per_sparse_core=table.samples // self.sparse_cores.per_core,
+                features=table.features,
+            )
+            layouts.append(layout)
+            offset += layout.shard_rows
+        return layouts
+
+    def _padded_rows(self, table: StackableTable) -> int:
+        return _round_up(table.rows, ALIGNMENT * self.sparse_cores.total)
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def _check_names(stacks: Sequence[_Stack]) -> None:
+    tables = Counter(table.name for stack in stacks for table in stack.tables)
+    twice = [name for name, count in tables.items() if count > 1]
+    if twice:
+        raise errors.InvalidSpec(f"Two tables have the name {twice[0]!r}. Rename one of them.")
+    by_name: dict[str, _Stack] = {}
+    for stack in stacks:
+        other = by_name.setdefault(stack.name, stack)
+        if other is not stack:
+            lists = " and ".join(str([t.name for t in each.tables]) for each in (other, stack))
+            raise errors.InvalidSpec(
+                f"The stacks of the tables {lists} are both named {stack.name!r}, which joins the "
+                "names of their tables. Rename one of these tables."
+            )

@@ -87,8 +87,11 @@ def num_waiting() -> int:
 def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
     """Tells the op that reads the ids of a feature how many rows the table has.
 
-    The op itself knows only the place of the table among those that are stacked with it.
+    The op itself knows only the place of the table among those that are stacked with it. Nothing
+    is told where ids are to be taken as the hardware takes them.
     """
+    if _out_of_range_ids == "hardware":
+        return
     of_feature = "a feature" if feature is None else f"feature {feature!r}"
     tf_compat.set_attributes(
         op,
@@ -100,15 +103,18 @@ def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
 
 
 def as_int32(ids: Tensor) -> Tensor:
-    """Returns ids as int32; those beyond become the least and the largest, outside of any table."""
-    if ids.dtype != tf.int64:
+    """Returns ids as int32; those beyond become the least and the largest, outside of any table.
+
+    As the hardware takes them, they wrap around.
+    """
+    if ids.dtype != tf.int64 or _out_of_range_ids == "hardware":
         return tf.cast(ids, tf.int32)
     return tf.cast(tf.clip_by_value(ids, tf.int32.min, tf.int32.max), tf.int32)
 
 
 def _before(ids: Ids) -> Ids:
     """Returns the ids of a feature as stock is to read them, which casts 2^32 + 3 to 3."""
-    if _out_of_range_ids == "hardware" or ids.dtype != tf.int64:
+    if ids.dtype != tf.int64:
         return ids
     if isinstance(ids, tf.Tensor):
         return as_int32(ids)
@@ -117,7 +123,7 @@ def _before(ids: Ids) -> Ids:
 
 def _after(output: Tensor, feature: Object) -> None:
     """Marks the op with this output, which reads the ids of a feature of stock's."""
-    if _out_of_range_ids == "hardware" or not hasattr(output, "graph"):
+    if not hasattr(output, "graph"):
         return  # Ops that run eagerly have no attributes to set.
     layout = feature.table.layout
     mark(output.op, layout.table_name, layout.unsharded_shape[0], feature.name)

@@ -17,6 +17,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import cast
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops as _gen_xla_ops
@@ -295,15 +296,27 @@ def tpu_computation_graph() -> Graph | None:
 
     It differs from the default graph once control flow or a tf.function was entered since.
     """
+    return _tpu_computation()[0]
+
+
+def tpu_computation_context() -> Object | None:
+    """Returns the TPUReplicateContext in which a TPU computation is being traced, or None.
+
+    The software TPU traces a computation once for each core, and each time has a context of its own.
+    """
+    return _tpu_computation()[1]
+
+
+def _tpu_computation() -> tuple[Graph | None, Object | None]:
     graph = tf.compat.v1.get_default_graph()
     while graph is not None:
         context = graph._get_control_flow_context()
         while context is not None:
             if isinstance(context, TPUReplicateContext):
-                return graph
+                return graph, context
             context = context.outer_context
         graph = getattr(graph, "outer_graph", None)
-    return None
+    return None, None
 
 
 def tpu_metadata(metadata: Object) -> contextlib.AbstractContextManager[None]:
@@ -327,6 +340,19 @@ def embedding_hardware(strategy: Strategy) -> str | None:
     if feature is None or feature.tpu_hardware_feature_proto is None:
         return None
     return str(feature.embedding_feature.value)
+
+
+def sparse_cores_of(strategy: Strategy) -> int:
+    """Returns how many SparseCores each core of a TPU has, 0 if the TPU does not say."""
+    feature = getattr(strategy.extended, "tpu_hardware_feature", None)
+    return 0 if feature is None else int(feature.num_embedding_devices_per_chip)
+
+
+def sharded_variable_creator(strategy: Strategy) -> Callable[..., Variable]:
+    """Returns a variable creator that gives each core of a TPUStrategy a part of the rows."""
+    # TensorFlow 2.15 does not have it, and no strategy that asks for it.
+    module = importlib.import_module("tensorflow.python.tpu.tpu_embedding_v3")
+    return cast(Callable[..., Variable], module.make_sharded_variable_creator(strategy))
 
 
 def has_ops(names: Collection[str]) -> bool:

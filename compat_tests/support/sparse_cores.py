@@ -14,6 +14,9 @@ from compat_tests.references import sparsecore
 from compat_tests.references.inputs import Occurrence
 from compat_tests.references.lookup import combine
 from compat_tests.references.training import ReferenceTable, contributions
+import tf2_engine
+from tf2_engine.backends.sparsecore import SparseCoreDriver
+from tf2_engine.backends.sparsecore.stacks import SparseCoreLimits
 from tf2_engine.soft_tpu import SoftTPUStrategy
 
 Array = npt.NDArray[np.float32]
@@ -125,7 +128,8 @@ def batches(case: Case, seed: int = 3) -> list[tuple[list[Batch], list[dict[str,
 
     def occurrences(table: str, kind: str, samples: int) -> list[Occurrence]:
         counts = np.ones(samples, int) if kind == "dense" else rng.integers(0, 5, samples)
-        weights = rng.integers(2, 16, counts.sum()) / 8 if case.weighted else np.ones(counts.sum())
+        weighted = case.weighted and kind != "dense"
+        weights = rng.integers(2, 16, counts.sum()) / 8 if weighted else np.ones(counts.sum())
         ids = rng.integers(0, case.ROWS[table], counts.sum())
         cells = np.repeat(np.arange(samples), counts)
         return [
@@ -330,3 +334,60 @@ def as_tensors(kind: str, samples: int, occurrences: Sequence[Occurrence]) -> tu
 
 if hasattr(tf.tpu.experimental.embedding, "TPUEmbeddingV2"):
     SparseCoreEmbeddingConfig = tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig
+
+
+class Engine(Stock):
+    """Our engine for a case, with the methods of `Stock`."""
+
+    def __init__(self, case: Case, **strategy: Any) -> None:
+        self.case = case
+        self.strategy = SoftTPUStrategy(
+            case.cores, hardware="sparsecore", sparse_cores=case.sparse_cores, **strategy
+        )
+        limits = SparseCoreLimits(disable_table_stacking=not case.stacked)
+        with self.strategy.scope():
+            self.embedding = tf2_engine.TPUEmbedding(
+                self.spec(case), driver=SparseCoreDriver(limits)
+            )
+            self.embedding.build()
+        self.tables = dict.fromkeys(case.ROWS)
+        self.step = tf.function(self._step)
+
+    @staticmethod
+    def spec(case: Case) -> tf2_engine.EngineSpec:
+        """Returns the tables and features of a case."""
+        name, arguments, _ = OPTIMIZERS[case.optimizer]
+        optimizer = getattr(tf2_engine, name)(RATE, **arguments)
+        return tf2_engine.EngineSpec(
+            tuple(
+                tf2_engine.TableSpec(
+                    table, rows, case.DIMS[table], case.combiner(table), optimizer
+                )
+                for table, rows in case.ROWS.items()
+            ),
+            tuple(
+                tf2_engine.FeatureSpec(feature, table, output_shape=(samples,))
+                for feature, (table, _, samples) in case.features.items()
+            ),
+        )
+
+    def _step(self, ids: Any, weights: Any, gradients: Any) -> Any:
+        def replica(ids: Any, weights: Any, gradients: Any) -> Any:
+            # Dense ids have no weights here; stock takes ones.
+            self.embedding.enqueue(ids, {**weights, "dense": None})
+            activations = self.embedding.dequeue()
+            self.embedding.apply_gradients(gradients)
+            return activations
+
+        return self.strategy.run(replica, args=(ids, weights, gradients))
+
+    def read(self, table: str) -> dict[str, Array]:
+        """Returns parameters and slots of a table, [rows, dim] each."""
+        self.embedding.retrieve()
+        variables = self.embedding.tables[table].variables
+        return {name: shards[0].numpy() for name, shards in variables.items()}
+
+    def write(self, table: str, name: str, rows: Array) -> None:
+        """Overwrites the rows of a table, or of a slot."""
+        self.embedding.tables[table].variables[name][0].assign(rows)
+        self.embedding.load()

@@ -302,7 +302,7 @@ def tpu_computation_graph() -> Graph | None:
 def tpu_computation_context() -> Object | None:
     """Returns the TPUReplicateContext in which a TPU computation is being traced, or None.
 
-    The software TPU traces a computation once for each core, and each time has a context of its own.
+    The software TPU traces a computation once for each core, each time in a context of its own.
     """
     return _tpu_computation()[1]
 

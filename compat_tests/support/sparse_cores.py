@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+import tf2_engine
 from compat_tests.references import sparsecore
 from compat_tests.references.inputs import Occurrence
 from compat_tests.references.lookup import combine
 from compat_tests.references.training import ReferenceTable, contributions
-import tf2_engine
 from tf2_engine.backends.sparsecore import SparseCoreDriver
 from tf2_engine.backends.sparsecore.stacks import SparseCoreLimits
 from tf2_engine.soft_tpu import SoftTPUStrategy
@@ -268,12 +268,7 @@ class Stock:
 
     def inputs(self, batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns the ids and weights of one core."""
-        tensors = {
-            feature: as_tensors(kind, samples, batch[feature])
-            for feature, (_, kind, samples) in self.case.features.items()
-        }
-        ids, weights = ({f: pair[i] for f, pair in tensors.items()} for i in (0, 1))
-        return ids, weights
+        return tensors(self.case, batch)
 
     def read(self, table: str) -> dict[str, Array]:
         """Returns parameters and slots of a table, [rows, dim] each."""
@@ -308,6 +303,32 @@ class Stock:
             {name: case.ROWS[name] for name in names}, case.cores, case.sparse_cores
         )
         return [stack[table].place(row) for row in range(case.ROWS[table])]
+
+
+def tensors(case: Case, batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the ids and weights of one core by feature."""
+    both = {
+        feature: as_tensors(kind, samples, batch[feature])
+        for feature, (_, kind, samples) in case.features.items()
+    }
+    ids, weights = ({f: pair[i] for f, pair in both.items()} for i in (0, 1))
+    return ids, weights
+
+
+def spec(case: Case) -> tf2_engine.EngineSpec:
+    """Returns the tables and features of a case."""
+    name, arguments, _ = OPTIMIZERS[case.optimizer]
+    optimizer = getattr(tf2_engine, name)(RATE, **arguments)
+    return tf2_engine.EngineSpec(
+        tuple(
+            tf2_engine.TableSpec(table, rows, case.DIMS[table], case.combiner(table), optimizer)
+            for table, rows in case.ROWS.items()
+        ),
+        tuple(
+            tf2_engine.FeatureSpec(feature, table, output_shape=(samples,))
+            for feature, (table, _, samples) in case.features.items()
+        ),
+    )
 
 
 def as_tensors(kind: str, samples: int, occurrences: Sequence[Occurrence]) -> tuple[Any, Any]:
@@ -346,30 +367,10 @@ class Engine(Stock):
         )
         limits = SparseCoreLimits(disable_table_stacking=not case.stacked)
         with self.strategy.scope():
-            self.embedding = tf2_engine.TPUEmbedding(
-                self.spec(case), driver=SparseCoreDriver(limits)
-            )
+            self.embedding = tf2_engine.TPUEmbedding(spec(case), driver=SparseCoreDriver(limits))
             self.embedding.build()
         self.tables = dict.fromkeys(case.ROWS)
         self.step = tf.function(self._step)
-
-    @staticmethod
-    def spec(case: Case) -> tf2_engine.EngineSpec:
-        """Returns the tables and features of a case."""
-        name, arguments, _ = OPTIMIZERS[case.optimizer]
-        optimizer = getattr(tf2_engine, name)(RATE, **arguments)
-        return tf2_engine.EngineSpec(
-            tuple(
-                tf2_engine.TableSpec(
-                    table, rows, case.DIMS[table], case.combiner(table), optimizer
-                )
-                for table, rows in case.ROWS.items()
-            ),
-            tuple(
-                tf2_engine.FeatureSpec(feature, table, output_shape=(samples,))
-                for feature, (table, _, samples) in case.features.items()
-            ),
-        )
 
     def _step(self, ids: Any, weights: Any, gradients: Any) -> Any:
         def replica(ids: Any, weights: Any, gradients: Any) -> Any:

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import weakref
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import tensorflow as tf
 
@@ -23,6 +23,8 @@ from tf2_engine.plan import Plan, TablePlan
 from tf2_engine.sparsecore_layout import SparseCores
 from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Object, Op, Strategy, Tensor
+
+_Value = TypeVar("_Value")
 
 DEFAULT_SPARSE_CORES = 4
 """Of a core that does not say how many it has; stock takes it for a v5p, too."""
@@ -150,7 +152,9 @@ class SparseCoreDriver(ReplicaDriver):
         return self._batches.setdefault(computation, _Batches({}, {}))
 
 
-def _next(queues: dict[str | None, collections.deque], name: str | None, message: str) -> Object:
+def _next(
+    queues: Mapping[str | None, collections.deque[_Value]], name: str | None, message: str
+) -> _Value:
     queue = queues.get(name)
     if not queue:
         raise errors.OutOfOrder(message)

@@ -64,8 +64,8 @@ def copy_to_device(on_host: Mapping[str, OnHost]) -> dict[str, PackedIds]:
         tensors = tf.raw_ops.TPUCopyWithDynamicShape(
             tensors=ids[:4], unpadded_sizes=[num_pointers, *[num_ids] * 3]
         )
-        tensors = tf.raw_ops.TPUAnnotateTensorsWithDynamicShape(tensors=tensors)
-        on_device[name] = PackedIds(*tensors, ids.minibatches)
+        copied: Sequence[Tensor] = tf.raw_ops.TPUAnnotateTensorsWithDynamicShape(tensors=tensors)
+        on_device[name] = PackedIds(copied[0], copied[1], copied[2], copied[3], ids.minibatches)
     return on_device
 
 
@@ -130,7 +130,7 @@ def _pack(stack: Stack, limits: SparseCoreLimits, features: Sequence[_Triples]) 
         for core in range(cores.per_core)
     ]
     rows, columns, gains, counts = zip(*ordered, strict=True)
-    *ids, num_pointers, num_ids, minibatches = tf.raw_ops.ConvertToSparseCoreCsrWrappedCooTensor(
+    packed = tf.raw_ops.ConvertToSparseCoreCsrWrappedCooTensor(
         sorted_row_ids_list=rows,
         sorted_col_ids_list=columns,
         sorted_gains_list=gains,
@@ -142,4 +142,11 @@ def _pack(stack: Stack, limits: SparseCoreLimits, features: Sequence[_Triples]) 
         allow_id_dropping=limits.allow_id_dropping,
         **common,
     )
-    return OnHost(PackedIds(*ids, minibatches), num_pointers, num_ids)
+    ids = PackedIds(
+        packed.row_pointers,
+        packed.sorted_sample_ids,
+        packed.sorted_token_ids,
+        packed.sorted_gains,
+        packed.num_minibatches_per_sc,
+    )
+    return OnHost(ids, packed.row_pointers_unpadded_size, packed.ids_unpadded_size)

@@ -3,3 +3,4 @@
 from __future__ import annotations
 
 from tf2_engine.backends.sparsecore.driver import SparseCoreDriver as SparseCoreDriver
+from tf2_engine.backends.sparsecore.stacks import SparseCoreLimits as SparseCoreLimits

@@ -46,7 +46,8 @@ class Host:
             features = [ids for ids, _ in inputs]
             self.embedding.enqueue(features[0] if one else features, weights[0] if one else weights)
             outputs = self.embedding.dequeue()
-            self.embedding.apply_gradients(gradients[0] if one else gradients)
+            sent = [{f: tf.constant(g) for f, g in of_core.items()} for of_core in gradients]
+            self.embedding.apply_gradients(sent[0] if one else sent)
             activations.append([outputs] if one else outputs)
         return activations
 
@@ -100,7 +101,7 @@ def test_ftrl_divides_by_zero() -> None:
 
 def test_what_sparsecores_cannot_do_is_refused() -> None:
     """The message names the table, the optimizer and the setting."""
-    table = TableSpec("words", 10, 4, "sum", tf2_engine.Momentum(RATE))
+    table = TableSpec("words", 10, 4, "sum", tf2_engine.Momentum(RATE, momentum=0.5))
     spec = EngineSpec((table,), (FeatureSpec("title", "words", output_shape=(4,)),))
     embedding = tf2_engine.TPUEmbedding(spec, driver=HostDriver(arithmetic="sparsecore"))
     with pytest.raises(errors.InvalidSpec, match="'words', optimizer Momentum: SparseCores have"):

@@ -344,7 +344,7 @@ def as_tensors(kind: str, samples: int, occurrences: Sequence[Occurrence]) -> tu
             return tf.RaggedTensor.from_value_rowids(values, cells, nrows=samples)
 
     else:
-        position = np.concatenate([np.arange(n) for n in np.bincount(cells)])
+        position = np.concatenate([np.arange(0), *(np.arange(n) for n in np.bincount(cells))])
         where = np.stack([cells, position], 1).astype(np.int64)
 
         def build(values: Any) -> Any:

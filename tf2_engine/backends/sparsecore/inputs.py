@@ -46,14 +46,21 @@ def read(
     stacks: Sequence[Stack], limits: SparseCoreLimits, part: Sequence[FeatureInput]
 ) -> dict[str, OnHost]:
     """Reads the ids of one core; returns for each stack what goes to the device."""
-    triples = {
-        feature.position: _triples(stack, feature, read_unchecked(*part[feature.position]))
-        for stack in stacks
-        for feature in sorted(stack.features, key=lambda feature: feature.position)
+    features = {
+        feature.position: (stack, feature) for stack in stacks for feature in stack.features
     }
-    return {
-        stack.name: _pack(stack, limits, [triples[feature.position] for feature in stack.features])
+    # All features, then all stacks, op by op: the order of stock.
+    triples = {
+        position: _triples(*features[position], read_unchecked(*part[position]))
+        for position in sorted(features)
+    }
+    ordered = [
+        _sort(stack, limits, [triples[feature.position] for feature in stack.features])
         for stack in stacks
+    ]
+    return {
+        stack.name: _pack(stack, limits, of_stack)
+        for stack, of_stack in zip(stacks, ordered, strict=True)
     }
 
 
@@ -108,15 +115,12 @@ def _index(feature: FeatureInStack, raw: RawIds) -> Tensor:
     return tf.stack([cell, index[:, -1]], 1)
 
 
-def _pack(stack: Stack, limits: SparseCoreLimits, features: Sequence[_Triples]) -> OnHost:
+def _sort(
+    stack: Stack, limits: SparseCoreLimits, features: Sequence[_Triples]
+) -> list[Sequence[Tensor]]:
+    """Returns samples, rows, gains and ends in the order of the receivers, for each SparseCore."""
     cores = stack.sparse_cores
-    common = {
-        "num_replica": cores.cores,
-        "table_vocab_size": stack.vocabulary,
-        "feature_width": stack.dim,
-        "table_name": stack.name,
-    }
-    ordered = [
+    return [
         tf.raw_ops.SortListOfSparseCoreCooTensors(
             row_ids_list=[rows[core] for rows, _, _ in features],
             col_ids_list=[columns[core] for _, columns, _ in features],
@@ -125,22 +129,25 @@ def _pack(stack: Stack, limits: SparseCoreLimits, features: Sequence[_Triples]) 
             col_offset_list=[f.layout.row_offset * cores.total for f in stack.features],
             num_sc_per_chip=cores.per_core,
             **limits.of_stack(stack.name),
-            **common,
+            **_of_stack(stack),
         )
         for core in range(cores.per_core)
     ]
-    rows, columns, gains, counts = zip(*ordered, strict=True)
+
+
+def _pack(stack: Stack, limits: SparseCoreLimits, ordered: Sequence[Sequence[Tensor]]) -> OnHost:
+    samples, tokens, gains, ends = zip(*ordered, strict=True)
     packed = tf.raw_ops.ConvertToSparseCoreCsrWrappedCooTensor(
-        sorted_row_ids_list=rows,
-        sorted_col_ids_list=columns,
+        sorted_row_ids_list=samples,
+        sorted_col_ids_list=tokens,
         sorted_gains_list=gains,
-        id_counts_list=counts,
+        id_counts_list=ends,
         splits=tf.constant(0, tf.int64),
-        sample_count_per_sc=stack.samples // cores.per_core,
+        sample_count_per_sc=stack.samples // stack.sparse_cores.per_core,
         max_minibatches_per_sc=MOST_MINIBATCHES,
         max_ids_per_chip_per_sample=limits.max_ids_per_chip_per_sample,
         allow_id_dropping=limits.allow_id_dropping,
-        **common,
+        **_of_stack(stack),
     )
     ids = PackedIds(
         packed.row_pointers,
@@ -150,3 +157,13 @@ def _pack(stack: Stack, limits: SparseCoreLimits, features: Sequence[_Triples]) 
         packed.num_minibatches_per_sc,
     )
     return OnHost(ids, packed.row_pointers_unpadded_size, packed.ids_unpadded_size)
+
+
+def _of_stack(stack: Stack) -> dict[str, int | str]:
+    """Returns the attributes of a stack that its ops on the host have in common."""
+    return {
+        "num_replica": stack.sparse_cores.cores,
+        "table_vocab_size": stack.vocabulary,
+        "feature_width": stack.dim,
+        "table_name": stack.name,
+    }

@@ -9,12 +9,13 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine import errors, optimizers, tf_compat
-from tf2_engine.native import RULES, build
+from tf2_engine import errors, optimizers, soft_kernels, soft_sparsecore, tf_compat
+from tf2_engine.native import RULES
 from tf2_engine.types import Nest, Object, Tensor, TensorLike
 
 OPTIMIZERS = tuple(
@@ -50,15 +51,24 @@ _starts = 0
 _loading = threading.Lock()
 
 
-def start(num_cores: int = 1) -> None:
+def start(
+    num_cores: int = 1,
+    sparse_cores: int = 0,
+    out_of_range_ids: soft_sparsecore.OutOfRangeIds = "error",
+) -> None:
     """Starts the software TPU of this process, or starts it anew, which empties it.
 
     Tables and batches are gone afterwards, and ops that wait for a batch end with an error.
 
+    Args:
+        sparse_cores: how many SparseCores each core has; with none the embedding hardware is that
+            of the first generation.
+        out_of_range_ids: see `SoftTPUStrategy`.
+
     Raises:
         InvalidSpec: there are no such cores; or this TensorFlow has TPU kernels of its own; or
             soft device placement is off.
-        CannotBuild: the library cannot be compiled.
+        CannotBuild: a library cannot be compiled.
     """
     if num_cores < 1:
         raise errors.InvalidSpec(f"`num_cores`={num_cores}; a software TPU has at least one core.")
@@ -67,23 +77,13 @@ def start(num_cores: int = 1) -> None:
     global _library, _starts
     with _loading:
         if _library is None:
-            # Two kernels for one op would make every later use of the op fail.
-            taken = ops_with_kernels()
-            if taken:
-                raise errors.InvalidSpec(
-                    f"A software TPU cannot be made: this TensorFlow has kernels of its own for "
-                    f"{', '.join(taken[:3])}{', ...' if len(taken) > 3 else ''}, as where there is "
-                    "a TPU, or where another copy was loaded."
-                )
-            try:
-                path = str(build.library(SOURCE))
-            except build.CannotBuild as error:
-                raise build.CannotBuild(f"A software TPU cannot be made: {error}.") from error
-            tf.load_op_library(path)
-            _library = ctypes.CDLL(path)
-            _library.software_tpu_waiting.restype = ctypes.c_int64
+            library = soft_kernels.load("A software TPU", SOURCE, ops_with_kernels())
+            library.software_tpu_waiting.restype = ctypes.c_int64
+            _library = library
+        if sparse_cores:
+            soft_sparsecore.start(num_cores, sparse_cores, out_of_range_ids)
         _starts += 1
-    _library.software_tpu_start(num_cores)
+    _library.software_tpu_start(num_cores, sparse_cores)
 
 
 def num_starts() -> int:
@@ -106,7 +106,8 @@ def is_loaded() -> bool:
 
 def num_waiting() -> int:
     """Returns the number of ops that wait for a batch, for a feed, or for other cores."""
-    return int(_library.software_tpu_waiting()) if _library is not None else 0
+    waiting = int(_library.software_tpu_waiting()) if _library is not None else 0
+    return waiting + soft_sparsecore.num_waiting()
 
 
 @contextlib.contextmanager
@@ -135,16 +136,40 @@ class SoftTPUStrategy(tf.distribute.TPUStrategy):
     Unlike a TPU nothing is compiled: shapes need not be static, and any op may be used. Making a
     strategy starts the software TPU anew, which empties what an earlier one left. There is one per
     process, on one host, without model parallelism.
+
+    Args:
+        num_cores: the number of cores, each a replica.
+        hardware: the embedding hardware that it reports and has: "v1", of the first generation (TPU
+            v2 and v3), or "sparsecore" (v5p, v6e, TPU7x), which TPUEmbeddingV2 is for and which
+            needs TensorFlow 2.21.
+        sparse_cores: how many SparseCores a core has, 1, 2 or 4: 4 on a v5p, 2 on a v6e.
+        out_of_range_ids: what SparseCores do with ids outside of their table. Those of the hardware
+            look up and train rows of padding, or of another table, in silence: "hardware". The
+            default "error" ends the step with an InvalidArgumentError that names feature and id.
     """
 
-    def __init__(self, num_cores: int = 1) -> None:
-        start(num_cores)
+    def __init__(
+        self,
+        num_cores: int = 1,
+        *,
+        hardware: Literal["v1", "sparsecore"] = "v1",
+        sparse_cores: int = 4,
+        out_of_range_ids: soft_sparsecore.OutOfRangeIds = "error",
+    ) -> None:
+        if hardware not in ("v1", "sparsecore"):
+            raise errors.InvalidSpec(f"`hardware` must be 'v1' or 'sparsecore', got {hardware!r}.")
+        if hardware == "sparsecore":
+            soft_sparsecore.check(num_cores, sparse_cores, out_of_range_ids)
+        self._sparse_cores = sparse_cores if hardware == "sparsecore" else 0
+        start(num_cores, self._sparse_cores, out_of_range_ids)
         # Past the constructor of TPUStrategy, which looks for a TPU.
-        tf.distribute.Strategy.__init__(self, _SoftExtended(self, _Resolver(num_cores)))
+        resolver = _Resolver(num_cores, self._sparse_cores)
+        tf.distribute.Strategy.__init__(self, _SoftExtended(self, resolver))
         tf_compat.do_not_pack_variables(self)
 
     def __repr__(self) -> str:
-        return f"<SoftTPUStrategy {self.num_replicas_in_sync} cores>"
+        each = f" with {self._sparse_cores} SparseCores each" if self._sparse_cores else ""
+        return f"<SoftTPUStrategy {self.num_replicas_in_sync} cores{each}>"
 
 
 class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
@@ -153,8 +178,8 @@ class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
     # What `tf.tpu.experimental.initialize_tpu_system` asks for; "local" is this process.
     _tpu = "local"
 
-    def __init__(self, num_cores: int) -> None:
-        self._num_cores = num_cores
+    def __init__(self, num_cores: int, sparse_cores: int = 0) -> None:
+        self._num_cores, self._sparse_cores = num_cores, sparse_cores
 
     def get_master(self) -> str:
         return ""
@@ -164,7 +189,8 @@ class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
 
     @property
     def tpu_hardware_feature(self) -> Object:
-        return tf_compat.tpu_hardware(embedding_feature="V1")
+        generation = "V2" if self._sparse_cores else "V1"
+        return tf_compat.tpu_hardware(embedding_feature=generation, sparse_cores=self._sparse_cores)
 
     def get_job_name(self) -> str:
         return "localhost"
@@ -296,7 +322,10 @@ class _Computation:
 
     _numbers = itertools.count()
 
-    _EMBEDDING = ("EnqueueTPUEmbedding", "RecvTPUEmbedding", "SendTPUEmbedding", "DynamicEnqueue")
+    _EMBEDDING = (
+        *("EnqueueTPUEmbedding", "RecvTPUEmbedding", "SendTPUEmbedding", "DynamicEnqueue"),
+        soft_sparsecore.ON_DEVICE,
+    )
     _SUM = "CrossReplicaSum"
     _MARKED = (*_EMBEDDING, "Infeed", "Outfeed", _SUM)
 

@@ -18,6 +18,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import cast
 
 import numpy as np
 import tensorflow as tf
@@ -371,15 +372,27 @@ def tpu_computation_graph() -> Graph | None:
 
     It differs from the default graph once control flow or a tf.function was entered since.
     """
+    return _tpu_computation()[0]
+
+
+def tpu_computation_context() -> Object | None:
+    """Returns the TPUReplicateContext in which a TPU computation is being traced, or None.
+
+    The software TPU traces a computation once for each core, each time in a context of its own.
+    """
+    return _tpu_computation()[1]
+
+
+def _tpu_computation() -> tuple[Graph | None, Object | None]:
     graph = tf.compat.v1.get_default_graph()
     while graph is not None:
         context = graph._get_control_flow_context()
         while context is not None:
             if isinstance(context, TPUReplicateContext):
-                return graph
+                return graph, context
             context = context.outer_context
         graph = getattr(graph, "outer_graph", None)
-    return None
+    return None, None
 
 
 def tpu_metadata(metadata: Object) -> contextlib.AbstractContextManager[None]:
@@ -388,10 +401,13 @@ def tpu_metadata(metadata: Object) -> contextlib.AbstractContextManager[None]:
     return _patched(_tpu_system_metadata, query, lambda *_, **__: metadata)
 
 
-def tpu_hardware(*, embedding_feature: str) -> Message:
-    """Returns the proto in which a TPU describes its hardware."""
+def tpu_hardware(*, embedding_feature: str, sparse_cores: int = 0) -> Message:
+    """Returns the proto in which a TPU describes its hardware, with the SparseCores of a core."""
     feature = _topology.TPUHardwareFeature
-    return feature(embedding_feature=feature.EmbeddingFeature.Value(embedding_feature))
+    return feature(
+        embedding_feature=feature.EmbeddingFeature.Value(embedding_feature),
+        num_embedding_devices_per_chip=sparse_cores,
+    )
 
 
 def embedding_hardware(strategy: Strategy) -> str | None:
@@ -400,6 +416,46 @@ def embedding_hardware(strategy: Strategy) -> str | None:
     if feature is None or feature.tpu_hardware_feature_proto is None:
         return None
     return str(feature.embedding_feature.value)
+
+
+def sparse_cores_of(strategy: Strategy) -> int:
+    """Returns how many SparseCores each core of a TPU has, 0 if the TPU does not say."""
+    feature = getattr(strategy.extended, "tpu_hardware_feature", None)
+    return 0 if feature is None else int(feature.num_embedding_devices_per_chip)
+
+
+def sharded_variable_creator(strategy: Strategy) -> Callable[..., Variable]:
+    """Returns a variable creator that gives each core of a TPUStrategy a part of the rows."""
+    # TensorFlow 2.15 does not have it, and no strategy that asks for it.
+    module = importlib.import_module("tensorflow.python.tpu.tpu_embedding_v3")
+    return cast(Callable[..., Variable], module.make_sharded_variable_creator(strategy))
+
+
+def has_ops(names: Collection[str]) -> bool:
+    """Whether TensorFlow has all these ops; most have no kernel on a CPU."""
+    return all(hasattr(tf.raw_ops, name) for name in names)
+
+
+def around_sparse_core_ids(
+    before: Callable[[Object], Object], after: Callable[[Tensor, Object], None]
+) -> None:
+    """Lets functions see how stock's TPUEmbeddingV2 reads the ids of features, from now on.
+
+    `before` gets the ids of a feature and returns those to read; `after` gets an output of the op
+    that reads them, and stock's config of the feature.
+    """
+    embedding, name = tf.tpu.experimental.embedding.TPUEmbeddingV2, _READ_IDS
+    stock = getattr(embedding, name)
+
+    def read(_: type, ids: Object, weights: Object, feature: Object, *rest: Object) -> Object:
+        outputs = stock(before(ids), weights, feature, *rest)
+        after(outputs[0][0], feature)
+        return outputs
+
+    setattr(embedding, name, classmethod(read))
+
+
+_READ_IDS = "_convert_input_feature_to_list_of_coo_tensors"
 
 
 def tpu_devices(strategy: Strategy) -> tuple[list[list[str]], int | None]:

@@ -14,9 +14,12 @@ from tf2_engine import backends
 
 MODES = ("eager", "function", "graph")
 COMBINERS = ("sum", "mean", "sqrtn")
-DRIVERS = tuple(dict.fromkeys(("host", "native", *backends.DRIVERS)))
-"""The host driver on TensorFlow's ops, and on native ones; then the other drivers. The TPU driver
-runs on a software TPU."""
+DRIVERS = tuple(
+    dict.fromkeys(("host", "native", *(name for name in backends.DRIVERS if name != "sparsecore")))
+)
+"""The host driver on TensorFlow's ops, and on native ones; then the other drivers of the first
+generation's arithmetic. The TPU driver runs on a software TPU. SparseCores have another arithmetic,
+five optimizers and no graphs: their cases are in compat_tests/sparsecore."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -267,14 +267,14 @@ def test_lookups_that_are_computed_from_rows_are_refused() -> None:
 
 @pytest.mark.parametrize("feature", ["V2", "UNSUPPORTED"])
 def test_other_embedding_hardware_is_refused(feature: str) -> None:
-    """A TPU without the hardware that the ops drive is refused; the message names what it has."""
+    """A TPU without the hardware that this driver drives is refused; the message names what it has."""
     strategy = fake_tpu.strategy(1, 1, job="localhost")
 
     with (
         mock.patch.object(tf2_engine.tf_compat, "embedding_hardware", return_value=feature),
         pytest.raises(errors.InvalidSpec, match=f"embedding hardware is {feature} .*driver='host'"),
     ):
-        engine(strategy)
+        engine(strategy, driver="tpu")
 
 
 @pytest.mark.parametrize("number, feature", [(0, "UNSUPPORTED"), (1, "V1"), (2, "V2")])

@@ -2,32 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
-import shutil
-import subprocess
-import sys
-from typing import NamedTuple
 
 import pytest
 
-from tf2_engine.native import build, cache
-
-
-class Mutation(NamedTuple):
-    """A mistake, and which test finds it.
-
-    Attributes:
-        file: of the sources.
-        before, after: what is replaced; it is there once.
-        test: in test_software_tpu.py.
-    """
-
-    file: str
-    before: str
-    after: str
-    test: str
-
+from compat_tests.support.mutations import Mutation, assert_found
 
 MUTATIONS = {
     "combiners of features taken by table": Mutation(
@@ -62,33 +41,10 @@ MUTATIONS = {
     ),
 }
 
-PROGRAM = """
-import pathlib, sys, pytest
-from tf2_engine.native import build
-build.SOURCES = pathlib.Path(sys.argv[1])
-sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", sys.argv[2], "-k", sys.argv[3]]))
-"""
-
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_mistake_is_found(name: str, tmp_path: pathlib.Path) -> None:
     """With one mistake in the sources, the test of that point fails, and fails by an assertion."""
-    mutation = MUTATIONS[name]
-    sources = tmp_path / "native"
-    shutil.copytree(build.SOURCES, sources, ignore=shutil.ignore_patterns("__pycache__"))
-    text = (sources / mutation.file).read_text()
-    assert text.count(mutation.before) == 1
-    (sources / mutation.file).write_text(text.replace(mutation.before, mutation.after))
     tests = pathlib.Path(__file__).with_name("test_software_tpu.py")
-
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(sources), str(tests), mutation.test],
-        capture_output=True,
-        text=True,
-        env={**os.environ, cache.VARIABLE: str(tmp_path / "cache")},
-    )
-
-    assert ran.returncode == pytest.ExitCode.TESTS_FAILED, ran.stdout + ran.stderr
-    assert "AssertionError" in ran.stdout or "E       assert" in ran.stdout, ran.stdout
-    assert " error" not in ran.stdout.splitlines()[-1]
+    assert_found(MUTATIONS[name], tests, tmp_path)

@@ -9,9 +9,14 @@ from tf2_engine.backends.host import HostDriver as HostDriver
 from tf2_engine.backends.interface import Driver as Driver
 from tf2_engine.backends.interface import ReplicaDriver as ReplicaDriver
 from tf2_engine.backends.interface import StepDriver as StepDriver
+from tf2_engine.backends.sparsecore import SparseCoreDriver as SparseCoreDriver
 from tf2_engine.backends.tpu import TpuDriver as TpuDriver
 
-DRIVERS: dict[str, type[Driver]] = {"host": HostDriver, "tpu": TpuDriver}
+DRIVERS: dict[str, type[Driver]] = {
+    "host": HostDriver,
+    "sparsecore": SparseCoreDriver,
+    "tpu": TpuDriver,
+}
 """Every driver by name. The first is used under strategies that no driver claims."""
 
 
@@ -23,7 +28,7 @@ def make_driver(name: str | None, *, initialize: bool) -> Driver:
     """
     if name is None:
         strategy = tf.distribute.get_strategy()
-        claiming = [key for key, kind in DRIVERS.items() if isinstance(strategy, kind.strategies)]
+        claiming = [key for key, kind in DRIVERS.items() if kind.claims(strategy)]
         name = (claiming or list(DRIVERS))[0]
     if name not in DRIVERS:
         raise errors.InvalidSpec(f"`driver` must be one of {', '.join(DRIVERS)}, got {name!r}.")

@@ -128,6 +128,11 @@ class Driver(abc.ABC):
     """Under these strategies an engine uses this driver if none is named."""
 
     @classmethod
+    def claims(cls, strategy: Strategy) -> bool:
+        """Whether an engine that is made under a strategy uses this driver if none is named."""
+        return isinstance(strategy, cls.strategies)
+
+    @classmethod
     def for_engine(cls, *, initialize: bool) -> Driver:
         """Returns the driver of an engine made in the current scope; it may initialise hardware."""
         return cls()

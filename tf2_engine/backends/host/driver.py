@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 import tensorflow as tf
 
 from tf2_engine import batch as batches
-from tf2_engine import errors
+from tf2_engine import errors, sparsecore_rules
 from tf2_engine.backends.host.batch_queue import Apply, Batch, BatchQueues, Part, PendingUpdate
 from tf2_engine.backends.host.cores import HostCores
 from tf2_engine.backends.host.kernels import KernelSet, Sent, SplitKernels, TensorFlowKernels
@@ -24,6 +24,8 @@ from tf2_engine.tables import Table
 from tf2_engine.types import Op, Tensor
 
 _Value = TypeVar("_Value")
+
+Arithmetic: TypeAlias = Literal["tpu", "sparsecore"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,21 +51,39 @@ class HostDriver(StepDriver):
         native: whether fused ops do the work: True, False, or None for what the environment says,
             which by default is where they can be used; see `native.loading`. A table that they do
             not support runs on TensorFlow's ops all the same; see `native_kernels.supports`.
+        arithmetic: whose update rules it has, "tpu" of the first generation, or "sparsecore" of the
+            TPU v5p, v6e and TPU7x, of which there are five; see `sparsecore_rules`. The latter is
+            on TensorFlow's ops.
+
+    Raises InvalidSpec for another arithmetic, or native ops for that of SparseCores.
     """
 
-    def __init__(self, native: bool | None = None) -> None:
-        self._native = native
+    def __init__(self, native: bool | None = None, *, arithmetic: Arithmetic = "tpu") -> None:
+        if arithmetic not in get_args(Arithmetic):
+            raise errors.InvalidSpec(
+                f"`arithmetic` must be 'tpu' or 'sparsecore', got {arithmetic!r}."
+            )
+        if arithmetic == "sparsecore" and native:
+            raise errors.InvalidSpec(
+                "native=True: the native ops have the first generation's arithmetic, not "
+                "arithmetic='sparsecore'. Leave `native` out."
+            )
+        self._native = False if arithmetic == "sparsecore" else native
+        self._arithmetic = arithmetic
         self._configured: _Configured | None = None
         self._tables: dict[str, Table] = {}
 
     def __repr__(self) -> str:
         kernels = self._configured.kernels if self._configured else TensorFlowKernels
-        return f"<HostDriver {len(self._tables)} tables, {kernels.name}>"
+        of = ", SparseCore's arithmetic" if self._arithmetic == "sparsecore" else ""
+        return f"<HostDriver {len(self._tables)} tables, {kernels.name}{of}>"
 
     def cores(self, count: int | None, hosts: int | None) -> HostCores:
         return HostCores(count, hosts)
 
     def configure(self, plan: Plan) -> Op:
+        if self._arithmetic == "sparsecore":
+            plan = _with_rules_of_sparsecore(plan)
         kernels = self._kernels_for(plan)
         pipelined = plan.pipeline_execution_with_tensor_core and plan.training
         profiled = plan.profile_data_directory and plan.training
@@ -76,6 +96,11 @@ class HostDriver(StepDriver):
 
     def load(self, tables: Mapping[str, Table]) -> Op:
         self._tables.clear()
+        if self._arithmetic == "sparsecore":
+            tables = {
+                name: dataclasses.replace(table, plan=_of_sparsecore(table.plan))
+                for name, table in tables.items()
+            }
         self._tables.update(tables)
         # An update that waits belongs to the tables as they were.
         pending = self._configured.pending if self._configured else None
@@ -196,6 +221,20 @@ class HostDriver(StepDriver):
         """Applies the pending update, if there is one; returns the op."""
         pending = self._configured.pending if self._configured else None
         return pending.flush() if pending else None
+
+
+def _of_sparsecore(table: TablePlan) -> TablePlan:
+    optimizer = sparsecore_rules.of_sparsecore(table.name, table.optimizer)
+    return dataclasses.replace(table, optimizer=optimizer)
+
+
+def _with_rules_of_sparsecore(plan: Plan) -> Plan:
+    """Returns the plan with the optimizers of SparseCores; raises InvalidSpec for others."""
+    tables = {table.name: _of_sparsecore(table) for table in plan.tables}
+    features = tuple(
+        dataclasses.replace(feature, table=tables[feature.table.name]) for feature in plan.features
+    )
+    return dataclasses.replace(plan, tables=tuple(tables.values()), features=features)
 
 
 def _pairs(plan: Plan, values: Sequence[_Value]) -> list[tuple[FeaturePlan, _Value]]:

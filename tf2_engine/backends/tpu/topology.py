@@ -99,8 +99,9 @@ def check_hardware(strategy: Strategy) -> None:
     if hardware not in (None, "V1"):
         raise errors.InvalidSpec(
             f"The TPU's embedding hardware is {hardware} (`strategy.extended.tpu_hardware_feature."
-            "embedding_feature`), but driver='tpu' drives V1. Make the engine outside of the "
-            "strategy's scope: there driver='host' computes the same on the host."
+            "embedding_feature`), but driver='tpu' drives V1. Leave `driver` out, which is "
+            "driver='sparsecore' for V2; or make the engine outside of the strategy's scope: there "
+            "driver='host' computes the same on the host."
         )
 
 

@@ -19,6 +19,7 @@ namespace software_tpu {
 struct Machine {
   WaitQueue wait_queue;
   int num_cores = 1;
+  int sparse_cores = 0;  // of a core; with any there is no embedding hardware of the first generation
   std::unique_ptr<BatchQueue> batch_queue;  // null while not configured for embeddings
   Feed infeed, outfeed;
   ReplicaSums sums;

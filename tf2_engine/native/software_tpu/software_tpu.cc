@@ -19,13 +19,15 @@
 
 extern "C" {
 
-// Sets how many cores there are, and forgets everything; what waits ends with an error.
-__attribute__((visibility("default"))) void software_tpu_start(int num_cores) {
+// Sets how many cores there are, each with so many SparseCores (none: embedding hardware of the
+// first generation), and forgets everything; what waits ends with an error.
+__attribute__((visibility("default"))) void software_tpu_start(int num_cores, int sparse_cores) {
   software_tpu::Machine& machine = software_tpu::Machine::Get();
   // It cannot fail: the change always succeeds.
   (void)machine.wait_queue.FailAll(absl::StatusCode::kAborted, "it was started anew", [&] {
     machine.Clear();
     machine.num_cores = num_cores;
+    machine.sparse_cores = sparse_cores;
     return absl::OkStatus();
   });
 }

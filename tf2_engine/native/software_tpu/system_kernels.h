@@ -22,11 +22,22 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
+inline absl::Status CheckGeneration() {
+  Machine& machine = Machine::Get();
+  return machine.wait_queue.Change([&]() -> absl::Status {
+    if (machine.sparse_cores == 0) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        "Software TPU: it has SparseCores, not the embedding hardware of the first generation that "
+        "ConfigureTPUEmbedding is for. Use TPUEmbeddingV2, or hardware='v1'.");
+  });
+}
+
 // Configures the machine for embeddings; what was there before is gone, and what waits for it
 // ends with an error. A configuration that is refused changes nothing.
 inline absl::Status ConfigureEmbedding(const std::string& serialized) {
   TpuConfig config;
-  absl::Status status = ParseConfig(serialized, &config);
+  absl::Status status = CheckGeneration();
+  if (status.ok()) status = ParseConfig(serialized, &config);
   if (!status.ok()) return status;
   std::unique_ptr<BatchQueue> batch_queue;
   status = BatchQueue::Make(std::move(config), &batch_queue);
@@ -95,8 +106,10 @@ class ConfigureSystemKernel : public OpKernel {
     AppendNumber(/*field=*/2, 1, &proto);    // num_tasks
     AppendNumber(/*field=*/3, cores, &proto);  // num_tpu_devices_per_task
     AppendBytes(/*field=*/4, coordinates, &proto);  // device_coordinates
+    const int sparse_cores = Machine::Get().sparse_cores;
     std::string hardware;
-    AppendNumber(/*field=*/1, 1, &hardware);     // embedding_feature: V1
+    AppendNumber(/*field=*/1, sparse_cores > 0 ? 2 : 1, &hardware);  // embedding_feature: V1 or V2
+    AppendNumber(/*field=*/2, sparse_cores, &hardware);  // num_embedding_devices_per_chip
     AppendBytes(/*field=*/5, hardware, &proto);  // tpu_hardware_feature
     return proto;
   }

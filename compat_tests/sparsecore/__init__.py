@@ -1,0 +1,1 @@
+"""Software SparseCores, and what runs on them."""

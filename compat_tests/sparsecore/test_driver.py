@@ -1,0 +1,218 @@
+"""The sparsecore driver makes the ops of stock's TPUEmbeddingV2, and computes the same bits.
+
+Oracle: stock's class on the same software SparseCores.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2_engine
+from compat_tests.support import sparse_cores
+from compat_tests.support.sparse_cores import RATE, Case, Engine, Stock
+from tf2_engine import EngineSpec, FeatureSpec, TableSpec, errors, soft_sparsecore
+from tf2_engine.backends import SparseCoreDriver, TpuDriver
+from tf2_engine.soft_tpu import SoftTPUStrategy
+
+CASES = [
+    *(Case(name, cores=2, sparse_cores=2) for name in sparse_cores.OPTIMIZERS),
+    Case("SGD", ("sum", "mean"), weighted=False),
+    Case("Adagrad", ("sqrtn", "sum"), cores=4, sparse_cores=1, stacked=False),
+    Case("Adam", cores=2, sparse_cores=4, stacked=False),
+    Case("FTRL", cores=8, sparse_cores=2, steps=20),
+]
+
+
+def results(kind: type[Stock], case: Case) -> sparse_cores.Results:
+    """Returns what a class makes of a case."""
+    model = kind(case)
+    model.fill()
+    return model.train(sparse_cores.batches(case))
+
+
+def assert_same_bits(case: Case) -> None:
+    """Asserts that driver and stock agree in every activation, row and slot."""
+    stock, ours = results(Stock, case), results(Engine, case)
+    for step, (theirs, own) in enumerate(zip(stock.activations, ours.activations, strict=True)):
+        for core, features in enumerate(theirs):
+            for name, values in features.items():
+                what = f"step {step} core {core} feature {name}"
+                np.testing.assert_array_equal(own[core][name], values, what)
+    for table, variables in stock.tables.items():
+        assert set(ours.tables[table]) == set(variables)
+        for name, values in variables.items():
+            np.testing.assert_array_equal(ours.tables[table][name], values, f"{name} of {table}")
+
+
+def test_it_computes_the_bits_of_stock() -> None:
+    """Two steps of Adam on two cores, with and without weights, stacked tables."""
+    assert_same_bits(Case("Adam", cores=2, sparse_cores=2, steps=2))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_it_computes_the_bits_of_stock_with_every_setting(case: Case) -> None:
+    """All five optimizers and their variants, on several topologies, stacked or not."""
+    assert_same_bits(case)
+
+
+def ops_of(model: Stock) -> list[tuple[str, dict[str, Any]]]:
+    """Returns the ops of SparseCores in a step, by core in order, with their attributes."""
+    ((ids, gradients),) = sparse_cores.batches(model.case)
+    inputs = [model.inputs(batch) for batch in ids]
+    graph = model.step.get_concrete_function(
+        model.distributed([ids for ids, _ in inputs]),
+        model.distributed([weights for _, weights in inputs]),
+        model.distributed([{k: tf.constant(v) for k, v in g.items()} for g in gradients]),
+    ).graph
+    return [
+        (op.type, {a: repr(op.get_attr(a)) for a in op.node_def.attr if not a.startswith("_out")})
+        for op in graph.get_operations()
+        if op.type in soft_sparsecore.KERNELS
+    ]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(Case(name, cores=2, sparse_cores=2, steps=1) for name in sparse_cores.OPTIMIZERS),
+        Case(cores=1, sparse_cores=4, stacked=False, steps=1),
+    ],
+    ids=str,
+)
+def test_it_makes_the_ops_of_stock(case: Case) -> None:
+    """Every op of SparseCores is there as often, in the same order, with the same attributes."""
+    stock, ours = ops_of(Stock(case)), ops_of(Engine(case))
+
+    assert [name for name, _ in ours] == [name for name, _ in stock]
+    for (name, own), (_, theirs) in zip(ours, stock, strict=True):
+        assert own == theirs, name
+
+
+def engine(optimizer: Any = None, **feature: Any) -> tf2_engine.TPUEmbedding:
+    """Returns an engine with one table of 10 rows under the current strategy."""
+    table = TableSpec("words", 10, 4, "sum", optimizer or tf2_engine.SGD(RATE))
+    feature = {"output_shape": (4,), **feature}
+    spec = EngineSpec((table,), (FeatureSpec("title", "words", **feature),))
+    return tf2_engine.TPUEmbedding(spec)
+
+
+def test_what_the_tpu_reports_decides() -> None:
+    """Under a strategy with SparseCores the driver is the default, under others that of before."""
+    with SoftTPUStrategy(1, hardware="sparsecore").scope():
+        assert isinstance(engine()._driver, SparseCoreDriver)
+        with pytest.raises(errors.InvalidSpec, match="driver='tpu' drives V1"):
+            tf2_engine.TPUEmbedding(engine()._spec, driver="tpu")
+    with SoftTPUStrategy(1).scope():
+        assert isinstance(engine()._driver, TpuDriver)
+
+
+REFUSED = {
+    "an optimizer": (tf2_engine.RMSProp(RATE), "optimizer RMSProp: SparseCores have no such"),
+    "gradient clipping": (tf2_engine.SGD(RATE, clip_gradient_max=1.0), "cannot clip gradients"),
+    "decay": (tf2_engine.SGD(RATE, weight_decay_factor=0.1), "cannot decay weights"),
+    "no accumulation": (
+        tf2_engine.SGD(RATE, use_gradient_accumulation=False),
+        "use_gradient_accumulation=False",
+    ),
+    "non-lazy Adam": (tf2_engine.Adam(RATE, lazy_adam=False), "lazy_adam=False"),
+    "an empty accumulator": (
+        tf2_engine.FTRL(RATE, initial_accumulator_value=0.0),
+        "initial_accumulator_value=0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_sparsecores_cannot_do_is_refused(name: str) -> None:
+    """The message names the table, the optimizer and the setting; nothing is dropped in silence."""
+    optimizer, message = REFUSED[name]
+    with (
+        SoftTPUStrategy(1, hardware="sparsecore").scope(),
+        pytest.raises(errors.InvalidSpec, match="Table 'words', optimizer") as caught,
+    ):
+        engine(optimizer).build()
+    assert message in str(caught.value)
+
+
+def test_samples_that_cannot_be_spread_are_refused() -> None:
+    """The message names the feature and the next size that fits."""
+    with (
+        SoftTPUStrategy(1, hardware="sparsecore").scope(),
+        pytest.raises(errors.InvalidSpec, match=r"'title'.*has 6 samples.*that fits is 8"),
+    ):
+        engine(output_shape=(6,)).build()
+
+
+def test_calls_outside_of_run_are_refused() -> None:
+    """There is no queue of batches: all of a step is inside of `strategy.run`."""
+    with SoftTPUStrategy(1, hardware="sparsecore").scope():
+        embedding = engine()
+        embedding.build()
+        with pytest.raises(errors.OutOfOrder, match=re.escape("outside of `strategy.run`")):
+            embedding.enqueue({"title": tf.constant([1, 2, 3, 4])})
+
+
+def test_a_graph_is_refused() -> None:
+    """The message says what to do."""
+    strategy = SoftTPUStrategy(1, hardware="sparsecore")
+    with (
+        tf.Graph().as_default(),
+        strategy.scope(),
+        pytest.raises(errors.InvalidSpec, match=r"not in a tf\.Graph"),
+    ):
+        engine().build()
+
+
+def _trained(optimizer: Any, ids: list[int], steps: int = 1) -> Any:
+    """Returns an engine after steps with gradients of ones, of rows that begin as zeros."""
+    strategy = SoftTPUStrategy(1, hardware="sparsecore")
+    table = TableSpec("words", 10, 4, "sum", optimizer, tf.zeros_initializer())
+    spec = EngineSpec((table,), (FeatureSpec("title", "words", output_shape=(4,)),))
+    with strategy.scope():
+        embedding = tf2_engine.TPUEmbedding(spec)
+    embedding.build()
+
+    @tf.function
+    def step(batch: Any) -> Any:
+        def replica(batch: Any) -> Any:
+            embedding.enqueue({"title": batch})
+            activations = embedding.dequeue()
+            embedding.apply_gradients({"title": tf.ones([4, 4])})
+            return activations
+
+        return strategy.run(replica, args=(batch,))
+
+    for _ in range(steps):
+        step(tf.constant(ids, tf.int64))
+    embedding.retrieve()
+    return embedding.tables["words"].variables["parameters"][0].numpy()
+
+
+def test_weights_are_clipped() -> None:
+    """The op clips what was updated, which stock's class leaves out; other rows stay."""
+    rows = _trained(tf2_engine.SGD(1.0, clip_weight_min=-0.5), [1, 1, 2, 3])
+
+    np.testing.assert_array_equal(rows[:5, 0], [0.0, -0.5, -0.5, -0.5, 0.0])
+
+
+def test_an_id_outside_of_its_table_is_an_error() -> None:
+    """As with stock's class, the message names feature, table and id."""
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"id 10 of feature 'title' \(table 'words'\)"
+    ):
+        _trained(tf2_engine.SGD(1.0), [1, 10, 2, 3])
+
+
+def test_a_rate_that_changes_is_read_every_step() -> None:
+    """A learning rate that is a callable is called in the step."""
+    rate = tf.Variable(1.0)
+    optimizer = tf2_engine.SGD(lambda: rate.read_value())
+
+    np.testing.assert_array_equal(_trained(optimizer, [1, 2, 3, 4], 2)[1], [-2.0] * 4)

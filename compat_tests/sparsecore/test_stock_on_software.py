@@ -1,0 +1,153 @@
+"""Stock's TPUEmbeddingV2 trains on the software SparseCores, and computes what it should.
+
+Oracle: stock's code on the one side, the float64 references on the other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.support import sparse_cores
+from compat_tests.support.sparse_cores import Case, Results, Stock
+
+TOLERANCE = 2e-6
+"""Relative to the largest magnitude. A row gets up to 20 gradients a step in three steps, which are
+60 additions and about as many roundings of its rule: 120 * 2^-24 is 7e-6 if all go one way, and a
+quarter of it is plenty for roundings that do not."""
+
+TOLERANCE_OF_MANY_STEPS = 1e-5
+"""For 200 steps, which round two hundred times as often; rules forget, or the rates are divided by
+sums that grow, so that most of it goes away again."""
+
+QUICK = Case("Adagrad", ("sqrtn", "mean"), cores=2, sparse_cores=2, steps=2)
+
+FEW_STEPS = [
+    *(Case(name, cores=2, sparse_cores=2) for name in sparse_cores.OPTIMIZERS),
+    *(Case(name, cores=1, stacked=False) for name in sparse_cores.OPTIMIZERS),
+    Case("SGD", ("sum", "mean"), cores=2),
+    Case("Adagrad", ("sqrtn", "sum"), weighted=False, cores=4, sparse_cores=1),
+    Case("Adam", ("sum", "mean"), weighted=False, cores=8, sparse_cores=2),
+]
+
+MANY_STEPS = [
+    Case(name, combiners, weighted, stacked, cores, sparse_cores=4 // cores, steps=200)
+    for name, combiners, (weighted, stacked), cores in itertools.product(
+        ("SGD", "Adagrad", "AdagradMomentum", "Adam", "FTRL"),
+        (("mean", "sqrtn"), ("sum", "mean")),
+        ((True, True), (False, False)),
+        (1, 2, 4),
+    )
+]
+"""Five optimizers, all combiners, weights or none, stacked or not, 1, 2 and 4 replicas."""
+
+
+def assert_equal(actual: Results, expected: Results, tolerance: float) -> None:
+    """Asserts that activations, parameters and slots are those of the reference."""
+    for step, (ours, theirs) in enumerate(
+        zip(actual.activations, expected.activations, strict=True)
+    ):
+        for core, features in enumerate(theirs):
+            for name, values in features.items():
+                what = f"step {step} core {core} feature {name}"
+                close(ours[core][name], values, tolerance, what)
+    for table, variables in expected.tables.items():
+        assert set(actual.tables[table]) == set(variables)
+        for name, values in variables.items():
+            close(actual.tables[table][name], values, tolerance, f"{name} of table {table}")
+
+
+def close(actual: np.ndarray, expected: np.ndarray, tolerance: float, what: str) -> None:
+    """Asserts that two arrays are equal, up to a part of the largest magnitude and of 1."""
+    scale = max(1.0, float(np.abs(expected).max()))
+    difference = float(np.abs(actual - expected).max())
+    assert difference <= tolerance * scale, f"{what}: {difference} of {scale}"
+
+
+def trained(case: Case) -> Results:
+    """Returns what stock makes of a case."""
+    stock = Stock(case)
+    stock.fill()
+    return stock.train(sparse_cores.batches(case))
+
+
+def test_stock_trains() -> None:
+    """Activations, tables and slots are those of the float64 reference."""
+    assert_equal(trained(QUICK), sparse_cores.reference(QUICK), TOLERANCE)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", FEW_STEPS, ids=str)
+def test_stock_trains_with_every_setting(case: Case) -> None:
+    """So are those of all five optimizers and their variants, on several topologies."""
+    assert_equal(trained(case), sparse_cores.reference(case), TOLERANCE)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", MANY_STEPS, ids=str)
+def test_stock_trains_for_many_steps(case: Case) -> None:
+    """After 200 steps as well."""
+    assert_equal(trained(case), sparse_cores.reference(case), TOLERANCE_OF_MANY_STEPS)
+
+
+@pytest.mark.full
+def test_a_run_is_the_same_again() -> None:
+    """The order of sums depends on no thread: two runs are bit for bit the same."""
+    case = Case("Adam", cores=4, sparse_cores=2)
+    first, second = trained(case), trained(case)
+
+    for table, variables in first.tables.items():
+        for name, values in variables.items():
+            np.testing.assert_array_equal(second.tables[table][name], values)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["AdagradMomentum", "FTRL"])
+def test_training_goes_on_from_a_checkpoint(name: str, tmp_path: pathlib.Path) -> None:
+    """Stock saves and restores, slots included: the second half of a run is that of one run."""
+    case = Case(name, cores=2, sparse_cores=2, steps=4)
+    steps = sparse_cores.batches(case)
+    whole = trained(case)
+    first = Stock(case)
+    first.fill()
+    first.train(steps[:2])
+    path = tf.train.Checkpoint(model=first.embedding).save(str(tmp_path / "half"))
+    second = Stock(case)
+    tf.train.Checkpoint(model=second.embedding).restore(path).assert_consumed()
+    results = second.train(steps[2:])
+
+    for table, variables in whole.tables.items():
+        for slot, values in variables.items():
+            np.testing.assert_array_equal(results.tables[table][slot], values)
+
+
+@pytest.mark.full
+def test_a_loop_around_run_trains() -> None:
+    """A loop in a tf.function may call `strategy.run`, on several cores."""
+    case = Case("SGD", cores=2, sparse_cores=2, steps=1)
+    stock = Stock(case)
+    stock.fill()
+    ((ids, gradients),) = sparse_cores.batches(case)
+    inputs = [stock.inputs(batch) for batch in ids]
+    arguments = [
+        stock.distributed([ids for ids, _ in inputs]),
+        stock.distributed([weights for _, weights in inputs]),
+        stock.distributed([{k: tf.constant(v) for k, v in g.items()} for g in gradients]),
+    ]
+
+    @tf.function
+    def loop() -> None:
+        for _ in tf.range(3):
+            stock._step(*arguments)
+
+    loop()
+    # With gradients that are given, a step of SGD does not depend on the rows.
+    once = sparse_cores.reference(case)
+    for table in case.ROWS:
+        start = case.initial(table)
+        moved = once.tables[table]["parameters"] - start
+        close(stock.read(table)["parameters"], start + 3 * moved, TOLERANCE, table)

@@ -1,0 +1,394 @@
+"""Runs stock's TPUEmbeddingV2 on the software SparseCores, and the same in float64."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+import tf2_engine
+from compat_tests.references import sparsecore
+from compat_tests.references.inputs import Occurrence
+from compat_tests.references.lookup import combine
+from compat_tests.references.training import ReferenceTable, contributions
+from tf2_engine.backends.sparsecore import SparseCoreDriver
+from tf2_engine.backends.sparsecore.stacks import SparseCoreLimits
+from tf2_engine.soft_tpu import SoftTPUStrategy
+
+Array = npt.NDArray[np.float32]
+RATE = 0.125
+
+OPTIMIZERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "SGD": ("SGD", {}, {}),
+    "Adagrad": (
+        "Adagrad",
+        {"initial_accumulator_value": 0.25},
+        {"initial_accumulator_value": 0.25},
+    ),
+    "AdagradMomentum": (
+        "AdagradMomentum",
+        {"momentum": 0.75, "use_nesterov": True, "exponent": 3.0, "beta2": 0.875, "epsilon": 0.125},
+        {"momentum": 0.75, "use_nesterov": 1, "exponent": 3.0, "beta_2": 0.875, "epsilon": 0.125},
+    ),
+    "AdagradMomentum, plain sums": (
+        "AdagradMomentum",
+        {"momentum": 0.5, "use_nesterov": False, "exponent": 2.0, "beta2": 1.0, "epsilon": 0.25},
+        {"momentum": 0.5, "use_nesterov": 0, "exponent": 2.0, "beta_2": 1.0, "epsilon": 0.25},
+    ),
+    "Adam": (
+        "Adam",
+        {"beta_1": 0.75, "beta_2": 0.875, "epsilon": 0.125, "sum_inside_sqrt": True},
+        {"beta_1": 0.75, "beta_2": 0.875, "epsilon": 0.125, "sum_inside_sqrt": 1, "lazy_adam": 1},
+    ),
+    "Adam, sum outside": (
+        "Adam",
+        {"beta_1": 0.75, "beta_2": 0.875, "epsilon": 0.125, "sum_inside_sqrt": False},
+        {"beta_1": 0.75, "beta_2": 0.875, "epsilon": 0.125, "sum_inside_sqrt": 0, "lazy_adam": 1},
+    ),
+    **{
+        f"FTRL{', times the rate' if times else ''}": (
+            "FTRL",
+            {
+                "initial_accumulator_value": 0.25,
+                "l1_regularization_strength": 0.0625,
+                "l2_regularization_strength": 0.03125,
+                "beta": 0.125,
+                "multiply_linear_by_learning_rate": times,
+            },
+            {
+                "initial_accumulator_value": 0.25,
+                "learning_rate_power": -0.5,
+                "l1_regularization_strength": 0.0625,
+                "l2_regularization_strength": 0.03125,
+                "beta": 0.125,
+                "multiply_linear_by_learning_rate": int(times),
+            },
+        )
+        for times in (False, True)
+    },
+}
+"""By name: the class, stock's arguments, the reference's. All are exact in float32."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A model with two tables, or three, and its batches.
+
+    Tables `a` and `b` have the same padded width and stack if they may; `c` has another.
+    """
+
+    optimizer: str = "Adagrad"
+    combiners: tuple[str, str] = ("mean", "sqrtn")
+    weighted: bool = True
+    stacked: bool = True
+    cores: int = 1
+    sparse_cores: int = 4
+    steps: int = 3
+
+    ROWS: ClassVar = {"a": 10, "b": 7, "c": 21}
+    DIMS: ClassVar = {"a": 6, "b": 6, "c": 9}
+
+    def __str__(self) -> str:
+        """Names the case in a test report."""
+        words = [self.optimizer, "+".join(self.combiners), f"{self.cores}x{self.sparse_cores}"]
+        words += ["weighted"] * self.weighted + ["unstacked"] * (not self.stacked)
+        return " ".join(words)
+
+    @property
+    def features(self) -> dict[str, tuple[str, str, int]]:
+        """The table, the kind of ids and the samples of each feature."""
+        s = self.sparse_cores
+        return {
+            "dense": ("b", "dense", 2 * s),
+            "more": ("c", "ragged", 4 * s),
+            "ragged": ("a", "ragged", 3 * s),
+            "sparse": ("a", "sparse", 2 * s),
+        }
+
+    def combiner(self, table: str) -> str:
+        """Returns the combiner of a table."""
+        return self.combiners[table == "b"]
+
+    def initial(self, table: str) -> Array:
+        """Returns the rows that a table begins with."""
+        rows, dim = self.ROWS[table], self.DIMS[table]
+        return np.random.default_rng(ord(table)).normal(size=(rows, dim)).astype(np.float32)
+
+
+Batch = dict[str, list[Occurrence]]
+
+
+def batches(case: Case, seed: int = 3) -> list[tuple[list[Batch], list[dict[str, Array]]]]:
+    """Returns for each step, for each core, the occurrences and the gradients of each feature."""
+    rng = np.random.default_rng(seed)
+
+    def occurrences(table: str, kind: str, samples: int) -> list[Occurrence]:
+        counts = np.ones(samples, int) if kind == "dense" else rng.integers(0, 5, samples)
+        weighted = case.weighted and kind != "dense"
+        weights = rng.integers(2, 16, counts.sum()) / 8 if weighted else np.ones(counts.sum())
+        ids = rng.integers(0, case.ROWS[table], counts.sum())
+        cells = np.repeat(np.arange(samples), counts)
+        return [
+            Occurrence(int(c), int(i), float(w))
+            for c, i, w in zip(cells, ids, weights, strict=True)
+        ]
+
+    def step() -> tuple[list[Batch], list[dict[str, Array]]]:
+        ids = [
+            {name: occurrences(*of) for name, of in case.features.items()}
+            for _ in range(case.cores)
+        ]
+        gradients = [
+            {
+                name: rng.normal(size=(samples, case.DIMS[table])).astype(np.float32)
+                for name, (table, _, samples) in case.features.items()
+            }
+            for _ in range(case.cores)
+        ]
+        return ids, gradients
+
+    return [step() for _ in range(case.steps)]
+
+
+@dataclasses.dataclass
+class Results:
+    """Activations by step, core and feature; parameters and slots by table."""
+
+    activations: list[list[dict[str, Any]]]
+    tables: dict[str, dict[str, Any]]
+
+
+def reference(case: Case) -> Results:
+    """Returns what float64 makes of a case."""
+    name, _, settings = OPTIMIZERS[case.optimizer]
+    tables = {table: ReferenceTable(case.initial(table), name, settings) for table in case.ROWS}
+    activations = []
+    for ids, gradients in batches(case):
+        of_step: list[dict[str, Any]] = []
+        sent: dict[str, Any] = {table: ([], {}) for table in tables}
+        for core in range(case.cores):
+            of_core = {}
+            for number, (feature, (table, _, samples)) in enumerate(case.features.items()):
+                occurrences = ids[core][feature]
+                of_core[feature], gains = combine(
+                    tables[table].weights, occurrences, samples, case.combiner(table)
+                )
+                sent[table][0].extend(contributions(core, number, occurrences, gains))
+                sent[table][1][core, number] = gradients[core][feature]
+            of_step.append(of_core)
+        activations.append(of_step)
+        for table, (batch, of_table) in sent.items():
+            tables[table].apply(batch, of_table, RATE, num_cores=case.cores)
+    return Results(
+        activations,
+        {name: {"parameters": table.weights, **table.slots} for name, table in tables.items()},
+    )
+
+
+class Stock:
+    """Stock's TPUEmbeddingV2 for a case, on software SparseCores that it starts anew."""
+
+    def __init__(self, case: Case, **strategy: Any) -> None:
+        self.case = case
+        self.strategy = SoftTPUStrategy(
+            case.cores, hardware="sparsecore", sparse_cores=case.sparse_cores, **strategy
+        )
+        emb = tf.tpu.experimental.embedding
+        name, arguments, _ = OPTIMIZERS[case.optimizer]
+        optimizer = getattr(emb, name)(RATE, **arguments)
+        with self.strategy.scope():
+            self.tables = {
+                table: emb.TableConfig(
+                    case.ROWS[table],
+                    case.DIMS[table],
+                    initializer=tf.zeros_initializer(),
+                    combiner=case.combiner(table),
+                    name=table,
+                )
+                for table in case.ROWS
+            }
+            features = {
+                feature: emb.FeatureConfig(self.tables[table], output_shape=[samples], name=feature)
+                for feature, (table, _, samples) in case.features.items()
+            }
+            config = SparseCoreEmbeddingConfig(disable_table_stacking=not case.stacked)
+            self.embedding = emb.TPUEmbeddingV2(
+                features, optimizer, sparse_core_embedding_config=config
+            )
+        self.embedding.build()
+        self.step = tf.function(self._step)
+
+    def fill(self) -> None:
+        """Gives the tables the rows that the case begins with; what is beside them stays."""
+        for table in self.tables:
+            self.write(table, "parameters", self.case.initial(table))
+
+    def _step(self, ids: Any, weights: Any, gradients: Any) -> Any:
+        def replica(ids: Any, weights: Any, gradients: Any) -> Any:
+            activations, preserved = self.embedding(ids, weights)
+            self.embedding.apply_gradients(gradients, preserved)
+            return activations
+
+        return self.strategy.run(replica, args=(ids, weights, gradients))
+
+    def train(self, steps: Sequence[tuple[list[Batch], list[dict[str, Array]]]]) -> Results:
+        """Trains on batches of `batches`."""
+        activations = []
+        for ids, gradients in steps:
+            inputs = [self.inputs(batch) for batch in ids]
+            outputs = self.step(
+                self.distributed([ids for ids, _ in inputs]),
+                self.distributed([weights for _, weights in inputs]),
+                self.distributed([{k: tf.constant(v) for k, v in g.items()} for g in gradients]),
+            )
+            local = {
+                name: self.strategy.experimental_local_results(value)
+                for name, value in outputs.items()
+            }
+            activations.append(
+                [
+                    {name: values[core].numpy() for name, values in local.items()}
+                    for core in range(self.case.cores)
+                ]
+            )
+        return Results(activations, {table: self.read(table) for table in self.tables})
+
+    def distributed(self, values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Returns the values of the cores, by feature, as values of the strategy."""
+        return {
+            name: self.strategy.experimental_distribute_values_from_function(
+                lambda context, name=name: values[context.replica_id_in_sync_group][name]  # type: ignore[misc]
+            )
+            for name in values[0]
+        }
+
+    def inputs(self, batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns the ids and weights of one core."""
+        return tensors(self.case, batch)
+
+    def read(self, table: str) -> dict[str, Array]:
+        """Returns parameters and slots of a table, [rows, dim] each."""
+        places = self.places(table)
+        stack = self.embedding.embedding_layouts[table].stacked_table_name
+        dim = self.case.DIMS[table]
+        parts = {
+            name: [part.numpy() for part in variable.values]
+            for name, variable in self.embedding.variables[stack].items()
+        }
+        return {
+            name: np.stack([of_cores[place.core][place.row, :dim] for place in places])
+            for name, of_cores in parts.items()
+        }
+
+    def write(self, table: str, name: str, rows: Array) -> None:
+        """Overwrites the rows of a table, or of a slot."""
+        stack = self.embedding.embedding_layouts[table].stacked_table_name
+        variables = self.embedding.variables[stack][name].values
+        parts = [variable.numpy() for variable in variables]
+        for row, place in zip(rows, self.places(table), strict=True):
+            parts[place.core][place.row, : len(row)] = row
+        for variable, part in zip(variables, parts, strict=True):
+            variable.assign(part)
+
+    def places(self, table: str) -> list[sparsecore.Place]:
+        """Returns where the rows of a table are."""
+        case, names = self.case, [table]
+        if case.stacked and table in ("a", "b"):
+            names = ["a", "b"]
+        stack = sparsecore.stack(
+            {name: case.ROWS[name] for name in names}, case.cores, case.sparse_cores
+        )
+        return [stack[table].place(row) for row in range(case.ROWS[table])]
+
+
+def tensors(case: Case, batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the ids and weights of one core by feature."""
+    both = {
+        feature: as_tensors(kind, samples, batch[feature])
+        for feature, (_, kind, samples) in case.features.items()
+    }
+    ids, weights = ({f: pair[i] for f, pair in both.items()} for i in (0, 1))
+    return ids, weights
+
+
+def spec(case: Case) -> tf2_engine.EngineSpec:
+    """Returns the tables and features of a case."""
+    name, arguments, _ = OPTIMIZERS[case.optimizer]
+    optimizer = getattr(tf2_engine, name)(RATE, **arguments)
+    return tf2_engine.EngineSpec(
+        tuple(
+            tf2_engine.TableSpec(table, rows, case.DIMS[table], case.combiner(table), optimizer)
+            for table, rows in case.ROWS.items()
+        ),
+        tuple(
+            tf2_engine.FeatureSpec(feature, table, output_shape=(samples,))
+            for feature, (table, _, samples) in case.features.items()
+        ),
+    )
+
+
+def as_tensors(kind: str, samples: int, occurrences: Sequence[Occurrence]) -> tuple[Any, Any]:
+    """Returns ids and weights of a feature as tensors of a kind."""
+    cells, ids, weights = np.array(occurrences, np.float64).reshape(-1, 3).T
+    cells = cells.astype(np.int64)
+    build: Callable[[Any], Any]
+    if kind == "dense":
+        build = tf.constant
+    elif kind == "ragged":
+
+        def build(values: Any) -> Any:
+            return tf.RaggedTensor.from_value_rowids(values, cells, nrows=samples)
+
+    else:
+        position = np.concatenate([np.arange(0), *(np.arange(n) for n in np.bincount(cells))])
+        where = np.stack([cells, position], 1).astype(np.int64)
+
+        def build(values: Any) -> Any:
+            return tf.SparseTensor(where, values, [samples, 8])
+
+    return build(ids.astype(np.int64)), build(weights.astype(np.float32))
+
+
+if hasattr(tf.tpu.experimental.embedding, "TPUEmbeddingV2"):
+    SparseCoreEmbeddingConfig = tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig
+
+
+class Engine(Stock):
+    """Our engine for a case, with the methods of `Stock`."""
+
+    def __init__(self, case: Case, **strategy: Any) -> None:
+        self.case = case
+        self.strategy = SoftTPUStrategy(
+            case.cores, hardware="sparsecore", sparse_cores=case.sparse_cores, **strategy
+        )
+        limits = SparseCoreLimits(disable_table_stacking=not case.stacked)
+        with self.strategy.scope():
+            self.embedding = tf2_engine.TPUEmbedding(spec(case), driver=SparseCoreDriver(limits))
+            self.embedding.build()
+        self.tables = dict.fromkeys(case.ROWS)
+        self.step = tf.function(self._step)
+
+    def _step(self, ids: Any, weights: Any, gradients: Any) -> Any:
+        def replica(ids: Any, weights: Any, gradients: Any) -> Any:
+            # Dense ids have no weights here; stock takes ones.
+            self.embedding.enqueue(ids, {**weights, "dense": None})
+            activations = self.embedding.dequeue()
+            self.embedding.apply_gradients(gradients)
+            return activations
+
+        return self.strategy.run(replica, args=(ids, weights, gradients))
+
+    def read(self, table: str) -> dict[str, Array]:
+        """Returns parameters and slots of a table, [rows, dim] each."""
+        self.embedding.retrieve()
+        variables = self.embedding.tables[table].variables
+        return {name: shards[0].numpy() for name, shards in variables.items()}
+
+    def write(self, table: str, name: str, rows: Array) -> None:
+        """Overwrites the rows of a table, or of a slot."""
+        self.embedding.tables[table].variables[name][0].assign(rows)
+        self.embedding.load()

@@ -1,0 +1,52 @@
+"""Refuses plans and calls that SparseCores cannot take, and warns of what they ignore. Pure."""
+
+from __future__ import annotations
+
+import logging
+
+import tensorflow as tf
+
+from tf2_engine import errors, soft_sparsecore, sparsecore_rules, tf_compat
+from tf2_engine.plan import Plan
+
+_log = logging.getLogger(__name__)
+
+_HOST = "or use driver='host', which can."
+
+
+def check_plan(plan: Plan) -> None:
+    """Raises InvalidSpec for a plan that SparseCores cannot honour."""
+    if plan.out_of_range_ids == "drop":
+        raise errors.InvalidSpec(
+            "out_of_range_ids='drop' is not possible on SparseCores: they take ids as they are. "
+            "Remove such ids in the dataset, " + _HOST
+        )
+    if not tf_compat.has_ops(soft_sparsecore.KERNELS):
+        raise errors.InvalidSpec(
+            f"driver='sparsecore': TensorFlow {tf.__version__} has no ops of SparseCores. Use "
+            "TensorFlow 2.21, " + _HOST
+        )
+    for table in plan.tables:
+        sparsecore_rules.check(table.name, table.optimizer)
+    for feature in plan.features:
+        if feature.max_sequence_length:
+            raise errors.InvalidSpec(
+                f"{feature.where}: max_sequence_length={feature.max_sequence_length} is not "
+                "possible on SparseCores, which have no sequences. Give the feature an "
+                "`output_shape` with a row of ids for each position, " + _HOST
+            )
+    if plan.pipeline_execution_with_tensor_core:
+        _log.warning(
+            "pipeline_execution_with_tensor_core=True: on SparseCores only the TPU's compiler can "
+            "overlap steps. Here a lookup sees all updates before it."
+        )
+
+
+def check_eager() -> None:
+    """Raises InvalidSpec in a `tf.Graph`, in which stock's class does not work either."""
+    with tf.init_scope():
+        if not tf.executing_eagerly():
+            raise errors.InvalidSpec(
+                "driver='sparsecore' works eagerly and in tf.functions, not in a tf.Graph, as of a "
+                "TPUEstimator. Migrate the program to TensorFlow 2, or use driver='host'."
+            )

@@ -1,0 +1,35 @@
+"""The cores of a TPU with SparseCores, as an engine's calls reach them."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from tf2_engine import errors, tf_compat
+from tf2_engine.backends.interface import EngineCall
+from tf2_engine.backends.tpu.cores import TpuCores
+from tf2_engine.types import Nest
+
+_Value = TypeVar("_Value")
+
+
+class SparseCoreCores(TpuCores):
+    """The cores of a TPUStrategy, each of which reads its ids itself.
+
+    Between the ids and the lookup there are tensors and no queue, so that both are inside of
+    `strategy.run`.
+    """
+
+    def call(self, call: EngineCall[_Value]) -> Nest:
+        if tf_compat.tpu_computation_graph() is None:
+            raise errors.OutOfOrder(
+                f"`{call.name}` is called outside of `strategy.run`. SparseCores have no queue of "
+                "batches: call `enqueue`, `dequeue` and `apply_gradients` inside the function that "
+                "`strategy.run` runs, with its arguments."
+            )
+        return super().call(call)
+
+    def core_of(self, device: str) -> int:
+        raise errors.InvalidInput(
+            f"`device`={device!r}: SparseCores take the ids of a core inside of `strategy.run` "
+            "only; leave it out."
+        )

@@ -1,0 +1,167 @@
+"""The six verbs on SparseCores, as the ops of stock's TPUEmbeddingV2."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import weakref
+from collections.abc import Mapping
+from typing import ClassVar, TypeVar
+
+import tensorflow as tf
+
+from tf2_engine import errors, tf_compat
+from tf2_engine.backends.interface import PerCore, Rates, ReplicaDriver, StepInputs
+from tf2_engine.backends.sparsecore import checks, inputs, lookup, update
+from tf2_engine.backends.sparsecore.cores import SparseCoreCores
+from tf2_engine.backends.sparsecore.stacks import SparseCoreLimits, stacks_of
+from tf2_engine.backends.sparsecore.transfer import DeviceTable
+from tf2_engine.backends.tpu import topology as topologies
+from tf2_engine.backends.tpu.checks import check_control_flow
+from tf2_engine.graph_mode import to_run
+from tf2_engine.plan import Plan, TablePlan
+from tf2_engine.sparsecore_layout import SparseCores
+from tf2_engine.tables import PARAMETERS, Table
+from tf2_engine.types import Object, Op, Strategy, Tensor
+
+_Value = TypeVar("_Value")
+
+DEFAULT_SPARSE_CORES = 4
+"""Of a core that does not say how many it has; stock takes it for a v5p, too."""
+
+
+@dataclasses.dataclass
+class _Batches:
+    """The batches of one core in a computation that is traced, by name."""
+
+    enqueued: dict[str | None, collections.deque[dict[str, inputs.OnHost]]]
+    looked_up: dict[str | None, collections.deque[dict[str, inputs.PackedIds]]]
+
+
+class SparseCoreDriver(ReplicaDriver):
+    """SparseCores do everything; a batch on its way is tensors of the computation.
+
+    All of a step is inside of `strategy.run`. Ids outside of their table train rows of padding, or
+    of another table, on the hardware; on the software TPU they are an error.
+
+    Args:
+        limits: the sizes of the buffers; by default those of stock.
+
+    Raises OutOfOrder if the current strategy is no TPUStrategy.
+    """
+
+    strategies: ClassVar[tuple[type[Strategy], ...]] = topologies.STRATEGIES
+
+    def __init__(self, limits: SparseCoreLimits | None = None) -> None:
+        self._strategy = tf.distribute.get_strategy()
+        self._topology = topologies.read_topology(self._strategy)
+        self._limits = limits or SparseCoreLimits()
+        self._plan: Plan | None = None
+        self._tables: tuple[DeviceTable, ...] = ()
+        self._batches: weakref.WeakKeyDictionary[Object, _Batches] = weakref.WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        cores = len(self._topology.cores)
+        return f"<SparseCoreDriver {len(self._tables)} stacks, {cores} cores>"
+
+    @classmethod
+    def claims(cls, strategy: Strategy) -> bool:
+        return super().claims(strategy) and tf_compat.embedding_hardware(strategy) == "V2"
+
+    def cores(self, count: int | None, hosts: int | None) -> SparseCoreCores:
+        return SparseCoreCores(self._topology, count, hosts)
+
+    def configure(self, plan: Plan) -> Op:
+        """Gets ready to run `plan`: makes the variables on the cores.
+
+        Raises InvalidSpec for a setting that SparseCores cannot honour, and in a `tf.Graph`.
+        """
+        checks.check_eager()
+        checks.check_plan(plan)
+        per_core = tf_compat.sparse_cores_of(self._strategy) or DEFAULT_SPARSE_CORES
+        cores = SparseCores(len(self._topology.cores), per_core)
+        self._tables = tuple(
+            DeviceTable(stack, self._strategy, plan.training)
+            for stack in stacks_of(plan, cores, self._limits)
+        )
+        self._plan = plan
+        return to_run(None)
+
+    def load(self, tables: Mapping[str, Table]) -> Op:
+        return to_run([op for of_stack in self._tables for op in of_stack.load(tables)])
+
+    def retrieve(self, tables: Mapping[str, Table]) -> Op:
+        if not self._ready().training:
+            return to_run(None)  # lookups change no row
+        return to_run([op for of_stack in self._tables for op in of_stack.retrieve(tables)])
+
+    def enqueue(self, inputs_: StepInputs, training: Tensor | bool, name: str | None = None) -> Op:
+        self._ready()
+        check_control_flow(tf_compat.tpu_computation_graph())
+        (part,) = inputs_.parts.values()
+        stacks = [table.stack for table in self._tables]
+        batch = tf.compat.v1.tpu.outside_compilation(inputs.read, stacks, self._limits, part)
+        batches = self._of_core()
+        batches.enqueued.setdefault(name, collections.deque()).append(batch)
+        return to_run(None)
+
+    def dequeue(self, name: str | None = None) -> PerCore:
+        plan, batches = self._ready(), self._of_core()
+        on_host = _next(batches.enqueued, name, "Nothing is enqueued; `enqueue` comes first.")
+        ids = tf.compat.v1.tpu.outside_compilation(inputs.copy_to_device, on_host)
+        batches.looked_up.setdefault(name, collections.deque()).append(ids)
+        activations: dict[int, Tensor] = {}
+        for table in self._tables:
+            parameters = table.variables[PARAMETERS].read_value()
+            looked_up = lookup.look_up(table.stack, self._limits, ids[table.stack.name], parameters)
+            activations |= lookup.of_features(table.stack, looked_up)
+        return [[activations[position] for position in range(len(plan.features))]]
+
+    def send_gradients(self, gradients: PerCore, rates: Rates, name: str | None = None) -> Op:
+        self._ready()
+        message = "No batch waits for gradients; `dequeue` comes first."
+        ids = _next(self._of_core().looked_up, name, message)
+        (of_core,) = gradients
+        ops = []
+        for table in self._tables:
+            stack, variables = table.stack, table.variables
+            new = update.updated(
+                stack,
+                self._limits,
+                ids[stack.name],
+                lookup.of_stack(stack, of_core),
+                _rate(stack.tables[0], rates),
+                {key: variable.read_value() for key, variable in variables.items()},
+            )
+            for key in reversed(list(new)):  # slots first, as stock has it
+                ops.append(variables[key].assign(new[key], read_value=False))
+        return to_run(ops)
+
+    def _ready(self) -> Plan:
+        if self._plan is None:
+            raise errors.OutOfOrder("The driver is not configured; `configure` comes first.")
+        return self._plan
+
+    def _of_core(self) -> _Batches:
+        computation = tf_compat.tpu_computation_context()
+        if computation is None:
+            raise errors.OutOfOrder(
+                "SparseCores have no queue of batches: call inside the function that "
+                "`strategy.run` runs."
+            )
+        return self._batches.setdefault(computation, _Batches({}, {}))
+
+
+def _next(
+    queues: Mapping[str | None, collections.deque[_Value]], name: str | None, message: str
+) -> _Value:
+    queue = queues.get(name)
+    if not queue:
+        raise errors.OutOfOrder(message)
+    return queue.popleft()
+
+
+def _rate(table: TablePlan, rates: Rates) -> Tensor:
+    if table.rate_tag is not None:
+        return tf.cast(rates[table.rate_tag], tf.float32)
+    return tf.constant(table.optimizer.learning_rate, tf.float32)

@@ -1,0 +1,169 @@
+"""Ids on their way to the SparseCores: the ops that run on the host of a core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tf2_engine import soft_sparsecore
+from tf2_engine.backends.interface import FeatureInput
+from tf2_engine.backends.sparsecore.stacks import FeatureInStack, SparseCoreLimits, Stack
+from tf2_engine.batch import RawIds, read_unchecked, wrong_rank
+from tf2_engine.types import Tensor
+
+MOST_MINIBATCHES = 64
+
+
+class PackedIds(NamedTuple):
+    """The ids of one stack on one core, as the lookup and the update take them.
+
+    By sending SparseCore and receiving one: pointers to the ends, the samples, the rows of the
+    shard, and the gains; all one-dimensional, int32 and float32. What is beyond the unpadded sizes
+    means nothing.
+    """
+
+    row_pointers: Tensor
+    sorted_sample_ids: Tensor
+    sorted_token_ids: Tensor
+    sorted_gains: Tensor
+    minibatches: Tensor
+
+
+class OnHost(NamedTuple):
+    """Packed ids on the host, with the sizes, scalar int32, that go on to the device."""
+
+    ids: PackedIds
+    num_pointers: Tensor
+    num_ids: Tensor
+
+
+_Triples = tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]
+
+
+def read(
+    stacks: Sequence[Stack], limits: SparseCoreLimits, part: Sequence[FeatureInput]
+) -> dict[str, OnHost]:
+    """Reads the ids of one core; returns for each stack what goes to the device."""
+    features = {
+        feature.position: (stack, feature) for stack in stacks for feature in stack.features
+    }
+    # All features, then all stacks, op by op: the order of stock.
+    triples = {
+        position: _triples(*features[position], read_unchecked(*part[position]))
+        for position in sorted(features)
+    }
+    ordered = [
+        _sort(stack, limits, [triples[feature.position] for feature in stack.features])
+        for stack in stacks
+    ]
+    return {
+        stack.name: _pack(stack, limits, of_stack)
+        for stack, of_stack in zip(stacks, ordered, strict=True)
+    }
+
+
+def copy_to_device(on_host: Mapping[str, OnHost]) -> dict[str, PackedIds]:
+    """Hands packed ids over to the device."""
+    on_device = {}
+    for name, (ids, num_pointers, num_ids) in on_host.items():
+        tensors = tf.raw_ops.TPUCopyWithDynamicShape(
+            tensors=ids[:4], unpadded_sizes=[num_pointers, *[num_ids] * 3]
+        )
+        copied: Sequence[Tensor] = tf.raw_ops.TPUAnnotateTensorsWithDynamicShape(tensors=tensors)
+        on_device[name] = PackedIds(copied[0], copied[1], copied[2], copied[3], ids.minibatches)
+    return on_device
+
+
+def _triples(stack: Stack, feature: FeatureInStack, raw: RawIds) -> _Triples:
+    """Returns rows, columns and gains of a feature's ids, for each SparseCore of the core."""
+    weight = tf.ones_like(raw.ids, tf.float32) if raw.weight is None else raw.weight
+    layout, cores = feature.layout, stack.sparse_cores
+    outputs = tf.raw_ops.ConvertToListOfSparseCoreCooTensors(
+        indices_or_row_splits=_index(feature, raw),
+        values=soft_sparsecore.as_int32(raw.ids),
+        weights=tf.cast(weight, tf.float32),
+        sample_count=feature.samples,
+        num_sc_per_chip=cores.per_core,
+        row_offset=feature.before,
+        col_offset=layout.row_offset * cores.total,
+        col_shift=layout.rotation,
+        num_sc_shards=cores.total,
+        stacked_table_sample_count=stack.samples,
+        combiner=feature.plan.table.combiner,
+    )
+    soft_sparsecore.mark(outputs[0][0].op, layout.table, layout.rows, feature.plan.name)
+    return tuple(outputs)
+
+
+def _index(feature: FeatureInStack, raw: RawIds) -> Tensor:
+    """Returns no index, row splits, or coordinates of which the first is the sample."""
+    if raw.index is None:
+        return tf.zeros([0], tf.int32)
+    index = tf.cast(raw.index, tf.int32)
+    if raw.kind == "ragged":
+        return index
+    shape, rank = feature.plan.output_shape, raw.index.shape.as_list()[-1]
+    if rank != len(shape) + 1:
+        raise wrong_rank(feature.plan, rank)
+    if rank == 2:
+        return index
+    cell = index[:, 0]
+    for axis, size in enumerate(shape[1:], 1):
+        cell = cell * size + index[:, axis]
+    return tf.stack([cell, index[:, -1]], 1)
+
+
+def _sort(
+    stack: Stack, limits: SparseCoreLimits, features: Sequence[_Triples]
+) -> list[Sequence[Tensor]]:
+    """Returns samples, rows, gains and ends in the order of the receivers, for each SparseCore."""
+    cores = stack.sparse_cores
+    return [
+        tf.raw_ops.SortListOfSparseCoreCooTensors(
+            row_ids_list=[rows[core] for rows, _, _ in features],
+            col_ids_list=[columns[core] for _, columns, _ in features],
+            gains_list=[gains[core] for _, _, gains in features],
+            sample_count_list=[feature.samples // cores.per_core for feature in stack.features],
+            col_offset_list=[f.layout.row_offset * cores.total for f in stack.features],
+            num_sc_per_chip=cores.per_core,
+            **limits.of_stack(stack.name),
+            **_of_stack(stack),
+        )
+        for core in range(cores.per_core)
+    ]
+
+
+def _pack(stack: Stack, limits: SparseCoreLimits, ordered: Sequence[Sequence[Tensor]]) -> OnHost:
+    samples, tokens, gains, ends = zip(*ordered, strict=True)
+    packed = tf.raw_ops.ConvertToSparseCoreCsrWrappedCooTensor(
+        sorted_row_ids_list=samples,
+        sorted_col_ids_list=tokens,
+        sorted_gains_list=gains,
+        id_counts_list=ends,
+        splits=tf.constant(0, tf.int64),
+        sample_count_per_sc=stack.samples // stack.sparse_cores.per_core,
+        max_minibatches_per_sc=MOST_MINIBATCHES,
+        max_ids_per_chip_per_sample=limits.max_ids_per_chip_per_sample,
+        allow_id_dropping=limits.allow_id_dropping,
+        **_of_stack(stack),
+    )
+    ids = PackedIds(
+        packed.row_pointers,
+        packed.sorted_sample_ids,
+        packed.sorted_token_ids,
+        packed.sorted_gains,
+        packed.num_minibatches_per_sc,
+    )
+    return OnHost(ids, packed.row_pointers_unpadded_size, packed.ids_unpadded_size)
+
+
+def _of_stack(stack: Stack) -> dict[str, int | str]:
+    """Returns the attributes of a stack that its ops on the host have in common."""
+    return {
+        "num_replica": stack.sparse_cores.cores,
+        "table_vocab_size": stack.vocabulary,
+        "feature_width": stack.dim,
+        "table_name": stack.name,
+    }

@@ -1,0 +1,155 @@
+"""The stacks of a plan: which tables share a variable, and where in it their features are. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from tf2_engine import errors, sparsecore_layout
+from tf2_engine.plan import FeaturePlan, Plan, TablePlan
+from tf2_engine.sparsecore_layout import SparseCores, StackableTable, TableLayout
+
+DEFAULT_IDS = 256
+"""The ids, and distinct ids, that a SparseCore takes from another unless a stack has a limit."""
+
+DEFAULT_IDS_PER_SAMPLE = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseCoreLimits:
+    """The sizes of the buffers in which SparseCores get ids, as in SparseCoreEmbeddingConfig.
+
+    Attributes:
+        max_ids_per_table, max_unique_ids_per_table: by the name of a stack, which is the names of
+            its tables joined by `_`: how many ids, and distinct ids, one SparseCore takes from
+            another in a step; 256 by default. More are an error when the step runs.
+        max_ids_per_chip_per_sample: the room of a core, times the samples of the stack.
+        allow_id_dropping: ids for which a core has no room are dropped, instead of an error.
+        disable_table_stacking: each table is a stack of its own.
+    """
+
+    max_ids_per_table: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    max_unique_ids_per_table: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    max_ids_per_chip_per_sample: int = DEFAULT_IDS_PER_SAMPLE
+    allow_id_dropping: bool = False
+    disable_table_stacking: bool = False
+
+    def of_stack(self, name: str) -> dict[str, int]:
+        """Returns the limits of a stack, by the attributes of the ops."""
+        return {
+            "max_ids_per_sparse_core": self.max_ids_per_table.get(name, DEFAULT_IDS),
+            "max_unique_ids_per_sparse_core": self.max_unique_ids_per_table.get(name, DEFAULT_IDS),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureInStack:
+    """A feature, its position in the plan, and the samples of its stack on a core before it.
+
+    A sample is a cell of the activation.
+    """
+
+    plan: FeaturePlan
+    position: int
+    layout: TableLayout
+    samples: int
+    before: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Stack:
+    """Tables of one width and optimizer, which share a variable for the parameters and each slot.
+
+    Attributes:
+        tables: in the order of their rows; `layouts` are theirs.
+    """
+
+    name: str
+    tables: tuple[TablePlan, ...]
+    layouts: tuple[TableLayout, ...]
+    features: tuple[FeatureInStack, ...]
+
+    @property
+    def sparse_cores(self) -> SparseCores:
+        """The SparseCores of the machine."""
+        return self.layouts[0].sparse_cores
+
+    @property
+    def samples(self) -> int:
+        """The samples of all its features on a core."""
+        return sum(feature.samples for feature in self.features)
+
+    @property
+    def vocabulary(self) -> int:
+        """The rows of all tables, padding included."""
+        return self.layouts[0].stack_shape[0]
+
+    @property
+    def dim(self) -> int:
+        """The columns of all tables, padding included."""
+        return self.layouts[0].padded_dim
+
+
+def stacks_of(plan: Plan, sparse_cores: SparseCores, limits: SparseCoreLimits) -> tuple[Stack, ...]:
+    """Returns the stacks of a plan, in the order of stock's TPUEmbeddingV2.
+
+    Raises InvalidSpec if a feature's samples cannot be spread over the SparseCores of a core.
+    """
+    samples = [_samples(feature, sparse_cores.per_core) for feature in plan.features]
+    first = plan.features[0].table.name
+    layouts = sparsecore_layout.table_layouts(
+        [
+            StackableTable(
+                table.name,
+                table.vocabulary_size,
+                table.dim,
+                (table.optimizer, table.quantization),
+                # Stock counts the samples of its first feature alone.
+                samples[0] if table.name == first else 0,
+                1 if table.name == first else 0,
+            )
+            for table in plan.tables
+        ],
+        sparse_cores,
+        stacking=not limits.disable_table_stacking,
+    )
+    tables = {table.name: table for table in plan.tables}
+    return tuple(
+        Stack(
+            name,
+            tuple(tables[layout.table] for layout in of_stack),
+            of_stack,
+            _features(plan, of_stack, samples),
+        )
+        for name, of_stack in sparsecore_layout.stacks_of(layouts.values()).items()
+    )
+
+
+def _features(
+    plan: Plan, layouts: Sequence[TableLayout], samples: Sequence[int]
+) -> tuple[FeatureInStack, ...]:
+    by_table = {layout.table: layout for layout in layouts}
+    features, before = [], 0
+    for position, feature in enumerate(plan.features):
+        if feature.table.name in by_table:
+            layout = by_table[feature.table.name]
+            features.append(FeatureInStack(feature, position, layout, samples[position], before))
+            before += samples[position]
+    return tuple(features)
+
+
+def _samples(feature: FeaturePlan, per_core: int) -> int:
+    cells = feature.cells
+    if cells is None or cells % per_core:
+        more = (
+            ""
+            if cells is None
+            else f" The next size that fits is {-(-cells // per_core) * per_core}."
+        )
+        raise errors.InvalidSpec(
+            f"{feature.where}: its activation has {cells} samples on a core (output shape "
+            f"{feature.output_shape}), but each of the {per_core} SparseCores of a core takes an "
+            f"equal part, so the number must be known and a multiple of {per_core}.{more} Change "
+            "the batch size, or use driver='host'."
+        )
+    return cells

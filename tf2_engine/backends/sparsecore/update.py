@@ -1,0 +1,108 @@
+"""The backward pass: the ops that update a stack, one for each of five optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tf2_engine.backends.sparsecore.inputs import PackedIds
+from tf2_engine.backends.sparsecore.stacks import SparseCoreLimits, Stack
+from tf2_engine.tables import PARAMETERS
+from tf2_engine.types import Tensor
+
+
+class Rule(NamedTuple):
+    """How an optimizer is said to the op.
+
+    Attributes:
+        op: the part of the op's name.
+        slots: by the slot's name of the engine, what the op calls it; in the order of its outputs.
+        settings: by the attribute of the op, what the optimizer calls it.
+    """
+
+    op: str
+    slots: Mapping[str, str]
+    settings: Mapping[str, str]
+
+
+RULES = {
+    "SGD": Rule("Sgd", {}, {}),
+    "Adagrad": Rule("Adagrad", {"accumulators": "accumulator"}, {}),
+    "AdagradMomentum": Rule(
+        "AdagradMomentum",
+        {"accumulators": "accumulator", "momenta": "momenta"},
+        {
+            "use_nesterov": "use_nesterov",
+            "exponent": "exponent",
+            "beta1": "momentum",
+            "beta2": "beta2",
+            "epsilon": "epsilon",
+        },
+    ),
+    "Adam": Rule(
+        "Adam",
+        {"momenta": "momenta", "velocities": "velocity"},
+        {
+            "use_sum_inside_sqrt": "sum_inside_sqrt",
+            "beta1": "beta_1",
+            "beta2": "beta_2",
+            "epsilon": "epsilon",
+        },
+    ),
+    "FTRL": Rule(
+        "Ftrl",
+        {"accumulators": "accumulator", "linears": "linear"},
+        {
+            "multiply_linear_by_learning_rate": "multiply_linear_by_learning_rate",
+            "beta": "beta",
+            "learning_rate_power": "learning_rate_power",
+            "l1_regularization_strength": "l1_regularization_strength",
+            "l2_regularization_strength": "l2_regularization_strength",
+        },
+    ),
+}
+"""By the name of the optimizer's class."""
+
+
+def updated(
+    stack: Stack,
+    limits: SparseCoreLimits,
+    ids: PackedIds,
+    gradients: Tensor,
+    rate: Tensor,
+    variables: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """Returns a core's part of the parameters and of each slot after a step.
+
+    Every row that was looked up is updated once, with the sum of its gradients over all cores;
+    then its weights, and no slot, are clipped, which stock's TPUEmbeddingV2 leaves out.
+
+    Args:
+        gradients: of the activations of the stack, [samples, padded dim] float32.
+        rate: the learning rate, scalar float32.
+        variables: the core's parts, [rows, padded dim] float32, by name.
+    """
+    optimizer = stack.tables[0].optimizer
+    rule = RULES[type(optimizer).__name__]
+    low, high = optimizer.clip_weight_min, optimizer.clip_weight_max
+    outputs = getattr(tf.raw_ops, f"XlaSparseDenseMatmulGradWith{rule.op}AndStaticBufferSize")(
+        row_pointers=ids.row_pointers,
+        sorted_sample_ids=ids.sorted_sample_ids,
+        sorted_token_ids=ids.sorted_token_ids,
+        sorted_gains=ids.sorted_gains,
+        activation_gradients=gradients,
+        learning_rate=rate,
+        embedding_table=variables[PARAMETERS],
+        num_minibatches_per_physical_sparse_core=ids.minibatches,
+        clip_weight_min=-np.inf if low is None else low,
+        clip_weight_max=np.inf if high is None else high,
+        table_name=stack.name,
+        **limits.of_stack(stack.name),
+        **{of_op: variables[slot] for slot, of_op in rule.slots.items()},
+        **{of_op: getattr(optimizer, setting) for of_op, setting in rule.settings.items()},
+    )
+    parts = outputs if rule.slots else [outputs]
+    return dict(zip((PARAMETERS, *rule.slots), parts, strict=True))

@@ -1,0 +1,124 @@
+// Where the cores of the software SparseCores meet: an op of a table, on one core, waits for its like
+// on all others, because each has a part of the table and a part of the samples.
+
+#ifndef TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_MEETING_H_
+#define TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_MEETING_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "software_tpu/machine.h"
+#include "software_tpu/wait_queue.h"
+
+namespace software_sparsecore {
+
+class Meeting {
+ public:
+  // Does what the cores met for, with the contexts of their ops in order of the cores.
+  using Work = std::function<absl::Status(const std::vector<tensorflow::OpKernelContext*>&)>;
+
+  // Runs the op when its like has come on every core: a core's n-th op of a name meets the n-th of
+  // the others. The last to come works for all; a failure is that of all.
+  //
+  // A core that ends before, with an error say, cancels the step, and with it those that wait; none
+  // of them is left behind here.
+  void Meet(const std::string& name, const software_tpu::CoreOfOp& core_of_op,
+            tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done,
+            Work work) {
+    auto arrival = std::make_shared<Arrival>();
+    arrival->context = context;
+    wait_queue_.Wait(
+        context, std::move(done), absl::StrCat("the other cores, for ", name),
+        [this, name, arrival, work = std::move(work), &core_of_op] {
+          if (!arrival->here) Arrive(name, core_of_op, arrival);
+          if (!arrival->status.has_value()) WorkIfComplete(name, work);
+          return arrival->status;
+        },
+        [this, name, arrival] { Leave(name, arrival); });
+  }
+
+  // Sets how many cores there are, and how many SparseCores each has; what waits ends with an error.
+  void Start(int num_cores, int sparse_cores) {
+    // It cannot fail: the change always succeeds.
+    (void)wait_queue_.FailAll(absl::StatusCode::kAborted, "it was started anew", [&] {
+      rooms_.clear();
+      num_cores_ = num_cores;
+      sparse_cores_ = sparse_cores;
+      return absl::OkStatus();
+    });
+  }
+
+  // With the lock of `wait_queue_` held, as `Work` is called.
+  int sparse_cores() const { return sparse_cores_; }
+  int64_t num_waiting() { return wait_queue_.num_waiting(); }
+
+  static Meeting& Get() {
+    // Never deleted: ops may still wait when a process exits.
+    static Meeting* meeting = new Meeting;
+    return *meeting;
+  }
+
+ private:
+  struct Arrival {
+    tensorflow::OpKernelContext* context;
+    bool here = false;
+    std::optional<absl::Status> status;
+  };
+  using Room = std::vector<std::deque<std::shared_ptr<Arrival>>>;
+
+  void Arrive(const std::string& name, const software_tpu::CoreOfOp& core_of_op,
+              const std::shared_ptr<Arrival>& arrival) {
+    int core;
+    absl::Status status = core_of_op.Find(num_cores_, &core);
+    arrival->here = true;
+    if (!status.ok()) {
+      arrival->status = status;
+      return;
+    }
+    Room& room = rooms_[name];
+    room.resize(static_cast<size_t>(num_cores_));
+    room[static_cast<size_t>(core)].push_back(arrival);
+  }
+
+  void WorkIfComplete(const std::string& name, const Work& work) {
+    Room& room = rooms_[name];
+    if (std::any_of(room.begin(), room.end(), [](const auto& core) { return core.empty(); })) {
+      return;
+    }
+    std::vector<std::shared_ptr<Arrival>> arrivals;
+    std::vector<tensorflow::OpKernelContext*> contexts;
+    for (auto& core : room) {
+      arrivals.push_back(core.front());
+      contexts.push_back(core.front()->context);
+      core.pop_front();
+    }
+    const absl::Status status = work(contexts);
+    for (const auto& arrival : arrivals) arrival->status = status;
+  }
+
+  void Leave(const std::string& name, const std::shared_ptr<Arrival>& arrival) {
+    for (auto& core : rooms_[name]) {
+      core.erase(std::remove(core.begin(), core.end(), arrival), core.end());
+    }
+  }
+
+  // Everything is guarded by its lock.
+  software_tpu::WaitQueue wait_queue_;
+  std::map<std::string, Room> rooms_;
+  int num_cores_ = 1, sparse_cores_ = 1;
+};
+
+}  // namespace software_sparsecore
+
+#endif  // TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_MEETING_H_

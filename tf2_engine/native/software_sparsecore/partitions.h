@@ -1,0 +1,104 @@
+// The triples of one SparseCore's samples in the order in which they go to the SparseCores that have
+// the rows. No kernel, as occurrences.h.
+
+#ifndef TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_PARTITIONS_H_
+#define TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_PARTITIONS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "software_sparsecore/occurrences.h"
+
+namespace software_sparsecore {
+
+// One id of one sample on its way to a SparseCore: `token` is the row of that SparseCore's shard,
+// `sample` one of the samples of the sending SparseCore.
+struct Routed {
+  int32_t sample, token;
+  float gain;
+};
+
+// By receiving SparseCore: the ids in order, and how many distinct ones there are.
+struct Partitions {
+  std::vector<std::vector<Routed>> ids;
+  std::vector<int32_t> distinct;
+};
+
+// The triples of one feature; `col_offset` is that of its table, and features of a table have it in
+// common.
+struct FeatureTriples {
+  int64_t col_offset;
+  std::vector<Triple> triples;
+};
+
+// Sorts the triples of one SparseCore's samples, of all features of a stack.
+//
+// In a partition the tables are in order of their offsets, their ids in order of the unsigned
+// column, and the same id of several samples in the order in which it came. The same id of one
+// sample becomes one, at the place of the first; an id that several tables count is several.
+//
+// Args:
+//   shards: how many SparseCores there are; a power of two.
+//   samples: how many samples of the stack one SparseCore has.
+inline Partitions Partition(std::vector<FeatureTriples> features, int64_t shards, int64_t samples) {
+  std::map<int64_t, std::vector<Triple>> tables;
+  for (FeatureTriples& feature : features) {
+    std::vector<Triple>& triples = tables[feature.col_offset];
+    triples.insert(triples.end(), feature.triples.begin(), feature.triples.end());
+  }
+  int bits = 0;
+  while ((int64_t{1} << bits) < shards) ++bits;
+  Partitions partitions;
+  partitions.ids.resize(static_cast<size_t>(shards));
+  partitions.distinct.assign(static_cast<size_t>(shards), 0);
+  for (auto& [offset, triples] : tables) {
+    std::stable_sort(triples.begin(), triples.end(), [](const Triple& a, const Triple& b) {
+      return static_cast<uint32_t>(a.col) < static_cast<uint32_t>(b.col);
+    });
+    for (size_t i = 0; i < triples.size(); ++i) {
+      const Triple& triple = triples[i];
+      const size_t to = static_cast<size_t>(static_cast<uint32_t>(triple.col) &
+                                            static_cast<uint32_t>(shards - 1));
+      const bool same_id = i > 0 && triples[i - 1].col == triple.col;
+      if (same_id && triples[i - 1].row == triple.row) {
+        partitions.ids[to].back().gain += triple.gain;
+        continue;
+      }
+      if (!same_id) ++partitions.distinct[to];
+      partitions.ids[to].push_back({static_cast<int32_t>(triple.row % samples),
+                                    triple.col >> bits, triple.gain});
+    }
+  }
+  return partitions;
+}
+
+// Refuses more ids than a SparseCore takes from another, as the hardware's own preprocessing does.
+inline absl::Status CheckLimits(const Partitions& partitions, int64_t max_ids, int64_t max_distinct,
+                                const std::string& table) {
+  for (size_t i = 0; i < partitions.ids.size(); ++i) {
+    const int64_t ids = static_cast<int64_t>(partitions.ids[i].size());
+    if (ids > max_ids) {
+      return Refuse(absl::StrCat("Sparse core ", i, " gets ", ids,
+                                 " ids while the max ids per sparse core is set to be ", max_ids,
+                                 " for table ", table,
+                                 ". Raise SparseCoreEmbeddingConfig.max_ids_per_table."));
+    }
+    if (partitions.distinct[i] > max_distinct) {
+      return Refuse(absl::StrCat(
+          "Sparse core ", i, " gets ", partitions.distinct[i],
+          " unique ids while the max unique ids per sparse core is set to be ", max_distinct,
+          " for table ", table,
+          ". Raise SparseCoreEmbeddingConfig.max_unique_ids_per_table."));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace software_sparsecore
+
+#endif  // TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_PARTITIONS_H_

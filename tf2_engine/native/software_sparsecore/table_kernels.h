@@ -1,0 +1,328 @@
+// Kernels of the lookup and of the updates, for which all cores meet.
+
+#ifndef TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_TABLE_KERNELS_H_
+#define TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_TABLE_KERNELS_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "host/rows.h"
+#include "rules/rule.h"
+#include "software_sparsecore/meeting.h"
+#include "software_sparsecore/packing.h"
+#include "software_sparsecore/rules.h"
+
+namespace software_sparsecore {
+
+using tensorflow::AsyncOpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+using Contexts = std::vector<OpKernelContext*>;
+
+// One id of a sample, and the row in the part of the table that one core has.
+struct Occurrence {
+  int64_t source, sample, row;  // core, sample of that core, row
+  float gain;
+};
+
+// The inputs that the lookup and the updates have in common, of all cores, checked.
+class StepOfTable {
+ public:
+  // Reads the inputs; `samples` is how many samples of the stack a core has.
+  static absl::Status Read(const Contexts& contexts, int64_t samples, const std::string& table,
+                           StepOfTable* step) {
+    const int64_t sparse_cores = Meeting::Get().sparse_cores();
+    const int64_t cores = static_cast<int64_t>(contexts.size());
+    step->contexts_ = &contexts;
+    step->table_ = table;
+    step->bounds_ = {cores * sparse_cores, sparse_cores, samples / sparse_cores, 0};
+    if (samples % sparse_cores != 0) {
+      return Refuse(absl::StrCat("table ", table, " has ", samples, " samples on a core, but ",
+                                 sparse_cores, " SparseCores, which take equal parts."));
+    }
+    for (OpKernelContext* context : contexts) {
+      const Tensor* part;
+      absl::Status status = context->input("embedding_table", &part);
+      if (!status.ok()) return status;
+      if (part->dims() != 2 || part->dim_size(0) % sparse_cores != 0 ||
+          part->shape() != step->part(0).shape()) {
+        return Refuse(absl::StrCat("the part of table ", table, " on a core has the shape ",
+                                   part->shape().DebugString(), "; each of the ", sparse_cores,
+                                   " SparseCores has equally many rows, and all cores have."));
+      }
+      step->bounds_.rows_per_sparse_core = part->dim_size(0) / sparse_cores;
+      PackedIds packed;
+      status = ReadIds(context, table, &packed);
+      if (!status.ok()) return status;
+      step->packed_.push_back(packed);
+    }
+    return absl::OkStatus();
+  }
+
+  // The input of a core, which the op has.
+  const Tensor& input(int64_t core, const char* name) const {
+    const Tensor* tensor = nullptr;
+    TF_CHECK_OK((*contexts_)[static_cast<size_t>(core)]->input(name, &tensor));
+    return *tensor;
+  }
+  const Tensor& part(int64_t core) const { return input(core, "embedding_table"); }
+  OpKernelContext* context(int64_t core) const { return (*contexts_)[static_cast<size_t>(core)]; }
+  int64_t cores() const { return static_cast<int64_t>(contexts_->size()); }
+  int64_t rows() const { return part(0).dim_size(0); }
+  int64_t width() const { return part(0).dim_size(1); }
+
+  // Calls `visit(core that has the row, occurrence)` in the order in which gradients are summed: by
+  // the core that sends, its SparseCores, and the place there.
+  template <class Visit>
+  absl::Status ForEach(const Visit& visit) const {
+    const int64_t per = bounds_.sparse_cores;
+    for (int64_t source = 0; source < cores(); ++source) {
+      absl::Status status = ForEachId(
+          packed_[static_cast<size_t>(source)], bounds_, table_,
+          [&](int64_t sample, int64_t shard, int64_t token, float gain) {
+            const int64_t row = shard % per * bounds_.rows_per_sparse_core + token;
+            visit(shard / per, Occurrence{source, sample, row, gain});
+          });
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static absl::Status ReadIds(OpKernelContext* context, const std::string& table,
+                              PackedIds* packed) {
+    const Tensor *pointers, *samples, *tokens, *gains, *minibatches;
+    absl::Status status = context->input("row_pointers", &pointers);
+    if (status.ok()) status = context->input("sorted_sample_ids", &samples);
+    if (status.ok()) status = context->input("sorted_token_ids", &tokens);
+    if (status.ok()) status = context->input("sorted_gains", &gains);
+    if (status.ok()) {
+      status = context->input("num_minibatches_per_physical_sparse_core", &minibatches);
+    }
+    if (!status.ok()) return status;
+    const int64_t count = samples->NumElements();
+    if (tokens->NumElements() != count || gains->NumElements() != count ||
+        minibatches->NumElements() != 1) {
+      return Refuse(absl::StrCat("table ", table, " has ", count, " sample ids, ",
+                                 tokens->NumElements(), " tokens, ", gains->NumElements(),
+                                 " gains and ", minibatches->NumElements(),
+                                 " numbers of minibatches."));
+    }
+    *packed = {pointers->flat<int32_t>().data(), samples->flat<int32_t>().data(),
+               tokens->flat<int32_t>().data(),   gains->flat<float>().data(),
+               pointers->NumElements(),          count,
+               minibatches->flat<int32_t>().data()[0]};
+    return absl::OkStatus();
+  }
+
+  const Contexts* contexts_ = nullptr;
+  std::string table_;
+  Bounds bounds_{};
+  std::vector<PackedIds> packed_;
+};
+
+// An op of a table on one core, which works when all cores have come.
+class TableKernel : public AsyncOpKernel {
+ public:
+  explicit TableKernel(OpKernelConstruction* construction)
+      : AsyncOpKernel(construction), core_(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("table_name", &table_));
+  }
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    Meeting::Get().Meet(absl::StrCat(type_string(), " of table ", table_), core_, context,
+                        std::move(done), [this](const Contexts& all) { return Work(all); });
+  }
+
+ protected:
+  virtual absl::Status Work(const Contexts& contexts) const = 0;
+
+  const software_tpu::CoreOfOp core_;
+  std::string table_;
+};
+
+class LookupKernel : public TableKernel {
+ public:
+  explicit LookupKernel(OpKernelConstruction* construction) : TableKernel(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("input_size", &samples_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("quantization_config_low", &low_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("quantization_config_high", &high_));
+    OP_REQUIRES_OK(construction,
+                   construction->GetAttr("quantization_config_num_buckets", &buckets_));
+  }
+
+ private:
+  absl::Status Work(const Contexts& contexts) const override {
+    StepOfTable step;
+    absl::Status status = StepOfTable::Read(contexts, samples_, table_, &step);
+    if (!status.ok()) return status;
+    const int64_t width = step.width();
+    std::vector<float*> activations;
+    for (OpKernelContext* context : contexts) {
+      Tensor* output;
+      status = context->allocate_output(0, TensorShape({samples_, width}), &output);
+      if (!status.ok()) return status;
+      activations.push_back(output->flat<float>().data());
+      std::fill_n(activations.back(), samples_ * width, 0.0f);
+    }
+    return step.ForEach([&](int64_t core, const Occurrence& at) {
+      const float* row = step.part(core).flat<float>().data() + at.row * width;
+      float* sum = activations[static_cast<size_t>(at.source)] + at.sample * width;
+      for (int64_t i = 0; i < width; ++i) sum[i] += at.gain * Quantized(row[i]);
+    });
+  }
+
+  // The first generation's formula; how the device rounds is not public.
+  float Quantized(float value) const {
+    if (buckets_ <= 1) return value;
+    const float size = (high_ - low_) / static_cast<float>(buckets_ - 1);
+    const float inside = std::min(std::max(value, low_), high_);
+    return std::floor((inside - low_) / size + 0.5f) * size + low_;
+  }
+
+  int64_t samples_ = 0, buckets_ = 0;
+  float low_ = 0.0f, high_ = 0.0f;
+};
+REGISTER_KERNEL_BUILDER(
+    Name("XlaSparseDenseMatmulWithStaticBufferSize").Device(tensorflow::DEVICE_CPU), LookupKernel);
+
+// The update by one rule: every row that was looked up moves once, by the sum of its gradients over
+// all cores, also if that is zero.
+template <class Rule>
+class UpdateKernel : public TableKernel {
+ public:
+  explicit UpdateKernel(OpKernelConstruction* construction) : TableKernel(construction) {
+    OP_REQUIRES_OK(construction,
+                   construction->GetAttr("clip_weight_min", &settings_.clip_weight_min));
+    OP_REQUIRES_OK(construction,
+                   construction->GetAttr("clip_weight_max", &settings_.clip_weight_max));
+    OP_REQUIRES(construction, settings_.clip_weight_min <= settings_.clip_weight_max,
+                Refuse(absl::StrCat("clip_weight_min ", settings_.clip_weight_min,
+                                    " of table ", table_, " is not below clip_weight_max ",
+                                    settings_.clip_weight_max, ".")));
+    absl::Status status;
+    rule_.ReadSettings([&](const char* name, auto* setting) {
+      if (status.ok()) status = construction->GetAttr(name, setting);
+    });
+    OP_REQUIRES_OK(construction, status);
+  }
+
+ private:
+  static constexpr int kSlots = static_cast<int>(Rule::kSlots.size());
+
+  absl::Status Work(const Contexts& contexts) const override {
+    const Tensor* gradients;
+    absl::Status status = contexts[0]->input("activation_gradients", &gradients);
+    if (!status.ok()) return status;
+    if (gradients->dims() != 2) {
+      return Refuse(absl::StrCat("the gradients of table ", table_, " have the shape ",
+                                 gradients->shape().DebugString(), "."));
+    }
+    StepOfTable step;
+    status = StepOfTable::Read(contexts, gradients->dim_size(0), table_, &step);
+    if (status.ok()) status = CheckShapes(step, gradients->dim_size(0));
+    if (!status.ok()) return status;
+    std::vector<std::vector<Occurrence>> of_cores(contexts.size());
+    status = step.ForEach([&](int64_t core, const Occurrence& at) {
+      of_cores[static_cast<size_t>(core)].push_back(at);
+    });
+    for (int64_t core = 0; status.ok() && core < step.cores(); ++core) {
+      status = Update(step, core, of_cores[static_cast<size_t>(core)]);
+    }
+    return status;
+  }
+
+  absl::Status CheckShapes(const StepOfTable& step, int64_t samples) const {
+    const TensorShape gradients({samples, step.width()});
+    for (int64_t core = 0; core < step.cores(); ++core) {
+      bool fits = step.input(core, "activation_gradients").shape() == gradients &&
+                  step.input(core, "learning_rate").NumElements() == 1;
+      for (const char* slot : Rule::kSlots) {
+        fits = fits && step.input(core, slot).shape() == step.part(core).shape();
+      }
+      if (!fits) {
+        return Refuse(absl::StrCat("the gradients, the learning rate or a slot of table ", table_,
+                                   " does not have the shape that it has on other cores, with ",
+                                   samples, " samples and ", step.width(), " columns."));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Makes the updated part of one core.
+  absl::Status Update(const StepOfTable& step, int64_t core,
+                      const std::vector<Occurrence>& occurrences) const {
+    float* updated[1 + estimator_bridge::kMaxSlots] = {};
+    for (int i = 0; i <= kSlots; ++i) {
+      const Tensor& before = step.input(core, i == 0 ? "embedding_table" : Slot(i - 1));
+      Tensor* after;
+      absl::Status status = step.context(core)->allocate_output(i, before.shape(), &after);
+      if (!status.ok()) return status;
+      updated[i] = after->flat<float>().data();
+      std::copy_n(before.flat<float>().data(), before.NumElements(), updated[i]);
+    }
+    estimator_bridge::Grouping grouping;
+    const int64_t count = static_cast<int64_t>(occurrences.size());
+    grouping.Reset(step.rows(), count, count);
+    if (!grouping.ok()) return Refuse(absl::StrCat("table ", table_, " has too many ids."));
+    for (int64_t i = 0; i < count; ++i) {
+      grouping.Set(i, occurrences[static_cast<size_t>(i)].row, i);
+    }
+    grouping.Sort();
+    const estimator_bridge::ClipAndDecay around(settings_, /*lr=*/0.0f);
+    const float rate = step.input(core, "learning_rate").template flat<float>().data()[0];
+    const int64_t width = step.width();
+    std::vector<float> sum(static_cast<size_t>(width));
+    for (int64_t begin = 0, end = 0; begin < count; begin = end) {
+      const int64_t row = grouping.id(begin);
+      std::fill(sum.begin(), sum.end(), 0.0f);
+      for (; end < count && grouping.id(end) == row; ++end) {
+        const Occurrence& at = occurrences[static_cast<size_t>(grouping.with(end))];
+        const float* gradient =
+            step.input(at.source, "activation_gradients").template flat<float>().data() +
+            at.sample * width;
+        for (int64_t i = 0; i < width; ++i) sum[static_cast<size_t>(i)] += at.gain * gradient[i];
+      }
+      estimator_bridge::RowAt place{updated[0] + row * width, {}, sum.data()};
+      for (int i = 0; i < kSlots; ++i) place.slots[i] = updated[1 + i] + row * width;
+      const estimator_bridge::Rows rows{&place, 1, width};
+      rule_.Update(rate, Step<kSlots>(around, rows));
+    }
+    return absl::OkStatus();
+  }
+
+  static const char* Slot(int number) {
+    if constexpr (kSlots == 0) {
+      return "";
+    } else {
+      return Rule::kSlots[static_cast<size_t>(number)];
+    }
+  }
+
+  Rule rule_;
+  estimator_bridge::SharedSettings settings_;
+};
+
+#define SOFTWARE_SPARSECORE_UPDATE(RULE)                                                \
+  REGISTER_KERNEL_BUILDER(                                                              \
+      Name("XlaSparseDenseMatmulGradWith" #RULE "AndStaticBufferSize").Device(tensorflow::DEVICE_CPU), \
+      UpdateKernel<RULE>)
+SOFTWARE_SPARSECORE_UPDATE(Sgd);
+SOFTWARE_SPARSECORE_UPDATE(Adagrad);
+SOFTWARE_SPARSECORE_UPDATE(AdagradMomentum);
+SOFTWARE_SPARSECORE_UPDATE(Adam);
+SOFTWARE_SPARSECORE_UPDATE(Ftrl);
+#undef SOFTWARE_SPARSECORE_UPDATE
+
+}  // namespace software_sparsecore
+
+#endif  // TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_TABLE_KERNELS_H_

@@ -1,0 +1,38 @@
+"""Loads libraries of kernels for ops that TensorFlow's wheels register without any."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tf2_engine import errors
+from tf2_engine.native import build
+
+
+def load(what: str, source: str, taken: Sequence[str]) -> ctypes.CDLL:
+    """Compiles a library if the cache does not have it, loads it, and returns it.
+
+    Args:
+        what: what the library makes, as in "A software TPU cannot be made".
+        source: the file of the library, in the folder of the native sources.
+        taken: the ops of the library that have a kernel already. Two kernels for one op would make
+            every later use of the op fail.
+
+    Raises:
+        InvalidSpec: there are such ops.
+        CannotBuild: the library cannot be compiled.
+    """
+    if taken:
+        raise errors.InvalidSpec(
+            f"{what} cannot be made: this TensorFlow has kernels of its own for "
+            f"{', '.join(taken[:3])}{', ...' if len(taken) > 3 else ''}, as where there is "
+            "a TPU, or where another copy was loaded."
+        )
+    try:
+        path = str(build.library(source))
+    except build.CannotBuild as error:
+        raise build.CannotBuild(f"{what} cannot be made: {error}.") from error
+    tf.load_op_library(path)
+    return ctypes.CDLL(path)

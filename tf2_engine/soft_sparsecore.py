@@ -1,0 +1,129 @@
+"""SparseCores on the CPU: kernels for the ops of stock's TPUEmbeddingV2, for the software TPU."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Literal, get_args
+
+import tensorflow as tf
+
+from tf2_engine import errors, soft_kernels, tf_compat
+from tf2_engine.types import Ids, Object, Tensor
+
+OPTIMIZERS = ("Adagrad", "AdagradMomentum", "Adam", "Ftrl", "Sgd")
+"""The optimizers that SparseCores have, by the names in their ops."""
+
+KERNELS = (
+    "ConvertToListOfSparseCoreCooTensors",
+    "ConvertToSparseCoreCsrWrappedCooTensor",
+    "GetStatsFromListOfSparseCoreCooTensors",
+    "SortListOfSparseCoreCooTensors",
+    *("TPUAnnotateTensorsWithDynamicShape", "TPUCopyWithDynamicShape"),
+    *(f"XlaSparseDenseMatmulGradWith{name}AndStaticBufferSize" for name in OPTIMIZERS),
+    "XlaSparseDenseMatmulWithStaticBufferSize",
+)
+"""The ops that the software SparseCores have kernels for."""
+
+SOURCE = "software_sparsecore/software_sparsecore.cc"
+
+ON_DEVICE = "XlaSparseDenseMatmul"
+"""How the names of the ops begin that run on the device, and there for all cores together."""
+
+OutOfRangeIds = Literal["error", "hardware"]
+
+MOST_SPARSE_CORES = 4
+"""Stock's TPUEmbeddingV2 has room for so many on a core."""
+
+_library: ctypes.CDLL | None = None
+_loading = threading.Lock()
+_out_of_range_ids: OutOfRangeIds = "error"
+
+
+def check(num_cores: int, sparse_cores: int, out_of_range_ids: str) -> None:
+    """Raises InvalidSpec for numbers of cores, or a setting, that SparseCores do not have."""
+    if not tf_compat.has_ops(KERNELS):
+        raise errors.InvalidSpec(
+            f"hardware='sparsecore': TensorFlow {tf.__version__} has no TPUEmbeddingV2 and no ops "
+            "of SparseCores. Use TensorFlow 2.21, or hardware='v1'."
+        )
+    total = num_cores * sparse_cores
+    if not 1 <= sparse_cores <= MOST_SPARSE_CORES or total & (total - 1):
+        raise errors.InvalidSpec(
+            f"`sparse_cores`={sparse_cores} for {num_cores} cores: a core has 1, 2 or 4 "
+            "SparseCores, and all cores together have a power of two. Use 4 as on a v5p, or 2 as "
+            "on a v6e, with 1, 2, 4, ... cores."
+        )
+    if out_of_range_ids not in get_args(OutOfRangeIds):
+        raise errors.InvalidSpec(
+            f"`out_of_range_ids` must be 'error' or 'hardware', got {out_of_range_ids!r}."
+        )
+
+
+def start(num_cores: int, sparse_cores: int, out_of_range_ids: OutOfRangeIds = "error") -> None:
+    """Starts the SparseCores of this process, or starts them anew; ops that wait end with an error.
+
+    Raises InvalidSpec as `check`, or if this TensorFlow has such kernels of its own; CannotBuild if
+    the library cannot be compiled.
+    """
+    check(num_cores, sparse_cores, out_of_range_ids)
+    global _library, _out_of_range_ids
+    with _loading:
+        if _library is None:
+            taken = [name for name in KERNELS if tf_compat.num_kernels(name)]
+            library = soft_kernels.load("A software SparseCore", SOURCE, taken)
+            library.software_sparsecore_waiting.restype = ctypes.c_int64
+            tf_compat.around_sparse_core_ids(_before, _after)
+            _library = library
+        _out_of_range_ids = out_of_range_ids
+    _library.software_sparsecore_start(num_cores, sparse_cores)
+
+
+def num_waiting() -> int:
+    """Returns the number of ops that wait for other cores."""
+    return int(_library.software_sparsecore_waiting()) if _library is not None else 0
+
+
+def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
+    """Tells the op that reads the ids of a feature how many rows the table has.
+
+    The op itself knows only the place of the table among those that are stacked with it. Nothing
+    is told where ids are to be taken as the hardware takes them.
+    """
+    if _out_of_range_ids == "hardware":
+        return
+    of_feature = "a feature" if feature is None else f"feature {feature!r}"
+    tf_compat.set_attributes(
+        op,
+        {
+            "_software_sparsecore_rows": rows,
+            "_software_sparsecore_feature": f"{of_feature} (table {table!r})",
+        },
+    )
+
+
+def as_int32(ids: Tensor) -> Tensor:
+    """Returns ids as int32; those beyond become the least and the largest, outside of any table.
+
+    As the hardware takes them, they wrap around.
+    """
+    if ids.dtype != tf.int64 or _out_of_range_ids == "hardware":
+        return tf.cast(ids, tf.int32)
+    return tf.cast(tf.clip_by_value(ids, tf.int32.min, tf.int32.max), tf.int32)
+
+
+def _before(ids: Ids) -> Ids:
+    """Returns the ids of a feature as stock is to read them, which casts 2^32 + 3 to 3."""
+    if ids.dtype != tf.int64:
+        return ids
+    if isinstance(ids, tf.Tensor):
+        return as_int32(ids)
+    return ids.with_values(as_int32(ids.values))
+
+
+def _after(output: Tensor, feature: Object) -> None:
+    """Marks the op with this output, which reads the ids of a feature of stock's."""
+    if not hasattr(output, "graph"):
+        return  # Ops that run eagerly have no attributes to set.
+    layout = feature.table.layout
+    mark(output.op, layout.table_name, layout.unsharded_shape[0], feature.name)

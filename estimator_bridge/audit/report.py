@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import textwrap
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from estimator_bridge.readable_sizes import readable
 from estimator_bridge.settings import render
@@ -14,6 +15,9 @@ from estimator_bridge.settings.legacy_spec import Note
 from estimator_bridge.settings.row import SEVERITIES
 from tf2_engine import sharding
 from tf2_engine.types import Object
+
+if TYPE_CHECKING:
+    from estimator_bridge.migrate.verdicts import Verdict
 
 _FLOAT32 = 4
 _SHOWN = 3
@@ -114,6 +118,7 @@ class Audit:
         hosts: numbers of hosts that sizes are given for.
         findings: in the order of the rules, a rule's together.
         remarks: further lines to know.
+        migration: whether the program migrates, by form; empty where that was not asked.
     """
 
     subject: str
@@ -121,6 +126,7 @@ class Audit:
     hosts: tuple[int, ...]
     findings: tuple[Finding, ...]
     remarks: tuple[str, ...] = ()
+    migration: tuple[Verdict, ...] = ()
 
     def as_dict(self) -> dict[str, Object]:
         """Returns values that JSON can hold."""
@@ -131,7 +137,8 @@ class Audit:
             texts = {name: getattr(row, name) for name in ("cpu", "tpu", "tf2", "way_out")}
             findings.append({**dataclasses.asdict(each), "kind": row.severity, **texts})
         report = {"subject": self.subject, "tables": tables, "findings": findings}
-        return {**report, "remarks": list(self.remarks)}
+        migration = [each.as_dict() for each in self.migration]
+        return {**report, "remarks": list(self.remarks), "migration": migration}
 
     def lines(self) -> Iterator[str]:
         """Yields the lines of a report."""
@@ -144,6 +151,14 @@ class Audit:
         for remark in self.remarks:
             yield f"  note: {remark}"
         yield f"{len(self.findings)} finding(s)" + (":" if self.findings else ".")
+        yield from self._lines_of_findings()
+        if self.migration:
+            yield ""
+            yield "Will it migrate?"
+            for verdict in self.migration:
+                yield from verdict.lines()
+
+    def _lines_of_findings(self) -> Iterator[str]:
         for name, findings in itertools.groupby(self.findings, lambda finding: finding.rule):
             row = RULES[name]
             yield ""

@@ -94,8 +94,8 @@ def test_what_cannot_make_a_step_is_not_kept(
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--check-run", "train.py"], "is for --form tf2"),
-        (["train.py", "--seed", "1"], "which only --check-run needs"),
+        (["--check-run", "train.py"], "--check-run is not for --form bridge"),
+        (["train.py", "--seed", "1"], "which only --check-run and --verify need"),
         ([], "give a program"),
     ],
 )

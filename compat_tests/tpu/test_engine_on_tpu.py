@@ -267,7 +267,7 @@ def test_lookups_that_are_computed_from_rows_are_refused() -> None:
 
 @pytest.mark.parametrize("feature", ["V2", "UNSUPPORTED"])
 def test_other_embedding_hardware_is_refused(feature: str) -> None:
-    """A TPU without the hardware that this driver drives is refused; the message names what it has."""
+    """A TPU without the hardware of this driver is refused; the message names what it has."""
     strategy = fake_tpu.strategy(1, 1, job="localhost")
 
     with (

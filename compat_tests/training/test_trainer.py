@@ -287,7 +287,8 @@ def test_hooks_run_as_far_as_they_need_no_session(tmp_path: pathlib.Path) -> Non
     # A function is traced again once its variables exist, and each graph is begun.
     assert watching.calls == ["begin", "begin", "created at 0", "end"]
     assert watching.seen == of_model.seen == [0, 1, 2, 3]
-    trainer.train(input_fn, hooks=[stop])
+    counter = v1.train.StepCounterHook(every_n_steps=2)
+    trainer.train(input_fn, hooks=[stop, counter])
     assert int(trainer.step.numpy()) == 10
 
     with pytest.raises(errors.InvalidInput, match="CheckpointSaverHook needs a session"):
@@ -438,6 +439,18 @@ def test_a_resolver_without_a_tpu_is_none(tpu: str | None) -> None:
     """Where no TPU is named there is no cluster, and a config without one trains on the host."""
     assert training.TPUClusterResolver(tpu, zone=None) is None
     assert training.RunConfig(cluster=None).replace(model_dir="model").cluster is None
+
+
+@pytest.mark.parametrize("devices", [["/cpu:0"], ["/cpu:0", "/cpu:1"]])
+def test_strategies_that_copy_variables_are_refused(
+    devices: list[str], tmp_path: pathlib.Path
+) -> None:
+    """A Trainer in the scope of a MirroredStrategy is an error that says what to do instead."""
+    with (
+        tf.distribute.MirroredStrategy(devices).scope(),
+        pytest.raises(errors.InvalidInput, match=r"under MirroredStrategy.*OneDeviceStrategy"),
+    ):
+        make(model(minimized), tmp_path)
 
 
 @pytest.mark.full

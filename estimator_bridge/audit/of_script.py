@@ -7,7 +7,9 @@ import itertools
 import pathlib
 import textwrap
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from estimator_bridge import errors
 from estimator_bridge.audit.canned_calls import canned_notes
 from estimator_bridge.audit.of_sparse_cores import Target, audit_notes
 from estimator_bridge.audit.report import Audit, findings_of
@@ -16,6 +18,9 @@ from estimator_bridge.run.unsupported import ESTIMATOR as UNSUPPORTED
 from estimator_bridge.settings.catalogue import RULES, finding_of, given, readers
 from estimator_bridge.settings.legacy_spec import Note, Place, SourceText
 from tf2_engine.types import Object
+
+if TYPE_CHECKING:
+    from estimator_bridge.migrate.verdicts import Verdict
 
 # Stands for a value that is known only when the program runs.
 _COMPUTED = object()
@@ -51,7 +56,21 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
     else:
         remarks.insert(0, "no EmbeddingConfigSpec is made in this file")
     on_target = None if target is None else audit_notes(notes, target)
-    return Audit(path, (), (), findings_of(notes), tuple(dict.fromkeys(remarks)), on_target)
+    migration, missing = _migration(source)
+    every = tuple(dict.fromkeys([*remarks, *missing]))
+    return Audit(path, (), (), findings_of(notes), every, on_target, migration)
+
+
+def _migration(path: pathlib.Path) -> tuple[tuple[Verdict, ...], list[str]]:
+    """Returns whether a program migrates, by form, or a remark why that is not known."""
+    try:
+        from estimator_bridge.migrate import verdicts
+    except ModuleNotFoundError as error:
+        return (), [f"whether it migrates is not known: {error}; install the extra 'migrate'"]
+    try:
+        return tuple(verdicts.of_program(path)), []
+    except errors.InvalidInput as error:
+        return (), [f"whether it migrates is not known: {error}"]
 
 
 class _Visitor(ast.NodeVisitor):

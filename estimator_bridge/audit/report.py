@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import textwrap
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from estimator_bridge.audit.of_sparse_cores import SparseCoreAudit
 from estimator_bridge.readable_sizes import readable
@@ -15,6 +16,9 @@ from estimator_bridge.settings.legacy_spec import Note
 from estimator_bridge.settings.row import SEVERITIES
 from tf2_engine import sharding
 from tf2_engine.types import Object
+
+if TYPE_CHECKING:
+    from estimator_bridge.migrate.verdicts import Verdict
 
 _FLOAT32 = 4
 _SHOWN = 3
@@ -116,6 +120,7 @@ class Audit:
         findings: in the order of the rules, a rule's together.
         remarks: further lines to know.
         on_sparse_cores: what becomes of the program on a TPU with SparseCores, if that was asked.
+        migration: whether the program migrates, by form; empty where that was not asked.
     """
 
     subject: str
@@ -124,6 +129,7 @@ class Audit:
     findings: tuple[Finding, ...]
     remarks: tuple[str, ...] = ()
     on_sparse_cores: SparseCoreAudit | None = None
+    migration: tuple[Verdict, ...] = ()
 
     def as_dict(self) -> dict[str, Object]:
         """Returns values that JSON can hold."""
@@ -136,7 +142,8 @@ class Audit:
         report = {"subject": self.subject, "tables": tables, "findings": findings}
         found = self.on_sparse_cores
         target = {} if found is None else {"on_sparse_cores": found.as_dict()}
-        return {**report, "remarks": list(self.remarks), **target}
+        migration = [each.as_dict() for each in self.migration]
+        return {**report, "remarks": list(self.remarks), "migration": migration, **target}
 
     def lines(self) -> Iterator[str]:
         """Yields the lines of a report."""
@@ -149,6 +156,14 @@ class Audit:
         for remark in self.remarks:
             yield f"  note: {remark}"
         yield f"{len(self.findings)} finding(s)" + (":" if self.findings else ".")
+        yield from self._lines_of_findings()
+        if self.migration:
+            yield ""
+            yield "Will it migrate?"
+            for verdict in self.migration:
+                yield from verdict.lines()
+
+    def _lines_of_findings(self) -> Iterator[str]:
         for name, findings in itertools.groupby(self.findings, lambda finding: finding.rule):
             row = RULES[name]
             yield ""

@@ -13,6 +13,9 @@ loop and checkpoints of TensorFlow 2, replaces the estimator. The new program is
 resumes from a converted checkpoint; given one that is not converted, it shows the command that
 converts it.
 
+A folder is migrated as a whole, into FOLDER_bridge or FOLDER_tf2: its modules may import each
+other, and other files are copied.
+
 Comments and formatting stay as they are. The report lists by line what was rewritten, and what is
 left to do by hand; the program has a comment there.
 """
@@ -21,15 +24,38 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import io
+import itertools
 import json
-import os
 import pathlib
-import shutil
 import sys
-import tokenize
+from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
+from estimator_bridge.cli import migrate_files
+
+if TYPE_CHECKING:
+    from estimator_bridge.migrate.packages import Source
+    from estimator_bridge.migrate.rewrite_report import Line, Rewritten
+
+FORMS = ("bridge", "tf2", "keras")
+"""Those of `estimator_bridge.migrate.forms`, which needs LibCST."""
+
+_FLAGS = {
+    "--force": "overwrite an existing FILE",
+    "--json": "print the report as JSON",
+    "--check-run": "keep the new program, of the tf2 form, only if it can make one step of each "
+    "training",
+    "--verify": "keep the new program only if `verify`, for which the arguments are, calls it and "
+    "the old one equal; the status is that of `verify`",
+    "--check": "write nothing: print the report, or all blockers",
+    "--list-rules": "print the rules: form, id, class, and what each does",
+}
+_VALUES = {
+    "--only": ("RULES", "apply these rules alone: ids or classes, with commas"),
+    "--skip": ("RULES", "do not apply these rules; code stays as it is there"),
+    "--main": ("FILE", "of a folder: the program in it that --check-run and --verify run"),
+    "--undo": ("FILE", "put back what a migration replaced, from the undo file that it wrote"),
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,132 +64,97 @@ def configure(parser: argparse.ArgumentParser) -> None:
     form = (
         "the new program: the same with imports of the bridge (default), in TensorFlow 2, or Keras"
     )
-    parser.add_argument("--form", choices=("bridge", "tf2", "keras"), default="bridge", help=form)
+    parser.add_argument("--form", choices=FORMS, default="bridge", help=form)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--output", "-o", metavar="FILE", help="write the new program to FILE")
-    where.add_argument("--in_place", action="store_true", help="overwrite the program")
+    in_place = "overwrite the program; FILE.undo keeps what it was"
+    where.add_argument("--in_place", action="store_true", help=in_place)
     where.add_argument("--diff", action="store_true", help="print a diff and write nothing")
-    parser.add_argument("--force", action="store_true", help="overwrite an existing FILE")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    add = parser.add_argument
-    checked = "keep the new program, of the tf2 form, only if it can make one step of each training"
-    add("--check-run", action="store_true", help=checked)
-    add("--check", action="store_true", help="write nothing: print the report, or all blockers")
-    listed = "print the rules of the tf2 form: id, class, what becomes of it"
-    add("--list-rules", action="store_true", help=listed)
+    for name, text in _FLAGS.items():
+        parser.add_argument(name, action="store_true", help=text)
+    for name, (metavar, text) in _VALUES.items():
+        parser.add_argument(name, metavar=metavar, help=text)
     tf1 = (
         "whether it is a program of TensorFlow 1, which is refused (default: if its source names "
         "what only TensorFlow 1 has)"
     )
-    add("--tf1", action=argparse.BooleanOptionalAction, default=None, help=tf1)
-    add("script", nargs="?", help="the program")
-    arguments = "the program's own arguments, for --check-run"
-    add("arguments", nargs=argparse.REMAINDER, help=arguments)
+    parser.add_argument("--tf1", action=argparse.BooleanOptionalAction, default=None, help=tf1)
+    parser.add_argument("script", nargs="?", help="the program, or a folder")
+    arguments = "the program's own arguments, for --check-run and --verify"
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=arguments)
 
 
-def execute(options: argparse.Namespace) -> None:
-    """Writes the new program and prints the report."""
+def execute(options: argparse.Namespace) -> int:
+    """Writes the new program and prints the report; returns the exit status."""
     try:
-        from estimator_bridge import migrate
-        from estimator_bridge.migrate import tf2_rules
-
-        forms = {
-            "bridge": migrate.adopt,
-            "tf2": migrate.migrate,
-            "keras": migrate.migrate_to_keras,
-        }
-        rewrite = forms[options.form]
+        from estimator_bridge.migrate import forms, packages, selection, tf1_programs, undo
     except ModuleNotFoundError as error:
         raise errors.InvalidInput(
             f"migrate: {error}. Install the extra: pip install 'estimator-bridge[migrate]'."
         ) from error
     if options.list_rules:
-        print(*tf2_rules.lines(), sep="\n")
-        return
-    path = _program(options)
-    source, encoding = _read(path)
-    _refuse_tf1(options)
-    rewritten = rewrite(source, options.script)
-    compile(rewritten.source, options.script, "exec", dont_inherit=True)
+        print(*forms.rule_lines(), sep="\n")
+        return 0
+    if options.undo is not None:
+        restored = undo.restore(pathlib.Path(options.undo))
+        print(*(f"{path} is as it was." for path in restored), sep="\n")
+        return 0
+    path, form = _program(options), forms.FORMS[options.form]
+    if options.check_run and not form.makes_steps:
+        raise errors.InvalidInput(f"migrate: --check-run is not for --form {options.form}.")
+    selected = selection.of_names(options.only, options.skip, form.rules())
+    sources = packages.sources_of(path) if path.is_dir() else [packages.read(path, options.script)]
+    for source in sources:
+        tf1_programs.refuse(source.path, options.form, options.tf1)
+    results = (
+        packages.rewrite_all(form, sources, path, selected)
+        if path.is_dir()
+        else {sources[0].name: packages.rewrite_alone(form, sources[0], selected)}
+    )
+    for source in sources:
+        compile(results[source.name].source, source.name, "exec", dont_inherit=True)
+    status = 0
     if options.diff:
-        old, new = (text.splitlines(keepends=True) for text in (source, rewritten.source))
-        names = options.script, f"{options.script}, rewritten"
-        sys.stdout.writelines(difflib.unified_diff(old, new, *names))
+        _print_diff(sources, results)
     elif not options.check:
-        target = path.with_name(f"{path.stem}_{options.form}{path.suffix}")
-        if options.in_place or options.output:
-            target = path if options.in_place else pathlib.Path(options.output)
-        _write(target, path, rewritten.source.encode(encoding), options)
+        status = migrate_files.write(path, sources, results, form, options)
+    _report([*itertools.chain(*(each.lines for each in results.values()))], options)
+    return status
+
+
+def _report(lines: list[Line], options: argparse.Namespace) -> None:
     output = sys.stderr if options.diff else sys.stdout
     if options.json:
-        print(json.dumps(rewritten.as_dict(), indent=2), file=output)
+        from estimator_bridge.migrate.rewrite_report import Rewritten
+
+        print(json.dumps(Rewritten("", tuple(lines)).as_dict(), indent=2), file=output)
     else:
-        print(*rewritten.lines, sep="\n", file=output)
+        print(*lines, sep="\n", file=output)
+
+
+def _print_diff(sources: list[Source], results: dict[str, Rewritten]) -> None:
+    for source in sources:
+        new = results[source.name].source
+        old_lines, new_lines = (text.splitlines(keepends=True) for text in (source.text, new))
+        names = source.name, f"{source.name}, rewritten"
+        sys.stdout.writelines(difflib.unified_diff(old_lines, new_lines, *names))
 
 
 def _program(options: argparse.Namespace) -> pathlib.Path:
     if options.script is None:
         raise errors.InvalidInput("migrate: give a program.")
     path = pathlib.Path(options.script)
-    if not path.is_file():
+    if not path.is_file() and not path.is_dir():
         raise errors.InvalidInput(f"migrate: there is no program {options.script!r}.")
-    if options.arguments and not options.check_run:
+    runs = options.check_run or options.verify
+    if options.arguments and not runs:
         raise errors.InvalidInput(
             f"migrate: {options.arguments} would be the program's own arguments, which only "
-            "--check-run needs. Put options of migrate before the program."
+            "--check-run and --verify need. Put options of migrate before the program."
         )
-    if options.check_run and (options.form != "tf2" or options.diff or options.check):
+    if runs and (options.diff or options.check):
         raise errors.InvalidInput(
-            "migrate: --check-run is for --form tf2, without --diff and --check."
+            "migrate: --check-run and --verify run what is written; --diff and --check write "
+            "nothing."
         )
     return path
-
-
-def _refuse_tf1(options: argparse.Namespace) -> None:
-    """Raises Untranslatable for a program of TensorFlow 1: in no form could it run by itself."""
-    from estimator_bridge.run.tf1 import detection
-
-    use = detection.find_use(options.script) if options.tf1 is None else None
-    if use is None and not options.tf1:
-        return
-    cause = "is a program of TensorFlow 1 (--tf1)"
-    if use is not None:
-        cause = f"names {use}, which TensorFlow 2 lacks"
-    raise errors.Untranslatable(
-        f"migrate: {options.script} {cause}: its {options.form} form could not run by itself. "
-        f"Run it as it is: estimator-bridge run --tf1 {options.script}. Or port such names to "
-        "tf.compat.v1 first, which TensorFlow's tf_upgrade_v2 does for all but tf.contrib, and "
-        "migrate then; --no-tf1 rewrites it all the same."
-    )
-
-
-def _read(path: pathlib.Path) -> tuple[str, str]:
-    """Returns a source with its line ends, and its encoding (PEP 263)."""
-    content = path.read_bytes()
-    try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-        return content.decode(encoding), encoding
-    except (SyntaxError, UnicodeDecodeError) as error:
-        raise errors.InvalidInput(f"migrate: {path} is no Python 3: {error}.") from error
-
-
-def _write(
-    target: pathlib.Path, old: pathlib.Path, content: bytes, options: argparse.Namespace
-) -> None:
-    """Writes the new program, with the mode of the old one; through a link, where that leads."""
-    if target.exists() and not (options.force or options.in_place):
-        raise errors.InvalidInput(f"migrate: {target} exists. Give another --output, or --force.")
-    target = target.resolve()
-    # Replaced at once, so that no half of a program can be left behind.
-    temporary = target.with_name(f".{target.stem}.new.py")
-    temporary.write_bytes(content)
-    shutil.copymode(old, temporary)
-    try:
-        if options.check_run:
-            from estimator_bridge.migrate import one_step
-
-            one_step.check(temporary, options.arguments)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    print(f"{target} is written.", file=sys.stderr)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import libcst as cst
 from libcst import matchers
 
 from estimator_bridge import errors
-from estimator_bridge.migrate.comments import Removal
 from estimator_bridge.migrate.parsed_program import ParsedProgram, code_of
+from estimator_bridge.migrate.removal import Removal
+
+BRIDGE_FORM = "Migrate to the bridge form, which is for any program"
 
 _WAY_OUT = "Do without it, or migrate to the bridge form, which is for any program"
 
@@ -33,6 +35,7 @@ class Blocker:
         rule: the id of the rule; see `tf2_rules`.
         code: what is refused.
         why, way_out: without a capital and a full stop, and with a capital.
+        file: the program or the module.
     """
 
     line: int
@@ -40,9 +43,29 @@ class Blocker:
     code: str
     why: str
     way_out: str = _WAY_OUT
+    file: str = ""
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether a change of the program removes it; else it is for another form."""
+        return self.way_out != BRIDGE_FORM
 
     def __str__(self) -> str:
-        return f"line {self.line}: [{self.rule}] {self.code}: {self.why}. {self.way_out}."
+        line = f", line {self.line}" if self.line else ""
+        code = f"{self.code}: " if self.code else ""
+        return f"{self.file}{line}: [{self.rule}] {code}{self.why}. {self.way_out}."
+
+
+class Refused(errors.Untranslatable):
+    """A program is refused; the message lists all `blockers`."""
+
+    def __init__(self, subject: str, blockers: Iterable[Blocker], to: str = "TensorFlow 2") -> None:
+        self.subject = subject
+        self.blockers = sorted(set(blockers), key=lambda each: (each.file, each.line, each.rule))
+        super().__init__(
+            f"{subject} cannot be carried to {to}:\n"
+            + "\n".join(f"  {each}" for each in self.blockers)
+        )
 
 
 class Blockers:
@@ -56,18 +79,13 @@ class Blockers:
     def add(self, node: cst.CSTNode, rule: str, why: str, way_out: str = "") -> None:
         """Adds a blocker; it does not count if its code is left out for another reason."""
         code, line = code_of(getattr(node, "func", node)), self._program.line(node)
-        self._found.append((node, Blocker(line, rule, code, why, way_out or _WAY_OUT)))
+        file = self._program.name
+        self._found.append((node, Blocker(line, rule, code, why, way_out or _WAY_OUT, file)))
 
-    def check(self) -> None:
-        """Raises Untranslatable with all blockers, if there are any."""
+    def found(self) -> list[Blocker]:
+        """Returns all blockers."""
         blockers = [each for node, each in self._found if not self._removal.is_removed(node)]
-        blockers += self._lost()
-        if blockers:
-            listed = sorted(set(blockers), key=lambda each: (each.line, each.rule))
-            raise errors.Untranslatable(
-                f"{self._program.name} cannot be carried to TensorFlow 2:\n"
-                + "\n".join(f"  {self._program.name}, {each}" for each in listed)
-            )
+        return [*blockers, *self._lost(), *self._unbound()]
 
     def _lost(self) -> Iterator[Blocker]:
         """Yields the statements that train and would be commented out."""
@@ -80,4 +98,13 @@ class Blockers:
                     line = self._program.line(call)
                     way_out = "Write it without that, or migrate to the bridge form"
                     why = _LOST.format(reason)
-                    yield Blocker(line, "loses-training", code_of(call.func), why, way_out)
+                    code, file = code_of(call.func), self._program.name
+                    yield Blocker(line, "loses-training", code, why, way_out, file)
+
+    def _unbound(self) -> Iterator[Blocker]:
+        """Yields the statements without which a name may have no value where it is used."""
+        for statement, name, use in self._removal.unbound():
+            line, file = self._program.line(statement), self._program.name
+            why = f"it would be left out, and line {self._program.line(use)} uses {name}"
+            way_out = f"Give {name} a value before, or leave the branch out"
+            yield Blocker(line, "loses-a-name", name, why, way_out, file)

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import libcst as cst
 from libcst import matchers, metadata
 from libcst.helpers import get_full_name_for_node
 
-from estimator_bridge.migrate import import_statements
+from estimator_bridge.migrate import import_statements, selection
 from estimator_bridge.migrate.import_statements import (
     Aliases,
     Imported,
     ImportStatement,
     is_import,
     is_import_line,
+    is_preface,
 )
+from estimator_bridge.migrate.modules import ALONE, Modules
 from estimator_bridge.migrate.parsed_program import ParsedProgram, code_of, comment_lines
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
+from estimator_bridge.migrate.selection import ALL, Rule, Selection
 from estimator_bridge.migrate.stock_replacements import (
     NAMESPACE,
     Replacement,
     is_spec,
+    is_stock,
     place_of,
     refusal_of,
 )
@@ -39,7 +43,26 @@ _BY_USE = (
 )
 
 
-def adopt(source: str, name: str = "the program") -> Rewritten:
+RULES: Mapping[str, Rule] = {
+    "stock-imports": Rule(selection.SAFE, "imports of stock's estimator are of the bridge's"),
+    "stock-names": Rule(selection.SAFE, "full names of stock lead to the bridge"),
+    "keep-quirks": Rule(selection.SAFE, f"a spec gets {quirks.ARGUMENT}"),
+    "install-at-start": Rule(
+        selection.SAFE, "`install` serves modules of stock that the source alone does not tell"
+    ),
+    "unsupported-names": Rule(
+        selection.NEEDS_A_LOOK,
+        "a name that the bridge lacks gets a comment with the reason",
+    ),
+}
+
+
+def adopt(
+    source: str,
+    name: str = "the program",
+    selected: Selection = ALL,
+    modules: Modules = ALONE,
+) -> Rewritten:
     """Returns a program whose imports, and names of stock, lead to the bridge.
 
     Everything else stays as it is. Names that the source alone does not tell (a module of stock
@@ -48,11 +71,13 @@ def adopt(source: str, name: str = "the program") -> Rewritten:
 
     Args:
         name: how errors call the program.
+        selected: the rules that are applied.
+        modules: the other modules of its package.
 
     Raises:
         InvalidInput: the source is not Python 3.
     """
-    program = ParsedProgram(source, name)
+    program = ParsedProgram(source, name, modules)
     imported = list(_replaceable(program))
     names = {node.value for node in matchers.findall(program.module, matchers.Name())}
     namespaces = [
@@ -61,13 +86,16 @@ def adopt(source: str, name: str = "the program") -> Rewritten:
         if each.bound and each.place == Replacement(NAMESPACE) and is_everywhere
     ]
     aliases = Aliases(names, namespaces)
-    replacer = _Replacer(program, {each.bound for each, _ in imported}, aliases)
+    replacer = _Replacer(program, {each.bound for each, _ in imported}, aliases, selected)
     replaced = program.module.visit(replacer)
     remover = _Remover()
     cleaned = metadata.MetadataWrapper(replaced).visit(remover)
     lines = [
         *replacer.lines,
-        *(Line(0, "by hand", imported.full, "", _BY_USE) for imported in remover.kept),
+        *(
+            Line(0, "by hand", imported.full, "", _BY_USE, "install-at-start")
+            for imported in remover.kept
+        ),
     ]
     if not lines:
         nothing = Line(0, "by hand", "", "", "Nothing leads to stock's estimator")
@@ -90,12 +118,12 @@ def _replaceable(program: ParsedProgram) -> Iterator[tuple[Imported, bool]]:
     )
     at_top = set(
         itertools.takewhile(
-            lambda each: _is_preface(each) or is_import_line(each), program.module.body
+            lambda each: is_preface(each) or is_import_line(each), program.module.body
         )
     )
     for statement in matchers.findall(program.module, import_statements.IMPORT):
         is_at_top = program.statement_of(statement) in at_top
-        for imported in import_statements.read(statement):
+        for imported in import_statements.read(statement, program.modules):
             if imported.place is not None and imported.bound is not None:
                 yield imported, is_at_top and bound[imported.bound] == 1
 
@@ -103,8 +131,15 @@ def _replaceable(program: ParsedProgram) -> Iterator[tuple[Imported, bool]]:
 class _Replacer(cst.CSTTransformer):
     """Replaces imports that have a place in the bridge, and names below modules of stock."""
 
-    def __init__(self, program: ParsedProgram, imported: set[str | None], aliases: Aliases) -> None:
+    def __init__(
+        self,
+        program: ParsedProgram,
+        imported: set[str | None],
+        aliases: Aliases,
+        selected: Selection,
+    ) -> None:
         super().__init__()
+        self._takes = {name: selected.takes(name, rule.effect) for name, rule in RULES.items()}
         self._program = program
         self._imported = imported
         self._aliases = aliases
@@ -124,22 +159,35 @@ class _Replacer(cst.CSTTransformer):
             self._note_refusal(original_node, text, name)
             place = place_of(name)
             # Names below one that an import binds are found there, but for those of version 2.
-            is_bound = text.split(".")[0] in self._imported
-            if place is not None and (not is_bound or place.attributes.startswith("v2.")):
+            is_bound = text.split(".")[0] in self._imported or self._leads_there(original_node)
+            if (
+                place is not None
+                and self._takes["stock-names"]
+                and (not is_bound or place.attributes.startswith("v2."))
+            ):
                 new = self._aliases.expression(place)
                 line = self._program.line(original_node)
-                self.lines.append(Line(line, "name", text, code_of(new)))
+                self.lines.append(Line(line, "name", text, code_of(new), "", "stock-names"))
                 return new
         return updated_node
+
+    def _leads_there(self, node: cst.Attribute) -> bool:
+        """Returns whether a name starts with an alias that is made of a name of stock."""
+        root: cst.CSTNode = node
+        while isinstance(root, cst.Attribute):
+            root = root.value
+        full = self._program.alias_of(root)
+        return full is not None and is_stock(full)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
         """Has a spec keep the numbers of stock, as `run` does."""
         names = self._program.imported_names(original_node.func)
         named = {each.keyword.value for each in original_node.args if each.keyword is not None}
-        if not any(map(is_spec, names)) or "quirks" in named:
+        keeps = self._takes["keep-quirks"]
+        if not any(map(is_spec, names)) or "quirks" in named or not keeps:
             return updated_node
         line = self._program.line(original_node)
-        self.lines.append(Line(line, "added", "", quirks.ARGUMENT, quirks.KEPT))
+        self.lines.append(Line(line, "added", "", quirks.ARGUMENT, quirks.KEPT, "keep-quirks"))
         (argument,) = cst.ensure_type(cst.parse_expression(f"f({quirks.ARGUMENT})"), cst.Call).args
         *before, last = updated_node.args or [argument]
         if not updated_node.args:
@@ -170,20 +218,22 @@ class _Replacer(cst.CSTTransformer):
     def _replaced_import(
         self, line: cst.SimpleStatementLine, statement: ImportStatement
     ) -> cst.SimpleStatementLine | cst.FlattenSentinel[cst.SimpleStatementLine]:
-        imported = import_statements.read(statement)
+        imported = import_statements.read(statement, self._program.modules)
         moved = [each for each in imported if each.place is not None]
-        if not moved:
+        if not moved or not self._takes["stock-imports"]:
             return line
         for each in moved:
             self._note_refusal(line, each.full, each.full)
         new_lines = []
         has_comments = any(each.comment for each in moved)
         for code, comment in import_statements.written(moved):
-            self.lines.append(Line(self._program.line(line), "import", code_of(statement), code))
+            at, old = self._program.line(line), code_of(statement)
+            self.lines.append(Line(at, "import", old, code, "", "stock-imports"))
             new_lines.append(_commented(cst.parse_statement(code), comment))
         kept = {each.full for each in imported if each.place is None}
         if kept:
-            rest = line.with_changes(body=[import_statements.only(statement, kept)])
+            only = import_statements.only(statement, kept, self._program.modules)
+            rest = line.with_changes(body=[only])
             return cst.FlattenSentinel([rest, *new_lines])
         leading_lines = [*line.leading_lines, *comment_lines(self._refusals)]
         new_lines[0] = new_lines[0].with_changes(leading_lines=leading_lines)
@@ -194,11 +244,12 @@ class _Replacer(cst.CSTTransformer):
     def _note_refusal(self, node: cst.CSTNode, text: str, name: str) -> None:
         """Notes the reason if the bridge does not support a name."""
         reason = refusal_of(name)
-        if reason is None:
+        if reason is None or not self._takes["unsupported-names"]:
             return
         self._refusals.append(f"{text} is left out: {reason}")
         line = self._program.line(node)
-        self.lines.append(Line(line, "by hand", text, "", f"It is left out: {reason}"))
+        why = f"It is left out: {reason}"
+        self.lines.append(Line(line, "by hand", text, "", why, "unsupported-names"))
 
 
 class _Remover(cst.CSTTransformer):
@@ -272,7 +323,7 @@ def _with_head(body: Statements, new: Sequence[str], start: Sequence[str]) -> St
     The last is that of the same group of imports: what follows may use them.
     """
     imports = [i for i, each in enumerate(body) if import_statements.of_tensorflow(each)]
-    rest = (i for i, each in enumerate(body) if not _is_preface(each))
+    rest = (i for i, each in enumerate(body) if not is_preface(each))
     first = imports[0] if imports else next(rest, len(body))
     last = import_statements.last_of_tensorflow(body, first)
     head = [cst.parse_statement(code) for code in start]
@@ -282,18 +333,6 @@ def _with_head(body: Statements, new: Sequence[str], start: Sequence[str]) -> St
         body[first] = body[first].with_changes(leading_lines=[cst.EmptyLine()])
     new_imports = [cst.parse_statement(code) for code in new]
     return [*body[:first], *head, *body[first : last + 1], *new_imports, *body[last + 1 :]]
-
-
-def _is_preface(statement: Statement) -> bool:
-    """Returns whether a statement is the docstring, or a `from __future__ import`."""
-    if not isinstance(statement, cst.SimpleStatementLine):
-        return False
-    first = statement.body[0]
-    if isinstance(first, cst.Expr):
-        return isinstance(first.value, cst.SimpleString | cst.ConcatenatedString)
-    if not isinstance(first, cst.ImportFrom):
-        return False
-    return any(each.full.startswith("__future__.") for each in import_statements.read(first))
 
 
 def _commented(statement: Statement, comment: str) -> Statement:

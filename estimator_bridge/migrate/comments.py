@@ -3,74 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
-from libcst import matchers, metadata
 
 from estimator_bridge.migrate import tf2_rules
-from estimator_bridge.migrate.edits import Edits, commented_out
+from estimator_bridge.migrate.edits import Edits, commented_out, lines_of
 from estimator_bridge.migrate.parsed_program import MARK, ParsedProgram
+from estimator_bridge.migrate.removal import Removal
 from estimator_bridge.migrate.rewrite_report import Line
-from estimator_bridge.migrate.tf2_rules import NameRule
-
-
-class Removal:
-    """The statements that are to be commented out, with the `reasons`, and single `arguments`.
-
-    Attributes:
-        harmless: those of the statements whose removal is known to lose nothing.
-    """
-
-    def __init__(self, program: ParsedProgram) -> None:
-        self._program = program
-        self.arguments: set[cst.CSTNode] = set()
-        self.reasons: dict[cst.CSTNode, str] = {}
-        self.harmless: set[cst.CSTNode] = set()
-
-    def is_removed(self, node: cst.CSTNode | None) -> bool:
-        """Returns whether a node is inside of something that is removed."""
-        while node is not None:
-            if node in self.arguments or node in self.reasons:
-                return True
-            node = self._program.parent(node)
-        return False
-
-    def remove(self, node: cst.CSTNode, reason: str) -> None:
-        """Removes the statement of a node, and those that depend on it.
-
-        A function is removed with a statement that returns its result. A statement that uses a
-        name is removed if no other statement binds the name.
-        """
-        if self.is_removed(node):
-            return
-        statement = self._program.statement_of(node)
-        if isinstance(statement, cst.SimpleStatementLine) and any(
-            isinstance(each, cst.Return) for each in statement.body
-        ):
-            self.remove(self._program.enclosing(statement, cst.FunctionDef), reason)
-            return
-        self.reasons[statement] = reason
-        for name, scope in self._bound_names(statement):
-            assignments = [each for each in scope[name] if each.scope is scope]
-            if not all(self.is_removed(each.node) for each in assignments):
-                continue
-            for assignment in assignments:
-                for access in assignment.references:
-                    self.remove(access.node, f"It uses {name}, which is left out")
-
-    def _bound_names(self, statement: cst.CSTNode) -> list[tuple[str, metadata.Scope]]:
-        """Returns the names that a statement binds, with their scopes."""
-        scopes = self._program.scopes
-        if isinstance(statement, cst.FunctionDef | cst.ClassDef):
-            return [(statement.name.value, scopes[statement])]
-        names: list[tuple[str, metadata.Scope]] = []
-        for assignment in matchers.findall(statement, matchers.AssignTarget()):
-            target = assignment.target
-            several = isinstance(target, cst.Tuple | cst.List)
-            parts = [each.value for each in target.elements] if several else [target]
-            names += [(each.value, scopes[each]) for each in parts if isinstance(each, cst.Name)]
-        return names
 
 
 class Comments:
@@ -83,30 +24,91 @@ class Comments:
         self._above: dict[cst.CSTNode, str] = {}
         self._argument_lines: list[Line] = []
 
-    def leave_out_arguments(self, call: cst.Call, name: str, rule: NameRule) -> None:
-        """Moves the arguments of a call that its rule does not carry into a comment."""
-        dropped = [each for each in call.args if each.keyword and not rule.carries(_key(each))]
+    def leave_out_arguments(self, call: cst.Call, name: str, dropped: Sequence[cst.Arg]) -> None:
+        """Moves some arguments of a call, with their comments, into a comment above it.
+
+        Args:
+            name: of what is called.
+        """
         if not dropped:
             return
         statement = self._program.statement_of(call)
+        remarks = dict.fromkeys(dropped, "")
         for first, last, kept_before, kept_after in _runs(call.args, dropped):
-            alone = kept_before is None or kept_after is not None
-            start = self._edits.span(first)[0] if alone else self._edits.span(kept_before)[1]
-            end = self._edits.span(kept_after)[0] if kept_after else self._edits.span(last)[1]
-            self._edits.replace(start, end, "")
-            rest = self._edits.text(start, end)
-            for argument in dropped:
-                rest = rest.replace(self._edits.text_of(argument), "")
-            for comment in re.findall(r"#[^\r\n]*", rest):  # They stay.
-                self._add_above(statement, comment)
+            run = call.args[_at(call, first) : _at(call, last) + 1]
+            self._cut(run, kept_before, kept_after, remarks)
         self._removal.arguments.update(dropped)
+        indent = self._edits.indentation(statement)
         for argument in dropped:
-            why = tf2_rules.ARGUMENTS.get(_key(argument), tf2_rules.NO_COUNTERPART)
+            key = argument.keyword.value
+            why = tf2_rules.ARGUMENTS.get(key, tf2_rules.NO_COUNTERPART)
             text = self._edits.text_of(argument)
-            old, line = text.splitlines()[0], self._program.line(argument)
-            self._argument_lines.append(Line(line, "left out", old, "", sentence(why)))
-            reason = f"{MARK}{name}({_key(argument)}) is left out: {why}."
-            self._add_above(statement, reason, commented_out(text, self._program.indent(statement)))
+            lines = lines_of(text)
+            line, rule = self._program.line(argument), tf2_rules.argument_rule(key)
+            old = f"{lines[0].rstrip()}{' ...' if len(lines) > 1 else ''}"
+            self._argument_lines.append(Line(line, "left out", old, "", sentence(why), rule))
+            reason = f"{MARK}{name}({key}) is left out: {why}."
+            own = self._starts_line(argument)
+            column = self._program.indent(argument) if own else len(indent)
+            code = commented_out(text, indent, column)
+            self._add_above(statement, reason, remarks[argument] + code)
+
+    def _cut(
+        self,
+        run: Sequence[cst.Arg],
+        kept_before: cst.Arg | None,
+        kept_after: cst.Arg | None,
+        remarks: dict[cst.Arg, str],
+    ) -> None:
+        """Takes neighbouring arguments out of the text; adds their comments to `remarks`.
+
+        Comments of the arguments before and behind them stay where they are.
+        """
+        starts_line = self._starts_line(run[0])
+        alone = kept_before is None or kept_after is not None
+        start = self._edits.span(run[0])[0]
+        line = self._first_line(run[0], kept_before)
+        if starts_line and kept_before is not None and "#" in self._gap(kept_before, run[0]):
+            # The comma of the argument before stays, with its comment.
+            start = self._edits.line_start(line) + self._program.indent(run[0])
+        elif not alone:
+            start = self._edits.span(kept_before)[1]
+        last = self._edits.span(run[-1])[1]
+        end = self._edits.span(kept_after)[0] if kept_after else last
+        if starts_line and kept_after is not None and self._starts_line(kept_after):
+            start = self._edits.line_start(line)
+            end = self._edits.line_start(int(self._program.position(run[-1]).end.line) + 1)
+        self._edits.replace(start, end, "")
+        indent = self._edits.indentation(self._program.statement_of(run[0]))
+        position = start
+        for argument in run:
+            first, behind = self._edits.span(argument)
+            before = self._edits.text(position, first) if first > position else ""
+            position = behind
+            rest = self._edits.text(behind, end) if argument is run[-1] else ""
+            comments = re.findall(r"#[^\r\n]*", f"{before}\n{rest}")
+            remarks[argument] += "".join(f"{indent}{each}\n" for each in comments)
+
+    def _gap(self, before: cst.Arg, after: cst.Arg) -> str:
+        """Returns the text between two arguments on the first one's last line."""
+        start, end = self._edits.span(before)[1], self._edits.span(after)[0]
+        return self._edits.text(start, end).partition("\n")[0]
+
+    def _starts_line(self, node: cst.CSTNode) -> bool:
+        start = self._edits.span(node)[0]
+        before = self._edits.text(self._edits.line_start(self._program.line(node)), start)
+        return not before.strip()
+
+    def _first_line(self, argument: cst.Arg, before: cst.Arg | None) -> int:
+        """Returns the first line of an argument, or of the comments above it."""
+        line = self._program.line(argument)
+        lowest = int(self._program.position(before).end.line) + 1 if before is not None else line
+        while line > lowest:
+            above = self._edits.text(*self._edits.lines(line - 1, line - 1)).strip()
+            if not above.startswith("#"):
+                break
+            line -= 1
+        return line
 
     def write(self) -> list[Line]:
         """Writes all comments into the text; returns a line for each of them."""
@@ -117,7 +119,7 @@ class Comments:
 
     def _add_above(self, statement: cst.CSTNode, comment: str, code: str = "") -> None:
         """Adds a comment, and code that is commented out, above a statement."""
-        indent = " " * self._program.indent(statement)
+        indent = self._edits.indentation(statement)
         before = self._above.get(statement, "")
         self._above[statement] = f"{before}{indent}{comment}\n{code}"
 
@@ -125,20 +127,23 @@ class Comments:
         """Comments out the statements that are removed; yields a line for each of them."""
         removed: dict[cst.CSTNode, int] = {}
         for statement, reason in self._removal.reasons.items():
+            block: cst.CSTNode = self._program.parent(statement)
+            if self._removal.is_removed(block):
+                continue
             position = self._program.position(statement)
-            indent = position.start.column
+            indent = self._edits.indentation(statement)
             decorators = getattr(statement, "decorators", ())
             first = min([position.start.line, *map(self._program.line, decorators)])
             start, end = self._edits.lines(first, self._program.last_line(statement))
             code = commented_out(self._edits.text(start, end), indent)
-            text = f"{' ' * indent}{MARK}{reason}.\n{code}"
-            block: cst.CSTNode = self._program.parent(statement)
+            text = f"{indent}{MARK}{reason}.\n{code}"
             removed[block] = removed.get(block, 0) + 1
             if removed[block] == len(block.body) and not isinstance(block, cst.Module):
-                text += f"{' ' * indent}pass\n"
+                text += f"{indent}pass\n"
             self._edits.replace(start, end, text)
             bare = cst.Module([]).code_for_node(statement.with_changes(leading_lines=[]))
-            yield Line(first, "left out", str(bare.splitlines()[0]), "", reason)
+            rule = self._removal.rules.get(statement) or "depends-on-left-out"
+            yield Line(first, "left out", str(bare.splitlines()[0]), "", reason, rule)
 
 
 def sentence(why: str) -> str:
@@ -146,12 +151,12 @@ def sentence(why: str) -> str:
     return why[:1].upper() + why[1:]
 
 
-def _key(argument: cst.Arg) -> str:
-    return str(argument.keyword.value)
+def _at(call: cst.Call, argument: cst.Arg) -> int:
+    return [each is argument for each in call.args].index(True)
 
 
 def _runs(
-    arguments: Sequence[cst.Arg], dropped: Sequence[cst.Arg]
+    arguments: Sequence[cst.Arg], dropped: Collection[cst.Arg]
 ) -> Iterator[tuple[cst.Arg, cst.Arg, cst.Arg | None, cst.Arg | None]]:
     """Yields (first, last, the kept one before, the kept one behind) of runs of arguments."""
     kept_before, run = None, []

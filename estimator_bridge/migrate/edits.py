@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from estimator_bridge.migrate.parsed_program import ParsedProgram
@@ -18,7 +20,7 @@ class Edits:
         self._source = source
         self._newline = "\r\n" if "\r\n" in source else "\n"
         self._line_starts = [0]
-        for line in source.splitlines(keepends=True):
+        for line in lines_of(source):
             self._line_starts.append(self._line_starts[-1] + len(line))
         self._replacements: dict[Span, str] = {}
 
@@ -36,6 +38,13 @@ class Edits:
     def lines(self, first: int, last: int) -> Span:
         """Returns the span of whole lines."""
         return self.line_start(first), self.line_start(last + 1)
+
+    def indentation(self, node: cst.CSTNode) -> str:
+        """Returns the white space before a node that starts its line; else as much in blanks."""
+        position = self._program.position(node).start
+        start = self.line_start(int(position.line))
+        before = self._source[start : start + int(position.column)]
+        return before if not before.strip() else " " * len(before)
 
     def text(self, start: int, end: int) -> str:
         """Returns the old text of a span."""
@@ -72,10 +81,20 @@ class Edits:
         return "".join([*parts, self._source[position:]])
 
 
-def commented_out(text: str, indent: int) -> str:
-    """Returns lines as comments at an indent; indentation beyond that is kept."""
+def lines_of(text: str) -> list[str]:
+    """Returns the lines of a source with their ends: `splitlines` also splits at form feeds."""
+    return re.findall(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+", text)
+
+
+def commented_out(text: str, indentation: str, column: int | None = None) -> str:
+    """Returns lines as comments behind an indentation; what is indented beyond that is kept.
+
+    Args:
+        column: where the text starts in its line; by default behind the indentation.
+    """
     lines = []
-    for line in text.splitlines(keepends=True):
-        code = line[indent:] if not line[:indent].strip() else line.lstrip()
-        lines.append(f"{' ' * indent}# {code.rstrip()}".rstrip() + "\n")
+    column = len(indentation) if column is None else column
+    for line in lines_of(text):
+        code = line[column:] if not line[:column].strip() else line.lstrip()
+        lines.append(f"{indentation}# {code.rstrip()}".rstrip() + "\n")
     return "".join(lines)

@@ -12,6 +12,7 @@ from libcst import matchers
 from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge.migrate import stock_replacements as stock
+from estimator_bridge.migrate.modules import ALONE, Modules
 from estimator_bridge.migrate.stock_replacements import NAMESPACE, Replacement
 
 ImportStatement: TypeAlias = cst.Import | cst.ImportFrom
@@ -47,17 +48,21 @@ def is_import(node: cst.CSTNode) -> TypeGuard[ImportStatement]:
     return isinstance(node, cst.Import | cst.ImportFrom)
 
 
-def read(statement: ImportStatement) -> list[Imported]:
-    """Returns the names that an import statement binds; none for relative imports."""
+def read(statement: ImportStatement, modules: Modules = ALONE) -> list[Imported]:
+    """Returns the names that an import statement binds.
+
+    Args:
+        modules: of the package; they may import names of stock for each other.
+    """
     if isinstance(statement, cst.Import):
         return [_of_import(alias) for alias in statement.names]
-    if statement.relative or statement.module is None:
-        return []
-    module = str(get_full_name_for_node(statement.module))
+    module = "." * len(statement.relative)
+    if statement.module is not None:
+        module += str(get_full_name_for_node(statement.module))
     if isinstance(statement.names, cst.ImportStar):
         below = stock.module_of(module)
         return [Imported(module, None, Replacement(below) if below else None)]
-    return [_of_from(module, alias) for alias in statement.names]
+    return [_of_from(module, alias, modules) for alias in statement.names]
 
 
 def _of_import(alias: cst.ImportAlias) -> Imported:
@@ -69,14 +74,15 @@ def _of_import(alias: cst.ImportAlias) -> Imported:
     return Imported(full, bound or full.split(".")[0], place)
 
 
-def _of_from(module: str, alias: cst.ImportAlias) -> Imported:
+def _of_from(module: str, alias: cst.ImportAlias, modules: Modules) -> Imported:
     name = str(get_full_name_for_node(alias.name))
-    full = f"{module}.{name}"
+    full = modules.full(f"{module}{'' if module.endswith('.') else '.'}{name}")
+    module = full.rpartition(".")[0]
     place = stock.place_of(full)
     if place is None and (below := stock.module_of(full)):
         place = Replacement(below)
     if place is None and (above := stock.module_of(module)):
-        place = Replacement(above, name)
+        place = Replacement(above, full.rpartition(".")[2])
     return Imported(full, _bound(alias) or name, place, _comment(alias))
 
 
@@ -121,9 +127,9 @@ def of_names(module: str, names: Iterable[str]) -> str:
     return f"{start}\n{textwrap.indent(filled, '    ')})"
 
 
-def only(statement: ImportStatement, names: set[str]) -> ImportStatement:
+def only(statement: ImportStatement, names: set[str], modules: Modules = ALONE) -> ImportStatement:
     """Returns an import statement with those of its names whose full names are listed."""
-    bound = read(statement)
+    bound = read(statement, modules)
     kept = [alias for alias, each in zip(statement.names, bound, strict=True) if each.full in names]
     kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
     return statement.with_changes(names=kept)
@@ -140,6 +146,18 @@ def of_tensorflow(statement: cst.CSTNode) -> bool:
 def is_import_line(statement: cst.CSTNode) -> bool:
     """Returns whether a statement is a line of imports alone."""
     return isinstance(statement, cst.SimpleStatementLine) and all(map(is_import, statement.body))
+
+
+def is_preface(statement: cst.CSTNode) -> bool:
+    """Returns whether a statement is the docstring, or a `from __future__ import`."""
+    if not isinstance(statement, cst.SimpleStatementLine):
+        return False
+    first = statement.body[0]
+    if isinstance(first, cst.Expr):
+        return isinstance(first.value, cst.SimpleString | cst.ConcatenatedString)
+    if not isinstance(first, cst.ImportFrom):
+        return False
+    return any(each.full.startswith("__future__.") for each in read(first))
 
 
 def last_of_tensorflow(statements: Sequence[cst.CSTNode], first: int) -> int:

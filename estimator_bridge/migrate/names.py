@@ -8,9 +8,11 @@ import libcst as cst
 from libcst import matchers
 
 from estimator_bridge.migrate import import_statements
+from estimator_bridge.migrate.modules import ALONE
 from estimator_bridge.migrate.parsed_program import ParsedProgram
 
-_TRAINER = "tf2_engine.training.Trainer"
+_LIBRARY = "tf2_engine.training."
+_INSTALL = "estimator_bridge.install"
 
 START = """\
 from estimator_bridge import install
@@ -26,14 +28,18 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 
 def is_on_library(program: ParsedProgram) -> bool:
-    """Returns whether a program imports `Trainer`, and nothing of stock's estimator."""
+    """Returns whether a program is in the tf2 form: it imports the library, and nothing of stock.
+
+    A module of a package need not use the library.
+    """
     imported = [
         each
         for statement in matchers.findall(program.module, import_statements.IMPORT)
-        for each in import_statements.read(statement)
+        for each in import_statements.read(statement, program.modules)
     ]
     uses_stock = any(each.place or each.by_use for each in imported)
-    return not uses_stock and any(each.full == _TRAINER for each in imported)
+    signs = (_LIBRARY,) if program.modules is ALONE else (_LIBRARY, _INSTALL)
+    return not uses_stock and any(each.full.startswith(signs) for each in imported)
 
 
 def names_in(program: ParsedProgram) -> set[str]:
@@ -48,6 +54,6 @@ def _names_in(program: ParsedProgram) -> Iterator[str]:
             if not isinstance(node, cst.Import | cst.ImportFrom):
                 yield assignment.name
                 continue
-            for each in import_statements.read(node):
+            for each in import_statements.read(node, program.modules):
                 if not (each.place or each.by_use):
                     yield str(each.bound)

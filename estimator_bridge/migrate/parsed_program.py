@@ -8,8 +8,10 @@ from typing import TypeAlias
 
 import libcst as cst
 from libcst import metadata
+from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge import errors
+from estimator_bridge.migrate.modules import ALONE, Modules
 
 _IMPORT = metadata.QualifiedNameSource.IMPORT
 
@@ -23,10 +25,16 @@ Scopes: TypeAlias = Mapping[cst.CSTNode, metadata.Scope | None]
 
 
 class ParsedProgram:
-    """The syntax tree of a program; InvalidInput if the source is not Python 3."""
+    """The syntax tree of a program; InvalidInput if the source is not Python 3.
 
-    def __init__(self, source: str, name: str) -> None:
+    Args:
+        name: how errors call the program.
+        modules: the other modules of its package.
+    """
+
+    def __init__(self, source: str, name: str, modules: Modules = ALONE) -> None:
         self.name = name
+        self.modules = modules
         check_depth(source, name)
         try:
             wrapper = metadata.MetadataWrapper(cst.parse_module(source))
@@ -57,10 +65,54 @@ class ParsedProgram:
         return int(self._positions[node].start.column)
 
     def imported_names(self, node: cst.CSTNode) -> list[str]:
-        """Returns the full names that a name or attribute may have, given the imports."""
+        """Returns the full names that a name or attribute may have, given imports and aliases."""
+        return sorted(self._full_names(node, frozenset()))
+
+    def alias_of(self, name: cst.CSTNode) -> str | None:
+        """Returns the full name that a name is assigned to, wherever it is assigned; or None."""
+        scope = self.scopes.get(name)
+        if not isinstance(name, cst.Name) or scope is None:
+            return None
+        (full,) = self._aliased(scope, name.value, frozenset()) or (None,)
+        return full
+
+    def aliases_of(self, value: cst.CSTNode) -> list[cst.Name]:
+        """Returns the names that stand for a dotted name because it is assigned to them."""
+        statement = self.parent(value)
+        if not isinstance(statement, cst.Assign | cst.AnnAssign):
+            return []
+        targets = statement.targets if isinstance(statement, cst.Assign) else [statement]
+        names = [each.target for each in targets]
+        return names if all(map(self.alias_of, names)) else []
+
+    def _full_names(self, node: cst.CSTNode, seen: frozenset[str]) -> set[str]:
         scope = self.scopes.get(node)
-        names = scope.get_qualified_names_for(node) if scope else ()
-        return sorted(name.name for name in names if name.source is _IMPORT)
+        if scope is None:
+            return set()
+        found = scope.get_qualified_names_for(node)
+        names = {self.modules.full(each.name) for each in found if each.source is _IMPORT}
+        root, _, rest = str(get_full_name_for_node(node) or "").partition(".")
+        if names or not root or root in seen:
+            return names
+        below = f".{rest}" if rest else ""
+        return {f"{each}{below}" for each in self._aliased(scope, root, seen)}
+
+    def _aliased(self, scope: metadata.Scope, name: str, seen: frozenset[str]) -> set[str]:
+        """Returns the full name that all assignments of a name agree on, if they do."""
+        names: set[str] = set()
+        for assignment in scope[name]:
+            target = self.parent(getattr(assignment, "node", None))
+            if isinstance(target, cst.AssignTarget):
+                target = self.parent(target)
+            if not isinstance(target, cst.Assign | cst.AnnAssign):
+                return set()
+            if not isinstance(target.value, cst.Name | cst.Attribute):
+                return set()
+            full = self._full_names(target.value, seen | {name})
+            if len(full) != 1:
+                return set()
+            names |= full
+        return names if len(names) == 1 else set()
 
     def parent(self, node: cst.CSTNode | None) -> cst.CSTNode | None:
         """Returns the node that a node is a direct part of; None for the module."""

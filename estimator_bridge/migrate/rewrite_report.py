@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["import", "name", "added", "changes", "left out", "by hand"]
+Kind: TypeAlias = Literal["import", "name", "added", "changes", "left out", "by hand", "skipped"]
 """What happened: an import statement or a name was replaced, code was added, it stays and behaves
-differently in TensorFlow 2, it has no counterpart and is commented out, or is left to the user.
+differently in TensorFlow 2, it has no counterpart and is commented out, it is left to the user, or
+it stays since its rule is not selected.
 """
 
 
@@ -19,6 +20,8 @@ class Line:
         line: in the old source; 0 for the program as a whole.
         old, new: as written; either may be empty.
         why: a sentence, or empty.
+        rule: the id of the rule; empty if it is not one's.
+        file: in the package; empty for a program alone.
     """
 
     line: int
@@ -26,19 +29,29 @@ class Line:
     old: str
     new: str
     why: str = ""
+    rule: str = ""
+    file: str = ""
 
     def __str__(self) -> str:
-        where = f"line {self.line}: " if self.line else ""
+        places = (self.file, f"line {self.line}" if self.line else "")
+        where = ", ".join(filter(None, places))
         change = " -> ".join(part for part in (self.old, self.new) if part)
-        return f"[{self.kind}] {where}{change}{'. ' if self.why and change else ''}{self.why}"
+        said = ". ".join(filter(None, (change, self.why)))
+        rule = f" ({self.rule})" if self.rule else ""
+        return f"[{self.kind}] {where}{': ' if where else ''}{said}{rule}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Rewritten:
-    """The new source of a program, and its changes in the order of the old source."""
+    """The new source of a program, and its changes in the order of the old source.
+
+    Attributes:
+        trains: whether it has what the form is for: a TPUEstimator, for the tf2 form.
+    """
 
     source: str
     lines: tuple[Line, ...]
+    trains: bool = True
 
     def as_dict(self) -> dict[str, list[dict[str, str | int]]]:
         """Returns the changes as values for JSON."""

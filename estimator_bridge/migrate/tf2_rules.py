@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-from estimator_bridge.migrate import stock_replacements
+from estimator_bridge.migrate import selection, stock_replacements
 from estimator_bridge.run import stock_names
+from estimator_bridge.settings import quirks
 
 _Value = TypeVar("_Value")
 
@@ -23,11 +24,13 @@ class Action(enum.Enum):
     IMPORT = "it becomes `new` of `module`"
     REPORT = "it stays, and behaves differently; a line of the report says how"
     UNWRAP = "the first argument of the call replaces the call"
+    UNWRAP_TENSOR = "the argument `tensor` of the call replaces the call"
     CALL = "the function `new`, whose first argument is the object, replaces the method"
     CALL_ALONE = "a call of the function `new` replaces the call that it is an argument of"
     EXPORT = "the method `new` replaces it if it exports for predictions; else it is refused"
     COMMENT_OUT = "its statement, and those that depend on it, stay as comments"
     LEAVE_OUT = "the argument stays as a comment"
+    OTHER = "see the reason"
     REFUSE = "the program is refused"
 
 
@@ -54,8 +57,8 @@ class NameRule(NamedTuple):
 
     @property
     def effect(self) -> str:
-        """What it means for the user: "safe", "changes numbers", "needs a look" or "refused"."""
-        return _EFFECTS.get(self.action, "safe")
+        """What it means for the user: a key of `selection.CLASSES`."""
+        return _EFFECTS.get(self.action, selection.SAFE)
 
     def carries(self, argument: str) -> bool:
         """Returns whether an argument is carried, by its name."""
@@ -63,9 +66,9 @@ class NameRule(NamedTuple):
 
 
 _EFFECTS = {
-    Action.REPORT: "changes numbers",
-    Action.COMMENT_OUT: "needs a look",
-    Action.REFUSE: "refused",
+    Action.REPORT: selection.CHANGES_NUMBERS,
+    Action.COMMENT_OUT: selection.NEEDS_A_LOOK,
+    Action.REFUSE: selection.REFUSED,
 }
 
 
@@ -89,7 +92,13 @@ _MOVING_AVERAGES = (
 )
 
 
+_ONE_ESTIMATOR = (
+    "Make the TPUEstimator in both cases: the strategy determines whether there is a TPU"
+)
+_METRICS = "Return a TPUEstimatorSpec with `eval_metrics`, a function and its tensors"
+_NO_SUCH_SETTING = "the config of the library does not have it"
 _QUEUES = "TensorFlow 2 has no queues"
+_TENSOR = "a layer takes the tensor itself"
 _ITERATORS = "Trainer takes datasets, and makes iterators of them itself"
 _DATASET = "Return the tf.data.Dataset from the input_fn"
 
@@ -123,7 +132,15 @@ STOCK: Mapping[str, NameRule] = {
         "embedding_config_spec warm_start_from",
         positional=4,
     ),
+    "Estimator": NameRule(Action.REFUSE, "it has no tables", way_out=_ONE_ESTIMATOR),
     "TPUEstimatorSpec": _training("ModelSpec"),
+    "EstimatorSpec": _training(
+        "ModelSpec",
+        "mode predictions loss train_op export_outputs training_hooks evaluation_hooks "
+        "prediction_hooks",
+        positional=3,
+        refused="eval_metric_ops scaffold training_chief_hooks",
+    )._replace(way_out=_METRICS),
     "RunConfig": _training(
         "RunConfig",
         "model_dir tf_random_seed save_summary_steps save_checkpoints_steps save_checkpoints_secs "
@@ -219,6 +236,7 @@ TENSORFLOW: Mapping[str, NameRule] = {
         "data.make_one_shot_iterator data.make_initializable_iterator",
     ),
     "keras.layers.BatchNormalization": NameRule(Action.REPORT, _MOVING_AVERAGES),
+    **_rows(NameRule(Action.UNWRAP_TENSOR, _TENSOR), "keras.layers.Input keras.Input"),
 }
 """Names below `tensorflow`, `tensorflow.compat.v1` and `tensorflow.compat.v2`."""
 
@@ -259,8 +277,25 @@ METHODS: Mapping[str, NameRule] = {
         name: NameRule(Action.CALL, new=name, module=TRAINING)
         for name in ("minimize", "compute_gradients")
     },
+    "as_estimator_spec": NameRule(
+        Action.REFUSE, "Trainer takes the spec itself", way_out="Return the spec"
+    ),
 }
 """Methods of estimators and of optimizers."""
+
+NOT_IN_CONFIG: Mapping[str, NameRule] = {
+    f"config.{name}": NameRule(
+        Action.REFUSE, _NO_SUCH_SETTING, way_out="Take the value from where the config gets it"
+    )
+    for name in ("tpu_config", "session_config", "train_distribute", "eval_distribute")
+}
+"""Attributes of an object that is called config, with that name before them."""
+
+NOT_IN_REPLACE = (
+    *("tpu_config", "session_config", "evaluation_master", "device_fn", "protocol"),
+    *("session_creation_timeout_secs", "checkpoint_save_graph_def"),
+)
+"""Arguments of a config's `replace` that are not carried."""
 
 EXPORTED_MODE = ("experimental_mode", "PREDICT")
 """The argument of exports that names a mode, and the mode that is carried."""
@@ -288,7 +323,7 @@ def of_name(full: str) -> NameRule | None:
         return rule
     place = stock_replacements.place_of(full)
     if place is not None and place.module in _IMPORTED_MODULES:
-        return NameRule(Action.IMPORT, module=place.module)
+        return OTHERS["parameters"]._replace(why="", module=place.module)
     return STOCK.get(short, OTHER_STOCK)
 
 
@@ -301,35 +336,65 @@ def stock_reason(names: Iterable[str], written: str) -> str:
 
 def rule_id(name: str) -> str:
     """Returns the id of the rule of a name: its last part, in lower case with hyphens."""
-    short = name.rpartition(".")[2]
+    short = name.removeprefix("config.").rpartition(".")[2]
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", short)
-    return words.replace("_", "-").lower()
+    return ("config-" if name.startswith("config.") else "") + words.replace("_", "-").lower()
+
+
+def id_of(full: str, rule: NameRule) -> str:
+    """Returns the id of the rule of a full name."""
+    return "parameters" if rule.module in _IMPORTED_MODULES else rule_id(full)
+
+
+def argument_rule(name: str) -> str:
+    """Returns the id of the rule by which an argument is left out."""
+    return f"argument-{rule_id(name)}" if name in ARGUMENTS else "argument-other"
+
+
+OTHERS: Mapping[str, NameRule] = {
+    "argument-other": NameRule(Action.LEAVE_OUT, NO_COUNTERPART),
+    "arguments-unpacked": NameRule(Action.REFUSE, "`**` may have arguments that are not carried"),
+    "arguments-without-names": NameRule(Action.REFUSE, "not all of them are carried"),
+    "called-elsewhere": NameRule(
+        Action.REFUSE, "a class whose arguments change must be called by its name, or an alias"
+    ),
+    "depends-on-left-out": NameRule(Action.COMMENT_OUT, "it uses what is left out, or only that"),
+    "import-stock": NameRule(Action.OTHER, "imports of stock are removed, others are added"),
+    "imports-legacy-module": NameRule(
+        Action.REFUSE, "a module beside the program has to be migrated with it"
+    ),
+    "imports-star": NameRule(Action.REFUSE, "a star import has names of stock"),
+    "keep-quirks": NameRule(Action.OTHER, f"a spec gets {quirks.ARGUMENT}"),
+    "loses-a-name": NameRule(Action.REFUSE, "a name would have no value where it is used"),
+    "loses-training": NameRule(Action.REFUSE, "a statement that trains would be left out"),
+    "no-estimator": NameRule(Action.REFUSE, "the program makes no TPUEstimator"),
+    "other-stock": OTHER_STOCK,
+    "parameters": NameRule(
+        Action.IMPORT,
+        "parameters of optimizers, and configs of tables and features",
+        module="estimator_bridge.legacy",
+    ),
+    "variable-op-name": NameRule(
+        Action.OTHER, "`.op.name` of a variable becomes a part of `.name`"
+    ),
+}
+"""Rules that are not of one name, by their ids."""
 
 
 def listed() -> dict[str, NameRule]:
     """Returns every rule by its id, in the order of ids."""
-    tables = (STOCK, TENSORFLOW, _ANYWHERE, METHODS)
+    tables = (STOCK, TENSORFLOW, _ANYWHERE, METHODS, NOT_IN_CONFIG)
     rules = {rule_id(name): rule for table in tables for name, rule in table.items()}
     arguments = {
-        f"argument-{rule_id(name)}": NameRule(Action.LEAVE_OUT, why)
-        for name, why in ARGUMENTS.items()
+        argument_rule(name): NameRule(Action.LEAVE_OUT, why) for name, why in ARGUMENTS.items()
     }
-    others = {
-        "other-stock": OTHER_STOCK,
-        "loses-training": NameRule(Action.REFUSE, "a statement that trains would be left out"),
-        "arguments-without-names": NameRule(Action.REFUSE, "not all of them are carried"),
-    }
-    return dict(sorted({**rules, **arguments, **others}.items()))
+    return dict(sorted({**rules, **arguments, **OTHERS}.items()))
 
 
-def lines() -> list[str]:
-    """Returns a line for each rule: its id, its class, and what becomes of it."""
-    return [
-        f"{name}  [{rule.effect}]  {_becomes(rule)}{f' ({rule.why})' if rule.why else ''}"
-        for name, rule in listed().items()
-    ]
-
-
-def _becomes(rule: NameRule) -> str:
+def becomes(rule: NameRule) -> str:
+    """Returns what a rule does, in words."""
+    if rule.action is Action.OTHER:
+        return rule.why
     new = f"`{rule.new}`" if rule.new else "its name"
-    return rule.action.value.replace("`new`", new).replace("`module`", rule.module)
+    done = rule.action.value.replace("`new`", new).replace("`module`", f"`{rule.module}`")
+    return f"{done}: {rule.why}" if rule.why else done

@@ -7,7 +7,8 @@ refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
@@ -87,10 +88,13 @@ class HookRunner:
         self._hooks = [*self._given, *(of_model or ())]
         self._fetched = []
         outputs = []
-        self._context.session.step_read = tf.identity(self._step)
-        tf_compat.set_global_step_read(self._context.session.step_read)
+        with v1.name_scope(None):
+            step_read = tf.identity(self._step, name="global_step")
+        self._context.session.step_read = step_read
+        tf_compat.set_global_step_read(step_read)
         for hook in self._hooks:
-            hook.begin()
+            with _as_global_step(step_read):
+                hook.begin()
             tensors = tf.nest.flatten(_fetches(hook.before_run(self._context)))
             self._fetched.append({id(each): place for place, each in enumerate(tensors)})
             outputs.append([_computed(each) for each in tensors])
@@ -138,6 +142,18 @@ class HookRunner:
                     f"{type(hook).__name__} needs a session, and in TensorFlow 2 there is none. "
                     "Trainer writes checkpoints as its RunConfig says; leave the hook out."
                 )
+
+
+@contextlib.contextmanager
+def _as_global_step(step_read: Tensor) -> Iterator[None]:
+    """Has `get_global_step` return a tensor, whose op has a name, as hooks expect."""
+    steps = v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)
+    before = list(steps)
+    steps[:] = [step_read]
+    try:
+        yield
+    finally:
+        steps[:] = before
 
 
 def _fetches(asked: Object) -> Nest:

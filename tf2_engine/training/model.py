@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import tensorflow as tf
 
@@ -14,6 +14,7 @@ from tf2_engine import preprocessing as pre
 from tf2_engine.training import differentiation
 from tf2_engine.training.calls import call
 from tf2_engine.training.context import ReplicaContext
+from tf2_engine.training.embedding import Embedding
 from tf2_engine.training.model_variables import ModelVariables
 from tf2_engine.training.resolver import make_strategy
 from tf2_engine.training.saver import Saver
@@ -92,13 +93,7 @@ class Model:
         prepare, weight_keys = self.preprocessing()
 
         def prepared(features: Nest, labels: Nest = None) -> Batch:
-            dense = [key for key in prepare.columns if isinstance(features[key], tf.Tensor)]
-            if dense:
-                raise errors.InvalidInput(
-                    f"The ids of {dense} are dense; on a TPU the legacy program ignores 0 in them. "
-                    "Make them SparseTensors in the input function, with 0 or without."
-                )
-            batch = prepare(features)._asdict()
+            batch = prepare(self._with_sparse_ids(features, prepare.columns))._asdict()
             # The input of a strategy must not contain None.
             weights = batch["weights"] or {}
             batch["weights"] = {key: each for key, each in weights.items() if each is not None}
@@ -115,6 +110,25 @@ class Model:
         # Ids of tables are sparse, and sparse tensors cannot be copied to a TPU.
         option = tf.distribute.InputOptions(experimental_fetch_to_device=False)
         return self.strategy.experimental_distribute_dataset(dataset.map(prepared), option)
+
+    def _with_sparse_ids(self, features: Batch, keys: Iterable[str]) -> Batch:
+        """Returns features whose ids are sparse: of dense ones without 0, as the legacy program's.
+
+        Raises:
+            InvalidInput: ids are dense, and the program has no legacy spec, or they are not
+                [batch, length].
+        """
+        dense = [key for key in keys if isinstance(features[key], tf.Tensor)]
+        ranks = {features[key].shape.rank for key in dense}
+        if dense and (isinstance(self.spec, Embedding) or ranks != {2}):
+            raise errors.InvalidInput(
+                f"The ids of {dense} are dense; on a TPU the legacy program ignores 0 in them. "
+                "Make them SparseTensors in the input function, with 0 or without."
+            )
+        if dense:
+            text = "The ids of %s are dense, and 0 is ignored in them, as in the legacy program."
+            tf.compat.v1.logging.warning(text, dense)
+        return {**features, **{key: tf.sparse.from_dense(features[key]) for key in dense}}
 
     def call(self, mode: str, batch: Batch) -> ModelSpec:
         """Calls the model_fn with the batch of a replica; to train, also updates the tables.

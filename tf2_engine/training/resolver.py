@@ -6,11 +6,18 @@ import os
 
 import tensorflow as tf
 
+from tf2_engine import errors
 from tf2_engine.training.specs import RunConfig
 from tf2_engine.types import Object, Strategy
 
 _NOWHERE = (None, "", "local")
 _OF_TPU_VM = "TPU_NAME"
+
+_COPYING = (
+    *(tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy),
+    *(tf.distribute.ParameterServerStrategy, tf.distribute.experimental.CentralStorageStrategy),
+)
+"""Strategies under which a model_fn would be traced by several threads at once."""
 
 
 def TPUClusterResolver(  # noqa: N802
@@ -32,12 +39,22 @@ def TPUClusterResolver(  # noqa: N802
 
 
 def make_strategy(config: RunConfig) -> Strategy:
-    """Returns a TPUStrategy if the config names a TPU, else the strategy in whose scope it is."""
+    """Returns a TPUStrategy if the config names a TPU, else the strategy in whose scope it is.
+
+    Raises:
+        InvalidInput: it is a strategy that copies variables to devices, or to other machines.
+    """
     resolver = config.cluster
     if resolver is None and config.master:
         resolver = TPUClusterResolver(config.master)
     if resolver is None:
         strategy: Strategy = tf.distribute.get_strategy()
+        if isinstance(strategy, _COPYING):
+            raise errors.InvalidInput(
+                f"Trainer does not train under {type(strategy).__name__}, in whose scope it was "
+                "made: its tables and the names of its variables are for one device, or a TPU. "
+                "Make it outside of the scope, or in that of OneDeviceStrategy or TPUStrategy."
+            )
         return strategy
     tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)

@@ -7,7 +7,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from estimator_bridge import errors
+from estimator_bridge.migrate.blockers import Blocker, Refused
 
 New = str | Callable[[], str]
 """A text, or what returns it once all edits inside are known."""
@@ -216,10 +216,11 @@ class Source:
     def check(self) -> None:
         """Raises Untranslatable with all problems, if there are any."""
         if self.problems:
-            listed = "\n".join(f"  {self.name}, {each}" for each in sorted(self.problems))
-            raise errors.Untranslatable(
-                f"{self.name} cannot be carried to the Keras form:\n{listed}"
-            )
+            blockers = [
+                Blocker(each.line, each.rule, each.code, each.why, each.way_out, self.name)
+                for each in self.problems
+            ]
+            raise Refused(self.name, blockers, "the Keras form")
 
 
 def arguments(

@@ -1,0 +1,49 @@
+"""The program in which the examples of migrate's rules stand, and what becomes of them."""
+
+from __future__ import annotations
+
+import textwrap
+
+from estimator_bridge.migrate.blockers import Refused
+from estimator_bridge.migrate.forms import FORMS
+from estimator_bridge.migrate.modules import ALONE
+from estimator_bridge.migrate.rewrite_report import Rewritten
+from estimator_bridge.migrate.selection import ALL, Selection
+
+_PROGRAM = """\
+import tensorflow.compat.v1 as tf
+from tensorflow.compat.v1 import estimator as tf_estimator
+
+with tf.name_scope('example'):
+  # first
+{}
+  # last
+  done()
+
+estimator = tf_estimator.tpu.TPUEstimator(model_fn, embedding_config_spec=None)
+"""
+
+
+def program(example: str) -> str:
+    """Returns a program that contains the example of a rule."""
+    return _PROGRAM.format(textwrap.indent(example, "  "))
+
+
+def rewritten(form: str, example: str, selected: Selection = ALL) -> Rewritten:
+    """Returns the program with an example in a form; raises `Refused`."""
+    return FORMS[form].rewrite(program(example), "job.py", selected, ALONE)
+
+
+def part(source: str) -> str:
+    """Returns what a program has in the place of the example."""
+    inside = source.partition("  # first\n")[2].partition("  # last\n")[0]
+    return textwrap.dedent(inside).rstrip("\n")
+
+
+def after(form: str, example: str) -> str:
+    """Returns what becomes of an example: code, or the blockers without file and line."""
+    try:
+        return part(rewritten(form, example).source)
+    except Refused as refused:
+        blockers = (str(each).partition(": ")[2] for each in refused.blockers)
+        return "\n".join(blockers)

@@ -1,0 +1,139 @@
+"""Names of stock under names of the program: however they are bound, nothing is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from estimator_bridge.migrate import adopt, migrate
+from estimator_bridge.migrate.blockers import Refused
+
+PROGRAM = """\
+import tensorflow.compat.v1 as tf
+from tensorflow.compat.v1 import estimator as est
+{top}
+
+def make(model_fn, params):
+  {body}
+  return est.tpu.TPUEstimator(model_fn, embedding_config_spec=None)
+{end}
+"""
+
+
+def program(body: str, top: str = "", end: str = "") -> str:
+    """Returns a program with a statement in a function, and others around it."""
+    return PROGRAM.format(body=body, top=top, end=end)
+
+
+BOUND = {
+    "module": ("E = tf.tpu.experimental", "", "E.AdamParameters(1)"),
+    "bound later": ("", "E = tf.tpu.experimental", "E.AdamParameters(1)"),
+    "only under if": ("if tf:\n  E = tf.tpu.experimental", "", "E.AdamParameters(1)"),
+    "bound twice": ("E = tf.tpu.experimental", "E = tf.tpu.experimental", "E.AdamParameters(1)"),
+    "alias of an alias": ("T = tf.tpu\nE = T.experimental", "", "E.AdamParameters(1)"),
+    "two targets": ("D = E = tf.tpu.experimental", "", "E.AdamParameters(1)"),
+    "annotated": ("E: object = tf.tpu.experimental", "", "E.AdamParameters(1)"),
+}
+
+
+@pytest.mark.parametrize("how", BOUND)
+def test_a_module_under_another_name_is_followed(how: str) -> None:
+    """Both forms import what is used of it, and the alias stays for other names."""
+    top, end, use = BOUND[how]
+    source = program(f"x = {use}", top, end)
+
+    new = migrate(source).source
+    assert "  x = AdamParameters(1)\n" in new
+    assert "from estimator_bridge.legacy.parameters import AdamParameters\n" in new
+    assert "  x = parameters.AdamParameters(1)\n" in adopt(source).source
+
+
+@pytest.mark.parametrize(
+    "top, body",
+    [
+        ("E = tf.tpu.experimental", "x = (lambda E: E.AdamParameters(1))(params)"),
+        ("E = tf.tpu.experimental", "E = params; x = E.AdamParameters(1)"),
+    ],
+)
+def test_a_name_that_stands_for_something_else_stays(top: str, body: str) -> None:
+    """A name that is shadowed where it is used is not replaced."""
+    use = body.partition("x = ")[2]
+
+    assert use in migrate(program(body, top)).source
+    assert use in adopt(program(body, top)).source
+
+
+@pytest.mark.parametrize(
+    "top, body, new",
+    [
+        (
+            "T = est.tpu",
+            "x = T.RunConfig(master='a', session_config=1)",
+            "x = RunConfig(master='a')",
+        ),
+        ("C = est.tpu.RunConfig", "x = C(master='a', session_config=1)", "x = C(master='a')"),
+        ("K = est.ModeKeys", "x = K.TRAIN", "x = K.TRAIN"),
+        ("", "x: est.tpu.RunConfig = None", "x: RunConfig = None"),
+        ("", "x = isinstance(params, est.tpu.RunConfig)", "x = isinstance(params, RunConfig)"),
+        ("", "config = params.replace(session_config=1, a=2)", "config = params.replace(a=2)"),
+    ],
+)
+def test_arguments_are_left_out_through_aliases(top: str, body: str, new: str) -> None:
+    """A class of stock has the arguments that are carried, under whatever name it is called."""
+    assert f"  {new}\n" in migrate(program(body, top)).source
+
+
+@pytest.mark.parametrize(
+    "body, rule",
+    [
+        ("x = {1: est.tpu.RunConfig}[1](session_config=1)", "called-elsewhere"),
+        ("x = (est.tpu.RunConfig if params else dict)(session_config=1)", "called-elsewhere"),
+        ("x = getattr(tf.tpu.experimental, 'AdamParameters')(1)", "called-elsewhere"),
+        ("params.module = tf.tpu.experimental", "called-elsewhere"),
+        ("E = tf.tpu.experimental; E = E if params else 1", "called-elsewhere"),
+        ("x = est.tpu.RunConfig(**params)", "arguments-unpacked"),
+        ("x = params.config.tpu_config", "config-tpu-config"),
+        ("x = est.Estimator(model_fn)", "estimator"),
+        ("x = est.EstimatorSpec(1, loss=2, eval_metric_ops={})", "estimator-spec"),
+        ("if params:\n    x = est.Hidden\n  else:\n    x = 1\n  print(x)", "loses-a-name"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(body: str, rule: str) -> None:
+    """Code that would fail when the new program runs is refused, with the rule."""
+    with pytest.raises(Refused) as refused:
+        migrate(program(body))
+    assert rule in {each.rule for each in refused.value.blockers}
+
+
+@pytest.mark.parametrize(
+    "body, gone",
+    [
+        ("rate = 3\n  hidden = est.Hidden(rate)", "rate"),
+        ("def hidden():\n    return 1\n  other = est.Hidden(hidden)", "hidden"),
+        ("if params:\n    hidden = est.Hidden()", "if params"),
+    ],
+)
+def test_dead_code_goes(body: str, gone: str) -> None:
+    """What only left-out code uses is left out too, and no empty `if` stays."""
+    new = migrate(program(body)).source
+    lines = [line for line in new.splitlines() if not line.lstrip().startswith("#")]
+
+    assert not [line for line in lines if gone in line or line.strip() == "pass"]
+
+
+def test_comments_stay_with_their_arguments() -> None:
+    """A comment goes with the argument it is beside or above; those of others stay."""
+    body = """x = est.tpu.RunConfig(
+      # The model.
+      model_dir='m',  # Here.
+      # The session.
+      session_config=1,  # One.
+      # The rest.
+      save_summary_steps=2)"""
+    new = migrate(program(body)).source
+
+    assert (
+        "  # estimator-bridge: RunConfig(session_config) is left out: the new program has no "
+        "counterpart.\n  # The session.\n  # One.\n  # session_config=1\n  x = RunConfig(\n"
+        "      # The model.\n      model_dir='m',  # Here.\n      # The rest.\n"
+        "      save_summary_steps=2)\n"
+    ) in new

@@ -1,0 +1,51 @@
+"""What `migrate` does with the programs of the corpus, as docs/migrate_corpus.md says."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from compat_tests.support import migrate_corpus
+from compat_tests.support.migrate_corpus import RUNS
+
+PROGRAMS = migrate_corpus.programs()
+
+
+def rows() -> dict[str, list[str]]:
+    """Returns the cells of the page's table by program."""
+    lines = migrate_corpus.PAGE.read_text(encoding="utf-8").splitlines()
+    cells = [line.strip("| ").split(" | ") for line in lines if line.startswith("| `")]
+    return {first.split("`")[1]: rest for first, *rest in cells}
+
+
+def test_the_corpus_is_large_and_migrates() -> None:
+    """It has at least 30 programs, of which four fifths are said to run in TensorFlow 2."""
+    cells = rows()
+
+    assert cells.keys() == PROGRAMS.keys()
+    assert len(cells) >= 30
+    assert sum(each[1] == RUNS for each in cells.values()) >= 0.8 * len(cells)
+
+
+@pytest.mark.full
+def test_the_page_of_the_corpus_is_up_to_date() -> None:
+    """docs/migrate_corpus.md is what `python -m compat_tests.support.migrate_corpus` writes."""
+    assert migrate_corpus.PAGE.read_text(encoding="utf-8") == migrate_corpus.page()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number, form", [(0, "bridge"), (1, "tf2")])
+def test_what_is_said_to_run_runs(number: int, form: str, tmp_path: pathlib.Path) -> None:
+    """Each program of which the page says so trains to its end, as it was written."""
+    names = [name for name, cells in rows().items() if cells[number] == RUNS]
+    command = [sys.executable, "-W", "ignore", "-m", "compat_tests.programs.running_corpus"]
+    ran = subprocess.run([*command, form, str(tmp_path), *names], capture_output=True, text=True)
+    results = dict(json.loads(line) for line in ran.stdout.splitlines() if line.startswith('["'))
+
+    failed = {name: error for name, error in results.items() if error is not None}
+    assert not failed, "\n".join(f"{name}:\n{error}" for name, error in failed.items())
+    assert [*results] == names, ran.stderr[-4000:]

@@ -1,0 +1,234 @@
+"""`migrate` of a folder writes all its modules consistently; `--undo` puts back what was there."""
+
+from __future__ import annotations
+
+import ast
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from estimator_bridge.cli import main
+from estimator_bridge.cli import migrate as command
+from estimator_bridge.migrate.forms import FORMS
+
+MODULES = {
+    "__init__.py": "",
+    "common.py": (
+        "import tensorflow.compat.v1 as tf\n"
+        "from tensorflow.compat.v1 import estimator as tf_estimator  # Stock's.\n"
+    ),
+    "settings.py": "USE_TPU = False\n",
+    "inputs.py": (
+        "import tensorflow as tf\n\n\ndef input_fn(params):\n"
+        "  size = params['batch_size']\n"
+        "  where = [[i, 0] for i in range(size)]\n"
+        "  x = tf.SparseTensor(where, tf.fill([size], tf.constant(3, tf.int64)), [size, 1])\n"
+        "  return tf.data.Dataset.from_tensors(({'x': x}, tf.ones([size, 1]))).repeat(9)\n"
+    ),
+    "model.py": (
+        "from .common import tf, tf_estimator\nfrom job.settings import USE_TPU\n"
+        "E = tf.tpu.experimental\n"
+        "column = tf.feature_column.categorical_column_with_identity('x', 9)\n"
+        "columns = [E.embedding_column(column, 2)]\n\n\n"
+        "def model_fn(features, labels, mode):\n"
+        "  net = tf.layers.dense(tf.keras.layers.DenseFeatures(columns)(features), 1)\n"
+        "  loss = tf.losses.mean_squared_error(labels, net)\n"
+        "  optimizer = tf.train.AdamOptimizer(.1)\n"
+        "  if USE_TPU:\n    optimizer = tf.tpu.CrossShardOptimizer(optimizer)\n"
+        "  return tf_estimator.tpu.TPUEstimatorSpec(\n"
+        "      mode, loss=loss, train_op=optimizer.minimize(loss))\n\n\n"
+        "def spec():\n  return tf_estimator.tpu.experimental.EmbeddingConfigSpec(\n"
+        "      feature_columns=columns, optimization_parameters=E.AdagradParameters(.1))\n"
+    ),
+    "train.py": (
+        "import job.model\nfrom job import inputs, settings\n"
+        "from job.common import tf_estimator as est\n\n\ndef main():\n"
+        "  estimator = est.tpu.TPUEstimator(\n"
+        "      job.model.model_fn, use_tpu=settings.USE_TPU, train_batch_size=4,\n"
+        "      config=est.tpu.RunConfig(model_dir='model'),\n"
+        "      embedding_config_spec=job.model.spec())\n"
+        "  estimator.train(inputs.input_fn, max_steps=3)\n\n\n"
+        "if __name__ == '__main__':\n  main()\n"
+    ),
+    "words.txt": "a\nb\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """Returns the folder of a package, which is below the current one."""
+    path = tmp_path / "job"
+    path.mkdir()
+    for name, text in MODULES.items():
+        (path / name).write_text(text)
+    (path / "words.txt").chmod(0o640)
+    (path / "link.txt").symlink_to("words.txt")
+    monkeypatch.chdir(tmp_path)
+    return path
+
+
+def contents(path: pathlib.Path) -> dict[str, bytes]:
+    """Returns the files of a folder."""
+    return {each.name: each.read_bytes() for each in path.iterdir()}
+
+
+def test_the_command_knows_every_form() -> None:
+    """The forms that the command offers are those that there are."""
+    assert sorted(command.FORMS) == sorted(FORMS)
+
+
+def test_a_package_is_migrated_as_a_whole(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names that come from another module are replaced; imports name the new package."""
+    assert main.main(["migrate", "--form", "tf2", "job"]) == 0
+    report = capsys.readouterr().out
+    new = {name: text.decode() for name, text in contents(folder.with_name("job_tf2")).items()}
+
+    assert "[name] model.py, line 19: tf_estimator.tpu.experimental.EmbeddingConfigSpec" in report
+    assert "from .common import tf\nfrom job_tf2.settings import USE_TPU\n" in new["model.py"]
+    assert "train_op=minimize(optimizer, loss))\n" in new["model.py"]
+    assert "optimization_parameters=AdagradParameters(.1), quirks='stock')" in new["model.py"]
+    assert "import job_tf2.model\nfrom job_tf2 import inputs, settings\n" in new["train.py"]
+    assert "Trainer(\n      job_tf2.model.model_fn, train_batch_size=4," in new["train.py"]
+    assert "tf_estimator" not in new["common.py"] + new["model.py"] + new["train.py"]
+    for name in ("__init__.py", "settings.py", "inputs.py", "words.txt"):
+        assert new[name] == MODULES[name], name
+    assert (folder.with_name("job_tf2") / "link.txt").is_symlink()
+    assert contents(folder) == {**contents(folder), **_encoded()}
+    assert main.main(["migrate", "--form", "tf2", "job"]) == 1
+    assert "job_tf2 exists. Give another --output" in capsys.readouterr().err
+
+
+def _encoded() -> dict[str, bytes]:
+    return {name: text.encode() for name, text in MODULES.items()}
+
+
+@pytest.mark.parametrize("form", [name for name, form in FORMS.items() if form.takes_modules])
+def test_a_package_in_place_is_migrated_once_and_undone(folder: pathlib.Path, form: str) -> None:
+    """The second migration changes nothing; `--undo` restores every byte."""
+    arguments = ["migrate", "--form", form, "--in_place", "job"]
+    before = contents(folder)
+    assert main.main(arguments) == 0
+    once = contents(folder)
+    assert once != before
+    assert main.main(arguments) == 0
+    assert contents(folder) == once
+    assert [each.name for each in folder.parent.glob("*.undo*")] == ["job.undo"]
+
+    assert main.main(["migrate", "--undo", "job.undo"]) == 0
+    assert contents(folder) == before
+    assert not (folder.parent / "job.undo").exists()
+
+
+def test_a_changed_file_is_not_undone(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If one file was edited since, nothing is restored, and it is named."""
+    main.main(["migrate", "--in_place", "job"])
+    (folder / "model.py").write_text("x = 1\n")
+    now = contents(folder)
+
+    assert main.main(["migrate", "--undo", "job.undo"]) == 1
+    assert "model.py changed since it was migrated" in capsys.readouterr().err
+    assert contents(folder) == now
+    (folder.parent / "other").write_text(json.dumps({"version": 7}))
+    for name, words in (
+        ("other", "is no undo file of migrate: version 7"),
+        ("nowhere", "no undo file"),
+    ):
+        assert main.main(["migrate", "--undo", name]) == 1
+        assert words in capsys.readouterr().err
+
+
+def test_blockers_of_all_files_are_named(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder is refused with the blockers of each of its files, and nothing is written."""
+    for name in ("inputs.py", "model.py"):
+        with (folder / name).open("a") as file:
+            file.write("tape = tf.GradientTape()\n")
+    assert main.main(["migrate", "--form", "tf2", "job"]) == 1
+    said = capsys.readouterr().err
+
+    assert "inputs.py, line 9: [gradient-tape]" in said
+    assert "model.py, line 21: [gradient-tape]" in said
+    assert not folder.with_name("job_tf2").exists()
+
+
+def test_a_program_is_not_migrated_without_its_modules(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program alone is refused if it imports a module beside it that would have to change."""
+    (folder / "__init__.py").unlink()
+    source = MODULES["train.py"].replace("import job.model\n", "import model\n")
+    (folder / "train.py").write_text(source.replace("job.model", "model").replace("job.", ""))
+    (folder / "model.py").write_text(MODULES["model.py"].replace(".common", "common"))
+
+    assert main.main(["migrate", "--form", "tf2", "job/train.py"]) == 1
+    said = capsys.readouterr().err
+    assert "[imports-legacy-module] common.py: the program imports it" in said
+    assert "[imports-legacy-module] model.py" in said
+    assert "Give the folder to `migrate`" in said
+
+
+@pytest.mark.parametrize("form", [name for name, form in FORMS.items() if not form.takes_modules])
+def test_a_form_for_one_file_says_so(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    """A form without modules and single rules refuses a folder, with the way out."""
+    assert main.main(["migrate", "--form", form, "job"]) == 1
+    assert f"--form {form} takes one file" in capsys.readouterr().err
+
+
+def test_star_imports_of_stock_are_refused(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names that a star brings are unknown, so that none could be replaced."""
+    source = MODULES["model.py"].replace("import tf, tf_estimator", "import *")
+    (folder / "model.py").write_text(source)
+
+    assert main.main(["migrate", "--form", "tf2", "job"]) == 1
+    assert "model.py, line 1: [imports-star]" in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_a_migrated_package_trains(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--check-run` runs its program in the new package, which is kept if that works."""
+    (folder / "train.py").write_text("import sys\nsys.path.append('.')\n" + MODULES["train.py"])
+    arguments = ["migrate", "--form", "tf2", "--check-run", "job"]
+
+    assert main.main(arguments) == 0, capsys.readouterr().err
+    ran = subprocess.run([sys.executable, "-m", "job_tf2.train"], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    assert (folder.parent / "model" / "model.ckpt-3.index").is_file()
+    for path in folder.with_name("job_tf2").glob("*.py"):
+        ast.parse(path.read_text())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_verify_calls_different_is_not_kept(
+    fails: bool, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`--verify` keeps a program that does the same, and not one that trains otherwise."""
+    from compat_tests.support import migrate_corpus
+
+    source = migrate_corpus.programs()["plain"].source
+    if fails:  # The new program imports `Trainer`.
+        rate = "0.02 if 'Trainer' in globals() else 0.01"
+        source = source.replace("AdamOptimizer(0.01)", f"AdamOptimizer({rate})")
+    path = tmp_path / "train.py"
+    path.write_text(source)
+    arguments = ["migrate", "--form", "tf2", "--verify", str(path), str(tmp_path / "model")]
+    status = main.main(arguments)
+    said = capfd.readouterr()
+
+    assert (status == 0) == (not fails), said.err[-4000:]
+    assert (tmp_path / "train_tf2.py").exists() == (not fails)
+    assert ("the new program is not kept" in said.err) == fails

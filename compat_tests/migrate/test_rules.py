@@ -1,0 +1,93 @@
+"""Each rule of `migrate` has an example, which its page shows, and can be left out by its id."""
+
+from __future__ import annotations
+
+import pytest
+
+from compat_tests.migrate import rule_program
+from compat_tests.support import migrate_rules
+from compat_tests.support.migrate_rules import Example
+from estimator_bridge import errors
+from estimator_bridge.migrate import selection
+from estimator_bridge.migrate.blockers import Refused
+from estimator_bridge.migrate.forms import FORMS
+from estimator_bridge.migrate.selection import ALL, REFUSED, Selection
+
+EXAMPLES = migrate_rules.examples()
+
+OF_PROGRAMS = ("imports-legacy-module", "no-estimator")
+"""Rules of whole programs: `test_packages` and `test_tf2_form` have their tests."""
+
+ONES = [each for each in EXAMPLES if each.rule not in OF_PROGRAMS]
+BY_OTHERS = ("depends-on-left-out", "install-at-start")
+"""Rules that are applied because another one is, or is not."""
+
+APPLIED = [
+    each
+    for each in ONES
+    if FORMS[each.form].rules()[each.rule].effect != REFUSED and each.rule not in BY_OTHERS
+]
+
+
+def ids(example: Example, selected: Selection = ALL) -> set[str]:
+    """Returns the ids of the rules that are applied to an example, or that refuse it."""
+    try:
+        lines = rule_program.rewritten(example.form, example.before, selected).lines
+    except Refused as refused:
+        return {each.rule for each in refused.blockers}
+    return {each.rule for each in lines if each.kind != "skipped"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_rule_has_an_example(form: str) -> None:
+    """A rule without an entry in rules.txt fails here; so does an entry without a rule."""
+    named = [each.rule for each in EXAMPLES if each.form == form]
+
+    assert sorted(named) == sorted(FORMS[form].rules())
+    for name, rule in FORMS[form].rules().items():
+        assert rule.effect in selection.CLASSES, name
+        assert rule.text, name
+
+
+@pytest.mark.parametrize("example", ONES, ids=lambda each: f"{each.form}-{each.rule}")
+def test_a_rule_does_what_its_entry_says(example: Example) -> None:
+    """The rule is applied to its example, and makes of it what the page shows."""
+    assert example.rule in ids(example)
+    assert rule_program.after(example.form, example.before) == example.after
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("example", APPLIED, ids=lambda each: f"{each.form}-{each.rule}")
+def test_a_rule_that_is_skipped_is_not_applied(example: Example) -> None:
+    """`--skip` of its id leaves out this rule, `--only` of it all others but refusals."""
+    assert example.rule not in ids(example, Selection(skip={example.rule}))
+    assert ids(example, Selection(only={example.rule})) <= {"", example.rule}
+
+
+def test_the_page_of_rules_is_up_to_date() -> None:
+    """docs/migrate_rules.md is what `python -m compat_tests.support.migrate_rules` writes."""
+    assert migrate_rules.PAGE.read_text(encoding="utf-8") == migrate_rules.page()
+
+
+@pytest.mark.parametrize(
+    "only, skip, words",
+    [
+        ("no-rule", None, "no rule and no class no-rule"),
+        (None, "safe,nothing", "no rule and no class nothing"),
+        (None, "refused", "would train something else"),
+    ],
+)
+def test_unknown_rules_are_errors(only: str | None, skip: str | None, words: str) -> None:
+    """What cannot be selected is named."""
+    with pytest.raises(errors.InvalidInput, match=words):
+        selection.of_names(only, skip, FORMS["tf2"].rules())
+
+
+def test_classes_select_all_their_rules() -> None:
+    """A class stands for its rules; its name may have hyphens."""
+    selected = selection.of_names("needs-a-look,minimize", None, FORMS["tf2"].rules())
+
+    assert selected.takes("other-stock", selection.NEEDS_A_LOOK)
+    assert selected.takes("minimize", selection.SAFE)
+    assert not selected.takes("tpu-estimator", selection.SAFE)
+    assert selected.takes("gradient-tape", REFUSED)

@@ -1,0 +1,98 @@
+"""The corpus of programs for `migrate`, what becomes of each, and the page that says so.
+
+`python -m compat_tests.support.migrate_corpus` writes the page anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from compat_tests.support.paths import ROOT
+from estimator_bridge.migrate import forms, verdicts
+
+FOLDER = ROOT / "compat_tests" / "migrate" / "corpus"
+PAGE = ROOT / "docs" / "migrate_corpus.md"
+
+FORMS = ("bridge", "tf2")
+"""The forms that the corpus is run in."""
+
+RUNS = "runs"
+
+_HEAD = """\
+# What `migrate` makes of programs
+
+Small programs of our own with the calls that TPUEstimator programs make, and what becomes of each:
+"runs" means that the new program trains, and does what else the old one does, without an edit, as a
+test proves. The reasons below the table are those of `migrate` and
+`audit`, each with its way out.
+
+"""
+
+
+class Program(NamedTuple):
+    """A program of the corpus: its title and its source."""
+
+    title: str
+    source: str
+
+
+def programs() -> dict[str, Program]:
+    """Returns the programs by name: `base.txt` with sections replaced."""
+    base = _sections((FOLDER / "base.txt").read_text(encoding="utf-8"))
+    found = {}
+    text = (FOLDER / "programs.txt").read_text(encoding="utf-8")
+    for entry in re.split(r"^== ", text, flags=re.MULTILINE)[1:]:
+        head, _, rest = entry.partition("\n")
+        name, title = head.split(": ", 1)
+        changed = _sections(rest)
+        assert changed.keys() <= base.keys(), name
+        parts = {**base, **changed}
+        found[name] = Program(
+            title, "\n\n".join(each.strip("\n") + "\n" for each in parts.values())
+        )
+    return found
+
+
+def _sections(text: str) -> Mapping[str, str]:
+    parts = re.split(r"^@ (\w+)\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def verdict(form: str, source: str) -> verdicts.Verdict:
+    """Returns what `audit` says of a program."""
+    return verdicts.of_source(form, forms.FORMS[form], source)
+
+
+def cell(answer: verdicts.Verdict) -> str:
+    """Returns a verdict as the table has it."""
+    if not answer.possible:
+        return "refused"
+    count = len(answer.reasons)
+    return f"needs {count} change{'s'[: count > 1]} by hand" if count else RUNS
+
+
+def page() -> str:
+    """Returns the page."""
+    rows = [f"| program | {' | '.join(FORMS)} |\n|---|{'---|' * len(FORMS)}\n"]
+    reasons: list[str] = []
+    answers = {name: _answers(program) for name, program in programs().items()}
+    for name, program in programs().items():
+        cells = " | ".join(cell(each) for each in answers[name].values())
+        rows.append(f"| `{name}`: {program.title} | {cells} |\n")
+        for form, answer in answers[name].items():
+            reasons += [f"- `{name}`, {form}: {each}\n" for each in answer.reasons]
+    counts = ", ".join(
+        f"{form} {sum(cell(each[form]) == RUNS for each in answers.values())} of {len(answers)}"
+        for form in FORMS
+    )
+    return f"{_HEAD}Without an edit: {counts}.\n\n{''.join(rows)}\n## Reasons\n\n{''.join(reasons)}"
+
+
+def _answers(program: Program) -> dict[str, verdicts.Verdict]:
+    return {form: verdict(form, program.source) for form in FORMS}
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

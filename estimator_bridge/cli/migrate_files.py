@@ -1,0 +1,161 @@
+"""Where `migrate` writes, and what is tried before it does; no command of its own."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from estimator_bridge import errors
+
+if TYPE_CHECKING:
+    from estimator_bridge.migrate.forms import Form
+    from estimator_bridge.migrate.packages import Source
+    from estimator_bridge.migrate.rewrite_report import Rewritten
+    from estimator_bridge.migrate.undo import Output
+
+_RUN = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
+
+
+def write(
+    path: pathlib.Path,
+    sources: Sequence[Source],
+    results: Mapping[str, Rewritten],
+    form: Form,
+    options: argparse.Namespace,
+) -> int:
+    """Writes the new program, or folder, once it has been tried; returns the exit status."""
+    target = path.with_name(f"{path.stem}_{options.form}{path.suffix}")
+    if options.in_place or options.output:
+        target = path if options.in_place else pathlib.Path(options.output)
+    is_folder = path.is_dir()
+    overwrites = options.in_place or (options.force and not is_folder)
+    if target.exists() and not overwrites:
+        way_out = "another --output" if is_folder else "another --output, or --force"
+        raise errors.InvalidInput(f"migrate: {target} exists. Give {way_out}.")
+    target = target.resolve()
+    with tempfile.TemporaryDirectory(prefix=".migrate-", dir=target.parent) as place:
+        if is_folder:
+            staged = pathlib.Path(place) / target.name
+            outputs = _staged_folder(path, target, staged, sources, results)
+            new, old = _main_of(path, staged, sources, options)
+        else:
+            # Beside its target, where the modules are that it imports.
+            (source,) = sources
+            content = results[source.name].source.encode(source.encoding)
+            outputs = [_output(target, content, path)]
+            new, old = target.with_name(f".{target.stem}.new.py"), path
+        try:
+            if not is_folder:
+                new.write_bytes(outputs[0].content)
+            status = _tried(new, old, form, options)
+        finally:
+            if not is_folder:
+                new.unlink(missing_ok=True)
+        if status:
+            return status
+        if is_folder and not options.in_place:
+            os.replace(staged, target)
+        else:
+            _write_files(target, outputs)
+    print(f"{target} is written.", file=sys.stderr)
+    return 0
+
+
+def _output(path: pathlib.Path, content: bytes, like: pathlib.Path) -> Output:
+    from estimator_bridge.migrate.undo import Output
+
+    return Output(path, content, like)
+
+
+def _write_files(target: pathlib.Path, outputs: Sequence[Output]) -> None:
+    from estimator_bridge.migrate import undo
+
+    kept = undo.write(outputs, target.with_name(f"{target.name}.undo"))
+    if kept is not None:
+        print(f"To undo: estimator-bridge migrate --undo {kept}", file=sys.stderr)
+
+
+def _staged_folder(
+    folder: pathlib.Path,
+    target: pathlib.Path,
+    staged: pathlib.Path,
+    sources: Sequence[Source],
+    results: Mapping[str, Rewritten],
+) -> list[Output]:
+    """Writes the new folder to a place where it can be tried; returns the new sources."""
+    from estimator_bridge.migrate import package_names, packages
+
+    for each in packages.files_of(folder):
+        copy = staged / each.relative_to(folder)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(each, copy, follow_symlinks=False)
+    old = packages.package_name(folder)
+    above, _, _ = old.rpartition(".")
+    new = f"{above}.{target.name}".lstrip(".")
+    outputs = []
+    for source in sources:
+        text = results[source.name].source
+        if old and new != old:
+            text = package_names.renamed(text, source.name, old, new)
+        output = _output(target / source.name, text.encode(source.encoding), source.path)
+        (staged / source.name).write_bytes(output.content)
+        outputs.append(output)
+    return outputs
+
+
+def _main_of(
+    folder: pathlib.Path,
+    staged: pathlib.Path,
+    sources: Sequence[Source],
+    options: argparse.Namespace,
+) -> tuple[pathlib.Path, pathlib.Path]:
+    """Returns the new and the old program of a folder that is run to try it."""
+    programs = [each.name for each in sources if _RUN.search(each.text)]
+    if options.main is not None:
+        programs = [options.main]
+    if (options.check_run or options.verify) and len(programs) != 1:
+        raise errors.InvalidInput(
+            f"migrate: {folder} has {len(programs)} programs: {', '.join(programs)}. Name the one "
+            "to run with --main FILE."
+        )
+    main = programs[0] if programs else ""
+    if options.main is not None and not (folder / main).is_file():
+        raise errors.InvalidInput(f"migrate: there is no program {folder / main}.")
+    return staged / main, folder / main
+
+
+def _tried(new: pathlib.Path, old: pathlib.Path, form: Form, options: argparse.Namespace) -> int:
+    """Runs the new program as far as it is asked for; returns the status, not 0 if it is not kept.
+
+    Raises:
+        Untranslatable: it cannot make a step.
+    """
+    if options.check_run:
+        from estimator_bridge.migrate import one_step
+
+        one_step.check(new, options.arguments)
+    return _verified(new, old, form, options) if options.verify else 0
+
+
+def _verified(new: pathlib.Path, old: pathlib.Path, form: Form, options: argparse.Namespace) -> int:
+    """Compares the programs with `verify`; returns its status, and says if the new one goes."""
+    from estimator_bridge.cli import verify
+
+    parser = argparse.ArgumentParser(prog="estimator-bridge verify")
+    verify.configure(parser)
+    command = ["--a", form.verified_against, "--against", str(new), str(old), *options.arguments]
+    status = verify.execute(parser.parse_args(command))
+    if status:
+        print(
+            f"estimator-bridge: migrate: the new program is not kept, since `verify` ended with "
+            f"status {status}: it does not call the two programs equal.",
+            file=sys.stderr,
+        )
+    return status

@@ -1,0 +1,217 @@
+"""The files of a program: one, or a folder whose modules import each other."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import io
+import pathlib
+import tokenize
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from estimator_bridge import errors
+from estimator_bridge.migrate import names, tf2_form
+from estimator_bridge.migrate.blockers import BRIDGE_FORM, Blocker, Refused
+from estimator_bridge.migrate.forms import Form
+from estimator_bridge.migrate.modules import ALONE, Modules
+from estimator_bridge.migrate.rewrite_report import Rewritten
+from estimator_bridge.migrate.selection import ALL, Selection
+
+_BESIDE = "the program imports it, and it has to be migrated with it"
+_WHOLE_FOLDER = "Give the folder to `migrate` instead of the program"
+
+
+class Source(NamedTuple):
+    """A source file.
+
+    Attributes:
+        path: where it is.
+        name: how reports call it: as it was given, or relative to the folder.
+        text: with its line ends.
+        encoding: as PEP 263 has it.
+    """
+
+    path: pathlib.Path
+    name: str
+    text: str
+    encoding: str
+
+
+def read(path: pathlib.Path, name: str) -> Source:
+    """Returns a source file; raises InvalidInput if it is not Python 3."""
+    content = path.read_bytes()
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        return Source(path, name, content.decode(encoding), encoding)
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise errors.InvalidInput(f"migrate: {path} is no Python 3: {error}.") from error
+
+
+def files_of(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Returns all files of a folder but for hidden and compiled ones, in the order of names."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        hidden = any(each.startswith(".") or each == "__pycache__" for each in parts)
+        if not hidden and (path.is_file() or path.is_symlink()) and not path.is_dir():
+            found.append(path)
+    return found
+
+
+def sources_of(folder: pathlib.Path) -> list[Source]:
+    """Returns the Python files of a folder; links are left to what they lead to."""
+    python = [each for each in files_of(folder) if each.suffix == ".py" and not each.is_symlink()]
+    if not python:
+        raise errors.InvalidInput(f"migrate: {folder} has no Python file.")
+    return [read(each, str(each.relative_to(folder))) for each in python]
+
+
+def package_name(folder: pathlib.Path) -> str:
+    """Returns the full name of the package that a folder is; "" if it is none."""
+    parts: list[str] = []
+    folder = folder.resolve()
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return ".".join(parts)
+
+
+def module_name(source: Source, folder: pathlib.Path) -> str:
+    """Returns the full name of a module in a folder."""
+    parts = [*source.path.relative_to(folder).with_suffix("").parts]
+    if parts[-1] == "__init__":
+        parts.pop()
+    return ".".join(filter(None, (package_name(folder), *parts)))
+
+
+def rewrite_alone(form: Form, source: Source, selected: Selection = ALL) -> Rewritten:
+    """Returns the new source of a program that is one file.
+
+    Raises:
+        InvalidInput: it is not Python 3.
+        Refused: it cannot be rewritten, or it imports modules that would have to be as well.
+    """
+    blockers = [
+        Blocker(0, "imports-legacy-module", module, _BESIDE, _WHOLE_FOLDER, source.name)
+        for module in legacy_modules_beside(form, source)
+    ]
+    try:
+        result = form.rewrite(source.text, source.name, selected, ALONE)
+    except Refused as refused:
+        raise Refused(source.name, [*refused.blockers, *blockers]) from refused
+    if blockers:
+        raise Refused(source.name, blockers)
+    return result
+
+
+def rewrite_all(
+    form: Form, sources: Sequence[Source], folder: pathlib.Path, selected: Selection = ALL
+) -> dict[str, Rewritten]:
+    """Returns the new source of each file of a folder, by its name.
+
+    Raises:
+        InvalidInput: a file is not Python 3.
+        Refused: with the blockers of all files.
+    """
+    modules_of = {each.name: module_name(each, folder) for each in sources}
+    known = dict(pair for each in sources for pair in _bound(each, modules_of[each.name]))
+    results: dict[str, Rewritten] = {}
+    blockers: list[Blocker] = []
+    for source in sources:
+        is_package = source.path.name == "__init__.py"
+        modules = Modules(modules_of[source.name] or "__main__", is_package, known)
+        try:
+            results[source.name] = _of_file(form, source, selected, modules)
+        except Refused as refused:
+            blockers += refused.blockers
+    if not blockers and not any(each.trains for each in results.values()):
+        why = f"no file of {folder.name} makes a TPUEstimator that can be carried"
+        blockers.append(Blocker(0, "no-estimator", "", why, BRIDGE_FORM, folder.name))
+    if blockers:
+        raise Refused(folder.name, blockers)
+    return results
+
+
+def _of_file(form: Form, source: Source, selected: Selection, modules: Modules) -> Rewritten:
+    result = form.rewrite(source.text, source.name, selected, modules)
+    lines = [] if result.source == source.text else result.lines
+    in_file = (dataclasses.replace(each, file=source.name) for each in lines)
+    return dataclasses.replace(result, lines=tuple(in_file))
+
+
+def _bound(source: Source, module: str) -> Iterator[tuple[str, str]]:
+    """Yields (name in the module, what it stands for) of imports and aliases at the top level."""
+    here = Modules(module, source.path.name == "__init__.py")
+    aliases: dict[str, str] = {}
+    try:
+        tree = ast.parse(source.text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return  # The form refuses it, with the reason.
+    for statement in tree.body:
+        aliases.update(_aliases_of(statement, here, aliases))
+    for name, full in aliases.items():
+        yield f"{module}.{name}" if module else name, full
+
+
+def _aliases_of(
+    statement: ast.stmt, here: Modules, aliases: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    if isinstance(statement, ast.Import):
+        yield from ((each.asname, each.name) for each in statement.names if each.asname)
+    elif isinstance(statement, ast.ImportFrom):
+        for each, full in zip(statement.names, _below(statement), strict=True):
+            yield each.asname or each.name, here.absolute(full)
+    elif isinstance(statement, ast.Assign):
+        root, _, rest = ast.unparse(statement.value).partition(".")
+        is_name = isinstance(statement.value, ast.Attribute | ast.Name) and root in aliases
+        targets = [each.id for each in statement.targets if isinstance(each, ast.Name)]
+        full = f"{aliases.get(root)}.{rest}".rstrip(".")
+        yield from ((name, full) for name in targets if is_name)
+
+
+def _below(statement: ast.ImportFrom) -> list[str]:
+    """Returns the full names that a statement imports, with the dots of a relative import."""
+    module = "." * statement.level + (statement.module or "")
+    return [f"{module}{'' if module.endswith('.') else '.'}{each.name}" for each in statement.names]
+
+
+def legacy_modules_beside(form: Form, source: Source) -> list[str]:
+    """Returns the modules beside a program that it imports, and that would have to be migrated."""
+    folder, found, seen, queue = source.path.parent, [], {source.path.stem}, [source]
+    # A module that the tf2 form would change uses what no other form has either.
+    rewrite = form.rewrite if form.takes_modules else tf2_form.migrate
+    while queue:
+        each = queue.pop()
+        for name in sorted(_imported_beside(each, folder) - seen):
+            seen.add(name)
+            module = read(folder / f"{name}.py", f"{name}.py")
+            queue.append(module)
+            try:
+                new = rewrite(module.text, module.name, ALL, Modules(name)).source
+            except errors.EngineError:
+                new = ""
+            # The choice of Keras alone changes nothing.
+            if new.replace(f"{names.START}\n", "") != module.text:
+                found.append(module.name)
+    return found
+
+
+def _imported_beside(source: Source, folder: pathlib.Path) -> set[str]:
+    try:
+        nodes = [*ast.walk(ast.parse(source.text))]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    here = Modules(f"{package_name(folder)}.{source.path.stem}".lstrip("."))
+    imported = {here.absolute(each) for node in nodes for each in _names_imported(node)}
+    own = {each.removeprefix(f"{package_name(folder)}.") for each in imported}
+    return {each for each in own if (folder / f"{each}.py").is_file()}
+
+
+def _names_imported(node: ast.AST) -> Iterator[str]:
+    """Yields the names that an import statement may import modules by."""
+    if isinstance(node, ast.Import):
+        yield from (each.name for each in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield "." * node.level + (node.module or "")
+        yield from _below(node)

@@ -1,0 +1,170 @@
+"""The statements and arguments that are left out, with what depends on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+from libcst import matchers, metadata
+
+from estimator_bridge.migrate.parsed_program import ParsedProgram
+
+
+class Removal:
+    """The statements that are to be commented out, with the `reasons`, and single `arguments`.
+
+    Attributes:
+        harmless: those of the statements whose removal is known to lose nothing.
+        rules: the ids of the rules by which statements are removed, as far as it is one's.
+    """
+
+    def __init__(self, program: ParsedProgram) -> None:
+        self._program = program
+        self.arguments: set[cst.CSTNode] = set()
+        self.reasons: dict[cst.CSTNode, str] = {}
+        self.harmless: set[cst.CSTNode] = set()
+        self.rules: dict[cst.CSTNode, str] = {}
+
+    def is_removed(self, node: cst.CSTNode | None) -> bool:
+        """Returns whether a node is inside of something that is removed."""
+        while node is not None:
+            if node in self.arguments or node in self.reasons:
+                return True
+            node = self._program.parent(node)
+        return False
+
+    def remove(self, node: cst.CSTNode, reason: str, rule: str = "") -> None:
+        """Removes the statement of a node, and those that depend on it.
+
+        A function is removed with a statement that returns its result. A statement that uses a
+        name is removed if no other statement binds the name.
+        """
+        if self.is_removed(node):
+            return
+        statement = self._program.statement_of(node)
+        if isinstance(statement, cst.SimpleStatementLine) and any(
+            isinstance(each, cst.Return) for each in statement.body
+        ):
+            self.remove(self._program.enclosing(statement, cst.FunctionDef), reason, rule)
+            return
+        self.reasons[statement] = reason
+        if rule:
+            self.rules[statement] = rule
+        for name, scope in self._bound_names(statement):
+            assignments = [each for each in scope[name] if each.scope is scope]
+            if not all(self.is_removed(each.node) for each in assignments):
+                continue
+            for assignment in assignments:
+                for access in assignment.references:
+                    self.remove(access.node, f"It uses {name}, which is left out")
+
+    def _bound_names(self, statement: cst.CSTNode) -> list[tuple[str, metadata.Scope]]:
+        """Returns the names that a statement binds, with their scopes."""
+        scopes = self._program.scopes
+        if isinstance(statement, cst.FunctionDef | cst.ClassDef):
+            return [(statement.name.value, scopes[statement])]
+        names: list[tuple[str, metadata.Scope]] = []
+        for assignment in matchers.findall(statement, matchers.AssignTarget()):
+            target = assignment.target
+            several = isinstance(target, cst.Tuple | cst.List)
+            parts = [each.value for each in target.elements] if several else [target]
+            names += [(each.value, scopes[each]) for each in parts if isinstance(each, cst.Name)]
+        return names
+
+    def remove_dead(self) -> None:
+        """Removes local functions and plain values that only what is removed uses."""
+        found = True
+        while found:
+            found = False
+            for scope in {each for each in self._program.scopes.values() if each is not None}:
+                for name in {each.name for each in scope.assignments}:
+                    found |= self._remove_dead(scope, name)
+
+    def _remove_dead(self, scope: metadata.Scope, name: str) -> bool:
+        assignments = [each for each in scope[name] if each.scope is scope]
+        references = [access.node for each in assignments for access in each.references]
+        statements = [self._dead_statement(getattr(each, "node", None)) for each in assignments]
+        if not references or not all(map(self.is_removed, references)) or not all(statements):
+            return False
+        for statement in statements:
+            self.reasons[statement] = f"Only what is left out uses {name}"
+        return bool(statements)
+
+    def _dead_statement(self, node: cst.CSTNode | None) -> cst.CSTNode | None:
+        """Returns the statement that binds a name, if it does nothing else; it is kept so far."""
+        if node is None or self.is_removed(node):
+            return None
+        statement = self._program.statement_of(node)
+        if isinstance(self._program.parent(statement), cst.Module | None):
+            return None  # Other modules may use it.
+        if isinstance(node, cst.FunctionDef):
+            return None if node.decorators else node
+        if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+            return None
+        assign = statement.body[0]
+        simple = isinstance(assign, cst.Assign) and len(assign.targets) == 1
+        if not simple or assign.targets[0].target is not node or not _is_pure(assign.value):
+            return None
+        return statement
+
+    def collapse(self) -> None:
+        """Removes each `if` whose whole body is removed, instead of the statements in it."""
+        # The innermost come last in the order of the program.
+        for each in reversed(matchers.findall(self._program.module, matchers.If(orelse=None))):
+            inner = [*getattr(each.body, "body", ())]
+            removed = bool(inner) and all(one in self.reasons for one in inner)
+            elif_ = isinstance(self._program.parent(each), cst.If)
+            if not removed or elif_ or not _is_pure(each.test):
+                continue
+            if all(one in self.harmless for one in inner):
+                self.harmless.add(each)
+            self.reasons[each] = self.reasons[inner[0]]
+            self.rules[each] = self.rules.get(inner[0], "")
+
+    def unbound(self) -> Iterator[tuple[cst.CSTNode, str, cst.CSTNode]]:
+        """Yields (statement, name, use): names that a removed statement alone might have bound."""
+        for statement in self.reasons.keys() - self.harmless:
+            for name, scope in self._bound_names(statement):
+                others = [
+                    each.node
+                    for each in scope[name]
+                    if each.scope is scope and not self.is_removed(each.node)
+                ]
+                if any(self._binds_at(each, statement) for each in others):
+                    continue
+                for access in scope.accesses[name] if others else ():
+                    use = access.node
+                    if not self.is_removed(use) and not any(
+                        self._binds_at(each, use) for each in others
+                    ):
+                        yield statement, name, use
+                        break
+
+    def _binds_at(self, binding: cst.CSTNode, node: cst.CSTNode) -> bool:
+        """Returns whether a name is bound wherever a later node of the program is reached."""
+        statement = self._program.statement_of(binding)
+        block = self._program.parent(statement)
+        above: cst.CSTNode | None = node
+        while above is not None:
+            above = self._program.parent(above)
+            if above is statement:  # Parameters of a function.
+                return True
+            if above is block:
+                return self._program.line(binding) <= self._program.line(node)
+        return False
+
+
+_READING = ("get", "getenv", "bool", "len", "isinstance", "hasattr")
+"""Functions and methods that only read."""
+
+
+def _is_pure(expression: cst.CSTNode) -> bool:
+    """Returns whether an expression only reads: it changes nothing and binds nothing."""
+    effects = matchers.Await() | matchers.NamedExpr() | matchers.Yield()
+    names = [getattr(each.func, "attr", each.func) for each in _calls(expression)]
+    reads = all(isinstance(each, cst.Name) and each.value in _READING for each in names)
+    return reads and not matchers.findall(expression, effects)
+
+
+def _calls(expression: cst.CSTNode) -> list[cst.Call]:
+    return [*matchers.findall(expression, matchers.Call())]

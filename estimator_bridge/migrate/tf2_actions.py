@@ -1,0 +1,207 @@
+"""What is done to names and calls of methods that have a rule of the tf2 form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import libcst as cst
+from libcst.helpers import get_full_name_for_node
+
+from estimator_bridge.migrate import tf2_rules
+from estimator_bridge.migrate.comments import sentence
+from estimator_bridge.migrate.parsed_program import code_of
+from estimator_bridge.migrate.tf2_edits import Tf2Edits
+from estimator_bridge.migrate.tf2_rules import Action, NameRule
+from estimator_bridge.settings import quirks
+
+Handler: TypeAlias = Callable[[cst.CSTNode, str, NameRule], None]
+"""Takes a name, or the call of a method; the id of its rule; and the rule."""
+
+
+class Tf2Actions:
+    """The handlers of actions, by `Action`.
+
+    Attributes:
+        of_names, of_methods: the handlers.
+        to_remove: nodes whose statements are removed once all is visited, with the reason and the
+            id of the rule.
+    """
+
+    def __init__(self, made: Tf2Edits) -> None:
+        self._made = made
+        self._program = made.program
+        self._edits = made.edits
+        self.to_remove: list[tuple[cst.CSTNode, str, str]] = []
+        self.of_names: Mapping[Action, Handler] = {
+            Action.CALL_ALONE: self._replace_call,
+            Action.IMPORT: self._import_name,
+            Action.REPORT: lambda node, rule_id, rule: made.say(
+                node, "changes", code_of(node), "", rule_id, sentence(rule.why)
+            ),
+            Action.UNWRAP: self._unwrap,
+            Action.UNWRAP_TENSOR: self._unwrap_tensor,
+            Action.COMMENT_OUT: self.comment_out,
+            Action.REFUSE: self.refuse,
+        }
+        self.of_methods: Mapping[Action, Handler] = {
+            Action.EXPORT: self._replace_export,
+            Action.CALL: self._call_function,
+            Action.REFUSE: self.refuse,
+        }
+
+    def comment_out(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
+        """Has the statement of a name become a comment."""
+        # Once all is visited: users of a left-out argument alone are removed with their user.
+        reason = f"{get_full_name_for_node(node)} is left out: {rule.why}"
+        self.to_remove.append((node, reason, rule_id))
+
+    def refuse(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
+        """Adds a blocker."""
+        self._made.blockers.add(node, rule_id, rule.why, rule.way_out)
+
+    def leave_out_arguments(self, call: cst.Call, name: str, rule_id: str, rule: NameRule) -> None:
+        """Moves arguments that are not carried into a comment; refuses what cannot be left out."""
+        add = self._made.blockers.add
+        positional = [each for each in call.args if each.keyword is None and not each.star]
+        if rule.positional is not None and len(positional) > rule.positional:
+            why = (
+                f"{name} has {len(positional)} arguments without a name, of which not all are "
+                "carried"
+            )
+            add(call, "arguments-without-names", why, "Write their names")
+        if any(each.star for each in call.args):
+            why = f"the arguments of {name} are not known here, and not all are carried"
+            add(call, "arguments-unpacked", why, "Write them in the call")
+        for each in call.args:
+            if each.keyword is not None and each.keyword.value in rule.refused:
+                why = f"{name} without {each.keyword.value} would do something else"
+                add(call, rule_id, why, rule.way_out)
+        self.leave_out(call, name, lambda argument: not rule.carries(argument))
+
+    def leave_out(self, call: cst.Call, name: str, is_dropped: Callable[[str], bool]) -> None:
+        """Moves those arguments with names that are to be dropped into a comment."""
+        dropped = [
+            each
+            for each in call.args
+            if each.keyword is not None
+            and is_dropped(each.keyword.value)
+            and self._takes_argument(call, each.keyword.value)
+        ]
+        self._made.comments.leave_out_arguments(call, name, dropped)
+
+    def _takes_argument(self, call: cst.Call, argument: str) -> bool:
+        rule_id = tf2_rules.argument_rule(argument)
+        return self._made.takes(call, rule_id, NameRule(Action.LEAVE_OUT))
+
+    def keep_quirks(self, call: cst.Call) -> None:
+        """Has a spec keep the numbers of stock."""
+        named = {each.keyword.value for each in call.args if each.keyword is not None}
+        if call.args and "quirks" not in named and self._made.takes_other("keep-quirks"):
+            self._edits.insert(self._edits.span(call.args[-1])[1], f", {quirks.ARGUMENT}")
+            self._made.say(call, "added", "", quirks.ARGUMENT, "keep-quirks", quirks.KEPT)
+
+    # Names.
+
+    def _import_name(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
+        if rule.arguments is not None and not self._is_called_here(node):
+            why = "its arguments change, and it is not called where it is named"
+            way_out = "Call it by its name, or by one name that stands for it alone"
+            self._made.blockers.add(node, "called-elsewhere", why, way_out)
+            return
+        short = self._program.imported_names(node)[0].rpartition(".")[2]
+        new = self._made.import_name(rule.new or short, rule.module)
+        self._edits.replace_node(node, new)
+        self._made.say(node, "name", code_of(node), new, rule_id)
+
+    def _is_called_here(self, node: cst.CSTNode) -> bool:
+        """Returns whether a name is called, stands for a type, or is given another name."""
+        parent = self._program.parent(node)
+        if isinstance(parent, cst.Call) and parent.func is node:
+            return True
+        if isinstance(parent, cst.Attribute) or self._program.aliases_of(node):
+            return True
+        if self._program.enclosing(node, cst.Annotation) is not None:
+            return True
+        call = self._program.enclosing(node, cst.Call)
+        return call is not None and code_of(call.func) in ("isinstance", "issubclass")
+
+    def _replace_call(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
+        """Replaces the call that a name is the only argument of."""
+        argument = self._program.parent(node)
+        call = self._program.parent(argument)
+        if not isinstance(call, cst.Call) or len(call.args) != 1 or call.func is node:
+            why = f"only a call with it alone can become {rule.new}()"
+            self._made.blockers.add(node, rule_id, why)
+            return
+        new = f"{self._made.import_name(rule.new, rule.module)}()"
+        self._edits.replace_node(call, new)
+        self._made.say(call, "name", code_of(call), new, rule_id)
+
+    def _unwrap(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
+        """Replaces a call by its first argument."""
+        call = self._program.parent(node)
+        if not isinstance(call, cst.Call) or call.func is not node or not call.args:
+            self._import_name(node, rule_id, rule)
+            return
+        self._replace_by(call, call.args[0].value, rule_id, rule)
+
+    def _unwrap_tensor(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
+        """Replaces a call by its argument `tensor`, if it has that."""
+        call = self._program.parent(node)
+        arguments = call.args if isinstance(call, cst.Call) and call.func is node else ()
+        for each in arguments:
+            if each.keyword is not None and each.keyword.value == "tensor":
+                self._replace_by(call, each.value, rule_id, rule)
+
+    def _replace_by(
+        self, call: cst.Call, part: cst.BaseExpression, rule_id: str, rule: NameRule
+    ) -> None:
+        statement = self._program.statement_of(call)
+        if _rebinds(statement, call, part):
+            # Without the call the statement would have no effect.
+            removal, name = self._made.removal, code_of(call.func).rpartition(".")[2]
+            removal.reasons[statement] = f"{name} is left out: {rule.why}"
+            removal.rules[statement] = rule_id
+            removal.harmless.add(statement)
+            return
+        (start, end), (inner_start, inner_end) = self._edits.span(call), self._edits.span(part)
+        self._edits.replace(start, inner_start, "")
+        self._edits.replace(inner_end, end, "")
+        why = sentence(rule.why)
+        self._made.say(call, "left out", code_of(call), code_of(part), rule_id, why)
+
+    # Methods.
+
+    def _call_function(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
+        """Makes `function(optimizer, ...)` of a call of an optimizer's method."""
+        method = call.func
+        # A function of an imported module may have the name of the method.
+        if not all(each.startswith("tensorflow") for each in self._program.imported_names(method)):
+            return
+        new = self._made.import_name(rule.new, rule.module)
+        start, end = self._edits.span(method.value)
+        self._edits.insert(start, f"{new}(")
+        self._edits.replace(end, self._edits.span(call.args[0])[0], ", ")
+        self._made.say(call, "name", code_of(method), new, rule_id)
+
+    def _replace_export(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
+        """Keeps a call that exports a model for predictions; others are refused."""
+        argument, mode = tf2_rules.EXPORTED_MODE
+        modes = [each for each in call.args if each.keyword and each.keyword.value == argument]
+        if any(not code_of(each.value).endswith(mode) for each in modes):
+            self._made.blockers.add(call, rule_id, rule.why)
+            return
+        self.leave_out_arguments(call, rule.new, rule_id, rule)
+        name = call.func.attr.value
+        if name != rule.new:
+            self._edits.replace_node(call.func.attr, rule.new)
+            self._made.say(call, "name", name, rule.new, rule_id)
+
+
+def _rebinds(statement: cst.CSTNode, call: cst.Call, wrapped: cst.CSTNode) -> bool:
+    """Returns whether a statement assigns a call with a name to that name."""
+    assign = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    if not isinstance(assign, cst.Assign) or assign.value is not call:
+        return False
+    return isinstance(wrapped, cst.Name) and code_of(assign.targets[0].target) == wrapped.value

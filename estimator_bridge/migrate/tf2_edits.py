@@ -1,0 +1,69 @@
+"""The state of one rewriting to the tf2 form: edits, comments, blockers, imports and the report."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from estimator_bridge.migrate import names, tf2_rules
+from estimator_bridge.migrate.blockers import Blockers
+from estimator_bridge.migrate.comments import Comments
+from estimator_bridge.migrate.edits import Edits
+from estimator_bridge.migrate.parsed_program import ParsedProgram, code_of
+from estimator_bridge.migrate.removal import Removal
+from estimator_bridge.migrate.rewrite_report import Kind, Line
+from estimator_bridge.migrate.selection import Selection
+from estimator_bridge.migrate.tf2_rules import NameRule
+
+
+class Tf2Edits:
+    """What is changed in one program, and what the report says of it.
+
+    Attributes:
+        program, edits, removal, comments, blockers: of this program.
+        imported: the names that are imported from each module.
+        left: names at the start of dotted ones that stay, since their rule is not selected.
+    """
+
+    def __init__(self, program: ParsedProgram, edits: Edits, selected: Selection) -> None:
+        self.program = program
+        self.edits = edits
+        self.removal = Removal(program)
+        self.comments = Comments(program, edits, self.removal)
+        self.blockers = Blockers(program, self.removal)
+        self.imported: dict[str, set[str]] = {}
+        self.left: set[str] = set()
+        self._selected = selected
+        self._taken = names.names_in(program)
+        self._lines: list[tuple[cst.CSTNode, Line]] = []
+
+    def takes(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> bool:
+        """Returns whether a rule is applied at a node; else the report says that it is not."""
+        if self._selected.takes(rule_id, rule.effect):
+            return True
+        self.say(node, "skipped", code_of(node).partition("(")[0], "", rule_id)
+        root = node.func if isinstance(node, cst.Call) else node
+        while isinstance(root, cst.Attribute):
+            root = root.value
+        if isinstance(root, cst.Name):
+            self.left.add(root.value)
+        return False
+
+    def takes_other(self, rule_id: str) -> bool:
+        """Returns whether a rule of `tf2_rules.OTHERS` is applied."""
+        return self._selected.takes(rule_id, tf2_rules.OTHERS[rule_id].effect)
+
+    def import_name(self, name: str, module: str) -> str:
+        """Returns the name that a name is imported as from a module."""
+        new = names.free_name(name, self._taken)
+        self.imported.setdefault(module, set()).add(name if new == name else f"{name} as {new}")
+        return new
+
+    def say(
+        self, node: cst.CSTNode, kind: Kind, old: str, new: str, rule: str, why: str = ""
+    ) -> None:
+        """Adds a line to the report; it does not count if its code is left out."""
+        self._lines.append((node, Line(self.program.line(node), kind, old, new, why, rule)))
+
+    def lines(self) -> list[Line]:
+        """Returns the lines whose code is not left out."""
+        return [line for node, line in self._lines if not self.removal.is_removed(node)]

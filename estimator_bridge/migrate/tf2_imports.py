@@ -1,0 +1,73 @@
+"""The import statements of a program in the tf2 form: those of stock go, others come."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from estimator_bridge.migrate import import_statements, names
+from estimator_bridge.migrate.import_statements import ImportStatement
+from estimator_bridge.migrate.parsed_program import ParsedProgram, code_of
+from estimator_bridge.migrate.tf2_edits import Tf2Edits
+
+_RULE = "import-stock"
+
+
+def has_stock(program: ParsedProgram, statement: cst.ImportFrom) -> bool:
+    """Returns whether a star import is of a module of stock, or of one that has names of it."""
+    (imported,) = import_statements.read(statement, program.modules)
+    if imported.place or imported.by_use:
+        return True
+    module = program.modules.absolute(imported.full)
+    names_of = program.modules.names
+    below = [full for name, full in names_of.items() if name.rpartition(".")[0] == module]
+    return any(each.partition(".")[0] in ("tensorflow", "tensorflow_estimator") for each in below)
+
+
+def remove(made: Tf2Edits, statement: ImportStatement) -> None:
+    """Removes the names of stock from an import statement, but those that are still used."""
+    imported = import_statements.read(statement, made.program.modules)
+    kept = {
+        each.full for each in imported if not (each.place or each.by_use) or each.bound in made.left
+    }
+    if len(kept) == len({each.full for each in imported}):
+        return
+    edits, program = made.edits, made.program
+    line = program.statement_of(statement)
+    if kept:
+        rest = import_statements.only(statement, kept, program.modules)
+        edits.replace_node(statement, code_of(rest))
+    elif len(line.body) > 1:  # Other statements are in the same line.
+        edits.replace_node(statement, "pass")
+    else:
+        position, block = program.position(line), program.parent(line)
+        alone = isinstance(block, cst.IndentedBlock) and len(block.body) == 1
+        new = f"{edits.indentation(line)}pass\n" if alone else ""
+        edits.replace(*edits.lines(position.start.line, position.end.line), new)
+    made.say(statement, "import", code_of(statement), "", _RULE)
+
+
+def insert(made: Tf2Edits) -> list[str]:
+    """Inserts the imports that the program needs now, and the choice of Keras; returns them."""
+    program, edits = made.program, made.edits
+    statements = list(program.module.body)
+    added = [
+        import_statements.of_names(module, bound) for module, bound in sorted(made.imported.items())
+    ]
+    lines = "".join(f"{each}\n" for each in added)
+    of_tensorflow = [each for each in statements if import_statements.of_tensorflow(each)]
+    rest = [each for each in statements if not import_statements.is_preface(each)]
+    if not rest:
+        return []
+    first = statements.index((of_tensorflow or rest)[0])
+    last = import_statements.last_of_tensorflow(statements, first)
+    start = edits.line_start(program.line(statements[first]))
+    if last < first:  # The import is in a block, which may not be run, or there is none.
+        while import_statements.is_import_line(statements[last + 1]) and not of_tensorflow:
+            last += 1
+    if last < first:
+        edits.insert(start, f"{names.START}{lines}\n")
+        return added
+    edits.insert(start, f"{names.START}\n")
+    after = edits.line_start(program.last_line(statements[last]) + 1)
+    edits.insert(after, lines)
+    return added

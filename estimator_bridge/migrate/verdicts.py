@@ -1,0 +1,84 @@
+"""Whether a program will migrate to each form, without writing it: for `audit`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+
+from estimator_bridge import errors
+from estimator_bridge.migrate import packages, tf1_programs
+from estimator_bridge.migrate.blockers import Refused
+from estimator_bridge.migrate.forms import FORMS, Form
+from estimator_bridge.migrate.modules import ALONE
+from estimator_bridge.migrate.rewrite_report import Rewritten
+from estimator_bridge.migrate.selection import ALL
+from tf2_engine.types import Object
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """Whether a program will migrate to a form.
+
+    Attributes:
+        reasons: the blockers as `migrate` words them, or what it leaves to the user.
+        possible: whether changes by hand remove all of them.
+    """
+
+    form: str
+    reasons: tuple[str, ...] = ()
+    possible: bool = True
+
+    @property
+    def answer(self) -> str:
+        """The verdict: "yes", "with n changes by hand" or "no"."""
+        if not self.possible:
+            return "no"
+        count = len(self.reasons)
+        return f"with {count} change{'s'[: count > 1]} by hand" if count else "yes"
+
+    def as_dict(self) -> dict[str, Object]:
+        """Returns values that JSON can hold."""
+        return {"form": self.form, "answer": self.answer, "reasons": list(self.reasons)}
+
+    def lines(self) -> Iterator[str]:
+        """Yields the lines of a report."""
+        yield f"  migrate --form {self.form}: {self.answer}"
+        for each in self.reasons:
+            yield from textwrap.wrap(
+                f"    {each}", 96, subsequent_indent=" " * 6, break_on_hyphens=False
+            )
+
+
+def of_program(path: pathlib.Path) -> list[Verdict]:
+    """Returns the verdict of each form on a program.
+
+    Raises:
+        InvalidInput: it is not Python 3.
+    """
+    source = packages.read(path, path.name)
+
+    def rewrite(name: str, form: Form) -> Iterable[Rewritten]:
+        tf1_programs.refuse(path, name)
+        return [packages.rewrite_alone(form, source)]
+
+    return [_verdict(name, functools.partial(rewrite, name, form)) for name, form in FORMS.items()]
+
+
+def of_source(name: str, form: Form, text: str) -> Verdict:
+    """Returns the verdict of a form on the source of a program that imports no module beside it."""
+    return _verdict(name, lambda: [form.rewrite(text, "the program", ALL, ALONE)])
+
+
+def _verdict(name: str, rewrite: Callable[[], Iterable[Rewritten]]) -> Verdict:
+    try:
+        results = rewrite()
+    except Refused as refused:
+        possible = all(each.by_hand for each in refused.blockers)
+        return Verdict(name, tuple(map(str, refused.blockers)), possible)
+    except errors.Untranslatable as error:
+        return Verdict(name, (str(error),), possible=False)
+    lines = [each for result in results for each in result.lines]
+    return Verdict(name, tuple(str(each) for each in lines if each.rule == "unsupported-names"))

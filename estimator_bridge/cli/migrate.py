@@ -34,6 +34,7 @@ from estimator_bridge import errors
 from estimator_bridge.cli import migrate_files
 
 if TYPE_CHECKING:
+    from estimator_bridge.migrate.forms import Form
     from estimator_bridge.migrate.packages import Source
     from estimator_bridge.migrate.rewrite_report import Line, Rewritten
 
@@ -87,7 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Writes the new program and prints the report; returns the exit status."""
     try:
-        from estimator_bridge.migrate import forms, packages, selection, tf1_programs, undo
+        from estimator_bridge.migrate import forms, undo
     except ModuleNotFoundError as error:
         raise errors.InvalidInput(
             f"migrate: {error}. Install the extra: pip install 'estimator-bridge[migrate]'."
@@ -102,17 +103,7 @@ def execute(options: argparse.Namespace) -> int:
     path, form = _program(options), forms.FORMS[options.form]
     if options.check_run and not form.makes_steps:
         raise errors.InvalidInput(f"migrate: --check-run is not for --form {options.form}.")
-    selected = selection.of_names(options.only, options.skip, form.rules())
-    sources = packages.sources_of(path) if path.is_dir() else [packages.read(path, options.script)]
-    for source in sources:
-        tf1_programs.refuse(source.path, options.form, options.tf1)
-    results = (
-        packages.rewrite_all(form, sources, path, selected)
-        if path.is_dir()
-        else {sources[0].name: packages.rewrite_alone(form, sources[0], selected)}
-    )
-    for source in sources:
-        compile(results[source.name].source, source.name, "exec", dont_inherit=True)
+    sources, results = _rewritten(path, form, options)
     status = 0
     if options.diff:
         _print_diff(sources, results)
@@ -120,6 +111,26 @@ def execute(options: argparse.Namespace) -> int:
         status = migrate_files.write(path, sources, results, form, options)
     _report([*itertools.chain(*(each.lines for each in results.values()))], options)
     return status
+
+
+def _rewritten(
+    path: pathlib.Path, form: Form, options: argparse.Namespace
+) -> tuple[list[Source], dict[str, Rewritten]]:
+    """Returns the sources of a program or a folder, and what becomes of each by its name."""
+    from estimator_bridge.migrate import packages, selection, tf1_programs
+
+    selected = selection.of_names(options.only, options.skip, form.rules())
+    sources = packages.sources_of(path) if path.is_dir() else [packages.read(path, options.script)]
+    for source in sources:
+        tf1_programs.refuse(source.path, options.form, options.tf1)
+    if path.is_dir():
+        results = packages.rewrite_all(form, sources, path, selected)
+    else:
+        (source,) = sources
+        results = {source.name: packages.rewrite_alone(form, source, selected)}
+    for source in sources:
+        compile(results[source.name].source, source.name, "exec", dont_inherit=True)
+    return sources, results
 
 
 def _report(lines: list[Line], options: argparse.Namespace) -> None:

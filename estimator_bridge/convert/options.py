@@ -47,7 +47,8 @@ class ConversionOptions:
             if hosts is not None and hosts < 1:
                 raise errors.InvalidInput(f"`{name}` must be positive, got {hosts}.")
         if self.slots not in PLACES:
-            raise errors.InvalidInput(f"`slots` must be one of {PLACES}, got {self.slots!r}.")
+            places = ", ".join(map(repr, PLACES))
+            raise errors.InvalidInput(f"`slots` must be one of {places}, got {self.slots!r}.")
         if len(self.samples) > 1 or any(count < 1 for count in self.samples.values()):
             raise errors.InvalidInput(
                 "`samples` must be one table, that of the first feature, with a positive number of "

@@ -209,7 +209,8 @@ class Source:
 
     def problem(self, node: ast.AST, rule: str, why: str, way_out: str) -> None:
         """Adds a problem."""
-        code = ast.unparse(getattr(node, "func", node)).splitlines()[0][:60]
+        code = getattr(node, "name", None) or ast.unparse(getattr(node, "func", node))
+        code = code.partition("\n")[0][:60]
         line = getattr(node, "lineno", 0)
         self.problems.add(Problem(line, rule, code, why, way_out))
 

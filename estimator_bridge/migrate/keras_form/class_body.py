@@ -200,7 +200,8 @@ class Body:
         if has_layers or item_names(item) & self.tensors:
             self.tensors.update(targets)
         self.contextualize(item)
-        blank = "\n" if self.lines and self._source.is_spaced(item) else ""
+        spaced = self._source.is_spaced(item) and (self.lines or isinstance(item, ast.FunctionDef))
+        blank = "\n" if spaced else ""
         self.lines.append(lambda: blank + self._source.block(item, indent))
 
     def _has_layers(self, item: ast.AST) -> bool:

@@ -266,7 +266,7 @@ def _dropped_statements(program: Source) -> Iterator[ast.stmt]:
     for node in ast.walk(program.tree):
         if isinstance(node, ast.stmt) and not isinstance(node, ast.Module):
             start, end = program.lines(node)
-            if program._edits.get((start, end)) == "":
+            if program.replacement(start, end) == "" and node not in program.moved:
                 yield node
 
 

@@ -58,6 +58,7 @@ class Source:
         self.problems: set[Problem] = set()
         self.notes: list[tuple[int, str]] = []
         self.needed: dict[str, set[str]] = {}
+        self.moved: set[ast.stmt] = set()  # left out, with a value that is written elsewhere
         self.done: set[ast.AST] = set()  # nodes that are written by hand
 
     # Names.
@@ -163,6 +164,10 @@ class Source:
         self._edits[start, end] = ""
         if why:
             self.notes.append((statement.lineno, why))
+
+    def replacement(self, start: int, end: int) -> New | None:
+        """Returns what replaces a span; None if it stays."""
+        return self._edits.get((start, end))
 
     def is_dropped(self, node: ast.AST) -> bool:
         """Returns whether a node is inside of a statement that is left out or written anew."""

@@ -156,7 +156,9 @@ def test_the_page_on_the_software_tpu_runs(block: int) -> None:
 
 
 @pytest.mark.full
-def test_the_page_on_the_keras_layer_runs(tmp_path: pathlib.Path) -> None:
+def test_the_page_on_the_keras_layer_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
     """The models are built, trained and exported, under the default strategy."""
 
     def parse(examples: Any) -> dict[str, Any]:
@@ -191,6 +193,9 @@ def test_the_page_on_the_keras_layer_runs(tmp_path: pathlib.Path) -> None:
         "city": 4,
         "tags": 4,
     }
+    monkeypatch.chdir(tmp_path)
+    execute("docs/keras.md", 4, names)
+    assert names["ratings"].global_step == 20
 
 
 @pytest.mark.full

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,24 @@ from tf2_engine.keras.saved_model import exportable, resources_of
 from tf2_engine.types import Array, Dataset, Nest, Object, Tensor
 
 Function: TypeAlias = Callable[..., Object]
+
+
+@dataclasses.dataclass(eq=False)
+class _State:
+    """The state of a model, in an object that Keras does not look into.
+
+    Attributes:
+        names: of layers in checkpoints, where they differ.
+        of_tape: the tape that was asked for gradients last, and these by the identity of variables.
+        trained_by: the variables of optimizers that were told some, by the identity of optimizers.
+        restored_for: "", "predictions" or "training".
+    """
+
+    names: dict[str, str]
+    checkpoints: ModelCheckpoints | None = None
+    of_tape: tuple[Object, dict[int, Object]] = (None, {})
+    trained_by: dict[int, list[Object]] = dataclasses.field(default_factory=dict)
+    restored_for: str = ""
 
 
 class TableModelBase:
@@ -61,11 +80,7 @@ class TableModelBase:
     ) -> None:
         super().__init__()
         self.embedding = embedding
-        self._names = dict(names or {})
-        self._checkpoints: ModelCheckpoints | None = None
-        self._of_tape: tuple[Object, dict[int, Object]] = (None, {})
-        self._trained_by: dict[int, list[Object]] = {}
-        self._restored_for = ""  # "", "predictions" or "training"
+        self._own = _State(dict(names or {}))
 
     @property
     def global_step(self) -> int:
@@ -83,13 +98,13 @@ class TableModelBase:
             max_to_keep: how many are kept.
         """
         if directory is not None:
-            self._checkpoints = ModelCheckpoints(
-                self, directory, self._names, save_steps, max_to_keep
+            self._own.checkpoints = ModelCheckpoints(
+                self, directory, self._own.names, save_steps, max_to_keep
             )
 
     def latest_checkpoint(self) -> str | None:
         """Returns the path of the latest checkpoint; None if there is none."""
-        return None if self._checkpoints is None else self._checkpoints.latest()
+        return None if self._own.checkpoints is None else self._own.checkpoints.latest()
 
     def minimize(
         self,
@@ -106,7 +121,7 @@ class TableModelBase:
         """
         gradients = self._gradients(loss, tape)
         chosen = list(self.dense_variables if variables is None else variables)
-        self._trained_by[id(optimizer or self.optimizer)] = chosen
+        self._own.trained_by[id(optimizer or self.optimizer)] = chosen
         pairs = [(gradients[id(each)], each) for each in chosen]
         self.apply_gradients(pairs, optimizer)
 
@@ -129,19 +144,19 @@ class TableModelBase:
 
     def trained_by(self, optimizer: Object) -> list[Object]:
         """Returns the variables that an optimizer was told to train, or else all."""
-        return self._trained_by.get(id(optimizer), self.dense_variables)
+        return self._own.trained_by.get(id(optimizer), self.dense_variables)
 
     def name_of(self, variable: Object) -> str:
         """Returns the name of a variable of a layer in checkpoints."""
-        return name_in_checkpoints(variable, self._names)
+        return name_in_checkpoints(variable, self._own.names)
 
     def _gradients(self, loss: Tensor, tape: Object) -> dict[int, Object]:
         """Returns all gradients, by the identity of variables; updates tables, counts the step.
 
         Tables are updated when their gradients are computed, so it is done once for a tape.
         """
-        if self._of_tape[0] is tape:
-            return self._of_tape[1]
+        if self._own.of_tape[0] is tape:
+            return self._own.of_tape[1]
         variables = list(self.trainable_variables)  # type: ignore[attr-defined]
         scale = tf.constant(1.0 / self.distribute_strategy.num_replicas_in_sync, loss.dtype)
         computed = tape.gradient(loss, variables, output_gradients=tf.fill(tf.shape(loss), scale))
@@ -156,7 +171,7 @@ class TableModelBase:
                 for one, each in pairs
                 if id(each) in dense
             }
-        self._of_tape = tape, found
+        self._own.of_tape = tape, found
         return found
 
     def fit(
@@ -185,7 +200,7 @@ class TableModelBase:
         if steps is not None and steps <= 0:
             return None
         period, epochs = steps, 1
-        checkpoints = self._checkpoints
+        checkpoints = self._own.checkpoints
         if "validation_data" in options and steps and checkpoints and checkpoints.save_steps:
             period = min(checkpoints.save_steps, steps)
             epochs = -(-steps // period)
@@ -291,7 +306,7 @@ class TableModelBase:
     def _restore(self, x: Dataset, training: bool = False) -> None:
         """Makes all variables, and gives them the values of the latest checkpoint."""
         purpose = "training" if training else "predictions"
-        if self._restored_for in ("training", purpose):
+        if self._own.restored_for in ("training", purpose):
             return
         data = x if training else x.map(lambda *parts: parts[0])
         self.build_from_batch(self._prepared(data).element_spec)
@@ -299,11 +314,11 @@ class TableModelBase:
 
     def _read_checkpoint(self, purpose: str) -> None:
         """Restores the latest checkpoint, unless it was for this purpose, or for training."""
-        if self._restored_for in ("training", purpose):
+        if self._own.restored_for in ("training", purpose):
             return
-        if self._checkpoints is not None:
-            self._checkpoints.restore_latest()
-        self._restored_for = purpose
+        if self._own.checkpoints is not None:
+            self._own.checkpoints.restore_latest()
+        self._own.restored_for = purpose
 
     def _prepared(self, x: Dataset) -> Object:
         """Returns batches with ids in place of raw features, for the strategy's replicas."""

@@ -39,6 +39,7 @@ class ClassText:
         init: the lines of `__init__`.
         methods: other methods, and `classes` that the class needs.
         names: names of layers in checkpoints, where they differ.
+        forbidden: parameters of the model_fn that the model does not have.
     """
 
     source: Source
@@ -50,6 +51,7 @@ class ClassText:
     names: dict[str, str] = dataclasses.field(default_factory=dict)
     taken: set[str] = dataclasses.field(default_factory=lambda: set(_RESERVED))
     counts: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
+    forbidden: set[str] = dataclasses.field(default_factory=set)
 
     def attribute(self, wanted: str) -> str:
         """Returns a name for an attribute; reserves it."""
@@ -198,7 +200,8 @@ class Body:
         if has_layers or item_names(item) & self.tensors:
             self.tensors.update(targets)
         self.contextualize(item)
-        blank = "\n" if self.lines and self._source.is_spaced(item) else ""
+        spaced = self._source.is_spaced(item) and (self.lines or isinstance(item, ast.FunctionDef))
+        blank = "\n" if spaced else ""
         self.lines.append(lambda: blank + self._source.block(item, indent))
 
     def _has_layers(self, item: ast.AST) -> bool:
@@ -553,16 +556,27 @@ class Body:
             self._mention(node, key, in_init)
             return
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            if node.id in self._training and not in_init and node.id != "training":
-                self._source.replace(node, "training")
-            elif node.id in self._text.config and node.id not in self.tensors:
-                self._mention(node, node.id, in_init)
+            self._name_in_context(node, in_init)
             return
         if isinstance(node, ast.Compare) and self._is_training(node) and not in_init:
             self._source.replace(node, "training")
             return
         for child in ast.iter_child_nodes(node):
             self.contextualize(child, in_init)
+
+    def _name_in_context(self, node: ast.Name, in_init: bool) -> None:
+        if node.id in self._training and not in_init and node.id != "training":
+            self._source.replace(node, "training")
+        elif node.id in self.tensors:
+            return
+        elif node.id in self._text.config:
+            self._mention(node, node.id, in_init)
+        elif node.id in self._text.forbidden:
+            self._source.problem(
+                *(node, f"keras-{node.id}", f"the model uses {node.id} here"),
+                "Use params['KEY'] with keys that the TPUEstimator's params have, and test the "
+                "mode with `if mode == ...`, or migrate to the tf2 form",
+            )
 
     def _mention(self, node: ast.AST, key: str, in_init: bool) -> None:
         text = self._text

@@ -93,12 +93,18 @@ def find(source: Source) -> Site | None:
     return Site(call, given, inner, source.function_of(call))
 
 
-def _followed(source: Source, node: ast.expr | None) -> ast.expr | None:
-    """Returns the value that a name is assigned in its function; drops the assignment."""
+def _followed(source: Source, node: ast.expr | None, is_used: bool = True) -> ast.expr | None:
+    """Returns the value that a name is assigned in its function; drops the assignment.
+
+    Args:
+        is_used: whether the value is written elsewhere.
+    """
     if isinstance(node, ast.Name):
         for each in ast.walk(source.function_of(node)):
             if isinstance(each, ast.Assign) and bound_in(each) == [node.id]:
                 source.drop(each)
+                if is_used:
+                    source.moved.add(each)
                 return each.value
     return node
 
@@ -199,7 +205,7 @@ class SiteWriter:
     def _drop_names(self, value: ast.expr) -> None:
         """Leaves out what only the value of a left-out argument was made of."""
         if isinstance(value, ast.Name):
-            _followed(self._source, value)
+            _followed(self._source, value, is_used=False)
 
     # The strategy.
 

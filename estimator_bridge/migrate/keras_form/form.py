@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from collections.abc import Callable, Iterator
 
 from estimator_bridge import errors
 from estimator_bridge.migrate.keras_form import (
+    checks,
     estimator_calls,
     layers,
     modes,
@@ -58,13 +60,8 @@ def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
     text = _rest(program, model, root, writer)
     program.check()
     made = text()
-    try:
-        ast.parse(made)
-    except SyntaxError as error:
-        raise errors.Untranslatable(
-            f"{name}: the new program would not be valid Python: {error}. Put each statement on a "
-            "line of its own, or migrate to the tf2 form."
-        ) from error
+    checks.check(made, name)
+    program.notes += _unused_flags(made)
     lines = [Line(line, "left out", "", "", _sentence(why)) for line, why in sorted(program.notes)]
     return Rewritten(made, tuple(lines))
 
@@ -269,7 +266,7 @@ def _dropped_statements(program: Source) -> Iterator[ast.stmt]:
     for node in ast.walk(program.tree):
         if isinstance(node, ast.stmt) and not isinstance(node, ast.Module):
             start, end = program.lines(node)
-            if program._edits.get((start, end)) == "":
+            if program.replacement(start, end) == "" and node not in program.moved:
                 yield node
 
 
@@ -289,6 +286,13 @@ def _imports(program: Source) -> None:
                 program.drop(node)
         elif isinstance(node, (ast.Import, ast.ImportFrom)) and _is_of_tensorflow(node):
             program.drop(node)
+    for each in ast.walk(program.tree):
+        if isinstance(each, (ast.Import, ast.ImportFrom)) and _is_of_tensorflow(each):
+            if program.parent(each) is not program.tree:
+                program.problem(
+                    *(each, "keras-import", "it is inside of a block or a function"),
+                    "Import TensorFlow at the top of the program",
+                )
 
 
 def _is_of_tensorflow(node: ast.Import | ast.ImportFrom) -> bool:
@@ -319,6 +323,15 @@ def _with_imports(program: Source, text: str) -> str:
     else:
         at = (tree.body[0].end_lineno or 0) if modes.is_docstring(tree.body[0]) else 0
     return "".join([*rows[:at], *(f"{line}\n" for line in lines), *rows[at:]])
+
+
+def _unused_flags(text: str) -> list[tuple[int, str]]:
+    """Returns a note of the flags that a program defines and does not use."""
+    defined = re.findall(r"DEFINE_\w+\(\s*['\"](\w+)", text)
+    unused = [flag for flag in defined if not re.search(rf"FLAGS\.{flag}\b", text)]
+    listed = ", ".join(unused)
+    why = f"flags are not used any more: {listed}. Remove them where no command line has them"
+    return [(0, why)] if unused else []
 
 
 def _reworded(text: str) -> str:

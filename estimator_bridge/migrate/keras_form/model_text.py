@@ -82,6 +82,8 @@ class ModelWriter:
         for name in [*closure, *keys]:
             config[name] = lambda name=name: name  # type: ignore[misc]
         self._text = ClassText(source, config)
+        names = [each.arg for each in parts.function.args.args]
+        self._text.forbidden = {*names} - {parts.features, parts.labels}
         self._classes: dict[str, Text] = {}
         roots = [parts.function]
         self._helpers = layered_functions(source, roots)

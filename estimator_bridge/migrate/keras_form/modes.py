@@ -133,8 +133,22 @@ class _Reader:
                 continue
             if isinstance(statement, ast.Return):
                 return [*items, *self._inlined(statement, mode)]
+            self._check_returns(statement)
             items.append(statement)
         return items
+
+    def _check_returns(self, statement: ast.stmt) -> None:
+        """Refuses a return inside of a statement whose course is not known."""
+        inner = {
+            node
+            for each in ast.walk(statement)
+            if isinstance(each, (ast.FunctionDef, ast.Lambda))
+            for node in ast.walk(each)
+        }
+        if any(isinstance(each, ast.Return) and each not in inner for each in ast.walk(statement)):
+            self._source.problem(
+                *(statement, "keras-spec", "it returns only under a condition"), _WAY_OUT
+            )
 
     def _is_flag(self, statement: ast.stmt) -> bool:
         """Notes `training = mode == ModeKeys.TRAIN`; returns whether a statement is one."""

@@ -224,7 +224,7 @@ def _name(source: Source, node: ast.Attribute | ast.Name) -> None:
         source.replace(node, f"tf.{renamed}")
     elif not stays(base):
         refused(source, node, short)
-    elif source.full(node).startswith("tensorflow.compat.") or ".compat." in source.full(node):
+    elif ast.unparse(node) != f"tf.{short}":
         source.replace(node, f"tf.{short}")
 
 

@@ -58,6 +58,7 @@ class Source:
         self.problems: set[Problem] = set()
         self.notes: list[tuple[int, str]] = []
         self.needed: dict[str, set[str]] = {}
+        self.moved: set[ast.stmt] = set()  # left out, with a value that is written elsewhere
         self.done: set[ast.AST] = set()  # nodes that are written by hand
 
     # Names.
@@ -164,6 +165,10 @@ class Source:
         if why:
             self.notes.append((statement.lineno, why))
 
+    def replacement(self, start: int, end: int) -> New | None:
+        """Returns what replaces a span; None if it stays."""
+        return self._edits.get((start, end))
+
     def is_dropped(self, node: ast.AST) -> bool:
         """Returns whether a node is inside of a statement that is left out or written anew."""
         start, end = self.span(node)
@@ -209,7 +214,8 @@ class Source:
 
     def problem(self, node: ast.AST, rule: str, why: str, way_out: str) -> None:
         """Adds a problem."""
-        code = ast.unparse(getattr(node, "func", node)).splitlines()[0][:60]
+        code = getattr(node, "name", None) or ast.unparse(getattr(node, "func", node))
+        code = code.partition("\n")[0][:60]
         line = getattr(node, "lineno", 0)
         self.problems.add(Problem(line, rule, code, why, way_out))
 

@@ -1,0 +1,197 @@
+"""Models that train by steps: checkpoints, several optimizers, columns and the GRU cell."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf2_engine import errors, preprocessing
+from tf2_engine.keras import (
+    ColumnEmbedding,
+    DenseFeatures,
+    GRUCell,
+    Indicator,
+    Numeric,
+    PlainEmbedding,
+    SequenceFeatures,
+    TableModel,
+    bucketized_column,
+    embedding_column,
+    id_column,
+    shared_embedding_columns,
+)
+
+EMB = tf.tpu.experimental.embedding
+USER = embedding_column(preprocessing.Identity("user", 10), 3)
+
+
+class Ratings(TableModel):  # type: ignore[misc]
+    """A model with two layers, of which each may have an optimizer of its own."""
+
+    def __init__(self, *, optimizers: int = 1) -> None:
+        tf.keras.utils.set_random_seed(1)
+        start = tf.keras.initializers.RandomNormal(seed=3)
+        self_column = embedding_column(preprocessing.Identity("user", 10), 3, initializer=start)
+        super().__init__(
+            ColumnEmbedding([self_column], EMB.Adagrad(0.1)), names={"last_one": "last/one"}
+        )
+        self.features = DenseFeatures([self_column])
+        self.first = tf.keras.layers.Dense(4, "tanh", name="first")
+        self.last = tf.keras.layers.Dense(1, name="last_one")
+        self.adam = tf.keras.optimizers.Adam(0.01)
+        self.ftrl = tf.keras.optimizers.Ftrl(0.1) if optimizers == 2 else None
+        self.compile(optimizer=self.adam)
+
+    def call(self, features: Any, training: bool = False) -> Any:
+        """Returns ratings, [batch, 1]."""
+        return self.last(self.first(self.features(self.embedding(features))))
+
+    def train_step(self, batch: Any) -> dict[str, Any]:
+        """Minimizes the squared error."""
+        features, labels = batch
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(self(features, training=True) - labels))
+        if self.ftrl is None:
+            self.minimize(loss, tape)
+        else:
+            self.minimize(loss, tape, self.variables_below("last/"), self.ftrl)
+            self.minimize(loss, tape, self.variables_below("first/"))
+        return {"loss": loss}
+
+    def predict_step(self, features: Any) -> dict[str, Any]:
+        """Returns ratings."""
+        return {"rating": self(features)}
+
+
+def batches() -> Any:
+    """Returns the same batch for ever."""
+    ids = tf.sparse.from_dense([[1], [2], [3], [1]])
+    return tf.data.Dataset.from_tensors(({"user": ids}, [[1.0], [0.0], [2.0], [1.0]])).repeat()
+
+
+def values(model: Any) -> dict[str, Any]:
+    """Returns what a model has learned."""
+    (table,) = model.embedding.tables.embedding_tables.values()
+    weights = {model.name_of(each): np.array(each) for each in model.dense_variables}
+    return {"table": table.numpy(), **weights}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("optimizers", [1, 2])
+def test_a_training_in_two_parts_ends_where_one_does(
+    optimizers: int, tmp_path: pathlib.Path
+) -> None:
+    """Tables, slots, weights and the step come back from a checkpoint: the values are the same."""
+    whole = Ratings(optimizers=optimizers)
+    whole.fit(batches(), max_steps=6)
+    for _ in range(2):
+        part = Ratings(optimizers=optimizers)
+        part.keep_checkpoints(str(tmp_path), save_steps=2)
+        list(part.predictions(batches().take(1)))  # which restores what it needs
+        part.fit(batches(), steps=3)
+    assert part.global_step == 6 == whole.global_step
+    expected, found = values(whole), values(part)
+    assert found.keys() == expected.keys() >= {"table", "last/one/kernel", "first/bias"}
+    for key, value in expected.items():
+        # The same ops in the same order.
+        np.testing.assert_array_equal(found[key], value, key)
+    assert part.fit(batches(), max_steps=6) is None
+    names = [name for name, _ in tf.train.list_variables(tf.train.latest_checkpoint(str(tmp_path)))]
+    slot = "last.Sone.Skernel.SFtrl" if optimizers == 2 else "last.Sone.Skernel.SAdam"
+    assert f"variables/{slot}/.ATTRIBUTES/VARIABLE_VALUE" in names
+
+
+@pytest.mark.full
+def test_an_export_predicts_as_the_model(tmp_path: pathlib.Path) -> None:
+    """It takes what servers send, and answers what `predictions` yields."""
+    model = Ratings()
+    model.fit(batches(), max_steps=2)
+    spec = {"id": tf.TensorSpec([None], tf.int64, name="id")}
+    path = model.export_saved_model(
+        str(tmp_path), spec, lambda sent: {"user": tf.sparse.from_dense(sent["id"][:, None])}
+    )
+    served = tf.saved_model.load(path.decode()).signatures["serving_default"]
+    answer = served(id=tf.constant([1, 2, 3, 1], tf.int64))["rating"]
+    expected = [each["rating"] for each in model.predictions(batches().take(1))]
+    np.testing.assert_allclose(answer, expected, rtol=1e-6)  # TensorFlow's ops look up
+
+
+@pytest.mark.full
+def test_the_gru_cell_is_that_of_its_formula() -> None:
+    """One step in float64, of the layer's own weights."""
+    cell = GRUCell(3)
+    steps, state = np.random.default_rng(1).normal(size=(2, 4, 5)), np.ones([4, 3])
+    new, _ = cell(tf.constant(steps[0], tf.float32), [tf.constant(state, tf.float32)])
+    kernels = [np.float64(np.array(each)) for each in cell.weights]
+    gates, bias, candidate, other = kernels
+    assert (bias == 1).all()
+    joined = np.concatenate([steps[0], state], 1)
+    reset, update = np.split(1 / (1 + np.exp(-(joined @ gates + bias))), 2, 1)
+    made = np.tanh(np.concatenate([steps[0], reset * state], 1) @ candidate + other)
+    expected = update * state + (1 - update) * made
+    np.testing.assert_allclose(new, expected, rtol=1e-5)  # float32, some ten products
+
+
+@pytest.mark.full
+def test_columns_are_concatenated_in_the_order_of_names() -> None:
+    """Numbers, buckets, counts of ids and tables, as feature columns have them."""
+    age = Numeric("age", normalizer_fn=lambda x: x / 10.0)
+    buckets = bucketized_column(Numeric("age"), [18, 30])
+    crossed = preprocessing.Crossed((buckets, "day"), 5)
+    day = preprocessing.Identity("day", 7)
+    layer = DenseFeatures([USER, Indicator(day), buckets, age, PlainEmbedding(day, 2)])
+    features = {"age": tf.constant([[20.0], [40.0]]), "day": tf.constant([[1], [6]], tf.int64)}
+    out = layer({**features, "user": tf.constant([[7.0, 8.0, 9.0]] * 2)}).numpy()
+
+    # age, age_bucketized, day_embedding, day_indicator, user_embedding
+    assert out.shape == (2, 1 + 3 + 2 + 7 + 3)
+    np.testing.assert_allclose(out[:, 0], [2.0, 4.0])
+    np.testing.assert_array_equal(out[:, 1:4], [[0, 1, 0], [0, 0, 1]])
+    np.testing.assert_array_equal(out[:, 6:13], np.eye(7)[[1, 6]])
+    np.testing.assert_array_equal(out[:, 13:], [[7, 8, 9]] * 2)
+    np.testing.assert_array_equal(DenseFeatures(Indicator(crossed))(features).numpy().sum(1), 1)
+
+
+@pytest.mark.full
+def test_sequences_weights_and_shared_tables_are_looked_up() -> None:
+    """Prepared or raw, features lead to the same activations; lengths are those of the sequence."""
+    identity = preprocessing.Identity
+    one, row = shared_embedding_columns(
+        [identity("one", 9), preprocessing.Sequence(identity("row", 9))],
+        2,
+        shared_embedding_collection_name="items",
+        max_sequence_lengths=[0, 3],
+    )
+    table = EMB.TableConfig(5, 2, combiner="sum", name="words")
+    words = id_column("words", table, weight_key="amounts")
+    embedding = ColumnEmbedding({"one": one, "row": row, "words": words}, EMB.SGD(0.1))
+    features = {
+        "one": tf.sparse.from_dense([[3], [4]]),
+        "row": tf.sparse.from_dense([[1, 2], [5, 0]]),
+        "words": tf.sparse.from_dense([[1], [2]]),
+        "amounts": tf.sparse.from_dense([[2.0], [0.5]]),
+        "other": tf.constant([1.0, 2.0]),
+    }
+    raw = embedding(features)
+    prepared = embedding(embedding.prepare(features))
+    for key in ("one", "row", "words", "other"):
+        np.testing.assert_array_equal(raw[key], prepared[key], key)
+    tables = {
+        str(key.name): value.numpy() for key, value in embedding.tables.embedding_tables.items()
+    }
+    assert tables.keys() == {"tbl_items", "words"}
+    np.testing.assert_allclose(raw["words"], tables["words"][[1, 2]] * [[2.0], [0.5]])
+    sequence, lengths = SequenceFeatures([row])(raw)
+    np.testing.assert_array_equal(lengths, [2, 1])
+    np.testing.assert_allclose(sequence[1, 0], tables["tbl_items"][5])
+    np.testing.assert_array_equal(sequence[1, 1:], np.zeros([2, 2]))
+
+
+def test_columns_without_a_table_are_refused() -> None:
+    """The message says how such a column is made."""
+    with pytest.raises(errors.WrongType, match="embedding_column"):
+        ColumnEmbedding([Numeric("age")])

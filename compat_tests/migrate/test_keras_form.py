@@ -1,0 +1,209 @@
+"""`estimator-bridge migrate --form keras`: what is written, and what is refused.
+
+`test_keras_form_runs.py` tests that the new program trains as the old one did.
+
+    python -m compat_tests.migrate.test_keras_form
+
+writes the programs that the examples become, after a change of the form; read them.
+"""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import textwrap
+
+import pytest
+
+from compat_tests.support.paths import EXAMPLES
+from estimator_bridge import errors
+from estimator_bridge.cli import main
+from estimator_bridge.migrate import migrate_to_keras
+
+GOLDENS = pathlib.Path(__file__).parent / "keras_goldens"
+CARRIED = ("movielens", "two_tower", "wide_and_deep", "sequence", "dict_config")
+
+
+def written(name: str) -> str:
+    """Returns the program that an example becomes."""
+    return migrate_to_keras((EXAMPLES / name / "train.py").read_text(), name).source
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_an_example_becomes_the_program_that_was_read(name: str) -> None:
+    """It is the recorded one, which somebody has read; it needs nothing of TensorFlow 1."""
+    new = written(name)
+    assert new == (GOLDENS / f"{name}.txt").read_text(), "write the goldens anew, and read them"
+    for word in ("compat", "estimator_bridge", "feature_column", "tf.layers", "TPUEstimator"):
+        assert word not in new, word
+    compile(new, name, "exec", dont_inherit=True)
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_every_call_of_the_estimator_is_still_there(name: str) -> None:
+    """A call that trains, evaluates, predicts or exports has a counterpart of the model."""
+    counterparts = {
+        "train": "fit",
+        "train_and_evaluate": "fit",
+        "evaluate": "evaluate",
+        "predict": "predictions",
+        "export_saved_model": "export_saved_model",
+    }
+    old = methods((EXAMPLES / name / "train.py").read_text())
+    new = methods(written(name))
+    for method, counterpart in counterparts.items():
+        assert old.count(method) <= new.count(counterpart), method
+    assert "fit" in new
+
+
+def methods(source: str) -> list[str]:
+    """Returns the last part of the function of each call."""
+    calls = [node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return [getattr(each, "attr", getattr(each, "id", "")) for each in calls]
+
+
+def test_it_is_idempotent() -> None:
+    """A program in the Keras form stays as it is."""
+    for name in CARRIED:
+        once = (GOLDENS / f"{name}.txt").read_text()
+        assert migrate_to_keras(once, name).source == once
+
+
+def test_all_blockers_are_listed_at_once_and_nothing_is_written(tmp_path: pathlib.Path) -> None:
+    """Each has its line, its rule, its reason and a way out."""
+    source = (EXAMPLES / "warm_start" / "train.py").read_text()
+    with pytest.raises(errors.Untranslatable) as caught:
+        migrate_to_keras(source, "train.py")
+    message = str(caught.value)
+    assert "line 144: [keras-model-fn]" in message
+    assert "make a TPUEstimator for each" in message
+
+    program = tmp_path / "train.py"
+    program.write_text(changed("tf.summary.scalar('loss', loss)\n  tf.Print(loss, [])"))
+    assert main.main(["migrate", "--form", "keras", str(program)]) != 0
+    assert [*tmp_path.iterdir()] == [program]
+    with pytest.raises(errors.Untranslatable, match=r"(?s)\[keras-scalar\].*\[keras-print\]"):
+        migrate_to_keras(program.read_text(), "train.py")
+
+
+PROGRAM = """\
+import tensorflow.compat.v1 as tf
+from tensorflow.compat.v1 import estimator
+
+
+def input_fn(params):
+  ids = tf.sparse.from_dense([[1], [2], [3], [1]])
+  return tf.data.Dataset.from_tensors(({'a': ids}, [[1.], [0.], [1.], [0.]])).repeat()
+
+
+def model_fn(features, labels, mode, params):
+  is_training = mode == estimator.ModeKeys.TRAIN
+  net = tf.keras.layers.DenseFeatures(params['columns'])(features)
+  net = tf.layers.dropout(net, 0.1, training=is_training)
+  logits = tf.layers.dense(net, 1)
+  if mode == estimator.ModeKeys.PREDICT:
+    return estimator.tpu.TPUEstimatorSpec(mode, predictions={'logits': logits})
+  loss = tf.losses.sigmoid_cross_entropy(labels, logits)
+  HERE
+  if mode == estimator.ModeKeys.TRAIN:
+    optimizer = tf.train.AdamOptimizer(0.1)
+    STEP
+    return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+  return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)
+
+
+def main():
+  column = tf.tpu.experimental.embedding_column(
+      tf.feature_column.categorical_column_with_identity('a', 10), 4)
+  spec = estimator.tpu.experimental.EmbeddingConfigSpec(
+      feature_columns=[column],
+      optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1))
+  model = estimator.tpu.TPUEstimator(
+      model_fn, model_dir='model', params={'columns': [column]}, train_batch_size=4,
+      use_tpu=False, embedding_config_spec=spec)
+  model.train(input_fn, steps=2)
+"""
+
+
+def changed(here: str = "loss += 0.", step: str = "train_op = optimizer.minimize(loss)") -> str:
+    """Returns the program with two of its statements."""
+    return PROGRAM.replace("HERE", here).replace("STEP", step)
+
+
+def method(source: str, name: str) -> str:
+    """Returns the text of a method of the model."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return ast.unparse(node)
+    raise AssertionError(f"there is no {name}")
+
+
+def test_gradients_are_clipped_between_the_tape_and_the_optimizer() -> None:
+    """`compute_gradients` and `apply_gradients` become those of the model."""
+    step = """\
+pairs = optimizer.compute_gradients(loss)
+    gradients, variables = zip(*pairs)
+    gradients, _ = tf.clip_by_global_norm(gradients, 1.)
+    train_op = optimizer.apply_gradients(zip(gradients, variables), tf.train.get_global_step())"""
+    text = method(migrate_to_keras(changed(step=step), "it").source, "train_step")
+    assert "pairs = list(zip(*self.gradients(loss, tape)))" in text
+    assert "self.apply_gradients(zip(gradients, variables))" in text
+    assert "clip_by_global_norm" in text
+
+
+def test_layers_are_made_once_and_called_with_the_mode() -> None:
+    """Layers are attributes, `training` is that of `call`, and labels are those of the batch."""
+    new = migrate_to_keras(changed(), "it").source
+    init, call = method(new, "__init__"), method(new, "call")
+    assert "self.dense = tf.keras.layers.Dense(1, name='dense')" in init
+    assert "self.dropout(net, training=training)" in call
+    assert "self.dense(net)" in call
+    assert "features, labels = batch" in method(new, "test_step")
+
+
+REFUSED = {
+    "a hook": ("model.train(input_fn, hooks=[])", "keras-argument"),
+    "an estimator that is passed around": ("train(model)", "keras-estimator"),
+    "a method without a counterpart": ("model.get_variable_names()", "keras-get-variable-names"),
+    "a second estimator": (
+        "other = estimator.tpu.TPUEstimator(model_fn, params={})",
+        "keras-estimators",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_would_lose_a_training_is_refused(what: str) -> None:
+    """The message names the rule."""
+    code, rule = REFUSED[what]
+    source = changed().replace("model.train(input_fn, steps=2)", code)
+    with pytest.raises(errors.Untranslatable, match=rf"\[{rule}\]"):
+        migrate_to_keras(source, "it")
+
+
+@pytest.mark.parametrize(
+    ("here", "rule"),
+    [
+        ("scale = tf.get_variable('scale', [])", "keras-get-variable"),
+        ("loss += tf.losses.hinge_loss(labels, logits)", "keras-hinge-loss"),
+        ("tf.logging.info('here')", "keras-info"),
+        ("net = tf.layers.dense(net, 1, reuse=True)", "keras-layer-argument"),
+        ("loss += tf.reduce_sum(net, 1, keep_dims=True)", "keras-old-argument"),
+    ],
+)
+def test_names_without_a_counterpart_are_refused(here: str, rule: str) -> None:
+    """They are not left to fail when the new program runs."""
+    with pytest.raises(errors.Untranslatable, match=rf"\[{rule}\]"):
+        migrate_to_keras(changed(here), "it")
+
+
+def test_a_program_without_training_is_refused() -> None:
+    """Nothing that minimizes is left: no silent loss."""
+    source = changed(step="train_op = tf.no_op()")
+    with pytest.raises(errors.Untranslatable, match="keras-no-training"):
+        migrate_to_keras(textwrap.dedent(source), "it")
+
+
+if __name__ == "__main__":
+    for example in CARRIED:
+        (GOLDENS / f"{example}.txt").write_text(written(example))

@@ -599,6 +599,33 @@ def test_lars_is_the_formula(nesterov: bool, view: Any) -> None:
         np.testing.assert_allclose(value, w, **CLOSE, err_msg=name)
 
 
+@pytest.mark.parametrize("is_resource", [False, True])
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_nadam_is_the_formula(is_sparse: bool, is_resource: bool, view: Any) -> None:
+    """Three steps of Adam along the momentum to come; rows without a gradient keep their place."""
+    rate, beta1, beta2, epsilon = 0.1, 0.8, 0.9, 1e-3
+    start, rows = numbers(4, 2), [0, 2] if is_sparse else [0, 1, 2, 3]
+    with tf.Graph().as_default(), tf1.Session() as session:
+        variable = tf1.get_variable("w", initializer=start, use_resource=is_resource)
+        used = tf.gather(variable, rows) if is_sparse else variable
+        optimizer = view.contrib.opt.NadamOptimizer(rate, beta1, beta2, epsilon)
+        step = optimizer.minimize(tf.reduce_sum(used * used))
+        session.run(tf1.global_variables_initializer())
+        for _ in range(3):
+            session.run(step)
+        found = session.run(variable)
+
+    w, m, v = start.copy(), np.zeros_like(start), np.zeros_like(start)
+    for number in range(1, 4):
+        g = np.zeros_like(w)
+        g[rows] = 2 * w[rows]
+        m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+        factor = rate * np.sqrt(1 - beta2**number) / (1 - beta1**number)
+        moved = factor * (beta1 * m + (1 - beta1) * g) / (np.sqrt(v) + epsilon)
+        w[rows] -= moved[rows]
+    np.testing.assert_allclose(found, w, **CLOSE)
+
+
 def test_streaming_metrics_take_predictions_first(view: Any) -> None:
     """The correlation over batches is numpy's over all of them; recall knows its arguments."""
     x, y = numbers(3, 8), numbers(3, 8, seed=1)

@@ -212,6 +212,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("metrics", ".streaming_metrics:", "streaming_true_negatives streaming_true_positives"),
     ("metrics", f"{_V1}.metrics", "streaming_mean=mean streaming_mean_tensor=mean_tensor"),
     ("opt", ".lars:", "LARSOptimizer"),
+    ("opt", ".nadam:", "NadamOptimizer"),
     (
         "rnn",
         f"{_V1}.nn.rnn_cell",

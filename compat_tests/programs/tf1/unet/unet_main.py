@@ -95,7 +95,7 @@ def model_fn(features, labels, mode, params):
         return tf.contrib.tpu.TPUEstimatorSpec(mode=mode, loss=loss, eval_metrics=metrics)
     step = tf.train.get_or_create_global_step()
     rate = tf.train.exponential_decay(0.1, step, 100, 0.9, staircase=True)
-    optimizer = tf.train.MomentumOptimizer(learning_rate=rate, momentum=params["momentum"])
+    optimizer = tf.contrib.opt.NadamOptimizer(learning_rate=rate, beta1=params["momentum"])
     if params["use_tpu"]:
         optimizer = tf.contrib.tpu.CrossShardOptimizer(optimizer)
     with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):

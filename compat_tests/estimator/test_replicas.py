@@ -87,7 +87,16 @@ def trained(w: float, steps: int) -> float:
 
 
 def test_sums_over_cores_are_of_one_replica_without_a_tpu(tmp_path: pathlib.Path) -> None:
-    """With use_tpu=False, in training, evaluation, prediction and export; stock has no kernel."""
+    """With use_tpu=False; stock has no kernel for them."""
+    job = make(Model(), Config(num_shards=2), tmp_path, use_tpu=False)
+    job.train(input_fn, steps=1)
+
+    assert np.allclose(job.get_variable_value("w"), trained(1.0, 1), rtol=1e-6)
+
+
+@pytest.mark.full
+def test_sums_over_cores_are_of_one_replica_after_training(tmp_path: pathlib.Path) -> None:
+    """With use_tpu=False, in evaluation, prediction and export, too."""
     job = make(Model(), Config(num_shards=2), tmp_path, use_tpu=False)
     job.train(input_fn, steps=2)
     weight = trained(1.0, 2)
@@ -106,7 +115,7 @@ def test_sums_over_cores_are_of_one_replica_without_a_tpu(tmp_path: pathlib.Path
     assert "CrossReplicaSum" not in types
 
 
-@pytest.mark.parametrize("use_tpu", [True, False])
+@pytest.mark.parametrize("use_tpu", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_a_core_knows_its_number(use_tpu: bool, tmp_path: pathlib.Path) -> None:
     """`xla.replica_id()` is the number of the core, the first one's without a TPU.
 

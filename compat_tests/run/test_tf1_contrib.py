@@ -269,6 +269,24 @@ def test_layer_norm_is_the_formula(
     }
 
 
+@pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
+def test_instance_norm_is_the_formula(data_format: str, view: Any) -> None:
+    """(x - mean) / sqrt(variance + 1e-6) of each channel of each sample."""
+    x = numbers(2, 3, 4, 5)
+    found, variables = computed(
+        lambda: view.contrib.layers.instance_norm(tf.constant(x), data_format=data_format)
+    )
+    axes = (2, 3) if data_format == "NCHW" else (1, 2)
+    mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+
+    np.testing.assert_allclose(found, (x - mean) / np.sqrt(variance + 1e-6), **CLOSE)
+    channels = x.shape[1 if data_format == "NCHW" else -1]
+    assert {name: value.shape for name, value in variables.items()} == {
+        "InstanceNorm/beta": (channels,),
+        "InstanceNorm/gamma": (channels,),
+    }
+
+
 @pytest.mark.parametrize("shape", [(6, 3), (2, 4, 4, 3), (5, 4, 3)])
 def test_batch_norm_normalizes_and_moves_its_averages(shape: tuple[int, ...], view: Any) -> None:
     """In training by the batch; the moving variance of ranks 2 and 4 is that of a sample."""
@@ -378,6 +396,41 @@ def test_convolutions_are_those_of_tensorflow(view: Any) -> None:
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, **CLOSE)
     assert {"a/biases", "c/biases", "d/biases", "Conv/biases"} <= variables.keys()
+
+
+def test_layers_of_volumes_are_those_of_tensorflow(view: Any) -> None:
+    """In three dimensions, too; the variables have TensorFlow 1.15's names."""
+    layers = view.contrib.layers
+
+    def make() -> Any:
+        volumes = tf.constant(numbers(2, 4, 4, 4, 3))
+        return [
+            layers.conv3d(volumes, 2, 3, stride=2),
+            layers.conv3d_transpose(volumes, 2, [3, 2, 2], stride=2, padding="VALID"),
+            layers.max_pool3d(volumes, 2),
+            layers.avg_pool3d(volumes, [2, 2, 2], [1, 2, 2], padding="SAME"),
+        ]
+
+    found, variables = computed(make)
+    nn = tf1.nn
+    with tf.Graph().as_default(), tf1.Session() as session:
+        x = tf.constant(numbers(2, 4, 4, 4, 3))
+        kernel, transposed = (
+            tf.constant(variables[f"{name}/weights"]) for name in ("Conv", "Conv3d_transpose")
+        )
+        expected = session.run(
+            [
+                nn.relu(nn.conv3d(x, kernel, [1, 2, 2, 2, 1], "SAME")),
+                # A convolution of 9 by 3, or 8 by 2, every 2 has 4 results.
+                nn.relu(nn.conv3d_transpose(x, transposed, [2, 9, 8, 8, 2], [2, 2, 2], "VALID")),
+                nn.max_pool3d(x, 2, 2, "VALID"),
+                nn.avg_pool3d(x, 2, [1, 1, 2, 2, 1], "SAME"),
+            ]
+        )
+
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, **CLOSE)
+    assert {"Conv/biases", "Conv3d_transpose/biases"} <= variables.keys()
 
 
 def test_initializers_have_their_limits(view: Any) -> None:
@@ -544,6 +597,33 @@ def test_lars_is_the_formula(nesterov: bool, view: Any) -> None:
             m = momentum * m + g
             w = w - factor * (g + momentum * m if nesterov else m)
         np.testing.assert_allclose(value, w, **CLOSE, err_msg=name)
+
+
+@pytest.mark.parametrize("is_resource", [False, True])
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_nadam_is_the_formula(is_sparse: bool, is_resource: bool, view: Any) -> None:
+    """Three steps of Adam along the momentum to come; rows without a gradient keep their place."""
+    rate, beta1, beta2, epsilon = 0.1, 0.8, 0.9, 1e-3
+    start, rows = numbers(4, 2), [0, 2] if is_sparse else [0, 1, 2, 3]
+    with tf.Graph().as_default(), tf1.Session() as session:
+        variable = tf1.get_variable("w", initializer=start, use_resource=is_resource)
+        used = tf.gather(variable, rows) if is_sparse else variable
+        optimizer = view.contrib.opt.NadamOptimizer(rate, beta1, beta2, epsilon)
+        step = optimizer.minimize(tf.reduce_sum(used * used))
+        session.run(tf1.global_variables_initializer())
+        for _ in range(3):
+            session.run(step)
+        found = session.run(variable)
+
+    w, m, v = start.copy(), np.zeros_like(start), np.zeros_like(start)
+    for number in range(1, 4):
+        g = np.zeros_like(w)
+        g[rows] = 2 * w[rows]
+        m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+        factor = rate * np.sqrt(1 - beta2**number) / (1 - beta1**number)
+        moved = factor * (beta1 * m + (1 - beta1) * g) / (np.sqrt(v) + epsilon)
+        w[rows] -= moved[rows]
+    np.testing.assert_allclose(found, w, **CLOSE)
 
 
 def test_streaming_metrics_take_predictions_first(view: Any) -> None:

@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     add("--source", required=True, metavar="DIR", help="a checkout of tensorflow/estimator")
     add("--files", default="tpu/*_test.py", metavar="GLOB", help="test files (tpu/*_test.py)")
     add("--match", default="", metavar="REGEX", help="run tests by Class.method (all)")
-    add("--seconds", type=float, default=120, help="that a test may take (120)")
+    add("--seconds", type=float, default=600, help="that a test may take (600)")
     add("--report", metavar="FILE", help="write each test's outcome as JSON")
     return made
 

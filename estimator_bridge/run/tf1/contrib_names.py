@@ -128,14 +128,15 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     (
         "layers layers.python.layers layers.python.layers.layers",
         ".convolutions:",
-        "conv1d conv2d conv2d_transpose conv3d convolution convolution2d=conv2d "
-        "convolution2d_transpose=conv2d_transpose separable_conv2d "
+        "conv1d conv2d conv2d_transpose conv3d conv3d_transpose convolution convolution1d=conv1d "
+        "convolution2d=conv2d convolution2d_transpose=conv2d_transpose convolution3d=conv3d "
+        "convolution3d_transpose=conv3d_transpose separable_conv2d "
         "separable_convolution2d=separable_conv2d",
     ),
     (
         "layers layers.python.layers layers.python.layers.layers",
         ".pooling:",
-        "avg_pool2d max_pool2d",
+        "avg_pool2d avg_pool3d max_pool2d max_pool3d",
     ),
     (
         "layers layers.python.layers layers.python.layers.layers",
@@ -145,7 +146,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     (
         "layers layers.python.layers layers.python.layers.layers",
         ".normalization:",
-        "batch_norm layer_norm",
+        "batch_norm instance_norm layer_norm",
     ),
     ("layers layers.python.layers layers.python.layers.layers", f"{_V1}.nn", "elu"),
     (
@@ -211,6 +212,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("metrics", ".streaming_metrics:", "streaming_true_negatives streaming_true_positives"),
     ("metrics", f"{_V1}.metrics", "streaming_mean=mean streaming_mean_tensor=mean_tensor"),
     ("opt", ".lars:", "LARSOptimizer"),
+    ("opt", ".nadam:", "NadamOptimizer"),
     (
         "rnn",
         f"{_V1}.nn.rnn_cell",

@@ -71,13 +71,20 @@ def metric_fn(labels, logits):
 def model_fn(features, labels, mode, params):
     """Returns the spec of training or evaluation."""
     seed = tf.glorot_uniform_initializer(seed=3)
-    net = tf.keras.layers.UpSampling3D(size=(2, 2, 2))(
-        tf.layers.max_pooling3d(
-            tf.layers.conv3d(features, 4, 3, padding="same", kernel_initializer=seed), 2, 2
-        )
+    layers = tf.contrib.layers
+    net = layers.conv3d(
+        features, 4, 3, padding="SAME", activation_fn=None, weights_initializer=seed
     )
     net = tf.layers.batch_normalization(net, training=mode == tf.estimator.ModeKeys.TRAIN)
-    logits = tf.layers.conv3d(tf.nn.relu(net), CLASSES, 1, kernel_initializer=seed)
+    pooled = layers.max_pool3d(tf.nn.relu(net), [2, 2, 2], [2, 2, 2], padding="VALID")
+    pooled = layers.instance_norm(pooled)
+    larger = [
+        layers.conv3d_transpose(pooled, 4, 2, stride=2, weights_initializer=seed),
+        tf.keras.layers.UpSampling3D(size=(2, 2, 2))(pooled),
+    ]
+    logits = layers.conv3d(
+        tf.concat([net, *larger], -1), CLASSES, 1, activation_fn=None, weights_initializer=seed
+    )
     probabilities = tf.nn.softmax(logits)
     overlap = tf.reduce_sum(probabilities * labels) / (
         tf.reduce_sum(probabilities) + tf.reduce_sum(labels) + tf.keras.backend.epsilon()
@@ -88,7 +95,7 @@ def model_fn(features, labels, mode, params):
         return tf.contrib.tpu.TPUEstimatorSpec(mode=mode, loss=loss, eval_metrics=metrics)
     step = tf.train.get_or_create_global_step()
     rate = tf.train.exponential_decay(0.1, step, 100, 0.9, staircase=True)
-    optimizer = tf.train.MomentumOptimizer(learning_rate=rate, momentum=params["momentum"])
+    optimizer = tf.contrib.opt.NadamOptimizer(learning_rate=rate, beta1=params["momentum"])
     if params["use_tpu"]:
         optimizer = tf.contrib.tpu.CrossShardOptimizer(optimizer)
     with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):

@@ -134,14 +134,13 @@ conv2d = _of_dims(2, "conv2d")
 conv3d = _of_dims(3, "conv3d")
 
 
-@add_arg_scope
-def conv2d_transpose(
+def _transposed(
     inputs: TensorLike,
     num_outputs: int,
     kernel_size: Sizes,
     stride: Sizes = 1,
     padding: str = "SAME",
-    data_format: str = "NHWC",
+    data_format: str | None = None,
     activation_fn: Activation | None = tf.nn.relu,
     normalizer_fn: Callable[..., Tensor] | None = None,
     normalizer_params: Mapping[str, Object] | None = None,
@@ -154,28 +153,31 @@ def conv2d_transpose(
     outputs_collections: str | None = None,
     trainable: bool = True,
     scope: Object = None,
+    *,
+    dims: int,
 ) -> Tensor:
     """Applies the gradient of a convolution, which makes images larger.
 
-    The variables are `Conv2d_transpose/weights`, [height, width, out, in], and `biases`.
+    The variables are `Conv2d_transpose/weights`, [height, width, out, in], and `biases`; in three
+    dimensions `Conv3d_transpose`, [depth, height, width, out, in].
     """
-    with tf.variable_scope(scope, "Conv2d_transpose", [inputs], reuse=reuse) as opened:
+    with tf.variable_scope(scope, f"Conv{dims}d_transpose", [inputs], reuse=reuse) as opened:
         inputs = tf.convert_to_tensor(inputs)
-        _, kind, channels = _layout(inputs, data_format, 2)
+        _, kind, channels = _layout(inputs, data_format, dims)
         variable = functools.partial(
             layer_variable,
             dtype=inputs.dtype.base_dtype,
             trainable=trainable,
             variables_collections=variables_collections,
         )
-        kernel, strides = _sizes(kernel_size, 2), _sizes(stride, 2)
+        kernel, strides = _sizes(kernel_size, dims), _sizes(stride, dims)
         weights = variable(
             "weights",
             [*kernel, num_outputs, channels],
             initializer=weights_initializer,
             regularizer=weights_regularizer,
         )
-        first = kind.index("H")
+        first = 1 if kind.endswith("C") else 2
         static, dynamic = inputs.shape.as_list(), tf.shape(inputs)
         shape = [size or dynamic[axis] for axis, size in enumerate(static)]
         shape[kind.index("C")] = num_outputs
@@ -183,7 +185,8 @@ def conv2d_transpose(
             # The size from which a convolution would have come.
             extra = max(size - step, 0) if padding.upper() == "VALID" else 0
             shape[axis] = shape[axis] * step + extra
-        outputs = tf.nn.conv2d_transpose(
+        transpose = tf.nn.conv2d_transpose if dims == 2 else tf.nn.conv3d_transpose
+        outputs = transpose(
             inputs, weights, shape, strides, padding=padding.upper(), data_format=kind
         )
         ending = _Ending(
@@ -195,6 +198,19 @@ def conv2d_transpose(
             outputs_collections,
         )
         return ending.apply(outputs, num_outputs, kind, variable, opened)
+
+
+def _transposed_of_dims(dims: int, name: str) -> Callable[..., Tensor]:
+    def of_dims(*args: Object, **settings: Object) -> Tensor:
+        return _transposed(*args, **settings, dims=dims)
+
+    of_dims.__name__ = of_dims.__qualname__ = name
+    of_dims.__doc__ = f"Applies the gradient of a convolution in {dims} dimensions."
+    return add_arg_scope(of_dims)
+
+
+conv2d_transpose = _transposed_of_dims(2, "conv2d_transpose")
+conv3d_transpose = _transposed_of_dims(3, "conv3d_transpose")
 
 
 @add_arg_scope

@@ -1,4 +1,4 @@
-"""Normalization of activations: over each sample (layer), or over the batch."""
+"""Normalization of activations: over each sample, each of its channels, or the batch."""
 
 from __future__ import annotations
 
@@ -73,6 +73,60 @@ def layer_norm(
         mean, variance = tf.nn.moments(inputs, list(range(begin_norm_axis, rank)), keep_dims=True)
         # float16 has no 1e-12.
         epsilon = 1e-3 if dtype == tf.float16 else 1e-12
+        outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
+        outputs.set_shape(inputs.shape)
+        return finished(outputs, activation_fn, outputs_collections, opened)
+
+
+@add_arg_scope
+def instance_norm(
+    inputs: TensorLike,
+    center: bool = True,
+    scale: bool = True,
+    epsilon: float = 1e-6,
+    activation_fn: Activation | None = None,
+    param_initializers: Mapping[str, Object] | None = None,
+    reuse: bool | None = None,
+    variables_collections: Nest = None,
+    outputs_collections: str | None = None,
+    trainable: bool = True,
+    data_format: str = "NHWC",
+    scope: Object = None,
+) -> Tensor:
+    """Normalizes each channel of each sample: (x - mean) / sqrt(variance + epsilon) * gamma + beta.
+
+    Reference: Ulyanov et al., 2016. The variables are `InstanceNorm/beta` and
+    `InstanceNorm/gamma`, [channels].
+
+    Args:
+        inputs: [batch, ..., channels], or with data_format="NCHW" [batch, channels, ...].
+
+    Raises:
+        InvalidInput: the rank is not known, or the number of channels.
+    """
+    with tf.variable_scope(scope, "InstanceNorm", [inputs], reuse=reuse) as opened:
+        inputs = tf.convert_to_tensor(inputs)
+        rank, dtype = inputs.shape.rank, inputs.dtype.base_dtype
+        axis = 1 if data_format.startswith("NC") else (rank or 0) - 1
+        if rank is None or inputs.shape[axis] is None:
+            raise errors.InvalidInput(
+                f"instance_norm: the rank and the channels of {inputs.name} must be known; its "
+                f"shape is {inputs.shape}."
+            )
+        channels = int(inputs.shape[axis])
+        shape = [channels if each == axis else 1 for each in range(rank)]
+
+        def parameter(name: str, default: Object) -> Tensor:
+            initializer = (param_initializers or {}).get(name, default)
+            variable = layer_variable(
+                name, [channels], dtype, initializer, None, trainable, variables_collections
+            )
+            return tf.reshape(variable, shape)
+
+        beta = parameter("beta", tf.zeros_initializer()) if center else None
+        gamma = parameter("gamma", tf.ones_initializer()) if scale else None
+        axes = [each for each in range(1, rank) if each != axis]
+        mean, variance = tf.nn.moments(inputs, axes, keep_dims=True)
         outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
         outputs.set_shape(inputs.shape)
         return finished(outputs, activation_fn, outputs_collections, opened)

@@ -13,46 +13,46 @@ from tf2_engine.types import Tensor, TensorLike
 Sizes = int | Sequence[int]
 
 
-@add_arg_scope
-def avg_pool2d(
-    inputs: TensorLike,
-    kernel_size: Sizes,
-    stride: Sizes = 2,
-    padding: str = "VALID",
-    data_format: str = "NHWC",
-    outputs_collections: str | None = None,
-    scope: str | None = None,
-) -> Tensor:
-    """Returns the mean of each window of [batch, height, width, channels]."""
-    with tf.name_scope(scope, "AvgPool2D", [inputs]) as name:
-        outputs = _pool(tf.nn.avg_pool2d, inputs, kernel_size, stride, padding, data_format)
-        return collect_named_outputs(outputs_collections, name, outputs)
+def _of_dims(
+    dims: int, name: str, function: Callable[..., Tensor], what: str
+) -> Callable[..., Tensor]:
+    """Returns a layer that pools windows of images of one rank.
+
+    Args:
+        name: of the layer; in scopes it is written without underscores, as "MaxPool2D".
+        function: TensorFlow's.
+        what: it returns, for the documentation.
+    """
+    default_format = "NHWC" if dims == 2 else "NDHWC"
+    default_scope = "".join(part.capitalize() for part in name.split("_"))
+    default_scope = f"{default_scope[:-1]}D"
+
+    def pool(
+        inputs: TensorLike,
+        kernel_size: Sizes,
+        stride: Sizes = 2,
+        padding: str = "VALID",
+        data_format: str = default_format,
+        outputs_collections: str | None = None,
+        scope: str | None = None,
+    ) -> Tensor:
+        with tf.name_scope(scope, default_scope, [inputs]) as opened:
+            outputs = function(
+                tf.convert_to_tensor(inputs),
+                kernel_size,
+                stride,
+                padding.upper(),
+                data_format=data_format,
+            )
+            return collect_named_outputs(outputs_collections, opened, outputs)
+
+    sizes = "height, width" if dims == 2 else "depth, height, width"
+    pool.__name__ = pool.__qualname__ = name
+    pool.__doc__ = f"Returns {what} of each window of [batch, {sizes}, channels]."
+    return add_arg_scope(pool)
 
 
-@add_arg_scope
-def max_pool2d(
-    inputs: TensorLike,
-    kernel_size: Sizes,
-    stride: Sizes = 2,
-    padding: str = "VALID",
-    data_format: str = "NHWC",
-    outputs_collections: str | None = None,
-    scope: str | None = None,
-) -> Tensor:
-    """Returns the largest value of each window of [batch, height, width, channels]."""
-    with tf.name_scope(scope, "MaxPool2D", [inputs]) as name:
-        outputs = _pool(tf.nn.max_pool2d, inputs, kernel_size, stride, padding, data_format)
-        return collect_named_outputs(outputs_collections, name, outputs)
-
-
-def _pool(
-    function: Callable[..., Tensor],
-    inputs: TensorLike,
-    kernel_size: Sizes,
-    stride: Sizes,
-    padding: str,
-    data_format: str,
-) -> Tensor:
-    return function(
-        tf.convert_to_tensor(inputs), kernel_size, stride, padding.upper(), data_format=data_format
-    )
+avg_pool2d = _of_dims(2, "avg_pool2d", tf.nn.avg_pool2d, "the mean")
+avg_pool3d = _of_dims(3, "avg_pool3d", tf.nn.avg_pool3d, "the mean")
+max_pool2d = _of_dims(2, "max_pool2d", tf.nn.max_pool2d, "the largest value")
+max_pool3d = _of_dims(3, "max_pool3d", tf.nn.max_pool3d, "the largest value")

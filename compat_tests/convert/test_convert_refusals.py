@@ -104,7 +104,7 @@ def test_another_vocabulary_is_refused(tmp_path: pathlib.Path) -> None:
         ({"to_partition": "row"}, "`to_partition` must be 'div' or 'mod', got 'row'"),
         ({"to": "names", "to_hosts": 0}, "`to_hosts` must be positive, got 0"),
         ({"to_hosts": 2}, "`to_hosts` are for name-based"),
-        ({"slots": "gpu"}, "`slots` must be 'tpu' or 'cpu', got 'gpu'"),
+        ({"slots": "gpu"}, "`slots` must be one of .'tpu', 'cpu', 'keras'., got 'gpu'"),
         ({"to": "keras"}, "`to` must be 'names', 'object' or 'sparsecore', got 'keras'"),
         ({"tables": {"no": "users"}}, r"The spec has no table \['no'\]"),
         ({"rename": {"counts": "beta1_power"}}, "would be written twice"),

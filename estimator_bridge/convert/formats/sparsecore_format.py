@@ -68,7 +68,7 @@ class SparseCoreFormat(common.Format):
         known = {table.known.name for table in tables}
         gaps += [
             Gap(name, "it is in a stack, and no table of the spec")
-            for name in layouts.keys() - known
+            for name in sorted(layouts.keys() - known)
         ]
         others = other_variables(reader, objects, options, {key, *common.part_names(tables)})
         return Contents(
@@ -161,7 +161,7 @@ class SparseCoreTemplateTarget(TemplateTarget):
 
     def tables(self, tables: Sequence[StoredTable]) -> Moves:
         by_name = {table.known.name: table for table in tables}
-        for name in by_name.keys() - self._tables.keys():
+        for name in sorted(by_name.keys() - self._tables.keys()):
             yield Gap(by_name[name].parameters.name, f"`like` has no place for the table {name!r}")
         layouts = [table.layout for table in self._tables.values()]
         stacks = stacks_of(each for each in layouts if isinstance(each, TableLayout))

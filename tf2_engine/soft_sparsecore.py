@@ -74,6 +74,7 @@ def start(num_cores: int, sparse_cores: int, out_of_range_ids: OutOfRangeIds = "
             library = soft_kernels.load("A software SparseCore", SOURCE, taken)
             library.software_sparsecore_waiting.restype = ctypes.c_int64
             tf_compat.around_sparse_core_ids(_before, _after)
+            tf_compat.reach_sharded_variables_by_position()
             _library = library
         _out_of_range_ids = out_of_range_ids
     _library.software_sparsecore_start(num_cores, sparse_cores)

@@ -455,6 +455,34 @@ def around_sparse_core_ids(
     setattr(embedding, name, classmethod(read))
 
 
+def reach_sharded_variables_by_position() -> None:
+    """Lets a sharded variable that is not packed be read and assigned on one device, from now on.
+
+    Stock does so by the handle of all parts together, which finds the part by the device. Devices
+    of software are one and the same; the parts are in the order of the strategy's.
+    """
+    kind = importlib.import_module("tensorflow.python.tpu.tpu_embedding_v3")
+    variable = kind.TPUEmbeddingShardedVariable
+    read, assign = variable.read_from_device, variable.assign_on_device
+
+    def part(self: Object, device: str) -> Object:
+        devices = list(self.distribute_strategy.extended.worker_devices)
+        return self.values[devices.index(tf.DeviceSpec.from_string(device).to_string())]
+
+    def read_from_device(self: Object, device: str) -> Object:
+        if self._packed_var is not None:
+            return read(self, device)
+        return part(self, device).read_value()
+
+    def assign_on_device(self: Object, device: str, value: Object) -> None:
+        if self._packed_var is not None:
+            assign(self, device, value)
+        else:
+            part(self, device).assign(value)
+
+    variable.read_from_device, variable.assign_on_device = read_from_device, assign_on_device
+
+
 _READ_IDS = "_convert_input_feature_to_list_of_coo_tensors"
 
 

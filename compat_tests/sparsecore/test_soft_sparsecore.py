@@ -218,6 +218,19 @@ def test_an_op_without_its_like_waits_and_can_be_ended() -> None:
     assert soft_tpu.num_waiting() == 0
 
 
+def test_parts_are_read_and_assigned_by_their_device() -> None:
+    """`embedding_table_shards` has the part of each core, and a part can be assigned."""
+    model = TwoTables(2, sparse_cores=2)
+    ((name, variable),) = model.embedding.embedding_tables.items()
+    devices = model.strategy.extended.worker_devices
+    for core, device in enumerate(devices):
+        variable.assign_on_device(device, tf.fill(variable.values[core].shape, float(core)))
+
+    for core, (device, rows) in enumerate(model.embedding.embedding_table_shards[name]):
+        assert device == devices[core]
+        np.testing.assert_array_equal(rows, np.full(rows.shape, core))
+
+
 def test_quantized_rows_are_looked_up() -> None:
     """0.3 in 5 buckets from 0 to 1 is looked up as 0.25."""
     strategy = SoftTPUStrategy(1, hardware="sparsecore")

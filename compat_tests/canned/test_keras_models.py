@@ -51,7 +51,9 @@ def run(
     model = convertible_models.make(name)
     config = namespace.RunConfig(tf_random_seed=3, save_summary_steps=10)
     job = convert(model, model_dir=str(folder), config=config, **options)
-    before = list(job.predict(lambda: convertible_models.input_fn(name, epochs=1)))
+    before = []
+    if name != "own class":  # Keras cannot compile a copy of one that was copied to predict.
+        before = list(job.predict(lambda: convertible_models.input_fn(name, epochs=1)))
     for _ in range(2):
         job.train(lambda: convertible_models.input_fn(name, weighted), steps=15)
     found = {
@@ -193,7 +195,7 @@ IN_TRAINING: dict[str, tuple[dict[str, Any], Callable[[], Any], type[Exception],
         {"export_outputs": {"all": export.PredictOutput}},
         lambda: convertible_models.input_fn("functional"),
         KeyError,
-        "no outputs of the model: .'all'",
+        "no outputs of the model[^!]*Missed keys: .'all'",
     ),
 }
 

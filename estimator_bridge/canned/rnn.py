@@ -82,13 +82,13 @@ class RNNEstimator(Estimator):
             )
 
         def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-            check_features(features)
             layer = _recurrent_layer(rnn_cell_fn, units, cell_type, return_sequences)
             columns = sequence_feature_columns, context_feature_columns
             network = _RecurrentNetwork(layer, head.logits_dimension, *columns)
             is_training = mode == ModeKeys.TRAIN
             # Before the network, as in stock: the optimizer's ops come before random ones.
             keras_optimizer = _optimizer(optimizer) if is_training else None
+            check_features(features)
             logits, mask = network(features, training=is_training)
             if return_sequences:
                 features = {head.input_sequence_mask_key: mask, **features}

@@ -93,9 +93,9 @@ class KerasSource:
         unknown = sorted(set(chosen) - set(names))
         if unknown:
             raise errors.MissingKey(
-                f"`export_outputs` has keys that are no outputs of the model: {unknown}.\n\t"
-                f"Expected keys: {list(names)}\n\texport_outputs keys: {sorted(chosen)}. Rename "
-                "them."
+                "`export_outputs` has keys that are no outputs of the model.\n\tExpected keys: "
+                f"{list(names)}\n\texport_outputs keys: {sorted(chosen)}\n\tMissed keys: "
+                f"{unknown}. Rename them."
             )
         made.update((name, kind(predictions[name])) for name, kind in chosen.items())
         return made

@@ -59,6 +59,20 @@ def intercept(model_class: type, methods: Mapping[str, Function]) -> None:
         setattr(model_class, name, intercepted(getattr(model_class, name), method))
 
 
+@contextlib.contextmanager
+def intercepting(model_class: type, methods: Mapping[str, Function]) -> Iterator[None]:
+    """Intercepts methods of a class as long as the context is open; see `intercept`."""
+    own = {name: method for name, method in vars(model_class).items() if name in methods}
+    intercept(model_class, methods)
+    try:
+        yield
+    finally:
+        for name in methods:
+            delattr(model_class, name)
+        for name, method in own.items():
+            setattr(model_class, name, method)
+
+
 def with_signature_of(function: Function, wrapper: Function) -> Function:
     """Returns `wrapper`, with the signature of the arguments that `function` still takes.
 

@@ -94,7 +94,7 @@ class ProcessRecorder:
         if status == _NOTHING_TRAINED:
             stock = SIDES[program.side].stock
             raise errors.InvalidInput(
-                f"{title}: {program.script} trained no TPUEstimator of "
+                f"{title}: {program.script} trained no Estimator of "
                 f"{'stock' if stock else 'the bridge, and no class that it declares verifiable'}. "
                 "Give it the arguments with which it trains."
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Collection, Iterator
 
 import tensorflow.compat.v1 as tf
@@ -193,7 +194,12 @@ class Recorder:
 
     @contextlib.contextmanager
     def attached(self, estimator_class: type) -> Iterator[None]:
-        """Records the estimators of a class while the context is open."""
+        """Records the estimators of a class while the context is open.
+
+        Args:
+            estimator_class: TPUEstimator; Estimators that are none, such as canned ones, are
+                recorded too.
+        """
         methods: dict[str, Function] = {
             "__init__": self._init,
             "train": self._train,
@@ -201,15 +207,15 @@ class Recorder:
             "predict": self.outcomes.predict,
             "export_saved_model": self.outcomes.export,
         }
-        own = {name: method for name, method in vars(estimator_class).items() if name in methods}
-        capture.intercept(estimator_class, methods)
-        try:
+        of_plain = {**methods, "__init__": self._init_plain}
+        for name, method in of_plain.items():
+            of_plain[name] = functools.partial(_unless_of_a_kind, estimator_class, method)
+        with contextlib.ExitStack() as stack:
+            # First the subclass, whose methods would otherwise be recorded twice.
+            stack.enter_context(capture.intercepting(estimator_class, methods))
+            if (plain := _plain_estimator(estimator_class)) is not None:
+                stack.enter_context(capture.intercepting(plain, of_plain))
             yield
-        finally:
-            for name in methods:
-                delattr(estimator_class, name)
-            for name, method in own.items():
-                setattr(estimator_class, name, method)
 
     def _init(self, original: Function, estimator: Object, arguments: Arguments) -> None:
         spec = arguments.get("embedding_config_spec")
@@ -233,6 +239,23 @@ class Recorder:
         driver = None if self.side.stock else self._set_engine(arguments, quirks)
         original(estimator, **arguments)
         about = self.program, self.side, spec, legacy, use_tpu, every, driver
+        program = Program(*about, is_tf1=self.is_tf1)
+        self.programs[id(estimator)] = estimator, program
+
+    def _init_plain(self, original: Function, estimator: Object, arguments: Arguments) -> None:
+        """Makes an Estimator that is no TPUEstimator: in a directory of this side."""
+        config = arguments.get("config")
+        asked = arguments.get("model_dir") or getattr(config, "model_dir", None)
+        arguments["model_dir"] = self.directory(asked)
+        if config is not None:
+            arguments["config"] = config.replace(model_dir=arguments["model_dir"])
+        model_fn = arguments["model_fn"]
+        if self.side.stock:
+            model_fn = capture.refusing_specs_of_bridge(model_fn)
+        arguments["model_fn"] = self.capturing(model_fn, None)
+        original(estimator, **arguments)
+        every = self.every(None, use_tpu=False)
+        about = self.program, self.side, None, None, False, every
         program = Program(*about, is_tf1=self.is_tf1)
         self.programs[id(estimator)] = estimator, program
 
@@ -287,6 +310,21 @@ def _train_a_step(original: Function, estimator: Object, arguments: Arguments) -
     if tf.train.latest_checkpoint(estimator.model_dir) is None:
         arguments.pop("max_steps", None)
         original(estimator, **{**arguments, "steps": 1})
+
+
+def _plain_estimator(estimator_class: type) -> type | None:
+    """Returns the class of Estimators from which that of TPUEstimators derives."""
+    bases = estimator_class.__mro__[1:]
+    return next((base for base in bases if base.__name__ == "Estimator"), None)
+
+
+def _unless_of_a_kind(
+    kind: type, method: Function, original: Function, model: Object, arguments: Arguments
+) -> Object:
+    """Calls a method's replacement, or the method itself for a model of a kind."""
+    if isinstance(model, kind):
+        return original(model, **arguments)
+    return method(original, model, arguments)
 
 
 def _check_legacy(checkpoint: str) -> None:

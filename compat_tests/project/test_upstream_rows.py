@@ -103,12 +103,12 @@ def test_tests_run_with_the_bridge_in_place(
     folder.mkdir(parents=True)
     (folder / "some_test.py").write_text(UPSTREAM)
 
-    status = command.main(["--source", str(tmp_path), "--seconds", "5"])
+    status = command.main(["--source", str(tmp_path), "--seconds", "30"])
     said = capsys.readouterr().out
     assert status == 1
     assert "3 of 6 tests passed" in said
     assert "for a reason" in said
-    assert "it takes more than 5.0 seconds" in said
+    assert "it takes more than 30.0 seconds" in said
     named = {line.split(": ")[1].split()[0] for line in said.splitlines() if "no row" in line}
     assert named == {
         f"SomeTest.{name}" for name in ("test_fails", "test_hangs", "test_ends_its_process")

@@ -45,8 +45,8 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
         SyntaxError: it is no Python 3.
     """
     source = pathlib.Path(path)
-    visitor = _Visitor(source.name)
-    visitor.visit(ast.parse(source.read_bytes(), path))
+    visitor, tree = _Visitor(source.name), ast.parse(source.read_bytes(), path)
+    visitor.visit(tree)
     notes = [*visitor.notes, *visitor.on_cpu_only()]
     remarks = [f"{text} is computed; --run tells its value" for text in visitor.computed]
     if visitor.specs:
@@ -56,9 +56,18 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
     else:
         remarks.insert(0, "no EmbeddingConfigSpec is made in this file")
     on_target = None if target is None else audit_notes(notes, target)
-    migration, missing = _migration(source)
+    # Whether it migrates takes TensorFlow, to know its names: seconds.
+    migration, missing = _migration(source) if _makes_estimators(tree) else ((), [])
     every = tuple(dict.fromkeys([*remarks, *missing]))
     return Audit(path, (), (), findings_of(notes), every, on_target, migration)
+
+
+def _makes_estimators(tree: ast.AST) -> bool:
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    names = {ast.unparse(called).rpartition(".")[2] for called in calls}
+    return any(name.endswith("Estimator") for name in names) or not names.isdisjoint(
+        CANNED | CANNED_EXPERIMENTAL
+    )
 
 
 def _migration(path: pathlib.Path) -> tuple[tuple[Verdict, ...], list[str]]:

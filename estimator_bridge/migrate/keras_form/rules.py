@@ -48,6 +48,7 @@ RENAMED: Mapping[str, str] = {
 
 COMPATIBLE = frozenset(
     [
+        "constant",
         "reduce_sum",
         "reduce_mean",
         "reduce_max",

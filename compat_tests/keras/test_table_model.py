@@ -76,7 +76,7 @@ def batches() -> Any:
 def values(model: Any) -> dict[str, Any]:
     """Returns what a model has learned."""
     (table,) = model.embedding.tables.embedding_tables.values()
-    weights = {model.name_of(each): np.array(each) for each in model.dense_variables}
+    weights = {model.name_of(each): each.numpy() for each in model.dense_variables}
     return {"table": table.numpy(), **weights}
 
 
@@ -126,7 +126,7 @@ def test_the_gru_cell_is_that_of_its_formula() -> None:
     cell = GRUCell(3)
     steps, state = np.random.default_rng(1).normal(size=(2, 4, 5)), np.ones([4, 3])
     new, _ = cell(tf.constant(steps[0], tf.float32), [tf.constant(state, tf.float32)])
-    kernels = [np.float64(np.array(each)) for each in cell.weights]
+    kernels = [np.float64(each.numpy()) for each in cell.weights]
     gates, bias, candidate, other = kernels
     assert (bias == 1).all()
     joined = np.concatenate([steps[0], state], 1)

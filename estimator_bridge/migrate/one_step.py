@@ -57,7 +57,9 @@ def main() -> None:
     """Runs the program that the arguments name."""
     program, *arguments = sys.argv[1:]
     sys.argv = [program, *arguments]
-    sys.path.insert(0, str(pathlib.Path(program).resolve().parent))
+    folder = pathlib.Path(program).resolve().parent
+    # As started by its path; and by the name of its package, which is here in a folder of its own.
+    sys.path[:0] = [str(folder), str(_above_package(folder))]
     trained: list[object] = []
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -70,6 +72,13 @@ def main() -> None:
                 raise
     if not trained:
         sys.exit(_NO_TRAINING)
+
+
+def _above_package(folder: pathlib.Path) -> pathlib.Path:
+    """Returns the folder from which the modules of a folder are imported by their whole names."""
+    while (folder / "__init__.py").exists():
+        folder = folder.parent
+    return folder
 
 
 def _limit(kind: Object, folder: str, trained: list[object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 
@@ -100,6 +101,11 @@ class ModelCheckpoints:
                 yield self._name_of(variable), _value(variable)
         for optimizer in self._model.optimizers:
             yield from self._slots(optimizer)
+        if any(type(optimizer).__name__ == "Adam" for optimizer in self._model.optimizers):
+            if not self._powers:
+                make = functools.partial(tf.Variable, 0.0, trainable=False)
+                self._powers = {name: make(name=name) for name in _BETAS}
+            yield from self._powers.items()
 
     def _name_of(self, variable: Object) -> str:
         return name_in_checkpoints(variable, self._names)
@@ -115,9 +121,6 @@ class ModelCheckpoints:
         for slot, variables in found.items():
             for variable, of in zip(variables, trained, strict=True):
                 yield f"{self._name_of(of)}/{slot}", _value(variable)
-        if kind == "Adam" and not self._powers:
-            self._powers = {name: tf.Variable(0.0, trainable=False, name=name) for name in _BETAS}
-            yield from self._powers.items()
 
 
 def name_in_checkpoints(variable: Object, names: Mapping[str, str]) -> str:

@@ -20,6 +20,8 @@ def exportable(model: Object) -> tf.Module:
     """
     module = tf.Module()
     module.parts = list(_layers(model))
+    # Of layers in layers Keras 3 tracks no variables.
+    module.values = [each.value for each in model.weights if hasattr(each, "path")]
     return module
 
 

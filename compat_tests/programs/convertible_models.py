@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -114,7 +115,10 @@ MAKERS: dict[str, Callable[[], Any]] = {
 def make(name: str) -> Any:
     """Returns a compiled model with the same weights and names at every call."""
     keras.backend.clear_session()
-    keras.utils.set_random_seed(5)
+    # Keras draws seeds of initializers by `random`. `keras.utils.set_random_seed` would decide them
+    # for the rest of the process.
+    random.seed(5)
+    tf.random.set_seed(5)
     return MAKERS[name]()
 
 

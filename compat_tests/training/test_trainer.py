@@ -446,6 +446,8 @@ def test_strategies_that_copy_variables_are_refused(
     devices: list[str], tmp_path: pathlib.Path
 ) -> None:
     """A Trainer in the scope of a MirroredStrategy is an error that says what to do instead."""
+    # There is one device; a test before this one may have said that each op has to have its own.
+    tf.config.set_soft_device_placement(True)
     with (
         tf.distribute.MirroredStrategy(devices).scope(),
         pytest.raises(errors.InvalidInput, match=r"under MirroredStrategy.*OneDeviceStrategy"),

@@ -57,9 +57,9 @@ def main() -> None:
     """Runs the program that the arguments name."""
     program, *arguments = sys.argv[1:]
     sys.argv = [program, *arguments]
-    folder = pathlib.Path(program).resolve().parent
+    home = pathlib.Path(program).resolve().parent
     # As started by its path; and by the name of its package, which is here in a folder of its own.
-    sys.path[:0] = [str(folder), str(_above_package(folder))]
+    sys.path[:0] = [str(home), str(_above_package(home))]
     trained: list[object] = []
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from tf2_engine.backends import Driver, HostDriver
 
 # Legacy programs are written in Keras 2; this comes before anything touches tf.keras.
 install.use_legacy_keras()
-
 # Whether pytest sees what TensorFlow logs depends on its version where a logger does not propagate.
 tf.get_logger().propagate = True
 
@@ -78,6 +78,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+BEHAVIOR = (
+    tf.executing_eagerly,
+    tf.compat.v1.resource_variables_enabled,
+    tf.compat.v1.control_flow_v2_enabled,
+)
+"""Some of what `disable_v2_behavior` turns off, for a whole process."""
+
+
+@pytest.fixture(autouse=True)
+def _as_a_process_begins() -> Iterator[None]:
+    """Fails where a test turns TensorFlow 2's behavior off, rather than in each test after it.
+
+    Programs that a test starts do not inherit the choice of Keras 2: as for users, they or the
+    commands that run them make it.
+    """
+    os.environ.pop("TF_USE_LEGACY_KERAS", None)
+    before = [is_on() for is_on in BEHAVIOR]
+    yield
+    assert [is_on() for is_on in BEHAVIOR] == before, "Run programs in processes of their own."
 
 
 Array = npt.NDArray[np.float32]

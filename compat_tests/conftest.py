@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,13 +14,13 @@ import pytest
 import tensorflow as tf
 
 import tf2_engine
-from compat_tests.support import tpus
+from compat_tests.support import own_choice, tpus
 from compat_tests.support.stock_engine import StockEngine
-from estimator_bridge.run import install
 from tf2_engine.backends import Driver, HostDriver
 
 # Legacy programs are written in Keras 2; this comes before anything touches tf.keras.
-install.use_legacy_keras()
+own_choice.use_legacy_keras()
+
 # Whether pytest sees what TensorFlow logs depends on its version where a logger does not propagate.
 tf.get_logger().propagate = True
 
@@ -89,13 +88,8 @@ BEHAVIOR = (
 
 
 @pytest.fixture(autouse=True)
-def _as_a_process_begins() -> Iterator[None]:
-    """Fails where a test turns TensorFlow 2's behavior off, rather than in each test after it.
-
-    Programs that a test starts do not inherit the choice of Keras 2: as for users, they or the
-    commands that run them make it.
-    """
-    os.environ.pop("TF_USE_LEGACY_KERAS", None)
+def _tensorflow_2_stays_on() -> Iterator[None]:
+    """Fails where a test turns TensorFlow 2's behavior off, rather than in each test after it."""
     before = [is_on() for is_on in BEHAVIOR]
     yield
     assert [is_on() for is_on in BEHAVIOR] == before, "Run programs in processes of their own."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from estimator_bridge.run import install
+from estimator_bridge.run import keras_choice
 
 
 def tensorflow() -> ModuleType:
@@ -13,7 +13,7 @@ def tensorflow() -> ModuleType:
     TensorFlow chooses when the name is first used, once for the process, and `audit --run` goes on
     to run the program in the same one.
     """
-    install.use_legacy_keras()
+    keras_choice.use_legacy_keras()
     import tensorflow as tf
 
     return tf

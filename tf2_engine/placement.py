@@ -183,6 +183,25 @@ class Placement:
         }
 
 
+@dataclasses.dataclass(frozen=True)
+class Servers:
+    """The parameter servers that hold tables, by device, and how tables are spread over them."""
+
+    devices: tuple[str, ...]
+    layout: Layout = "div"
+    whole_up_to: int = SMALL_TABLE_BYTES
+
+    def place(self, tables: Sequence[TableSize]) -> Placement:
+        """Returns the placement of tables; raises as `place_tables`."""
+        return place_tables(
+            tables, len(self.devices), layout=self.layout, whole_up_to=self.whole_up_to
+        )
+
+    def devices_of(self, table: TablePlacement) -> tuple[str, ...]:
+        """Returns the device of each part of a table."""
+        return tuple(self.devices[server] for server in table.servers)
+
+
 def place_tables(
     tables: Sequence[TableSize],
     num_servers: int,

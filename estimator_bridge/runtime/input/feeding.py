@@ -26,7 +26,8 @@ class CoreLayout:
     count: int
     input_mode: int  # a member of InputPipelineConfig
     batch_axis: tuple[int, ...] | None = None  # for each tensor of PER_HOST_V1; None is the first
-    devices: tuple[str, ...] = ()  # of each core's model; none leaves the placement to TensorFlow
+    # Of each core's model, or functions of its ops; none leaves the placement to TensorFlow.
+    devices: tuple[str | Callable[[Object], str], ...] = ()
 
     def input_batch_size(self, global_batch_size: int) -> int:
         """Returns the `params["batch_size"]` of the input_fn."""

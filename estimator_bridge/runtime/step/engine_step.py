@@ -132,8 +132,12 @@ class _Embedding:
         """Builds the engine around the traced model; returns the op that updates the tables."""
         names = variable_names(self._legacy, tf_compat.column_scopes(tf.get_default_graph()))
         settings, training = self._settings, self._training
+        servers = getattr(settings.engine, "servers", None)
         make = functools.partial(
-            TPUEmbedding, self._spec, training=training, variable_factory=table_factory(names)
+            TPUEmbedding,
+            self._spec,
+            training=training,
+            variable_factory=table_factory(names, servers),
         )
         device = make_device(settings.engine, settings.cores.count, make, self._output_shapes)
         self.device = device

@@ -132,8 +132,6 @@ class TPUEstimator(Estimator):
         self._embedding_config_spec = embedding_config_spec
         self._quirks = None if quirks is None else checked_quirks(quirks)
         self._warned: set[str] = set()
-        if self._cluster is not None:
-            self._core_workers(self._cluster, ModeKeys.TRAIN)  # or it raises
         if use_tpu:
             self._check_tpu_settings()
         elif embedding_config_spec is not None and not embedding_config_spec.table_to_config_dict:
@@ -359,7 +357,18 @@ class TPUEstimator(Estimator):
             self._warned.add(line)
             tf.logging.warning("%s", line)
 
+    def _check_cluster_settings(self, cluster: Cluster) -> None:
+        self._core_workers(cluster, ModeKeys.TRAIN)  # or it raises
+        if getattr(self._embedding_config_spec, "partition_strategy", "div") == "mod":
+            raise errors.InvalidInput(
+                f"TF_CONFIG: the cluster has {cluster}, and the embedding spec has "
+                "partition_strategy='mod', an order of rows that checkpoints of parameter servers "
+                "do not have. Use 'div', or run without TF_CONFIG."
+            )
+
     def _check_tpu_settings(self) -> None:
+        if self._cluster is not None:
+            self._check_cluster_settings(self._cluster)
         if self._batch_sizes[ModeKeys.TRAIN] is None:
             raise errors.InvalidInput("`train_batch_size` cannot be `None` with use_tpu=True.")
         for mode, size in self._batch_sizes.items():

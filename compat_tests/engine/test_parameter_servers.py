@@ -1,4 +1,4 @@
-"""Tables on parameter servers train as those of one process, to the bit."""
+"""Tables on parameter servers train as those of one process: to the bit, but for powers."""
 
 from __future__ import annotations
 
@@ -107,20 +107,33 @@ def train(
     return found
 
 
+POWERS = ("AdagradMomentum", "FTRL", "FrequencyEstimator")
+"""Rules with a power. TensorFlow computes that of the last elements of a vector by another function
+than of the others, and a row has another place in the vector of its server."""
+OF_POWERS = 5e-5
+"""Two powers in each of 3 steps are off by a unit, 1.2e-7 of numbers below 4; FTRL divides them by
+the rate, 1/8, and multiplies them by weights below 2: 3 * 2 * 4 * 1.2e-7 * 8 * 2 = 4.6e-5."""
+
+
 def assert_same(found: Sequence[Any], expected: Sequence[Any], group: Group) -> None:
     """Asserts that activations and variables are equal to the bit, and names what is not."""
+
+    def check_one(mine: Array, theirs: Array, case: Combination, where: str) -> None:
+        if case.kind in POWERS:
+            np.testing.assert_allclose(mine, theirs, 0, OF_POWERS, err_msg=f"{where} of {case}")
+        else:
+            np.testing.assert_array_equal(mine, theirs, f"{where} of {case}")
+
     assert len(found) == len(expected) > 0
     for step, (one, other) in enumerate(zip(found, expected, strict=True)):
         for core, (mine, theirs) in enumerate(zip(one[0], other[0], strict=True)):
-            for key in theirs:
+            for key, activation in theirs.items():
                 case = group[int(key.removeprefix("ids"))]
-                message = f"step {step}, core {core}, activation of {case}"
-                np.testing.assert_array_equal(mine[key], theirs[key], message)
+                check_one(mine[key], activation, case, f"step {step}, core {core}, activation")
         assert one[1].keys() == other[1].keys()
         for (table, kind), rows in other[1].items():
             case = group[int(table.removeprefix("table"))]
-            message = f"step {step}, {kind} of {case}"
-            np.testing.assert_array_equal(one[1][table, kind], rows, message)
+            check_one(one[1][table, kind], rows, case, f"step {step}, {kind}")
 
 
 @functools.lru_cache(maxsize=1)

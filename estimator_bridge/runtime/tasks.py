@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
-from estimator_bridge.legacy.cluster import TaskType
+from estimator_bridge.legacy.cluster import TaskType, read_task, tf_config
 from tf2_engine.native import loading
 from tf2_engine.types import Object, Op
 
@@ -133,7 +133,9 @@ def cluster_of(config: RunConfig) -> Cluster | None:
     """Returns the cluster of a config; None without parameter servers, or for an evaluator."""
     if not config.num_ps_replicas:
         return None
-    return Cluster(config.cluster_spec.as_dict(), config.task_type, config.task_id, config.protocol)
+    # That of the config may be the one of a resolver, of a TPU that is not there.
+    spec = read_task(tf_config()).cluster_spec
+    return Cluster(spec.as_dict(), config.task_type, config.task_id, config.protocol)
 
 
 def _task_of(device: str) -> str:

@@ -21,7 +21,8 @@ class PsDriver(HostDriver):
     The graph of a step is built once, by one client, whose session runs it on the tasks of a
     cluster: `tf.compat.v1.train.Server` on each, or `tf.distribute.Server`. Each core's ids are
     read and combined on its worker, and each row is updated beside its slots, on its parameter
-    server. What results is that of `HostDriver(native=False)` with as many cores, to the bit.
+    server. What results is that of `HostDriver(native=False)` with as many cores, to the bit;
+    powers (FTRL, AdagradMomentum) may be off by a unit in the last place.
 
     Args:
         workers: the devices of the workers, such as "/job:worker/task:0/device:CPU:0"; consecutive

@@ -3,7 +3,8 @@
 Per step, core and server there are two messages each way: ids of distinct rows and their
 parameters; then ids of occurrences and their gradients. Slots never leave their server: the rule is
 applied beside them, once a row, to the sum over all cores in their order. The numbers are those of
-`HostDriver` on TensorFlow's ops, to the bit.
+`HostDriver` on TensorFlow's ops, to the bit; but for powers (FTRL, AdagradMomentum), which
+TensorFlow computes by another function for the last elements of a vector.
 """
 
 from __future__ import annotations

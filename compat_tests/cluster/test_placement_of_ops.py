@@ -12,6 +12,7 @@ import tensorflow as tf
 from estimator_bridge import errors
 from estimator_bridge import estimator as est
 from estimator_bridge.legacy import parameters
+from estimator_bridge.runtime import tasks
 from estimator_bridge.runtime.step.model_step import new_graph
 
 CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1", "e:1"]}
@@ -20,7 +21,8 @@ fc = tf.feature_column
 
 
 def set_task(patch: pytest.MonkeyPatch) -> None:
-    """Makes this process the chief."""
+    """Makes this process the chief, of tasks that hear nothing of its end."""
+    patch.setattr(tasks.Cluster, "tell_all_at_exit", lambda cluster: None)
     config = {"cluster": CLUSTER, "task": {"type": "chief", "index": 0}}
     patch.setenv("TF_CONFIG", json.dumps(config))
 

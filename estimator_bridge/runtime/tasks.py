@@ -18,7 +18,6 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.cluster import TaskType, read_task, tf_config
-from tf2_engine.native import loading
 from tf2_engine.types import Object, Op
 
 _CHIEFS = (TaskType.CHIEF, TaskType.MASTER)
@@ -61,15 +60,14 @@ class Cluster:
 
     def target(self) -> str:
         """Returns the address of this task for sessions; starts its server, if none runs."""
-        target = str(self._start().target)
-        if not self.only_serves:
-            _tell_all_at_exit(self._key())
-        return target
+        return str(self._start().target)
+
+    def tell_all_at_exit(self) -> None:
+        """Lets every other task end when this process does, also after an error."""
+        _tell_all_at_exit(self._key())
 
     def serve(self) -> None:
         """Serves until the chief ends."""
-        # Before the server listens: it takes graphs with ops that are registered by then.
-        loading.load()
         target = self._start().target
         tf.logging.info("Serving in a cluster of %s.", self)
         ended = threading.Event()

@@ -68,6 +68,8 @@ class Estimator:
         self._cluster = tasks.cluster_of(self._config)
         if self._cluster is not None:
             self._check_cluster(self._cluster)
+            if not self._cluster.only_serves:
+                self._cluster.tell_all_at_exit()
         self._warm_start = warm_starting.read_settings(warm_start_from)
 
     def __repr__(self) -> str:

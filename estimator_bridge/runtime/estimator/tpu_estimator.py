@@ -340,8 +340,9 @@ class TPUEstimator(Estimator):
         if self._cluster is not None:
             self._tell(
                 f"use_tpu=True: a cluster of {self._cluster}. {count} TPU core(s) are emulated on "
-                f"{len(self._cluster.workers)} task(s), {engine!r} holds the tables, and the chief "
-                f"reads the input for all cores. TensorFlow {tf.__version__}."
+                f"{len(self._cluster.workers)} task(s), {len(self._cluster.servers)} parameter "
+                "server(s) hold the tables, and the chief reads the input for all cores. "
+                f"TensorFlow {tf.__version__}."
             )
             return
         on_software = engine == devices.SOFTWARE_TPU

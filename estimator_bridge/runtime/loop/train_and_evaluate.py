@@ -34,7 +34,8 @@ def train_and_evaluate(
 
     Raises:
         WrongType: an argument is of another type.
-        InvalidInput: the job has parameter servers or several workers.
+        InvalidInput: the job has parameter servers or several workers, and the estimator is
+            stock's.
         NoNewCheckpoint: a checkpoint was due to be evaluated, but none was written.
     """
     if not specs.is_eval_spec(eval_spec):

@@ -175,7 +175,7 @@ def train(
     config = job.config
     with (
         stop_on_sigterm() as stopping,
-        new_graph(config.tf_random_seed, config.device_fn, job.strategy) as graph,
+        new_graph(config.tf_random_seed, job.device_fn(), job.strategy) as graph,
     ):
         tf_compat.read_global_step(graph)
         step = job.build()
@@ -194,7 +194,7 @@ def train(
         add_job_saver(step, job)
         loss = None
         with tf.train.MonitoredTrainingSession(
-            master=config.master,
+            master=job.master(config.master),
             is_chief=config.is_chief,
             checkpoint_dir=config.model_dir,
             scaffold=step.scaffold,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import tensorflow as tf
@@ -36,9 +37,16 @@ class HostCores(EngineCores):
     def call(self, call: EngineCall[_Value]) -> Nest:
         if _in_replica_context():
             return _merge_call(call)
-        parts = enumerate(self._split(call.values))
-        results = call.function({core: call.read(part) for core, part in parts})
+        parts = {}
+        for core, part in enumerate(self._split(call.values)):
+            with self.on_core(core):
+                parts[core] = call.read(part)
+        results = call.function(parts)
         return results[0] if isinstance(results, list) and len(results) == 1 else results
+
+    def on_core(self, core: int) -> AbstractContextManager[None]:
+        """Puts the ops that are made in the context where a core is."""
+        return nullcontext()
 
     def core_of(self, device: str) -> int:
         if _in_replica_context():

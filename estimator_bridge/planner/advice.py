@@ -1,0 +1,77 @@
+"""What to change in a cluster, in words, with the number that each change is expected to bring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from estimator_bridge.planner.capacity import CapacityPlan
+from estimator_bridge.planner.step_time import MOST_NODES
+from estimator_bridge.readable_sizes import readable
+
+_WORTH = 0.95
+"""A change is proposed if it makes a step shorter than this share of it."""
+
+
+def advice(plan: CapacityPlan) -> tuple[str, ...]:
+    """Returns the changes that a plan speaks for, most urgent first."""
+    return (*_memory(plan), *_layout(plan), *_servers(plan), *_limits(plan))
+
+
+def _memory(plan: CapacityPlan) -> Iterator[str]:
+    if not plan.fits:
+        need = max(each.bytes for each in plan.memory)
+        yield (
+            f"{plan.servers} parameter servers are too few: one would need {readable(int(need))}. "
+            f"Take {plan.servers_for_memory}."
+        )
+    restoring = max(each.bytes + each.unsliced for each in plan.memory)
+    if plan.fits and restoring > plan.machine.memory:
+        yield (
+            "A checkpoint that has its tables in one piece, as one of a single machine may, does "
+            f"not restore: that takes {readable(int(restoring))} on a parameter server. Save it "
+            "in slices."
+        )
+
+
+def _layout(plan: CapacityPlan) -> Iterator[str]:
+    if plan.options.layout == "div" and plan.servers > 1:
+        best = plan.uneven["octaves"]
+        if plan.uneven["div"] > 1.1 * best:
+            yield (
+                f"The layout div sends {plan.uneven['div']:.1f} times the mean to the busiest "
+                f"parameter server, octaves {best:.1f} times: vocabularies are sorted by "
+                "frequency. Take octaves."
+            )
+
+
+def _servers(plan: CapacityPlan) -> Iterator[str]:
+    wanted = plan.servers_for_bandwidth
+    if wanted is None:
+        yield (
+            "No number of parameter servers is as fast as a worker: the most frequent rows all "
+            "meet one of them."
+        )
+    elif wanted > plan.servers:
+        more = plan.time_with(servers=wanted)
+        if more.ms < _WORTH * plan.time.ms:
+            yield (
+                f"With {wanted} parameter servers in place of {plan.servers} a step takes "
+                f"{more.ms:.3g} ms in place of {plan.time.ms:.3g}."
+            )
+
+
+def _limits(plan: CapacityPlan) -> Iterator[str]:
+    if plan.time.nodes > MOST_NODES:
+        yield (
+            f"The chief's graph has {plan.time.nodes / 1e6:.1f} million nodes, more than one "
+            "process builds in a useful time. Take fewer workers with more samples each, or fewer "
+            "parameter servers."
+        )
+    alone = next((each for each in plan.growth if each.machines == 1), None)
+    if alone is not None and alone.samples_per_second > plan.samples_per_second:
+        yield (
+            "The tables fit into one machine, which is expected to be faster than this cluster: "
+            f"{alone.samples_per_second:,.0f} samples a second against "
+            f"{plan.samples_per_second:,.0f}, without the model's own time unless --model_ms "
+            "gives it."
+        )

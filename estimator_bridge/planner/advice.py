@@ -11,6 +11,16 @@ from estimator_bridge.readable_sizes import readable
 _WORTH = 0.95
 """A change is proposed if it makes a step shorter than this share of it."""
 
+_OF_LIMITS = {
+    "the chief's network": "the chief reads the input and sends every worker its ids. Give the "
+    "chief the fastest network, or take fewer workers with more samples each.",
+    "the chief's calls": "it calls every task in every step. Fewer workers with more samples each "
+    "wait less for it.",
+    "a worker's network": "more workers with fewer samples each send less, each of them.",
+    "a worker's CPU": "more CPUs, or more workers with fewer samples each, send faster.",
+}
+"""What shortens a step that waits most for something; more parameter servers have their own line."""
+
 
 def advice(plan: CapacityPlan) -> tuple[str, ...]:
     """Returns the changes that a plan speaks for, most urgent first."""
@@ -67,6 +77,8 @@ def _limits(plan: CapacityPlan) -> Iterator[str]:
             "process builds in a useful time. Take fewer workers with more samples each, or fewer "
             "parameter servers."
         )
+    elif plan.time.limit in _OF_LIMITS:
+        yield f"A step waits most for {plan.time.limit}: {_OF_LIMITS[plan.time.limit]}"
     alone = next((each for each in plan.growth if each.machines == 1), None)
     if alone is not None and alone.samples_per_second > plan.samples_per_second:
         yield (

@@ -1,7 +1,8 @@
 """Measures what bytes and calls cost on this machine, with two tasks of a cluster.
 
-A step sends tensors from a parameter server to a worker and others back, as a lookup and its
-gradients do; a third process, the chief, runs it. `python -m` this module is one of the two tasks.
+A step looks up rows of tables on a parameter server, on a worker, and sends gradients back, which
+are summed and subtracted there; a third process, the chief, runs it. `python -m` this module is one
+of the two tasks.
 """
 
 from __future__ import annotations
@@ -18,19 +19,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from estimator_bridge import errors
 from estimator_bridge.planner.coefficients import Coefficients, Measured, fit
-from tf2_engine.types import Object
+from tf2_engine.types import Array, Op
 
 _JOBS = ("ps", "worker")
 
-_CASES = tuple(
-    (pairs, kilobytes)
-    for pairs in (1, 8, 32)
-    for kilobytes in (1, 64, 512)
-    if pairs * kilobytes <= 4096
+_CASES = (
+    *((1, 64, 16), (1, 2048, 32), (1, 8192, 64)),
+    *((8, 64, 16), (8, 1024, 32), (8, 4096, 64)),
+    *((32, 64, 16), (32, 1024, 32)),
 )
-"""How many tensors go each way, and how large each is."""
+"""Tables, ids that are looked up in each, and dim."""
+
+_ROWS_PER_ID = 4
 
 _WARM, _SECONDS, _MOST_STEPS = 5, 3.0, 300
 _START_SECONDS = 240
@@ -89,17 +93,18 @@ def _predicted(coefficients: Coefficients, measured: Measured) -> float:
 
 
 def _measure(
-    pairs: int,
-    kilobytes: int,
+    tables: int,
+    num_ids: int,
+    dim: int,
     addresses: dict[str, list[str]],
     processes: Sequence[subprocess.Popen[bytes]],
 ) -> Measured:
-    """Returns what a step takes that sends so many tensors each way."""
+    """Returns what a step takes that looks up so many ids of so many tables."""
     import tensorflow.compat.v1 as tf
 
-    floats = kilobytes * 256
+    drawn = np.random.default_rng(0).integers(0, _ROWS_PER_ID * num_ids, (tables, num_ids))
     with tf.Graph().as_default():
-        step = _step(pairs, floats)
+        step = tf.group(*(_updated(number, ids, dim) for number, ids in enumerate(drawn)))
         with tf.Session(f"grpc://{addresses['worker'][0]}") as session:
             session.run(tf.global_variables_initializer())
             run = session.make_callable(step)
@@ -110,30 +115,42 @@ def _measure(
                 run()
                 steps += 1
             after = _counters(processes)
-    payload, tensors = 2.0 * pairs * floats * 4, 2 * pairs
+    rows = sum(len(np.unique(ids)) for ids in drawn)
+    payload, tensors = float((rows + drawn.size) * (8 + 4 * dim)), 4 * tables
     sent = (after.bytes - before.bytes) / steps
-    # More than a tensor's headers could be: something else uses loopback.
-    counted = payload <= sent <= 1.1 * payload + 4000 * tensors + 20_000
+    # Beyond what headers could be, something else uses loopback.
+    counted = payload <= sent <= 1.1 * payload + 2000 * tensors + 20_000
     cpu_ms = (after.cpu_seconds - before.cpu_seconds) / steps * 1e3
     return Measured(payload, tensors, sent if counted else None, cpu_ms)
 
 
-def _step(pairs: int, floats: int) -> Object:
-    """Returns the op of a step: rows from the parameter server, gradients back to it."""
+def _updated(number: int, drawn: Array, dim: int) -> Op:
+    """Returns the op of a step of one table: a lookup, and the update by its gradients."""
     import tensorflow.compat.v1 as tf
 
-    updates = []
-    for _ in range(pairs):
-        with tf.device("/job:ps/task:0/device:CPU:0"):
-            rows = tf.get_variable(
-                f"rows_{len(updates)}", [floats], initializer=tf.zeros_initializer()
-            )
-            read = rows.read_value()
-        with tf.device("/job:worker/task:0/device:CPU:0"):
-            gradients = read + 1.0
-        with tf.device("/job:ps/task:0/device:CPU:0"):
-            updates.append(rows.assign_sub(gradients, read_value=False))
-    return tf.group(*updates)
+    server, worker = (f"/job:{job}/task:0/device:CPU:0" for job in _JOBS)
+    zeros = tf.zeros_initializer()
+    with tf.device(server):
+        table = tf.get_variable(
+            f"table_{number}",
+            [_ROWS_PER_ID * len(drawn), dim],
+            initializer=zeros,
+            use_resource=True,
+        )
+    with tf.device(worker):
+        # A constant would be looked up before the first step.
+        ids = tf.get_variable(f"ids_{number}", initializer=drawn, use_resource=True).read_value()
+        distinct, position = tf.unique(ids)
+    with tf.device(server):
+        rows = tf.gather(table, distinct)
+    with tf.device(worker):
+        gradients = tf.gather(rows, position) + 1.0
+        # An op of its own, as the ids of gradients are another message than those of a lookup.
+        sent = tf.tile(ids, [1])
+    with tf.device(server):
+        there, position = tf.unique(sent)
+        summed = tf.math.unsorted_segment_sum(gradients, position, tf.size(there))
+        return table.scatter_sub(tf.IndexedSlices(summed, there))
 
 
 @contextlib.contextmanager

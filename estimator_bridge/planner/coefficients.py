@@ -18,8 +18,9 @@ class Coefficients:
     """What a byte, a tensor and a task cost.
 
     The defaults were fitted to ten clusters of 1 to 4 workers and 1 to 4 parameter servers on one
-    loaded machine of two cores, with TensorFlow 2.15.1; bytes were met within 2.6 %. The update is
-    from the figures of docs/benchmarks.md. `--calibrate` measures a machine's own.
+    loaded machine of two cores, with TensorFlow 2.15.1; bytes were met within 2.6 %. Updates are
+    from the figures of docs/benchmarks.md: parameter servers run TensorFlow's ops, one process
+    alone the native ones. `--calibrate` measures a machine's own.
 
     Attributes:
         bytes_per_byte: bytes on the wire for each byte of ids, rows and gradients.
@@ -33,7 +34,10 @@ class Coefficients:
         nodes_per_core: of the graph, for a small model.
         nodes_per_part: for each core and part of a table.
         update_ns_per_value: nanoseconds of one CPU for each float32 of a row that is updated,
-            parameters and slots.
+            parameters and slots, on a parameter server.
+        update_ns_alone: the same where one process does all.
+        input_bytes_per_id: what the chief, which reads the input, sends a worker for each id: the
+            index and the value of a SparseTensor. Other features and labels are not counted.
         task_bytes: the memory of a task that has TensorFlow loaded and nothing to do.
     """
 
@@ -47,7 +51,9 @@ class Coefficients:
     client_ms_per_task: float = 0.4
     nodes_per_core: int = 413
     nodes_per_part: int = 20
-    update_ns_per_value: float = 2.4
+    update_ns_per_value: float = 6.5
+    update_ns_alone: float = 2.4
+    input_bytes_per_id: float = 24.0
     task_bytes: float = 400e6
     source: str = "of the project's own measurement; --calibrate measures this machine's"
 

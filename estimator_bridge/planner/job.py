@@ -46,6 +46,11 @@ class Job:
         return tuple(table.size for table in self.tables)
 
     @property
+    def ids(self) -> float:
+        """The ids that a core looks up in a step, of all tables."""
+        return sum(table.load.num_occurrences for table in self.tables)
+
+    @property
     def bytes(self) -> int:
         """The bytes of all tables and slots."""
         return sum(size.bytes for size in self.sizes)

@@ -144,11 +144,16 @@ def _lines_of_step(plan: CapacityPlan) -> Iterator[str]:
                 f"network {task.network_ms:.3g} ms, CPU {task.cpu_ms:.3g} ms"
             )
     yield f"  memory of a worker beside model and input: {readable(int(plan.worker_bytes))}"
-    yield (
-        f"  expected: {time.ms:.3g} ms = model {time.model_ms:.3g} + exchange "
-        f"{time.exchange_ms:.3g} + updates {time.update_ms:.3g} + chief {time.client_ms:.3g}; "
-        f"{plan.samples_per_second:,.0f} samples/s; it waits most for {time.limit}"
-    )
+    parts = {
+        "model": time.model_ms,
+        "ids from the chief": time.input_ms,
+        "exchange": time.exchange_ms,
+        "updates": time.update_ms,
+        "chief's calls": time.client_ms,
+    }
+    shown = " + ".join(f"{name} {ms:.3g}" for name, ms in parts.items())
+    yield f"  expected: {time.ms:.3g} ms = {shown}"
+    yield f"  {plan.samples_per_second:,.0f} samples/s; a step waits most for {time.limit}"
 
 
 def _parts(servers: int) -> str:
@@ -189,6 +194,7 @@ def _time(time: StepTime) -> dict[str, Object]:
     return {
         "ms": time.ms,
         "model_ms": time.model_ms,
+        "input_ms": time.input_ms,
         "exchange_ms": time.exchange_ms,
         "update_ms": time.update_ms,
         "chief_ms": time.client_ms,

@@ -68,6 +68,7 @@ class StepTime:
         servers: the same for each parameter server.
         update_ms: the update of rows, on the parameter server that has most of it.
         client_ms: the chief's calls.
+        input_ms: the chief's network, on which ids go to the workers.
         model_ms: the model and the input, on a worker.
         nodes: of the chief's graph.
     """
@@ -76,6 +77,7 @@ class StepTime:
     servers: tuple[TaskTime, ...]
     update_ms: float
     client_ms: float
+    input_ms: float
     model_ms: float
     nodes: int
 
@@ -94,7 +96,8 @@ class StepTime:
     @property
     def ms(self) -> float:
         """The time of a step."""
-        return self.model_ms + self.exchange_ms + self.update_ms + self.client_ms
+        parts = (self.model_ms, self.input_ms, self.exchange_ms, self.update_ms, self.client_ms)
+        return sum(parts)
 
     @property
     def limit(self) -> str:
@@ -105,6 +108,7 @@ class StepTime:
             "the model": self.model_ms,
             "updates": self.update_ms,
             "the chief's calls": self.client_ms,
+            "the chief's network": self.input_ms,
         }
         if self.worker is not None:
             for name, task in (
@@ -153,7 +157,10 @@ def step_time(
     return StepTime(
         worker=worker,
         servers=servers,
-        update_ms=_update_ms(values_updated(job, placement, cores), machine, coefficients),
+        update_ms=_update_ms(
+            values_updated(job, placement, cores), coefficients.update_ns_per_value, machine
+        ),
+        input_ms=machine.network_ms(cores * job.ids * coefficients.input_bytes_per_id, 0.0),
         client_ms=coefficients.client_ms
         + coefficients.client_ms_per_task * (cores + placement.num_servers),
         model_ms=machine.model_ms,
@@ -170,7 +177,8 @@ def time_alone(job: Job, machine: Machine, coefficients: Coefficients, cores: in
     return StepTime(
         worker=None,
         servers=(),
-        update_ms=_update_ms(np.array([values]), machine, coefficients),
+        update_ms=_update_ms(np.array([values]), coefficients.update_ns_alone, machine),
+        input_ms=0.0,
         client_ms=coefficients.client_ms + coefficients.client_ms_per_task * cores,
         model_ms=machine.model_ms,
         nodes=coefficients.nodes_per_core * cores,
@@ -190,8 +198,8 @@ def values_updated(job: Job, placement: Placement, cores: int) -> Array:
     return values
 
 
-def _update_ms(values: Array, machine: Machine, coefficients: Coefficients) -> float:
-    return float(values.max()) * coefficients.update_ns_per_value / 1e6 / machine.cpus
+def _update_ms(values: Array, ns_per_value: float, machine: Machine) -> float:
+    return float(values.max()) * ns_per_value / 1e6 / machine.cpus
 
 
 def _task(

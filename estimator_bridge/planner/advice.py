@@ -19,7 +19,7 @@ _OF_LIMITS = {
     "a worker's network": "more workers with fewer samples each send less, each of them.",
     "a worker's CPU": "more CPUs, or more workers with fewer samples each, send faster.",
 }
-"""What shortens a step that waits most for something; more parameter servers have their own line."""
+"""What shortens a step, by what it waits most for; more parameter servers have their own line."""
 
 
 def advice(plan: CapacityPlan) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ class Options:
         fused: whether all tables share one tensor of a kind between a core and a server.
     """
 
-    layout: Layout = "octaves"
+    layout: Layout = "div"
     wire: Wire = "occurrences"
     fused: bool = True
 
@@ -185,7 +185,6 @@ class _Model:
             self.coefficients,
             workers=workers,
             cores=cores,
-            fused=self.options.fused,
         )
 
     def worker_bytes(self, traffic: CoreTraffic, cores: int) -> float:

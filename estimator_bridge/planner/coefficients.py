@@ -20,7 +20,7 @@ class Coefficients:
     The defaults were fitted to ten clusters of 1 to 4 workers and 1 to 4 parameter servers on one
     loaded machine of two cores, with TensorFlow 2.15.1; bytes were met within 2.6 %. Updates are
     from the figures of docs/benchmarks.md: parameter servers run TensorFlow's ops, one process
-    alone the native ones. `--calibrate` measures a machine's own.
+    alone the native ones. Nodes were fitted to three graphs of the driver. `--calibrate` measures a machine's own.
 
     Attributes:
         bytes_per_byte: bytes on the wire for each byte of ids, rows and gradients.
@@ -31,7 +31,8 @@ class Coefficients:
         cpu_ms_per_step: of all tasks together.
         client_ms: of the chief, which drives a step.
         client_ms_per_task: the same for each core and each parameter server.
-        nodes_per_core: of the graph, for a small model.
+        nodes_per_core: of the graph, without the model.
+        nodes_per_table: for each core and table.
         nodes_per_part: for each core and part of a table.
         update_ns_per_value: nanoseconds of one CPU for each float32 of a row that is updated,
             parameters and slots, on a parameter server.
@@ -49,8 +50,9 @@ class Coefficients:
     cpu_ms_per_step: float = 8.2
     client_ms: float = 1.8
     client_ms_per_task: float = 0.4
-    nodes_per_core: int = 413
-    nodes_per_part: int = 20
+    nodes_per_core: int = 100
+    nodes_per_table: int = 177
+    nodes_per_part: int = 24
     update_ns_per_value: float = 6.5
     update_ns_alone: float = 2.4
     input_bytes_per_id: float = 24.0

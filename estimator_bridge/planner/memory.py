@@ -68,6 +68,13 @@ def least_servers(job: Job, place: PlaceOn, memory: float, coefficients: Coeffic
             f"A parameter server with {readable(int(memory))} has no room for tables: TensorFlow "
             f"and a step take {readable(int(memory - room))}. Give --memory more GB."
         )
+    for size in job.sizes:
+        if size.row_bytes > room:
+            raise errors.InvalidInput(
+                f"Table {size.name!r}: a row with its slots takes {readable(size.row_bytes)}, more "
+                f"than a parameter server of {readable(int(memory))} has for tables. Give --memory "
+                "more GB."
+            )
     # No fewer can hold all tables, however even they are spread.
     for servers in range(max(1, -int(-job.bytes // room)), MOST_SERVERS + 1):
         if max(place(servers).server_bytes) <= room:

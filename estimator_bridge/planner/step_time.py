@@ -129,7 +129,6 @@ def step_time(
     *,
     workers: int,
     cores: int,
-    fused: bool = True,
 ) -> StepTime:
     """Returns the expected time of a step with so many workers, and cores of all workers.
 
@@ -164,7 +163,7 @@ def step_time(
         client_ms=coefficients.client_ms
         + coefficients.client_ms_per_task * (cores + placement.num_servers),
         model_ms=machine.model_ms,
-        nodes=graph_nodes(job, placement, cores, coefficients, fused=fused),
+        nodes=graph_nodes(job, placement, cores, coefficients),
     )
 
 
@@ -181,7 +180,8 @@ def time_alone(job: Job, machine: Machine, coefficients: Coefficients, cores: in
         input_ms=0.0,
         client_ms=coefficients.client_ms + coefficients.client_ms_per_task * cores,
         model_ms=machine.model_ms,
-        nodes=coefficients.nodes_per_core * cores,
+        nodes=cores
+        * (coefficients.nodes_per_core + coefficients.nodes_per_table * len(job.tables)),
     )
 
 

@@ -108,13 +108,15 @@ def step_cpu_ms(traffic: CoreTraffic, cores: int, coefficients: Coefficients) ->
     )
 
 
-def graph_nodes(
-    job: Job, placement: Placement, cores: int, coefficients: Coefficients, *, fused: bool = True
-) -> int:
-    """Returns the nodes of the graph that one chief makes for all cores, with a small model."""
+def graph_nodes(job: Job, placement: Placement, cores: int, coefficients: Coefficients) -> int:
+    """Returns the nodes of the graph that one chief makes for all cores, without the model."""
     parts = sum(len(placement.tables[table.size.name].servers) for table in job.tables)
-    parts = placement.num_servers if fused else parts
-    return cores * (coefficients.nodes_per_core + coefficients.nodes_per_part * parts)
+    of_core = (
+        coefficients.nodes_per_core
+        + coefficients.nodes_per_table * len(job.tables)
+        + coefficients.nodes_per_part * parts
+    )
+    return cores * of_core
 
 
 def on_servers(placed: TablePlacement, rows: Array, amounts: Array, num_servers: int) -> Array:

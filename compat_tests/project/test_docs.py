@@ -109,6 +109,14 @@ def test_the_page_on_sparse_cores_runs() -> None:
         execute("docs/sparsecore.md", number, names)
 
 
+def test_the_page_on_plans_runs() -> None:
+    """Its Python is executed; a table of 5 GB needs two machines of 4."""
+    names: dict[str, Any] = {}
+    execute("docs/plan.md", 0, names)
+
+    assert names["plan"].servers_for_memory == 2
+
+
 def test_the_engine_of_the_readme_runs() -> None:
     """The engine by itself trains a step, as shown."""
     names: dict[str, Any] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from estimator_bridge.planner.capacity import CapacityPlan
@@ -10,6 +11,9 @@ from estimator_bridge.readable_sizes import readable
 
 _WORTH = 0.95
 """A change is proposed if it makes a step shorter than this share of it."""
+
+_UNEVEN = 1.1
+"""Another layout is proposed if the busiest parameter server has so many times its bytes there."""
 
 _OF_LIMITS = {
     "the chief's network": "the chief reads the input and sends every worker its ids. Give the "
@@ -38,19 +42,21 @@ def _memory(plan: CapacityPlan) -> Iterator[str]:
     if plan.fits and restoring > plan.machine.memory:
         yield (
             "A checkpoint that has its tables in one piece, as one of a single machine may, does "
-            f"not restore: that takes {readable(int(restoring))} on a parameter server. Save it "
-            "in slices."
+            f"not restore: that takes {readable(int(restoring))} on a parameter server. Restore it "
+            "once on more or larger machines, and save there: each then writes its own rows."
         )
 
 
 def _layout(plan: CapacityPlan) -> Iterator[str]:
     if plan.options.layout == "div" and plan.servers > 1:
         best = plan.uneven["octaves"]
-        if plan.uneven["div"] > 1.1 * best:
+        if plan.uneven["div"] > _UNEVEN * best:
+            time = plan.time_with(options=dataclasses.replace(plan.options, layout="octaves"))
             yield (
                 f"The layout div sends {plan.uneven['div']:.1f} times the mean to the busiest "
-                f"parameter server, octaves {best:.1f} times: vocabularies are sorted by "
-                "frequency. Take octaves."
+                f"parameter server, octaves {best:.1f} times: rows at the beginning of tables are "
+                f'looked up most. With PsDriver(layout="octaves") a step takes {time.ms:.3g} ms '
+                f"in place of {plan.time.ms:.3g}."
             )
 
 

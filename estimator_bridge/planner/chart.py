@@ -39,7 +39,7 @@ def chart(plan: CapacityPlan) -> str:
     ]
     for decade in range(low, high + 1):
         parts.append(svg.line(_LEFT, y(10.0**decade), _RIGHT, y(10.0**decade), _GRID))
-        parts.append(svg.text(_LEFT - 8, y(10.0**decade) + 4, f"{10**decade:,.6g}", "end"))
+        parts.append(svg.text(_LEFT - 8, y(10.0**decade) + 4, f"{10**decade:,}", "end"))
     for machines in (1, 10, 100, 1000):
         parts.append(svg.line(x(machines), _TOP, x(machines), _BASE, _GRID))
         parts.append(svg.text(x(machines), _BASE + 18, f"{machines}"))

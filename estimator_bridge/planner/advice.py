@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from estimator_bridge.planner.capacity import CapacityPlan
-from estimator_bridge.planner.step_time import MOST_NODES
+from estimator_bridge.planner.step_time import MOST_NODES, shown
 from estimator_bridge.readable_sizes import readable
 
 _WORTH = 0.95
@@ -55,8 +55,8 @@ def _layout(plan: CapacityPlan) -> Iterator[str]:
             yield (
                 f"The layout div sends {plan.uneven['div']:.1f} times the mean to the busiest "
                 f"parameter server, octaves {best:.1f} times: rows at the beginning of tables are "
-                f'looked up most. With PsDriver(layout="octaves") a step takes {time.ms:.3g} ms '
-                f"in place of {plan.time.ms:.3g}."
+                f'looked up most. With PsDriver(layout="octaves") a step takes {shown(time.ms)} '
+                f"in place of {shown(plan.time.ms)}."
             )
 
 
@@ -72,7 +72,7 @@ def _servers(plan: CapacityPlan) -> Iterator[str]:
         if more.ms < _WORTH * plan.time.ms:
             yield (
                 f"With {wanted} parameter servers in place of {plan.servers} a step takes "
-                f"{more.ms:.3g} ms in place of {plan.time.ms:.3g}."
+                f"{shown(more.ms)} in place of {shown(plan.time.ms)}."
             )
 
 

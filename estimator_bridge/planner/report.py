@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from estimator_bridge.planner.advice import advice
 from estimator_bridge.planner.capacity import CapacityPlan, Growth
-from estimator_bridge.planner.step_time import StepTime, TaskTime
+from estimator_bridge.planner.step_time import StepTime, TaskTime, shown
 from estimator_bridge.readable_sizes import readable
 from tf2_engine.types import Object
 
@@ -141,7 +141,7 @@ def _lines_of_step(plan: CapacityPlan) -> Iterator[str]:
         if task is not None:
             yield (
                 f"  {name}: sends {task.sent / 1e6:,.2f} MB, gets {task.received / 1e6:,.2f} MB; "
-                f"network {task.network_ms:.3g} ms, CPU {task.cpu_ms:.3g} ms"
+                f"network {shown(task.network_ms)}, CPU {shown(task.cpu_ms)}"
             )
     yield f"  memory of a worker beside model and input: {readable(int(plan.worker_bytes))}"
     parts = {
@@ -151,8 +151,8 @@ def _lines_of_step(plan: CapacityPlan) -> Iterator[str]:
         "updates": time.update_ms,
         "chief's calls": time.client_ms,
     }
-    shown = " + ".join(f"{name} {ms:.3g}" for name, ms in parts.items())
-    yield f"  expected: {time.ms:.3g} ms = {shown}"
+    sum_of_parts = " + ".join(f"{name} {shown(ms)}" for name, ms in parts.items())
+    yield f"  expected: {shown(time.ms)} = {sum_of_parts}"
     yield f"  {plan.samples_per_second:,.0f} samples/s; a step waits most for {time.limit}"
 
 

@@ -39,6 +39,11 @@ class Machine:
         return max(sent, received) * 8 / self.network * 1e3
 
 
+def shown(ms: float) -> str:
+    """Returns milliseconds for people: three digits, and none behind the point from 100 on."""
+    return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
+
+
 class TaskTime(NamedTuple):
     """What the exchange of a step takes of one task.
 

@@ -335,6 +335,7 @@ EXECUTED_BY = {
     "docs/checkpoints.md": test_the_page_on_checkpoints_runs,
     "docs/keras.md": test_the_page_on_the_keras_layer_runs,
     "docs/migrate.md": test_the_guide_to_migration_runs,
+    "docs/plan.md": test_the_page_on_plans_runs,
     "docs/sparsecore.md": test_the_page_on_sparse_cores_runs,
     "docs/software_tpu.md": test_the_page_on_the_software_tpu_runs,
     "docs/training.md": test_the_page_on_training_runs,

@@ -9,6 +9,7 @@ from typing import TypeVar
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
+from tf2_engine.backends.host.one_process import check_one_process
 from tf2_engine.backends.interface import EngineCall, EngineCores, device_inside_run
 from tf2_engine.types import Nest, Strategy
 
@@ -20,11 +21,13 @@ class HostCores(EngineCores):
 
     The driver works on global steps, so the calls of all replicas are merged into one, and each
     replica gets its part of the result. Raises InvalidSpec if `count` is not the number of replicas
-    of a strategy that has several.
+    of a strategy that has several, and, when it is made and in every call, under a strategy of
+    several processes.
     """
 
     def __init__(self, count: int | None, hosts: int | None) -> None:
         self._strategy = tf.distribute.get_strategy()
+        check_one_process(self._strategy, "TPUEmbedding")
         replicas = int(self._strategy.num_replicas_in_sync)
         self.count = replicas if count is None else count
         self.hosts = 1 if hosts is None else hosts
@@ -35,6 +38,8 @@ class HostCores(EngineCores):
             )
 
     def call(self, call: EngineCall[_Value]) -> Nest:
+        # An engine that was made outside of the scope of the strategy under which it is called.
+        check_one_process(tf.distribute.get_strategy(), f"`{call.name}`")
         if _in_replica_context():
             return _merge_call(call)
         parts = {}

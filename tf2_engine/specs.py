@@ -107,6 +107,8 @@ class FeatureSpec:
 
     def __post_init__(self) -> None:
         _check_int(f"Feature {self.name!r}: ", "max_sequence_length", self.max_sequence_length, 0)
+        if self.output_shape is not None:
+            object.__setattr__(self, "output_shape", tuple(self.output_shape))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +145,7 @@ class EngineSpec:
             for position, table in enumerate(self.tables)
         )
         object.__setattr__(self, "tables", tuple(named))
+        object.__setattr__(self, "features", tuple(self.features))
         if self.structure is None:
             by_name = {feature.name: i for i, feature in enumerate(self.features)}
             object.__setattr__(self, "structure", by_name)

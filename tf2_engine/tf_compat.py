@@ -47,6 +47,8 @@ from tensorflow.python.ops import clustering_ops as _clustering_ops
 from tensorflow.python.ops import gen_random_ops as _gen_random_ops
 from tensorflow.python.ops import gen_stateless_random_ops as _gen_stateless_random_ops
 from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
+from tensorflow.python.ops import init_ops as _init_ops
+from tensorflow.python.ops import init_ops_v2 as _init_ops_v2
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
 from tensorflow.python.ops import summary_ops_v2 as _summary_ops
 from tensorflow.python.ops import variable_scope as _variable_scope
@@ -901,6 +903,19 @@ def keras_learning_rate(optimizer: Object) -> Object:
     """
     rate = getattr(optimizer, "_learning_rate", None)
     return rate if callable(rate) else optimizer.learning_rate
+
+
+@functools.cache
+def initializers() -> dict[str, type]:
+    """Returns TensorFlow's own initializers, those of both generations, by "v1." or "v2." name."""
+    return {
+        f"{generation}.{name}": kind
+        for generation, module in (("v1", _init_ops), ("v2", _init_ops_v2))
+        for name, kind in vars(module).items()
+        if isinstance(kind, type) and issubclass(kind, module.Initializer)
+        # Names of classes alone: the module has aliases of some.
+        if kind.__name__ == name
+    }
 
 
 def count_evaluation_step() -> Op:

@@ -19,7 +19,8 @@ from tf2_engine.keras.column_layers import (
     SequenceFeaturesLayer,
 )
 from tf2_engine.keras.embedding_layer import EmbeddingLayer
-from tf2_engine.keras.gru_cell import cell_for
+from tf2_engine.keras.gru_cell import GRUCellBase
+from tf2_engine.keras.layer_settings import registered
 from tf2_engine.keras.preprocessing_layer import Keras3Outputs, PreprocessingLayer
 from tf2_engine.keras.table_model import TableModelBase
 from tf2_engine.keras.weights import Keras2Weights, Keras3Weights
@@ -30,24 +31,33 @@ def layer_for(keras: types.ModuleType) -> type:
     # Keras 3 has a class of variables; Keras 2 uses TensorFlow's.
     variable = getattr(keras, "Variable", None)
     weights = Keras2Weights if variable is None else Keras3Weights
-    return _subclass("TPUEmbedding", (weights, EmbeddingLayer, keras.layers.Layer), variable)
+    bases = (weights, EmbeddingLayer, keras.layers.Layer)
+    return registered(keras, _subclass("TPUEmbedding", bases, variable))
 
 
 def preprocessing_for(keras: types.ModuleType) -> type:
     """Returns the class `Preprocessing` for models of a Keras; see `layer_for`."""
     outputs = (Keras3Outputs,) if hasattr(keras, "Variable") else ()
-    return _subclass("Preprocessing", (*outputs, PreprocessingLayer, keras.layers.Layer))
+    bases = (*outputs, PreprocessingLayer, keras.layers.Layer)
+    return registered(keras, _subclass("Preprocessing", bases))
 
 
 def column_embedding_for(keras: types.ModuleType) -> type:
     """Returns the class `ColumnEmbedding` for models of a Keras; see `layer_for`."""
     made = _subclass("ColumnEmbedding", (ColumnEmbeddingLayer, keras.layers.Layer))
     made._embedding_class = staticmethod(layer_for(keras))  # type: ignore[attr-defined]
-    return made
+    return registered(keras, made)
+
+
+def cell_for(keras: types.ModuleType) -> type:
+    """Returns the class `GRUCell` for models of a Keras; see `layer_for`."""
+    made = _subclass("GRUCell", (GRUCellBase, keras.layers.Layer))
+    made._dense_class = keras.layers.Dense  # type: ignore[attr-defined]
+    return registered(keras, made)
 
 
 def _layer(name: str, base: type) -> Callable[[types.ModuleType], type]:
-    return lambda keras: _subclass(name, (base, keras.layers.Layer))
+    return lambda keras: registered(keras, _subclass(name, (base, keras.layers.Layer)))
 
 
 @functools.cache

@@ -10,12 +10,13 @@ from tf2_engine import errors, preprocessing
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras import columns as column_types
 from tf2_engine.keras.columns import ByStep, Embedding, ModelColumn
+from tf2_engine.keras.layer_settings import Arguments, Configurable, keras_of, plain
 from tf2_engine.types import Nest, Object, Tensor, Variable
 
 _PREPARED = {"ids", "weights", "lengths", "features"}
 
 
-class PassiveLayer:
+class PassiveLayer(Configurable):
     """What all layers here have in common: inputs of any type, as they are, and no XLA."""
 
     def __init__(self, name: str | None = None, **options: Object) -> None:
@@ -52,6 +53,8 @@ class ColumnEmbeddingLayer(PassiveLayer):
         **options: Object,
     ) -> None:
         super().__init__(name=name, **options)
+        columns, optimizer = plain(columns), plain(optimizer)
+        self._arguments = Arguments({"columns": columns, "optimizer": optimizer})
         self._columns = tuple(column_types.features_of(columns))
         self._preprocessing = preprocessing.Preprocessing(
             {each.key: each.ids for each in self._columns}
@@ -64,6 +67,14 @@ class ColumnEmbeddingLayer(PassiveLayer):
                 rate.step = self.step
         self.tables = self._embedding_class(config, optimizer, name="tables")
         self.built = True
+
+    def save_own_variables(self, store: Object) -> None:
+        """Writes the global step into one of Keras's own files; the tables write themselves."""
+        store["global_step"] = self.step.numpy()
+
+    def load_own_variables(self, store: Object) -> None:
+        """Reads what `save_own_variables` wrote."""
+        self.step.assign(store["global_step"][()])
 
     def prepare(self, features: Mapping[str, Object]) -> dict[str, Nest]:
         """Returns raw features as ids, weights and lengths by feature, and the other features.
@@ -111,9 +122,14 @@ class DenseFeaturesLayer(PassiveLayer):
     """
 
     def __init__(
-        self, columns: ModelColumn | Sequence[ModelColumn], name: str | None = None
+        self,
+        columns: ModelColumn | Sequence[ModelColumn],
+        name: str | None = None,
+        **options: Object,
     ) -> None:
-        super().__init__(name=name)
+        super().__init__(name=name, **options)
+        columns = plain(columns)
+        self._arguments = Arguments({"columns": columns})
         listed = list(columns) if isinstance(columns, Sequence) else [columns]
         self._columns = tuple(sorted(listed, key=column_types.column_name))
         ids = {column_types.column_name(each): _ids_of(each) for each in self._columns}
@@ -121,12 +137,23 @@ class DenseFeaturesLayer(PassiveLayer):
             {name: each for name, each in ids.items() if each is not None}
         )
         self._variables: dict[str, Object] = {}
+        self.built = False
+
+    def get_build_config(self) -> dict[str, Object]:
+        """Returns what `build_from_config` needs of the inputs: nothing."""
+        return {}
+
+    def build_from_config(self, config: object) -> None:
+        """Makes the variables, for Keras to restore."""
+        if not self.built:
+            self.build(None)
 
     def build(self, shapes: object) -> None:
         """Makes the tables that are ordinary variables."""
         for each in self._columns:
             if isinstance(each, column_types.PlainEmbedding):
-                default = tf.keras.initializers.TruncatedNormal(stddev=each.dimension**-0.5)
+                initializers = keras_of(self).initializers
+                default = initializers.TruncatedNormal(stddev=each.dimension**-0.5)
                 self._variables[each.name] = self.add_weight(  # type: ignore[attr-defined]
                     name=f"{each.name}_weights",
                     shape=(column_types.num_buckets(each.ids), each.dimension),
@@ -175,8 +202,12 @@ class SequenceFeaturesLayer(PassiveLayer):
         columns: `Embedding`s with a `max_sequence_length`.
     """
 
-    def __init__(self, columns: Embedding | Sequence[Embedding], name: str | None = None) -> None:
-        super().__init__(name=name)
+    def __init__(
+        self, columns: Embedding | Sequence[Embedding], name: str | None = None, **options: Object
+    ) -> None:
+        super().__init__(name=name, **options)
+        columns = plain(columns)
+        self._arguments = Arguments({"columns": columns})
         listed = list(columns) if isinstance(columns, Sequence) else [columns]
         self._columns = tuple(sorted(listed, key=column_types.column_name))
         self.built = True

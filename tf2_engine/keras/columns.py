@@ -224,15 +224,19 @@ class ByStep:
 
     Args:
         function: takes the step, an int64 scalar, and returns the rate.
+
+    Attributes:
+        function: the same.
+        step: the variable of the `ColumnEmbedding`, 0 before there is one.
     """
 
     def __init__(self, function: Callable[[Object], Object]) -> None:
-        self._function = function
+        self.function = function
         self.step: Variable | int = 0
 
     def __call__(self) -> Object:
         """Returns the rate at the current step."""
-        return self._function(self.step)
+        return self.function(self.step)
 
 
 def features_of(columns: Mapping[str, Embedding] | Sequence[Embedding]) -> list[Embedding]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import sys
-import types
 from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
@@ -16,6 +14,7 @@ from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras.configuration import Configuration, configure
 from tf2_engine.keras.keras_tables import KerasTables, MakeVariable
+from tf2_engine.keras.layer_settings import Arguments, Configurable, keras_of, plain
 from tf2_engine.keras.weights import LayerVariables
 from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.plan import Plan
@@ -27,7 +26,7 @@ ApplyGradients = Callable[[Nest], Op]
 """Updates the tables with the gradients of the activations of one lookup."""
 
 
-class EmbeddingLayer:
+class EmbeddingLayer(Configurable):
     """Embedding tables as a Keras layer: on a TPU, and with or without its arithmetic elsewhere.
 
     With "tpu" arithmetic an engine holds the tables, and they are not among the layer's variables.
@@ -61,8 +60,6 @@ class EmbeddingLayer:
 
     _make_variable: MakeVariable
     _distinct_rows: bool
-    name: str
-    trainable: bool
 
     def __init__(
         self,
@@ -81,6 +78,7 @@ class EmbeddingLayer:
         super().__init__(  # type: ignore[call-arg]
             name=name, trainable=trainable, dtype="float32", autocast=False, **options
         )
+        feature_config, optimizer = plain(feature_config), plain(optimizer)
         arguments = {
             "feature_config": feature_config,
             "optimizer": optimizer,
@@ -89,9 +87,10 @@ class EmbeddingLayer:
             "arithmetic": arithmetic,
             "bias_correction": bias_correction,
         }
+        self._arguments = Arguments(arguments)
         is_name = isinstance(optimizer, str)
         if is_name:
-            optimizer = _keras_of(self).optimizers.get(optimizer)
+            optimizer = keras_of(self).optimizers.get(optimizer)
         on_tpu = topology.is_tpu(tf.distribute.get_strategy())
         configuration = configure(
             feature_config,
@@ -102,7 +101,7 @@ class EmbeddingLayer:
             bias_correction=bias_correction,
             pipelined=pipeline_execution_with_tensor_core,
         )
-        self._state = _State(configuration, optimizer, arguments, on_tpu=on_tpu, counts=is_name)
+        self._state = _State(configuration, optimizer, on_tpu=on_tpu, counts=is_name)
         if configuration.arithmetic == "keras" and configuration.trains:
             self._tpu_embedding: KerasTables | TPUEmbedding = KerasTables(
                 configuration.spec, self._make_variable, distinct=self._distinct_rows
@@ -167,12 +166,13 @@ class EmbeddingLayer:
         }
         return self._state.configuration.by_table(parameters)
 
-    def get_config(self) -> dict[str, Object]:
-        """Returns the arguments from which `from_config` makes such a layer, with new tables.
+    def __dir__(self) -> list[str]:
+        """Returns the names of all attributes but `optimizer`.
 
-        Configs and optimizers are in it as they are, for copies in one program, and not as JSON.
+        Keras goes through them to find what its files shall hold. It would find a model's optimizer
+        here first, store its state below the layer, and restore it into the layer's own.
         """
-        return {**self._state.arguments, "name": self.name, "trainable": self.trainable}
+        return [name for name in super().__dir__() if name != "optimizer"]
 
     def save_own_variables(self, store: Object) -> None:
         """Writes the tables into one of Keras's own files.
@@ -266,7 +266,6 @@ class _State:
 
     configuration: Configuration
     optimizer: Object
-    arguments: Mapping[str, Object]
     on_tpu: bool
     counts: bool
     virtual: Variable | None = None
@@ -373,12 +372,3 @@ def _placeholder_of_ids(samples: SparseTensor) -> SparseTensor:
 
 def _ops(op: Op) -> list[Op]:
     return [] if op is None or tf.executing_eagerly() else [op]
-
-
-def _keras_of(layer: Object) -> types.ModuleType:
-    """Returns the Keras of a layer: one that was imported, or else `tf.keras`."""
-    for name in ("tf_keras", "keras"):
-        module = sys.modules.get(name)
-        if module is not None and isinstance(layer, module.layers.Layer):
-            return module
-    return tf.keras

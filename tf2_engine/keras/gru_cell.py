@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import types
 from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tf2_engine.keras.layer_settings import Arguments, Configurable
 from tf2_engine.types import Tensor
 
 
-class GRUCellBase:
+class GRUCellBase(Configurable):
     """A GRU whose variables are those of `tf.compat.v1.nn.rnn_cell.GRUCell`.
 
         layer = tf.keras.layers.RNN(GRUCell(24), name="rnn")
@@ -27,6 +26,7 @@ class GRUCellBase:
 
     def __init__(self, units: int, name: str = "gru_cell", **options: object) -> None:
         super().__init__(name=name, **options)  # type: ignore[call-arg]
+        self._arguments = Arguments({"units": units})
         self.units = self.state_size = self.output_size = units
         dense = self._dense_class  # type: ignore[attr-defined]
         self.gates = dense(2 * units, "sigmoid", bias_initializer="ones", name="gates")
@@ -48,14 +48,3 @@ class GRUCellBase:
         candidate = self.candidate(tf.concat([inputs, reset * state], 1))
         new = update * state + (1 - update) * candidate
         return new, [new]
-
-
-@functools.cache
-def cell_for(keras: types.ModuleType) -> type:
-    """Returns the class `GRUCell` for models of a Keras."""
-    members = {
-        "__module__": "tf2_engine.keras",
-        "__doc__": GRUCellBase.__doc__,
-        "_dense_class": keras.layers.Dense,
-    }
-    return type("GRUCell", (GRUCellBase, keras.layers.Layer), members)

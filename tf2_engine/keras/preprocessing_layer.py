@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tf2_engine.graph_mode import do_not_convert
+from tf2_engine.keras.layer_settings import Arguments, Configurable, plain
 from tf2_engine.keras.weights import output_spec
 from tf2_engine.preprocessing import Column
 from tf2_engine.preprocessing import Preprocessing as PreprocessingModule
 from tf2_engine.types import Ids, Nest, Object
 
 
-class PreprocessingLayer:
+class PreprocessingLayer(Configurable):
     """Turns raw features into the ids that feature columns make of them.
 
         prepared = Preprocessing({"city": VocabularyList("city", ("Bern", "Rome"))})(inputs)
@@ -30,6 +31,8 @@ class PreprocessingLayer:
     def __init__(self, columns: Mapping[str, Column], name: str | None = None, **options: Object):
         # Without autocast: raw features are strings and integers as well.
         super().__init__(name=name, dtype="float32", autocast=False, **options)  # type: ignore[call-arg]
+        columns = plain(columns)
+        self._arguments = Arguments({"columns": columns})
         self._module = PreprocessingModule(columns)
         self.built = True
         self._convert_input_args = False
@@ -56,11 +59,6 @@ class PreprocessingLayer:
         ids, weights, lengths = self._module(features)
         weights = {key: value for key, value in (weights or {}).items() if value is not None}
         return {"ids": ids, "weights": weights, "lengths": lengths}
-
-    def get_config(self) -> dict[str, Object]:
-        """Returns the arguments for `from_config`, with the columns as they are, not as JSON."""
-        base = super().get_config()  # type: ignore[misc]
-        return {"columns": self._module.columns, "name": base["name"]}
 
 
 class Keras3Outputs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 
@@ -121,6 +121,9 @@ class VocabularyList(_Vocabulary):
     num_oov_buckets: int = 0
     default_value: int = -1
 
+    def __post_init__(self) -> None:
+        _make_tuple(self, "vocabulary")
+
     @property
     def dtype(self) -> DType:
         return tf.string if isinstance(self.vocabulary[0], str | bytes) else tf.int64
@@ -211,6 +214,9 @@ class Bucketized(Column):
     boundaries: tuple[float, ...]
     normalizer_fn: Callable[[Tensor], Tensor] | None = None
 
+    def __post_init__(self) -> None:
+        _make_tuple(self, "boundaries")
+
     def ids(self, features: RawFeatures) -> SparseTensor:
         numbers = features.dense(self.key)
         if self.normalizer_fn is not None:
@@ -240,6 +246,9 @@ class Crossed(Column):
     keys: tuple[str | Column, ...]
     hash_bucket_size: int
     hash_key: int | None = None
+
+    def __post_init__(self) -> None:
+        _make_tuple(self, "keys")
 
     def ids(self, features: RawFeatures) -> SparseTensor:
         # Dense features keep '' and -1 here, as in feature columns.
@@ -317,6 +326,16 @@ def check_dtype(key: str, expected: DType, dtype: DType) -> None:
         raise errors.WrongType(
             f"Feature {key!r}: its column is for {expected.name}, but the batch has {dtype.name}."
         )
+
+
+def _make_tuple(column: Column, name: str) -> None:
+    """Makes a tuple of a setting that is a list or an array; raises WrongType for a string."""
+    values = getattr(column, name)
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise errors.WrongType(
+            f"{type(column).__name__}: `{name}` must be a list or a tuple, got {values!r}."
+        )
+    object.__setattr__(column, name, tuple(values))
 
 
 def _positions(keys: Tensor) -> Object:

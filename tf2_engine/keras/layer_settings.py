@@ -1,0 +1,304 @@
+"""The arguments of layers in their configs: objects inside a program, JSON in Keras's files.
+
+Keras copies a layer from its config inside a program, where copies share optimizers, and writes the
+config as JSON into its files. It cannot write configs of tables, columns and initializers of
+TensorFlow; a `Setting` holds such an argument as it is, and knows how to write and read it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import inspect
+import sys
+import types
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from tf2_engine import errors, preprocessing, tf_compat
+from tf2_engine.keras import columns
+from tf2_engine.optimizers import OPTIMIZERS
+from tf2_engine.quantization import Quantization
+from tf2_engine.types import Object
+
+KERASES = ("keras", "tf_keras")
+"""The packages that Keras's own objects come from; nothing else is imported for a file."""
+
+OF_STOCK = (
+    *("TableConfig", "FeatureConfig", "QuantizationConfig"),
+    *("SGD", "Adagrad", "AdagradMomentum", "Adam", "FTRL"),
+)
+OF_IDS = (
+    *(preprocessing.Bucketized, preprocessing.Crossed, preprocessing.Hashed),
+    *(preprocessing.Identity, preprocessing.Sequence, preprocessing.VocabularyFile),
+    *(preprocessing.VocabularyList, preprocessing.Weighted),
+)
+OF_COLUMNS = (columns.Embedding, columns.Numeric, columns.Indicator, columns.PlainEmbedding)
+
+Instance = TypeVar("Instance")
+
+
+@functools.cache
+def _classes() -> dict[str, type]:
+    """Returns the classes that are written as the arguments of their constructors, by name."""
+    stock = tf.tpu.experimental.embedding
+    ours = {
+        **OPTIMIZERS,
+        **{each.__name__: each for each in (*OF_IDS, *OF_COLUMNS, columns.ByStep, Quantization)},
+    }
+    return {
+        **{f"tf2_engine.{name}": kind for name, kind in ours.items()},
+        **{f"tf.tpu.experimental.embedding.{name}": getattr(stock, name) for name in OF_STOCK},
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """An argument of a layer that is more than a number or a name.
+
+    Attributes:
+        value: the argument.
+        package: the package of the layer's Keras, "keras" or "tf_keras".
+    """
+
+    value: Object
+    package: str
+
+    def get_config(self) -> dict[str, Object]:
+        """Returns the argument as JSON; raises WrongType for what cannot be written."""
+        writer = _Writer(self.package)
+        value = writer.write(self.value)
+        return {"value": value, "objects": writer.objects, "package": self.package}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Object]) -> Setting:
+        """Returns the setting that `get_config` wrote; raises InvalidSpec for another config."""
+        reader = _Reader()
+        for each in config["objects"]:
+            reader.objects.append(reader.read(each))
+        return cls(reader.read(config["value"]), config["package"])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Arguments:
+    """The arguments that a layer was made with, in an object that Keras does not look into."""
+
+    values: Mapping[str, Object]
+
+
+class Configurable:
+    """A layer whose config has its arguments, which are its `_arguments`."""
+
+    _arguments: Arguments
+    name: str
+    trainable: bool
+
+    def get_config(self) -> dict[str, Object]:
+        """Returns the arguments, from which `from_config` makes such a layer, with new tables.
+
+        Inside a program they are the same objects: copies share optimizers. In Keras's files they
+        are JSON.
+        """
+        package = keras_of(self).__name__.split(".")[0]
+        arguments = {
+            key: value if _is_plain(value) else Setting(value, package)
+            for key, value in self._arguments.values.items()
+        }
+        return {**arguments, "name": self.name, "trainable": self.trainable}
+
+    @classmethod
+    def from_config(cls: type[Instance], config: Mapping[str, Object]) -> Instance:
+        """Returns a layer of the arguments that `get_config` returned, or read from a file."""
+        return cls(**{key: _from_file(value) for key, value in config.items()})
+
+
+def plain(argument: Object) -> Object:
+    """Returns the argument that a config has as a `Setting`, or any other as it is."""
+    return argument.value if isinstance(argument, Setting) else argument
+
+
+def keras_of(layer: Object) -> types.ModuleType:
+    """Returns the Keras of a layer: one that was imported, or else `tf.keras`."""
+    for name in reversed(KERASES):
+        module = sys.modules.get(name)
+        if module is not None and isinstance(layer, module.layers.Layer):
+            return module
+    return tf.keras
+
+
+def registered(keras: types.ModuleType, kind: type) -> type:
+    """Returns a class, by whose name files of a Keras then know it."""
+    register = keras.utils.register_keras_serializable("tf2_engine")
+    register(Setting)
+    return register(kind)
+
+
+def _is_plain(value: Object) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _from_file(value: Object) -> Object:
+    if isinstance(value, Mapping) and str(value.get("class_name")).endswith(Setting.__name__):
+        return Setting.from_config(value["config"])
+    return value
+
+
+class _Writer:
+    """Writes one argument: a JSON value, and the objects that it names by their numbers.
+
+    Objects are written once, so that features that share a table do so in a copy, too.
+    """
+
+    def __init__(self, package: str) -> None:
+        self.objects: list[Object] = []
+        self._package = package
+        self._numbers: dict[int, int] = {}
+        self._kept: list[Object] = []  # so that no other object gets the identity of one
+
+    def write(self, value: Object) -> Object:
+        if _is_plain(value):
+            return value
+        for types_, write in _VALUES:
+            if isinstance(value, types_):
+                return write(self, value)
+        if id(value) not in self._numbers:
+            written = self._object(value)
+            self.objects.append(written)
+            self._numbers[id(value)] = len(self.objects) - 1
+            self._kept.append(value)
+        return {"object": self._numbers[id(value)]}
+
+    def _object(self, value: Object) -> dict[str, Object]:
+        kind = type(value)
+        if kind in _classes().values():
+            return self._made_of("class", _name_of(kind, _classes()), _arguments_of(value))
+        if kind in tf_compat.initializers().values():
+            name = _name_of(kind, tf_compat.initializers())
+            return self._made_of("initializer", name, value.get_config())
+        return self._of_keras(value)
+
+    def _made_of(self, noun: str, name: str, settings: Mapping[str, Object]) -> dict[str, Object]:
+        written = {key: self.write(value) for key, value in settings.items()}
+        return {noun: name, "settings": written}
+
+    def _of_keras(self, value: Object) -> dict[str, Object]:
+        root = type(value).__module__.split(".")[0]
+        package = root if root in KERASES else self._package
+        try:
+            config = _keras(package).saving.serialize_keras_object(value)
+        except (TypeError, ValueError, NotImplementedError) as error:
+            raise errors.WrongType(
+                f"{value!r} cannot be written into a file of Keras ({error}). Give its class a "
+                "`get_config` and decorate it with `keras.utils.register_keras_serializable()`, or "
+                "keep the model in a `tf.train.Checkpoint`."
+            ) from error
+        return {"package": package, "config": config}
+
+    def sequence(self, value: Object) -> Object:
+        """Writes a list as a list; a tuple has a mark."""
+        if hasattr(value, "_fields"):
+            raise errors.WrongType(
+                f"A {type(value).__name__}, a namedtuple, cannot be written into a file of Keras. "
+                "Use a dict or a tuple, or keep the model in a `tf.train.Checkpoint`."
+            )
+        items = [self.write(each) for each in value]
+        return {"tuple": items} if isinstance(value, tuple) else items
+
+    def mapping(self, value: Mapping[Object, Object]) -> Object:
+        """Writes a dict as pairs, whose keys may be numbers and tuples."""
+        return {"dict": [[self.write(key), self.write(each)] for key, each in value.items()]}
+
+
+def _name_of(kind: type, classes: Mapping[str, type]) -> str:
+    return next(name for name, each in classes.items() if each is kind)
+
+
+def _arguments_of(value: Object) -> dict[str, Object]:
+    """Returns the arguments of an object whose attributes have their names."""
+    names = inspect.signature(type(value)).parameters
+    return {name: getattr(value, name) for name in names if hasattr(value, name)}
+
+
+_VALUES: tuple[tuple[Object, Callable[[_Writer, Object], Object]], ...] = (
+    (np.generic, lambda writer, value: writer.write(value.item())),
+    (bytes, lambda _, value: {"bytes": value.decode("latin-1")}),
+    (tf.DType, lambda _, value: {"dtype": value.name}),
+    (tf.TensorShape, lambda _, value: {"shape": None if value.rank is None else value.as_list()}),
+    (np.ndarray, lambda _, value: {"array": value.tolist(), "type": value.dtype.str}),
+    ((list, tuple), _Writer.sequence),
+    (Mapping, _Writer.mapping),
+)
+"""How values are written that are no objects: the first type that fits."""
+
+
+class _Reader:
+    """Reads what a `_Writer` wrote."""
+
+    def __init__(self) -> None:
+        self.objects: list[Object] = []
+
+    def read(self, value: Object) -> Object:
+        if isinstance(value, (list, tuple)):
+            return [self.read(each) for each in value]
+        if not isinstance(value, Mapping):
+            return value
+        for mark, read in _MARKS.items():
+            if mark in value:
+                return read(self, value)
+        raise errors.InvalidSpec(
+            f"The config of a layer has {sorted(value)}, which this version does not read. Read it "
+            "with the version that wrote it."
+        )
+
+    def made(self, value: Mapping[str, Object], classes: Mapping[str, type], noun: str) -> Object:
+        """Returns an object of one of the known classes."""
+        name = value[noun]
+        if name not in classes:
+            raise errors.InvalidSpec(
+                f"The config of a layer has the {noun} {name!r}, which is not known here: "
+                f"{', '.join(classes)}."
+            )
+        settings = {key: self.read(each) for key, each in value["settings"].items()}
+        kind: Object = classes[name]
+        return kind.from_config(settings) if noun == "initializer" else kind(**settings)
+
+
+def _of_keras(_: _Reader, value: Mapping[str, Object]) -> Object:
+    try:
+        return _keras(value["package"]).saving.deserialize_keras_object(value["config"])
+    except (TypeError, ValueError) as error:
+        raise errors.InvalidSpec(
+            f"An argument of a layer cannot be read from a file ({error}). Pass functions and "
+            "classes of the program as `custom_objects`; read `.keras` files, not `.h5`."
+        ) from error
+
+
+_MARKS: Mapping[str, Callable[[_Reader, Mapping[str, Object]], Object]] = {
+    "object": lambda reader, value: reader.objects[value["object"]],
+    "tuple": lambda reader, value: tuple(reader.read(value["tuple"])),
+    "dict": lambda reader, value: {
+        reader.read(key): reader.read(each) for key, each in value["dict"]
+    },
+    "bytes": lambda _, value: value["bytes"].encode("latin-1"),
+    "dtype": lambda _, value: tf.as_dtype(value["dtype"]),
+    "shape": lambda _, value: tf.TensorShape(value["shape"]),
+    "array": lambda _, value: np.array(value["array"], value["type"]),
+    "class": lambda reader, value: reader.made(value, _classes(), "class"),
+    "initializer": lambda reader, value: reader.made(
+        value, tf_compat.initializers(), "initializer"
+    ),
+    "package": _of_keras,
+}
+"""How marked values are read."""
+
+
+def _keras(package: str) -> Object:
+    if package not in KERASES:
+        raise errors.InvalidSpec(
+            f"The config of a layer names the package {package!r}; known: {', '.join(KERASES)}."
+        )
+    return importlib.import_module(package)

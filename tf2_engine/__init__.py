@@ -32,6 +32,7 @@ moved.keep_importable(
         "tf2_engine.keras.tables": "tf2_engine.keras.keras_tables",
         "tf2_engine.keras.translation": "tf2_engine.keras.keras_optimizers",
         "tf2_engine.optimizers.base": "tf2_engine.optimizers.optimizer",
+        "tf2_engine.training.events": "tf2_engine.summaries.events",
         "tf2_engine.preprocessing.columns": "tf2_engine.preprocessing.categorical",
         "tf2_engine.preprocessing.inputs": "tf2_engine.preprocessing.raw_features",
         "tf2_engine.preprocessing.vocabularies": "tf2_engine.preprocessing.categorical",

@@ -10,7 +10,15 @@ import tensorflow as tf
 
 from tf2_engine import config_proto, errors, gradients, shapes, specs, structure, tf_compat
 from tf2_engine.backends import make_driver
-from tf2_engine.backends.interface import Driver, EngineCall, FeatureInput, StepInputs, Update
+from tf2_engine.backends.interface import (
+    Driver,
+    EngineCall,
+    FeatureInput,
+    PerCore,
+    Rates,
+    StepInputs,
+    Update,
+)
 from tf2_engine.batch import as_tensor, check_ids
 from tf2_engine.checkpoint import RetrieveOnce, exported_variables, table_tensors
 from tf2_engine.graph_mode import building_graph, do_not_convert, run_after
@@ -18,6 +26,9 @@ from tf2_engine.plan import Plan, Shape, make_plan
 from tf2_engine.serving import cpu_embedding_lookup
 from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables, whole
 from tf2_engine.types import Message, Nest, Object, Op, Tensor, Variable
+
+StepObserver = Callable[[Plan, Sequence[Sequence[FeatureInput]], PerCore], None]
+"""Sees a training step while it is traced: inputs and gradients of each core, by feature."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +127,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         self._samples_per_core = shapes.per_core(batch_size, self._cores.count)
         self._variable_factory = variable_factory or self._cores.variable_factory
         self._built: BuiltEngine | None = None
+        self._observer: StepObserver | None = None
         self._retrieve_once = RetrieveOnce(self._retrieve_if_built)
 
     def __repr__(self) -> str:
@@ -337,18 +349,40 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         # Where the calls of replicas are merged, the function of one of them is called for all:
         # the same one here and when gradients come.
         updates: list[Update] = []
+        seen: list[StepInputs] = []
 
         def look_up(by_core: Mapping[int, Mapping[str, Nest]]) -> list[Nest]:
             inputs = self._inputs(by_core, fixed=self._cores.tables_on_device)
             activations, update = self._driver.look_up(inputs, training, name)
             updates.append(update)
+            seen.append(inputs)
             return [structure.pack(self.plan.structure, core) for core in activations]
 
         values = {"features": features, "weights": weights}
         activations = self._cores.call(EngineCall("differentiable_lookup", values, dict, look_up))
-        return activations, lambda gradients: self._send(
-            gradients, lambda per_core, rates: updates[0](per_core, rates)
-        )
+
+        def send(per_core: PerCore, rates: Rates) -> Op:
+            if self._observer is not None:
+                self._observer(self.plan, list(seen[0].parts.values()), per_core)
+            return updates[0](per_core, rates)
+
+        return activations, lambda gradients: self._send(gradients, send)
+
+    def observe(self, observer: StepObserver | None) -> None:
+        """Shows each training step of `differentiable_lookup` to a function; None ends that.
+
+        The function is called while a step is traced, and adds ops to it: steps that were traced
+        before are not seen.
+
+        Raises:
+            OutOfOrder: the engine is under a TPUStrategy, where batches and tables are on a device.
+        """
+        if observer is not None and self._cores.tables_on_device:
+            raise errors.OutOfOrder(
+                "`observe` is not possible under a TPUStrategy: batches and tables are on the TPU. "
+                "Leave the summaries of tables out there."
+            )
+        self._observer = observer
 
     @do_not_convert
     def embedding_lookup(self, features: Nest, weights: Nest = None) -> Nest:

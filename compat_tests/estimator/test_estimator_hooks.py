@@ -17,7 +17,7 @@ from compat_tests.programs import words
 from compat_tests.support.legacy_specs import needs_stock
 from estimator_bridge import errors, estimator
 from estimator_bridge.legacy import parameters
-from tf2_engine.training.events import scalars_by_step
+from tf2_engine.summaries.events import scalars_by_step
 
 experimental = estimator.experimental
 

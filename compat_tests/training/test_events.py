@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 
-from tf2_engine.training.events import EventFile, scalars_by_step
+from tf2_engine.summaries.events import EventFile, scalars_by_step
 
 
 def test_files_of_one_second_are_all_kept(tmp_path: pathlib.Path) -> None:

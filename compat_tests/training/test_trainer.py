@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tf2_engine import errors, training
-from tf2_engine.training.events import scalars_by_step
+from tf2_engine.summaries.events import scalars_by_step
 
 v1 = tf.compat.v1
 

@@ -1,1 +1,12 @@
-"""Session hooks that use an estimator: early stopping, evaluation during training, input state."""
+"""Session hooks for an estimator: early stopping, evaluation, input state, summaries of tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tf2_engine import lazy
+
+if TYPE_CHECKING:
+    from estimator_bridge.hooks.table_summaries import TableSummaryHook as TableSummaryHook
+
+__getattr__, __dir__ = lazy.exports(__name__)

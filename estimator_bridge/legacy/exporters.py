@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy import requirements
-from tf2_engine.training.events import scalars_of_file
+from tf2_engine.summaries.events import scalars_of_file
 from tf2_engine.types import Object
 
 Metrics = Mapping[str, Object]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tf2_engine.keras.classes import Preprocessing as Preprocessing
     from tf2_engine.keras.classes import SequenceFeatures as SequenceFeatures
     from tf2_engine.keras.classes import TableModel as TableModel
+    from tf2_engine.keras.classes import TableSummaryCallback as TableSummaryCallback
     from tf2_engine.keras.classes import TPUEmbedding as TPUEmbedding
     from tf2_engine.keras.classes import layer_for as layer_for
     from tf2_engine.keras.classes import preprocessing_for as preprocessing_for

@@ -23,6 +23,7 @@ from tf2_engine.keras.gru_cell import GRUCellBase
 from tf2_engine.keras.layer_settings import registered
 from tf2_engine.keras.preprocessing_layer import Keras3Outputs, PreprocessingLayer
 from tf2_engine.keras.table_model import TableModelBase
+from tf2_engine.keras.table_summaries import TableSummaryCallbackBase
 from tf2_engine.keras.weights import Keras2Weights, Keras3Weights
 
 
@@ -77,6 +78,9 @@ _FACTORIES: Mapping[str, Callable[[types.ModuleType], type]] = {
     "Preprocessing": preprocessing_for,
     "SequenceFeatures": _layer("SequenceFeatures", SequenceFeaturesLayer),
     "TPUEmbedding": layer_for,
+    "TableSummaryCallback": lambda keras: _subclass(
+        "TableSummaryCallback", (TableSummaryCallbackBase, keras.callbacks.Callback)
+    ),
     "TableModel": lambda keras: _subclass("TableModel", (TableModelBase, keras.Model)),
 }
 

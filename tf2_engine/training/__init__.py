@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tf2_engine.training.specs import RunConfig as RunConfig
     from tf2_engine.training.specs import TrainSpec as TrainSpec
     from tf2_engine.training.specs import WarmStartSettings as WarmStartSettings
+    from tf2_engine.training.table_summaries import TableSummaryHook as TableSummaryHook
     from tf2_engine.training.trainer import Trainer as Trainer
 
 __getattr__, __dir__ = lazy.exports(__name__)

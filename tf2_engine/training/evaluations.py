@@ -7,7 +7,7 @@ from collections.abc import Callable
 import tensorflow.compat.v1 as tf
 
 from tf2_engine import errors
-from tf2_engine.training.events import scalars_by_step
+from tf2_engine.summaries.events import scalars_by_step
 
 Comparison = Callable[[float, float], bool]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
+from tf2_engine.summaries.events import EventFile
 from tf2_engine.training.checkpoints import Checkpoints
-from tf2_engine.training.events import EventFile
 from tf2_engine.training.hooks import HookRunner
 from tf2_engine.training.host_call import HostCall
 from tf2_engine.training.specs import Function, ModelSpec, RunConfig

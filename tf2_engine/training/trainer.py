@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from tf2_engine import checkpoint_names, declared, errors
+from tf2_engine.summaries.events import EventFile
 from tf2_engine.training.checkpoints import Checkpoints
-from tf2_engine.training.events import EventFile
 from tf2_engine.training.hooks import HookRunner
 from tf2_engine.training.loop import Loop
 from tf2_engine.training.metrics import Metrics
@@ -157,7 +157,8 @@ class Trainer:
                 training ends if the latter returns True.
             callbacks: as Keras has them: `on_train_begin()` is called once all variables have
                 their values, `on_train_batch_end(step)` after each step, `on_train_end()` at the
-                end; a callback may lack some.
+                end; a callback may lack some. One with `observe(engine, model_dir)` has that
+                called before the step is traced.
 
         Raises:
             InvalidInput: a hook needs a session, or the latest checkpoint is not converted.
@@ -169,6 +170,10 @@ class Trainer:
             return self
         callbacks = [*callbacks, *(each for each in hooks or () if _is_callback(each))]
         run_hooks = [each for each in hooks or () if not _is_callback(each)]
+        watching = [each for each in callbacks if hasattr(each, "observe")]
+        for each in watching:
+            each.observe(self.engine, self.model_dir)
+            self._steps.pop(ModeKeys.TRAIN, None)  # the step is traced anew
         batches, run_step = self._prepared(ModeKeys.TRAIN, input_fn, run_hooks)
         self._checkpoints.keep(self._model.saver)
         loop = Loop(self, self._checkpoints, self._hooks, callbacks, saving_listeners or ())
@@ -177,6 +182,9 @@ class Trainer:
             loop.run(self._specs[ModeKeys.TRAIN], run_step, batches, max_steps)
         finally:
             self._is_training = False
+            if watching:
+                self.engine.observe(None)
+                self._steps.pop(ModeKeys.TRAIN, None)
         return self
 
     def evaluate(

@@ -29,6 +29,7 @@ from estimator_bridge.runtime.step.core_tracing import CoreTracer
 from estimator_bridge.runtime.step.devices import SOFTWARE_TPU, Engine, make_device
 from estimator_bridge.runtime.step.model_step import ModelStep, check_spec, step_of_specs
 from estimator_bridge.runtime.step.table_variables import table_factory, variable_names
+from estimator_bridge.runtime.step.tables_of_step import TablesOfStep, keep
 from estimator_bridge.settings import render
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.translate import output_shapes, translate
@@ -87,6 +88,7 @@ def _build(
     if mode != ModeKeys.TRAIN:
         return step
     train_op = tf.group(step.train_op, update)
+    keep(embedding.tables_of_step(train_op))
     return dataclasses.replace(
         step,
         train_op=train_op,
@@ -158,7 +160,13 @@ class _Embedding:
         if not self._training:
             return None
         gradients = [self._sent(proxy, of_core, multiplier) for proxy, of_core in per_core]
+        self._gradients = gradients
         return tf.group(device.update(gradients), enqueued)
+
+    def tables_of_step(self, train_op: Op) -> TablesOfStep:
+        """Returns the tensors of the tables, for hooks that show them."""
+        is_current = not self.device.holds_tables
+        return TablesOfStep(self.device.engine, self._inputs, self._gradients, train_op, is_current)
 
     def before_save(self) -> Callable[[Session], None] | None:
         """Returns a function that brings the variables up to date; None if they always are."""

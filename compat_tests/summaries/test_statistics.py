@@ -1,0 +1,193 @@
+"""The statistics of tables, against loops over ids in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf2_engine import (
+    FTRL,
+    SGD,
+    Adagrad,
+    EngineSpec,
+    FeatureSpec,
+    TableSpec,
+    TPUEmbedding,
+    errors,
+)
+from tf2_engine.backends.interface import FeatureInput
+from tf2_engine.plan import make_plan
+from tf2_engine.summaries import statistics
+from tf2_engine.summaries.recorder import StatisticsRecorder
+
+ROWS, DIM, SAMPLES, CORES = 6, 3, 4, 2
+LOW, HIGH = -0.5, 0.75
+
+SLOTS = FTRL(0.5).slot_names
+
+# Sums of at most 30 products of numbers below 4, in float32.
+NEAR = 30 * 4 * 2.0**-23
+
+
+def a_plan(**settings: Any) -> Any:
+    """Returns a plan of two features over one table: of several ids and of one."""
+    optimizer = Adagrad(0.5, clip_gradient_min=LOW, clip_gradient_max=HIGH, **settings)
+    spec = EngineSpec(
+        (TableSpec("words", ROWS, DIM, "mean", optimizer), TableSpec("b", 2, 1, optimizer=SGD())),
+        (FeatureSpec("bag", "words"), FeatureSpec("one", "words"), FeatureSpec("b", "b")),
+        out_of_range_ids="drop",
+    )
+    return make_plan(spec, [(SAMPLES,), (SAMPLES,), (SAMPLES,)], num_cores=CORES)
+
+
+def a_batch(random: np.random.Generator) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
+    """Returns the parts and the gradients of cores, and (sample, id, weight) of both features.
+
+    Ids from -1 to one beyond the table: some name no row.
+    """
+    parts, gradients, bags, ones = [], [], [], []
+    for _ in range(CORES):
+        bag = [
+            (sample, int(random.integers(-1, ROWS + 1)), float(random.random()) + 0.25)
+            for sample in range(SAMPLES)
+            for _ in range(int(random.integers(0, 4)))
+        ]
+        one = [int(number) for number in random.integers(-1, ROWS + 1, SAMPLES)]
+        place, seen = [], [0] * SAMPLES
+        for sample, _, _ in bag:
+            place.append([sample, seen[sample]])
+            seen[sample] += 1
+        where = np.array(place, np.int64).reshape(-1, 2)
+
+        def sparse(values: Any, where: Any = where) -> tf.SparseTensor:
+            return tf.SparseTensor(where, values, [SAMPLES, 3])
+
+        ids = sparse(np.array([each[1] for each in bag], np.int64))
+        weights = sparse(np.array([each[2] for each in bag], np.float32))
+        other = tf.zeros([SAMPLES], tf.int64)
+        parts.append(
+            [
+                FeatureInput(ids, weights),
+                FeatureInput(tf.constant(one, tf.int64), None),
+                FeatureInput(other, None),
+            ]
+        )
+        gradients.append([random.normal(size=(SAMPLES, d)).astype("f4") for d in (DIM, DIM, 1)])
+        bags.append(bag)
+        ones.append(one)
+    return parts, gradients, bags, ones
+
+
+def by_loops(gradients: Any, bags: Any, ones: Any) -> dict[str, float]:
+    """Returns the statistics of "words", in float64."""
+    sums: dict[int, Any] = {}
+    ids, outside = 0, 0
+    for of_core, bag, one in zip(gradients, bags, ones, strict=True):
+        total = np.zeros(SAMPLES)
+        for sample, row, weight in bag:
+            total[sample] += weight if 0 <= row < ROWS else 0.0
+        terms = [(sample, row, weight / (total[sample] or 1), 0) for sample, row, weight in bag]
+        terms += [(sample, row, 1.0, 1) for sample, row in enumerate(one)]
+        for sample, row, gain, feature in terms:
+            ids += 1
+            if not 0 <= row < ROWS:
+                outside += 1
+                continue
+            part = gain * of_core[feature][sample].astype("f8")
+            sums[row] = sums.get(row, np.zeros(DIM)) + part
+    elements = np.concatenate(list(sums.values()))
+    return {
+        "ids": ids,
+        "ids_per_sample": ids / (2 * CORES * SAMPLES),
+        "rows_touched": len(sums),
+        "out_of_vocabulary": outside / ids,
+        "gradient_norm": float(np.sqrt(np.sum(elements**2))),
+        "clipped_share": float(np.mean((elements < LOW) | (elements > HIGH))),
+    }
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_statistics_of_a_step_are_those_of_loops(seed: int) -> None:
+    """Ids, rows, the share of the vocabulary, gradients and what is clipped; of all cores."""
+    plan = a_plan()
+    parts, gradients, bags, ones = a_batch(np.random.default_rng(seed))
+    wanted = by_loops(gradients, bags, ones)
+    assert 0 < wanted["out_of_vocabulary"] < 1
+    assert 0 < wanted["clipped_share"] < 1
+
+    values = statistics.of_step(plan, plan.tables[0], parts, gradients).numpy()
+
+    found = statistics.tagged(plan.tables[0], zip(statistics.OF_STEP, values, strict=True))
+    assert set(found) == {f"tables/words/{name}" for name in wanted}
+    for name, value in wanted.items():
+        assert found[f"tables/words/{name}"] == pytest.approx(value, rel=0, abs=NEAR), name
+    other = statistics.tagged(plan.tables[1], zip(statistics.OF_STEP, values, strict=True))
+    assert "tables/b/clipped_share" not in other, "a table whose gradients are not clipped"
+
+
+def engine(rows: int) -> TPUEmbedding:
+    """Returns an engine of a table whose row i is i + 1 everywhere."""
+    start = tf.constant_initializer(np.repeat(np.arange(1.0, rows + 1)[:, None], 4, 1))
+    table = TableSpec(
+        "words",
+        rows,
+        4,
+        "sum",
+        FTRL(0.5, initial_accumulator_value=0.25, clip_weight_min=2.0, clip_weight_max=rows - 1.0),
+        start,
+    )
+    made = TPUEmbedding(EngineSpec((table,), (FeatureSpec("word", "words"),)))
+    made.build_for([(2,)])
+    return made
+
+
+def test_statistics_of_a_table_are_those_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Norms, ranges of slots and weights at limits, of all rows or evenly spread ones."""
+    made = engine(10)
+
+    found = {key: float(x) for key, x in statistics.of_table(made.tables["words"]).items()}
+    monkeypatch.setattr(statistics, "MOST_ROWS", 4)  # rows 0, 3, 6 and 9
+    sampled = {key: float(x) for key, x in statistics.of_table(made.tables["words"]).items()}
+
+    # The norm of a row is twice its number; those from 1 to 2 and from 9 to 10 are at a limit.
+    slots = {name: made.tables["words"].variables[name][0].numpy() for name in SLOTS}
+    assert found == {
+        **{"norm/mean": 11.0, "norm/max": 20.0, "weights_at_limit": pytest.approx(0.4)},
+        **{f"{name}/min": value.min() for name, value in slots.items()},
+        **{f"{name}/max": value.max() for name, value in slots.items()},
+    }
+    assert found["accumulators/min"] == 0.25
+    assert (sampled["norm/mean"], sampled["norm/max"]) == (2 * (1 + 4 + 7 + 10) / 4, 20.0)
+    assert sampled["weights_at_limit"] == 0.5, "rows 0 and 9"
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_only_steps_that_are_due_are_recorded(every: int) -> None:
+    """The first step and each so many later; what is read is of the latest of them."""
+    made = engine(10)
+    recorder = StatisticsRecorder(made, every)
+    assert recorder.read() == {}
+
+    @tf.function
+    def step(ids: Any) -> None:
+        activations, update = made.differentiable_lookup({"word": ids})
+        update({"word": tf.ones_like(activations["word"])})
+
+    for number in range(7):
+        step(tf.constant([number, number if number % 2 else 0], tf.int64))
+        latest = number // every * every
+        touched = 1 if latest % 2 or not latest else 2
+        assert recorder.read()["tables/words/rows_touched"] == touched, number
+    recorder.stop()
+    assert recorder.read()["tables/words/norm/max"] > 0
+
+
+def test_tables_on_a_device_are_not_watched() -> None:
+    """The engine refuses, with what to do."""
+    made = engine(10)
+    made._cores.tables_on_device = True  # type: ignore[misc]
+    with pytest.raises(errors.OutOfOrder, match=r"under a TPUStrategy.*Leave"):
+        StatisticsRecorder(made, 1)

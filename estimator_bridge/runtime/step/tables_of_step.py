@@ -1,0 +1,60 @@
+"""The tensors of a training step's tables, kept with its graph for hooks that show them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge.runtime.input.feature_splitting import CoreInput
+from tf2_engine import TPUEmbedding, structure
+from tf2_engine.backends.interface import FeatureInput
+from tf2_engine.types import Graph, Op, Tensor
+
+_ATTRIBUTE = "_tables_of_step"
+
+
+@dataclasses.dataclass(frozen=True)
+class TablesOfStep:
+    """The tables of a step, its inputs, and the gradients that it sends, by core.
+
+    The variables are current if the step itself updates them, and no device holds the tables.
+    """
+
+    engine: TPUEmbedding
+    inputs: Sequence[CoreInput]
+    gradients: Sequence[Mapping[str, Tensor]]
+    train_op: Op
+    is_current: bool
+
+    def parts(self) -> list[list[FeatureInput]]:
+        """Returns the inputs of each core, in the order of the plan's features."""
+        order = self.engine.plan.structure
+        return [
+            [
+                FeatureInput(ids, part.weights.get(key))
+                for key, ids in zip(
+                    structure.flatten(order, {key: key for key in part.ids}, "features"),
+                    structure.flatten(order, part.ids, "features"),
+                    strict=True,
+                )
+            ]
+            for part in self.inputs
+        ]
+
+    def gradients_in_order(self) -> list[list[Tensor]]:
+        """Returns the gradients of each core, in the same order."""
+        order = self.engine.plan.structure
+        return [structure.flatten(order, part, "gradients") for part in self.gradients]
+
+
+def keep(tables: TablesOfStep) -> None:
+    """Keeps the tables of a step with the graph under construction."""
+    setattr(tf.get_default_graph(), _ATTRIBUTE, tables)
+
+
+def of_graph(graph: Graph) -> TablesOfStep | None:
+    """Returns the tables of the step in a graph; None if it trains none."""
+    kept: TablesOfStep | None = getattr(graph, _ATTRIBUTE, None)
+    return kept

@@ -1,0 +1,12 @@
+"""What TensorBoard shows of tables: statistics of steps, and files for the embedding projector."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tf2_engine import lazy
+
+if TYPE_CHECKING:
+    from tf2_engine.summaries.projector import write_projector as write_projector
+
+__getattr__, __dir__ = lazy.exports(__name__)

@@ -1,0 +1,74 @@
+"""Records statistics of tables in the steps of a tf.function, every so many steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tf2_engine import tf_compat
+from tf2_engine.backends.interface import FeatureInput, PerCore
+from tf2_engine.embedding import TPUEmbedding
+from tf2_engine.graph_mode import run_if
+from tf2_engine.plan import Plan
+from tf2_engine.summaries import statistics
+from tf2_engine.types import Op
+
+
+class StatisticsRecorder:
+    """Keeps the statistics of the latest step that was due, in a variable.
+
+    The first step is due, and each that comes `every` steps after one that was. All others only
+    count: the statistics are behind a condition of the graph.
+
+    Args:
+        engine: is watched until `stop`; functions of steps have to be traced after this.
+        every: steps.
+
+    Raises:
+        OutOfOrder: the engine is under a TPUStrategy.
+    """
+
+    def __init__(self, engine: TPUEmbedding, every: int) -> None:
+        self._engine, self._every = engine, every
+        with tf.init_scope():
+            self._steps = tf_compat.plain_variable(
+                initial_value=tf.zeros([], tf.int64), trainable=False
+            )
+            self._values = tf_compat.plain_variable(
+                initial_value=tf.zeros([0, len(statistics.OF_STEP)]),
+                trainable=False,
+                shape=tf.TensorShape([None, len(statistics.OF_STEP)]),
+            )
+        engine.observe(self._observe)
+
+    def stop(self) -> None:
+        """Ends the watching; a step that was traced before goes on counting."""
+        self._engine.observe(None)
+
+    def read(self) -> dict[str, float]:
+        """Returns the statistics of the latest step that was due, and of the tables as they are.
+
+        They are by the names that TensorBoard shows. Before the first step there are none.
+        """
+        rows = self._values.numpy()
+        if not len(rows):
+            return {}
+        found: dict[str, float] = {}
+        for table, row in zip(self._engine.plan.tables, rows, strict=True):
+            found |= statistics.tagged(table, zip(statistics.OF_STEP, row, strict=True))
+        for each in self._engine.tables.values():
+            found |= statistics.tagged(each.plan, statistics.of_table(each).items())
+        return found
+
+    def _observe(
+        self, plan: Plan, parts: Sequence[Sequence[FeatureInput]], gradients: PerCore
+    ) -> None:
+        self._steps.assign_add(tf.ones([], tf.int64))
+        due = tf.equal(tf.convert_to_tensor(self._steps) % self._every, 1 % self._every)
+
+        def record() -> Op:
+            rows = [statistics.of_step(plan, table, parts, gradients) for table in plan.tables]
+            self._values.assign(tf.stack(rows))
+
+        run_if(due, record)

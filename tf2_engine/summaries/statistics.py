@@ -1,0 +1,130 @@
+"""Statistics of a table: of one training step, and of the rows that it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import tensorflow as tf
+
+from tf2_engine import batch
+from tf2_engine.backends.host.kernels import row_gradients
+from tf2_engine.backends.interface import FeatureInput, PerCore
+from tf2_engine.plan import Plan, TablePlan
+from tf2_engine.tables import PARAMETERS, Table
+from tf2_engine.types import Tensor, TensorLike
+
+OF_STEP = (
+    "ids",
+    "ids_per_sample",
+    "rows_touched",
+    "out_of_vocabulary",
+    "gradient_norm",
+    "clipped_share",
+)
+"""The statistics of a step, in the order of `of_step`."""
+
+MOST_ROWS = 1 << 14
+"""No more rows of a table are read than so many, so that the cost does not grow with the table."""
+
+
+def of_step(
+    plan: Plan,
+    table: TablePlan,
+    parts: Sequence[Sequence[FeatureInput]],
+    gradients: PerCore,
+) -> Tensor:
+    """Returns what `OF_STEP` names of one training step of a table, [6] float32.
+
+    - ids: in the batch of all cores.
+    - ids_per_sample: that over the samples of all features of the table.
+    - rows_touched: distinct rows that the batch looks up.
+    - out_of_vocabulary: the share of the ids that name no row of the table.
+    - gradient_norm: the L2 norm of the gradients of all rows, each summed over the batch, before
+      they are clipped.
+    - clipped_share: the share of their elements outside of the optimizer's limits of gradients.
+
+    Args:
+        parts: by core, the inputs of the features in the order of the plan.
+        gradients: by core, those of the activations, [*output_shape, dim] float32.
+    """
+    ids, rows, samples, num_ids = [], [], [], []
+    for part, of_core in zip(parts, gradients, strict=True):
+        for position in plan.features_of(table):
+            feature = plan.features[position]
+            raw = batch.read_unchecked(*part[position])
+            inside = batch.occurrences(feature, raw, "drop")
+            ids.append(inside.ids)
+            rows.append(row_gradients(feature, inside, of_core[position]))
+            samples.append(tf.cast(raw.num_samples, tf.float32))
+            num_ids.append(raw.ids)
+    touched, position = tf.unique(tf.concat(ids, 0))
+    distinct = tf.size(touched)
+    sums = tf.math.unsorted_segment_sum(tf.concat(rows, 0), position, distinct)
+    all_ids = tf.concat(num_ids, 0)
+    outside = (all_ids < 0) | (all_ids >= table.vocabulary_size)
+    total = tf.cast(tf.size(all_ids), tf.float32)
+    return tf.stack(
+        [
+            total,
+            tf.math.divide_no_nan(total, tf.add_n(samples)),
+            tf.cast(distinct, tf.float32),
+            _share(outside),
+            tf.norm(sums),
+            _clipped_share(table, sums),
+        ]
+    )
+
+
+def _clipped_share(table: TablePlan, sums: Tensor) -> Tensor:
+    low, high = table.optimizer.clip_gradient_min, table.optimizer.clip_gradient_max
+    clipped = tf.zeros_like(sums, tf.bool)
+    if low is not None:
+        clipped |= sums < low
+    if high is not None:
+        clipped |= sums > high
+    return _share(clipped)
+
+
+def _share(condition: Tensor) -> Tensor:
+    """Returns the share of elements that are true, 0 of none."""
+    count = tf.reduce_sum(tf.cast(condition, tf.float32))
+    return tf.math.divide_no_nan(count, tf.cast(tf.size(condition), tf.float32))
+
+
+def of_table(table: Table) -> dict[str, Tensor]:
+    """Returns the norms of rows and the ranges of slots, scalars float32 by name.
+
+    "norm/mean" and "norm/max" are of the rows' L2 norms, "<slot>/min" and "<slot>/max" of the
+    elements of a slot: of all rows, or of `MOST_ROWS` that are evenly spread over a larger table.
+    Where weights are clipped, "weights_at_limit" is the share of weights at a limit.
+    """
+    size = table.plan.vocabulary_size
+    rows = tf.range(0, size, -(-size // MOST_ROWS), tf.int64)
+    values = {name: table.gather(name, rows) for name in table.variables}
+    weights = values.pop(PARAMETERS)
+    norms = tf.norm(weights, axis=1)
+    found = {"norm/mean": tf.reduce_mean(norms), "norm/max": tf.reduce_max(norms)}
+    for name, value in values.items():
+        found |= {f"{name}/min": tf.reduce_min(value), f"{name}/max": tf.reduce_max(value)}
+    if table.plan.optimizer.clips_weights:
+        found["weights_at_limit"] = _share(_at_limit(table.plan, weights))
+    return found
+
+
+def _at_limit(table: TablePlan, weights: Tensor) -> Tensor:
+    low, high = table.optimizer.clip_weight_min, table.optimizer.clip_weight_max
+    at_limit = tf.zeros_like(weights, tf.bool)
+    if low is not None:
+        at_limit |= weights <= low
+    if high is not None:
+        at_limit |= weights >= high
+    return at_limit
+
+
+def tagged(table: TablePlan, found: Iterable[tuple[str, TensorLike]]) -> dict[str, float]:
+    """Returns statistics by the names that TensorBoard shows, without those that mean nothing."""
+    return {
+        f"tables/{table.name}/{statistic}": float(value)
+        for statistic, value in found
+        if statistic != "clipped_share" or table.optimizer.clips_gradients
+    }

@@ -1,0 +1,79 @@
+"""Writes summaries of tables while a program trains: what its callbacks and hooks share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tf2_engine import errors
+from tf2_engine.embedding import TPUEmbedding
+from tf2_engine.summaries.events import EventFile
+from tf2_engine.summaries.projector import Labels, first_rows, write_projector
+from tf2_engine.summaries.recorder import StatisticsRecorder
+from tf2_engine.types import TensorLike
+
+EVERY = 1000
+"""The steps from one record to the next; docs/tensorboard.md says what a record costs."""
+
+
+class TableSummaries:
+    """Writes statistics of tables into event files, and files for the projector at the end.
+
+    Args:
+        output_dir: of the event files.
+        every_n_steps: the first step is written, and each that comes so many steps after one.
+        projector_rows: how many rows of each table the embedding projector gets when training
+            ends; 0 writes no files for it.
+        labels: what it calls the rows; see `write_projector`.
+
+    Raises:
+        InvalidInput: `every_n_steps` is less than 1.
+    """
+
+    def __init__(
+        self,
+        output_dir: str | None = None,
+        every_n_steps: int = EVERY,
+        projector_rows: int = 0,
+        labels: Labels | None = None,
+    ) -> None:
+        if every_n_steps < 1:
+            raise errors.InvalidInput(f"`every_n_steps` must be at least 1, got {every_n_steps!r}.")
+        self.output_dir, self.every_n_steps = output_dir, every_n_steps
+        self._projector_rows, self._labels = projector_rows, labels
+        self._engines: Sequence[TPUEmbedding] = ()
+        self._recorders: list[StatisticsRecorder] = []
+        self._events: EventFile | None = None
+        self._steps = self._written = 0
+
+    def watch(self, engines: Sequence[TPUEmbedding], default_dir: str | None = None) -> None:
+        """Begins to watch engines; the functions of their steps have to be traced after this."""
+        directory = self.output_dir or default_dir
+        if directory is None:
+            raise errors.InvalidInput("`output_dir` is not given: where shall the summaries go?")
+        self._engines, self.directory = engines, directory
+        self._recorders = [StatisticsRecorder(each, self.every_n_steps) for each in engines]
+        self._events = EventFile(directory)
+        self._steps = self._written = 0
+
+    def count(self, step: int, steps: int = 1) -> None:
+        """Counts steps that have run, up to a global step; writes if one of them was due."""
+        self._steps += steps
+        if self._events is None or self._steps <= self._written:
+            return
+        due = 1 + (self._steps - 1) // self.every_n_steps * self.every_n_steps
+        self._written = due + self.every_n_steps - 1
+        for recorder in self._recorders:
+            self._events.scalars(step - (self._steps - due), recorder.read())
+
+    def close(self) -> None:
+        """Ends the watching, and writes the files of the projector."""
+        for recorder in self._recorders:
+            recorder.stop()
+        if self._events is not None:
+            self._events.flush()
+        rows: dict[str, TensorLike] = {}
+        for engine in self._engines:
+            rows |= first_rows(engine.tables, self._projector_rows)
+        if rows:
+            write_projector(self.directory, rows, self._labels, self._projector_rows)
+        self._recorders, self._events = [], None

@@ -1,0 +1,38 @@
+"""A hook of `Trainer` that writes statistics of tables."""
+
+from __future__ import annotations
+
+from tf2_engine.embedding import TPUEmbedding
+from tf2_engine.summaries.writing import TableSummaries
+
+
+class TableSummaryHook(TableSummaries):
+    """Writes statistics of tables into the model's event files, for TensorBoard.
+
+        trainer.train(input_fn, hooks=[training.TableSummaryHook()], max_steps=10_000)
+
+    docs/tensorboard.md lists the statistics. The step is traced anew for it.
+
+    Args:
+        output_dir: of the event files; by default the trainer's `model_dir`.
+        every_n_steps: the first step is written, and each that comes so many steps after one.
+        projector_rows: how many rows of each table the embedding projector gets when training
+            ends; 0 writes no files for it.
+        labels: what it calls the rows, by table.
+
+    Raises:
+        InvalidInput: `every_n_steps` is less than 1.
+        OutOfOrder: the trainer runs under a TPUStrategy.
+    """
+
+    def observe(self, engine: TPUEmbedding, model_dir: str) -> None:
+        """Begins to watch the trainer's tables, before its step is traced."""
+        self.watch([engine], model_dir)
+
+    def on_train_batch_end(self, step: int) -> None:
+        """Counts a step, and writes if it was due."""
+        self.count(step)
+
+    def on_train_end(self) -> None:
+        """Writes what is left."""
+        self.close()

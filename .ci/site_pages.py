@@ -12,7 +12,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = pathlib.Path(__file__).parent.parent
-PAGES = ("*.md", "docs/*.md", "examples/*.md", "examples/*/*.md")
+PAGES = ("*.md", "docs/*.md", "docs/api/*.md", "examples/*.md", "examples/*/*.md")
 LINKED = ("LICENSE", "examples/*/*.py")
 """Files that pages may link to."""
 

@@ -56,7 +56,11 @@ if not hasattr(tf.tpu.experimental.embedding, "TPUEmbeddingV2"):
     ]
 if not (pathlib.Path(__file__).parent.parent / "examples").is_dir():
     # They and the documents are part of the repository, not of the packages.
-    collect_ignore += ["project/test_docs.py", "run/test_examples.py"]
+    collect_ignore += [
+        "project/test_api_reference.py",
+        "project/test_docs.py",
+        "run/test_examples.py",
+    ]
 
 
 def pytest_configure(config: pytest.Config) -> None:

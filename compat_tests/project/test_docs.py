@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import pathlib
 import re
@@ -329,6 +330,37 @@ def test_the_page_on_training_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: pa
     assert (tmp_path / "model_training" / "checkpoint").is_file()
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("page", ["docs/serving.md", "docs/tensorboard.md"])
+def test_a_page_runs_by_itself(page: str, tmp_path: pathlib.Path) -> None:
+    """Its blocks of Python run in their order, in a process of their own."""
+    program = "".join(text for language, text in blocks(page) if language == "python")
+    (tmp_path / "page.py").write_text(program)
+    python("page.py", cwd=tmp_path)
+
+
+def quoted_messages() -> list[str]:
+    """Returns the parts of messages in the first columns of the page on troubleshooting."""
+    rows = re.findall(r"^\| (.*?) \|", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+    return [text for row in rows for text in re.findall(r"`([^`]+)`", row)]
+
+
+def test_messages_that_are_explained_are_there() -> None:
+    """Each part of a message on the page on troubleshooting is in the sources, or TensorFlow's."""
+    messages = quoted_messages()
+    assert len(messages) > 25
+    words: list[str] = []
+    for package in ("estimator_bridge", "tf2_engine"):
+        for path in (ROOT / package).rglob("*.py"):
+            nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            strings = (node.value for node in nodes if isinstance(node, ast.Constant))
+            words += [text for text in strings if isinstance(text, str)]
+    sources = "\n".join(words)
+    for message in messages:
+        of_tensorflow = message.startswith("module 'tensorflow'") or message == "g++"
+        assert of_tensorflow or message in sources, message
+
+
 EXECUTED_BY = {
     "README.md": test_the_engine_of_the_readme_runs,
     "docs/canned.md": test_the_page_on_canned_estimators_runs,
@@ -336,8 +368,10 @@ EXECUTED_BY = {
     "docs/keras.md": test_the_page_on_the_keras_layer_runs,
     "docs/migrate.md": test_the_guide_to_migration_runs,
     "docs/plan.md": test_the_page_on_plans_runs,
+    "docs/serving.md": test_a_page_runs_by_itself,
     "docs/sparsecore.md": test_the_page_on_sparse_cores_runs,
     "docs/software_tpu.md": test_the_page_on_the_software_tpu_runs,
+    "docs/tensorboard.md": test_a_page_runs_by_itself,
     "docs/training.md": test_the_page_on_training_runs,
     "docs/verify.md": test_the_page_on_verify_runs,
     "docs/what_stock_did.md": test_the_guide_to_what_stock_did_runs,

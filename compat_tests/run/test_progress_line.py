@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from estimator_bridge.progress_line import ProgressLine
+from estimator_bridge.progress_line import ProgressLine, readable_time, working
 
 
 def describe(phase: str, done: int, total: int) -> str:
@@ -30,8 +32,7 @@ def test_a_terminal_has_one_line_for_each_phase(
 ) -> None:
     """On a terminal a phase rewrites its line, not for every call, and ends it when it is done."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setattr("time.monotonic", lambda: 5.0)
-    line = ProgressLine(describe)
+    line = ProgressLine(describe, clock=lambda: 5.0)
     for phase in ("reading", "writing"):
         for done in range(0, 4):
             line(phase, done, 3)
@@ -41,3 +42,46 @@ def test_a_terminal_has_one_line_for_each_phase(
         f"estimator-bridge: {phase} {done}/3" for phase in ("reading", "writing") for done in (0, 3)
     ]
     assert text.count("\n") == 2
+
+
+def test_a_phase_of_more_than_two_seconds_says_how_long_it_takes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The estimate is of the pace of the phase; a short phase, and its end, have none."""
+    now = iter([0.0, 1.0, 30.0, 50.0, 100.0, 100.0, 103.0])
+    line = ProgressLine(describe, clock=lambda: next(now))
+    for done in (0, 1, 3, 5, 10):
+        line("reading", done, 10)
+    for done in (2, 3):  # of a phase that begins where another run of it ended
+        line("writing", done, 100)
+
+    assert capsys.readouterr().err.splitlines() == [
+        "estimator-bridge: reading 0/10.",
+        "estimator-bridge: reading 1/10.",
+        "estimator-bridge: reading 3/10, 1 min 10 s left.",
+        "estimator-bridge: reading 5/10, 50 s left.",
+        "estimator-bridge: reading 10/10.",
+        "estimator-bridge: writing 2/100.",
+    ]
+
+
+def test_times_are_readable() -> None:
+    """Seconds, minutes and hours, with one unit below."""
+    times = (0.2, 59.4, 60, 125, 3600, 4230)
+    assert [readable_time(each) for each in times] == [
+        *("1 s", "59 s", "1 min", "2 min 5 s", "1 h", "1 h 10 min"),
+    ]
+
+
+def test_work_that_cannot_be_counted_is_shown_on_terminals(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What takes long says what is left, and the line is gone afterwards; a log has nothing."""
+    monkeypatch.setattr("estimator_bridge.progress_line.SHORT", 0.05)
+    for is_terminal in (False, True):
+        monkeypatch.setattr("sys.stderr.isatty", lambda answer=is_terminal: answer)
+        with working("compiling", 90.0):
+            time.sleep(0.3)
+        shown = capsys.readouterr().err
+        assert ("\restimator-bridge: compiling, about 1 min 30 s left" in shown) == is_terminal
+        assert shown.rpartition("\r")[2] == ""

@@ -5,6 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 
+from estimator_bridge import progress_line
+
+_SECONDS = 15.0
+"""About how long it takes to compile them."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
@@ -17,7 +22,8 @@ def execute(options: argparse.Namespace) -> int:
     from tf2_engine.native import build, loading
 
     try:
-        build.library(loading.SOURCE, again=options.force)
+        with progress_line.working("compiling the native ops", _SECONDS):
+            build.library(loading.SOURCE, again=options.force)
     except build.CannotBuild as error:
         print(f"estimator-bridge: {error}.", file=sys.stderr)
         return 1

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import estimator_bridge
-from estimator_bridge import cli, errors, plain_text
+from estimator_bridge import cli, errors, plain_text, quiet_start
 
 
 def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
@@ -41,6 +41,7 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status, or 1 after an error of the project on stderr."""
     options = parsers()[0].parse_args(arguments)
+    quiet_start.quieten()
     try:
         return int(options.execute(options) or 0)
     except errors.EngineError as error:

@@ -1,0 +1,95 @@
+"""Keeps what TensorFlow says when it starts from the commands of this project.
+
+Loading TensorFlow prints lines about oneDNN, CUDA and the instructions of the CPU, some of them
+before its own setting of a log level is read. They change no number of a command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import re
+import sys
+import tempfile
+import types
+from collections.abc import Iterator, Sequence
+
+LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+"""TensorFlow's setting of what its C++ code logs; users who set it get all that it lets through."""
+
+_QUIET = "3"
+"""What ends the process; errors are raised as well."""
+
+_NOISE = re.compile(
+    r"WARNING: All log messages before absl::InitializeLog"
+    r"|.*\b(port|cudart_stub|cpu_feature_guard|cuda_dnn|cuda_fft|cuda_blas|cuda_executor"
+    r"|cuda_platform|cuda_diagnostics|py_utils)\.cc:\d+\]"
+    r"|To enable the following instructions"
+)
+
+
+def quieten() -> None:
+    """Hides the lines of TensorFlow's start from stderr, in this process and its children.
+
+    Does nothing if the user set another log level, or TensorFlow is loaded already.
+    """
+    if os.environ.get(LEVEL, _QUIET) != _QUIET or "tensorflow" in sys.modules:
+        return
+    os.environ[LEVEL] = _QUIET
+    sys.meta_path.insert(0, _QuietImport())
+
+
+class _QuietImport(importlib.abc.MetaPathFinder):
+    """Finds TensorFlow once, and has it loaded without its noise."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: types.ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Returns the spec of TensorFlow with a loader that is quiet; None of anything else."""
+        if fullname != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+            spec.loader = _QuietLoader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+class _QuietLoader(importlib.machinery.SourceFileLoader):
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Loads a module; of what is written meanwhile, noise is left out."""
+        with _without_noise():
+            super().exec_module(module)
+
+
+@contextlib.contextmanager
+def _without_noise() -> Iterator[None]:
+    """Holds stderr back, that of native code included, and then writes all of it but the noise."""
+    try:
+        sys.stderr.flush()
+        kept = os.dup(2)
+    except (AttributeError, OSError):  # there is no stderr
+        yield
+        return
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            os.write(2, without_noise(file.read()))
+
+
+def without_noise(text: bytes) -> bytes:
+    """Returns what was written to stderr without the lines of TensorFlow's start."""
+    lines = text.splitlines(keepends=True)
+    return b"".join(line for line in lines if not _NOISE.match(line.decode("utf-8", "replace")))

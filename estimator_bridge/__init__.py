@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from estimator_bridge.verify.api import verify
 
 __all__ = ["verifiable", "verify"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 moved.keep_importable(
     {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import email
+import importlib.util
 import os
 import pathlib
 import re
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from typing import Any
 
 import pytest
 
@@ -172,3 +174,58 @@ def test_the_wheel_runs_where_it_is_installed(
     assert moved == "[0.0, 0.0, 0.0, -0.25, 0.0, -0.25, 0.0, -0.5, 0.0, 0.0]"
     assert output_of("-m", "estimator_bridge", "--version").strip()
     assert "--driver" in output_of("-m", "compat_tests", "--help")
+
+
+def _dist() -> Any:
+    """Returns the module that `make dist` runs."""
+    spec = importlib.util.spec_from_file_location("dist", ROOT / ".ci" / "dist.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_two_builds_have_the_same_bytes(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the time and the user's mask are; another date gives other bytes."""
+    dist = _dist()
+    built = []
+    for name, mask, date in (("one", 0o022, "1700000000"), ("two", 0o077, "1700000000")):
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", date)
+        (tmp_path / name).mkdir()
+        before = os.umask(mask)
+        try:
+            built.append(dist.build(tmp_path / name))
+        finally:
+            os.umask(before)
+
+    for one, two in zip(*built, strict=True):
+        assert one.name == two.name
+        assert one.read_bytes() == two.read_bytes(), one.name
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1600000000")
+    archive = built[0][1].read_bytes()
+    assert dist.normalized(archive) != archive
+
+
+def test_the_licences_of_all_requirements_are_listed() -> None:
+    """The bill of materials has each package that an installation brings along, with a licence."""
+    bill = _dist().bill_of_materials()
+
+    names = {each["name"].lower() for each in bill["components"]}
+    assert {"tensorflow", "numpy", "tensorboard", "absl-py", "protobuf"} <= names
+    assert "pytest" not in names
+    for each in bill["components"]:
+        assert each["licenses"][0]["license"]["name"], each["name"]
+        assert each["purl"].endswith(f"@{each['version']}")
+
+
+def test_a_distribution_without_a_licence_is_refused() -> None:
+    """The error names it."""
+
+    class Silent:
+        metadata = email.message_from_string("Name: silent\n\n")
+
+    with pytest.raises(ValueError, match="silent states no licence"):
+        _dist().licence_of(Silent())

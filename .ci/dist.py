@@ -1,0 +1,259 @@
+"""Builds the distributions, the same bytes from the same commit, and checks the wheel by itself.
+
+    python .ci/dist.py build/dist [--mypy MYPY]
+
+The folder has the wheel and the source distribution, a list of the packages that an installation
+brings along with their licences (CycloneDX, JSON), and checksums. They are built twice and have to
+be equal; then the wheel is installed into an empty folder: it is imported, runs a program, and its
+types are checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import importlib.metadata
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+PROGRAM = """
+import pathlib, sys
+import tensorflow.compat.v1 as tf
+
+site = pathlib.Path(sys.argv[1]).resolve()
+import estimator_bridge, tf2_engine
+for package in (estimator_bridge, tf2_engine):
+    assert site in pathlib.Path(package.__file__).resolve().parents, package.__file__
+
+column = tf.feature_column.categorical_column_with_identity("word", 10)
+columns = [tf.tpu.experimental.embedding_column(column, dimension=2)]
+from estimator_bridge.legacy import parameters
+estimator = tf.estimator
+
+
+def input_fn(params):
+    ids = tf.sparse.from_dense([[number + 1] for number in range(params["batch_size"])])
+    return tf.data.Dataset.from_tensors(({"word": ids}, tf.ones([4, 1]))).repeat()
+
+
+def model_fn(features, labels, mode, params):
+    net = tf.layers.dense(tf.keras.layers.DenseFeatures(columns)(features), 1)
+    loss = tf.losses.mean_squared_error(labels, net)
+    optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.1))
+    train_op = optimizer.minimize(loss, tf.train.get_global_step())
+    return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+spec = estimator.tpu.experimental.EmbeddingConfigSpec(
+    feature_columns=columns, optimization_parameters=parameters.AdagradParameters(0.1)
+)
+config = estimator.tpu.RunConfig(tpu_config=estimator.tpu.TPUConfig(num_shards=1))
+estimator.tpu.TPUEstimator(
+    model_fn, config=config, train_batch_size=4, embedding_config_spec=spec
+).train(input_fn, steps=2)
+print("trained")
+"""
+
+TYPED = """
+import tf2_engine
+
+rate: float = 0.1
+optimizer: tf2_engine.Optimizer = tf2_engine.Adagrad(rate)
+wrong: int = tf2_engine.TableSpec("words", 10, 4, optimizer=optimizer)
+"""
+"""A user's program; a checker that knows the types of the packages finds one line wrong."""
+
+WRONG = "6"
+
+
+def main() -> None:
+    """Builds and checks."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument(
+        "--mypy", help="the program that checks types; without it they are not checked"
+    )
+    options = parser.parse_args()
+    shutil.rmtree(options.folder, ignore_errors=True)
+    options.folder.mkdir(parents=True)
+    built = build(options.folder)
+    with tempfile.TemporaryDirectory() as other:
+        for path in build(pathlib.Path(other)):
+            assert path.read_bytes() == (options.folder / path.name).read_bytes(), path.name
+    (options.folder / "sbom.json").write_text(json.dumps(bill_of_materials(), indent=1) + "\n")
+    sums = "".join(
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in built
+    )
+    (options.folder / "SHA256SUMS").write_text(sums)
+    check(built[0], options.mypy)
+    sys.stdout.write(f"{options.folder}:\n{sums}")
+
+
+def build(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Builds the wheel and the source distribution of the files that git tracks."""
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(date()), "PYTHONHASHSEED": "0"}
+    with tempfile.TemporaryDirectory() as copied:
+        source = pathlib.Path(copied, "source")
+        copy_tracked(source)
+        run(
+            *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"),
+            *("--wheel-dir", str(folder), str(source)),
+            environment=environment,
+        )
+        shutil.rmtree(source / "build", ignore_errors=True)
+        run(
+            *(sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(folder)),
+            environment=environment,
+            cwd=source,
+        )
+    [wheel] = folder.glob("*.whl")
+    [archive] = folder.glob("*.tar.gz")
+    archive.write_bytes(normalized(archive.read_bytes()))
+    return [wheel, archive]
+
+
+def date() -> int:
+    """Returns the time of the latest commit, or what SOURCE_DATE_EPOCH says."""
+    given = os.environ.get("SOURCE_DATE_EPOCH")
+    return int(given or run("git", "log", "-1", "--format=%ct", cwd=ROOT))
+
+
+def copy_tracked(folder: pathlib.Path) -> None:
+    """Copies what git tracks, with the same permissions everywhere."""
+    for name in filter(None, run("git", "ls-files", "-z", cwd=ROOT).split("\0")):
+        path = folder / name
+        if (ROOT / name).is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, path)
+            path.chmod(0o755 if os.access(ROOT / name, os.X_OK) else 0o644)
+
+
+def normalized(archive: bytes) -> bytes:
+    """Returns a tar.gz whose bytes depend on its files alone: sorted, of one time and no user."""
+    packed = io.BytesIO()
+    with (
+        tarfile.open(fileobj=io.BytesIO(archive)) as old,
+        gzip.GzipFile(fileobj=packed, mode="wb", mtime=date()) as compressed,
+        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as new,
+    ):
+        for member in sorted(old.getmembers(), key=lambda each: each.name):
+            member.mtime, member.uid, member.gid = date(), 0, 0
+            member.uname = member.gname = ""
+            member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            member.pax_headers = {}
+            new.addfile(member, old.extractfile(member) if member.isfile() else None)
+    return packed.getvalue()
+
+
+def bill_of_materials() -> dict[str, object]:
+    """Returns the packages that an installation brings along, as CycloneDX has them."""
+    components = [
+        {
+            "type": "library",
+            "name": each.metadata["Name"],
+            "version": each.version,
+            "purl": f"pkg:pypi/{canonical(each.metadata['Name'])}@{each.version}",
+            "licenses": [{"license": {"name": licence_of(each)}}],
+        }
+        for each in requirements("estimator-bridge")
+    ]
+    return {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "components": components}
+
+
+def requirements(name: str) -> list[importlib.metadata.Distribution]:
+    """Returns the installed distributions that one needs, at any depth, without extras; sorted."""
+    found: dict[str, importlib.metadata.Distribution] = {}
+    waiting = list(_required(importlib.metadata.distribution(name)))
+    while waiting:
+        key = canonical(waiting.pop())
+        if key in found:
+            continue
+        try:
+            found[key] = importlib.metadata.distribution(key)
+        except importlib.metadata.PackageNotFoundError:  # for another system
+            continue
+        waiting += _required(found[key])
+    return [found[key] for key in sorted(found)]
+
+
+def _required(distribution: importlib.metadata.Distribution) -> Iterator[str]:
+    for line in distribution.requires or ():
+        if "extra ==" not in line:
+            yield re.split(r"[^\w.-]", line, maxsplit=1)[0]
+
+
+def canonical(name: str) -> str:
+    """Returns the name that a package index has for a distribution."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def licence_of(distribution: importlib.metadata.Distribution) -> str:
+    """Returns the licence that a distribution states; raises ValueError if it states none."""
+    metadata = distribution.metadata
+    stated = metadata.get("License-Expression") or metadata.get("License") or ""
+    classifiers = [
+        line.rpartition(" :: ")[2]
+        for line in metadata.get_all("Classifier") or ()
+        if line.startswith("License :: ")
+    ]
+    short = stated.strip() if len(stated) < 60 else ""
+    licence = short or " and ".join(classifiers) or stated.strip().split("\n")[0]
+    if not licence or licence == "UNKNOWN":
+        raise ValueError(f"{metadata['Name']} states no licence.")
+    return licence
+
+
+def check(wheel: pathlib.Path, mypy: str | None) -> None:
+    """Installs a wheel into an empty folder, imports it, runs a program, and checks types."""
+    with tempfile.TemporaryDirectory() as folder:
+        site, here = pathlib.Path(folder, "site"), pathlib.Path(folder, "here")
+        here.mkdir()
+        (here / "program.py").write_text(PROGRAM)
+        (here / "typed.py").write_text(TYPED)
+        run(
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"),
+            *("--target", str(site), str(wheel)),
+        )
+        environment = {**os.environ, "PYTHONPATH": str(site), "MYPYPATH": str(site)}
+        module = (sys.executable, "-m", "estimator_bridge")
+        version = run(*module, "--version", cwd=here, environment=environment).strip()
+        assert f"-{version}-" in wheel.name, (version, wheel.name)
+        said = run(*module, "run", "program.py", str(site), cwd=here, environment=environment)
+        assert said.endswith("trained\n"), said
+        if mypy is not None:
+            checked = subprocess.run(
+                [os.path.abspath(mypy), "--ignore-missing-imports", "typed.py"],
+                cwd=here,
+                env=environment,
+                capture_output=True,
+                text=True,
+            )
+            found = re.findall(r"^typed\.py:(\d+): error: (.*)", checked.stdout, re.MULTILINE)
+            assert [line for line, _ in found] == [WRONG], checked.stdout + checked.stderr
+            assert "TableSpec" in found[0][1], found
+
+
+def run(
+    *command: str, cwd: pathlib.Path | None = None, environment: dict[str, str] | None = None
+) -> str:
+    """Runs a command; returns what it prints. Raises an error with its stderr if it fails."""
+    ran = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    if ran.returncode:
+        raise RuntimeError(f"{' '.join(command)}\n{ran.stderr[-4000:]}")
+    return ran.stdout
+
+
+if __name__ == "__main__":
+    main()

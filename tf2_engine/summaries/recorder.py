@@ -12,7 +12,7 @@ from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.graph_mode import run_if
 from tf2_engine.plan import Plan
 from tf2_engine.summaries import statistics
-from tf2_engine.types import Op
+from tf2_engine.types import Tensor
 
 
 class StatisticsRecorder:
@@ -67,8 +67,11 @@ class StatisticsRecorder:
         self._steps.assign_add(tf.ones([], tf.int64))
         due = tf.equal(tf.convert_to_tensor(self._steps) % self._every, 1 % self._every)
 
-        def record() -> Op:
+        def record() -> Tensor:
             rows = [statistics.of_step(plan, table, parts, gradients) for table in plan.tables]
             self._values.assign(tf.stack(rows))
+            return tf.constant(True)
 
-        run_if(due, record)
+        # As one op: the executor visits each op of a branch that is not taken.
+        as_one = tf.function(record, autograph=False, experimental_attributes={"_noinline": True})
+        run_if(due, record if tf.executing_eagerly() else as_one)

@@ -88,6 +88,7 @@ def main() -> None:
     options = parser.parse_args()
     shutil.rmtree(options.folder, ignore_errors=True)
     options.folder.mkdir(parents=True)
+    os.environ["SOURCE_DATE_EPOCH"] = str(date())  # for both builds
     built = build(options.folder)
     with tempfile.TemporaryDirectory() as other:
         for path in build(pathlib.Path(other)):

@@ -201,7 +201,7 @@ def canonical(name: str) -> str:
 
 
 def licence_of(distribution: importlib.metadata.Distribution) -> str:
-    """Returns the licence that a distribution states; raises ValueError if it states none."""
+    """Returns the licence that a distribution states; NOASSERTION, SPDX's word, if it states none."""
     metadata = distribution.metadata
     stated = metadata.get("License-Expression") or metadata.get("License") or ""
     classifiers = [
@@ -211,9 +211,7 @@ def licence_of(distribution: importlib.metadata.Distribution) -> str:
     ]
     short = stated.strip() if len(stated) < 60 else ""
     licence = short or " and ".join(classifiers) or stated.strip().split("\n")[0]
-    if not licence or licence == "UNKNOWN":
-        raise ValueError(f"{metadata['Name']} states no licence.")
-    return licence
+    return licence if licence not in ("", "UNKNOWN") else "NOASSERTION"
 
 
 def check(wheel: pathlib.Path, mypy: str | None) -> None:

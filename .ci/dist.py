@@ -201,7 +201,7 @@ def canonical(name: str) -> str:
 
 
 def licence_of(distribution: importlib.metadata.Distribution) -> str:
-    """Returns the licence that a distribution states; NOASSERTION, SPDX's word, if it states none."""
+    """Returns the licence that a distribution states; SPDX's NOASSERTION if it states none."""
     metadata = distribution.metadata
     stated = metadata.get("License-Expression") or metadata.get("License") or ""
     classifiers = [

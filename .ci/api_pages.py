@@ -30,6 +30,7 @@ PACKAGES = (
     "estimator_bridge.convert",
     "estimator_bridge.audit",
     "estimator_bridge.migrate",
+    "estimator_bridge.planner",
 )
 """The packages with public names; docs/install.md has those names that are stock's."""
 

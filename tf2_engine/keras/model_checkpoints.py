@@ -84,7 +84,7 @@ class ModelCheckpoints:
         step = self._model.embedding.step
         for name, variable in self._powers.items():
             beta = getattr(self._model.optimizer, COMPUTED[name])
-            variable.assign(float(beta) ** (float(step) + 1.0))
+            variable.assign(float(beta) ** (self._model.global_step + 1.0))
         self._manager.save(step)
 
     def variables(self) -> dict[str, Variable]:

@@ -15,7 +15,8 @@ _used: list[tuple[type, dict[str, object]]] = []
 def verifiable(kind: Kind) -> Kind:
     """Declares, as a decorator, a class whose training `verify` may run as a side.
 
-    `tf2_engine.training.Trainer` is one without being declared. Outside of `verify` the class stays
+    `tf2_engine.training.Trainer` is one without being declared, and `tf2_engine.keras.TableModel`
+    is recorded by its own methods. Outside of `verify` the class stays
     as it is. `verify` records the calls of these methods, and replaces some of the program's
     arguments; it passes all of them by name:
 

@@ -744,6 +744,14 @@ def in_saved_model_export() -> bool:
     return not tf.executing_eagerly() and bool(_save_context.in_save_context())
 
 
+def saved_model_export() -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which functions are traced for a SavedModel."""
+    context: contextlib.AbstractContextManager[None] = _save_context.save_context(
+        tf.saved_model.SaveOptions()
+    )
+    return context
+
+
 def plain_variable(**arguments: Object) -> Variable:
     """Makes one resource variable, whatever strategy is in scope.
 

@@ -110,7 +110,7 @@ def test_an_export_predicts_as_the_model(tmp_path: pathlib.Path) -> None:
     """It takes what servers send, and answers what `predictions` yields."""
     model = Ratings()
     model.fit(batches(), max_steps=2)
-    spec = {"id": tf.TensorSpec([None], tf.int64, name="id")}
+    spec = {"id": tf.TensorSpec([None], tf.int64, name="another_name")}
     path = model.export_saved_model(
         str(tmp_path), spec, lambda sent: {"user": tf.sparse.from_dense(sent["id"][:, None])}
     )
@@ -118,6 +118,12 @@ def test_an_export_predicts_as_the_model(tmp_path: pathlib.Path) -> None:
     answer = served(id=tf.constant([1, 2, 3, 1], tf.int64))["rating"]
     expected = [each["rating"] for each in model.predictions(batches().take(1))]
     np.testing.assert_allclose(answer, expected, rtol=1e-6)  # TensorFlow's ops look up
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
+        tf.compat.v1.saved_model.load(session, ["serve"], path.decode())
+        definition = graph.as_graph_def()
+    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    assert nodes
+    assert not [each.op for each in nodes if each.op.startswith("Tf2Engine")]
 
 
 @pytest.mark.full

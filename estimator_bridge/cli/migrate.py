@@ -44,8 +44,8 @@ FORMS = ("bridge", "tf2", "keras")
 _FLAGS = {
     "--force": "overwrite an existing FILE",
     "--json": "print the report as JSON",
-    "--check-run": "keep the new program, of the tf2 form, only if it can make one step of each "
-    "training",
+    "--check-run": "keep the new program, of the tf2 or Keras form, only if it can make one step "
+    "of each training",
     "--verify": "keep the new program only if `verify`, for which the arguments are, calls it and "
     "the old one equal; the status is that of `verify`",
     "--check": "write nothing: print the report, or all blockers",

@@ -54,7 +54,7 @@ FORMS: Mapping[str, Form] = {
     "bridge": Form(bridge_form.adopt, lambda: bridge_form.RULES, "bridge", False),
     # A program in TensorFlow 2 trains its tables as on a TPU.
     "tf2": Form(tf2_form.migrate, _tf2_rules, "bridge-tpu", True),
-    "keras": Form(_keras, dict, "bridge-tpu", False, takes_modules=False),
+    "keras": Form(_keras, dict, "bridge-tpu", True, takes_modules=False),
 }
 
 

@@ -1,9 +1,9 @@
-"""Runs a program in the tf2 form with one step of each training: `migrate --check-run`.
+"""Runs a program of TensorFlow 2 with one step of each training: `migrate --check-run`.
 
     python -m estimator_bridge.migrate.one_step PROGRAM.py ARGUMENTS...
 
-Each `Trainer` gets a new, empty directory for its model. A training makes one step, an evaluation
-takes one batch, predictions end with the first batch.
+Each `Trainer`, and each `TableModel` of the Keras form, gets a new, empty directory. A training
+makes one step, an evaluation takes one batch, predictions end with the first batch.
 """
 
 from __future__ import annotations
@@ -83,6 +83,39 @@ def _above_package(folder: pathlib.Path) -> pathlib.Path:
 
 def _limit(kind: Object, folder: str, trained: list[object]) -> None:
     """Makes trainings, evaluations and predictions of a class as short as possible."""
+    if hasattr(kind, "keep_checkpoints"):
+        _limit_keras(kind, folder, trained)
+    else:
+        _limit_trainer(kind, folder, trained)
+
+
+def _limit_keras(kind: Object, folder: str, trained: list[object]) -> None:
+    keep, fit, evaluate, predictions = (
+        getattr(kind, name) for name in ("keep_checkpoints", "fit", "evaluate", "predictions")
+    )
+
+    @functools.wraps(keep)
+    def keep_elsewhere(model: Object, directory: object, *args: Object, **options: Object) -> None:
+        keep(model, tempfile.mkdtemp(dir=folder), *args, **options)
+
+    @functools.wraps(fit)
+    def fit_a_step(model: Object, x: Object, **options: Object) -> Object:
+        trained.append(model)
+        return fit(model, x, **{**options, "steps": 1, "max_steps": None})
+
+    @functools.wraps(evaluate)
+    def evaluate_a_batch(model: Object, *args: Object, **options: Object) -> Object:
+        return evaluate(model, *args, **{**options, "steps": 1})
+
+    @functools.wraps(predictions)
+    def predict_once(model: Object, x: Object) -> Iterator[Object]:
+        yield next(predictions(model, x))
+
+    kind.keep_checkpoints, kind.fit = keep_elsewhere, fit_a_step
+    kind.evaluate, kind.predictions = evaluate_a_batch, predict_once
+
+
+def _limit_trainer(kind: Object, folder: str, trained: list[object]) -> None:
 
     def init(original: Function, trainer: Object, arguments: Arguments) -> None:
         original(trainer, **{**arguments, "model_dir": tempfile.mkdtemp(dir=folder)})

@@ -321,7 +321,12 @@ class Findings:
 def differing_settings(
     a: Mapping[str, Object], b: Mapping[str, Object]
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Yields each setting that differs: its spec, table or feature, its name, and both values."""
+    """Yields each setting that differs: its spec, table or feature, its name, and both values.
+
+    A program without a legacy spec has no settings, and so none that differ.
+    """
+    if not a["settings"] or not b["settings"]:
+        return
     both = [{(where, name): value for where, name, value, _ in s["settings"]} for s in (a, b)]
     for where, name in sorted({*both[0], *both[1]}):
         value_a, value_b = (side.get((where, name), "not set") for side in both)

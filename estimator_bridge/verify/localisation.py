@@ -10,6 +10,7 @@ from estimator_bridge.verify.findings import ACTIVATION, Cause
 from estimator_bridge.verify.judge.model_ops import first_differing_op
 from estimator_bridge.verify.record.recording import (
     CHECKPOINT,
+    KERAS,
     A,
     B,
     Record,
@@ -17,6 +18,9 @@ from estimator_bridge.verify.record.recording import (
     RecordingRequest,
 )
 from estimator_bridge.verify.result import Result
+
+_WITHOUT_OPS = (KERAS, CHECKPOINT)
+"""Engines of which no ops are recorded: Keras makes others than a model_fn."""
 
 _TO_LOCALISE = ("model", "unknown")
 """The causes that say no more than that the model computes something else."""
@@ -36,7 +40,8 @@ def localise(record: Record, result: Result, request_b: RecordingRequest) -> lis
         request_b: with which side B was recorded. Both sides begin and read as it says.
     """
     first = result.first.first if result.first else None
-    if first is None or not _is_of_model(result) or result.settings[1]["engine"] == CHECKPOINT:
+    engine = result.settings[1]["engine"]
+    if first is None or not _is_of_model(result) or engine in _WITHOUT_OPS:
         return result.causes
     directory = pathlib.Path(request_b.directory).parent
     sides = []

@@ -11,6 +11,7 @@ from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras import columns as column_types
 from tf2_engine.keras.columns import ByStep, Embedding, ModelColumn
 from tf2_engine.keras.layer_settings import Arguments, Configurable, keras_of, plain
+from tf2_engine.keras.observer import Observer
 from tf2_engine.types import Nest, Object, Tensor, Variable
 
 _PREPARED = {"ids", "weights", "lengths", "features"}
@@ -41,9 +42,11 @@ class ColumnEmbeddingLayer(PassiveLayer):
 
     Attributes:
         step: the global step, which rates that are a `ByStep` read.
+        observer: sees the activations; None is none.
     """
 
     _embedding_class: Object
+    observer: Observer | None = None
 
     def __init__(
         self,
@@ -76,6 +79,11 @@ class ColumnEmbeddingLayer(PassiveLayer):
         """Reads what `save_own_variables` wrote."""
         self.step.assign(store["global_step"][()])
 
+    @property
+    def columns(self) -> tuple[Embedding, ...]:
+        """The columns, in the order of their tables and features."""
+        return self._columns
+
     def prepare(self, features: Mapping[str, Object]) -> dict[str, Nest]:
         """Returns raw features as ids, weights and lengths by feature, and the other features.
 
@@ -107,6 +115,9 @@ class ColumnEmbeddingLayer(PassiveLayer):
     def _looked_up(self, features: Mapping[str, Object]) -> dict[str, Object]:
         prepared = features if set(features) == _PREPARED else self.prepare(features)
         activations = self.tables(prepared["ids"], prepared["weights"] or None)
+        if self.observer is not None:
+            see = self.observer.activation
+            activations = {key: see(key, each) for key, each in activations.items()}
         lengths = {lengths_key(key): each for key, each in prepared["lengths"].items()}
         return {**prepared["features"], **activations, **lengths}
 

@@ -38,6 +38,12 @@ class Embedding:
         return f"{name_of(self.ids)}_{self.suffix}"
 
     @property
+    def weight_key(self) -> str | None:
+        """The feature with the weights of the ids; None if they have none."""
+        ids = self.ids.column if isinstance(self.ids, preprocessing.Sequence) else self.ids
+        return ids.weight_key if isinstance(ids, preprocessing.Weighted) else None
+
+    @property
     def feature_config(self) -> Object:
         """The same for the engine."""
         config = tf.tpu.experimental.embedding.FeatureConfig
@@ -236,7 +242,11 @@ class ByStep:
 
     def __call__(self) -> Object:
         """Returns the rate at the current step."""
-        return self.function(self.step)
+        return self.at(self.step)
+
+    def at(self, step: Object) -> Object:
+        """Returns the rate at a step."""
+        return self.function(step)
 
 
 def features_of(columns: Mapping[str, Embedding] | Sequence[Embedding]) -> list[Embedding]:

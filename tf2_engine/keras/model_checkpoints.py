@@ -19,7 +19,7 @@ _SLOTS: Mapping[str, Mapping[str, str]] = {
 }
 """By class of Keras optimizer and its name for a slot, the slot's name in `tf.compat.v1.train`."""
 
-_BETAS = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
+COMPUTED = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
 """What the legacy Adam keeps in variables, and Keras's computes of its settings and the step."""
 
 
@@ -58,7 +58,7 @@ class ModelCheckpoints:
             InvalidInput: it is of the legacy program, or lacks variables; the message says how to
                 convert it.
         """
-        variables = dict(self._named())
+        variables = self.variables()
         saved = tf.Module()
         for name, variable in variables.items():
             setattr(saved, name, variable)
@@ -77,23 +77,31 @@ class ModelCheckpoints:
         checkpoint_names.check_converted(latest, self._directory, tables, "div")
         checkpoint_names.check_complete(latest, variables)
         checkpoint.restore(latest).assert_existing_objects_matched().expect_partial()
-        for optimizer in self._model.optimizers:
-            _iterations(optimizer).assign(tf.cast(embedding.step, _iterations(optimizer).dtype))
+        self.count_steps()
 
     def save(self) -> None:
         """Writes a checkpoint, unless there is one of this step."""
         step = self._model.embedding.step
         for name, variable in self._powers.items():
-            beta = getattr(self._model.optimizer, _BETAS[name])
-            variable.assign(float(beta) ** (float(step) + 1.0))
+            beta = getattr(self._model.optimizer, COMPUTED[name])
+            variable.assign(float(beta) ** (self._model.global_step + 1.0))
         self._manager.save(step)
+
+    def variables(self) -> dict[str, Variable]:
+        """Returns the variables but for tables and the step, by their names in checkpoints."""
+        return dict(self._named())
+
+    def count_steps(self) -> None:
+        """Has the optimizers count their steps from the global step."""
+        step = self._model.embedding.step
+        for optimizer in self._model.optimizers:
+            _iterations(optimizer).assign(tf.cast(step, _iterations(optimizer).dtype))
 
     def callback(self, max_steps: int | None) -> Object:
         """Returns a callback of Keras that saves checkpoints."""
         return saving_callback(self._model, self, max_steps)
 
     def _named(self) -> Iterator[tuple[str, Variable]]:
-        """Yields the variables but for tables and the step, by their names in checkpoints."""
         model = self._model
         of_tables = {id(each) for each in model.embedding.weights}
         for variable in model.weights:
@@ -104,7 +112,7 @@ class ModelCheckpoints:
         if any(type(optimizer).__name__ == "Adam" for optimizer in self._model.optimizers):
             if not self._powers:
                 make = functools.partial(tf.Variable, 0.0, trainable=False)
-                self._powers = {name: make(name=name) for name in _BETAS}
+                self._powers = {name: make(name=name) for name in COMPUTED}
             yield from self._powers.items()
 
     def _name_of(self, variable: Object) -> str:

@@ -8,11 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
+from tf2_engine import declared, tf_compat
 from tf2_engine.backends.tpu import topology
 from tf2_engine.keras.column_layers import ColumnEmbeddingLayer
 from tf2_engine.keras.model_checkpoints import ModelCheckpoints, name_in_checkpoints
+from tf2_engine.keras.observer import Observer
 from tf2_engine.keras.saved_model import exportable, resources_of
 from tf2_engine.types import Array, Dataset, Nest, Object, Tensor
 
@@ -28,6 +31,8 @@ class _State:
         of_tape: the tape that was asked for gradients last, and these by the identity of variables.
         trained_by: the variables of optimizers that were told some, by the identity of optimizers.
         restored_for: "", "predictions" or "training".
+        observer: of training steps, or None.
+        evaluated: the metrics of the latest evaluation by `fit`, with the global step.
     """
 
     names: dict[str, str]
@@ -35,6 +40,8 @@ class _State:
     of_tape: tuple[Object, dict[int, Object]] = (None, {})
     trained_by: dict[int, list[Object]] = dataclasses.field(default_factory=dict)
     restored_for: str = ""
+    observer: Observer | None = None
+    evaluated: dict[str, Object] | None = None
 
 
 class TableModelBase:
@@ -59,7 +66,8 @@ class TableModelBase:
     Checkpoints are those of `tf2_engine.training` and of `estimator-bridge convert`: variables of
     layers have the names of layers, joined by "/", and those of optimizers the names of slots in
     `tf.compat.v1.train`. So a program goes on from a converted checkpoint of its predecessor whose
-    layers had the same names.
+    layers had the same names. For the same reason the betas of an Adam are rounded to float32 when
+    variables are made: its predecessor took 1 - beta of such, which for 0.999 is 1.3e-5 less.
 
     Args:
         embedding: the tables.
@@ -78,6 +86,7 @@ class TableModelBase:
     def __init__(
         self, embedding: ColumnEmbeddingLayer, names: dict[str, str] | None = None
     ) -> None:
+        declared.used(TableModelBase)
         super().__init__()
         self.embedding = embedding
         self._own = _State(dict(names or {}))
@@ -101,6 +110,15 @@ class TableModelBase:
             self._own.checkpoints = ModelCheckpoints(
                 self, directory, self._own.names, save_steps, max_to_keep
             )
+
+    @property
+    def checkpoints(self) -> ModelCheckpoints | None:
+        """The checkpoints that are kept, or None."""
+        return self._own.checkpoints
+
+    def observe(self, observer: Observer) -> None:
+        """Has an observer see the steps of trainings that are traced from now on."""
+        self._own.observer = self.embedding.observer = observer
 
     def latest_checkpoint(self) -> str | None:
         """Returns the path of the latest checkpoint; None if there is none."""
@@ -136,7 +154,11 @@ class TableModelBase:
         Args:
             optimizer: by default that of `compile`.
         """
-        (optimizer or self.optimizer).apply_gradients(list(pairs))
+        pairs = list(pairs)
+        if self._own.observer is not None:
+            see = self._own.observer.gradient
+            pairs = [(see(self.name_of(each), gradient), each) for gradient, each in pairs]
+        (optimizer or self.optimizer).apply_gradients(pairs)
 
     def variables_below(self, scope: str) -> list[Object]:
         """Returns the `dense_variables` whose names in checkpoints start so."""
@@ -157,6 +179,8 @@ class TableModelBase:
         """
         if self._own.of_tape[0] is tape:
             return self._own.of_tape[1]
+        if self._own.observer is not None:
+            self._own.observer.loss(loss)
         variables = list(self.trainable_variables)  # type: ignore[attr-defined]
         scale = tf.constant(1.0 / self.distribute_strategy.num_replicas_in_sync, loss.dtype)
         computed = tape.gradient(loss, variables, output_gradients=tf.fill(tf.shape(loss), scale))
@@ -194,7 +218,7 @@ class TableModelBase:
             max_steps, steps: one of them, or none.
             options: as of `keras.Model.fit`.
         """
-        self._restore(x, training=True)
+        self.restore(x, training=True)
         if max_steps is not None:
             steps = max_steps - self.global_step
         if steps is not None and steps <= 0:
@@ -204,11 +228,11 @@ class TableModelBase:
         if "validation_data" in options and steps and checkpoints and checkpoints.save_steps:
             period = min(checkpoints.save_steps, steps)
             epochs = -(-steps // period)
-            options["validation_data"] = self._prepared(options["validation_data"])
+            options["validation_data"] = self.prepared(options["validation_data"])
         own = [] if checkpoints is None else [checkpoints.callback(max_steps)]
         options.setdefault("verbose", 2)
         return super().fit(  # type: ignore[misc]
-            self._prepared(x),
+            self.prepared(x),
             epochs=epochs,
             steps_per_epoch=period,
             callbacks=[*own, *callbacks],
@@ -223,11 +247,18 @@ class TableModelBase:
             args, options: as of `keras.Model.evaluate`.
         """
         if "return_dict" in options:  # called by `fit`
-            return super().evaluate(x, *args, **options)  # type: ignore[misc]
-        self._restore(x)
+            results = super().evaluate(x, *args, **options)  # type: ignore[misc]
+            self._own.evaluated = {**results, "global_step": self.global_step}
+            return results
+        self.restore(x)
         options = {"verbose": 2, **options, "return_dict": True}
-        results = super().evaluate(self._prepared(x), *args, **options)  # type: ignore[misc]
+        results = super().evaluate(self.prepared(x), *args, **options)  # type: ignore[misc]
         return {**results, "global_step": self.global_step}
+
+    @property
+    def latest_evaluation(self) -> dict[str, Object] | None:
+        """What the latest evaluation by `fit` found, as `evaluate` returns it; None without one."""
+        return self._own.evaluated
 
     def predictions(self, x: Dataset) -> Iterator[dict[str, Array]]:
         """Yields what `predict_step` returns for each sample; from the latest checkpoint.
@@ -235,10 +266,10 @@ class TableModelBase:
         Args:
             x: of features, or of (features, labels), which are left out.
         """
-        self._restore(x)
+        self.restore(x)
         strategy = self.distribute_strategy
         step = tf.function(lambda batch: strategy.run(self.predict_step, args=(batch,)))
-        for batch in self._prepared(x.map(lambda *parts: parts[0])):
+        for batch in self.prepared(x.map(lambda *parts: parts[0])):
             replicas = strategy.experimental_local_results(step(batch))
             for result in replicas:
                 arrays = {key: value.numpy() for key, value in result.items()}
@@ -262,7 +293,10 @@ class TableModelBase:
             return result
 
         named = inputs if isinstance(inputs, dict) else {inputs.name or "inputs": inputs}
-        signature = tf.function(serve, autograph=False).get_concrete_function(**named)
+        # Servers send inputs by their keys, whatever the names of the specs.
+        named = {key: tf.TensorSpec(each.shape, each.dtype, key) for key, each in named.items()}
+        with tf_compat.saved_model_export():  # of TensorFlow's own ops
+            signature = tf.function(serve, autograph=False).get_concrete_function(**named)
         self._read_checkpoint("predictions")
         module = exportable(self)
         module.tracked = [*tracked, *resources_of(to_features)]
@@ -279,6 +313,8 @@ class TableModelBase:
         features = spec[0] if isinstance(spec, tuple) else spec
         self._trace(self.__call__, features)
         optimizers = self.optimizers
+        for each in optimizers:
+            _round_betas(each)
         if len(optimizers) == 1:
             optimizers[0].build(self.dense_variables)
         elif isinstance(spec, tuple):
@@ -286,8 +322,9 @@ class TableModelBase:
 
     def _trace(self, function: Function, spec: Nest) -> None:
         run = self.distribute_strategy.run
+        # A TPUStrategy reads the signature, and takes none of a model's own `__call__`.
         tf.function(
-            lambda value: run(function, args=(value,)), autograph=False
+            lambda value: run(lambda given: function(given), args=(value,)), autograph=False
         ).get_concrete_function(spec)
 
     @property
@@ -303,13 +340,17 @@ class TableModelBase:
         variables = self.trainable_variables  # type: ignore[attr-defined]
         return [each for each in variables if id(each) not in virtual]
 
-    def _restore(self, x: Dataset, training: bool = False) -> None:
-        """Makes all variables, and gives them the values of the latest checkpoint."""
+    def restore(self, x: Dataset, training: bool = False) -> None:
+        """Makes all variables, and gives them the values of the latest checkpoint, once.
+
+        Args:
+            x: what it will train on, or else predict with.
+        """
         purpose = "training" if training else "predictions"
         if self._own.restored_for in ("training", purpose):
             return
         data = x if training else x.map(lambda *parts: parts[0])
-        self.build_from_batch(self._prepared(data).element_spec)
+        self.build_from_batch(self.prepared(data).element_spec)
         self._read_checkpoint(purpose)
 
     def _read_checkpoint(self, purpose: str) -> None:
@@ -320,7 +361,7 @@ class TableModelBase:
             self._own.checkpoints.restore_latest()
         self._own.restored_for = purpose
 
-    def _prepared(self, x: Dataset) -> Object:
+    def prepared(self, x: Dataset) -> Object:
         """Returns batches with ids in place of raw features, for the strategy's replicas."""
         prepare = self.embedding.prepare
 
@@ -334,6 +375,14 @@ class TableModelBase:
         # Ids go to the tables from the host.
         option = tf.distribute.InputOptions(experimental_fetch_to_device=False)
         return strategy.experimental_distribute_dataset(dataset, option)
+
+
+def _round_betas(optimizer: Object) -> None:
+    """Rounds the betas of an Adam to float32."""
+    for name in ("beta_1", "beta_2"):
+        beta = getattr(optimizer, name, None)
+        if isinstance(beta, float):
+            setattr(optimizer, name, float(np.float32(beta)))
 
 
 def _identity(gradient: Object) -> Object:

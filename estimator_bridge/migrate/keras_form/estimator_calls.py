@@ -486,11 +486,7 @@ class SiteWriter:
             inner = f",\n{pad}    ".join(parts)
             text = f"model.fit(\n{pad}    {inner})"
             if result is not None:
-                name = source.code(result)
-                evaluated = call_text(
-                    "model.evaluate", [*filter(None, (test(), limit))], len(pad), name
-                )
-                text += f"\n{pad}{name} = {evaluated}"
+                text += f"\n{pad}{source.code(result)} = model.latest_evaluation"
             return text
 
         source.replace(statement, write)

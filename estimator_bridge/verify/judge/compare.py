@@ -48,7 +48,7 @@ def compare(
         num_terms=num_terms,
         steps=steps.steps,
         series=sorted(steps.series.values(), key=lambda series: series.order),
-        config=_differences(settings[0]["config"], settings[1]["config"]),
+        config=_differences(*(scope.compared_config(*settings))),
         batches=data.compare_training(a, b),
         outcomes=compared,
         only=(sorted(steps.only[0]), sorted(steps.only[1])),

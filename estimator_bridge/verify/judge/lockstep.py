@@ -10,7 +10,7 @@ import numpy as np
 from estimator_bridge.verify import findings
 from estimator_bridge.verify.evidence import Evidence, Residual, StepPair
 from estimator_bridge.verify.findings import Divergence
-from estimator_bridge.verify.judge import elements, lookups
+from estimator_bridge.verify.judge import bias_correction, elements, lookups, scope
 from estimator_bridge.verify.judge.cores import Ids, ids_of_step, joined_steps
 from estimator_bridge.verify.judge.lookups import RecordedIds
 from estimator_bridge.verify.judge.network import Network
@@ -189,9 +189,18 @@ class LockstepComparison(StepComparison):
             residual = _of_start(one, other)
             if start is not None:
                 p = None if self._p is None else self._p.values.get(VARIABLES, {}).get(name.name)
-                residual = self._network.updated(name.name, start, one, other, p, same=same)
+                residual = self._network.updated(
+                    *(name.name, start, one, other, p),
+                    same=same,
+                    relative=self._relative(name.name),
+                )
             diverged |= self._add_residual(VARIABLES, name, residual)
         return diverged
+
+    def _relative(self, name: str) -> float:
+        """Returns by how much of itself the movement of a variable may be off besides rounding."""
+        names = scope.computed(*self._settings)
+        return bias_correction.relative_error(name, self._before or {}, names, self.steps[-1])
 
     def _of_tables(
         self,

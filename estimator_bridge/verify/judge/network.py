@@ -88,7 +88,15 @@ class Network:
         return Residual(a, b, difference, allowed, _moved(a))
 
     def updated(
-        self, name: str, before: Array, a: Array, b: Array, p: Array | None, *, same: bool
+        self,
+        name: str,
+        before: Array,
+        a: Array,
+        b: Array,
+        p: Array | None,
+        *,
+        same: bool,
+        relative: float = 0.0,
     ) -> Residual:
         """Returns the residual of a variable that the model's own optimizer, or the model, moves.
 
@@ -96,17 +104,20 @@ class Network:
             before: on both sides before the step.
             p: of the perturbed run after the step, or None.
             same: whether both sides apply the same gradients, bit by bit.
+            relative: by how much of itself the movement may be off besides.
         """
         difference, moved = apart(a, b), apart(before, a)
         if not elements.is_float(a.dtype):
             return Residual(a, b, difference, np.zeros(a.shape), np.zeros(a.shape))
-        allowed = _of_update(before, a, moved)
+        besides = relative * np.abs(moved)
+        allowed = _of_update(before, a, moved) + besides
+        bias = _bias(a, allowed, moved) + besides
         noise = self._noise.get((VARIABLES, name))
         if noise is None or same:
-            return Residual(a, b, difference, allowed, moved, _bias(a, allowed, moved))
+            return Residual(a, b, difference, allowed, moved, bias)
         if p is not None and self._is_driven(name):
             difference = self._from_same_gradients(name, before, b, p)
-            return Residual(a, b, difference, allowed, moved, _bias(a, allowed, moved))
+            return Residual(a, b, difference, allowed, moved, bias)
         return Residual(a, b, difference, allowed + self._factor_of_sums * noise.level(a), moved)
 
     @property

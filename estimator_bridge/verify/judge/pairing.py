@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from estimator_bridge.verify import findings
@@ -34,9 +34,19 @@ class PairedName(NamedTuple):
 
 
 class Pairing:
-    """Pairs arrays by the tables of both sides; `only` are those that one side alone has."""
+    """Pairs arrays by the tables of both sides; `only` are those that one side alone has.
 
-    def __init__(self, a: Sequence[TableDescription], b: Sequence[TableDescription]) -> None:
+    Args:
+        outside: names of variables that are left out.
+    """
+
+    def __init__(
+        self,
+        a: Sequence[TableDescription],
+        b: Sequence[TableDescription],
+        outside: Collection[str] = (),
+    ) -> None:
+        self._outside = {*outside}
         self.only: tuple[set[str], set[str]] = (set(), set())
         self._parts = [parts_of_tables(tables) for tables in (a, b)]
         self._table_of_feature = {key: table["name"] for table in a for key in table["features"]}
@@ -59,7 +69,7 @@ class Pairing:
         return {
             parts.get(name, name): name
             for name in values
-            if not any(outside in name for outside in _OUTSIDE)
+            if name not in self._outside and not any(outside in name for outside in _OUTSIDE)
         }
 
     def _paired_name(self, group: str, name: str, name_b: str) -> PairedName:

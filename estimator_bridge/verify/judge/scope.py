@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from estimator_bridge.verify.judge.outcomes import failures_of
 from estimator_bridge.verify.record.outcome_files import EVALUATION, EXPORT, PREDICTION
-from estimator_bridge.verify.record.recording import CHECKPOINT, Recording
+from estimator_bridge.verify.record.recording import CHECKPOINT, KERAS, Recording, SideDescription
+
+Config = Mapping[str, str]
+
+_OF_HOSTS = "sharding_strategy"
+"""The field of a device configuration that says which host holds which row."""
 
 _VERBS = {
     EVALUATION: "does not evaluate",
     PREDICTION: "does not predict",
     EXPORT: "exports no model",
 }
+
+
+def computed(a: SideDescription, b: SideDescription) -> list[str]:
+    """Returns the names of variables that one side computes of the step, and does not have."""
+    return sorted({*a.get("computed", ()), *b.get("computed", ())})
+
+
+def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
+    """Returns the fields of the device configurations of both sides that are compared.
+
+    A Keras model has its rows in one order on the hosts ("div"), which moves no number.
+    """
+    left_out = _OF_HOSTS if KERAS in (a["engine"], b["engine"]) else ""
+    of_a, of_b = (
+        {name: value for name, value in side["config"].items() if name != left_out}
+        for side in (a, b)
+    )
+    return of_a, of_b
 
 
 def failures(a: Recording, b: Recording) -> Iterator[str]:
@@ -41,6 +64,9 @@ def not_compared(a: Recording, b: Recording) -> Iterator[str]:
     every = a.settings["every"]
     if every > 1:
         yield f"Variables within a loop of {every} steps: they are on the device until its end."
+    if names := computed(a.settings, b.settings):
+        yield f"{', '.join(names)}: a Keras model computes them of the step, and has none."
+        yield f"{_OF_HOSTS} of the device: a Keras model has its rows on the hosts in order."
     yield from _of_both(a, b)
     yield from _outcomes(a, b)
     yield from _signatures(a, b)

@@ -10,7 +10,7 @@ import numpy as np
 from estimator_bridge.progress_line import Progress
 from estimator_bridge.verify.evidence import Evidence, StepPair
 from estimator_bridge.verify.findings import Divergence, Point, Series
-from estimator_bridge.verify.judge import elements, lookups
+from estimator_bridge.verify.judge import elements, lookups, scope
 from estimator_bridge.verify.judge.cores import ids_of_step, joined_steps
 from estimator_bridge.verify.judge.pairing import PairedName, Pairing
 from estimator_bridge.verify.judge.tolerance import Tolerance
@@ -39,7 +39,8 @@ class StepComparison(abc.ABC):
         self._sides = a, b
         self._settings = a.settings, b.settings
         self.tolerance = tolerance
-        self._pairing = Pairing(*(side["tables"] for side in self._settings))
+        of_a, of_b = self._settings
+        self._pairing = Pairing(of_a["tables"], of_b["tables"], scope.computed(of_a, of_b))
         self.only = self._pairing.only
 
     @property

@@ -25,7 +25,7 @@ from estimator_bridge.verify.record.recording import (
     Values,
 )
 from tf2_engine import tf_compat
-from tf2_engine.types import Array, Graph, Object, Tensor, Variable
+from tf2_engine.types import Array, Graph, Object, Tensor
 
 Function = Callable[..., Object]
 Arguments = dict[str, Object]
@@ -187,7 +187,7 @@ def capturing_model_fn(
         features = bound.arguments["features"]
         if isinstance(features, Mapping):
             captured = {
-                key: _captured_both_ways(capture, _name_of_core(key, core), value)
+                key: captured_both_ways(capture, _name_of_core(key, core), value)
                 for key, value in features.items()
                 if key in keys and isinstance(value, tf.Tensor)
             }
@@ -224,7 +224,7 @@ def _name_of_core(key: str, core: int) -> str:
     return key if core == 0 else f"{key} (core {core})"
 
 
-def _captured_both_ways(capture: Capture, name: str, activation: Tensor) -> Tensor:
+def captured_both_ways(capture: Capture, name: str, activation: Tensor) -> Tensor:
     """Returns an identity of an activation that captures it, and its gradient on the way back."""
 
     @tf.custom_gradient
@@ -245,7 +245,10 @@ def _captured_updates(capture: Capture) -> Iterator[None]:
 
     def apply_gradients(original: Function, optimizer: Object, arguments: Arguments) -> Object:
         pairs = arguments.pop("grads_and_vars")
-        captured = [(_captured_update(capture, gradient, var), var) for gradient, var in pairs]
+        captured = [
+            (captured_update(capture, gradient, var.name.rpartition(":")[0]), var)
+            for gradient, var in pairs
+        ]
         return original(optimizer, captured, **arguments)
 
     optimizer_class.apply_gradients = intercepted(original, apply_gradients)
@@ -255,8 +258,9 @@ def _captured_updates(capture: Capture) -> Iterator[None]:
         optimizer_class.apply_gradients = original
 
 
-def _captured_update(capture: Capture, gradient: Object, variable: Variable) -> Object:
-    name = PART.sub("", variable.name.rpartition(":")[0])
+def captured_update(capture: Capture, gradient: Object, name: str) -> Object:
+    """Returns a gradient that is captured when it is applied to the variable of a name."""
+    name = PART.sub("", name)
     if gradient is None or _DUMMY in name:
         return gradient
     if isinstance(gradient, tf.IndexedSlices):

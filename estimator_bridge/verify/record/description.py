@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,16 +15,19 @@ from estimator_bridge.checkpoint_files.variable_names import KnownTable
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.verify.record.capture import PART
 from estimator_bridge.verify.record.recording import (
+    KERAS,
     TF2,
     RuleDescription,
     SideDescription,
     TableDescription,
 )
-from estimator_bridge.verify.record.update_rules import rules_of
+from estimator_bridge.verify.record.update_rules import rule_of, rules_of
 from estimator_bridge.verify.side_settings import flattened, settings_of
 from estimator_bridge.verify.sides import Side
 from tf2_engine import config_proto, errors, tf_compat
 from tf2_engine.backends import HostDriver
+from tf2_engine.keras.columns import Embedding
+from tf2_engine.keras.model_checkpoints import COMPUTED
 from tf2_engine.plan import Plan
 from tf2_engine.tables import PARAMETERS
 from tf2_engine.types import Graph, Message, Object, Op, Variable
@@ -126,6 +130,63 @@ def describe_training(program: Program, trainer: Object, begin: int, steps: int)
     }
 
 
+def describe_model(program: Program, training: Object, begin: int, steps: int) -> SideDescription:
+    """Returns the description of a Keras model, once all of its variables exist.
+
+    Args:
+        training: a `KerasTraining`.
+        begin: the global step at which it begins.
+        steps: that it makes.
+    """
+    engine, columns = training.engine, training.model.embedding.columns
+    return {
+        "program": program.name,
+        "side": program.side.name,
+        "engine": KERAS,
+        "tensorflow": f"{tf.__version__}, Keras {_keras_version(training.model)}",
+        "use_tpu": True,
+        "where": f"tf2_engine, {_host_driver(program.side)}",
+        "cores": engine.plan.num_cores,
+        "quirks": "none",
+        "every": program.every,
+        "settings": [],
+        "tables": [
+            _table_of_model(table, columns, range(begin, begin + steps))
+            for table in engine.tables.values()
+        ],
+        "config": _config_of_plan(_as_legacy(_with_batch_size(engine.plan, program.batch_size))),
+        "computed": [*COMPUTED],
+    }
+
+
+def _table_of_model(
+    table: Object, columns: Sequence[Embedding], steps: Sequence[int]
+) -> TableDescription:
+    """Returns a table of an engine whose features are columns of `tf2_engine.keras`."""
+    name, optimizer = table.plan.name, table.plan.optimizer
+    features = {
+        each.key: (each.max_sequence_length, each.weight_key)
+        for each in columns
+        if each.table.name == name
+    }
+    return {
+        "name": name,
+        "variable": variable_of(name),
+        "slots": {variable_of(name, slot): slot for slot in table.variables if slot != PARAMETERS},
+        "combiner": table.plan.combiner,
+        "optimizer": variable_names.optimizer_kind(type(optimizer).__name__),
+        "features": features,
+        "rule": rule_of(optimizer, steps),
+    }
+
+
+def _keras_version(model: Object) -> str:
+    """Returns the version of the Keras of which a model is."""
+    names = (kind.__module__.partition(".")[0] for kind in type(model).__mro__)
+    name = next(name for name in names if name in ("keras", "tf_keras"))
+    return str(sys.modules[name].__version__)
+
+
 def grouped_variables() -> dict[str, list[Variable]]:
     """Returns the variables of the default graph by their names in a checkpoint, part by part."""
     grouped: dict[str, list[Variable]] = {}
@@ -226,6 +287,12 @@ def _with_batch_size(plan: Plan, batch_size: int | None) -> Plan:
     for feature in plan.features:
         first, *others = feature.output_shape
         features.append(dataclasses.replace(feature, output_shape=(first or per_core, *others)))
+    return dataclasses.replace(plan, features=tuple(features))
+
+
+def _as_legacy(plan: Plan) -> Plan:
+    """Returns a plan whose features have no names on the device, as those of a legacy spec."""
+    features = (dataclasses.replace(each, send_name=False) for each in plan.features)
     return dataclasses.replace(plan, features=tuple(features))
 
 

@@ -19,7 +19,8 @@ from tf2_engine import tf_compat
 from tf2_engine.types import Array, Graph, Nest, Object, Op, Session
 
 _METRICS = "metrics"
-_ARGUMENT = "argument"
+ARGUMENT = "argument"
+"""The name of what a metric function is given, in front of the paths of its parts."""
 _CORE = " (core {})"
 
 
@@ -57,7 +58,7 @@ class MetricValues:
         if getattr(spec, "eval_metrics", None):
             self._metric_fn, tensors = spec.eval_metrics
             self._structure = tf.nest.map_structure(lambda _: None, tensors)
-            pairs = zip(names_of(_ARGUMENT, tensors), tf.nest.flatten(tensors), strict=True)
+            pairs = zip(names_of(ARGUMENT, tensors), tf.nest.flatten(tensors), strict=True)
             kept = [self._keep(name, core, tensor) for name, tensor in pairs]
             changes["eval_metrics"] = self._metric_fn, tf.nest.pack_sequence_as(tensors, kept)
         return spec._replace(**changes)
@@ -83,7 +84,7 @@ class MetricValues:
         """
         if self._metric_fn is None or not batches:
             return {}
-        names = names_of(_ARGUMENT, self._structure)
+        names = names_of(ARGUMENT, self._structure)
         if any(name not in batch for batch in batches for name in names):
             return {}
         try:

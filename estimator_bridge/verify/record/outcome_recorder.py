@@ -62,6 +62,23 @@ Variables = Callable[[Object, Arguments], Iterable[tuple[str, Array]]]
 """Returns the variables that a call of a model's method has read, with their names."""
 
 
+Exported = Callable[[str], Iterable[tuple[str, Array]]]
+"""Returns the variables in the directory of an exported model, with their names."""
+
+
+class MetricsOfModel(Protocol):
+    """The losses of an evaluation and what its metrics are computed from; see `MetricValues`."""
+
+    def begin(self) -> None:
+        """Forgets what was captured before an evaluation."""
+
+    def batches(self) -> list[Values]:
+        """Returns what was captured since `begin`, batch by batch."""
+
+    def recomputed(self, batches: Sequence[Values]) -> Values:
+        """Returns the metrics of recorded batches; none if they cannot be computed."""
+
+
 class OutcomeRecorder:
     """Records calls of `evaluate`, `predict` and `export_saved_model` of the recorded model."""
 
@@ -81,11 +98,13 @@ class OutcomeRecorder:
         model: Object,
         arguments: Arguments,
         variables: Variables | None = None,
+        metrics_of: MetricsOfModel | None = None,
     ) -> Object:
         """Evaluates, and writes the metrics and what they were computed from.
 
         Args:
             variables: None reads those of a checkpoint, and lets `evaluate` take hooks.
+            metrics_of: None are those of the model_fn; see `capturing`.
         """
         most = self._recorder.max_steps
         asked, arguments["steps"] = (
@@ -97,14 +116,15 @@ class OutcomeRecorder:
         hook = MetricVariablesHook()
         if variables is None:
             arguments["hooks"] = [*(arguments.get("hooks") or ()), hook]
-        self._metrics.begin()
+        seen = metrics_of or self._metrics
+        seen.begin()
         with self._recorded(EVALUATION, model, arguments, variables) as (name, about):
             metrics = self._evaluated(original, model, arguments)
-            batches = self._metrics.batches()
+            batches = seen.batches()
             about["batches"] = len(batches)
             self._writer.write(name, metrics)
             self._writer.write(name, {**listed(batches), **hook.values}, SEEN)
-            self._writer.write(name, self._recomputed(name, batches), RECOMPUTED)
+            self._writer.write(name, self._recomputed(seen, name, batches), RECOMPUTED)
         if len(batches) >= most and asked != most:
             wanted = "the whole input" if asked is None else f"{asked} batches"
             self._writer.left_out(
@@ -121,9 +141,9 @@ class OutcomeRecorder:
         finally:
             self._evaluating = False
 
-    def _recomputed(self, name: str, batches: Sequence[Values]) -> Values:
+    def _recomputed(self, metrics: MetricsOfModel, name: str, batches: Sequence[Values]) -> Values:
         """Returns the metrics of this side's values, and of side A's if they are replayed."""
-        values = {f"{OWN}{key}": each for key, each in self._metrics.recomputed(batches).items()}
+        values = {f"{OWN}{key}": each for key, each in metrics.recomputed(batches).items()}
         if self._recorder.replayed is not None:
             seen = self._recorder.replayed.outcomes.part(name, SEEN)
             arrays = {
@@ -131,7 +151,7 @@ class OutcomeRecorder:
                 for key, each in seen.items()
                 if not key.startswith(outcome_files.METRIC_VARIABLE) and key != LOSS
             }
-            other = self._metrics.recomputed(unlisted(arrays)) if batches else {}
+            other = metrics.recomputed(unlisted(arrays)) if batches else {}
             values.update({f"{OTHER}{key}": each for key, each in other.items()})
         return values
 
@@ -169,16 +189,20 @@ class OutcomeRecorder:
         model: Object,
         arguments: Arguments,
         variables: Variables | None = None,
+        read: Exported | None = None,
     ) -> Object:
-        """Exports, writes the variables, and keeps a copy: a program may remove its own."""
+        """Exports, writes the variables, and keeps a copy: a program may remove its own.
+
+        Args:
+            read: None takes variables by the names that the SavedModel has for them.
+        """
         if not self._is_recorded(model, "exports"):
             return original(model, **arguments)
         with self._recorded(EXPORT, model, arguments, variables) as (name, _):
             with self._not_training():
                 path = original(model, **arguments)
             exported = os.fsdecode(path)
-            values = dict(_checkpoint(os.path.join(exported, "variables/variables")))
-            self._writer.write(name, values)
+            self._writer.write(name, dict((read or _exported)(exported)))
             # It is queried later.
             number = name.rpartition("-")[2]
             shutil.copytree(exported, self._recorder.writer.directory / f"{EXPORTED}-{number}")
@@ -258,6 +282,10 @@ def variables_of_checkpoint(model: Object, arguments: Arguments) -> Iterator[tup
     """Yields the variables of the checkpoint that a call of an estimator's method reads."""
     path = arguments.get("checkpoint_path") or tf.train.latest_checkpoint(model.model_dir)
     yield from _checkpoint(path) if path else ()
+
+
+def _exported(directory: str) -> Iterator[tuple[str, Array]]:
+    return _checkpoint(os.path.join(directory, "variables/variables"))
 
 
 def _checkpoint(path: str) -> Iterator[tuple[str, Array]]:

@@ -92,11 +92,14 @@ class ProcessRecorder:
         title = self._title(request)
         status = self._run([program.python, "-m", __name__, str(file)], log, directory, title)
         if status == _NOTHING_TRAINED:
-            stock = SIDES[program.side].stock
+            kinds = (
+                "Estimator of the bridge, no TableModel, and no class that it declares verifiable"
+            )
+            if SIDES[program.side].stock:
+                kinds = "Estimator of stock"
             raise errors.InvalidInput(
-                f"{title}: {program.script} trained no Estimator of "
-                f"{'stock' if stock else 'the bridge, and no class that it declares verifiable'}. "
-                "Give it the arguments with which it trains."
+                f"{title}: {program.script} trained no {kinds}. Give "
+                "it the arguments with which it trains."
             )
         if status:
             raise errors.InvalidInput(failure_of(title, status, file.with_suffix(_FAILURE), log))

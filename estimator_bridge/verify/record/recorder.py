@@ -51,6 +51,7 @@ class Recorder:
 
     Attributes:
         programs: the recorded models that the program made, each with its object, by its id.
+        side_a: the recording of side A, where it is known to this one; else None.
         leader: whose variables the side takes over after each recorded step, or None.
         perturbation: of the run, or None.
         steps_done: of training, so far.
@@ -73,7 +74,9 @@ class Recorder:
         self.replayed = None if request.replayed is None else Recording(request.replayed)
         self.program = program
         self.is_tf1 = is_tf1
-        self.leader = None if request.followed is None else Leader(Recording(request.followed))
+        followed = None if request.followed is None else Recording(request.followed)
+        self.side_a = self.replayed or followed
+        self.leader = None if followed is None else Leader(followed)
         self.perturbation: Perturbation | None = None
         if request.role == recording.PERTURBED:
             gradients_of = request.gradients_of
@@ -108,6 +111,10 @@ class Recorder:
     def every(self, legacy: LegacySpec | None, use_tpu: bool = True) -> int:
         """Returns the steps from one look at the variables of a model to the next."""
         pipelined = legacy is not None and legacy.pipeline_execution_with_tensor_core and use_tpu
+        return self.every_if(pipelined)
+
+    def every_if(self, pipelined: bool) -> int:
+        """Returns the same of a model whose lookups overlap with updates, or do not."""
         return self._every or (_EVERY_WHEN_PIPELINED if pipelined else 1)
 
     def directory(self, model_dir: str | None) -> str:

@@ -32,8 +32,8 @@ EXPORT, SERVED = outcome_files.EXPORT, outcome_files.SERVED
 EXPORTED, SIGNATURES = "exported", "signatures"
 MODEL_OPS = "ops"
 """The group of sketches of what the ops of a model compute; see `model_ops`."""
-TF2, CHECKPOINT = "tf2", "checkpoint"
-"""The engine of a side that is a program of TensorFlow 2, and of one that is no program."""
+TF2, KERAS, CHECKPOINT = "tf2", "keras", "checkpoint"
+"""The engine of a side that is a program of TensorFlow 2, a Keras model there, or no program."""
 
 _ROWS = "rows of "
 # Smaller arrays are written whole.
@@ -116,8 +116,17 @@ class TableDescription(TypedDict):
     rule: RuleDescription | None
 
 
-class SideDescription(TypedDict):
-    """What is known of one side, as docs/verify.md lists it under `sides`."""
+class _OfKeras(TypedDict, total=False):
+    computed: list[str]
+
+
+class SideDescription(_OfKeras):
+    """What is known of one side, as docs/verify.md lists it under `sides`.
+
+    Attributes:
+        computed: of a Keras model: variables of the legacy program in whose place it computes
+            numbers of the step.
+    """
 
     program: str
     side: str

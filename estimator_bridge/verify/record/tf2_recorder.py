@@ -13,16 +13,17 @@ import tf2_engine
 from estimator_bridge import declared, errors
 from estimator_bridge.checkpoint_files import Reader, object_graph
 from estimator_bridge.convert.conversion import convert, find
-from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.verify.record.capture import Arguments, Function, intercept
-from estimator_bridge.verify.record.description import Program, describe_training, variable_of
+from estimator_bridge.verify.record.description import Program, describe_training
+from estimator_bridge.verify.record.keras_recorder import KerasRecorder
 from estimator_bridge.verify.record.recorder import Recorder
-from estimator_bridge.verify.record.recording import VARIABLES, Values
-from estimator_bridge.verify.record.recording_hook import same_bits
+from estimator_bridge.verify.record.training_steps import TrainingSteps, values_of
 from tf2_engine import tf_compat
 from tf2_engine.backends import HostDriver
-from tf2_engine.types import Array, Object, Variable
+from tf2_engine.keras.embedding_layer import EmbeddingLayer
+from tf2_engine.keras.table_model import TableModelBase
+from tf2_engine.types import Array, Object
 
 _METHODS = ("train", "restore", "evaluate", "predict")
 
@@ -33,6 +34,9 @@ class Tf2Recorder:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._has_trainers = False
+        self._keras = KerasRecorder(recorder)
+        # Whether a layer is being made, which builds an engine.
+        self._in_layer = False
 
     @contextlib.contextmanager
     def attached(self) -> Iterator[None]:
@@ -46,27 +50,41 @@ class Tf2Recorder:
 
         @functools.wraps(original)
         def init(engine: Object, *args: Object, **kwargs: Object) -> None:
-            if not self._recorder.programs:
+            if not self._recorder.programs and not self._in_layer:
                 raise errors.InvalidInput(
                     "The program builds a tf2_engine.TPUEmbedding by itself, and verify runs "
-                    "programs that train a TPUEstimator, or a class that is declared with "
-                    "@estimator_bridge.verifiable, such as the Trainer that `migrate --form tf2` "
-                    "writes. Declare the class that trains, or compare what the program saves: "
-                    "--against-checkpoint; see docs/verify.md."
+                    "programs that train a TPUEstimator, a TableModel of tf2_engine.keras, or a "
+                    "class that is declared with @estimator_bridge.verifiable, such as the Trainer "
+                    "that `migrate --form tf2` writes. Declare the class that trains, or compare "
+                    "what the program saves: --against-checkpoint; see docs/verify.md."
                 )
             native = self._recorder.side.native
-            if self._has_trainers and native is not None:
+            if (self._has_trainers or self._in_layer) and native is not None:
                 kwargs.setdefault("driver", HostDriver(native=native))
             original(engine, *args, **kwargs)
 
-        engine_class.__init__ = init
+        layer_class: Object = EmbeddingLayer
+        original_layer = layer_class.__init__
+
+        @functools.wraps(original_layer)
+        def init_layer(layer: Object, *args: Object, **kwargs: Object) -> None:
+            self._in_layer = True
+            try:
+                original_layer(layer, *args, **kwargs)
+            finally:
+                self._in_layer = False
+
+        engine_class.__init__, layer_class.__init__ = init, init_layer
         try:
             with declared.recorded(self._attach):
                 yield
         finally:
-            engine_class.__init__ = original
+            engine_class.__init__, layer_class.__init__ = original, original_layer
 
     def _attach(self, trainer_class: type) -> None:
+        if trainer_class is TableModelBase:
+            self._keras.attach(trainer_class)
+            return
         missing = [name for name in _METHODS if not callable(getattr(trainer_class, name, None))]
         if missing:
             raise errors.InvalidInput(
@@ -142,7 +160,7 @@ class Tf2Recorder:
             tf_compat.begin_random_numbers_anew()
         begin = int(trainer.step.numpy())
         recorder.prepare(arguments, begin)
-        callback = _RecordingCallback(recorder, trainer, begin, is_first=first)
+        callback = TrainingSteps(recorder, trainer, begin, describe_training, is_first=first)
         arguments["callbacks"] = [*(arguments.get("callbacks") or ()), callback]
         recorder.training = True
         try:
@@ -162,101 +180,6 @@ class Tf2Recorder:
         return find(converted)
 
 
-class _RecordingCallback:
-    """Writes every variable at the start and after each step of a training."""
-
-    def __init__(self, recorder: Recorder, trainer: Object, begin: int, *, is_first: bool) -> None:
-        self._recorder = recorder
-        self._trainer = trainer
-        self._program = recorder.programs[id(trainer)][1]
-        self._begin = begin
-        self._is_first = is_first
-        self._steps_before = recorder.steps_done - begin
-        # The latest step, until it is known whether another one follows.
-        self._pending: tuple[int, dict[str, Values]] | None = None
-
-    def on_train_begin(self) -> None:
-        recorder, trainer = self._recorder, self._trainer
-        recorder.capture.flush(0)
-        if not self._is_first:
-            return
-        if recorder.begin_from is None:
-            _save(trainer, recorder.start)
-        state = _variables(trainer)
-        recorder.writer.step(self._begin, {VARIABLES: state})
-        trained = [name for name, variable in trainer.variables.items() if variable.trainable]
-        side = describe_training(self._program, trainer, self._begin, recorder.steps_left)
-        recorder.begin(side, trained)
-        self._take_over(state, recorder.next_state(self._begin, state, is_start=True))
-
-    def on_train_batch_end(self, step: int) -> None:
-        """Writes the step before, and keeps this one."""
-        self._write()
-        (values,) = self._recorder.capture.flush(1)
-        if (step - self._begin) % self._program.every == 0:
-            self._look(step, values)
-        self._pending = step, values
-        self._recorder.record_progress(self._steps_before + step)
-
-    def finish(self) -> None:
-        """Writes the last step, with the variables."""
-        if self._pending is not None and VARIABLES not in self._pending[1]:
-            self._look(*self._pending)
-        self._write()
-
-    def _look(self, number: int, values: dict[str, Values]) -> None:
-        """Adds the variables to the values of a step, and goes on from those of the leader."""
-        values[VARIABLES] = state = _variables(self._trainer)
-        self._take_over(state, self._recorder.next_state(number, state))
-
-    def _take_over(self, state: Values, next_state: Values) -> None:
-        """Gives variables other values, `state` being those that they have."""
-        variables = _by_name(self._trainer)
-        differing = {
-            name: value
-            for name, value in next_state.items()
-            if name in variables and not same_bits(state[name], value)
-        }
-        for name, value in differing.items():
-            variables[name].assign(value)
-        if differing:
-            self._trainer.engine.load()
-
-    def _write(self) -> None:
-        if self._pending is not None:
-            self._recorder.writer.step(*self._pending)
-        self._pending = None
-
-
-def _by_name(trainer: Object) -> dict[str, Variable]:
-    """Returns every variable: tables and slots by `variable_of`, the others by their names."""
-    variables = dict(trainer.variables)
-    variables[GLOBAL_STEP] = trainer.step
-    for table in trainer.engine.tables.values():
-        for part, (shard,) in table.variables.items():
-            variables[variable_of(table.plan.name, part)] = shard
-    return variables
-
-
-def _variables(trainer: Object) -> Values:
-    """Returns the values of every variable."""
-    trainer.engine.retrieve()
-    return {name: variable.numpy() for name, variable in _by_name(trainer).items()}
-
-
 def _read(trainer: Object, arguments: Arguments) -> Iterable[tuple[str, Array]]:
     """Returns the variables that a method of a trainer has read, with their names."""
-    return _variables(trainer).items()
-
-
-def _save(trainer: Object, path: str) -> None:
-    """Writes a checkpoint that the program, and `estimator-bridge convert`, can read."""
-    variables = tf.Module()
-    for name, variable in trainer.variables.items():
-        setattr(variables, name, variable)
-    checkpoint = tf.train.Checkpoint(
-        embedding=trainer.engine, global_step=trainer.step, variables=variables
-    )
-    # Who restores it counts on from there.
-    checkpoint.save_counter  # noqa: B018 - made when it is read
-    checkpoint.write(path)
+    return values_of(trainer).items()

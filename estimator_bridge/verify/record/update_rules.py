@@ -12,6 +12,7 @@ from estimator_bridge import errors
 from estimator_bridge.settings.legacy_spec import LegacySpec, OfStep
 from estimator_bridge.translation.translate import translate
 from estimator_bridge.verify.record.recording import RuleDescription
+from tf2_engine.keras.columns import ByStep
 from tf2_engine.optimizers import Optimizer
 from tf2_engine.types import Object, TensorLike
 
@@ -48,6 +49,27 @@ def rules_of(legacy: LegacySpec, steps: Sequence[int]) -> dict[str, RuleDescript
                     "multipliers": multipliers,
                 }
         return rules
+
+
+def rule_of(optimizer: Optimizer, steps: Sequence[int]) -> RuleDescription | None:
+    """Returns the update rule of an optimizer of the engine; None if its rates are not known.
+
+    Args:
+        steps: the global steps before those that are made.
+    """
+    rate = optimizer.learning_rate
+    if isinstance(rate, ByStep):
+        rates = [float(np.float32(rate.at(tf.constant(step, tf.int64)))) for step in steps]
+    elif callable(rate):
+        return None
+    else:
+        rates = [float(np.float32(rate))] * len(steps)
+    return {
+        "kind": type(optimizer).__name__,
+        "settings": _settings(optimizer),
+        "rates": rates,
+        "multipliers": [],
+    }
 
 
 def _of(function: OfStep, step: Object) -> _Function:

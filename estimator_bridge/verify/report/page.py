@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from estimator_bridge.verify.findings import Findings
-from estimator_bridge.verify.record.recording import CHECKPOINT, TF2, SideDescription
+from estimator_bridge.verify.record.recording import CHECKPOINT, KERAS, TF2, SideDescription
 from estimator_bridge.verify.report import appendix, charts, jumps, settings_section, text
 from estimator_bridge.verify.report.markup import (
     STYLE,
@@ -106,7 +106,7 @@ def _sides(findings: Findings) -> str:
             "program": side["program"],
             "engine": text.ENGINES[side["engine"]],
             "TensorFlow": side["tensorflow"],
-            "use_tpu": "as True" if side["engine"] == TF2 else str(side["use_tpu"]),
+            "use_tpu": "as True" if side["engine"] in (TF2, KERAS) else str(side["use_tpu"]),
             "tables are in": side["where"],
             "cores": str(side["cores"]),
             "quirks": side["quirks"],

@@ -15,7 +15,7 @@ from estimator_bridge.verify.findings import (
     Series,
     Status,
 )
-from estimator_bridge.verify.record.recording import CHECKPOINT, TF2, SideDescription
+from estimator_bridge.verify.record.recording import CHECKPOINT, KERAS, TF2, SideDescription
 from estimator_bridge.verify.report.power import power_lines
 
 _MAX_ARRAYS = 12
@@ -24,6 +24,7 @@ ENGINES = {
     "stock": "stock's TPUEstimator",
     "bridge": "the bridge",
     TF2: "a program of TensorFlow 2",
+    KERAS: "a Keras model",
     CHECKPOINT: "a checkpoint",
 }
 
@@ -143,7 +144,7 @@ def side_line(side: SideDescription) -> str:
     engine = ENGINES[side["engine"]]
     if side["engine"] == CHECKPOINT:
         return f"{engine}, {side['where']}"
-    mode = "" if side["engine"] == TF2 else f", use_tpu={side['use_tpu']}"
+    mode = "" if side["engine"] in (TF2, KERAS) else f", use_tpu={side['use_tpu']}"
     version, cores = f"TensorFlow {side['tensorflow']}", f"{side['cores']} core(s)"
     return f"{engine}, {version}{mode}: {side['where']}, {cores}"
 

@@ -1,0 +1,197 @@
+"""Records what programs do with a `TableModel` of tf2_engine.keras."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+
+import tensorflow as tf
+
+from estimator_bridge import errors
+from estimator_bridge.convert.conversion import find
+from estimator_bridge.verify.record.capture import (
+    Arguments,
+    Function,
+    captured_both_ways,
+    captured_update,
+)
+from estimator_bridge.verify.record.description import Program, describe_model
+from estimator_bridge.verify.record.keras_exports import exported_variables
+from estimator_bridge.verify.record.keras_metrics import KerasMetricValues
+from estimator_bridge.verify.record.keras_training import KerasTraining
+from estimator_bridge.verify.record.recorder import Recorder
+from estimator_bridge.verify.record.recording import LOSS
+from estimator_bridge.verify.record.training_steps import TrainingSteps, values_of
+from tf2_engine.types import Array, Object, Tensor
+
+
+class KerasRecorder:
+    """Records the models of a program, as a recorder is asked to."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._metrics = KerasMetricValues()
+        # With the models, since the id of one may be that of another one later.
+        self._trainings: dict[int, KerasTraining] = {}
+
+    def attach(self, model_class: type) -> None:
+        """Records `TableModel`s from now on."""
+        methods: dict[str, Function] = {
+            "keep_checkpoints": self._keep_checkpoints,
+            "fit": self._fit,
+            "evaluate": self._evaluate,
+            "predictions": self._predictions,
+            "export_saved_model": self._export,
+        }
+        for name, method in methods.items():
+            setattr(model_class, name, _replaced(getattr(model_class, name), method))
+
+    def _training(self, model: Object, directory: str | None = None) -> KerasTraining:
+        known = self._trainings.get(id(model))
+        if known is None:
+            self._check(model)
+            known = KerasTraining(model, self._recorder.directory(directory))
+            self._trainings[id(model)] = known
+        return known
+
+    def _check(self, model: Object) -> None:
+        """Raises InvalidInput if the side cannot run a Keras model."""
+        side, name = self._recorder.side, type(model).__name__
+        if side.stock or side.use_tpu is False or side.software_tpu:
+            raise errors.InvalidInput(
+                f"The program trains a Keras model ({name}), which side {side.name!r} cannot run: "
+                "let the side be bridge, bridge-native or bridge-ops."
+            )
+
+    def _keep_checkpoints(
+        self, original: Function, model: Object, directory: str | None, *args: Object, **kw: Object
+    ) -> None:
+        """Keeps them in a directory of the recording."""
+        if directory is not None:
+            original(model, self._training(model, directory).model_dir, *args, **kw)
+
+    def _fit(self, original: Function, model: Object, x: Object, **options: Object) -> Object:
+        recorder, training = self._recorder, self._training(model)
+        first = recorder.is_first(training)
+        if first is None:
+            return None
+        if model.checkpoints is None:
+            model.keep_checkpoints(training.model_dir)
+        training.validation = options.get("validation_data")
+        # What is traced here makes variables, and is not run.
+        model.restore(x, training=True)
+        model.observe(_Observer(recorder))
+        if first and recorder.begin_from is not None:
+            training.restore(find(recorder.begin_from), recorder.side_a)
+        begin = model.global_step
+        self._remember(training, x)
+        arguments: Arguments = {
+            "input_fn": lambda: x,
+            **{key: options.pop(key, None) for key in ("steps", "max_steps")},
+        }
+        recorder.prepare(arguments, begin)
+        steps = TrainingSteps(recorder, training, begin, describe_model, is_first=first)
+        followed = tf.keras.callbacks.LambdaCallback(
+            on_train_begin=lambda logs: steps.on_train_begin(),
+            on_train_batch_end=lambda batch, logs: steps.on_train_batch_end(model.global_step),
+        )
+        options["callbacks"] = [followed, *options.get("callbacks", ())]
+        recorder.training = True
+        try:
+            return original(model, arguments.pop("input_fn")(), **arguments, **options)
+        finally:
+            recorder.training = False
+            steps.finish()
+
+    def _remember(self, training: KerasTraining, x: Object) -> None:
+        recorder = self._recorder
+        every = recorder.every_if(training.engine.plan.pipeline_execution_with_tensor_core)
+        program = Program(
+            recorder.program,
+            recorder.side,
+            None,
+            None,
+            use_tpu=True,
+            every=every,
+            batch_size=_batch_size(x.element_spec),
+        )
+        recorder.programs[id(training)] = training, program
+
+    def _evaluate(
+        self, original: Function, model: Object, x: Object = None, *args: Object, **options: Object
+    ) -> Object:
+        training = self._training(model)
+        # A training evaluates what it has prepared, and wants no step among the metrics.
+        by_fit = "return_dict" in options
+        options.pop("_use_cached_eval_dataset", None)
+
+        def evaluate(_: Object, input_fn: Function, steps: int | None) -> dict[str, Object]:
+            data = model.prepared(input_fn()) if by_fit else input_fn()
+            results = original(model, data, *args, steps=steps, **options)
+            return {**results, "global_step": model.global_step}
+
+        data = training.validation if by_fit else x
+        arguments: Arguments = {"input_fn": lambda: data, "steps": options.pop("steps", None)}
+        with self._metrics.attached(model):
+            results = self._recorder.outcomes.evaluate(
+                evaluate, training, arguments, _read, self._metrics
+            )
+        if by_fit:
+            del results["global_step"]
+        return results
+
+    def _predictions(self, original: Function, model: Object, x: Object) -> Iterator[Object]:
+        def predict(_: Object, input_fn: Function) -> Iterator[Object]:
+            yield from original(model, input_fn())
+
+        arguments: Arguments = {"input_fn": lambda: x}
+        outcomes = self._recorder.outcomes
+        yield from outcomes.predict(predict, self._training(model), arguments, _read)
+
+    def _export(self, original: Function, model: Object, *args: Object, **kw: Object) -> Object:
+        training = self._training(model)
+        read = functools.partial(exported_variables, training, a=self._recorder.side_a)
+        return self._recorder.outcomes.export(
+            lambda _: original(model, *args, **kw), training, {}, _read, read
+        )
+
+
+class _Observer:
+    """Captures what a model computes while it trains."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def activation(self, key: str, value: Tensor) -> Tensor:
+        if not self._recorder.training:
+            return value
+        return captured_both_ways(self._recorder.capture, key, value)
+
+    def loss(self, value: Tensor) -> None:
+        if self._recorder.training:
+            self._recorder.capture.tensor(LOSS, LOSS, value)
+
+    def gradient(self, name: str, value: Object) -> Object:
+        if not self._recorder.training:
+            return value
+        return captured_update(self._recorder.capture, value, name)
+
+
+def _replaced(original: Function, method: Function) -> Function:
+    @functools.wraps(original)
+    def call(model: Object, *args: Object, **kwargs: Object) -> Object:
+        return method(original, model, *args, **kwargs)
+
+    return call
+
+
+def _read(training: KerasTraining, arguments: Arguments) -> Iterable[tuple[str, Array]]:
+    """Returns the variables that a method of a model has read, with their names."""
+    return values_of(training).items()
+
+
+def _batch_size(spec: Object) -> int | None:
+    """Returns the batch size that the elements of a dataset tell; None if they tell none."""
+    shapes = [each.shape for each in tf.nest.flatten(spec)]
+    sizes = {shape[0] for shape in shapes if shape.rank}
+    return next((size for size in sizes if size is not None), None)

@@ -1,0 +1,113 @@
+"""A `TableModel` as recordings see it: with the attributes of a `tf2_engine.training.Trainer`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from estimator_bridge import errors
+from estimator_bridge.checkpoint_files import Reader, object_graph
+from estimator_bridge.verify.record.description import variable_of
+from estimator_bridge.verify.record.recording import Recording, parts_of_tables
+from estimator_bridge.verify.record.training_steps import by_name
+from tf2_engine import TPUEmbedding
+from tf2_engine.backends.tpu import topology
+from tf2_engine.keras.model_checkpoints import COMPUTED
+from tf2_engine.types import Array, Object, Variable
+
+
+@dataclasses.dataclass(eq=False)
+class KerasTraining:
+    """A model, and what a recorder needs of it.
+
+    Attributes:
+        model: a `TableModel`.
+        model_dir: where the recorder has it keep its checkpoints.
+        validation: the raw dataset of a training that evaluates, or None.
+    """
+
+    model: Object
+    model_dir: str
+    validation: Object = None
+
+    @functools.cached_property
+    def engine(self) -> TPUEmbedding:
+        """The engine that holds the tables.
+
+        Raises:
+            InvalidInput: Keras optimizers train the tables, or they are on a TPU.
+        """
+        if topology.is_tpu(self.model.distribute_strategy):
+            raise errors.InvalidInput(
+                "The program trains a Keras model under a TPUStrategy, whose tables verify does "
+                "not read step by step. Leave out the flag by which it asks for a TPU: tables have "
+                "a TPU's arithmetic on a host, too."
+            )
+        engine = self.model.embedding.tables.embedding
+        if not isinstance(engine, TPUEmbedding):
+            raise errors.InvalidInput(
+                "The program's tables are trained by Keras optimizers, which is no arithmetic of a "
+                "TPU. Give ColumnEmbedding optimizers of tf.tpu.experimental.embedding, or "
+                'arithmetic="tpu".'
+            )
+        return engine
+
+    @property
+    def step(self) -> Variable:
+        """The global step."""
+        step: Variable = self.model.embedding.step
+        return step
+
+    @property
+    def variables(self) -> dict[str, Variable]:
+        """The variables by their legacy names, but for what Keras computes of the step."""
+        found = self.model.checkpoints.variables()
+        return {name: variable for name, variable in found.items() if name not in COMPUTED}
+
+    def restore(self, checkpoint: str, a: Recording | None) -> None:
+        """Gives all variables, which exist, the values of a checkpoint of either form.
+
+        Args:
+            a: the side whose program wrote it; None is not known.
+
+        Raises:
+            InvalidInput: it is of a legacy program of which no recording is known.
+        """
+        with Reader(checkpoint) as reader:
+            is_converted = object_graph.KEY in reader.tensors
+        if is_converted:
+            saved = tf.Module()
+            for name, variable in self.variables.items():
+                setattr(saved, name, variable)
+            objects = {"embedding": self.engine, "global_step": self.step, "variables": saved}
+            tf.train.Checkpoint(**objects).restore(checkpoint).expect_partial()
+        else:
+            self._assign(checkpoint, self._legacy_names(checkpoint, a))
+            self.engine.load()
+        self.model.checkpoints.count_steps()
+
+    def _assign(self, checkpoint: str, names: Mapping[str, str]) -> None:
+        reader = tf.train.load_checkpoint(checkpoint)
+        shapes: Mapping[str, list[int]] = reader.get_variable_to_shape_map()
+        for name, variable in by_name(self).items():
+            legacy = names.get(name, name)
+            if shapes.get(legacy) == variable.shape.as_list():
+                value: Array = reader.get_tensor(legacy)
+                variable.assign(tf.cast(value, variable.dtype))
+
+    def _legacy_names(self, checkpoint: str, a: Recording | None) -> dict[str, str]:
+        """Returns the names of tables and slots in a legacy checkpoint by those of here."""
+        if a is None:
+            raise errors.InvalidInput(
+                f"{checkpoint} is of the legacy program, and it is not known which of its "
+                "variables are tables. Convert it with `estimator-bridge convert`, and begin from "
+                "the result."
+            )
+        parts = parts_of_tables(a.settings["tables"])
+        return {
+            (variable_of(table) if slot is None else variable_of(table, slot)): name
+            for name, (table, slot) in parts.items()
+        }

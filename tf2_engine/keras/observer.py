@@ -1,0 +1,20 @@
+"""What may look at the values of each training step of a `TableModel`, as `verify` does."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tf2_engine.types import Object, Tensor
+
+
+class Observer(Protocol):
+    """Gets values where a step is traced; what it returns is what the step goes on with."""
+
+    def activation(self, key: str, value: Tensor) -> Tensor:
+        """Returns the activations of a feature, [batch, dim] or [batch, positions, dim] float32."""
+
+    def loss(self, value: Tensor) -> None:
+        """Gets the loss of a replica."""
+
+    def gradient(self, name: str, value: Object) -> Object:
+        """Returns the gradient that an optimizer applies to a variable, by its checkpoint name."""

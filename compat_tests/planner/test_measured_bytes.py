@@ -1,0 +1,37 @@
+"""The bytes of a step are planned as they are measured, in a network of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from compat_tests.support.paths import ROOT
+
+
+@pytest.mark.full
+def test_bytes_are_planned_as_they_are_measured() -> None:
+    """Three trainings on parameter servers send what was planned for them, within 10 %.
+
+    The headers of a tensor depend on names and on the version of TensorFlow.
+    """
+    program = [sys.executable, "-m", "compat_tests.planner.measured_bytes"]
+    ran = subprocess.run(
+        [
+            *("unshare", "--map-root-user", "--net", "sh", "-c"),
+            *('ip link set lo up && exec "$@"', "sh", *program),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    (line,) = (each for each in ran.stdout.splitlines() if each.startswith("RESULT "))
+    results = json.loads(line.removeprefix("RESULT "))
+
+    assert len(results) == 3
+    for planned, measured in results:
+        assert planned == pytest.approx(measured, rel=0.1), results

@@ -22,15 +22,9 @@ class Untranslatable(EngineError, ValueError):
 class MissingFeature(InvalidInput, KeyError):
     """The features of a batch lack one that the spec names; the message lists what there is."""
 
-    # KeyError shows the repr of its argument, which is hard to read for a sentence.
-    __str__ = Exception.__str__
-
 
 class MissingKey(InvalidInput, KeyError):
     """A dict that a program gives lacks a key, or has one that fits nothing; it is named."""
-
-    # KeyError shows the repr of its argument, which is hard to read for a sentence.
-    __str__ = Exception.__str__
 
 
 class MissingStock(EngineError, ImportError):

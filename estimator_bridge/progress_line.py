@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from estimator_bridge import plain_text
+from tf2_engine import plain_text
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of a phase, and how many of how many units of it are done."""

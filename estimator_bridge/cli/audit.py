@@ -9,13 +9,12 @@ Several of them may be given at once.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
-from estimator_bridge.cli import checkpoint_arguments, program_arguments
+from estimator_bridge.cli import checkpoint_arguments, output, program_arguments
 
 if TYPE_CHECKING:
     from estimator_bridge.audit import Audit
@@ -56,9 +55,9 @@ def execute(options: argparse.Namespace) -> None:
         raise errors.InvalidInput("audit: --sample needs --run, a script and --target.")
     audits = list(_audits(options))
     if options.json:
-        print(json.dumps([audit.as_dict() for audit in audits], indent=2))
+        output.show_json([audit.as_dict() for audit in audits])
     else:
-        print("\n\n".join("\n".join(audit.lines()) for audit in audits))
+        output.show("\n\n".join("\n".join(audit.lines()) for audit in audits))
 
 
 def _audits(options: argparse.Namespace) -> Iterator[Audit]:
@@ -77,7 +76,7 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
     if options.run:
         yield audit.audit_run(
             *(options.script, options.arguments, options.hosts, target, options.tf1),
-            tell=program_arguments.tell,
+            tell=output.tell,
         )
     spec = checkpoint_arguments.load(options.spec, options.tf1) if options.spec else None
     if spec is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
+
+from estimator_bridge.cli import output
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -19,11 +20,11 @@ def execute(options: argparse.Namespace) -> int:
     try:
         build.library(loading.SOURCE, again=options.force)
     except build.CannotBuild as error:
-        print(f"estimator-bridge: {error}.", file=sys.stderr)
+        output.tell(f"{error}.")
         return 1
     loaded = loading.load()
     if loaded.ops is None:
-        print(f"estimator-bridge: {loaded.reason}", file=sys.stderr)
+        output.tell(loaded.reason)
         return 1
-    print(loaded.reason)
+    output.show(loaded.reason)
     return 0

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
-from estimator_bridge.cli import program_arguments
+from estimator_bridge.cli import output, program_arguments
 
 if TYPE_CHECKING:
     from tf2_engine.types import Object
@@ -81,7 +81,7 @@ def _names(where: str, tf1: bool | None) -> AbstractContextManager[bool]:
     if not where.endswith(".py"):
         folder = os.getcwd()
         path = detection.file_of(where, detection.folders_of_imports(folder)) or ""
-    return running.as_needed(path, tf1, program_arguments.tell, _names_of_tf1_in_graph, folder)
+    return running.as_needed(path, tf1, output.tell, _names_of_tf1_in_graph, folder)
 
 
 @contextlib.contextmanager

@@ -5,11 +5,21 @@ from __future__ import annotations
 import argparse
 import importlib
 import pkgutil
-import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import estimator_bridge
-from estimator_bridge import cli, errors, plain_text
+from estimator_bridge import cli, errors
+from estimator_bridge.cli import output
+from tf2_engine import plain_text
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors show what it got as plain text."""
+
+    def error(self, message: str) -> NoReturn:
+        """Says what is wrong and ends with status 2."""
+        super().error(plain_text.plain(message))
 
 
 def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
@@ -19,13 +29,13 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     is the exit status (None is 0). Its name is the module's, with hyphens; its help is the module's
     docstring.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="estimator-bridge",
         description="Legacy TPUEstimator programs with embeddings on TF2.",
     )
     parser.add_argument("--version", action="version", version=estimator_bridge.__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    by_name = {}
+    by_name: dict[str, argparse.ArgumentParser] = {}
     for each in pkgutil.iter_modules(cli.__path__):
         module = importlib.import_module(f"{cli.__name__}.{each.name}")
         if not hasattr(module, "execute"):
@@ -44,6 +54,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.execute(options) or 0)
     except errors.EngineError as error:
-        said = plain_text.plain(error, lines=True)
-        print(f"\nestimator-bridge: {said}", file=sys.stderr)
+        output.tell(error)
         return 1

@@ -7,12 +7,12 @@ import os
 import pathlib
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
+from estimator_bridge.cli import output
 
 if TYPE_CHECKING:
     from estimator_bridge.migrate.forms import Form
@@ -64,7 +64,7 @@ def write(
             os.replace(staged, target)
         else:
             _write_files(target, outputs)
-    print(f"{target} is written.", file=sys.stderr)
+    output.note(f"{target} is written.")
     return 0
 
 
@@ -79,7 +79,7 @@ def _write_files(target: pathlib.Path, outputs: Sequence[Output]) -> None:
 
     kept = undo.write(outputs, target.with_name(f"{target.name}.undo"))
     if kept is not None:
-        print(f"To undo: estimator-bridge migrate --undo {kept}", file=sys.stderr)
+        output.note(f"To undo: estimator-bridge migrate --undo {kept}")
 
 
 def _staged_folder(
@@ -153,9 +153,8 @@ def _verified(new: pathlib.Path, old: pathlib.Path, form: Form, options: argpars
     command = ["--a", form.verified_against, "--against", str(new), str(old), *options.arguments]
     status = verify.execute(parser.parse_args(command))
     if status:
-        print(
-            f"estimator-bridge: migrate: the new program is not kept, since `verify` ended with "
-            f"status {status}: it does not call the two programs equal.",
-            file=sys.stderr,
+        output.tell(
+            f"migrate: the new program is not kept, since `verify` ended with "
+            f"status {status}: it does not call the two programs equal."
         )
     return status

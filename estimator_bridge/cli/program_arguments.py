@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 _TF1 = (
     "whether {} sees TensorFlow 1: tf.contrib, and without what TensorFlow 2 changed "
@@ -19,8 +18,3 @@ def configure(parser: argparse.ArgumentParser, subject: str = "the program") -> 
     """
     action = argparse.BooleanOptionalAction
     parser.add_argument("--tf1", action=action, default=None, help=_TF1.format(subject))
-
-
-def tell(sentence: str) -> None:
-    """Says something of the program on stderr, which is not its output."""
-    print(f"estimator-bridge: {sentence}", file=sys.stderr)

@@ -8,7 +8,7 @@ import os
 
 from estimator_bridge import errors
 from estimator_bridge.cli import program_arguments
-from estimator_bridge.cli.program_arguments import tell
+from estimator_bridge.cli.output import tell
 from estimator_bridge.run.script import run_script
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -13,9 +12,10 @@ from estimator_bridge import errors
 from estimator_bridge.legacy import base_run_config, requirements
 from estimator_bridge.legacy.base_run_config import Setting
 from estimator_bridge.legacy.cluster import TaskType, tf_config
+from tf2_engine import log
 from tf2_engine.types import Object
 
-_log = logging.getLogger(__name__)
+_log = log.PlainLogger(__name__)
 
 
 class InputPipelineConfig:

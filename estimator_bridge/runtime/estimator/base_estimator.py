@@ -23,6 +23,7 @@ from estimator_bridge.runtime.saving.saved_model_writer import ReceiverFn, write
 from estimator_bridge.runtime.step.model_step import Job, ModelStep
 from estimator_bridge.runtime.step.plain_step import build_plain_step
 from estimator_bridge.runtime.step.table_variables import TableVariables
+from tf2_engine import log
 from tf2_engine.types import Array, Nest, Object
 
 _Self = TypeVar("_Self", bound="Estimator")
@@ -131,14 +132,14 @@ class Estimator:
         checkpoint = self.latest_checkpoint()
         if checkpoint is not None and max_steps is not None:
             if max_steps <= checkpoint_state.step_of(checkpoint):
-                tf.logging.info("Nothing to train: max_steps=%d is reached already.", max_steps)
+                log.info("Nothing to train: max_steps=%d is reached already.", max_steps)
                 return self
         schedule = self._schedule(steps, max_steps)
         job = self._job(ModeKeys.TRAIN, input_fn, hooks, checkpoint)
         listeners = arguments.checked_listeners(saving_listeners)
         loss = training.train(job, schedule, listeners)
         # In stock's words, which scripts look for.
-        tf.logging.info("Loss for final step: %s.", loss)
+        log.info("Loss for final step: %s.", loss)
         return self
 
     def evaluate(
@@ -340,7 +341,7 @@ class Estimator:
     def _checkpoint(self, path: str | None, method: str) -> str | None:
         path = path or self.latest_checkpoint()
         if path is None:
-            tf.logging.info(
+            log.info(
                 f"There is no checkpoint in the model_dir {self.model_dir}: {method} starts from "
                 "initial values."
             )

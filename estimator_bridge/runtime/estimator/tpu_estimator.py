@@ -33,7 +33,7 @@ from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec
 from estimator_bridge.settings.quirks import checked_quirks
 from estimator_bridge.settings.row import EXPORT, OFF_TPU
 from estimator_bridge.translation.read_spec import read_spec
-from tf2_engine import soft_tpu
+from tf2_engine import log, soft_tpu
 from tf2_engine.types import Nest, Object
 
 _BATCH_SIZE_ARGUMENT = {
@@ -316,7 +316,7 @@ class TPUEstimator(Estimator):
         """Logs a warning, once for this estimator."""
         if line not in self._warned:
             self._warned.add(line)
-            tf.logging.warning("%s", line)
+            log.warning("%s", line)
 
     def _check_tpu_settings(self) -> None:
         if self._batch_sizes[ModeKeys.TRAIN] is None:

@@ -24,7 +24,7 @@ from estimator_bridge.legacy.run_config import IterationsPerLoop
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import SavingHook, add_job_saver
 from estimator_bridge.runtime.step.model_step import Job, ModelStep, new_graph
-from tf2_engine import tf_compat
+from tf2_engine import log, tf_compat
 from tf2_engine.types import Op, Session, Tensor
 
 _LOSS = "loss"
@@ -129,7 +129,7 @@ class _StopHook(tf.train.SessionRunHook):
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         if self.stop_requested:
-            tf.logging.warning("SIGTERM: the training stops after this step and saves.")
+            log.warning("SIGTERM: the training stops after this step and saves.")
             run_context.request_stop()
 
 
@@ -211,7 +211,7 @@ def train(
         if loops:
             loss = loops[0].loss
         if loss is None:
-            tf.logging.warning("Training made no steps. Perhaps the input is empty.")
+            log.warning("Training made no steps. Perhaps the input is empty.")
     return loss
 
 
@@ -303,7 +303,7 @@ class _StepRateHook(tf.train.SessionRunHook):
         if self._batch_size is not None:
             rates["examples/sec"] = self._batch_size * steps / seconds
         for tag, rate in rates.items():
-            tf.logging.info("%s: %g", tag, rate)
+            log.info("%s: %g", tag, rate)
             if self._writer is not None:
                 value = tf.Summary.Value(tag=tag, simple_value=rate)
                 self._writer.add_summary(tf.Summary(value=[value]), step)

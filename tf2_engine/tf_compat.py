@@ -623,6 +623,12 @@ def add_saving_listener(hook: Object, listener: Object) -> None:
         hook._listeners.append(listener)
 
 
+def path_of_saver(hook: Object) -> str:
+    """Returns where a CheckpointSaverHook saves, without the step."""
+    path: str = hook._save_path
+    return path
+
+
 def save_as(variable: Variable, name: str) -> None:
     """Gives a variable of a graph another name in checkpoints than its op has."""
     shape = variable.shape.as_list()

@@ -56,3 +56,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except errors.EngineError as error:
         output.tell(error)
         return 1
+    except KeyboardInterrupt as interrupt:
+        output.tell(str(interrupt) or "Ctrl-C.")
+        return 130

@@ -106,8 +106,9 @@ class Estimator:
     ) -> _Self:
         """Trains; continues from the latest checkpoint of the model_dir.
 
-        A SIGTERM ends the training after the step that runs, with a checkpoint, and only then has
-        its usual effect.
+        A SIGTERM or Ctrl-C ends the training after the step that runs, with a checkpoint, and only
+        then has its usual effect. An input that gives no batch is not waited for; see
+        `loop.interruptions`.
 
         Args:
             input_fn: takes any of params, config and mode.
@@ -137,7 +138,11 @@ class Estimator:
         schedule = self._schedule(steps, max_steps)
         job = self._job(ModeKeys.TRAIN, input_fn, hooks, checkpoint)
         listeners = arguments.checked_listeners(saving_listeners)
-        loss = training.train(job, schedule, listeners)
+        try:
+            loss = training.train(job, schedule, listeners)
+        except KeyboardInterrupt as interrupt:
+            # Where in the insides it came matters to nobody.
+            raise interrupt.with_traceback(None) from None
         # In stock's words, which scripts look for.
         log.info("Loss for final step: %s.", loss)
         return self

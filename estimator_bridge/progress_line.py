@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -20,13 +22,15 @@ def no_progress(phase: str, done: int, total: int) -> None:
 
 
 class ProgressLine:
-    """Writes one line per phase on a terminal, over and over; elsewhere up to eleven lines.
+    """Writes one line per phase on a terminal, over and over, and elsewhere nothing.
 
     It is a `Progress`.
 
     Args:
         describe: returns the text for a phase, and how many of how many units of it are done.
     """
+
+    is_open = False  # whether the cursor of the terminal stands in a line of any of these
 
     def __init__(self, describe: Callable[[str, int, int], str]) -> None:
         self._describe = describe
@@ -35,19 +39,30 @@ class ProgressLine:
 
     def __call__(self, phase: str, done: int, total: int) -> None:
         """Reports, if it is time to."""
-        text = plain_text.plain(f"estimator-bridge: {self._describe(phase, done, total)}")
-        is_end = done >= total
-        if not sys.stderr.isatty():
-            # A log needs no more than every tenth of a phase.
-            tenth = 10 if is_end else 10 * done // total
-            if self._last != (phase, tenth):
-                sys.stderr.write(f"{text}.\n")
-            self._last = phase, tenth
+        if not is_terminal():
             return
+        is_end = done >= total
         is_new_phase = self._last is None or self._last[0] != phase
         is_due = is_new_phase or is_end or time.monotonic() >= self._next_time
-        if self._last != (phase, done) and is_due:
-            self._next_time = time.monotonic() + _SECONDS
-            sys.stderr.write(f"\r{text:{_WIDTH}}" + "\n" * is_end)
-            sys.stderr.flush()
-            self._last = phase, done
+        if self._last == (phase, done) or not is_due:
+            return
+        self._next_time = time.monotonic() + _SECONDS
+        text = plain_text.plain(f"estimator-bridge: {self._describe(phase, done, total)}")
+        # One that is broken by the terminal could not be written over.
+        width = shutil.get_terminal_size().columns - 1
+        sys.stderr.write(f"\r{text[:width]:{min(_WIDTH, width)}}" + "\n" * is_end)
+        sys.stderr.flush()
+        self._last = phase, done
+        ProgressLine.is_open = not is_end
+
+
+def is_terminal() -> bool:
+    """Whether stderr is a terminal that can go back to the beginning of a line."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def end_line() -> None:
+    """Ends the line that a progress line has left open, before something else is written."""
+    if ProgressLine.is_open:
+        ProgressLine.is_open = False
+        sys.stderr.write("\n")

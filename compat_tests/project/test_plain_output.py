@@ -87,6 +87,7 @@ CALLS: dict[str, list[list[str]]] = {
         ["{folder}/none"],
     ],
     "build-native": [],
+    "completion": [],
     "convert": [
         ["{checkpoint}", "{folder}/new"],
         ["{checkpoint}", "{folder}/names", "--to", "names", "--dry_run", "--allow", "*"],

@@ -14,17 +14,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Compiles and loads the ops; returns 0, or 1 with the reason on stderr."""
+    """Compiles and loads the ops; returns 0, or 2 with the reason on stderr."""
     from tf2_engine.native import build, loading
 
     try:
         build.library(loading.SOURCE, again=options.force)
     except build.CannotBuild as error:
         output.tell(f"{error}.")
-        return 1
+        return 2
     loaded = loading.load()
     if loaded.ops is None:
         output.tell(loaded.reason)
-        return 1
+        return 2
     output.show(loaded.reason)
     return 0

@@ -61,7 +61,7 @@ def load(text: str, tf1: bool | None = None) -> Object:
     where, _, name = text.rpartition(":")
     if not where or not name:
         raise errors.InvalidInput(f"--spec must be module:attribute or file.py:name, got {text!r}.")
-    with _names(where, tf1):
+    with program_arguments.failures_of(where), _names(where, tf1):
         names = _names_of_file(where) if where.endswith(".py") else _names_of_module(where)
         if name not in names:
             raise errors.InvalidInput(f"--spec: {where} has no {name!r}.")

@@ -31,15 +31,7 @@ def write(
     options: argparse.Namespace,
 ) -> int:
     """Writes the new program, or folder, once it has been tried; returns the exit status."""
-    target = path.with_name(f"{path.stem}_{options.form}{path.suffix}")
-    if options.in_place or options.output:
-        target = path if options.in_place else pathlib.Path(options.output)
-    is_folder = path.is_dir()
-    overwrites = options.in_place or (options.force and not is_folder)
-    if target.exists() and not overwrites:
-        way_out = "another --output" if is_folder else "another --output, or --force"
-        raise errors.InvalidInput(f"migrate: {target} exists. Give {way_out}.")
-    target = target.resolve()
+    target, is_folder = _target(path, options), path.is_dir()
     with tempfile.TemporaryDirectory(prefix=".migrate-", dir=target.parent) as place:
         if is_folder:
             staged = pathlib.Path(place) / target.name
@@ -66,6 +58,25 @@ def write(
             _write_files(target, outputs)
     output.note(f"{target} is written.")
     return 0
+
+
+def _target(path: pathlib.Path, options: argparse.Namespace) -> pathlib.Path:
+    """Returns where the new program or folder goes; raises InvalidInput if it may not."""
+    target = path.with_name(f"{path.stem}_{options.form}{path.suffix}")
+    if options.in_place or options.output:
+        target = path if options.in_place else pathlib.Path(options.output)
+    is_folder = path.is_dir()
+    overwrites = options.in_place or (options.force and not is_folder)
+    if target.exists() and not overwrites:
+        way_out = "another --output" if is_folder else "another --output, or --force"
+        raise errors.InvalidInput(f"migrate: {target} exists. Give {way_out}.")
+    target = target.resolve()
+    if not target.parent.is_dir():
+        raise errors.InvalidInput(
+            f"migrate: there is no folder {target.parent} for {target.name}. Make it, or give "
+            "another --output."
+        )
+    return target
 
 
 def _output(path: pathlib.Path, content: bytes, like: pathlib.Path) -> Output:

@@ -6,11 +6,14 @@ prints through here. No command of its own.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from estimator_bridge import progress_line
 from tf2_engine import plain_text
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ def as_json(value: Mapping[str, Object] | Sequence[Object], *, indent: int) -> s
 
 def tell(sentence: object) -> None:
     """Says on stderr what is not the result: what is done, or what is wrong."""
+    progress_line.end_line()
     print(f"{PREFIX}{plain_text.plain(sentence, lines=True)}", file=sys.stderr)
 
 
@@ -44,6 +48,12 @@ def note(*lines: object) -> None:
     """Prints lines on stderr as they are, for a result that has stdout to itself."""
     for line in lines:
         print(plain_text.plain(line, lines=True), file=sys.stderr)
+
+
+def close_stdout() -> None:
+    """Writes what follows nowhere: to a pipe that nobody reads Python would fail at its end."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def show_source(lines: Iterable[str]) -> None:

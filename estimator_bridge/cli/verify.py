@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import os
 import pathlib
@@ -219,14 +218,8 @@ def _report(result: Result, options: argparse.Namespace) -> int:
             output.tell(f"{name} cannot be written: {error}.")
             status = 2
             if isinstance(error, BrokenPipeError):
-                _close_stdout()
+                output.close_stdout()
     return status
-
-
-def _close_stdout() -> None:
-    """Writes what follows nowhere: to a pipe that nobody reads Python would fail at its end."""
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _write_page(options: argparse.Namespace, result: Result) -> None:

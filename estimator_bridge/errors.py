@@ -12,6 +12,7 @@ from tf2_engine.errors import EngineError as EngineError
 from tf2_engine.errors import InvalidInput as InvalidInput
 from tf2_engine.errors import InvalidSpec as InvalidSpec
 from tf2_engine.errors import MissingMetric as MissingMetric
+from tf2_engine.errors import WrongSetting as WrongSetting
 from tf2_engine.errors import WrongType as WrongType
 
 

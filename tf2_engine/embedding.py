@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from tf2_engine import config_proto, errors, gradients, shapes, specs, structure, tf_compat
+from tf2_engine.arguments import typed
 from tf2_engine.backends import make_driver
 from tf2_engine.backends.interface import Driver, EngineCall, FeatureInput, StepInputs, Update
 from tf2_engine.batch import as_tensor, check_ids
@@ -33,6 +34,7 @@ class BuiltEngine:
     ops: tuple[Op, Op] | None
 
 
+@typed
 class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     """Embedding tables that are looked up and trained with the arithmetic of a TPU.
 
@@ -111,6 +113,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
                 "initialize_tpu_embedding=False, but no other engine has initialised the embedding "
                 "hardware. Create that one first, or leave initialize_tpu_embedding True."
             )
+        for name, count in (("num_cores", num_cores), ("num_hosts", num_hosts)):
+            if count is not None and count < 1:
+                raise errors.InvalidSpec(f"`{name}` must be positive, got {count}.")
         self.verify_output_shapes = verify_output_shapes
         self._driver = driver
         self._cores = driver.cores(num_cores, num_hosts)

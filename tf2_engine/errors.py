@@ -36,6 +36,10 @@ class WrongType(EngineError, TypeError):
     """An object of the wrong type was handed in; the message names the argument."""
 
 
+class WrongSetting(WrongType, InvalidSpec):
+    """A setting is of the wrong type: a TypeError as stock's is, and an InvalidSpec as any."""
+
+
 class WrongKind(WrongType, InvalidInput):
     """An input is of the wrong type: a TypeError as all of those, and stock's ValueError."""
 

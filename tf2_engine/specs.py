@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import errors, initializers, sharding, tf_compat
+from tf2_engine import arguments, errors, initializers, sharding, tf_compat
 from tf2_engine.optimizers import OPTIMIZERS, SGD, Optimizer
 from tf2_engine.quantization import Quantization
 from tf2_engine.types import Initializer, Nest, Object
@@ -53,6 +53,7 @@ class TableSpec:
 
     def __post_init__(self) -> None:
         where = f"Table {self.name!r}: "
+        _check_types(self)
         _check_int(where, "vocabulary_size", self.vocabulary_size, 1)
         _check_int(where, "dim", self.dim, 1)
         check_choice(where, "combiner", self.combiner, COMBINERS)
@@ -106,6 +107,7 @@ class FeatureSpec:
     send_name: bool = True
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _check_int(f"Feature {self.name!r}: ", "max_sequence_length", self.max_sequence_length, 0)
 
 
@@ -138,6 +140,13 @@ class EngineSpec:
     out_of_range_ids: str = "error"
 
     def __post_init__(self) -> None:
+        _check_types(self)
+        for name, kind in (("tables", TableSpec), ("features", FeatureSpec)):
+            for each in getattr(self, name):
+                if not isinstance(each, kind):
+                    raise errors.WrongSetting(
+                        f"`EngineSpec`: `{name}` must be {kind.__name__}s, got {each!r}."
+                    )
         named = (
             dataclasses.replace(table, name=table.name or f"table_{position}")
             for position, table in enumerate(self.tables)
@@ -318,6 +327,12 @@ def check_choice(where: str, setting: str, value: Object, choices: Collection[st
         raise errors.InvalidSpec(
             f"{where}`{setting}` must be one of {', '.join(choices)}, got {value!r}."
         )
+
+
+def _check_types(spec: Object) -> None:
+    """Checks the fields of a spec against their annotations."""
+    annotations = {each.name: each.type for each in dataclasses.fields(spec)}
+    arguments.check(type(spec).__name__, vars(spec), annotations)
 
 
 def _check_int(where: str, setting: str, value: Object, least: int) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,6 +24,14 @@ SECONDS = 4.0
 """What the processes are given to end in."""
 SLACK = 20.0
 """On a machine that does other things; what is stuck would sleep for a thousand seconds."""
+
+
+@pytest.fixture(autouse=True)
+def usual_ctrl_c() -> Iterator[None]:
+    """Ctrl-C is Python's, also where a shell runs the tests in its background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupt(
@@ -176,5 +185,6 @@ def test_another_wakeup_fd_is_told_and_put_back(tmp_path: pathlib.Path) -> None:
         assert signal.set_wakeup_fd(before) == writer
         assert os.read(reader, 8)[:1] == bytes([signal.SIGINT])
     finally:
+        signal.set_wakeup_fd(before)
         os.close(reader)
         os.close(writer)

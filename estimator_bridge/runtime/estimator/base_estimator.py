@@ -24,6 +24,7 @@ from estimator_bridge.runtime.step.model_step import Job, ModelStep
 from estimator_bridge.runtime.step.plain_step import build_plain_step
 from estimator_bridge.runtime.step.table_variables import TableVariables
 from tf2_engine import log
+from tf2_engine.arguments import typed
 from tf2_engine.types import Array, Nest, Object
 
 _Self = TypeVar("_Self", bound="Estimator")
@@ -33,6 +34,7 @@ PathLike = str | os.PathLike[str]
 _OVERRIDABLE = ("latest_checkpoint", "model_fn")
 
 
+@typed
 class Estimator:
     """Runs a model_fn and input_fns as `tf.compat.v1.estimator.Estimator` does.
 

@@ -238,7 +238,10 @@ class _Watch:
     def end(self) -> None:
         """Ends the thread."""
         self._ended.set()
-        signal.set_wakeup_fd(self._previous, warn_on_full_buffer=False)
+        try:
+            signal.set_wakeup_fd(self._previous, warn_on_full_buffer=False)
+        except (OSError, ValueError):  # The program has closed its own meanwhile.
+            signal.set_wakeup_fd(-1)
         self._writer.close()
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=1.0)

@@ -141,13 +141,13 @@ class ResourceBatchQueue:
         others_wait = self._looked_up.queue.size() > min(allowed, MAX_IN_FLIGHT - 1)
 
         def refuse() -> Op:
-            last: Sequence[Op] = []
+            moved: list[Tensor] = []
             for fifo, part in zip(self._enqueued, packed, strict=True):
-                with run_after(last):
-                    last = [fifo.put_first(part)]
-            with run_after(last):
-                # Not a constant: an assertion of that would not wait for the ops before it.
-                return tf.group(*_check(tf.logical_not(others_wait), _GRADIENTS_MISSING))
+                with run_after(moved):
+                    moved.append(fifo.put_first(part))
+            # Always false; computed from what was moved, so that it fails after that.
+            holds = tf.less(tf.add_n([tf.cast(count, tf.int64) for count in moved]), 0)
+            return tf.group(*_check(holds, _GRADIENTS_MISSING))
 
         # What follows waits until it is certain that the batch can be kept for its gradients.
         with run_after([run_if(tf.logical_and(training, others_wait), refuse)]):
@@ -288,8 +288,8 @@ class Fifo:
         with tf.control_dependencies(self.check_room()):
             return self.queue.enqueue(list(tensors))
 
-    def put_first(self, tensors: Sequence[Tensor]) -> Op:
-        """Puts before what waits; returns the op."""
+    def put_first(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Puts before what waits; returns how many it was put before, once it is done."""
         waiting = self.queue.size()
         with run_after([waiting]):
             first = self.queue.enqueue(list(tensors))
@@ -370,19 +370,21 @@ def _take_from_all(fifos: Sequence[Fifo], message: str) -> list[list[Tensor]]:
     return oldest
 
 
-def _repeat(count: Tensor, action: Callable[[], Op]) -> Op:
-    """Runs an action so many times, one after the other; returns the op."""
+def _repeat(count: Tensor, action: Callable[[], Op]) -> Tensor:
+    """Runs an action so many times, one after the other; returns how many, once it is done."""
     if tf.executing_eagerly():
         for _ in range(int(count)):
             action()
-        return None
+        return count
 
-    def body(number: Tensor) -> Tensor:
+    def body(number: Tensor) -> tuple[Tensor]:
         with run_after(tf.nest.flatten(action())):
-            return number + 1
+            return (number + 1,)
 
     start = tf.constant(0, count.dtype)
-    return tf.while_loop(lambda number: number < count, body, [start], parallel_iterations=1)
+    (done,) = tf.while_loop(lambda number: number < count, body, (start,), parallel_iterations=1)
+    done.set_shape([])
+    return done
 
 
 def _outermost(graph: Graph) -> Graph:

@@ -53,7 +53,6 @@ class TableSpec:
 
     def __post_init__(self) -> None:
         where = f"Table {self.name!r}: "
-        _check_types(self)
         _check_int(where, "vocabulary_size", self.vocabulary_size, 1)
         _check_int(where, "dim", self.dim, 1)
         check_choice(where, "combiner", self.combiner, COMBINERS)
@@ -68,6 +67,7 @@ class TableSpec:
                 f"{where}{self.optimizer!r} is not an optimizer of this engine; known: "
                 f"{', '.join(OPTIMIZERS)}."
             )
+        _check_types(self)
         if self.optimizer is not None:
             self._adapt_to(self.optimizer)
 
@@ -107,8 +107,8 @@ class FeatureSpec:
     send_name: bool = True
 
     def __post_init__(self) -> None:
-        _check_types(self)
         _check_int(f"Feature {self.name!r}: ", "max_sequence_length", self.max_sequence_length, 0)
+        _check_types(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -323,7 +323,7 @@ def _read_feature(config: Object, name: str, table: TableSpec) -> FeatureSpec:
 
 def check_choice(where: str, setting: str, value: Object, choices: Collection[str]) -> None:
     """Raises InvalidSpec, with a message that begins with `where`, if no choice is `value`."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise errors.InvalidSpec(
             f"{where}`{setting}` must be one of {', '.join(choices)}, got {value!r}."
         )

@@ -82,13 +82,13 @@ class Optimizer:
     """Why there is no update rule: tables are looked up, loaded and retrieved, but not trained."""
 
     def __post_init__(self) -> None:
-        annotations = {each.name: each.type for each in dataclasses.fields(self)}
-        arguments.check(type(self).__name__, vars(self), annotations)
         for each in dataclasses.fields(self):
             allowed = each.metadata.get("range")
             if allowed is not None:
                 value = getattr(self, each.name)
                 self._require(each.name, _contains(allowed, value), allowed.rule)
+        annotations = {each.name: each.type for each in dataclasses.fields(self)}
+        arguments.check(type(self).__name__, vars(self), annotations)
         for name in ("clip_weight", "clip_gradient"):
             low, high = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
             ordered = low is None or high is None or low <= high

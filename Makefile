@@ -200,6 +200,22 @@ demo: $(ENVS)/tf$(TF)/.ready  ## train the MovieLens example, a legacy program r
 	$(ENVS)/tf$(TF)/bin/estimator-bridge run $(MOVIELENS)/train.py \
 	    --data_dir $(MOVIELENS)/data --model_dir $(MODEL_DIR) --use_tpu $(ARGS)
 
+.PHONY: cluster-demo
+cluster-demo: MODEL_DIR = $(MOVIELENS)/model_dir/cluster_tf$(TF)
+cluster-demo: $(ENVS)/tf$(TF)/.ready  ## the same program on a chief, two workers and two parameter servers
+	$(ENVS)/tf$(TF)/bin/python $(MOVIELENS)/fetch.py --data_dir $(MOVIELENS)/data
+	rm -rf $(MODEL_DIR)
+	$(ENVS)/tf$(TF)/bin/python examples/local_cluster.py --workers 2 --ps 2 -- $(MOVIELENS)/train.py \
+	    --data_dir $(MOVIELENS)/data --model_dir $(MODEL_DIR) --use_tpu $(ARGS)
+
+.PHONY: cluster-demo
+cluster-demo: MODEL_DIR = $(MOVIELENS)/model_dir/cluster_tf$(TF)
+cluster-demo: $(ENVS)/tf$(TF)/.ready  ## the same program on a chief, two workers and two parameter servers
+	$(ENVS)/tf$(TF)/bin/python $(MOVIELENS)/fetch.py --data_dir $(MOVIELENS)/data
+	rm -rf $(MODEL_DIR)
+	$(ENVS)/tf$(TF)/bin/python examples/local_cluster.py --workers 2 --ps 2 -- $(MOVIELENS)/train.py \
+	    --data_dir $(MOVIELENS)/data --model_dir $(MODEL_DIR) --use_tpu $(ARGS)
+
 # --- Benchmarks ---------------------------------------------------------------------------
 # The figures are of this machine; ratios are of one run. Other systems have environments of
 # their own, which nothing else uses.

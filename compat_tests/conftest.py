@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,12 @@ import pytest
 import tensorflow as tf
 
 import tf2_engine
-from compat_tests.support import tpus
+from compat_tests.support import own_choice, tpus
 from compat_tests.support.stock_engine import StockEngine
-from estimator_bridge.run import install
 from tf2_engine.backends import Driver, HostDriver
 
 # Legacy programs are written in Keras 2; this comes before anything touches tf.keras.
-install.use_legacy_keras()
+own_choice.use_legacy_keras()
 
 # Whether pytest sees what TensorFlow logs depends on its version where a logger does not propagate.
 tf.get_logger().propagate = True
@@ -78,6 +77,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+BEHAVIOR = (
+    tf.executing_eagerly,
+    tf.compat.v1.resource_variables_enabled,
+    tf.compat.v1.control_flow_v2_enabled,
+)
+"""Some of what `disable_v2_behavior` turns off, for a whole process."""
+
+
+@pytest.fixture(autouse=True)
+def _tensorflow_2_stays_on() -> Iterator[None]:
+    """Fails where a test turns TensorFlow 2's behavior off, rather than in each test after it."""
+    before = [is_on() for is_on in BEHAVIOR]
+    yield
+    assert [is_on() for is_on in BEHAVIOR] == before, "Run programs in processes of their own."
 
 
 Array = npt.NDArray[np.float32]

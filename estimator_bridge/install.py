@@ -1,5 +1,6 @@
 """Makes legacy programs find the bridge: `install.install()`, before they import TensorFlow."""
 
-from estimator_bridge.run.install import install, installed, uninstall, use_legacy_keras
+from estimator_bridge.run.install import install, installed, uninstall
+from estimator_bridge.run.keras_choice import use_legacy_keras
 
 __all__ = ["install", "installed", "uninstall", "use_legacy_keras"]

@@ -71,7 +71,7 @@ def table_tensors(
             f"Table {table.name!r}, {variable}",
             shards,
             table.vocabulary_size,
-            spec.partition_strategy,
+            tables[table.name].strategy,
             wait_for,
         )
         for table in spec.tables
@@ -119,6 +119,11 @@ class TableTensor(tf_compat.SavedTensor):
 
     def slices(self) -> list[Slice]:
         """Returns the parts to write and to read."""
+        if len(self._shards) > 1 and self._strategy == "octaves":
+            raise errors.InvalidInput(
+                f"{self._label}: rows that are spread over parameter servers in octaves cannot be "
+                'saved by tf.train.Checkpoint. Use the layout "div".'
+            )
         if len(self._shards) == 1 or self._strategy == "mod":
             return [Slice("", self._read_whole, self._shards[0].device)]
         parts = []

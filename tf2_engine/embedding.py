@@ -161,7 +161,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         for key, table in zip(self._table_keys, built.plan.tables, strict=True):
             # Hosts beyond the vocabulary have rows that no id means.
             shards = built.tables[table.name].variables[PARAMETERS][: table.vocabulary_size]
-            in_order = built.plan.partition_strategy == "div" or len(shards) == 1
+            in_order = built.tables[table.name].strategy == "div" or len(shards) == 1
             parameters[key] = whole(shards, table.name) if in_order else shards
         return parameters
 
@@ -470,9 +470,13 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return shapes.from_values(self._spec, [values.ids for values in part], cores)
 
     def _plan_for(self, output_shapes: Sequence[Shape]) -> Plan:
-        hosts, cores = self._cores.hosts, self._cores.count
         return make_plan(
-            self._spec, output_shapes, num_hosts=hosts, num_cores=cores, training=self._training
+            self._spec,
+            output_shapes,
+            num_hosts=self._cores.hosts,
+            num_cores=self._cores.count,
+            training=self._training,
+            servers=self._cores.servers,
         )
 
     def _plan_for_batch(self, output_shapes: Sequence[Shape], fixed: bool) -> Plan:

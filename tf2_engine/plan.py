@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from tf2_engine import errors, sharding
 from tf2_engine.optimizers import Optimizer
+from tf2_engine.placement import Servers, TablePlacement, TableSize
 from tf2_engine.quantization import Quantization
 from tf2_engine.specs import EngineSpec, FeatureSpec
 from tf2_engine.types import Initializer, Nest, Tensor, TensorLike
@@ -24,7 +25,8 @@ class TablePlan:
     """One table as the engine holds it: ids are below `vocabulary_size`.
 
     It has as many rows, but at least one per host. `table_id` is its position among the tables, and
-    `rate_tag` that among the dynamic rates; None when the rate is constant.
+    `rate_tag` that among the dynamic rates; None when the rate is constant. `placement` says which
+    parameter server holds which rows; None where the hosts of the plan hold them.
     """
 
     name: str
@@ -38,6 +40,7 @@ class TablePlan:
     rate_tag: int | None = None
     hot_id_replication: bool = False
     quantization: Quantization | None = None
+    placement: TablePlacement | None = None
 
     def activation(self, rows: Tensor) -> Tensor:
         """Returns rows of the table, [num_ids, dim] float32, as a lookup combines them.
@@ -117,8 +120,11 @@ def make_plan(
     num_hosts: int = 1,
     num_cores: int = 1,
     training: bool = True,
+    servers: Servers | None = None,
 ) -> Plan:
     """Returns the plan of a spec for a number of hosts and cores.
+
+    With `servers` parameter servers hold the tables, instead of hosts.
 
     The output shapes are those of the activations on a core, without `dim`, in the order of the
     spec; a sequence feature's has its length in it. Without `training` the device is configured for
@@ -130,6 +136,7 @@ def make_plan(
             raise errors.InvalidSpec(f"`{name}` must be at least 1, got {number}.")
     if num_cores % num_hosts:
         raise errors.InvalidSpec(f"{num_cores} cores cannot be spread over {num_hosts} hosts.")
+    placement = servers.place(_sizes(spec, training)).tables if servers else {}
     # Plans have the settings of their specs under the same names, and some of their own.
     tables = {}
     dynamic_rates: list[Callable[[], TensorLike]] = []
@@ -144,6 +151,7 @@ def make_plan(
             # The device wants a row on every host; the rows beyond the vocabulary are never hit.
             rows=max(table.vocabulary_size, num_hosts),
             rate_tag=dynamic_rates.index(rate) if callable(rate) else None,
+            placement=placement.get(table.name),
         )
     features = tuple(
         FeaturePlan(
@@ -166,7 +174,9 @@ def make_plan(
 
 
 def shard_shapes(table: TablePlan, num_hosts: int) -> tuple[tuple[int, int], ...]:
-    """Returns [rows, dim] of each host's shard of a table."""
+    """Returns [rows, dim] of each host's shard of a table; or of each server's part."""
+    if table.placement is not None:
+        return tuple((rows, table.dim) for rows in table.placement.part_rows)
     return tuple((rows, table.dim) for rows in sharding.shard_rows(table.rows, num_hosts))
 
 
@@ -175,6 +185,15 @@ def agree(expected: Shape, actual: Shape) -> bool:
     return len(expected) == len(actual) and all(
         a is None or b is None or a == b for a, b in zip(expected, actual, strict=True)
     )
+
+
+def _sizes(spec: EngineSpec, training: bool) -> list[TableSize]:
+    sizes = []
+    for table in spec.tables:
+        assert table.name is not None and table.optimizer is not None
+        slots = table.optimizer.slot_names if training else ()
+        sizes.append(TableSize(table.name, table.vocabulary_size, table.dim, 1 + len(slots)))
+    return sizes
 
 
 def _checked_shape(feature: FeatureSpec, shape: Shape) -> Shape:

@@ -333,6 +333,11 @@ def _feature(
 
 def _shards(parameters: Object, strategy: str) -> tuple[tuple[Variable, ...], str]:
     if isinstance(parameters, Table):
+        if parameters.strategy == "octaves" and parameters.num_shards > 1:
+            raise errors.InvalidInput(
+                f"{parameters.where}: its rows are spread over parameter servers in octaves, which "
+                "cannot be looked up here. Restore a checkpoint of it on one machine."
+            )
         return parameters.variables[PARAMETERS], parameters.strategy
     if isinstance(parameters, (list, tuple)):
         return tuple(parameters), strategy

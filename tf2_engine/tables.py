@@ -8,10 +8,12 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import tensorflow as tf
 
 from tf2_engine import errors, initializers, sharding, tf_compat
+from tf2_engine.placement import Servers
 from tf2_engine.plan import Plan, TablePlan, shard_shapes
 from tf2_engine.types import DType, Initializer, Object, Op, Tensor, Variable
 
@@ -30,12 +32,18 @@ class Table:
     """The variables of one table: the shards of its parameters and of every slot, by name.
 
     A shard is [rows of the shard, dim] float32; the `strategy`, "div" or "mod", says which one
-    holds which row.
+    holds which row. On parameter servers the shards are the parts of the plan's placement, and the
+    strategy is its layout, which may be "octaves" too.
     """
 
     plan: TablePlan
     strategy: str
     variables: Mapping[str, Shards]
+
+    @property
+    def where(self) -> str:
+        """How messages name this table."""
+        return f"Table {self.plan.name!r}"
 
     @property
     def num_shards(self) -> int:
@@ -47,6 +55,11 @@ class Table:
         shards = self.variables[name]
         if len(shards) == 1:
             return tf.gather(shards[0], ids)
+        if self.strategy == "octaves":
+            raise errors.InvalidInput(
+                f"{self.where}: its rows are spread over parameter servers in octaves, which only "
+                "the ps driver looks up. Restore a checkpoint of it on one machine."
+            )
         return tf.compat.v1.nn.embedding_lookup(list(shards), ids, partition_strategy=self.strategy)
 
     def scatter(self, rows: Mapping[str, Tensor], ids: Tensor) -> list[Op]:
@@ -97,7 +110,21 @@ def create_tables(plan: Plan, factory: VariableFactory | None = None) -> dict[st
     return {table.name: _create(plan, table, factory) for table in plan.tables}
 
 
-def variable_factory(hosts: Sequence[str] | None = None) -> VariableFactory:
+def on_devices(devices: Sequence[str]) -> AbstractContextManager[None]:
+    """Puts the variables that are made in the context on these devices, one after the other."""
+    following = itertools.cycle(devices)
+
+    def create(next_creator: Callable[..., Variable], **settings: Object) -> Variable:
+        with tf.device(next(following)):
+            return next_creator(**settings)
+
+    creator: AbstractContextManager[None] = tf.variable_creator_scope(create)
+    return creator
+
+
+def variable_factory(
+    hosts: Sequence[str] | None = None, servers: Servers | None = None
+) -> VariableFactory:
     """Returns a factory of variables that are not mirrored over replicas, nor trainable.
 
     They have the names that stock gives them, `<table>_<shard>` and `<table>/<slot>_<shard>`.
@@ -106,6 +133,7 @@ def variable_factory(hosts: Sequence[str] | None = None) -> VariableFactory:
         hosts: the device of each shard's host. Hosts beyond the vocabulary get no variable then,
             as in stock, so that checkpoints hold the vocabulary and nothing else, although the
             plan has a row on every host. None makes every shard, on the device in scope.
+        servers: the parameter servers, on whose devices the parts of tables are.
     """
 
     def make(
@@ -113,9 +141,10 @@ def variable_factory(hosts: Sequence[str] | None = None) -> VariableFactory:
     ) -> list[Variable]:
         base = table.name if name == PARAMETERS else f"{table.name}/{name}"
         count = len(shapes) if hosts is None else min(len(shapes), table.vocabulary_size)
+        devices = servers.devices_of(table.placement) if servers and table.placement else hosts
         variables = []
         for shard, shape in enumerate(shapes[:count]):
-            with tf.device(hosts[shard]) if hosts else contextlib.nullcontext():
+            with tf.device(devices[shard]) if devices else contextlib.nullcontext():
                 variable = tf_compat.plain_variable(
                     initial_value=functools.partial(
                         initializers.initial_value, table.name, initializer, shard, shape
@@ -153,7 +182,8 @@ def _create(plan: Plan, table: TablePlan, factory: VariableFactory) -> Table:
     elif plan.training:
         for slot, value in table.optimizer.slot_initial_values().items():
             variables[slot] = make(slot, initializers.filled(value))
-    return Table(table, plan.partition_strategy, variables)
+    strategy = table.placement.layout if table.placement else plan.partition_strategy
+    return Table(table, strategy, variables)
 
 
 def _initializer(plan: Plan, table: TablePlan) -> Initializer:
@@ -161,9 +191,18 @@ def _initializer(plan: Plan, table: TablePlan) -> Initializer:
     if not initializers.takes_shard_info(initializer):
         return initializer
     shape = (table.vocabulary_size, table.dim)
-    return initializers.ByShard(
-        initializer, table.name, shape, plan.num_hosts, plan.partition_strategy
-    )
+    placement = table.placement
+    if placement is None:
+        shards, strategy = plan.num_hosts, plan.partition_strategy
+    else:
+        shards, strategy = len(placement.servers), placement.layout
+    if strategy == "octaves" and shards > 1:
+        raise errors.InvalidSpec(
+            f"Table {table.name!r}: its initializer takes `shard_info`, but its rows are spread "
+            "over parameter servers in octaves, which are no slices. Use an initializer of a shape "
+            'and a dtype, or the layout "div".'
+        )
+    return initializers.ByShard(initializer, table.name, shape, shards, strategy)
 
 
 def _slots_of_user(
@@ -176,6 +215,11 @@ def _slots_of_user(
     """
     function = table.optimizer.slot_variable_creation_fn
     assert function is not None
+    if table.placement is not None and not table.placement.is_whole:
+        raise errors.InvalidSpec(
+            f"Table {table.name!r}: `slot_variable_creation_fn` cannot make the slots of a table "
+            "that is spread over parameter servers. Leave it out."
+        )
     values = table.optimizer.slot_initial_values()
     in_make = False
 

@@ -678,6 +678,12 @@ def checkpoint_key(variable: Variable) -> str:
     return str(part.full_name if part else variable.op.name)
 
 
+def checkpoint_shape(variable: Variable) -> tuple[int, ...]:
+    """Returns the shape of what a Saver stores under `checkpoint_key`, all parts together."""
+    part = variable._get_save_slice_info()
+    return tuple(part.full_shape if part else variable.shape.as_list())
+
+
 def iterator_saveable(resource: Tensor, external_state_policy: str) -> Object:
     """Returns the object by which a Saver saves an iterator; the public one takes iterators only.
 

@@ -247,7 +247,20 @@ def test_iterations_per_loop_are_steps_or_a_time(value: Any, expected: tuple[int
 
 # --- TF_CONFIG -----------------------------------------------------------------------------
 
+PARAMETER_SERVERS = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1", "e:1"]}
 ALLOWED_CLUSTERS: dict[str, Any] = {
+    **{
+        f"{job} {index} beside parameter servers": {
+            "cluster": PARAMETER_SERVERS,
+            "task": {"type": job, "index": index},
+        }
+        for job, index in (("chief", 0), ("worker", 0), ("worker", 1), ("ps", 1), ("evaluator", 0))
+    },
+    "master beside parameter servers": {
+        "cluster": {"ps": ["d:1"], "master": ["a:1"]},
+        "task": {"type": "master", "index": 0},
+        "session_master": "grpc://b",
+    },
     "nothing": {},
     "worker": {"task": {"type": "worker", "index": 0}},
     "model_dir": {"model_dir": "there"},
@@ -268,18 +281,18 @@ ALLOWED_CLUSTERS: dict[str, Any] = {
 def test_tf_config_is_read_like_stock(
     name: str, stock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With one process in the cluster all properties are stock's."""
+    """With one process in the cluster, or parameter servers, all properties are stock's."""
     monkeypatch.setenv("TF_CONFIG", json.dumps(ALLOWED_CLUSTERS[name]))
     assert _shown(run_config.RunConfig()) == _shown(stock.RunConfig())
 
 
 REFUSED_CLUSTERS: dict[str, tuple[Any, str]] = {
-    "parameter servers": (
+    "another job": (
         {
-            "cluster": {"chief": ["a:1"], "ps": ["b:1"]},
+            "cluster": {"chief": ["a:1"], "ps": ["b:1"], "helper": ["c:1"]},
             "task": {"type": "chief", "index": 0},
         },
-        "'ps': 1",
+        "'helper': 1",
     ),
     "workers": (
         {
@@ -298,7 +311,7 @@ REFUSED_CLUSTERS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("name", REFUSED_CLUSTERS)
 def test_clusters_that_are_not_run_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parameter servers, several workers and contradictions are ValueErrors that show them."""
+    """Workers without parameter servers and contradictions are ValueErrors that show them."""
     config, shown = REFUSED_CLUSTERS[name]
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
     with pytest.raises(ValueError, match=shown) as caught:

@@ -196,16 +196,25 @@ def test_arguments_of_another_type_are_refused(tmp_path: pathlib.Path) -> None:
         estimator.train_and_evaluate(3, train, evaluate)
 
 
-@pytest.mark.parametrize("jobs_of_cluster", [{"ps": ["c:1"]}, {"worker": ["d:1", "e:1"]}])
+@pytest.mark.parametrize(
+    "jobs_of_cluster, message",
+    [
+        ({"ps": ["c:1"]}, "Use a TPUEstimator\\(use_tpu=True\\)"),
+        ({"worker": ["d:1", "e:1"]}, "Add the parameter servers"),
+    ],
+)
 def test_clusters_are_refused(
-    jobs_of_cluster: dict[str, Any], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    jobs_of_cluster: dict[str, Any],
+    message: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Parameter servers and workers in TF_CONFIG are an error that says what to do."""
+    """An Estimator on parameter servers, and workers without these, are errors with a way out."""
     cluster = {"chief": ["b:1"], **jobs_of_cluster}
     task = {"type": "chief", "index": 0}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
 
-    with pytest.raises(errors.InvalidSpec, match="the bridge trains in one process"):
+    with pytest.raises(ValueError, match=message):
         run(estimator, tmp_path)
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from estimator_bridge.run import install
+from estimator_bridge.run import install, keras_choice
 
-install.use_legacy_keras()
+keras_choice.use_legacy_keras()
 
 
 def main() -> None:

@@ -109,6 +109,14 @@ def test_the_page_on_sparse_cores_runs() -> None:
         execute("docs/sparsecore.md", number, names)
 
 
+def test_the_page_on_plans_runs() -> None:
+    """Its Python is executed; a table of 5 GB needs two machines of 4."""
+    names: dict[str, Any] = {}
+    execute("docs/plan.md", 0, names)
+
+    assert names["plan"].servers_for_memory == 2
+
+
 def test_the_engine_of_the_readme_runs() -> None:
     """The engine by itself trains a step, as shown."""
     names: dict[str, Any] = {}
@@ -327,6 +335,7 @@ EXECUTED_BY = {
     "docs/checkpoints.md": test_the_page_on_checkpoints_runs,
     "docs/keras.md": test_the_page_on_the_keras_layer_runs,
     "docs/migrate.md": test_the_guide_to_migration_runs,
+    "docs/plan.md": test_the_page_on_plans_runs,
     "docs/sparsecore.md": test_the_page_on_sparse_cores_runs,
     "docs/software_tpu.md": test_the_page_on_the_software_tpu_runs,
     "docs/training.md": test_the_page_on_training_runs,

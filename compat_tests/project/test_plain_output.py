@@ -107,6 +107,7 @@ CALLS: dict[str, list[list[str]]] = {
         ["{program}"],
         ["{program}"],
     ],
+    "plan": [["{folder}/none"], ["--spec", "{folder}:x", "--batch_size", "8"]],
     "run": [["{quiet}"], ["{folder}/none"], ["--show-names", "{quiet}"]],
     "verify": [
         ["{folder}/none"],

@@ -16,7 +16,7 @@ import tensorflow as tf
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.support.legacy_specs import needs_stock
 from estimator_bridge import errors, estimator
-from estimator_bridge.run import install, stock_names
+from estimator_bridge.run import install, keras_choice, stock_names
 from estimator_bridge.run.namespaces import AliasModule
 
 IMPORTS = """
@@ -244,7 +244,7 @@ def test_tensorflows_own_embedding_is_kept(clean: None) -> None:
     module = sys.modules["tensorflow.python.tpu.tpu_embedding"]
 
     assert module.TRAINING != module.INFERENCE
-    if install.is_2_15():
+    if keras_choice.is_2_15():
         assert module.TPUEmbedding.__module__ == "tensorflow.python.tpu.tpu_embedding"
     else:
         with pytest.raises(errors.Unsupported, match=r"Use tf2_engine\.TPUEmbedding"):
@@ -326,3 +326,38 @@ def test_without_replace_the_resolver_stays(clean: None) -> None:
     install.install()
 
     assert tf.distribute.cluster_resolver.TPUClusterResolver is before
+
+
+KERAS_BEFORE = "tf.keras.layers.Dense"
+
+
+def full(*values: str) -> Any:
+    """Returns parameters of the thorough tier."""
+    return pytest.param(*values, marks=pytest.mark.full)
+
+
+@pytest.mark.parametrize(
+    "before, use",
+    [
+        ("", "from estimator_bridge import estimator; estimator.tpu.RunConfig()"),
+        full("", "from estimator_bridge.estimator.tpu import TPUEstimator"),
+        full(KERAS_BEFORE, "from estimator_bridge import estimator; estimator.tpu.RunConfig()"),
+        (KERAS_BEFORE, "from tf2_engine.training import Trainer"),
+    ],
+)
+def test_names_choose_keras_by_themselves(before: str, use: str) -> None:
+    """A program that imports a legacy name has Keras 2, or is told why it cannot.
+
+    Without `install` or `run`, and in a process that asked for no Keras, or already for Keras 3.
+    """
+    program = f"import tensorflow as tf\n{before}\n{use}\nprint(tf.keras.layers.Layer.__module__)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    if before and not keras_choice.is_2_15():
+        last = ran.stderr.strip().splitlines()[-1]
+        assert ran.returncode == 1
+        assert "tf.keras is Keras 3" in last
+        assert "TF_USE_LEGACY_KERAS=1" in last
+    else:
+        assert ran.returncode == 0, ran.stderr
+        assert not ran.stdout.startswith("keras.src.models")

@@ -5,16 +5,12 @@ Their tables are divided among each of some numbers of hosts.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import inspect
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
-from unittest import mock
 
-from estimator_bridge import convert, errors
+from estimator_bridge import convert
 from estimator_bridge.audit.of_sparse_cores import SparseCoreAudit, Target
+from estimator_bridge.audit.program import Program
 from estimator_bridge.audit.report import Audit, TableSize, findings_of
 from estimator_bridge.audit.tables_on_sparse_cores import (
     audit_tables,
@@ -22,9 +18,6 @@ from estimator_bridge.audit.tables_on_sparse_cores import (
     note_of_machine,
 )
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
-from estimator_bridge.run import install
-from estimator_bridge.run.script import run_script
-from estimator_bridge.run.tf1 import running
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS
 from estimator_bridge.settings.detect import (
@@ -96,7 +89,7 @@ def audit_run(
     """Runs a program with the bridge in the place of stock, up to its first TPUEstimator.
 
     Everything before that is done: flags, data, files. Nothing after it is. For a `target` with a
-    `sample` it is run again, up to its first training, whose batches are looked at. After a program
+    `sample` it is run up to its first training, whose batches are looked at. After a program
     of TensorFlow 1 the process is without what TensorFlow 2 changed.
 
     Args:
@@ -106,8 +99,10 @@ def audit_run(
     Raises:
         InvalidInput: it ends without a TPUEstimator.
     """
-    program = _Program(script, arguments, tf1, tell)
-    settings = program.arguments_of("__init__")
+    program = Program(script, arguments, tf1, tell)
+    calls = ("__init__", "train") if target is not None and target.sample else ("__init__",)
+    reached = program.arguments_of(*calls)
+    settings = reached["__init__"]
     spec = settings.get("embedding_config_spec")
     notes = [] if spec is None else [*_notes(read_spec(spec))]
     config = getattr(settings.get("config"), "tpu_config", None)
@@ -137,74 +132,21 @@ def audit_run(
             cores=target.cores or shards,
             batch_size=target.batch_size or settings.get("train_batch_size"),
         )
-        on_target = _on_target(program, spec, [*notes, note_of_machine(shards)], target)
+        notes_there = [*notes, note_of_machine(shards)]
+        on_target = _on_target(reached.get("train"), spec, notes_there, target)
     return dataclasses.replace(
         audit, findings=findings_of(notes), remarks=remarks, on_sparse_cores=on_target
     )
 
 
-_DOING = {"__init__": "making a TPUEstimator", "train": "training a TPUEstimator"}
-
-
-class _Reached(BaseException):
-    """Ends the program at a method of TPUEstimator; no Exception, since programs catch these."""
-
-
-class _Program(NamedTuple):
-    """A program, and how it is run."""
-
-    script: str
-    arguments: Sequence[str]
-    tf1: bool | None
-    tell: Callable[[str], object]
-
-    def arguments_of(self, method: str) -> Mapping[str, Object]:
-        """Runs the program up to the first call of a method of TPUEstimator.
-
-        Returns the arguments of the call. Raises InvalidInput if the program ends without it.
-        """
-        argv, path = sys.argv, list(sys.path)
-        install.install(replace=True)
-        from estimator_bridge.runtime.estimator.tpu_estimator import TPUEstimator
-
-        signature = inspect.signature(getattr(TPUEstimator, method))
-
-        def stop(estimator: Object, *args: Object, **settings: Object) -> None:
-            raise _Reached(signature.bind(estimator, *args, **settings).arguments)
-
-        patched = mock.patch.object(TPUEstimator, method, stop)
-        patched.start()
-        try:
-            # The report goes to stdout; the program's own output does not belong there.
-            with (
-                contextlib.redirect_stdout(sys.stderr),
-                running.as_needed(self.script, self.tf1, self.tell),
-            ):
-                run_script(self.script, self.arguments)
-        except _Reached as reached:
-            return dict(reached.args[0])
-        except SystemExit as ended:
-            if ended.code:
-                raise errors.InvalidInput(
-                    f"{self.script} exits with {ended.code!r} without {_DOING[method]}. Does it "
-                    "lack arguments?"
-                ) from ended
-        finally:
-            patched.stop()
-            sys.argv, sys.path[:] = argv, path
-            install.uninstall()
-        raise errors.InvalidInput(f"{self.script} ends without {_DOING[method]}.")
-
-
 def _on_target(
-    program: _Program, spec: Object, notes: Sequence[Note], target: Target
+    training: Mapping[str, Object] | None, spec: Object, notes: Sequence[Note], target: Target
 ) -> SparseCoreAudit:
     legacy = read_spec(spec)
     found = audit_tables(spec, legacy, [*notes_of_all_settings(legacy), *notes], target)
-    if not target.sample or found.sparse_cores is None:
+    if training is None or found.sparse_cores is None:
         return found
     layouts = layouts_of_spec(spec, legacy, found.sparse_cores, target.batch_size)
-    training = program.arguments_of("train")
     from estimator_bridge.audit.sampling import sample
 
     try:

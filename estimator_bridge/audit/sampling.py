@@ -35,7 +35,7 @@ def sample(
     outside: dict[str, int] = {}
     num_cores = next(iter(layouts.values())).sparse_cores.cores
     count = 0
-    for per_core in _batches(estimator, input_fn, legacy, num_cores, batches):
+    for per_core in lookups_of_batches(estimator, input_fn, legacy, num_cores, batches):
         count += 1
         for lookups in per_core:
             known = []
@@ -50,10 +50,14 @@ def sample(
     return Sampled(count, dict(sorted(found.items())), outside)
 
 
-def _batches(
+def lookups_of_batches(
     estimator: TPUEstimator, input_fn: Object, legacy: LegacySpec, num_cores: int, batches: int
 ) -> Iterator[list[list[Lookup]]]:
-    """Yields the lookups of each core, batch after batch, as long as there are any."""
+    """Yields the lookups of each core, batch after batch, as long as there are any.
+
+    Batches are those of the estimator's training, spread over `num_cores` cores; no more than
+    `batches` of them.
+    """
     with tf.Graph().as_default():
         tf.train.get_or_create_global_step()
         parts, hooks = estimator._read_cores(input_fn, num_cores)

@@ -45,10 +45,10 @@ def execute(options: argparse.Namespace) -> int:
         tell(f"--cores {options.cores}: stock's estimator runs on one core here. Leave it out.")
         return 2
     # TensorFlow is imported from here on only: `--help` must be quick.
-    from estimator_bridge.run import install
+    from estimator_bridge.run import install, keras_choice
     from estimator_bridge.run.tf1 import running
 
-    version = ".".join(str(part) for part in install.tensorflow_version())
+    version = ".".join(str(part) for part in keras_choice.tensorflow_version())
     if options.stock and not install.has_stock():
         tell(
             f"--stock: TensorFlow {version} has no stock estimator. Install the extra 'legacy', "

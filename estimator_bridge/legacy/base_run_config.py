@@ -73,8 +73,8 @@ _PROTOCOL = requirements.one_of(("grpc", "grpc+verbs"), "{name} should be grpc o
 class RunConfig:
     """How an estimator runs: where it saves, how often, in which session.
 
-    The cluster is read from the environment variable TF_CONFIG. It must have a single process for
-    training: parameter servers and several workers are refused.
+    The cluster is read from the environment variable TF_CONFIG. It has a single process for
+    training, or parameter servers too, and workers beside them.
 
     Raises:
         InvalidSpec: a setting is outside its range; both checkpoint intervals are given; or
@@ -113,14 +113,14 @@ class RunConfig:
     checkpoint_save_graph_def = Setting("Whether the graph is saved beside the checkpoints.")
 
     cluster_spec: property = _OfTask("The `tf.train.ClusterSpec`; empty for one process.")
-    task_type = _OfTask('"worker", "chief", "master" or "evaluator".')
+    task_type = _OfTask('"worker", "ps", "chief", "master" or "evaluator".')
     task_id = _OfTask("The position of this process among those of its type.")
     is_chief = _OfTask("Whether this process saves checkpoints.")
     master: property = _OfTask("The address of the training session; '' is this process.")
     evaluation_master: property = _OfTask("The address of the evaluation session.")
-    num_ps_replicas = _OfTask("The number of parameter servers: 0.")
+    num_ps_replicas = _OfTask("The number of parameter servers.")
     num_worker_replicas = _OfTask("The number of workers and chiefs.")
-    global_id_in_cluster = _OfTask("0; None for an evaluator.")
+    global_id_in_cluster = _OfTask("The number of this task; None for an evaluator.")
     service = _OfTask('The "service" of TF_CONFIG; or None.')
 
     def __init__(

@@ -70,8 +70,7 @@ def read_task(config: TFConfig) -> Task:
     """Returns the place of this process in the cluster.
 
     Raises:
-        InvalidSpec: TF_CONFIG has parameter servers or several workers, which the bridge does not
-            support, or contradicts itself.
+        InvalidSpec: TF_CONFIG has workers, but no parameter servers, or contradicts itself.
         WrongType: its "service" is not a dict.
     """
     service = config.get("service")
@@ -105,11 +104,12 @@ def _in_cluster(config: TFConfig, cluster: TFConfig, place: TFConfig) -> Task:
     chief = TaskType.MASTER if TaskType.MASTER in cluster else TaskType.CHIEF
     tasks = {job: len(addresses) for job, addresses in cluster.items()}
     task_type, task_id = _checked_place(tasks, chief, place)
-    if set(tasks) != {chief}:
+    others = {job for job, count in tasks.items() if count} - {chief, TaskType.EVALUATOR}
+    if (TaskType.PS not in others and others) or not others <= {TaskType.PS, TaskType.WORKER}:
         raise errors.InvalidSpec(
-            f"TF_CONFIG: the cluster has {tasks}, but the bridge trains in one process, so that it "
-            "must have one chief and nothing else. Run without TF_CONFIG, or, for several hosts, "
-            "migrate to tf.distribute.TPUStrategy."
+            f"TF_CONFIG: the cluster has {tasks}, but it must have one chief and nothing else, or "
+            'one chief, parameter servers ("ps") and any number of workers ("worker"). Add the '
+            "parameter servers, or run without TF_CONFIG."
         )
     if task_type == TaskType.EVALUATOR:
         return Task(
@@ -120,10 +120,21 @@ def _in_cluster(config: TFConfig, cluster: TFConfig, place: TFConfig) -> Task:
             num_worker_replicas=0,
             global_id_in_cluster=None,
         )
+    is_cluster = bool(others)
+    # In the order of stock: the chief's first, then those of the other jobs.
+    order = [chief, *(job for job in cluster if job != chief)]
+    before = sum(tasks[job] for job in order[: order.index(task_type)])
+    address = f"grpc://{cluster[task_type][task_id]}" if is_cluster else ""
     return Task(
         cluster_spec=tf.train.ClusterSpec(cluster),
-        task_type=chief,
-        master=config.get("session_master", ""),
+        task_type=task_type,
+        task_id=task_id,
+        master=config.get("session_master", address),
+        evaluation_master=config.get("eval_session_master", "") if is_cluster else "",
+        is_chief=task_type == chief,
+        num_ps_replicas=tasks.get(TaskType.PS, 0),
+        num_worker_replicas=1 + tasks.get(TaskType.WORKER, 0),
+        global_id_in_cluster=before + task_id,
     )
 
 

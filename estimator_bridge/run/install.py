@@ -8,18 +8,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import importlib.metadata
 import importlib.util
 import operator
-import os
 import sys
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import NamedTuple
 
-from estimator_bridge import errors
 from estimator_bridge.run import stock_names
+from estimator_bridge.run.keras_choice import is_2_15, use_legacy_keras
 from estimator_bridge.run.namespaces import AliasModule, LeftOutModules, load
 from tf2_engine.types import Object
 
@@ -89,45 +87,10 @@ def local_resolvers() -> Iterator[None]:
         yield
 
 
-def tensorflow_version() -> tuple[int, int]:
-    """Returns the version of the installed TensorFlow without importing it."""
-    for name in ("tensorflow", "tensorflow-cpu", "tf-nightly"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            version = importlib.metadata.version(name)
-            break
-    else:
-        import tensorflow as tf
-
-        version = tf.__version__
-    major, minor = version.split(".")[:2]
-    return int(major), int(minor)
-
-
-def is_2_15() -> bool:
-    """Whether TensorFlow is of the last version with estimators, or older."""
-    return tensorflow_version() < (2, 16)
-
-
 def has_stock() -> bool:
     """Whether stock's estimator is installed and fits this TensorFlow."""
     # Not `importlib.util.find_spec`, which would find the modules of `install`.
     return is_2_15() and PathFinder.find_spec("tensorflow_estimator") is not None
-
-
-def use_legacy_keras() -> None:
-    """Makes TensorFlow load Keras 2; raises TooLate if `tf.keras` is Keras 3 already."""
-    if is_2_15() or os.environ.get("TF_USE_LEGACY_KERAS") is not None:
-        return
-    os.environ["TF_USE_LEGACY_KERAS"] = "1"
-    import tensorflow as tf
-
-    # TensorFlow decides when the name is first used, once for the process.
-    if not tf.keras.layers.Layer.__module__.startswith("tf_keras."):
-        raise errors.TooLate(
-            "tf.keras is Keras 3 already, and legacy programs are written in Keras 2. Call "
-            "`install` before tf.keras is first used, or set the environment variable "
-            "TF_USE_LEGACY_KERAS=1."
-        )
 
 
 def public_module(path: str) -> ModuleType:

@@ -11,6 +11,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from estimator_bridge import errors
+from estimator_bridge.run.keras_choice import use_legacy_keras
 from estimator_bridge.run.stock_names import NAMESPACE, NAMESPACE_V2, SYMBOLS, Names
 from estimator_bridge.run.unsupported import (
     REASON_OF_OTHER_MODULES,
@@ -34,7 +35,8 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
         __getattr__, __dir__, __all__ = namespaces.exports(__name__)
 
     Its names are those that `stock_names.SYMBOLS` has for it; those in `unsupported.REASONS` raise
-    an `Unsupported` with the way out.
+    an `Unsupported` with the way out. `tf.keras` is Keras 2 from the first of them on, or it raises
+    TooLate.
     """
     is_v2 = module == NAMESPACE_V2
     below = "" if is_v2 else module.removeprefix(NAMESPACE).removeprefix(".")
@@ -51,6 +53,7 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
             raise refusal(f"`{stock_name}.{name}` is not supported: {reasons[name]}.", name)
         if name not in homes:
             raise AttributeError(f"`{stock_name}` has no attribute {name!r}.")
+        use_legacy_keras()
         value = load(homes[name])
         setattr(sys.modules[module], name, value)
         return value

@@ -9,6 +9,7 @@ from tf2_engine.backends.host import HostDriver as HostDriver
 from tf2_engine.backends.interface import Driver as Driver
 from tf2_engine.backends.interface import ReplicaDriver as ReplicaDriver
 from tf2_engine.backends.interface import StepDriver as StepDriver
+from tf2_engine.backends.ps import PsDriver as PsDriver
 from tf2_engine.backends.sparsecore import SparseCoreDriver as SparseCoreDriver
 from tf2_engine.backends.tpu import TpuDriver as TpuDriver
 
@@ -17,7 +18,10 @@ DRIVERS: dict[str, type[Driver]] = {
     "sparsecore": SparseCoreDriver,
     "tpu": TpuDriver,
 }
-"""Every driver by name. The first is used under strategies that no driver claims."""
+"""Every driver by name, but `PsDriver`, which has to know its tasks.
+
+The first is used under strategies that no driver claims.
+"""
 
 
 def make_driver(name: str | None, *, initialize: bool) -> Driver:

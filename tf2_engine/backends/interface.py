@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from tf2_engine import errors
+from tf2_engine.placement import Servers
 from tf2_engine.plan import Plan
 from tf2_engine.tables import Table, VariableFactory
 from tf2_engine.types import Ids, Nest, Op, Strategy, Tensor
@@ -75,7 +76,8 @@ class EngineCores(abc.ABC):
     is named by its device.
 
     The rows of a table are spread over so many `hosts`. With model parallelism a replica has
-    several cores, `per_replica`. If a device holds the tables, the variables are copies of them.
+    several cores, `per_replica`. If a device holds the tables, the variables are copies of them;
+    `servers` are the parameter servers that hold them, if there are any.
     """
 
     count: int
@@ -83,6 +85,7 @@ class EngineCores(abc.ABC):
     per_replica: int = 1
     tables_on_device: bool = False
     variable_factory: VariableFactory | None = None
+    servers: Servers | None = None
 
     @abc.abstractmethod
     def call(self, call: EngineCall[_Value]) -> Nest:

@@ -44,6 +44,14 @@ def trainable() -> list[Variable]:
     return [each for each in current().variables.values() if each.trainable]
 
 
+if not hasattr(v1.keras.utils, "track_tf1_style_variables"):
+    raise errors.OutOfOrder(
+        "`tf2_engine.training` needs Keras 2 for `tf.layers` and `get_variable`, and tf.keras is "
+        "Keras 3. Set the environment variable TF_USE_LEGACY_KERAS=1, or call "
+        "`estimator_bridge.install.use_legacy_keras()` before tf.keras is first used."
+    )
+
+
 class _TF1Scope(tf.Module):
     """A scope in which `get_variable` and `tf.layers` create each variable once, and reuse it."""
 

@@ -7,6 +7,7 @@ import builtins
 from collections.abc import Iterator
 
 from estimator_bridge import errors
+from estimator_bridge.migrate.keras_form.tensorflow_names import tensorflow
 
 
 def check(text: str, name: str) -> None:
@@ -49,7 +50,7 @@ def _bound_by(node: ast.AST) -> set[str]:
 
 def _not_in_tensorflow(tree: ast.AST) -> Iterator[str]:
     """Yields names below `tf` that TensorFlow 2 does not have."""
-    import tensorflow as tf
+    tf = tensorflow()
 
     inner = {node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):

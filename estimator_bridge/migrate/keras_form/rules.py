@@ -10,6 +10,7 @@ import ast
 from collections.abc import Callable, Mapping
 
 from estimator_bridge.migrate.keras_form.source import Source, arguments
+from estimator_bridge.migrate.keras_form.tensorflow_names import tensorflow
 
 Writer = Callable[[Source, ast.Call], str | None]
 """Returns the code that replaces a call, or None if it stays."""
@@ -161,11 +162,13 @@ _REASONS: Mapping[str, tuple[str, str]] = {
 
 def stays(short: str) -> bool:
     """Returns whether TensorFlow 2 has the same under the same name."""
-    import tensorflow as tf
+    tf = tensorflow()
 
     if short in COMPATIBLE or short.split(".")[0] in ("data", "compat"):
         return True
-    old, new, absent = tf.compat.v1, tf, object()
+    absent = object()
+    old: object = tf.compat.v1
+    new: object = tf
     for part in short.split("."):
         old, new = getattr(old, part, absent), getattr(new, part, absent)
         if new is absent:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import NamedTuple
 
-from estimator_bridge.run import install
+from estimator_bridge.run import keras_choice
 from tf2_engine.types import Object
 
 _CONTRIB = "tensorflow.contrib"
@@ -122,7 +122,7 @@ def _is_of_tf1(names: list[str]) -> bool:
     # Not before it is needed: a source without such names is read quickly.
     import tensorflow as tf
 
-    if names[0] == "keras" and not (install.is_2_15() or "TF_USE_LEGACY_KERAS" in os.environ):
+    if names[0] == "keras" and not (keras_choice.is_2_15() or "TF_USE_LEGACY_KERAS" in os.environ):
         return False  # To look at tf.keras would load Keras 3 for the process.
     new: Object = tf
     old: Object = tf.compat.v1

@@ -15,6 +15,7 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.cluster import TaskType
 from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.runtime import tasks
 from estimator_bridge.runtime.estimator import arguments
 from estimator_bridge.runtime.loop import inference, training
 from estimator_bridge.runtime.program_types import Hook, InputFn, ModelFn, ModelSpec
@@ -67,6 +68,11 @@ class Estimator:
         self._config = config
         self._params = copy.deepcopy({} if params is None else params)
         self._strategies = arguments.read_strategies(self._config)
+        self._cluster = tasks.cluster_of(self._config)
+        if self._cluster is not None:
+            self._check_cluster(self._cluster)
+            if not self._cluster.only_serves:
+                self._cluster.tell_all_at_exit()
         self._warm_start = warm_starting.read_settings(warm_start_from)
 
     def __repr__(self) -> str:
@@ -120,7 +126,9 @@ class Estimator:
         Raises:
             InvalidInput: `steps` or `max_steps` is not possible, or this process is an evaluator.
             WrongType: a hook or listener is of another type.
+            SystemExit: this process is a worker or parameter server, and the chief has ended.
         """
+        self._serve_if_told()
         if self._config.task_type == TaskType.EVALUATOR:
             raise errors.InvalidInput(
                 "TF_CONFIG makes this process an evaluator, which does not train. Use "
@@ -171,6 +179,7 @@ class Estimator:
         Raises:
             InvalidInput: `steps` is not possible, or a metric has a name that is taken.
         """
+        self._serve_if_told()
         self._check_steps(ModeKeys.EVAL, "steps", steps)
         checkpoint = self._checkpoint(checkpoint_path, "evaluate")
         job = self._job(ModeKeys.EVAL, input_fn, hooks, checkpoint)
@@ -196,6 +205,7 @@ class Estimator:
             InvalidInput: `predict_keys` fits no prediction, or the predictions of a batch differ in
                 length.
         """
+        self._serve_if_told()
         checkpoint = self._checkpoint(checkpoint_path, "predict")
         job = self._job(ModeKeys.PREDICT, input_fn, hooks, checkpoint)
         yield from inference.predict(job, predict_keys, yield_single_examples)
@@ -284,9 +294,11 @@ class Estimator:
             return dataclasses.replace(step, tables=self._tables())
 
         # An engine has the tables once, and its model is that of a TPU's cores, not of replicas.
-        strategy = None if self._runs_on_engine(mode) else self._strategies[mode]
+        on_engine = self._runs_on_engine(mode)
+        strategy = None if on_engine else self._strategies[mode]
         checked = arguments.checked_hooks(hooks)
-        return Job(build, self._config, checked, checkpoint, strategy)
+        cluster = self._cluster if on_engine else None
+        return Job(build, self._config, checked, checkpoint, strategy, cluster)
 
     def _build(self, mode: str, input_fn: InputFn) -> ModelStep:
         read = functools.partial(self._call, input_fn, mode, {})
@@ -304,6 +316,19 @@ class Estimator:
         self, features: Nest, labels: Nest, mode: str, items: Mapping[str, Object]
     ) -> ModelSpec:
         return self._call(self._model_fn, mode, items, features=features, labels=labels)
+
+    def _check_cluster(self, cluster: tasks.Cluster) -> None:
+        """Raises InvalidInput if the estimator cannot run on the cluster of TF_CONFIG."""
+        raise errors.InvalidInput(
+            f"TF_CONFIG: the cluster has {cluster}, but without use_tpu=True a model trains in one "
+            "process here. Use a TPUEstimator(use_tpu=True), or run without TF_CONFIG."
+        )
+
+    def _serve_if_told(self) -> None:
+        """In a worker or parameter server serves until the chief ends, and ends the process."""
+        if self._cluster is not None and self._cluster.only_serves:
+            self._cluster.serve()
+            raise SystemExit(0)
 
     def _check_steps(self, mode: str, name: str, value: int | None) -> None:
         if value is not None and value <= 0:

@@ -26,7 +26,9 @@ from estimator_bridge.runtime.step import devices, plain_step
 from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
 from estimator_bridge.runtime.step.engine_step import EngineSettings, build_engine_step
 from estimator_bridge.runtime.step.model_step import ModelStep
+from estimator_bridge.runtime.step.placing import core_devices
 from estimator_bridge.runtime.step.table_variables import TableVariables
+from estimator_bridge.runtime.tasks import Cluster
 from estimator_bridge.settings import render
 from estimator_bridge.settings.detect import notes_of_settings
 from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec
@@ -35,6 +37,8 @@ from estimator_bridge.settings.row import EXPORT, OFF_TPU
 from estimator_bridge.translation.read_spec import read_spec
 from tf2_engine import log, soft_tpu
 from tf2_engine.arguments import typed
+from tf2_engine.backends import PsDriver
+from tf2_engine.placement import workers_of_cores
 from tf2_engine.types import Nest, Object
 
 _BATCH_SIZE_ARGUMENT = {
@@ -102,8 +106,10 @@ class TPUEstimator(Estimator):
         engine: devices.Engine | None = None,
     ) -> None:
         _check_arguments(config, params, export_saved_model_api_version, embedding_config_spec)
-        super().__init__(model_fn, model_dir, config, params, warm_start_from)
         self._use_tpu = use_tpu
+        self._engine = devices.default_engine() if engine is None else engine
+        devices.check_engine(self._engine)
+        super().__init__(model_fn, model_dir, config, params, warm_start_from)
         self._eval_on_tpu = eval_on_tpu
         self._export_to_tpu = export_to_tpu
         self._export_to_cpu = export_to_cpu
@@ -112,8 +118,6 @@ class TPUEstimator(Estimator):
         self._batch_axis = None if batch_axis is None else tuple(batch_axis)
         self._embedding_config_spec = embedding_config_spec
         self._quirks = None if quirks is None else checked_quirks(quirks)
-        self._engine = devices.default_engine() if engine is None else engine
-        devices.check_engine(self._engine)
         self._warned: set[str] = set()
         if use_tpu:
             self._check_tpu_settings()
@@ -161,6 +165,8 @@ class TPUEstimator(Estimator):
                     f"TPUConfig.num_shards={tpu_config.num_shards}, but the strategy of mode "
                     f"{mode!r} has {count} replica(s): {strategy!r}. Leave num_shards out."
                 )
+        elif self._cluster is not None and count == 1 and tpu_config.num_shards is None:
+            count = len(self._cluster.workers)
         input_mode = tpu_config.per_host_input_for_training
         if mode != ModeKeys.TRAIN and input_mode == InputPipelineConfig.PER_SHARD_V1:
             # Stock calls the input_fn core by core in training alone.
@@ -173,11 +179,37 @@ class TPUEstimator(Estimator):
     def _engine_of(self, mode: str) -> devices.Engine:
         if isinstance(self._strategies[mode], soft_tpu.SoftTPUStrategy):
             return devices.SOFTWARE_TPU
+        if self._cluster is not None:
+            workers = self._core_workers(self._cluster, mode)
+            return PsDriver(workers, self._cluster.servers)
         return self._engine
+
+    def _core_workers(self, cluster: Cluster, mode: str) -> list[str]:
+        """Returns the device of the worker of each core; one core makes the predictions of all."""
+        workers = workers_of_cores(self._cores(mode).count, len(cluster.workers))
+        of_cores = [cluster.workers[worker] for worker in workers]
+        return of_cores[:1] if mode == ModeKeys.PREDICT else of_cores
+
+    def _check_cluster(self, cluster: Cluster) -> None:
+        if not self._use_tpu:
+            super()._check_cluster(cluster)
+        if self._engine != devices.HOST:
+            raise errors.InvalidInput(
+                f"TF_CONFIG: the cluster has {cluster}, but `engine`={self._engine!r}: parameter "
+                "servers hold the tables there. Leave `engine` out, or run without TF_CONFIG."
+            )
+        if any(strategy is not None for strategy in self._strategies.values()):
+            raise errors.InvalidInput(
+                f"TF_CONFIG: the cluster has {cluster}, and the RunConfig has a strategy: "
+                f"{self._strategies}. Leave out one of the two."
+            )
 
     def _build(self, mode: str, input_fn: InputFn) -> ModelStep:
         on_engine = self._runs_on_engine(mode)
         cores = self._cores(mode)
+        if self._cluster is not None and on_engine:
+            workers = self._core_workers(self._cluster, mode)
+            cores = dataclasses.replace(cores, devices=core_devices(self._cluster, workers))
         input_size, model_size = self._call_sizes(mode, cores)
         arguments.check_takes_params(input_fn)
         calls = itertools.count()
@@ -292,6 +324,14 @@ class TPUEstimator(Estimator):
                 f"{tf.__version__}; the model has no embedding_config_spec, and so no engine."
             )
             return
+        if self._cluster is not None:
+            self._tell(
+                f"use_tpu=True: a cluster of {self._cluster}. {count} TPU core(s) are emulated on "
+                f"{len(self._cluster.workers)} task(s), {len(self._cluster.servers)} parameter "
+                "server(s) hold the tables, and the chief reads the input for all cores. "
+                f"TensorFlow {tf.__version__}."
+            )
+            return
         on_software = engine == devices.SOFTWARE_TPU
         driver = "tpu driver on a software TPU" if on_software else f"{engine} driver"
         self._tell(
@@ -305,7 +345,18 @@ class TPUEstimator(Estimator):
             self._warned.add(line)
             log.warning("%s", line)
 
+    def _check_cluster_settings(self, cluster: Cluster) -> None:
+        self._core_workers(cluster, ModeKeys.TRAIN)  # or it raises
+        if getattr(self._embedding_config_spec, "partition_strategy", "div") == "mod":
+            raise errors.InvalidInput(
+                f"TF_CONFIG: the cluster has {cluster}, and the embedding spec has "
+                "partition_strategy='mod', an order of rows that checkpoints of parameter servers "
+                "do not have. Use 'div', or run without TF_CONFIG."
+            )
+
     def _check_tpu_settings(self) -> None:
+        if self._cluster is not None:
+            self._check_cluster_settings(self._cluster)
         if self._batch_sizes[ModeKeys.TRAIN] is None:
             raise errors.InvalidInput("`train_batch_size` cannot be `None` with use_tpu=True.")
         for mode, size in self._batch_sizes.items():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import tensorflow.compat.v1 as tf
 
@@ -26,7 +28,8 @@ class CoreLayout:
     count: int
     input_mode: int  # a member of InputPipelineConfig
     batch_axis: tuple[int, ...] | None = None  # for each tensor of PER_HOST_V1; None is the first
-    devices: tuple[str, ...] = ()  # of each core's model; none leaves the placement to TensorFlow
+    # Of each core's model, or functions of its ops; none leaves the placement to TensorFlow.
+    devices: tuple[str | Callable[[Object], str], ...] = ()
 
     def input_batch_size(self, global_batch_size: int) -> int:
         """Returns the `params["batch_size"]` of the input_fn."""
@@ -37,6 +40,10 @@ class CoreLayout:
     def model_batch_size(self, global_batch_size: int) -> int:
         """Returns the `params["batch_size"]` of the model_fn."""
         return global_batch_size if self.is_broadcast else global_batch_size // self.count
+
+    def on(self, core: int) -> AbstractContextManager[None]:
+        """Puts the ops that are made in the context where a core's model is."""
+        return tf.device(self.devices[core]) if self.devices else contextlib.nullcontext()
 
     @property
     def is_broadcast(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -28,7 +28,7 @@ def evaluate(
 
     With `in_one_call` hooks see all `steps` as one.
     """
-    with model_step.new_graph(job.config.tf_random_seed, strategy=job.strategy):
+    with model_step.new_graph(job.config.tf_random_seed, _device_fn(job), job.strategy):
         step = job.build()
         metrics = model_step.metrics_of(step)
         for name in (_LOSS, tf.GraphKeys.GLOBAL_STEP):
@@ -61,7 +61,7 @@ def predict(
     job: Job, predict_keys: Sequence[str] | None, yield_single_examples: bool
 ) -> Iterator[Nest]:
     """Yields predictions until the input ends, one sample or one batch at a time."""
-    with model_step.new_graph(job.config.tf_random_seed):
+    with model_step.new_graph(job.config.tf_random_seed, _device_fn(job)):
         step = job.build()
         fetches = _select(step.predictions, predict_keys)
         with _session(job, step, job.config.master) as session:
@@ -76,13 +76,18 @@ def predict(
                     yield from batch
 
 
+def _device_fn(job: Job) -> Callable[[tf.Operation], str] | None:
+    # As in stock the config's own is for training alone; a cluster has one for every graph.
+    return None if job.cluster is None else job.device_fn()
+
+
 def _session(
     job: Job, step: ModelStep, master: str, last_hooks: Sequence[Hook] = ()
 ) -> tf.train.MonitoredSession:
     add_job_saver(step, job)
     creator = tf.train.ChiefSessionCreator(
         checkpoint_filename_with_path=job.checkpoint,
-        master=master,
+        master=job.master(master),
         scaffold=step.scaffold,
         config=job.session_config(),
     )

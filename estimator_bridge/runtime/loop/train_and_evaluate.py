@@ -35,7 +35,8 @@ def train_and_evaluate(
 
     Raises:
         WrongType: an argument is of another type.
-        InvalidInput: the job has parameter servers or several workers.
+        InvalidInput: the job has parameter servers or several workers, and the estimator is
+            stock's.
         NoNewCheckpoint: a checkpoint was due to be evaluated, but none was written.
     """
     if not specs.is_eval_spec(eval_spec):
@@ -48,7 +49,8 @@ def train_and_evaluate(
             f"`train_spec` must have type `tf.estimator.TrainSpec`, got {train_spec!r}."
         )
     config = estimator.config
-    if config.num_ps_replicas > 0 or config.num_worker_replicas > 1:
+    in_cluster = config.num_ps_replicas > 0 or config.num_worker_replicas > 1
+    if in_cluster and not hasattr(estimator, "_serve_if_told"):
         raise errors.InvalidInput(
             f"`train_and_evaluate`: the cluster has {config.num_ps_replicas} parameter servers "
             f"and {config.num_worker_replicas} workers, but one process does all the work here. "

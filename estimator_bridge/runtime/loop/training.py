@@ -128,7 +128,7 @@ def train(
     config = job.config
     with (
         stop_on_signals() as stop,
-        new_graph(config.tf_random_seed, config.device_fn, job.strategy) as graph,
+        new_graph(config.tf_random_seed, job.device_fn(), job.strategy) as graph,
     ):
         tf_compat.read_global_step(graph)
         step = job.build()
@@ -150,7 +150,7 @@ def train(
         all_hooks = _with_savers(config, step, all_hooks, saving_listeners)
         stop.saves(all_hooks, step)
         with tf.train.MonitoredTrainingSession(
-            master=config.master,
+            master=job.master(config.master),
             is_chief=config.is_chief,
             checkpoint_dir=config.model_dir,
             scaffold=step.scaffold,

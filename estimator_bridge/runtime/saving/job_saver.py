@@ -14,7 +14,7 @@ from estimator_bridge.runtime.saving.checkpoint_state import has_index, is_local
 from estimator_bridge.runtime.step.model_step import Job, ModelStep
 from estimator_bridge.runtime.step.table_variables import Shapes, TableVariables
 from tf2_engine import log, sharding, tf_compat
-from tf2_engine.types import Object, Op, Session
+from tf2_engine.types import Object, Op, Session, Variable
 
 
 class SavingHook(tf.train.SessionRunHook):
@@ -58,17 +58,18 @@ class JobSaver(tf.train.Saver):
         if self._stored is None or object_graph.KEY in self._stored:
             return
         present: list[Object] = tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
-        missing = {}
+        missing: dict[str, list[Variable]] = {}
         for variable in tf.global_variables():
-            key = tf_compat.checkpoint_key(variable)
-            if key not in self._stored and self._tables.is_slot(key, variable.shape):
-                missing[key] = variable
+            key, shape = tf_compat.checkpoint_key(variable), tf_compat.checkpoint_shape(variable)
+            if key not in self._stored and self._tables.is_slot(key, shape):
+                missing.setdefault(key, []).append(variable)
             else:
                 present.append(variable)
         if missing:
             self._missing = sorted(missing)
             self._partial = tf.train.Saver(present, sharded=True)
-            self._initialize_missing = tf.variables_initializer(list(missing.values()))
+            parts = [variable for parts in missing.values() for variable in parts]
+            self._initialize_missing = tf.variables_initializer(parts)
 
     def restore(self, sess: Session, save_path: str) -> None:
         """Restores a checkpoint; its UnreadableCheckpoint names the file and the last good one."""

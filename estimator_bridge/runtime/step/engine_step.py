@@ -6,7 +6,6 @@ its columns put each table, and so the names of the variables.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import weakref
@@ -122,18 +121,24 @@ class _Embedding:
         if self._training:
             by_table = activation_proxy.create_dummies([table.name for table in legacy.tables])
             dummies = {feature.key: by_table[feature.table] for feature in legacy.features}
-        self._proxies = [activation_proxy.ActivationProxy(shapes, dummies) for _ in self._inputs]
-        self.batches: list[Batch] = [
-            ({**part.features, **proxy.features}, labels)
-            for part, proxy, (_, labels) in zip(self._inputs, self._proxies, batches, strict=True)
-        ]
+        self._proxies = []
+        self.batches: list[Batch] = []
+        for core, (part, (_, labels)) in enumerate(zip(self._inputs, batches, strict=True)):
+            with settings.cores.on(core):
+                proxy = activation_proxy.ActivationProxy(shapes, dummies)
+                self.batches.append(({**part.features, **proxy.features}, labels))
+            self._proxies.append(proxy)
 
     def connect(self) -> Op:
         """Builds the engine around the traced model; returns the op that updates the tables."""
         names = variable_names(self._legacy, tf_compat.column_scopes(tf.get_default_graph()))
         settings, training = self._settings, self._training
+        servers = getattr(settings.engine, "servers", None)
         make = functools.partial(
-            TPUEmbedding, self._spec, training=training, variable_factory=table_factory(names)
+            TPUEmbedding,
+            self._spec,
+            training=training,
+            variable_factory=table_factory(names, servers),
         )
         device = make_device(settings.engine, settings.cores.count, make, self._output_shapes)
         self.device = device
@@ -221,11 +226,10 @@ def _dense_sizes(batch: Batch) -> set[int | None]:
 def _trace(
     mode: str, batches: Sequence[Batch], model_fn: CallModel, cores: CoreLayout
 ) -> list[ModelSpec]:
-    tracer, devices = CoreTracer(cores.count), cores.devices
+    tracer = CoreTracer(cores.count)
     specs = []
     for number, (features, labels) in enumerate(batches):
-        device = tf.device(devices[number]) if devices else contextlib.nullcontext()
-        with tracer.core(number), device:
+        with tracer.core(number), cores.on(number):
             specs.append(model_fn(features, labels))
         check_spec(mode, specs[-1])
         if getattr(specs[-1], "training_chief_hooks", None):

@@ -14,7 +14,9 @@ from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.host_calls import HostCallHook
 from estimator_bridge.runtime.program_types import Hook, ModelSpec
 from estimator_bridge.runtime.step.host_functions import call_on_host
+from estimator_bridge.runtime.step.placing import following
 from estimator_bridge.runtime.step.table_variables import TableVariables
+from estimator_bridge.runtime.tasks import Cluster
 from tf2_engine import tf_compat
 from tf2_engine.types import Graph, Nest, Object, Op, Session, Strategy, Tensor
 
@@ -116,10 +118,26 @@ class Job:
     hooks: Sequence[Hook]  # those that the caller gives
     checkpoint: str | None  # None leaves variables at their initial values
     strategy: Strategy | None
+    cluster: Cluster | None = None  # whose tasks run the step
 
     def session_config(self) -> tf.ConfigProto:
         """Returns the session config of the RunConfig, or the default one."""
-        return self.config.session_config or default_session_config(self.strategy)
+        config = self.config.session_config or default_session_config(self.strategy)
+        if self.cluster is not None and config is not self.config.session_config:
+            # An evaluation beside a training has variables of the same names.
+            config.isolate_session_state = True
+        return config
+
+    def master(self, address: str) -> str:
+        """Returns the address of the session: that of the config, or of this task of a cluster."""
+        if self.cluster is not None:
+            return self.cluster.target()
+        return "" if self.config.num_ps_replicas else address
+
+    def device_fn(self) -> Callable[[tf.Operation], str] | None:
+        """Returns the device function of the graph."""
+        own: Callable[[tf.Operation], str] | None = self.config.device_fn
+        return own if self.cluster is None else following(own)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
@@ -11,8 +12,9 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from tf2_engine import Optimizer
+from tf2_engine.placement import Servers
 from tf2_engine.plan import TablePlan
-from tf2_engine.tables import PARAMETERS, VariableFactory
+from tf2_engine.tables import PARAMETERS, VariableFactory, on_devices
 from tf2_engine.types import Tensor, Variable
 
 TABLES = "tpu_embedding_table_shards"  # the collection of variables that hold rows, not slots
@@ -65,8 +67,10 @@ def slot_suffix(optimizer: Optimizer, slot: str) -> str:
     return row.slots[slot]
 
 
-def table_factory(names: Mapping[str, str]) -> VariableFactory:
+def table_factory(names: Mapping[str, str], servers: Servers | None = None) -> VariableFactory:
     """Returns a maker of table variables that Savers, hooks and programs know from stock.
+
+    With parameter `servers` each part of a table is on one of them.
 
     A variable of `n` shards is `<name>/part_0` to `<name>/part_<n-1>`, in GLOBAL_VARIABLES but not
     trainable; a checkpoint holds it as one tensor `<name>`. `names` is by table name.
@@ -81,16 +85,20 @@ def table_factory(names: Mapping[str, str]) -> VariableFactory:
         name = names[table.name]
         if part != PARAMETERS:
             name = f"{name}/{slot_suffix(table.optimizer, part)}"
-        partitioned = tf.get_variable(
-            name,
-            shape=[sum(rows for rows, _ in shapes), table.dim],
-            dtype=tf.float32,
-            initializer=initializer,
-            partitioner=tf.fixed_size_partitioner(len(shapes)),
-            trainable=False,
-            collections=[tf.GraphKeys.GLOBAL_VARIABLES, *([TABLES] if part == PARAMETERS else [])],
-            use_resource=True,
-        )
+        placement = table.placement
+        devices = servers.devices_of(placement) if servers and placement else ()
+        collections = [tf.GraphKeys.GLOBAL_VARIABLES, *([TABLES] if part == PARAMETERS else [])]
+        with on_devices(devices) if devices else contextlib.nullcontext():
+            partitioned = tf.get_variable(
+                name,
+                shape=[sum(rows for rows, _ in shapes), table.dim],
+                dtype=tf.float32,
+                initializer=initializer,
+                partitioner=tf.fixed_size_partitioner(len(shapes)),
+                trainable=False,
+                collections=collections,
+                use_resource=True,
+            )
         return list(partitioned)
 
     return make

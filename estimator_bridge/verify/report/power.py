@@ -49,9 +49,11 @@ def _visible(series: Series) -> str:
 
 
 def _rows(series: Series) -> str:
-    """Returns how many rows are decided, and one that is not."""
+    """Returns how many rows are decided, and one that is not; nothing if no row is by itself."""
+    if not series.rows_moved:
+        return ""
     if series.rows_decided == series.rows_moved:
-        return f", in each of the {series.rows_moved} rows that move one wrong by a tenth"
+        return f", and one wrong by a tenth in each of the {series.rows_moved} rows that move"
     return (
         f"; one wrong by a tenth in {series.rows_decided} of the {series.rows_moved} rows that "
         f"move, and not in row {series.undecided_row}, which moves by a few roundings"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
+from tf2_engine.backends.host.one_process import check_one_process
 from tf2_engine.backends.interface import EngineCall, EngineCores, device_inside_run
 from tf2_engine.types import Nest, Strategy
 
@@ -19,11 +21,13 @@ class HostCores(EngineCores):
 
     The driver works on global steps, so the calls of all replicas are merged into one, and each
     replica gets its part of the result. Raises InvalidSpec if `count` is not the number of replicas
-    of a strategy that has several.
+    of a strategy that has several, and, when it is made and in every call, under a strategy of
+    several processes.
     """
 
     def __init__(self, count: int | None, hosts: int | None) -> None:
         self._strategy = tf.distribute.get_strategy()
+        check_one_process(self._strategy, "TPUEmbedding")
         replicas = int(self._strategy.num_replicas_in_sync)
         self.count = replicas if count is None else count
         self.hosts = 1 if hosts is None else hosts
@@ -34,11 +38,20 @@ class HostCores(EngineCores):
             )
 
     def call(self, call: EngineCall[_Value]) -> Nest:
+        # An engine that was made outside of the scope of the strategy under which it is called.
+        check_one_process(tf.distribute.get_strategy(), f"`{call.name}`")
         if _in_replica_context():
             return _merge_call(call)
-        parts = enumerate(self._split(call.values))
-        results = call.function({core: call.read(part) for core, part in parts})
+        parts = {}
+        for core, part in enumerate(self._split(call.values)):
+            with self.on_core(core):
+                parts[core] = call.read(part)
+        results = call.function(parts)
         return results[0] if isinstance(results, list) and len(results) == 1 else results
+
+    def on_core(self, core: int) -> AbstractContextManager[None]:
+        """Puts the ops that are made in the context where a core is."""
+        return nullcontext()
 
     def core_of(self, device: str) -> int:
         if _in_replica_context():

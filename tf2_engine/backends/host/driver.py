@@ -12,13 +12,12 @@ from tf2_engine import batch as batches
 from tf2_engine import errors, sparsecore_rules
 from tf2_engine.backends.host.batch_queue import Apply, Batch, BatchQueues, Part, PendingUpdate
 from tf2_engine.backends.host.cores import HostCores
-from tf2_engine.backends.host.kernels import KernelSet, Sent, SplitKernels, TensorFlowKernels
+from tf2_engine.backends.host.kernels import KernelSet, Read, Sent, SplitKernels, TensorFlowKernels
 from tf2_engine.backends.host.native_kernels import NativeKernels, supports
 from tf2_engine.backends.host.profile import Profiler
 from tf2_engine.backends.interface import PerCore, Rates, StepDriver, StepInputs, Update
 from tf2_engine.graph_mode import building_graph, run_after, run_if, to_run
 from tf2_engine.native import loading
-from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
 from tf2_engine.tables import Table
 from tf2_engine.types import Op, Tensor
@@ -29,7 +28,7 @@ Arithmetic: TypeAlias = Literal["tpu", "sparsecore"]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Configured:
+class Configured:
     """The state of a driver that is configured: `apply` updates the tables, now or later."""
 
     plan: Plan
@@ -72,7 +71,7 @@ class HostDriver(StepDriver):
             )
         self._native = False if arithmetic == "sparsecore" else native
         self._arithmetic = arithmetic
-        self._configured: _Configured | None = None
+        self._configured: Configured | None = None
         self._tables: dict[str, Table] = {}
 
     def __repr__(self) -> str:
@@ -93,7 +92,7 @@ class HostDriver(StepDriver):
         profiler = Profiler(plan) if profiled else None
         apply = pending.put if pending else self._update
         queues = BatchQueues(plan, kernels)
-        self._configured = _Configured(plan, kernels, queues, pending, profiler, apply)
+        self._configured = Configured(plan, kernels, queues, pending, profiler, apply)
         return to_run(None)
 
     def load(self, tables: Mapping[str, Table]) -> Op:
@@ -137,9 +136,10 @@ class HostDriver(StepDriver):
             with run_after(tf.nest.flatten(activations)):
                 after = run_if(batch.training, pending.flush) if pending else None
             with run_after([after]):
-                activations = tf.nest.map_structure(tf.identity, activations)
+                activations = _copies(configured.kernels, activations)
             # A batch for inference ends here; one for training waits for its gradients.
-            queue.keep(dataclasses.replace(batch, after=tuple(tf.nest.flatten(activations))))
+            reads = tuple(configured.kernels.reads(activations))
+            queue.keep(dataclasses.replace(batch, after=reads))
             return activations
 
     def send_gradients(self, gradients: PerCore, rates: Rates, name: str | None = None) -> Op:
@@ -150,7 +150,7 @@ class HostDriver(StepDriver):
             # While a graph is built, only the run may tell whether the batch trains; a batch that
             # comes out of a queue does.
             training = batch.training if building_graph() else True
-            with run_after(batch.after):
+            with configured.kernels.after(batch.after):
                 return to_run(run_if(training, lambda: configured.apply(batch, gradients, rates)))
 
     def reset_batches(self) -> Op:
@@ -179,7 +179,7 @@ class HostDriver(StepDriver):
 
         return activations, update
 
-    def _ready(self) -> _Configured:
+    def _ready(self) -> Configured:
         if self._configured is None or not self._tables:
             raise errors.OutOfOrder(
                 "The driver is not configured; `configure` and `load` come first."
@@ -196,32 +196,34 @@ class HostDriver(StepDriver):
             return plain
         return fused if len(names) == len(plan.tables) else SplitKernels(fused, plain, names)
 
-    def _occurrences(self, configured: _Configured, inputs: StepInputs) -> dict[int, Part]:
-        raw = {
-            core: [batches.read_unchecked(*values) for values in part]
-            for core, part in inputs.parts.items()
-        }
-        return {
-            core: tuple(configured.kernels.occurrences(_pairs(configured.plan, ids)))
-            for core, ids in raw.items()
-        }
+    def _occurrences(self, configured: Configured, inputs: StepInputs) -> dict[int, Part]:
+        parts = {}
+        for core, part in inputs.parts.items():
+            with configured.kernels.on_core(core):
+                raw = [batches.read_unchecked(*values) for values in part]
+                found = configured.kernels.occurrences(_pairs(configured.plan, raw))
+            parts[core] = tuple(found)
+        return parts
 
-    def _look_up(self, configured: _Configured, batch: Batch) -> list[list[Tensor]]:
+    def _look_up(self, configured: Configured, batch: Batch) -> list[list[Tensor]]:
         plan, width = configured.plan, len(configured.plan.features)
-        pieces = [piece for core in batch.occurrences for piece in _pairs(plan, core)]
+        pieces = [
+            Read(feature, core, occurrences)
+            for core, part in enumerate(batch.occurrences)
+            for feature, occurrences in _pairs(plan, part)
+        ]
         flat = configured.kernels.look_up(pieces)
         return [flat[start : start + width] for start in range(0, len(flat), width)]
 
     def _update(self, batch: Batch, gradients: PerCore, rates: Rates) -> Op:
         configured = self._ready()
         plan = configured.plan
-        by_table = {table.name: _rate(table, rates) for table in plan.tables}
         pieces = [
             Sent(feature, core, occurrences, gradient)
             for core, parts in enumerate(zip(batch.occurrences, gradients, strict=True))
             for feature, occurrences, gradient in zip(plan.features, *parts, strict=True)
         ]
-        return tf.group(*configured.kernels.update(pieces, by_table))
+        return tf.group(*configured.kernels.update(pieces, rates))
 
     def _flush(self) -> Op:
         """Applies the pending update, if there is one; returns the op."""
@@ -247,10 +249,12 @@ def _pairs(plan: Plan, values: Sequence[_Value]) -> list[tuple[FeaturePlan, _Val
     return list(zip(plan.features, values, strict=True))
 
 
-def _rate(table: TablePlan, rates: Rates) -> Tensor:
-    if table.rate_tag is not None:
-        return rates[table.rate_tag]
-    return optimization_barrier(tf.constant(table.optimizer.learning_rate, tf.float32))
+def _copies(kernels: KernelSet, per_core: PerCore) -> list[list[Tensor]]:
+    copies = []
+    for core, tensors in enumerate(per_core):
+        with kernels.on_core(core):
+            copies.append([tf.identity(tensor) for tensor in tensors])
+    return copies
 
 
 def _check_rules(plan: Plan) -> None:

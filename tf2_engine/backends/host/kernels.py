@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, TypeVar
 
 import tensorflow as tf
 
 from tf2_engine import batch
 from tf2_engine.backends.host.update import Contribution, update_table
+from tf2_engine.backends.interface import PerCore, Rates
 from tf2_engine.batch import Occurrences, OccurrenceTensors, RawIds
-from tf2_engine.plan import FeaturePlan, Plan
+from tf2_engine.graph_mode import run_after
+from tf2_engine.optimizers.optimizer import optimization_barrier
+from tf2_engine.plan import FeaturePlan, Plan, TablePlan
 from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Op, Tensor
 
 Raw = tuple[FeaturePlan, RawIds]
 """A feature and its ids on one core."""
-Read = tuple[FeaturePlan, Occurrences]
-"""A feature and its occurrences on one core."""
+
+
+class Read(NamedTuple):
+    """The occurrences of one feature on one core."""
+
+    feature: FeaturePlan
+    core: int
+    occurrences: Occurrences
 
 
 class Sent(NamedTuple):
@@ -42,6 +52,10 @@ class KernelSet(abc.ABC):
 
     name: str
 
+    def on_core(self, core: int) -> AbstractContextManager[None]:
+        """Puts the ops that are made in the context where a core is."""
+        return nullcontext()
+
     @abc.abstractmethod
     def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
         """Returns the occurrences of each of a core's features; see `batch.occurrences`."""
@@ -54,9 +68,17 @@ class KernelSet(abc.ABC):
     def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
         """Returns the activation of each piece: [*output_shape, dim] float32."""
 
+    def reads(self, activations: PerCore) -> Sequence[Op]:
+        """Returns the ops that an update waits for: those that read rows, or come after that."""
+        return tuple(tensor for core in activations for tensor in core)
+
+    def after(self, ops: Sequence[Op]) -> AbstractContextManager[None]:
+        """Makes an update that is made in the context wait for `ops`; see `reads`."""
+        return run_after(ops)
+
     @abc.abstractmethod
-    def update(self, pieces: Sequence[Sent], rates: Mapping[str, Tensor]) -> list[Op]:
-        """Applies one step to the tables of the features, by their `rates`; returns the ops.
+    def update(self, pieces: Sequence[Sent], rates: Rates) -> list[Op]:
+        """Applies one step to the tables of the features; returns the ops. See `rate_of`.
 
         Every core has pieces of the same features: all those of a table.
         """
@@ -84,10 +106,10 @@ class TensorFlowKernels(KernelsOfPlan):
     def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
         return [
             look_up(feature, self._tables[feature.table.name], occurrences)
-            for feature, occurrences in pieces
+            for feature, _, occurrences in pieces
         ]
 
-    def update(self, pieces: Sequence[Sent], rates: Mapping[str, Tensor]) -> list[Op]:
+    def update(self, pieces: Sequence[Sent], rates: Rates) -> list[Op]:
         ops: list[Op] = []
         for table in self._plan.tables:
             contributions: list[list[Contribution]] = [[] for _ in range(self._plan.num_cores)]
@@ -96,13 +118,26 @@ class TensorFlowKernels(KernelsOfPlan):
                     rows = row_gradients(feature, occurrences, gradient)
                     contributions[core].append((occurrences.ids, rows))
             if any(contributions):
-                ops += update_table(self._tables[table.name], contributions, rates[table.name])
+                rate = rate_of(table, rates)
+                ops += update_table(self._tables[table.name], contributions, rate)
         return ops
+
+
+def rate_of(table: TablePlan, rates: Rates) -> Tensor:
+    """Returns the learning rate of a table, scalar float32; `rates` are the dynamic ones by tag."""
+    if table.rate_tag is not None:
+        return rates[table.rate_tag]
+    return optimization_barrier(tf.constant(table.optimizer.learning_rate, tf.float32))
 
 
 def look_up(feature: FeaturePlan, table: Table, of_core: Occurrences) -> Tensor:
     """Returns the activation of one feature on one core: [*output_shape, dim] float32."""
-    rows = of_core.combine(feature.table.activation(table.gather(PARAMETERS, of_core.ids)))
+    return combine(feature, table.gather(PARAMETERS, of_core.ids), of_core)
+
+
+def combine(feature: FeaturePlan, parameters: Tensor, of_core: Occurrences) -> Tensor:
+    """Returns the activation of rows of parameters, one [dim] for each occurrence."""
+    rows = of_core.combine(feature.table.activation(parameters))
     sizes = [-1 if size is None else size for size in feature.output_shape]
     activation = tf.reshape(rows, [*sizes, feature.table.dim])
     return tf.ensure_shape(activation, [*feature.output_shape, feature.table.dim])
@@ -124,6 +159,9 @@ class SplitKernels(KernelSet):
         self._sets = first, second
         self._of_first = of_first
 
+    def on_core(self, core: int) -> AbstractContextManager[None]:
+        return self._sets[0].on_core(core)
+
     def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
         first, second = self._split(pieces)
         results = self._sets[0].occurrences(first), self._sets[1].occurrences(second)
@@ -136,7 +174,7 @@ class SplitKernels(KernelSet):
         first, second = self._split(pieces)
         return self._joined(pieces, (self._sets[0].look_up(first), self._sets[1].look_up(second)))
 
-    def update(self, pieces: Sequence[Sent], rates: Mapping[str, Tensor]) -> list[Op]:
+    def update(self, pieces: Sequence[Sent], rates: Rates) -> list[Op]:
         first, second = self._split(pieces)
         return self._sets[1].update(second, rates) + self._sets[0].update(first, rates)
 
@@ -150,4 +188,4 @@ class SplitKernels(KernelSet):
         self, pieces: Sequence[Raw | Read], results: tuple[list[_Result], list[_Result]]
     ) -> list[_Result]:
         by_set = iter(results[0]), iter(results[1])
-        return [next(by_set[self._set_of(feature)]) for feature, _ in pieces]
+        return [next(by_set[self._set_of(piece[0])]) for piece in pieces]

@@ -14,7 +14,8 @@ from contextlib import AbstractContextManager
 import tensorflow as tf
 
 from tf2_engine import batch
-from tf2_engine.backends.host.kernels import KernelsOfPlan, Raw, Read, Sent
+from tf2_engine.backends.host.kernels import KernelsOfPlan, Raw, Read, Sent, rate_of
+from tf2_engine.backends.interface import Rates
 from tf2_engine.batch import Occurrences, OccurrenceTensors
 from tf2_engine.config_proto import optimizer_proto
 from tf2_engine.native import RULES
@@ -64,19 +65,19 @@ class NativeKernels(KernelsOfPlan):
         return occurrences.compact()
 
     def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
-        used = self._tables_of([feature for feature, _ in pieces])
-        compact = [occurrences.compact() for _, occurrences in pieces]
+        used = self._tables_of([read.feature for read in pieces])
+        compact = [read.occurrences.compact() for read in pieces]
         shards = [shard for table in used for shard in self._shards(table, PARAMETERS)]
         with _device_of(shards):
             activations: list[Tensor] = self._ops.tf2_engine_lookup(
                 parameters=[shard.handle for shard in shards],
                 **self._placed(used, pieces, compact),
                 num_cells=[piece.num_cells for piece in compact],
-                sizes=[list(feature.output_shape) for feature, _ in pieces],
+                sizes=[list(read.feature.output_shape) for read in pieces],
             )
         return activations
 
-    def update(self, pieces: Sequence[Sent], rates: Mapping[str, Tensor]) -> list[Op]:
+    def update(self, pieces: Sequence[Sent], rates: Rates) -> list[Op]:
         used = self._tables_of([sent.feature for sent in pieces])
         compact = [sent.occurrences.compact() for sent in pieces]
         variables = [
@@ -90,7 +91,7 @@ class NativeKernels(KernelsOfPlan):
                 variables=[variable.handle for variable in variables],
                 **self._placed(used, pieces, compact),
                 gradients=[sent.gradient for sent in pieces],
-                rates=[rates[table.name] for table in used],
+                rates=[rate_of(table, rates) for table in used],
                 num_cores=self._plan.num_cores,
                 optimizers=[optimizer_proto(table).SerializeToString() for table in used],
                 core_of=[sent.core for sent in pieces],

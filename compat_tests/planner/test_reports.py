@@ -1,0 +1,212 @@
+"""What `estimator-bridge plan` says: text, JSON, chart and advice."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from compat_tests.support.paths import ROOT
+from estimator_bridge.cli import main
+from estimator_bridge.planner import advice, calibration, chart, report
+from estimator_bridge.planner.capacity import CapacityPlan, Options, plan_capacity
+from estimator_bridge.planner.job import Job, TableLoad
+from estimator_bridge.planner.row_loads import zipf_load
+from estimator_bridge.planner.step_time import Machine
+from tf2_engine.placement import TableSize
+
+
+def plan_of(**settings: object) -> CapacityPlan:
+    """Returns the plan of a table of 2 GB with its slot and of a small one."""
+    sizes = [TableSize("words & <more>", 4_000_000, 64, 2), TableSize("days", 7, 4, 2)]
+    tables = [TableLoad(size, zipf_load(size.rows, 4096), 1024) for size in sizes]
+    job = Job("train.py", tuple(tables), 1024, "assumed")
+    return plan_capacity(job, Machine(1.5e9, 10e9), **settings)  # type: ignore[arg-type]
+
+
+def test_json_is_valid_and_says_what_the_text_says() -> None:
+    """Numbers of the JSON are those of the plan, and the text has the same."""
+    plan = plan_of(workers=4, cores=8)
+    found = json.loads(json.dumps(report.as_dict(plan), allow_nan=False))
+    text = "\n".join(report.lines(plan))
+
+    assert found["least_ps_for_memory"] == plan.servers_for_memory == 3
+    assert sum(found["tables"][0]["bytes_on_ps"]) == found["tables"][0]["bytes"] == 2_048_000_000
+    assert len(found["tables"][0]["ps"]) == len(found["tasks"]["ps"]) == plan.servers
+    assert len(found["tables"][1]["ps"]) == 1
+    parts = ("model_ms", "input_ms", "exchange_ms", "update_ms", "chief_ms")
+    assert found["step"]["ms"] == pytest.approx(sum(found["step"][part] for part in parts))
+    assert f"least number for memory: {found['least_ps_for_memory']}" in text
+    for word in ("a model's", "exact", found["step"]["limit"], "4 worker(s) with 2 core(s)"):
+        assert word in text
+    assert [row["machines"] for row in found["growth"]] == [5, 10, 20, 50, 100, 200, 500, 1000]
+    for row in found["growth"]:
+        assert row["workers"] + row["ps"] == row["machines"]
+        assert row["ps"] >= plan.servers_for_memory
+
+
+def test_a_chart_is_well_formed() -> None:
+    """It is XML whatever tables and programs are called, and has a point for each cluster."""
+    plan = plan_of(workers=4)
+    root = ElementTree.fromstring(chart.chart(plan))
+
+    circles = [each for each in root.iter() if each.tag.endswith("circle")]
+    assert sum(float(each.get("r", 0)) > 0 for each in circles) == len(plan.growth)
+
+
+def test_advice_is_given_for_what_is_wrong() -> None:
+    """Too few parameter servers, and a layout with a busy one, are named with numbers."""
+    few = "\n".join(advice.advice(plan_of(workers=4, servers=2)))
+    assert "2 parameter servers are too few" in few
+    assert "Take 3." in few
+    div = plan_of(workers=4, servers=8)
+    (sentence,) = (each for each in advice.advice(div) if "div" in each)
+    assert f"{div.uneven['div']:.1f} times the mean" in sentence
+    even = plan_of(workers=4, servers=8, options=Options(layout="octaves"))
+    assert not any("div" in each for each in advice.advice(even))
+
+
+@pytest.mark.parametrize(
+    "arguments, problem",
+    [
+        ([], "give a program or --spec"),
+        (["no_such_program.py"], "there is no program"),
+        (["--spec", "m:s"], "--spec needs --batch_size"),
+        (["--spec", "m:s", "--batch_size", "8", "--sample", "1"], "--sample needs a program"),
+    ],
+)
+def test_wrong_arguments_are_errors(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They end with status 1 and say what to give."""
+    assert main.main(["plan", *arguments]) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_ids_are_given_by_feature() -> None:
+    """`--ids 2,history=20` is 20 ids for one feature and 2 for all others."""
+    parser = main.parsers()[0]
+    options = parser.parse_args(["plan", "--ids", "2,history=20", "train.py", "--batch_size=3"])
+
+    assert options.ids == {None: 2.0, "history": 20.0}
+    assert (options.script, options.arguments) == ("train.py", ["--batch_size=3"])
+    with pytest.raises(SystemExit):
+        parser.parse_args(["plan", "--ids", "-1", "train.py"])
+
+
+def test_help_names_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command says what is exact and what is not."""
+    with pytest.raises(SystemExit):
+        main.main(["plan", "--help"])
+    assert "a model's" in capsys.readouterr().out
+
+
+def test_the_choices_are_those_of_the_model() -> None:
+    """The command, which must not import the model for its help, lists all layouts and forms."""
+    from estimator_bridge.cli import plan
+    from estimator_bridge.planner.traffic import WIRES
+    from tf2_engine.placement import LAYOUTS
+
+    assert plan._LAYOUTS == LAYOUTS
+    assert plan._WIRES == WIRES
+
+
+SPEC = """
+from estimator_bridge import estimator
+from estimator_bridge.legacy import parameters
+import tensorflow as tf
+
+fc, embedding = tf.feature_column, tf.compat.v1.tpu.experimental
+words, days = (
+    fc.categorical_column_with_identity(key, rows) for key, rows in (("w", 300_000), ("d", 7)))
+SPEC = estimator.tpu.experimental.EmbeddingConfigSpec(
+    [embedding.embedding_column(words, 64), embedding.embedding_column(days, 4)],
+    parameters.AdamParameters(0.01))
+"""
+
+
+@pytest.mark.full
+def test_a_spec_is_planned(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tables, slots and ids of a spec are those of the plan."""
+    (tmp_path / "spec.py").write_text(SPEC)
+    arguments = ["plan", "--json", "--spec", f"{tmp_path / 'spec.py'}:SPEC", "--batch_size", "512"]
+    assert main.main([*arguments, "--workers", "4", "--ps", "3", "--ids", "w=10"]) == 0
+    found = json.loads(capsys.readouterr().out)
+
+    days, words = found["tables"]
+    assert (words["rows"], words["dim"], words["slots"]) == (300_000, 64, ["momenta", "velocities"])
+    assert (words["ids"], days["ids"]) == pytest.approx((1280, 128))
+    assert sum(task["tables"] for task in found["tasks"]["ps"]) == 4 * 3 * (300_000 * 64 + 7 * 4)
+    assert main.main([*arguments, "--ids", "x=10"]) == 2
+    assert "there is no feature 'x'; the program has d, w" in capsys.readouterr().err
+    assert main.main([*arguments, "--workers", "3"]) == 2
+    assert "does not divide among 3 cores" in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_a_program_is_planned_from_its_own_data(tmp_path: pathlib.Path) -> None:
+    """A program with absl flags is run once; ids are those of its batches; the chart is written."""
+    program = ROOT / "examples" / "two_tower" / "train.py"
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "estimator_bridge", "plan", "--json"),
+            *("--workers", "2", "--ps", "2", "--sample", "3", "--chart", tmp_path / "c.svg"),
+            *(program, f"--model_dir={tmp_path / 'model'}", "--use_tpu"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    found = json.loads(ran.stdout)
+
+    assert (found["cores"], found["samples_of_a_core"]) == (2, 64)
+    assert found["lookups"] == "a sample of 3 of its batches"
+    tables = {table["name"]: table for table in found["tables"]}
+    # One user for each sample.
+    assert tables["tbl_user"]["ids"] == pytest.approx(64)
+    assert tables["tbl_user"]["activations"] == 64
+    assert 32 < tables["tbl_user"]["distinct"] < 64
+    assert tables["tbl_items"]["ids"] > 2 * 64
+    assert ElementTree.parse(tmp_path / "c.svg").getroot().tag.endswith("svg")
+
+
+@pytest.mark.full
+def test_audit_samples_a_program_with_flags(tmp_path: pathlib.Path) -> None:
+    """The program is run once: absl defines a flag only once in a process."""
+    program = ROOT / "examples" / "two_tower" / "train.py"
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "estimator_bridge", "audit", "--json", "--run"),
+            *("--target", "v5p", "--cores", "2", "--sample", "2"),
+            *(program, f"--model_dir={tmp_path / 'model'}", "--use_tpu"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    assert json.loads(ran.stdout)[-1]["on_sparse_cores"]["sample"]["batches"] == 2
+
+
+@pytest.mark.full
+def test_calibration_measures_this_machine() -> None:
+    """Two tasks are started and ended; bytes and CPU of their steps fit the model.
+
+    The fit is of relative errors; half of a step is far more than a busy machine disturbs it by.
+    """
+    told: list[str] = []
+    found = calibration.calibrate(told.append)
+
+    assert "measured" in found.source
+    assert 0.05 < found.cpu_ms_per_megabyte < 100
+    assert 0.001 < found.cpu_ms_per_tensor < 10
+    assert 50e6 < found.task_bytes < 2e9
+    error = re.search(r"largest error of the fit is (\d+)%", told[-1])
+    assert error is not None
+    assert int(error[1]) < 50

@@ -1,0 +1,62 @@
+"""A cluster of TensorFlow's servers in this process: tasks that share nothing but memory."""
+
+from __future__ import annotations
+
+import functools
+import socket
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from compat_tests.conftest import Runner
+
+
+class LocalCluster(NamedTuple):
+    """A chief, which is the client, and other tasks, by their devices."""
+
+    target: str
+    workers: tuple[str, ...]
+    servers: tuple[str, ...]
+
+
+@functools.cache
+def start(num_workers: int, num_servers: int) -> LocalCluster:
+    """Returns a cluster; servers run until the process ends."""
+    counts = {"chief": 1, "worker": num_workers, "ps": num_servers}
+    ports = iter(free_ports(sum(counts.values())))
+    spec = {job: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for job, n in counts.items() if n}
+    servers = [
+        tf.distribute.Server(spec, job_name=job, task_index=index)
+        for job, addresses in spec.items()
+        for index in range(len(addresses))
+    ]
+    _RUNNING.extend(servers)
+    workers, parameter_servers = (
+        tuple(f"/job:{job}/task:{i}/device:CPU:0" for i in range(counts[job]))
+        for job in ("worker", "ps")
+    )
+    return LocalCluster(servers[0].target, workers, parameter_servers)
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns ports of 127.0.0.1 at which nothing listens."""
+    held = [socket.socket() for _ in range(count)]
+    for each in held:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports
+
+
+class ClusterRunner(Runner):
+    """Runs functions in one graph, in a session of a cluster."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__("graph")
+        # Whatever names a device is there, or the run fails: nothing is moved to the client.
+        config = tf.compat.v1.ConfigProto(allow_soft_placement=False)
+        self._session = tf.compat.v1.Session(target, graph=self._graph, config=config)
+
+
+_RUNNING: list[object] = []  # a server that is collected would end

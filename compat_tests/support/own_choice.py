@@ -1,0 +1,35 @@
+"""Keras 2 for the suite's own process, and no choice of Keras for programs that tests start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import Any
+
+from estimator_bridge.run import keras_choice
+
+VARIABLE = "TF_USE_LEGACY_KERAS"
+OF_THE_SUITE = "True"
+"""As "1", which tests and programs use, but told apart from it."""
+
+
+class _Popen(subprocess.Popen[Any]):
+    def __init__(self, args: Any, *more: Any, **options: Any) -> None:
+        if options.get("env") is None:
+            options["env"] = os.environ
+        environment = dict(options["env"])
+        if environment.get(VARIABLE) == OF_THE_SUITE:
+            del environment[VARIABLE]
+        super().__init__(args, *more, **{**options, "env": environment})
+
+
+def use_legacy_keras() -> None:
+    """Makes TensorFlow load Keras 2 in this process alone.
+
+    Programs that it starts choose as they do for users: by themselves, or through the command that
+    runs them.
+    """
+    keras_choice.use_legacy_keras()
+    if VARIABLE in os.environ:
+        os.environ[VARIABLE] = OF_THE_SUITE
+    subprocess.Popen = _Popen  # type: ignore[misc]

@@ -1,0 +1,91 @@
+"""Runs a program with the bridge in the place of stock, up to a call of its TPUEstimator."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+from unittest import mock
+
+from estimator_bridge import errors
+from estimator_bridge.run import install
+from estimator_bridge.run.script import run_script
+from estimator_bridge.run.tf1 import running
+from tf2_engine.types import Object
+
+_DOING = {"__init__": "making a TPUEstimator", "train": "training a TPUEstimator"}
+
+
+class _Reached(BaseException):
+    """Ends the program at a method of TPUEstimator; no Exception, since programs catch these."""
+
+
+class Program(NamedTuple):
+    """A program, and how it is run.
+
+    Attributes:
+        arguments: its own, from the command line.
+        tf1: whether the program sees TensorFlow 1; None finds out from its source.
+        tell: called with a sentence if that was found, or if it would have been needed.
+    """
+
+    script: str
+    arguments: Sequence[str]
+    tf1: bool | None
+    tell: Callable[[str], object]
+
+    def arguments_of(self, *methods: str) -> dict[str, Mapping[str, Object]]:
+        """Runs the program once, up to the first call of the last of some methods of TPUEstimator.
+
+        Returns the arguments of the first call of each method that was called. (A second run in the
+        same process is not possible for programs that define flags of absl.) Raises InvalidInput if
+        the program ends without the last one.
+        """
+        argv, path = sys.argv, list(sys.path)
+        install.install(replace=True)
+        from estimator_bridge.runtime.estimator.tpu_estimator import TPUEstimator
+
+        found: dict[str, Mapping[str, Object]] = {}
+        try:
+            # The report goes to stdout; the program's own output does not belong there.
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+                for method in methods:
+                    watching = _watching(TPUEstimator, method, found, stop=method == methods[-1])
+                    stack.enter_context(watching)
+                stack.enter_context(running.as_needed(self.script, self.tf1, self.tell))
+                run_script(self.script, self.arguments)
+        except _Reached:
+            return found
+        except SystemExit as ended:
+            if ended.code:
+                raise errors.InvalidInput(
+                    f"{self.script} exits with {ended.code!r} without {_DOING[methods[-1]]}. Does "
+                    "it lack arguments?"
+                ) from ended
+        finally:
+            sys.argv, sys.path[:] = argv, path
+            install.uninstall()
+        raise errors.InvalidInput(f"{self.script} ends without {_DOING[methods[-1]]}.")
+
+
+def _watching(
+    kind: Object, method: str, found: dict[str, Mapping[str, Object]], *, stop: bool
+) -> AbstractContextManager[object]:
+    """While it is open, the arguments of the first call of a method are kept; it may stop there."""
+    original = getattr(kind, method)
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def watched(estimator: Object, *args: Object, **settings: Object) -> Object:
+        bound = signature.bind(estimator, *args, **settings)
+        found.setdefault(method, dict(bound.arguments))
+        if stop:
+            raise _Reached
+        return original(estimator, *args, **settings)
+
+    return mock.patch.object(kind, method, watched)

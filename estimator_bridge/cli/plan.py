@@ -1,0 +1,147 @@
+"""Says what a cluster for a program needs: memory, bytes and time of its workers and ps.
+
+The program runs as far as its first TPUEstimator (flags, data and files included, training not),
+which tells its tables; or a spec is imported. What its ids are is assumed, unless --sample reads
+batches of its training. Sizes of tables are exact; bytes and times are a model's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+from typing import TYPE_CHECKING
+
+from estimator_bridge import errors
+from estimator_bridge.cli import checkpoint_arguments, output, program_arguments
+
+if TYPE_CHECKING:
+    from estimator_bridge.planner.of_program import Assumed, PlannedJob
+
+_LAYOUTS = ("div", "mod", "octaves")
+_WIRES = ("occurrences", "cells", "summed")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add = parser.add_argument
+    add("--workers", type=_count, default=1, metavar="W", help="workers (1)")
+    ps = "parameter servers (default: of those that hold the tables, the fastest number)"
+    add("--ps", type=_count, metavar="P", help=ps)
+    cores = "cores of all workers together (default: the program's, or one for each worker)"
+    add("--cores", type=_count, metavar="N", help=cores)
+    add("--memory", type=_amount, default=16.0, metavar="GB", help="memory of a machine (16)")
+    network = "bandwidth of a machine's network in gigabits a second, each way (10)"
+    add("--network", type=_amount, default=10.0, metavar="Gb", help=network)
+    add("--cpus", type=_count, default=16, metavar="N", help="CPUs of a machine (16)")
+    model = "milliseconds that a worker takes for model and input in a step, without tables (0)"
+    add("--model_ms", type=float, default=0.0, metavar="MS", help=model)
+    layout = "how rows of large tables are spread over parameter servers (div)"
+    add("--layout", choices=_LAYOUTS, default="div", help=layout)
+    wire = "the form of gradients: for each id (default), for each activation, or for each row"
+    add("--wire", choices=_WIRES, default="occurrences", help=wire)
+    sample = "look at N batches of the program's training data (default: 0, a Zipf law)"
+    add("--sample", type=int, default=0, metavar="N", help=sample)
+    ids = "without a sample: ids of each feature in a sample (1), or FEATURE=N,FEATURE=N"
+    add("--ids", type=_ids, default={}, metavar="N", help=ids)
+    zipf = "without a sample: the exponent of the law that ids follow (1.05)"
+    add("--zipf", type=float, default=1.05, metavar="S", help=zipf)
+    size = "samples of the global batch (default: the program's)"
+    add("--batch_size", type=_count, metavar="N", help=size)
+    calibrate = "measure what bytes and calls cost here, with two tasks on this machine (a minute)"
+    add("--calibrate", action="store_true", help=calibrate)
+    add("--json", action="store_true", help="print JSON")
+    add("--chart", metavar="FILE", help="write a chart of the cluster's growth, as SVG")
+    add("--spec", help=checkpoint_arguments.HELP)
+    program_arguments.configure(parser, "the program, or the module of --spec,")
+    add("script", nargs="?", help="the program")
+    add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+
+
+def execute(options: argparse.Namespace) -> None:
+    """Prints the plan."""
+    _check(options)
+    from estimator_bridge.planner import capacity, chart, report
+    from estimator_bridge.planner.of_program import Assumed
+    from estimator_bridge.planner.step_time import Machine
+
+    planned = _job(options, Assumed(options.ids, options.zipf))
+    coefficients = None
+    if options.calibrate:
+        from estimator_bridge.planner import calibration
+
+        coefficients = calibration.calibrate(output.tell)
+    plan = capacity.plan_capacity(
+        planned.job,
+        Machine(options.memory * 1e9, options.network * 1e9, options.cpus, options.model_ms),
+        coefficients,
+        workers=options.workers,
+        cores=planned.cores,
+        servers=options.ps,
+        options=capacity.Options(options.layout, options.wire),
+    )
+    if options.json:
+        output.show_json(report.as_dict(plan))
+    else:
+        output.show(*report.lines(plan))
+    if options.chart:
+        pathlib.Path(options.chart).write_text(chart.chart(plan), encoding="utf-8")
+        output.tell(f"the chart is in {options.chart}")
+
+
+def _check(options: argparse.Namespace) -> None:
+    if bool(options.script) == bool(options.spec):
+        raise errors.InvalidInput("plan: give a program or --spec, and not both.")
+    if options.script and not os.path.isfile(options.script):
+        raise errors.InvalidInput(f"plan: there is no program {options.script!r}.")
+    if options.spec and not options.batch_size:
+        raise errors.InvalidInput("plan: --spec needs --batch_size, the samples of a global batch.")
+    if options.spec and options.sample:
+        raise errors.InvalidInput("plan: --sample needs a program, whose data it reads.")
+
+
+def _job(options: argparse.Namespace, assumed: Assumed) -> PlannedJob:
+    from estimator_bridge.audit.program import Program
+    from estimator_bridge.planner import of_program
+
+    if options.spec:
+        return of_program.job_of_spec(
+            checkpoint_arguments.load(options.spec, options.tf1),
+            options.spec,
+            batch_size=options.batch_size,
+            cores=options.cores or options.workers,
+            assumed=assumed,
+        )
+    program = Program(options.script, options.arguments, options.tf1, output.tell)
+    return of_program.job_of_program(
+        program,
+        workers=options.workers,
+        cores=options.cores,
+        batch_size=options.batch_size,
+        sample=options.sample,
+        assumed=assumed,
+    )
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be positive, got {text}")
+    return number
+
+
+def _amount(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be positive, got {text}")
+    return number
+
+
+def _ids(text: str) -> dict[str | None, float]:
+    """Returns ids of a sample by feature; None is for all others."""
+    numbers: dict[str | None, float] = {}
+    for part in text.split(","):
+        feature, named, number = part.rpartition("=")
+        numbers[feature if named else None] = _amount(number)
+    return numbers

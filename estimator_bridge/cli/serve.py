@@ -1,0 +1,29 @@
+"""Serves as a worker or parameter server of the cluster in TF_CONFIG until the chief ends.
+
+In place of the program itself: a task that only serves needs neither the program nor its data.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from estimator_bridge import errors
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds no argument: TF_CONFIG has the cluster, and the place of this task in it."""
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Serves; returns 0 when the chief has ended."""
+    from estimator_bridge.legacy.base_run_config import RunConfig
+    from estimator_bridge.runtime.tasks import cluster_of
+
+    cluster = cluster_of(RunConfig())
+    if cluster is None or not cluster.only_serves:
+        raise errors.InvalidInput(
+            'TF_CONFIG makes this process no "ps" and no "worker" of a cluster with parameter '
+            "servers. `serve` is for these; run the program itself in the chief and evaluator."
+        )
+    cluster.serve()
+    return 0

@@ -1,0 +1,36 @@
+"""What a cluster for a program needs: memory, bytes and time of its tasks, by a model.
+
+Names are imported when they are first used: importing the package loads no TensorFlow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tf2_engine import lazy
+
+if TYPE_CHECKING:
+    from estimator_bridge.planner.capacity import CapacityPlan, Options, plan_capacity
+    from estimator_bridge.planner.coefficients import Coefficients
+    from estimator_bridge.planner.job import Job, TableLoad
+    from estimator_bridge.planner.of_program import Assumed, job_of_program, job_of_spec
+    from estimator_bridge.planner.row_loads import RowLoad, sampled_load, zipf_load
+    from estimator_bridge.planner.step_time import Machine
+
+__all__ = [
+    "Assumed",
+    "CapacityPlan",
+    "Coefficients",
+    "Job",
+    "Machine",
+    "Options",
+    "RowLoad",
+    "TableLoad",
+    "job_of_program",
+    "job_of_spec",
+    "plan_capacity",
+    "sampled_load",
+    "zipf_load",
+]
+
+__getattr__, __dir__ = lazy.exports(__name__)

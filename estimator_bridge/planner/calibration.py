@@ -1,0 +1,218 @@
+"""Measures what bytes and calls cost on this machine, with two tasks of a cluster.
+
+A step looks up rows of tables on a parameter server, on a worker, and sends gradients back, which
+are summed and subtracted there; a third process, the chief, runs it. `python -m` this module is one
+of the two tasks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from estimator_bridge import errors
+from estimator_bridge.planner.coefficients import Coefficients, Measured, fit
+from tf2_engine.types import Array, Op
+
+_JOBS = ("ps", "worker")
+
+_CASES = (
+    *((1, 64, 16), (1, 2048, 32), (1, 8192, 64)),
+    *((8, 64, 16), (8, 1024, 32), (8, 4096, 64)),
+    *((32, 64, 16), (32, 1024, 32)),
+)
+"""Tables, ids that are looked up in each, and dim."""
+
+_ROWS_PER_ID = 4
+
+_WARM, _SECONDS, _MOST_STEPS = 5, 3.0, 300
+_START_SECONDS = 240
+_LOOPBACK = pathlib.Path("/proc/net/dev")
+
+
+class _Counters(NamedTuple):
+    """What has been used so far: seconds of CPU of all processes, and bytes over loopback."""
+
+    cpu_seconds: float
+    bytes: int
+
+
+def calibrate(tell: Callable[[str], object] = lambda sentence: None) -> Coefficients:
+    """Returns coefficients of this machine; it takes about a minute.
+
+    CPU, headers and the memory of a task are measured. Bytes are those of loopback, others' too,
+    and are taken as measured only if they are near what was sent. The bandwidth of a network, what
+    the chief does for each of many tasks, and updates are not measured.
+
+    Args:
+        tell: called with a sentence on what is done, and on what was measured.
+
+    Raises:
+        InvalidInput: the tasks do not start; or the machine is not Linux.
+    """
+    if not _LOOPBACK.exists():
+        raise errors.InvalidInput("--calibrate reads /proc, which only Linux has. Leave it out.")
+    tell(f"measuring {len(_CASES)} steps with two tasks on this machine")
+    with _tasks() as (addresses, processes):
+        # What a task takes before it has anything to do.
+        idle = max(_resident(process.pid) for process in processes)
+        measured = [_measure(*case, addresses, processes) for case in _CASES]
+    import tensorflow as tf
+
+    source = (
+        f"of this machine, {os.cpu_count()} CPU(s), TensorFlow {tf.__version__}: bytes and CPU of "
+        "two tasks, and a task's memory, measured; the chief and updates are the project's own"
+    )
+    found = fit(measured, source, Coefficients(task_bytes=float(idle)))
+    worst = max(abs(_predicted(found, each) / each.cpu_ms - 1) for each in measured)
+    tell(
+        f"measured: {found.cpu_ms_per_megabyte:.3g} ms of CPU for 10^6 bytes, "
+        f"{found.cpu_ms_per_tensor:.3g} ms and {found.bytes_per_tensor:.0f} bytes for a tensor, "
+        f"{found.task_bytes / 1e6:.0f} MB for a task; the largest error of the fit is {worst:.0%}"
+    )
+    return found
+
+
+def _predicted(coefficients: Coefficients, measured: Measured) -> float:
+    return (
+        coefficients.cpu_ms_per_megabyte * measured.payload / 1e6
+        + coefficients.cpu_ms_per_tensor * measured.tensors
+        + coefficients.cpu_ms_per_step
+    )
+
+
+def _measure(
+    tables: int,
+    num_ids: int,
+    dim: int,
+    addresses: dict[str, list[str]],
+    processes: Sequence[subprocess.Popen[bytes]],
+) -> Measured:
+    """Returns what a step takes that looks up so many ids of so many tables."""
+    import tensorflow.compat.v1 as tf
+
+    drawn = np.random.default_rng(0).integers(0, _ROWS_PER_ID * num_ids, (tables, num_ids))
+    with tf.Graph().as_default():
+        step = tf.group(*(_updated(number, ids, dim) for number, ids in enumerate(drawn)))
+        with tf.Session(f"grpc://{addresses['worker'][0]}") as session:
+            session.run(tf.global_variables_initializer())
+            run = session.make_callable(step)
+            for _ in range(_WARM):
+                run()
+            before, start, steps = _counters(processes), time.monotonic(), 0
+            while steps < _MOST_STEPS and time.monotonic() - start < _SECONDS:
+                run()
+                steps += 1
+            after = _counters(processes)
+    rows = sum(len(np.unique(ids)) for ids in drawn)
+    payload, tensors = float((rows + drawn.size) * (8 + 4 * dim)), 4 * tables
+    sent = (after.bytes - before.bytes) / steps
+    # Beyond what headers could be, something else uses loopback.
+    counted = payload <= sent <= 1.1 * payload + 2000 * tensors + 20_000
+    cpu_ms = (after.cpu_seconds - before.cpu_seconds) / steps * 1e3
+    return Measured(payload, tensors, sent if counted else None, cpu_ms)
+
+
+def _updated(number: int, drawn: Array, dim: int) -> Op:
+    """Returns the op of a step of one table: a lookup, and the update by its gradients."""
+    import tensorflow.compat.v1 as tf
+
+    server, worker = (f"/job:{job}/task:0/device:CPU:0" for job in _JOBS)
+    zeros = tf.zeros_initializer()
+    with tf.device(server):
+        table = tf.get_variable(
+            f"table_{number}",
+            [_ROWS_PER_ID * len(drawn), dim],
+            initializer=zeros,
+            use_resource=True,
+        )
+    with tf.device(worker):
+        # A constant would be looked up before the first step.
+        ids = tf.get_variable(f"ids_{number}", initializer=drawn, use_resource=True).read_value()
+        distinct, position = tf.unique(ids)
+    with tf.device(server):
+        rows = tf.gather(table, distinct)
+    with tf.device(worker):
+        gradients = tf.gather(rows, position) + 1.0
+        # An op of its own, as the ids of gradients are another message than those of a lookup.
+        sent = tf.tile(ids, [1])
+    with tf.device(server):
+        there, position = tf.unique(sent)
+        summed = tf.math.unsorted_segment_sum(gradients, position, tf.size(there))
+        return table.scatter_sub(tf.IndexedSlices(summed, there))
+
+
+@contextlib.contextmanager
+def _tasks() -> Iterator[tuple[dict[str, list[str]], list[subprocess.Popen[bytes]]]]:
+    """Starts a parameter server and a worker, and ends them; yields addresses and processes."""
+    addresses = {job: [f"127.0.0.1:{port}"] for job, port in zip(_JOBS, _free_ports(), strict=True)}
+    processes: list[subprocess.Popen[bytes]] = []
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        for job in _JOBS:
+            log = stack.enter_context(open(pathlib.Path(folder, f"{job}.log"), "w+b"))
+            command = [sys.executable, "-m", __name__, json.dumps(addresses), job]
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+            processes.append(process)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        for job, process in zip(_JOBS, processes, strict=True):
+            _wait(addresses[job][0], process, pathlib.Path(folder, f"{job}.log"))
+        yield addresses, processes
+
+
+def _wait(address: str, process: subprocess.Popen[bytes], log: pathlib.Path) -> None:
+    host, _, port = address.rpartition(":")
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex((host, int(port))) == 0:
+                return
+        time.sleep(0.1)
+    last = log.read_text(errors="replace").strip().splitlines()[-1:]
+    raise errors.InvalidInput(f"--calibrate: a task does not start: {' '.join(last)}")
+
+
+def _free_ports() -> list[int]:
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in _JOBS]
+        return [int(each.getsockname()[1]) for each in held]
+
+
+def _counters(processes: Sequence[subprocess.Popen[bytes]]) -> _Counters:
+    seconds = sum(_cpu_seconds(process.pid) for process in processes) + time.process_time()
+    line = next(
+        line for line in _LOOPBACK.read_text().splitlines() if line.strip().startswith("lo:")
+    )
+    return _Counters(seconds, int(line.partition(":")[2].split()[8]))
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _resident(pid: int) -> int:
+    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
+def _serve(cluster: str, job: str) -> None:
+    """Is a task until it is killed."""
+    import tensorflow as tf
+
+    tf.distribute.Server(json.loads(cluster), job_name=job, task_index=0).join()
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])

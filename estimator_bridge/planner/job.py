@@ -1,0 +1,56 @@
+"""What a program asks of a cluster in a step: its tables, and what a core looks up. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from estimator_bridge.planner.row_loads import RowLoad
+from tf2_engine.placement import TableSize
+
+
+@dataclasses.dataclass(frozen=True)
+class TableLoad:
+    """A table, and the lookups of one core in a step, of all features that use the table.
+
+    Attributes:
+        size: rows, dim and the number of variables: the table and its slots.
+        load: which rows are looked up.
+        cells: activations [dim] that the lookups of the core are combined to.
+        slots: names of the slots.
+    """
+
+    size: TableSize
+    load: RowLoad
+    cells: float
+    slots: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A training as a cluster sees it.
+
+    Attributes:
+        subject: what reports call it.
+        samples: the samples of a core in a step.
+        source: where the loads come from, for people: a sample, or an assumption.
+    """
+
+    subject: str
+    tables: tuple[TableLoad, ...]
+    samples: int
+    source: str
+
+    @property
+    def sizes(self) -> tuple[TableSize, ...]:
+        """The sizes of the tables."""
+        return tuple(table.size for table in self.tables)
+
+    @property
+    def ids(self) -> float:
+        """The ids that a core looks up in a step, of all tables."""
+        return sum(table.load.num_occurrences for table in self.tables)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all tables and slots."""
+        return sum(size.bytes for size in self.sizes)

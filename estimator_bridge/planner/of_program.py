@@ -1,0 +1,184 @@
+"""The job of a program: its tables from its spec, and its lookups from a sample or a law."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from estimator_bridge import errors
+from estimator_bridge.audit import audit_spec
+from estimator_bridge.audit.program import Program
+from estimator_bridge.planner.job import Job, TableLoad
+from estimator_bridge.planner.row_loads import ZIPF, RowLoad, sampled_load, zipf_load
+from estimator_bridge.settings.legacy_spec import LegacyFeature
+from estimator_bridge.translation.read_spec import read_spec
+from tf2_engine.placement import TableSize, workers_of_cores
+from tf2_engine.types import Array, Object
+
+
+@dataclasses.dataclass(frozen=True)
+class Assumed:
+    """What is assumed of ids where there is no sample.
+
+    Attributes:
+        ids: ids of a sample, or of each position of a sequence, for each feature by its key; the
+            key None is for all others, and 1 without it.
+        zipf: the exponent of the law that ids follow; the first rows are the most frequent ones.
+    """
+
+    ids: Mapping[str | None, float] = dataclasses.field(default_factory=dict)
+    zipf: float = ZIPF
+
+
+class PlannedJob(NamedTuple):
+    """A job, and the cores that its batches are spread over."""
+
+    job: Job
+    cores: int
+
+
+def job_of_spec(
+    spec: Object, subject: str, *, batch_size: int, cores: int, assumed: Assumed | None = None
+) -> PlannedJob:
+    """Returns the job of a spec, whose ids follow a Zipf law.
+
+    Args:
+        subject: what reports call it.
+        batch_size: samples of the global batch.
+        cores: of all workers together.
+
+    Raises:
+        InvalidInput: the cores do not divide the batch; or a feature of `assumed` does not exist.
+    """
+    assumed = assumed or Assumed()
+    if batch_size % cores:
+        raise errors.InvalidInput(
+            f"The batch size {batch_size} does not divide among {cores} cores. Give --batch_size "
+            "or --cores."
+        )
+    samples, legacy = batch_size // cores, read_spec(spec)
+    _check_features(assumed, legacy.features)
+    loads: dict[str, RowLoad] = {}
+    cells: dict[str, float] = defaultdict(float)
+    ids: dict[str, float] = defaultdict(float)
+    for feature in legacy.features:
+        positions = samples * (feature.max_sequence_length or 1)
+        cells[feature.table] += positions
+        of_each = assumed.ids.get(feature.key, assumed.ids.get(None, 1))
+        ids[feature.table] += positions * of_each
+    for table in legacy.tables:
+        loads[table.name] = zipf_load(table.vocabulary_size, ids[table.name], assumed.zipf)
+    source = (
+        f"assumed: ids follow a Zipf law with exponent {assumed.zipf}, the first rows of a table "
+        "most often (--sample looks at the program's data)"
+    )
+    return PlannedJob(Job(subject, _tables(spec, loads, cells), samples, source), cores)
+
+
+def job_of_program(
+    program: Program,
+    *,
+    workers: int = 1,
+    cores: int | None = None,
+    batch_size: int | None = None,
+    sample: int = 0,
+    assumed: Assumed | None = None,
+) -> PlannedJob:
+    """Returns the job of a program, which is run up to its first TPUEstimator.
+
+    With a sample it is run up to its first training, whose batches are read.
+
+    Args:
+        workers: the cores are a multiple of them.
+        cores: of all workers together; None takes the program's, or one for each worker.
+        batch_size: samples of the global batch; None takes the program's.
+        sample: how many batches of the program's data to look at; 0 assumes a law.
+
+    Raises:
+        InvalidInput: the program ends without a TPUEstimator, or has no tables, no batch size, or
+            one that the cores do not divide.
+        InvalidSpec: the workers do not divide the cores.
+    """
+    arguments = program.arguments_of(*(("__init__", "train") if sample else ("__init__",)))
+    settings = arguments["__init__"]
+    spec = settings.get("embedding_config_spec")
+    if spec is None:
+        raise errors.InvalidInput(
+            f"{program.script}: its TPUEstimator has no embedding_config_spec, so there are no "
+            "tables to place."
+        )
+    config = getattr(settings.get("config"), "tpu_config", None)
+    cores = cores or getattr(config, "num_shards", None) or workers
+    workers_of_cores(cores, workers)
+    size = batch_size or settings.get("train_batch_size")
+    if not size:
+        raise errors.InvalidInput(
+            f"{program.script} sets no train_batch_size. Give --batch_size, the samples of the "
+            "global batch."
+        )
+    subject = f"{program.script}, as it runs"
+    planned = job_of_spec(spec, subject, batch_size=size, cores=cores, assumed=assumed)
+    if not sample:
+        return planned
+    if batch_size not in (None, settings.get("train_batch_size")):
+        raise errors.InvalidInput(
+            "--sample reads the program's own batches: leave --batch_size out, or give the program "
+            f"the batch size {batch_size}."
+        )
+    return planned._replace(job=_sampled(planned.job, arguments["train"], spec, cores, sample))
+
+
+def _sampled(
+    job: Job, training: Mapping[str, Object], spec: Object, cores: int, sample: int
+) -> Job:
+    """Returns a job with the lookups of batches of a training, of which these are the arguments."""
+    # It imports what only works once legacy names lead to the bridge.
+    from estimator_bridge.audit.sampling import lookups_of_batches
+
+    ids: dict[str, list[Array]] = defaultdict(list)
+    cells: dict[str, float] = defaultdict(float)
+    batches = 0
+    for per_core in lookups_of_batches(
+        training["self"], training["input_fn"], read_spec(spec), cores, sample
+    ):
+        batches += 1
+        for of_core in per_core:
+            by_table: dict[str, list[Array]] = defaultdict(list)
+            for lookup in of_core:
+                by_table[lookup.table].append(lookup.ids)
+                cells[lookup.table] += lookup.num_cells
+            for name, parts in by_table.items():
+                ids[name].append(np.concatenate(parts))
+    if not batches:
+        raise errors.InvalidInput(f"{job.subject}: its input has no batch to look at.")
+    steps = batches * cores
+    loads = {size.name: sampled_load(size.rows, ids[size.name]) for size in job.sizes}
+    tables = _tables(spec, loads, {name: count / steps for name, count in cells.items()})
+    return dataclasses.replace(job, tables=tables, source=f"a sample of {batches} of its batches")
+
+
+def _tables(
+    spec: Object, loads: Mapping[str, RowLoad], cells: Mapping[str, float]
+) -> tuple[TableLoad, ...]:
+    return tuple(
+        TableLoad(
+            TableSize(table.name, table.rows, table.dim, 1 + len(table.slots)),
+            loads[table.name],
+            cells.get(table.name, 0.0),
+            table.slots,
+        )
+        for table in audit_spec(spec).tables
+    )
+
+
+def _check_features(assumed: Assumed, features: Sequence[LegacyFeature]) -> None:
+    known = [feature.key for feature in features]
+    for key in assumed.ids:
+        if key is not None and key not in known:
+            raise errors.InvalidInput(
+                f"--ids: there is no feature {key!r}; the program has {', '.join(known)}."
+            )

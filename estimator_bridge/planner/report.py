@@ -1,0 +1,213 @@
+"""A plan as text, and as values that JSON can hold."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from estimator_bridge.planner.advice import advice
+from estimator_bridge.planner.capacity import CapacityPlan, Growth
+from estimator_bridge.planner.step_time import StepTime, TaskTime, shown
+from estimator_bridge.readable_sizes import readable
+from tf2_engine.types import Object
+
+MODEL = (
+    "Bytes, milliseconds and numbers of machines are a model's: linear in bytes and tensors, "
+    "fitted on few tasks of one machine and not measured on a cluster of this size. Rows, slots "
+    "and what each task holds of them are exact."
+)
+
+
+def as_dict(plan: CapacityPlan) -> dict[str, Object]:
+    """Returns a plan as values that JSON can hold; sizes in bytes, times in milliseconds."""
+    busiest = plan.time.busiest
+    return {
+        "subject": plan.job.subject,
+        "workers": plan.workers,
+        "cores": plan.cores,
+        "ps": plan.servers,
+        "samples_of_a_core": plan.job.samples,
+        "lookups": plan.job.source,
+        "layout": plan.options.layout,
+        "wire": plan.options.wire,
+        "machine": {
+            "memory": plan.machine.memory,
+            "network_bits_per_second": plan.machine.network,
+            "cpus": plan.machine.cpus,
+            "model_ms": plan.machine.model_ms,
+        },
+        "tables": [_table(plan, index) for index in range(len(plan.job.tables))],
+        "bytes_of_tables": plan.job.bytes,
+        "least_ps_for_memory": plan.servers_for_memory,
+        "least_ps_for_bandwidth": plan.servers_for_bandwidth,
+        "fits": plan.fits,
+        "tasks": {
+            "worker": {"memory": plan.worker_bytes, **_task(plan.time.worker)},
+            "ps": [
+                {
+                    "tables": memory.tables,
+                    "memory": memory.bytes,
+                    "memory_restoring_in_one_piece": memory.bytes + memory.unsliced,
+                    **_task(time),
+                }
+                for memory, time in zip(plan.memory, plan.time.servers, strict=True)
+            ],
+        },
+        "busiest_ps": {"task": busiest, "over_mean": plan.uneven},
+        "step": {
+            "payload": plan.cores * plan.traffic.payload,
+            "tensors": plan.cores * int(plan.traffic.tensors.sum()),
+            "bytes": plan.bytes,
+            **_time(plan.time),
+            "samples_per_second": plan.samples_per_second,
+        },
+        "growth": [_growth(row) for row in plan.growth],
+        "advice": list(advice(plan)),
+        "coefficients": plan.coefficients.as_dict(),
+        "what_is_a_model": MODEL,
+    }
+
+
+def lines(plan: CapacityPlan) -> Iterator[str]:
+    """Yields the lines of a report."""
+    yield plan.job.subject
+    yield (
+        f"  {plan.workers} worker(s) with {plan.cores // plan.workers} core(s) of "
+        f"{plan.job.samples} samples each, {plan.servers} ps; a machine has "
+        f"{readable(int(plan.machine.memory))}, {plan.machine.network / 1e9:g} Gb/s each way and "
+        f"{plan.machine.cpus} CPUs"
+    )
+    yield f"  lookups: {plan.job.source}"
+    yield ""
+    yield "Tables"
+    for index in range(len(plan.job.tables)):
+        table = _table(plan, index)
+        yield (
+            f"  {table['name']}: [{table['rows']}, {table['dim']}], {len(table['slots'])} slot(s), "
+            f"{readable(table['bytes'])}, {_parts(len(table['ps']))}; a core looks up "
+            f"{table['ids']:,.0f} ids of {table['distinct']:,.0f} rows"
+        )
+    yield f"  all with their slots: {readable(plan.job.bytes)}"
+    yield ""
+    yield "Parameter servers"
+    yield f"  least number for memory: {plan.servers_for_memory}"
+    wanted = plan.servers_for_bandwidth
+    yield f"  least number not slower than a worker: {'none' if wanted is None else wanted}"
+    yield from _lines_of_servers(plan)
+    yield ""
+    yield "A step"
+    yield from _lines_of_step(plan)
+    yield ""
+    yield "As it grows, each worker with the same samples (model)"
+    yield "  machines  workers   ps    step ms  samples/s    limit"
+    for row in plan.growth:
+        yield (
+            f"  {row.machines:8d} {row.workers:8d} {row.servers:4d} {row.time.ms:10.1f} "
+            f"{row.samples_per_second:10,.0f}    {row.time.limit}"
+        )
+    proposed = advice(plan)
+    if proposed:
+        yield ""
+        yield "What to change"
+        for sentence in proposed:
+            yield from _wrapped(sentence)
+    yield ""
+    yield from textwrap.wrap(MODEL, 96)
+    yield from textwrap.wrap(f"Coefficients: {plan.coefficients.source}.", 96)
+
+
+def _lines_of_servers(plan: CapacityPlan) -> Iterator[str]:
+    fullest = max(plan.memory, key=lambda each: each.bytes)
+    state = "fits" if plan.fits else "DOES NOT FIT"
+    yield (
+        f"  memory of the fullest: {readable(int(fullest.bytes))} ({state}), of it "
+        f"{readable(fullest.tables)} tables and slots; while restoring a checkpoint with tables in "
+        f"one piece {readable(int(fullest.bytes) + fullest.unsliced)}"
+    )
+    shares = ", ".join(f"{layout} {share:.2f}" for layout, share in plan.uneven.items())
+    yield f"  bytes of the busiest over the mean: {shares}; the plan is for {plan.options.layout}"
+
+
+def _lines_of_step(plan: CapacityPlan) -> Iterator[str]:
+    time = plan.time
+    tensors = plan.cores * int(plan.traffic.tensors.sum())
+    yield (
+        f"  {plan.bytes / 1e6:,.2f} MB on all links, {tensors} tensors; gradients as "
+        f"{plan.options.wire}"
+    )
+    busiest = time.servers[time.busiest]
+    tasks = {"a worker": time.worker, f"ps {time.busiest}, the busiest": busiest}
+    for name, task in tasks.items():
+        if task is not None:
+            yield (
+                f"  {name}: sends {task.sent / 1e6:,.2f} MB, gets {task.received / 1e6:,.2f} MB; "
+                f"network {shown(task.network_ms)}, CPU {shown(task.cpu_ms)}"
+            )
+    yield f"  memory of a worker beside model and input: {readable(int(plan.worker_bytes))}"
+    parts = {
+        "model": time.model_ms,
+        "ids from the chief": time.input_ms,
+        "exchange": time.exchange_ms,
+        "updates": time.update_ms,
+        "chief's calls": time.client_ms,
+    }
+    sum_of_parts = " + ".join(f"{name} {shown(ms)}" for name, ms in parts.items())
+    yield f"  expected: {shown(time.ms)} = {sum_of_parts}"
+    yield f"  {plan.samples_per_second:,.0f} samples/s; a step waits most for {time.limit}"
+
+
+def _parts(servers: int) -> str:
+    return "whole on one ps" if servers == 1 else f"in {servers} parts"
+
+
+def _wrapped(sentence: str) -> list[str]:
+    return textwrap.wrap(f"- {sentence}", 96, initial_indent="  ", subsequent_indent="    ")
+
+
+def _table(plan: CapacityPlan, index: int) -> dict[str, Object]:
+    table = plan.job.tables[index]
+    placed, traffic = plan.placement.tables[table.size.name], plan.traffic.tables[table.size.name]
+    return {
+        "name": table.size.name,
+        "rows": table.size.rows,
+        "dim": table.size.dim,
+        "slots": list(table.slots),
+        "bytes": table.size.bytes,
+        "ps": list(placed.servers),
+        "bytes_on_ps": list(placed.part_bytes),
+        "ids": table.load.num_occurrences,
+        "distinct": table.load.num_distinct,
+        "activations": table.cells,
+        "bytes_of_a_core": {
+            "wanted": float(traffic.wanted.sum()),
+            "rows": float(traffic.rows.sum()),
+            "gradients": float(traffic.gradients.sum()),
+        },
+    }
+
+
+def _task(time: TaskTime | None) -> dict[str, Object]:
+    return {} if time is None else dict(time._asdict())
+
+
+def _time(time: StepTime) -> dict[str, Object]:
+    return {
+        "ms": time.ms,
+        "model_ms": time.model_ms,
+        "input_ms": time.input_ms,
+        "exchange_ms": time.exchange_ms,
+        "update_ms": time.update_ms,
+        "chief_ms": time.client_ms,
+        "nodes": time.nodes,
+        "limit": time.limit,
+    }
+
+
+def _growth(row: Growth) -> dict[str, Object]:
+    return {
+        "machines": row.machines,
+        "workers": row.workers,
+        "ps": row.servers,
+        **_time(row.time),
+        "samples_per_second": row.samples_per_second,
+    }

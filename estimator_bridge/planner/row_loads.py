@@ -1,0 +1,102 @@
+"""How often the rows of a table are looked up in a step: of a sample, or by a Zipf law. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from estimator_bridge import errors
+from tf2_engine.types import Array
+
+ZIPF = 1.05
+"""The exponent of the law that is assumed where there is no sample of the data."""
+
+_SINGLE = 1 << 13
+"""The most frequent rows, which are counted one by one; the others in groups."""
+
+_GROUPS = 1 << 13
+
+
+@dataclasses.dataclass(frozen=True)
+class RowLoad:
+    """The lookups of one core in one step, in groups of neighbouring rows.
+
+    Attributes:
+        rows: a row of each group, int64 [groups].
+        widths: how many rows each group has, float64 [groups].
+        distinct: how many rows of each group are expected to be looked up, float64 [groups].
+        occurrences: how often, float64 [groups].
+    """
+
+    rows: Array
+    widths: Array
+    distinct: Array
+    occurrences: Array
+
+    @property
+    def num_distinct(self) -> float:
+        """The distinct rows that a core looks up in a step."""
+        return float(self.distinct.sum())
+
+    @property
+    def num_occurrences(self) -> float:
+        """The ids that a core looks up in a step."""
+        return float(self.occurrences.sum())
+
+    def of_cores(self, cores: int) -> Array:
+        """Returns the distinct rows that so many cores together look up, float64 [groups].
+
+        Cores are taken to draw independently of each other.
+        """
+        share = np.minimum(self.distinct / self.widths, 1.0)
+        together: Array = self.widths * -np.expm1(cores * np.log1p(-np.minimum(share, 1 - 1e-16)))
+        return together
+
+
+def sampled_load(num_rows: int, ids: Sequence[Array]) -> RowLoad:
+    """Returns the load of a sample: `ids` are those of one core in one step each, [any] int.
+
+    Ids outside of the table count for nothing. A sample of no step is a load of nothing.
+    """
+    steps = max(len(ids), 1)
+    known = [part[(part >= 0) & (part < num_rows)].astype(np.int64) for part in ids]
+    every = np.concatenate([np.unique(part) for part in known] or [np.zeros(0, np.int64)])
+    rows, seen = np.unique(every, return_counts=True)
+    _, times = np.unique(np.concatenate(known or [rows]), return_counts=True)
+    return RowLoad(rows, np.ones(len(rows)), seen / steps, times / steps)
+
+
+def zipf_load(num_rows: int, occurrences: float, exponent: float = ZIPF) -> RowLoad:
+    """Returns the expected load of ids drawn independently, row k as often as (k + 1)^-exponent.
+
+    So vocabularies are that are sorted by frequency; an exponent of 0 draws all rows alike.
+
+    Raises:
+        InvalidInput: the exponent is negative.
+    """
+    if exponent < 0:
+        raise errors.InvalidInput(f"The exponent of the Zipf law is {exponent}; 0 is the least.")
+    edges = _edges(num_rows)
+    widths = np.diff(edges).astype(np.float64)
+    # The middle of a group stands for its rows: a group is less than 0.3 % of the rows before it.
+    middle = (edges[:-1] + edges[1:] + 1) / 2
+    frequency = middle**-exponent
+    frequency /= (frequency * widths).sum()
+    distinct = widths * -np.expm1(occurrences * np.log1p(-np.minimum(frequency, 1 - 1e-16)))
+    # Any row of a group may be the one that is placed. The same distance from group to group would
+    # meet the same parts of the layout "mod".
+    offset = np.random.default_rng(0).random(len(widths))
+    rows = edges[:-1] + (offset * widths).astype(np.int64)
+    return RowLoad(rows, widths, distinct, occurrences * frequency * widths)
+
+
+def _edges(num_rows: int) -> Array:
+    """Returns the first row of each group, and the end: single rows, then ever larger groups."""
+    single = np.arange(min(num_rows, _SINGLE) + 1, dtype=np.int64)
+    if num_rows <= _SINGLE:
+        return single
+    groups = np.geomspace(_SINGLE, num_rows, _GROUPS).round().astype(np.int64)
+    edges: Array = np.unique(np.concatenate([single, groups]))
+    return edges

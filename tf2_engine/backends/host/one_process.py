@@ -1,0 +1,49 @@
+"""Refuses strategies whose workers are other processes: this backend has its tables in one."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tf2_engine import errors
+from tf2_engine.types import Strategy
+
+_V1 = tf.compat.v1.distribute.experimental
+
+_COPIES = (
+    "every worker has copies of all variables and sees its own replica only, but tables exist "
+    "once, and each row is updated once a step for all replicas"
+)
+_ON_COORDINATOR = (
+    "the tables would be variables of this process, the coordinator: no parameter server would "
+    "hold any of them, and every row that a worker looks up would come from here"
+)
+_GRAPH_PER_WORKER = (
+    "every worker has a graph and a session of its own, but one process updates the tables for all "
+    "replicas"
+)
+
+# The name by which programs know the class, the class, and why it is refused.
+_REFUSED: tuple[tuple[str, type[Strategy], str], ...] = (
+    ("MultiWorkerMirroredStrategy", tf.distribute.MultiWorkerMirroredStrategy, _COPIES),
+    ("MultiWorkerMirroredStrategy", _V1.MultiWorkerMirroredStrategy, _COPIES),
+    ("ParameterServerStrategy", tf.distribute.ParameterServerStrategy, _ON_COORDINATOR),
+    ("ParameterServerStrategy", _V1.ParameterServerStrategy, _GRAPH_PER_WORKER),
+)
+
+_INSTEAD = (
+    "Use one process with MirroredStrategy, OneDeviceStrategy or `num_cores`, or a TPUStrategy. "
+    "For tables beyond one machine use a cluster with a chief, workers and parameter servers "
+    '(TF_CONFIG with "chief", "worker" and "ps"), on which TPUEstimator(use_tpu=True) of '
+    "estimator_bridge trains, and no strategy."
+)
+
+
+def check_one_process(strategy: Strategy, call: str) -> None:
+    """Raises InvalidSpec for a strategy of several processes; messages begin with the call.
+
+    That such a strategy has one worker at the moment makes no difference: the program is written
+    for several, and would fail with the second.
+    """
+    for name, kind, reason in _REFUSED:
+        if isinstance(strategy, kind):
+            raise errors.InvalidSpec(f"{call} is not possible under {name}: {reason}. {_INSTEAD}")

@@ -1,0 +1,47 @@
+"""The cores of an engine whose work is done by tasks of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+import tensorflow as tf
+
+from tf2_engine import errors
+from tf2_engine.backends.host.cores import HostCores
+from tf2_engine.placement import Servers, workers_of_cores
+from tf2_engine.tables import variable_factory
+
+
+class PsCores(HostCores):
+    """Cores on workers; parameter servers hold the tables.
+
+    Raises InvalidSpec for several hosts, a number of cores that the workers do not divide, or a
+    strategy in scope.
+    """
+
+    servers: Servers
+
+    def __init__(
+        self, count: int | None, hosts: int | None, workers: Sequence[str], servers: Servers
+    ) -> None:
+        if tf.distribute.has_strategy():
+            raise errors.InvalidSpec(
+                f"{tf.distribute.get_strategy()!r} is in scope, but the ps driver places cores and "
+                "tables by itself. Make the engine outside of the strategy."
+            )
+        if hosts not in (None, 1):
+            raise errors.InvalidSpec(
+                f"`num_hosts`={hosts}: parameter servers hold the rows, and hosts of a TPU cannot "
+                "be emulated beside them. Leave `num_hosts` out."
+            )
+        super().__init__(len(workers) if count is None else count, 1)
+        self.devices = tuple(
+            workers[worker] for worker in workers_of_cores(self.count, len(workers))
+        )
+        self.servers = servers
+        self.variable_factory = variable_factory(servers=servers)
+
+    def on_core(self, core: int) -> AbstractContextManager[None]:
+        device: AbstractContextManager[None] = tf.device(self.devices[core])
+        return device

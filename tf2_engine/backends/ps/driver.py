@@ -1,0 +1,84 @@
+"""The six verbs on variables of parameter servers, in one graph for all tasks of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tf2_engine import errors
+from tf2_engine.backends.host.driver import HostDriver
+from tf2_engine.backends.host.kernels import KernelSet
+from tf2_engine.backends.ps.cores import PsCores
+from tf2_engine.backends.ps.kernels import ServerKernels
+from tf2_engine.graph_mode import building_graph
+from tf2_engine.placement import SMALL_TABLE_BYTES, Layout, Servers
+from tf2_engine.plan import Plan
+from tf2_engine.types import Op
+
+
+class PsDriver(HostDriver):
+    """Cores on workers and tables on parameter servers, with the numbers of one process.
+
+    The graph of a step is built once, by one client, whose session runs it on the tasks of a
+    cluster: `tf.compat.v1.train.Server` on each, or `tf.distribute.Server`. Each core's ids are
+    read and combined on its worker, and each row is updated beside its slots, on its parameter
+    server. What results is that of `HostDriver(native=False)` with as many cores, to the bit;
+    powers (FTRL, AdagradMomentum) may be off by a unit in the last place.
+
+    Args:
+        workers: the devices of the workers, such as "/job:worker/task:0/device:CPU:0"; consecutive
+            cores are one worker's, and without `num_cores` each has one.
+        servers: the devices of the parameter servers.
+        layout: how rows of large tables are spread over them; see `placement`.
+        whole_up_to: tables of so many bytes, slots included, are whole on one of them.
+
+    Raises InvalidSpec without workers or servers. An engine raises it for pipelining, for
+    profiles, under a strategy, and outside of a `tf.Graph`.
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[str],
+        servers: Sequence[str],
+        *,
+        layout: Layout = "div",
+        whole_up_to: int = SMALL_TABLE_BYTES,
+    ) -> None:
+        super().__init__(native=False)
+        for name, devices in (("workers", workers), ("servers", servers)):
+            if not devices:
+                raise errors.InvalidSpec(f"`{name}` must name at least one device, got none.")
+        self._workers = tuple(workers)
+        self.servers = Servers(tuple(servers), layout, whole_up_to)
+        self._cores: PsCores | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<PsDriver {len(self._tables)} tables, {len(self._workers)} workers, "
+            f"{len(self.servers.devices)} servers, {self.servers.layout}>"
+        )
+
+    def cores(self, count: int | None, hosts: int | None) -> PsCores:
+        self._cores = PsCores(count, hosts, self._workers, self.servers)
+        return self._cores
+
+    def configure(self, plan: Plan) -> Op:
+        if not building_graph():
+            raise errors.InvalidSpec(
+                "Parameter servers are used in a tf.Graph: one client builds the step for all "
+                "tasks. Make the engine under `tf.Graph().as_default()`, or run on one machine."
+            )
+        refused = {
+            "pipeline_execution_with_tensor_core": plan.pipeline_execution_with_tensor_core,
+            "profile_data_directory": plan.profile_data_directory,
+        }
+        for name, value in refused.items():
+            if value and plan.training:
+                raise errors.InvalidSpec(
+                    f"`{name}`={value!r} is not possible with parameter servers yet. Leave it out, "
+                    "or train on one machine."
+                )
+        return super().configure(plan)
+
+    def _kernels_for(self, plan: Plan) -> KernelSet:
+        assert self._cores is not None
+        return ServerKernels(plan, self._tables, self._cores)

@@ -109,6 +109,7 @@ CALLS: dict[str, list[list[str]]] = {
     ],
     "plan": [["{folder}/none"], ["--spec", "{folder}:x", "--batch_size", "8"]],
     "run": [["{quiet}"], ["{folder}/none"], ["--show-names", "{quiet}"]],
+    "serve": [],
     "verify": [
         ["{folder}/none"],
         ["--keep", "{folder}", "{program}"],

@@ -6,12 +6,13 @@ value, and what it must be. Which values of the type there may be, the classes c
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import numbers
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -108,8 +109,23 @@ def check(owner: str, values: Mapping[str, object], annotations: Mapping[str, ob
                 raise errors.WrongSetting(f"`{owner}`: `{name}` must be {texts}, got {value!r}.")
 
 
+@contextlib.contextmanager
+def instead_of_raw_errors(
+    owner: str, values: Mapping[str, object], annotations: Mapping[str, object]
+) -> Iterator[None]:
+    """Checks arguments as `check`, after the constructor's own checks, in stock's words."""
+    try:
+        yield
+    except errors.EngineError:
+        raise
+    except Exception:
+        check(owner, values, annotations)
+        raise
+    check(owner, values, annotations)
+
+
 def typed(kind: _Class) -> _Class:
-    """Makes a class, as a decorator, check the arguments of its constructor first.
+    """Makes a class, as a decorator, check the arguments of its constructor.
 
     That is its `__init__`, or the `__new__` of a named tuple. Subclasses check those of their own.
     """
@@ -125,8 +141,8 @@ def typed(kind: _Class) -> _Class:
     def construct(self: Object, *arguments: Object, **settings: Object) -> Object:
         # Too many arguments, and unknown ones, are Python's own error.
         bound = signature.bind(self, *arguments, **settings)
-        check(kind.__name__, bound.arguments, described)
-        return constructor(self, *arguments, **settings)
+        with instead_of_raw_errors(kind.__name__, bound.arguments, described):
+            return constructor(self, *arguments, **settings)
 
     setattr(kind, name, construct)
     return kind

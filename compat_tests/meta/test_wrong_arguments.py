@@ -80,7 +80,7 @@ def test_what_passed_before_is_refused() -> None:
     """A fraction of a sample, a spec that is none, and infinite settings are named."""
     make, valid = wrong_arguments.constructors()["TPUEstimator"]
     for use_tpu in (False, True):
-        with pytest.raises(errors.WrongSetting, match=r"`train_batch_size` must be int.*1\.5"):
+        with pytest.raises(errors.WrongType, match=r"`train_batch_size` must be int.*1\.5"):
             make(**{**valid, "train_batch_size": 1.5, "use_tpu": use_tpu})
         with pytest.raises(errors.WrongSetting, match=r"`embedding_config_spec` must be.*-1"):
             make(**{**valid, "embedding_config_spec": -1, "use_tpu": use_tpu})

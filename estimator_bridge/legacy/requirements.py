@@ -97,8 +97,9 @@ def checked(kind: Object) -> Object:
     @functools.wraps(unchecked)
     def new(cls: type, *arguments: Object, **settings: Object) -> Object:
         bound = signature.bind(cls, *arguments, **settings)
-        arguments_.check(kind.__name__, bound.arguments, kind.__annotations__)
-        return unchecked(cls, *arguments, **settings)._checked()
+        described = kind.__name__, bound.arguments, kind.__annotations__
+        with arguments_.instead_of_raw_errors(*described):
+            return unchecked(cls, *arguments, **settings)._checked()
 
     kind.__new__ = new
     return kind

@@ -126,6 +126,8 @@ def checked_model_fn(model_fn: ModelFn | None, params: Object) -> ModelFn:
     """
     if model_fn is None:
         raise errors.InvalidInput("`model_fn` must be provided, got None.")
+    if not callable(model_fn):
+        raise errors.WrongSetting(f"`model_fn` must be callable, got {model_fn!r}.")
     names = argument_names(model_fn)
     if "features" not in names:
         raise errors.InvalidInput(f"model_fn ({model_fn}) must include features argument. Add it.")

@@ -12,6 +12,7 @@ from tf2_engine.errors import EngineError as EngineError
 from tf2_engine.errors import InvalidInput as InvalidInput
 from tf2_engine.errors import InvalidSpec as InvalidSpec
 from tf2_engine.errors import MissingMetric as MissingMetric
+from tf2_engine.errors import WrongSetting as WrongSetting
 from tf2_engine.errors import WrongType as WrongType
 
 
@@ -22,15 +23,9 @@ class Untranslatable(EngineError, ValueError):
 class MissingFeature(InvalidInput, KeyError):
     """The features of a batch lack one that the spec names; the message lists what there is."""
 
-    # KeyError shows the repr of its argument, which is hard to read for a sentence.
-    __str__ = Exception.__str__
-
 
 class MissingKey(InvalidInput, KeyError):
     """A dict that a program gives lacks a key, or has one that fits nothing; it is named."""
-
-    # KeyError shows the repr of its argument, which is hard to read for a sentence.
-    __str__ = Exception.__str__
 
 
 class MissingStock(EngineError, ImportError):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 
-from estimator_bridge import plain_text
+from tf2_engine import plain_text
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of a phase, and how many of how many units of it are done."""
@@ -25,7 +27,7 @@ def no_progress(phase: str, done: int, total: int) -> None:
 
 
 class ProgressLine:
-    """Writes one line per phase on a terminal, over and over; elsewhere up to eleven lines.
+    """Writes one line per phase on a terminal, over and over, and elsewhere nothing.
 
     It is a `Progress`. After two seconds of a phase the line says how long it will take from there.
 
@@ -33,6 +35,8 @@ class ProgressLine:
         describe: returns the text for a phase, and how many of how many units of it are done.
         clock: returns seconds.
     """
+
+    is_open = False  # whether the cursor of the terminal stands in a line of any of these
 
     def __init__(
         self,
@@ -47,26 +51,22 @@ class ProgressLine:
 
     def __call__(self, phase: str, done: int, total: int) -> None:
         """Reports, if it is time to."""
+        if not is_terminal():
+            return
         now = self._clock()
         if self._phase != phase:
             self._phase, self._began = phase, (now, done)
-        told = self._describe(phase, done, total) + self._left(now, done, total)
-        text = plain_text.plain(f"estimator-bridge: {told}")
-        is_end = done >= total
-        if not sys.stderr.isatty():
-            # A log needs no more than every tenth of a phase.
-            tenth = 10 if is_end else 10 * done // total
-            if self._last != (phase, tenth):
-                sys.stderr.write(f"{text}.\n")
-            self._last = phase, tenth
             return
+        is_end = done >= total
         is_new_phase = self._last is None or self._last[0] != phase
         is_due = is_new_phase or is_end or now >= self._next_time
-        if self._last != (phase, done) and is_due:
-            self._next_time = now + _SECONDS
-            sys.stderr.write(f"\r{text:{_WIDTH}}" + "\n" * is_end)
-            sys.stderr.flush()
-            self._last = phase, done
+        if self._last == (phase, done) or not is_due:
+            return
+        self._next_time = now + _SECONDS
+        _rewrite(self._describe(phase, done, total) + self._left(now, done, total))
+        sys.stderr.write("\n" * is_end)
+        self._last = phase, done
+        ProgressLine.is_open = not is_end
 
     def _left(self, now: float, done: int, total: int) -> str:
         """Returns how long the rest takes at the pace of the phase; "" while that is not known."""
@@ -74,6 +74,27 @@ class ProgressLine:
         if done >= total or done <= before or now - since < SHORT:
             return ""
         return f", {readable_time((now - since) * (total - done) / (done - before))} left"
+
+
+def is_terminal() -> bool:
+    """Whether stderr is a terminal that can go back to the beginning of a line."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def end_line() -> None:
+    """Ends the line that a progress line has left open, before something else is written."""
+    if ProgressLine.is_open:
+        ProgressLine.is_open = False
+        sys.stderr.write("\n")
+
+
+def _rewrite(text: str) -> None:
+    """Writes over the line of the terminal in which the cursor stands."""
+    # A line that is broken by the terminal could not be written over.
+    width = shutil.get_terminal_size().columns - 1
+    line = plain_text.plain(f"estimator-bridge: {text}" if text else "")[:width]
+    sys.stderr.write(f"\r{line:{min(_WIDTH, width)}}")
+    sys.stderr.flush()
 
 
 def readable_time(seconds: float) -> str:
@@ -96,7 +117,7 @@ def working(text: str, expected: float) -> Iterator[None]:
         text: what is done.
         expected: about how many seconds it takes.
     """
-    if not sys.stderr.isatty():
+    if not is_terminal():
         yield
         return
     ended, began = threading.Event(), time.monotonic()
@@ -106,11 +127,11 @@ def working(text: str, expected: float) -> Iterator[None]:
         while not ended.wait(pause):
             left = expected - (time.monotonic() - began)
             told = f"about {readable_time(left)} left" if left > 1 else "any moment"
-            sys.stderr.write(f"\r{f'estimator-bridge: {text}, {told}':{_WIDTH}}")
-            sys.stderr.flush()
+            _rewrite(f"{text}, {told}")
             pause = 1.0
         if time.monotonic() - began >= SHORT:
-            sys.stderr.write(f"\r{'':{_WIDTH}}\r")
+            _rewrite("")
+            sys.stderr.write("\r")
 
     thread = threading.Thread(target=show, daemon=True)
     thread.start()

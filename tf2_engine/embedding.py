@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
 from tf2_engine import config_proto, errors, gradients, shapes, specs, structure, tf_compat
+from tf2_engine.arguments import typed
 from tf2_engine.backends import make_driver
 from tf2_engine.backends.interface import (
     Driver,
@@ -43,6 +45,7 @@ class BuiltEngine:
     ops: tuple[Op, Op] | None
 
 
+@typed
 class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     """Embedding tables that are looked up and trained with the arithmetic of a TPU.
 
@@ -53,10 +56,11 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     `enqueue` may be called on both sides.
 
         embedding = TPUEmbedding(feature_config, optimizer=Adagrad(0.1))
-        embedding.enqueue(features)
-        activations = embedding.dequeue()
-        ...
-        embedding.apply_gradients(gradients)
+        with embedding.step():
+            embedding.enqueue(features)
+            activations = embedding.dequeue()
+            ...
+            embedding.apply_gradients(gradients)
 
     Unlike `tf.tpu.experimental.embedding.TPUEmbedding` it runs without a TPU, and the
     configuration objects that are passed in are not changed.
@@ -120,6 +124,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
                 "initialize_tpu_embedding=False, but no other engine has initialised the embedding "
                 "hardware. Create that one first, or leave initialize_tpu_embedding True."
             )
+        for name, count in (("num_cores", num_cores), ("num_hosts", num_hosts)):
+            if count is not None and count < 1:
+                raise errors.InvalidSpec(f"`{name}` must be positive, got {count}.")
         self.verify_output_shapes = verify_output_shapes
         self._driver = driver
         self._cores = driver.cores(num_cores, num_hosts)
@@ -287,8 +294,11 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             cores.
 
         Raises:
-            OutOfOrder: the engine is not built, or nothing is enqueued. (While a tf.function runs,
-                the latter is an InvalidArgumentError with the same message.)
+            OutOfOrder: the engine is not built, or nothing is enqueued; or the batch is for
+                training and gradients of the one looked up before it never came, as after an
+                exception: see `step` and `reset_batches`. (While a tf.function runs, these are an
+                InvalidArgumentError with the same message.) Several batches may wait for gradients
+                if they are looked up in one tf.function or graph, or have a `name` of their own.
         """
         plan = self._check_built("dequeue").plan
 
@@ -317,6 +327,51 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return self._send(
             gradients, lambda per_core, rates: self._driver.send_gradients(per_core, rates, name)
         )
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """While it is open, the calls of one step are made; if it fails, its batches are dropped.
+
+        A batch that was enqueued or looked up when an exception comes would be taken by the next
+        step, and the next gradients would update its rows. With this, an exception that leaves
+        the context drops what waits, as `reset_batches`, and goes on. The calls of a step may be
+        anywhere in it: made eagerly, or by tf.functions that are called.
+
+        Raises:
+            OutOfOrder: the driver is that of a TPU, which keeps batches itself.
+        """
+        self._check_drops_batches("step")
+        try:
+            yield
+        except BaseException:
+            # While a function is traced nothing has run yet.
+            if self._built is not None and not tf.inside_function():
+                self._driver.reset_batches()
+            raise
+
+    @do_not_convert
+    def reset_batches(self) -> Op:
+        """Drops every batch that waits, of every name: to be looked up, or for its gradients.
+
+        For a step that failed between `enqueue` and `apply_gradients`. An update that is pending,
+        with pipelining, is of a step that was complete, and stays.
+
+        Returns:
+            In a `tf.Graph` an op, which drops nothing when it runs: there a batch is part of the
+            graph, and later calls in this graph do not see it any more.
+
+        Raises:
+            OutOfOrder: the driver is that of a TPU, which keeps batches itself.
+            ControlFlow: a replica calls, inside `strategy.run`.
+        """
+        self._check_drops_batches("reset_batches")
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if replicas > 1 and not tf.distribute.in_cross_replica_context():
+            raise errors.ControlFlow(
+                "`reset_batches` is called inside `strategy.run`, by one replica; the batches are "
+                "those of all. Call it outside."
+            )
+        return None if self._built is None else self._driver.reset_batches()
 
     @do_not_convert
     def differentiable_lookup(
@@ -508,6 +563,15 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return self._cores.call(
             EngineCall("apply_gradients", {"gradients": nest}, read_part, send_all)
         )
+
+    def _check_drops_batches(self, call: str) -> None:
+        if not self._driver.drops_batches:
+            raise errors.OutOfOrder(
+                f"`{call}` cannot drop batches of {self._driver!r}: the TPU keeps them itself. "
+                "Have the whole step in one tf.function, which runs as a whole or not; after a "
+                "failure between `enqueue` and `dequeue`, initialize the TPU system again and "
+                "restore a checkpoint."
+            )
 
     def _check_built(self, call: str) -> BuiltEngine:
         if self._built is None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from tf2_engine import plain_text
+
 
 class EngineError(Exception):
-    """Base of everything the engine raises on purpose."""
+    """Base of everything the engine raises on purpose.
+
+    Its text is plain: names in it come from programs and checkpoints of others.
+    """
 
     # AutoGraph rebuilds an exception that passes a tf.function in its own type only if it is made
     # exactly as a plain Exception is.
     __init__ = Exception.__init__
+
+    def __str__(self) -> str:
+        # That of Exception: KeyError shows the repr of a sentence, which is hard to read.
+        return plain_text.plain(Exception.__str__(self), lines=True)
 
 
 class InvalidSpec(EngineError, ValueError):
@@ -22,12 +31,13 @@ class InvalidInput(EngineError, ValueError):
 class MissingMetric(InvalidInput, KeyError):
     """The metrics of an evaluation lack one that is needed; the message lists what there is."""
 
-    # KeyError shows the repr of its argument, which is hard to read for a sentence.
-    __str__ = Exception.__str__
-
 
 class WrongType(EngineError, TypeError):
     """An object of the wrong type was handed in; the message names the argument."""
+
+
+class WrongSetting(WrongType, InvalidSpec):
+    """A setting is of the wrong type: a TypeError as stock's is, and an InvalidSpec as any."""
 
 
 class WrongKind(WrongType, InvalidInput):

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import errors, initializers, sharding, tf_compat
+from tf2_engine import arguments, errors, initializers, sharding, tf_compat
 from tf2_engine.optimizers import OPTIMIZERS, SGD, Optimizer
 from tf2_engine.quantization import Quantization
 from tf2_engine.types import Initializer, Nest, Object
@@ -67,6 +67,7 @@ class TableSpec:
                 f"{where}{self.optimizer!r} is not an optimizer of this engine; known: "
                 f"{', '.join(OPTIMIZERS)}."
             )
+        _check_types(self)
         if self.optimizer is not None:
             self._adapt_to(self.optimizer)
 
@@ -109,6 +110,7 @@ class FeatureSpec:
         _check_int(f"Feature {self.name!r}: ", "max_sequence_length", self.max_sequence_length, 0)
         if self.output_shape is not None:
             object.__setattr__(self, "output_shape", tuple(self.output_shape))
+        _check_types(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,6 +142,13 @@ class EngineSpec:
     out_of_range_ids: str = "error"
 
     def __post_init__(self) -> None:
+        _check_types(self)
+        for name, kind in (("tables", TableSpec), ("features", FeatureSpec)):
+            for each in getattr(self, name):
+                if not isinstance(each, kind):
+                    raise errors.WrongSetting(
+                        f"`EngineSpec`: `{name}` must be {kind.__name__}s, got {each!r}."
+                    )
         named = (
             dataclasses.replace(table, name=table.name or f"table_{position}")
             for position, table in enumerate(self.tables)
@@ -317,10 +326,16 @@ def _read_feature(config: Object, name: str, table: TableSpec) -> FeatureSpec:
 
 def check_choice(where: str, setting: str, value: Object, choices: Collection[str]) -> None:
     """Raises InvalidSpec, with a message that begins with `where`, if no choice is `value`."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise errors.InvalidSpec(
             f"{where}`{setting}` must be one of {', '.join(choices)}, got {value!r}."
         )
+
+
+def _check_types(spec: Object) -> None:
+    """Checks the fields of a spec against their annotations."""
+    annotations = {each.name: each.type for each in dataclasses.fields(spec)}
+    arguments.check(type(spec).__name__, vars(spec), annotations)
 
 
 def _check_int(where: str, setting: str, value: Object, least: int) -> None:

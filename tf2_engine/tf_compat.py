@@ -13,7 +13,6 @@ import functools
 import importlib
 import inspect
 import itertools
-import logging
 import sys
 import threading
 import weakref
@@ -66,6 +65,7 @@ from tensorflow.python.training import training_util as _training_util
 from tensorflow.python.training.saving import saveable_object as _saveable_object
 from tensorflow.python.util import nest as _nest
 
+from tf2_engine import log
 from tf2_engine.types import (
     Array,
     DType,
@@ -82,7 +82,7 @@ from tf2_engine.types import (
 
 TESTED = ("2.15", "2.21")
 if ".".join(tf.__version__.split(".")[:2]) not in TESTED:
-    logging.getLogger(__name__).warning(
+    log.PlainLogger(__name__).warning(
         "TensorFlow %s: this project is tested with %s; others should work, but check the results.",
         tf.__version__,
         " and ".join(TESTED),
@@ -623,6 +623,12 @@ def add_saving_listener(hook: Object, listener: Object) -> None:
     """Adds a listener to a CheckpointSaverHook that someone else made."""
     if listener not in hook._listeners:
         hook._listeners.append(listener)
+
+
+def path_of_saver(hook: Object) -> str:
+    """Returns where a CheckpointSaverHook saves, without the step."""
+    path: str = hook._save_path
+    return path
 
 
 def save_as(variable: Variable, name: str) -> None:

@@ -122,7 +122,7 @@ def test_what_is_wrong_is_told_without_a_traceback(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """An error of the project is one message on stderr and the status 1."""
-    assert main.main(["convert", old, str(tmp_path / "new"), *arguments]) == 1
+    assert main.main(["convert", old, str(tmp_path / "new"), *arguments]) == 2
 
     assert message in capsys.readouterr().err
 
@@ -265,5 +265,5 @@ def test_inspect_of_an_empty_directory(
     """A directory without a checkpoint is named."""
     with pytest.raises(errors.UnreadableCheckpoint, match="names a checkpoint"):
         convert.inspect(str(tmp_path))
-    assert main.main(["inspect", str(tmp_path)]) == 1
+    assert main.main(["inspect", str(tmp_path)]) == 2
     assert str(tmp_path) in capsys.readouterr().err

@@ -68,14 +68,14 @@ def test_what_may_be_a_table_is_named_and_refused(
     old = written(tmp_path, values)
     command = ["convert", old, str(tmp_path / "new")]
 
-    assert main.main(command) == 1
+    assert main.main(command) == 2
     assert not (tmp_path / "new").exists()
     told = capsys.readouterr().err
     assert f"\n  {name}: it looks like a table" in told
     assert "--allow NAME" in told
     assert "--table" in told
     # A table that is named does not make another one pass.
-    assert main.main([*command, "--table", f"users={COLUMN}"]) == 1
+    assert main.main([*command, "--table", f"users={COLUMN}"]) == 2
 
     assert main.main([*command, "--allow", name]) == 0
     assert f"note: '{name}' looks like a table" in capsys.readouterr().out

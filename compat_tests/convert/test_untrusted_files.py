@@ -112,7 +112,7 @@ def test_shapes_are_held_against_the_files_first(
     with pytest.raises(errors.UnreadableCheckpoint, match=r"ckpt\.(index|data)"):
         Reader(prefix)
     for command in (["inspect", prefix], ["convert", prefix, str(tmp_path / "new")]):
-        assert main.main(command) == 1
+        assert main.main(command) == 2
         assert "Traceback" not in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
@@ -197,7 +197,7 @@ def test_a_state_file_that_is_nonsense_is_told(
     """A `checkpoint` file that names nothing is an error that names the directory."""
     (tmp_path / "checkpoint").write_bytes(state)
 
-    assert main.main(["inspect", str(tmp_path)]) == 1
+    assert main.main(["inspect", str(tmp_path)]) == 2
 
     told = capsys.readouterr().err
     assert "Traceback" not in told

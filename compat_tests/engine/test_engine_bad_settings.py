@@ -206,11 +206,15 @@ BAD_OPTIMIZERS: dict[str, tuple[type[Any], dict[str, Any], str]] = {
     ),
     "a beta_1 of one": (Adam, {"beta_1": 1.0}, r"`beta_1` must be in \[0, 1\), got 1.0"),
     "a beta_2 below zero": (Adam, {"beta_2": -0.1}, r"`beta_2` must be in \[0, 1\), got -0.1"),
-    "an epsilon of zero": (Adam, {"epsilon": 0.0}, "`epsilon` must be positive, got 0.0"),
+    "an epsilon of zero": (
+        Adam,
+        {"epsilon": 0.0},
+        "`epsilon` must be positive and finite, got 0.0",
+    ),
     "an accumulator of zero": (
         Adagrad,
         {"initial_accumulator_value": 0.0},
-        "`initial_accumulator_value` must be positive, got 0.0",
+        "`initial_accumulator_value` must be positive and finite, got 0.0",
     ),
 }
 

@@ -276,7 +276,7 @@ def test_the_command_overwrites_only_if_asked_to(
     assert b"from estimator_bridge import estimator" in new.read_bytes()
     assert b"x = 1\r\n" in new.read_bytes()
     assert "[import] line 1: from tensorflow import estimator -> " in capsys.readouterr().out
-    assert main.main(["migrate", str(path)]) == 1
+    assert main.main(["migrate", str(path)]) == 2
     assert "exists. Give another --output, or --force" in capsys.readouterr().err
     assert main.main(["migrate", "--json", "--force", str(path)]) == 0
     assert json.loads(capsys.readouterr().out)["lines"][0]["line"] == 1
@@ -293,7 +293,7 @@ def test_a_file_that_is_no_program_is_an_error(
     """The error names a file that does not exist, or that is not Python 3."""
     (tmp_path / "old.py").write_text("print 'Python 2'\n")
 
-    assert main.main(["migrate", str(tmp_path / name)]) == 1
+    assert main.main(["migrate", str(tmp_path / name)]) == 2
     assert words in capsys.readouterr().err
 
 
@@ -332,7 +332,7 @@ def test_encodings_modes_and_links_are_kept(tmp_path: pathlib.Path) -> None:
     assert b"# gr\xfc\xdfe\n" in path.read_bytes()
     assert path.stat().st_mode & 0o777 == 0o750
     path.write_bytes(b"x = '\xff'\n")
-    assert main.main(["migrate", "--force", str(path)]) == 1
+    assert main.main(["migrate", "--force", str(path)]) == 2
 
 
 def test_broken_sources_are_named() -> None:

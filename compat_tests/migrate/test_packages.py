@@ -99,7 +99,7 @@ def test_a_package_is_migrated_as_a_whole(
         assert new[name] == MODULES[name], name
     assert (folder.with_name("job_tf2") / "link.txt").is_symlink()
     assert contents(folder) == {**contents(folder), **_encoded()}
-    assert main.main(["migrate", "--form", "tf2", "job"]) == 1
+    assert main.main(["migrate", "--form", "tf2", "job"]) == 2
     assert "job_tf2 exists. Give another --output" in capsys.readouterr().err
 
 
@@ -132,7 +132,7 @@ def test_a_changed_file_is_not_undone(
     (folder / "model.py").write_text("x = 1\n")
     now = contents(folder)
 
-    assert main.main(["migrate", "--undo", "job.undo"]) == 1
+    assert main.main(["migrate", "--undo", "job.undo"]) == 2
     assert "model.py changed since it was migrated" in capsys.readouterr().err
     assert contents(folder) == now
     (folder.parent / "other").write_text(json.dumps({"version": 7}))
@@ -140,7 +140,7 @@ def test_a_changed_file_is_not_undone(
         ("other", "is no undo file of migrate: version 7"),
         ("nowhere", "no undo file"),
     ):
-        assert main.main(["migrate", "--undo", name]) == 1
+        assert main.main(["migrate", "--undo", name]) == 2
         assert words in capsys.readouterr().err
 
 
@@ -151,7 +151,7 @@ def test_blockers_of_all_files_are_named(
     for name in ("inputs.py", "model.py"):
         with (folder / name).open("a") as file:
             file.write("tape = tf.GradientTape()\n")
-    assert main.main(["migrate", "--form", "tf2", "job"]) == 1
+    assert main.main(["migrate", "--form", "tf2", "job"]) == 2
     said = capsys.readouterr().err
 
     assert "inputs.py, line 9: [gradient-tape]" in said
@@ -168,7 +168,7 @@ def test_a_program_is_not_migrated_without_its_modules(
     (folder / "train.py").write_text(source.replace("job.model", "model").replace("job.", ""))
     (folder / "model.py").write_text(MODULES["model.py"].replace(".common", "common"))
 
-    assert main.main(["migrate", "--form", "tf2", "job/train.py"]) == 1
+    assert main.main(["migrate", "--form", "tf2", "job/train.py"]) == 2
     said = capsys.readouterr().err
     assert "[imports-legacy-module] common.py: the program imports it" in said
     assert "[imports-legacy-module] model.py" in said
@@ -180,7 +180,7 @@ def test_a_form_for_one_file_says_so(
     folder: pathlib.Path, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     """A form without modules and single rules refuses a folder, with the way out."""
-    assert main.main(["migrate", "--form", form, "job"]) == 1
+    assert main.main(["migrate", "--form", form, "job"]) == 2
     assert f"--form {form} takes one file" in capsys.readouterr().err
 
 
@@ -191,7 +191,7 @@ def test_star_imports_of_stock_are_refused(
     source = MODULES["model.py"].replace("import tf, tf_estimator", "import *")
     (folder / "model.py").write_text(source)
 
-    assert main.main(["migrate", "--form", "tf2", "job"]) == 1
+    assert main.main(["migrate", "--form", "tf2", "job"]) == 2
     assert "model.py, line 1: [imports-star]" in capsys.readouterr().err
 
 

@@ -521,5 +521,5 @@ def test_the_command_writes_the_tf2_form(
     )
     assert "[left out] line 32: use_tpu=True" in capsys.readouterr().out
     path.write_text("import tensorflow as tf\n")
-    assert main.main(["migrate", "--form", "tf2", "--force", str(path)]) == 1
+    assert main.main(["migrate", "--form", "tf2", "--force", str(path)]) == 2
     assert "makes no TPUEstimator" in capsys.readouterr().err

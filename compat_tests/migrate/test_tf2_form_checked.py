@@ -81,9 +81,9 @@ def test_what_cannot_make_a_step_is_not_kept(
     path.write_text(PROGRAM)
     command = ["migrate", "--form", "tf2", "--check-run", str(path)]
 
-    assert main.main([*command, "fail"]) == 1
+    assert main.main([*command, "fail"]) == 2
     assert "ends with status 1" in capsys.readouterr().err
-    assert main.main(command) == 1
+    assert main.main(command) == 2
     assert "did not train with the arguments []" in capsys.readouterr().err
     assert [each.name for each in tmp_path.iterdir()] == ["train.py"]
     assert main.main([*command, "train"]) == 0, capsys.readouterr().err
@@ -110,7 +110,7 @@ def test_arguments_that_do_not_fit_are_refused(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(PROGRAM)
 
-    assert main.main(["migrate", *arguments]) == 1
+    assert main.main(["migrate", *arguments]) == 2
     assert words in capsys.readouterr().err
 
 

@@ -332,7 +332,7 @@ def test_the_ops_are_built_on_request(
     assert cli.main(["build-native"]) == 0
     assert capsys.readouterr().out.strip() == loading.load().reason
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert cli.main(["build-native"]) == 1
+    assert cli.main(["build-native"]) == 2
     assert "no C++ compiler 'no-such-compiler'" in capsys.readouterr().err
 
 

@@ -84,7 +84,7 @@ def test_wrong_arguments_are_errors(
     arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They end with status 1 and say what to give."""
-    assert main.main(["plan", *arguments]) == 1
+    assert main.main(["plan", *arguments]) == 2
     assert problem in capsys.readouterr().err
 
 
@@ -142,9 +142,9 @@ def test_a_spec_is_planned(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
     assert (words["rows"], words["dim"], words["slots"]) == (300_000, 64, ["momenta", "velocities"])
     assert (words["ids"], days["ids"]) == pytest.approx((1280, 128))
     assert sum(task["tables"] for task in found["tasks"]["ps"]) == 4 * 3 * (300_000 * 64 + 7 * 4)
-    assert main.main([*arguments, "--ids", "x=10"]) == 1
+    assert main.main([*arguments, "--ids", "x=10"]) == 2
     assert "there is no feature 'x'; the program has d, w" in capsys.readouterr().err
-    assert main.main([*arguments, "--workers", "3"]) == 1
+    assert main.main([*arguments, "--workers", "3"]) == 2
     assert "does not divide among 3 cores" in capsys.readouterr().err
 
 

@@ -278,7 +278,7 @@ def test_a_missing_or_broken_subject_is_an_error(
     (tmp_path / "broken.py").write_text("print 'Python 2'\n")
     monkeypatch.chdir(tmp_path)
 
-    assert main.main(["audit", *arguments]) == 1
+    assert main.main(["audit", *arguments]) == 2
     assert words in capsys.readouterr().err
 
 

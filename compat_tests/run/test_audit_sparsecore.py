@@ -139,7 +139,7 @@ def test_of_a_source(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str])
 
 def test_a_sample_needs_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     """Ids are of a program that runs, and limits of a target."""
-    assert main.main(["audit", "--target", "v5p", "--sample", "2", __file__]) == 1
+    assert main.main(["audit", "--target", "v5p", "--sample", "2", __file__]) == 2
     assert "--sample needs --run" in capsys.readouterr().err
 
 

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from estimator_bridge.cli import output
 from estimator_bridge.progress_line import ProgressLine, readable_time, working
 
 
@@ -14,17 +15,33 @@ def describe(phase: str, done: int, total: int) -> str:
     return f"{phase} {done}/{total}"
 
 
-def test_a_log_has_a_line_for_every_tenth(capsys: pytest.CaptureFixture[str]) -> None:
-    """Where stderr is no terminal, each phase has its first, its last and every tenth value."""
+@pytest.mark.parametrize("terminal", [False, True])
+def test_where_no_line_can_be_rewritten_there_is_none(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log, and a terminal that cannot go back, get no progress."""
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
     line = ProgressLine(describe)
     for done in range(0, 101):
         line("reading", done, 100)
-    line("writing", 0, 0)
-    line("writing", 0, 0)
 
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[:11] == [f"estimator-bridge: reading {done}/100." for done in range(0, 101, 10)]
-    assert lines[11:] == ["estimator-bridge: writing 0/0."]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("columns", [20, 200])
+def test_a_line_fits_the_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that the terminal would break is cut, since it could not be written over."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    ProgressLine(describe)("reading what has a long name", 0, 100)
+    (text,) = capsys.readouterr().err.split("\r")[1:]
+    assert len(text) == min(60, columns - 1)
+    output.tell("it is cut off")
+    assert capsys.readouterr().err == "\nestimator-bridge: it is cut off\n"
 
 
 def test_a_terminal_has_one_line_for_each_phase(
@@ -32,6 +49,7 @@ def test_a_terminal_has_one_line_for_each_phase(
 ) -> None:
     """On a terminal a phase rewrites its line, not for every call, and ends it when it is done."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
     line = ProgressLine(describe, clock=lambda: 5.0)
     for phase in ("reading", "writing"):
         for done in range(0, 4):

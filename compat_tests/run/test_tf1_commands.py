@@ -105,7 +105,7 @@ def test_migrate_refuses_a_program_of_tf1(
     path = tmp_path / "job.py"
     path.write_text("import tensorflow as tf\nrate = tf.train.exponential_decay\n")
 
-    assert main.main(["migrate", "--form", form, str(path)]) == 1
+    assert main.main(["migrate", "--form", form, str(path)]) == 2
     said = capsys.readouterr().err
     assert "job.py names tf.train.exponential_decay (job.py, line 2)" in said
     assert f"estimator-bridge run --tf1 {path}" in said

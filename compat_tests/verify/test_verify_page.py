@@ -12,12 +12,12 @@ import pytest
 
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, step
-from estimator_bridge import plain_text
 from estimator_bridge.verify import causes, provenance
 from estimator_bridge.verify.judge import compare
 from estimator_bridge.verify.record.recording import CHECKPOINT
 from estimator_bridge.verify.report import page
 from estimator_bridge.verify.result import Result
+from tf2_engine import plain_text
 
 NAMES = [
     "\x1b]0;title\x07",

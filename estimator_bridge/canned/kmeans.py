@@ -13,7 +13,7 @@ from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
 from estimator_bridge.runtime.program_types import InputFn, RunContext, RunValues
-from tf2_engine import tf_compat
+from tf2_engine import log, tf_compat
 from tf2_engine.types import Array, Nest, Object, Op, Session, Tensor, Variable
 
 _ops = tf_compat.clustering()
@@ -183,7 +183,7 @@ class _ChooseCenters(tf.train.SessionRunHook):
                 else:
                     time.sleep(1)
             except RuntimeError as error:  # The session is being made anew.
-                tf.logging.info("Centers are not chosen yet: %s", error)
+                log.info("Centers are not chosen yet: %s", error)
 
 
 class _StopWhenSteady(tf.train.SessionRunHook):

@@ -9,13 +9,12 @@ Several of them may be given at once.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
-from estimator_bridge.cli import checkpoint_arguments, program_arguments
+from estimator_bridge.cli import checkpoint_arguments, output, program_arguments
 
 if TYPE_CHECKING:
     from estimator_bridge.audit import Audit
@@ -35,9 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     target = "say what becomes of each setting on TPUs with SparseCores, by stock's TPUEmbeddingV2"
     add("--target", choices=("v5p", "v6e", "tpu7x"), help=target)
     cores = "cores of that target, all hosts together (default: the program's, or 1)"
-    add("--cores", type=int, metavar="N", help=cores)
+    add("--cores", type=program_arguments.positive, metavar="N", help=cores)
     size = "samples of the global batch there (default: the program's, where it is run)"
-    add("--batch_size", type=int, metavar="N", help=size)
+    add("--batch_size", type=program_arguments.positive, metavar="N", help=size)
     sample = "with --run and --target: what N batches of the program's data need of SparseCores"
     add("--sample", type=int, default=0, metavar="N", help=sample)
     add("script", nargs="?", help="the program")
@@ -56,9 +55,9 @@ def execute(options: argparse.Namespace) -> None:
         raise errors.InvalidInput("audit: --sample needs --run, a script and --target.")
     audits = list(_audits(options))
     if options.json:
-        print(json.dumps([audit.as_dict() for audit in audits], indent=2))
+        output.show_json([audit.as_dict() for audit in audits])
     else:
-        print("\n\n".join("\n".join(audit.lines()) for audit in audits))
+        output.show("\n\n".join("\n".join(audit.lines()) for audit in audits))
 
 
 def _audits(options: argparse.Namespace) -> Iterator[Audit]:
@@ -72,13 +71,15 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
     if options.script:
         try:
             yield audit.audit_script(options.script, of_source)
-        except SyntaxError as error:
+        except (SyntaxError, ValueError) as error:
             raise errors.InvalidInput(f"{options.script} is no Python 3: {error}.") from error
     if options.run:
-        yield audit.audit_run(
-            *(options.script, options.arguments, options.hosts, target, options.tf1),
-            tell=program_arguments.tell,
-        )
+        with program_arguments.failures_of(options.script):
+            of_run = audit.audit_run(
+                *(options.script, options.arguments, options.hosts, target, options.tf1),
+                tell=output.tell,
+            )
+        yield of_run
     spec = checkpoint_arguments.load(options.spec, options.tf1) if options.spec else None
     if spec is not None:
         yield audit.audit_spec(spec, options.spec, options.hosts, target)
@@ -87,7 +88,4 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    numbers = tuple(int(part) for part in text.split(","))
-    if min(numbers) < 1:
-        raise argparse.ArgumentTypeError(f"hosts must be positive, got {text}")
-    return numbers
+    return tuple(program_arguments.positive(part) for part in text.split(","))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from estimator_bridge import progress_line
+from estimator_bridge.cli import output
 
 _SECONDS = 15.0
 """About how long it takes to compile them."""
@@ -18,18 +18,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Compiles and loads the ops; returns 0, or 1 with the reason on stderr."""
+    """Compiles and loads the ops; returns 0, or 2 with the reason on stderr."""
     from tf2_engine.native import build, loading
 
     try:
         with progress_line.working("compiling the native ops", _SECONDS):
             build.library(loading.SOURCE, again=options.force)
     except build.CannotBuild as error:
-        print(f"estimator-bridge: {error}.", file=sys.stderr)
-        return 1
+        output.tell(f"{error}.")
+        return 2
     loaded = loading.load()
     if loaded.ops is None:
-        print(f"estimator-bridge: {loaded.reason}", file=sys.stderr)
-        return 1
-    print(loaded.reason)
+        output.tell(loaded.reason)
+        return 2
+    output.show(loaded.reason)
     return 0

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
-from estimator_bridge.cli import program_arguments
+from estimator_bridge.cli import output, program_arguments
 
 if TYPE_CHECKING:
     from tf2_engine.types import Object
@@ -61,7 +61,7 @@ def load(text: str, tf1: bool | None = None) -> Object:
     where, _, name = text.rpartition(":")
     if not where or not name:
         raise errors.InvalidInput(f"--spec must be module:attribute or file.py:name, got {text!r}.")
-    with _names(where, tf1):
+    with program_arguments.failures_of(where), _names(where, tf1):
         names = _names_of_file(where) if where.endswith(".py") else _names_of_module(where)
         if name not in names:
             raise errors.InvalidInput(f"--spec: {where} has no {name!r}.")
@@ -81,7 +81,7 @@ def _names(where: str, tf1: bool | None) -> AbstractContextManager[bool]:
     if not where.endswith(".py"):
         folder = os.getcwd()
         path = detection.file_of(where, detection.folders_of_imports(folder)) or ""
-    return running.as_needed(path, tf1, program_arguments.tell, _names_of_tf1_in_graph, folder)
+    return running.as_needed(path, tf1, output.tell, _names_of_tf1_in_graph, folder)
 
 
 @contextlib.contextmanager

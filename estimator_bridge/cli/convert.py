@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from estimator_bridge.cli import checkpoint_arguments
+from estimator_bridge.cli import checkpoint_arguments, output
 from estimator_bridge.progress_line import ProgressLine
 
 
@@ -55,8 +55,8 @@ def execute(options: argparse.Namespace) -> None:
         )
     )
     plan = convert.convert(**checkpoint_arguments.keywords(options), progress=progress)
-    print(*plan.lines(), sep="\n")
+    output.show(*plan.lines())
     if options.dry_run:
-        print(f"{len(plan.moves)} tensors; nothing was written (--dry_run).")
+        output.show(f"{len(plan.moves)} tensors; nothing was written (--dry_run).")
     else:
-        print(f"{options.new}: {len(plan.moves)} tensors, read back and compared.")
+        output.show(f"{options.new}: {len(plan.moves)} tensors, read back and compared.")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import shlex
 
+from estimator_bridge.cli import output
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds no argument."""
@@ -26,7 +28,7 @@ def execute(options: argparse.Namespace) -> None:
         "software TPU": _software_tpu(),
     }
     for name, finding in lines.items():
-        print(f"{name + ':':14s}{finding}")
+        output.show(f"{name + ':':14s}{finding}")
 
 
 def _cache() -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 
-from estimator_bridge import plain_text
-from estimator_bridge.cli import checkpoint_arguments
+from estimator_bridge.cli import checkpoint_arguments, output
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +27,6 @@ def execute(options: argparse.Namespace) -> None:
 
     contents = convert.inspect(**checkpoint_arguments.keywords(options))
     if options.json:
-        print(json.dumps(plain_text.plain_values(contents), indent=2))
+        output.show_json(contents)
     else:
-        print(*map(plain_text.plain, inspection.lines(contents)), sep="\n")
+        output.show(*inspection.lines(contents))

@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import pkgutil
-import sys
+import traceback
 from collections.abc import Sequence
+from typing import NoReturn
 
 import estimator_bridge
-from estimator_bridge import cli, errors, plain_text, quiet_start
+from estimator_bridge import cli, errors, quiet_start
+from estimator_bridge.cli import output
+from tf2_engine import plain_text
+
+FAILED = 2
+"""The exit status of a command that could not do what was asked, wrong arguments included."""
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells have it."""
+TRACEBACK = "ESTIMATOR_BRIDGE_TRACEBACK"
+"""The environment variable that shows where an internal error comes from."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors show what it got as plain text."""
+
+    def error(self, message: str) -> NoReturn:
+        """Says what is wrong and ends with status 2."""
+        super().error(plain_text.plain(message))
 
 
 def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
@@ -19,13 +38,13 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     is the exit status (None is 0). Its name is the module's, with hyphens; its help is the module's
     docstring.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="estimator-bridge",
         description="Legacy TPUEstimator programs with embeddings on TF2.",
     )
     parser.add_argument("--version", action="version", version=estimator_bridge.__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    by_name = {}
+    by_name: dict[str, argparse.ArgumentParser] = {}
     for each in pkgutil.iter_modules(cli.__path__):
         module = importlib.import_module(f"{cli.__name__}.{each.name}")
         if not hasattr(module, "execute"):
@@ -39,12 +58,41 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; returns its exit status, or 1 after an error of the project on stderr."""
+    """Runs a command; returns its exit status.
+
+    That is 0 if it did what was asked, 2 if it could not, with the cause on stderr, and 130 after
+    Ctrl-C. Commands that answer a question, such as `verify`, have 1 for a no, and `run` has the
+    status of the program.
+    """
     options = parsers()[0].parse_args(arguments)
     quiet_start.quieten()
     try:
         return int(options.execute(options) or 0)
-    except errors.EngineError as error:
-        said = plain_text.plain(error, lines=True)
-        print(f"\nestimator-bridge: {said}", file=sys.stderr)
-        return 1
+    except KeyboardInterrupt as interrupt:
+        output.tell(str(interrupt) or "Ctrl-C.")
+        return INTERRUPTED
+    except BrokenPipeError:
+        output.close_stdout()
+        return FAILED
+    except Exception as error:
+        if os.environ.get(TRACEBACK) and not isinstance(error, errors.EngineError):
+            output.note(traceback.format_exc())
+        output.tell(_cause(options.command, error))
+        return FAILED
+
+
+def _cause(command: str, error: Exception) -> str:
+    """Returns what went wrong, and the way out, in words."""
+    if isinstance(error, errors.EngineError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        where = " ".join(str(name) for name in (error.filename, error.filename2) if name)
+        return f"{command}: {where + ': ' if where else ''}{error.strerror}."
+    if isinstance(error, RecursionError):
+        return f"{command}: the source is nested too deeply to be read. Split its expressions."
+    if isinstance(error, MemoryError):
+        return f"{command}: the memory is not enough, or the source is nested too deeply."
+    return (
+        f"{command}: internal error: {type(error).__name__}: {error}. This is a defect of the "
+        f"command: please report it, with what it prints with {TRACEBACK}=1."
+    )

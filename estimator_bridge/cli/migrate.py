@@ -25,13 +25,11 @@ from __future__ import annotations
 import argparse
 import difflib
 import itertools
-import json
 import pathlib
-import sys
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
-from estimator_bridge.cli import migrate_files
+from estimator_bridge.cli import migrate_files, output
 
 if TYPE_CHECKING:
     from estimator_bridge.migrate.forms import Form
@@ -94,11 +92,11 @@ def execute(options: argparse.Namespace) -> int:
             f"migrate: {error}. Install the extra: pip install 'estimator-bridge[migrate]'."
         ) from error
     if options.list_rules:
-        print(*forms.rule_lines(), sep="\n")
+        output.show(*forms.rule_lines())
         return 0
     if options.undo is not None:
         restored = undo.restore(pathlib.Path(options.undo))
-        print(*(f"{path} is as it was." for path in restored), sep="\n")
+        output.show(*(f"{path} is as it was." for path in restored))
         return 0
     path, form = _program(options), forms.FORMS[options.form]
     if options.check_run and not form.makes_steps:
@@ -134,13 +132,14 @@ def _rewritten(
 
 
 def _report(lines: list[Line], options: argparse.Namespace) -> None:
-    output = sys.stderr if options.diff else sys.stdout
     if options.json:
         from estimator_bridge.migrate.rewrite_report import Rewritten
 
-        print(json.dumps(Rewritten("", tuple(lines)).as_dict(), indent=2), file=output)
+        output.show_json(Rewritten("", tuple(lines)).as_dict(), on_stderr=options.diff)
+    elif options.diff:
+        output.note(*lines)
     else:
-        print(*lines, sep="\n", file=output)
+        output.show(*lines)
 
 
 def _print_diff(sources: list[Source], results: dict[str, Rewritten]) -> None:
@@ -148,7 +147,7 @@ def _print_diff(sources: list[Source], results: dict[str, Rewritten]) -> None:
         new = results[source.name].source
         old_lines, new_lines = (text.splitlines(keepends=True) for text in (source.text, new))
         names = source.name, f"{source.name}, rewritten"
-        sys.stdout.writelines(difflib.unified_diff(old_lines, new_lines, *names))
+        output.show_source(difflib.unified_diff(old_lines, new_lines, *names))
 
 
 def _program(options: argparse.Namespace) -> pathlib.Path:

@@ -7,12 +7,12 @@ import os
 import pathlib
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
+from estimator_bridge.cli import output
 
 if TYPE_CHECKING:
     from estimator_bridge.migrate.forms import Form
@@ -31,15 +31,7 @@ def write(
     options: argparse.Namespace,
 ) -> int:
     """Writes the new program, or folder, once it has been tried; returns the exit status."""
-    target = path.with_name(f"{path.stem}_{options.form}{path.suffix}")
-    if options.in_place or options.output:
-        target = path if options.in_place else pathlib.Path(options.output)
-    is_folder = path.is_dir()
-    overwrites = options.in_place or (options.force and not is_folder)
-    if target.exists() and not overwrites:
-        way_out = "another --output" if is_folder else "another --output, or --force"
-        raise errors.InvalidInput(f"migrate: {target} exists. Give {way_out}.")
-    target = target.resolve()
+    target, is_folder = _target(path, options), path.is_dir()
     with tempfile.TemporaryDirectory(prefix=".migrate-", dir=target.parent) as place:
         if is_folder:
             staged = pathlib.Path(place) / target.name
@@ -64,8 +56,27 @@ def write(
             os.replace(staged, target)
         else:
             _write_files(target, outputs)
-    print(f"{target} is written.", file=sys.stderr)
+    output.note(f"{target} is written.")
     return 0
+
+
+def _target(path: pathlib.Path, options: argparse.Namespace) -> pathlib.Path:
+    """Returns where the new program or folder goes; raises InvalidInput if it may not."""
+    target = path.with_name(f"{path.stem}_{options.form}{path.suffix}")
+    if options.in_place or options.output:
+        target = path if options.in_place else pathlib.Path(options.output)
+    is_folder = path.is_dir()
+    overwrites = options.in_place or (options.force and not is_folder)
+    if target.exists() and not overwrites:
+        way_out = "another --output" if is_folder else "another --output, or --force"
+        raise errors.InvalidInput(f"migrate: {target} exists. Give {way_out}.")
+    target = target.resolve()
+    if not target.parent.is_dir():
+        raise errors.InvalidInput(
+            f"migrate: there is no folder {target.parent} for {target.name}. Make it, or give "
+            "another --output."
+        )
+    return target
 
 
 def _output(path: pathlib.Path, content: bytes, like: pathlib.Path) -> Output:
@@ -79,7 +90,7 @@ def _write_files(target: pathlib.Path, outputs: Sequence[Output]) -> None:
 
     kept = undo.write(outputs, target.with_name(f"{target.name}.undo"))
     if kept is not None:
-        print(f"To undo: estimator-bridge migrate --undo {kept}", file=sys.stderr)
+        output.note(f"To undo: estimator-bridge migrate --undo {kept}")
 
 
 def _staged_folder(
@@ -153,9 +164,8 @@ def _verified(new: pathlib.Path, old: pathlib.Path, form: Form, options: argpars
     command = ["--a", form.verified_against, "--against", str(new), str(old), *options.arguments]
     status = verify.execute(parser.parse_args(command))
     if status:
-        print(
-            f"estimator-bridge: migrate: the new program is not kept, since `verify` ended with "
-            f"status {status}: it does not call the two programs equal.",
-            file=sys.stderr,
+        output.tell(
+            f"migrate: the new program is not kept, since `verify` ended with "
+            f"status {status}: it does not call the two programs equal."
         )
     return status

@@ -8,13 +8,12 @@ batches of its training. Sizes of tables are exact; bytes and times are a model'
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import pathlib
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
-from estimator_bridge.cli import checkpoint_arguments, program_arguments
+from estimator_bridge.cli import checkpoint_arguments, output, program_arguments
 
 if TYPE_CHECKING:
     from estimator_bridge.planner.of_program import Assumed, PlannedJob
@@ -72,7 +71,7 @@ def execute(options: argparse.Namespace) -> None:
     if options.calibrate:
         from estimator_bridge.planner import calibration
 
-        coefficients = calibration.calibrate(program_arguments.tell)
+        coefficients = calibration.calibrate(output.tell)
     plan = capacity.plan_capacity(
         planned.job,
         Machine(options.memory * 1e9, options.network * 1e9, options.cpus, options.model_ms),
@@ -83,12 +82,12 @@ def execute(options: argparse.Namespace) -> None:
         options=capacity.Options(options.layout, options.wire),
     )
     if options.json:
-        print(json.dumps(report.as_dict(plan), indent=2, allow_nan=False))
+        output.show_json(report.as_dict(plan))
     else:
-        print("\n".join(report.lines(plan)))
+        output.show(*report.lines(plan))
     if options.chart:
         pathlib.Path(options.chart).write_text(chart.chart(plan), encoding="utf-8")
-        program_arguments.tell(f"the chart is in {options.chart}")
+        output.tell(f"the chart is in {options.chart}")
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -114,7 +113,7 @@ def _job(options: argparse.Namespace, assumed: Assumed) -> PlannedJob:
             cores=options.cores or options.workers,
             assumed=assumed,
         )
-    program = Program(options.script, options.arguments, options.tf1, program_arguments.tell)
+    program = Program(options.script, options.arguments, options.tf1, output.tell)
     return of_program.job_of_program(
         program,
         workers=options.workers,

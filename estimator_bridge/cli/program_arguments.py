@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
+import traceback
+from collections.abc import Iterator
+from types import TracebackType
+
+from estimator_bridge import errors
+from estimator_bridge.cli import output
 
 _TF1 = (
     "whether {} sees TensorFlow 1: tf.contrib, and without what TensorFlow 2 changed "
@@ -21,6 +29,43 @@ def configure(parser: argparse.ArgumentParser, subject: str = "the program") -> 
     parser.add_argument("--tf1", action=action, default=None, help=_TF1.format(subject))
 
 
-def tell(sentence: str) -> None:
-    """Says something of the program on stderr, which is not its output."""
-    print(f"estimator-bridge: {sentence}", file=sys.stderr)
+def positive(text: str) -> int:
+    """Returns the number that an argument is; it is the `type` of arguments that count."""
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive whole number")
+    return int(text)
+
+
+@contextlib.contextmanager
+def failures_of(path: str) -> Iterator[None]:
+    """Makes an error of a user's program or module an InvalidInput that says where it comes from.
+
+    Args:
+        path: its file, or a name for it.
+    """
+    try:
+        yield
+    except errors.EngineError:
+        raise
+    except Exception as error:
+        lines = [
+            f"line {frame.lineno}"
+            for frame in traceback.extract_tb(error.__traceback__)
+            if os.path.abspath(frame.filename) == os.path.abspath(path)
+        ]
+        where = ", ".join([path, *lines[-1:]])
+        raise errors.InvalidInput(f"{where}: {type(error).__name__}: {error}") from error
+
+
+def tell_failure(path: str) -> None:
+    """Prints the traceback of the error that is handled as Python would, without our own frames."""
+    kind, error, trace = sys.exc_info()
+    of_program = trace
+    while of_program is not None and not _is_in(of_program, path):
+        of_program = of_program.tb_next
+    lines = traceback.format_exception(kind, error, of_program)
+    output.note("".join(lines).rstrip("\n"))
+
+
+def _is_in(trace: TracebackType, path: str) -> bool:
+    return os.path.abspath(trace.tb_frame.f_code.co_filename) == os.path.abspath(path)

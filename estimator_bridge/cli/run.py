@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+from collections.abc import Sequence
 
 from estimator_bridge import errors
 from estimator_bridge.cli import program_arguments
-from estimator_bridge.cli.program_arguments import tell
+from estimator_bridge.cli.output import tell
 from estimator_bridge.run.script import run_script
 
 
@@ -29,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "the cores of the TPU that TPUEstimator(use_tpu=True) emulates, where the program sets no "
         "TPUConfig.num_shards (default: $ESTIMATOR_BRIDGE_CORES, or 1)"
     )
-    add("--cores", type=_positive, metavar="N", help=cores)
+    add("--cores", type=program_arguments.positive, metavar="N", help=cores)
     add("--show-names", action="store_true", help="list every name that leads to the bridge")
     add("script", help="the program")
     add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments, as they are")
@@ -65,15 +66,21 @@ def execute(options: argparse.Namespace) -> int:
             for name, leads_to, replaced in install.installed():
                 tell(f"  {name} -> {leads_to}{' (was there, is replaced)' if replaced else ''}")
         stack.enter_context(running.as_needed(options.script, options.tf1, tell))
-        run_script(options.script, options.arguments)
+        return _run(options.script, options.arguments)
+
+
+def _run(script: str, arguments: Sequence[str]) -> int:
+    """Runs the program; returns 1 if it fails, as Python does, with its traceback on stderr."""
+    try:
+        run_script(script, arguments)
+    except errors.EngineError as error:
+        program_arguments.tell_failure(script)
+        tell(error)
+        return 1
+    except Exception:
+        program_arguments.tell_failure(script)
+        return 1
     return 0
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not positive")
-    return value
 
 
 def _stock(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
-import json
 import os
 import pathlib
 import shutil
@@ -15,8 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from estimator_bridge import plain_text
-from estimator_bridge.cli import program_arguments, verify_watch
+from estimator_bridge.cli import output, program_arguments, verify_watch
 from estimator_bridge.verify.sides import SIDES
 
 if TYPE_CHECKING:
@@ -108,12 +105,8 @@ def execute(options: argparse.Namespace) -> int:
             traceback.print_exc()
             error = f"internal error: {type(raised).__name__}: {raised}"
         _write_error(options, error)
-    _complain(error)
+    output.tell(error)
     return int(Status.UNKNOWN)
-
-
-def _complain(error: str) -> None:
-    print(f"estimator-bridge: {plain_text.plain(error, lines=True)}", file=sys.stderr)
 
 
 def _refusals(options: argparse.Namespace) -> Iterator[str]:
@@ -212,7 +205,7 @@ class _Place:
 
 def _report(result: Result, options: argparse.Namespace) -> int:
     """Prints the result, and writes the files that are asked for; returns the exit status."""
-    outputs: dict[str, Callable[[], None]] = {"the result": lambda: print(result, flush=True)}
+    outputs: dict[str, Callable[[], None]] = {"the result": lambda: output.show(result)}
     if options.json:
         outputs[f"--json {options.json}"] = lambda: _write_json(options.json, result.as_dict())
     if options.html:
@@ -222,17 +215,11 @@ def _report(result: Result, options: argparse.Namespace) -> int:
         try:
             write()
         except OSError as error:
-            _complain(f"{name} cannot be written: {error}.")
+            output.tell(f"{name} cannot be written: {error}.")
             status = 2
             if isinstance(error, BrokenPipeError):
-                _close_stdout()
+                output.close_stdout()
     return status
-
-
-def _close_stdout() -> None:
-    """Writes what follows nowhere: to a pipe that nobody reads Python would fail at its end."""
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _write_page(options: argparse.Namespace, result: Result) -> None:
@@ -251,11 +238,11 @@ def _write_error(options: argparse.Namespace, error: str) -> None:
         try:
             _write_json(options.json, without_verdict(error))
         except OSError as raised:
-            _complain(f"--json {options.json}: {raised.strerror}")
+            output.tell(f"--json {options.json}: {raised.strerror}")
 
 
 def _write_json(path: str, value: Object) -> None:
-    _write(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+    _write(path, output.as_json(value, indent=1) + "\n")
 
 
 def _write(path: str, text: str) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import pathlib
-import sys
 import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from estimator_bridge import plain_text
+from estimator_bridge.cli import output
 
 if TYPE_CHECKING:
     from estimator_bridge.verify.watch.report import WatchReport
@@ -60,14 +58,14 @@ def watch(options: argparse.Namespace) -> int:
 
 def _tell(violation: Violation) -> None:
     """Says at once what does not hold: a job may run for long."""
-    sys.stderr.write(f"\nestimator-bridge: {plain_text.plain(violation)}\n")
+    output.tell(violation)
 
 
 def _report(report: WatchReport, options: argparse.Namespace) -> int:
-    print(plain_text.plain(report, lines=True))
+    output.show(report)
     if options.json:
-        text = json.dumps(report.as_dict(), indent=1, allow_nan=False)
-        pathlib.Path(options.json).write_text(text + "\n")
+        text = output.as_json(report.as_dict(), indent=1)
+        pathlib.Path(options.json).write_text(text + "\n", encoding="utf-8")
     if report.violations:
         return 1
     return 0 if report.holds else 2

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.runtime.saving.job_saver import JobSaver, SavingHook
-from tf2_engine import tf_compat
+from tf2_engine import log, tf_compat
 from tf2_engine.types import Object, Session
 
 _POLICIES = ("fail", "warn", "ignore")
@@ -69,7 +69,7 @@ class CheckpointInputPipelineHook(SavingHook):
             state = tf.train.get_checkpoint_state(os.path.dirname(path), self._state_file)
             self._saver.recover_last_checkpoints(state.all_model_checkpoint_paths if state else [])
         elif step:
-            tf.logging.warning("There is no %s.index: the input starts from its beginning.", path)
+            log.warning("There is no %s.index: the input starts from its beginning.", path)
 
     def save(self, session: Session, step: int) -> None:
         """Saves the states for a step."""

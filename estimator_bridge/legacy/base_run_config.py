@@ -12,6 +12,7 @@ import tensorflow as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy import requirements
 from estimator_bridge.legacy.cluster import Task, TFConfig, read_task, tf_config
+from tf2_engine.arguments import typed
 from tf2_engine.types import Message, Object, Strategy
 
 _Config = TypeVar("_Config", bound="RunConfig")
@@ -68,6 +69,7 @@ _TAKES_OP = requirements.Requirement(
 _PROTOCOL = requirements.one_of(("grpc", "grpc+verbs"), "{name} should be grpc or grpc+verbs")
 
 
+@typed
 class RunConfig:
     """How an estimator runs: where it saves, how often, in which session.
 

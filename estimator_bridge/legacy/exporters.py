@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy import requirements
+from tf2_engine import log
 from tf2_engine.summaries.events import scalars_of_file
 from tf2_engine.types import Object
 
@@ -131,7 +132,7 @@ class FinalExporter(_SavedModelExporter):
 
     def _is_wanted(self, estimator: Object, eval_result: Metrics, is_final: bool) -> bool:
         if is_final:
-            tf.logging.info("Exporter %r: exporting the model, since training is over.", self.name)
+            log.info("Exporter %r: exporting the model, since training is over.", self.name)
         return is_final
 
 
@@ -189,7 +190,7 @@ class BestExporter(_SavedModelExporter):
                         self._best = result
         if self._has_exported and self._best is not None and not self._is_better(eval_result):
             return False
-        tf.logging.info("Exporter %r: exporting the best model so far.", self.name)
+        log.info("Exporter %r: exporting the best model so far.", self.name)
         self._best = eval_result
         self._has_exported = True
         return True

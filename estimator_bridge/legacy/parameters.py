@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from estimator_bridge import errors
 from estimator_bridge.legacy import requirements
 from estimator_bridge.legacy.requirements import FRACTION, NOT_ABOVE_ZERO, NOT_NEGATIVE, POSITIVE
-from tf2_engine import tf_compat
+from tf2_engine import arguments, tf_compat
 from tf2_engine.types import Object
 
 _Class = TypeVar("_Class", bound=type)
@@ -52,6 +52,8 @@ class OptimizationParameters:
     """What each setting must be."""
 
     def __post_init__(self) -> None:
+        annotations = {each.name: each.type for each in dataclasses.fields(self)}  # type: ignore[arg-type]
+        arguments.check(type(self).__name__, vars(self), annotations)
         limits = (self.clip_gradient_min, self.clip_gradient_max)
         if not self.use_gradient_accumulation and any(limit is not None for limit in limits):
             raise errors.InvalidSpec(

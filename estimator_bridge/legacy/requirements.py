@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from estimator_bridge import errors
+from tf2_engine import arguments as arguments_
 from tf2_engine.types import Object
 
 _Value = TypeVar("_Value")
@@ -65,11 +66,19 @@ POSITIVE_INT = (optional(INTEGER), optional(POSITIVE))
 def check(owner: str, name: str, value: _Value, *requirements: Requirement) -> _Value:
     """Returns the value of a setting; raises a requirement's error if it does not fulfil it."""
     for requirement in requirements:
-        if requirement.refused(value):
+        if _is_refused(requirement, value):
             text = requirement.text.format(name=name, value=value)
             got = "" if "{value" in requirement.text else f", got {value!r}"
             raise requirement.error(f"`{owner}`: {text}{got}.")
     return value
+
+
+def _is_refused(requirement: Requirement, value: Object) -> bool:
+    """Whether a value does not fulfil a requirement, which may not be able to look at it."""
+    try:
+        return bool(requirement.refused(value))
+    except (TypeError, ValueError):
+        return True
 
 
 def check_settings(
@@ -83,10 +92,14 @@ def check_settings(
 def checked(kind: Object) -> Object:
     """Makes a class of named tuples return what the method `_checked` of a new one returns."""
     unchecked: Callable[..., Object] = kind.__new__
+    signature = inspect.signature(unchecked)
 
     @functools.wraps(unchecked)
     def new(cls: type, *arguments: Object, **settings: Object) -> Object:
-        return unchecked(cls, *arguments, **settings)._checked()
+        bound = signature.bind(cls, *arguments, **settings)
+        described = kind.__name__, bound.arguments, kind.__annotations__
+        with arguments_.instead_of_raw_errors(*described):
+            return unchecked(cls, *arguments, **settings)._checked()
 
     kind.__new__ = new
     return kind
@@ -102,9 +115,17 @@ def class_names(thing: Object) -> tuple[str, ...]:
 
 
 def argument_names(function: Callable[..., object]) -> tuple[str, ...]:
-    """Returns the names of the arguments a function still takes, without *args and **kwargs."""
+    """Returns the names of the arguments a function still takes, without *args and **kwargs.
+
+    Raises WrongSetting if it does not tell them.
+    """
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise errors.WrongSetting(
+            f"{function!r} must be a function whose arguments Python knows: {error}."
+        ) from error
     # Arguments that a partial binds by name are still in its signature, as defaults.
     bound = function.keywords if isinstance(function, functools.partial) else {}
     return tuple(p.name for p in parameters if p.kind not in kinds and p.name not in bound)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -13,9 +12,11 @@ from estimator_bridge import errors
 from estimator_bridge.legacy import base_run_config, requirements
 from estimator_bridge.legacy.base_run_config import Setting
 from estimator_bridge.legacy.cluster import TaskType, tf_config
+from tf2_engine import log
+from tf2_engine.arguments import typed
 from tf2_engine.types import Object
 
-_log = logging.getLogger(__name__)
+_log = log.PlainLogger(__name__)
 
 
 class InputPipelineConfig:
@@ -124,6 +125,7 @@ class TPUConfig(NamedTuple):
         )
 
 
+@typed
 class RunConfig(base_run_config.RunConfig):
     """How an estimator runs on TPUs.
 
@@ -148,6 +150,13 @@ class RunConfig(base_run_config.RunConfig):
         **settings: Object,
     ) -> None:
         super().__init__(**settings)
+        for name, value, attribute in (
+            ("tpu_config", tpu_config, "iterations_per_loop"),
+            ("cluster", cluster, "cluster_spec"),
+        ):
+            if value is not None and not hasattr(value, attribute):
+                kind = "a TPUConfig" if name == "tpu_config" else "a cluster resolver"
+                raise errors.WrongSetting(f"`RunConfig`: `{name}` must be {kind}, got {value!r}.")
         if master is not None and cluster is not None:
             raise errors.InvalidSpec(
                 f"`RunConfig`: both `master` ({master!r}) and `cluster` ({cluster!r}) are given. "

@@ -11,6 +11,7 @@ from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS, kind_of
 from estimator_bridge.legacy.requirements import check, class_names, one_of
 from estimator_bridge.settings.legacy_spec import OfStep
 from estimator_bridge.settings.quirks import checked_quirks, default_quirks, set_default_quirks
+from tf2_engine.arguments import typed
 from tf2_engine.types import Object
 
 __all__ = ["EmbeddingConfigSpec", "default_quirks", "set_default_quirks"]
@@ -33,6 +34,7 @@ _Spec = collections.namedtuple(
 )
 
 
+@typed
 class EmbeddingConfigSpec(_Spec):
     """Features, tables, optimizer and engine options; a tuple of stock's ten fields.
 

@@ -9,6 +9,7 @@ from estimator_bridge.legacy.parameters import is_parameters
 from estimator_bridge.legacy.requirements import Requirement, check_settings, one_of, optional
 from estimator_bridge.settings.legacy_spec import OfStep
 from tf2_engine import tf_compat
+from tf2_engine.arguments import typed
 from tf2_engine.tables import default_initializer
 from tf2_engine.types import Initializer, Object
 
@@ -42,6 +43,7 @@ _FeatureBase: Object = tf_compat.legacy_tpu_class("FeatureConfig") or collection
 )
 
 
+@typed
 class TableConfig(_TableBase):
     """One embedding table.
 
@@ -82,6 +84,7 @@ class TableConfig(_TableBase):
         return super().__new__(cls, **{name: settings[name] for name in cls._fields})
 
 
+@typed
 class FeatureConfig(_FeatureBase):
     """One feature of a table.
 

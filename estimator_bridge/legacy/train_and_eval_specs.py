@@ -53,7 +53,7 @@ class TrainSpec(NamedTuple):
     input_fn: InputFn
     max_steps: int | None = None
     hooks: Hooks = None
-    saving_listeners: Object = None  # a tuple, once checked
+    saving_listeners: Hooks = None
 
     def _checked(self) -> TrainSpec:
         requirements.check_settings("TrainSpec", self._asdict(), _TRAIN)

@@ -46,11 +46,21 @@ def check(program: pathlib.Path, arguments: Sequence[str]) -> None:
             "those with which it does, behind the program."
         )
     if ran.returncode:
-        last = "\n".join(ran.stderr.splitlines()[-_LINES:])
-        raise errors.Untranslatable(
-            f"--check-run: {program.name} ends with status {ran.returncode}. If it lacks "
-            f"arguments, give them behind the program. Its last lines:\n{last}"
-        )
+        raise errors.Untranslatable(_failure(program.name, ran))
+
+
+def _failure(name: str, ran: subprocess.CompletedProcess[str]) -> str:
+    """Returns why a program failed: the cause first, then the way out, its log, and its end."""
+    file, log = tempfile.mkstemp(prefix="estimator-bridge-check-run-", suffix=".log")
+    with open(file, "w", encoding="utf-8") as written:
+        written.write(f"{ran.stdout}\n{ran.stderr}")
+    lines = [line for line in ran.stderr.splitlines() if line.strip()]
+    cause = lines[-1].strip() if lines else f"exit status {ran.returncode}"
+    last = "\n".join(f"    {line}" for line in lines[-_LINES:])
+    return (
+        f"--check-run: {name} fails: {cause}\nIf it lacks arguments, give them behind the program. "
+        f"Its log is {log}; it ends with\n{last}"
+    )
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from tf2_engine import log
 from tf2_engine.types import Message, Object
 
 
@@ -24,7 +25,7 @@ class LocalResolver(tf.distribute.cluster_resolver.ClusterResolver):
     ) -> None:
         self.task_type = job_name
         self.task_id = 0
-        tf.compat.v1.logging.warning(
+        log.warning(
             "TPUClusterResolver(tpu=%r, zone=%r, project=%r): there is no TPU in this process, and "
             "no other is looked for; the host engine takes its place.",
             *(tpu, zone, project),

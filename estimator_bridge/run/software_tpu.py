@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import sys
 from collections.abc import Iterator
 
 from estimator_bridge import errors
 from estimator_bridge.run import install
+from tf2_engine import log
 from tf2_engine.types import Object
 
 
@@ -39,10 +39,10 @@ def stock_on_software_tpu() -> Iterator[None]:
             bound.arguments["num_shards"] = None
             if shards not in reported:
                 reported.add(shards)
-                sys.stderr.write(
-                    f"estimator-bridge: TPUConfig(num_shards={shards}) runs as num_shards=None: "
+                log.warning(
+                    f"TPUConfig(num_shards={shards}) runs as num_shards=None: "
                     "stock's TPUEstimator has one core on the software TPU, so that a batch is "
-                    "not split, and losses are not divided by the number of cores.\n"
+                    "not split, and losses are not divided by the number of cores."
                 )
         return stock_new(*bound.args, **bound.kwargs)
 

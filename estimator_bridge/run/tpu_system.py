@@ -17,7 +17,7 @@ from estimator_bridge.run.cluster_resolver import LocalResolver
 from estimator_bridge.runtime.estimator import core_counts
 
 # Its classes derive from TensorFlow's, and so it is imported before their names are replaced.
-from tf2_engine import soft_tpu
+from tf2_engine import log, soft_tpu
 from tf2_engine.types import Object, Strategy
 
 
@@ -39,7 +39,7 @@ def strategy_in_place_of(stock: type) -> type:
         if not _is_without_tpu(tpu_cluster_resolver):
             return stock(tpu_cluster_resolver, *args, **kw)
         cores = core_counts.default_cores() or 1
-        tf.compat.v1.logging.warning(
+        log.warning(
             "TPUStrategy: there is no TPU in this process; its place takes a software TPU with %d "
             "core(s), on the CPU (run --cores, $%s).",
             *(cores, core_counts.VARIABLE),

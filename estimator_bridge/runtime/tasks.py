@@ -18,6 +18,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.cluster import TaskType, read_task, tf_config
+from tf2_engine import log
 from tf2_engine.types import Object, Op
 
 _CHIEFS = (TaskType.CHIEF, TaskType.MASTER)
@@ -69,7 +70,7 @@ class Cluster:
     def serve(self) -> None:
         """Serves until the chief ends."""
         target = self._start().target
-        tf.logging.info("Serving in a cluster of %s.", self)
+        log.info("Serving in a cluster of %s.", self)
         ended = threading.Event()
 
         def wait() -> None:
@@ -85,7 +86,7 @@ class Cluster:
                     f"The server of {self.task_type} {self.task_id} has failed; its own log says "
                     "why. Start the task again."
                 )
-        tf.logging.info("The chief has ended, and so does this task.")
+        log.info("The chief has ended, and so does this task.")
 
     def tell_all(self) -> None:
         """Lets every other task end. One that cannot be reached is left as it is."""
@@ -104,7 +105,7 @@ class Cluster:
                 options = tf.RunOptions(timeout_in_ms=_PATIENCE_MS)
                 session.run(_end_queue(device).enqueue(0), options=options)
         except tf.errors.OpError as error:
-            tf.logging.warning("%s did not hear of the end: %s", device, error.message)
+            log.warning("%s did not hear of the end: %s", device, error.message)
 
     def _session(self, target: str, device: str) -> tf.Session:
         # Without the filter a session waits for every task of the cluster.

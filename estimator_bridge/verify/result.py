@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from estimator_bridge import plain_text
 from estimator_bridge.verify.findings import Findings, Series, Status
 from estimator_bridge.verify.report import text
+from tf2_engine import plain_text
 from tf2_engine.types import Object
 
 # None where there is no verdict.
@@ -69,12 +68,10 @@ def _json_value(value: Object) -> Object:
         value = value._asdict()
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
         return {plain_text.plain(key): _json_value(part) for key, part in value.items()}
-    if isinstance(value, (str, bytes)):
+    if isinstance(value, bytes):
         return plain_text.plain(value, lines=True)
-    if isinstance(value, Sequence):
+    if isinstance(value, Sequence) and not isinstance(value, str):
         return [_json_value(part) for part in value]
-    return value
+    return plain_text.plain_values(value)

@@ -34,6 +34,6 @@ def make_driver(name: str | None, *, initialize: bool) -> Driver:
         strategy = tf.distribute.get_strategy()
         claiming = [key for key, kind in DRIVERS.items() if kind.claims(strategy)]
         name = (claiming or list(DRIVERS))[0]
-    if name not in DRIVERS:
+    if not isinstance(name, str) or name not in DRIVERS:
         raise errors.InvalidSpec(f"`driver` must be one of {', '.join(DRIVERS)}, got {name!r}.")
     return DRIVERS[name].for_engine(initialize=initialize)

@@ -130,6 +130,9 @@ class Driver(abc.ABC):
     strategies: ClassVar[tuple[type[Strategy], ...]] = ()
     """Under these strategies an engine uses this driver if none is named."""
 
+    drops_batches: ClassVar[bool] = False
+    """Whether batches that wait can be dropped; see `reset_batches`."""
+
     @classmethod
     def claims(cls, strategy: Strategy) -> bool:
         """Whether an engine that is made under a strategy uses this driver if none is named."""
@@ -185,6 +188,10 @@ class Driver(abc.ABC):
 
         Raises OutOfOrder if no batch waits for gradients.
         """
+
+    def reset_batches(self) -> Op:
+        """Drops the batches that wait, to be looked up or for gradients, if `drops_batches`."""
+        raise NotImplementedError
 
     def look_up(
         self, inputs: StepInputs, training: bool | None, name: str | None = None

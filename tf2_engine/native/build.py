@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import os
 import pathlib
 import platform
@@ -23,6 +22,7 @@ import time
 
 import tensorflow as tf
 
+from tf2_engine import log
 from tf2_engine.native import SOURCES, cache
 
 CannotBuild = cache.CannotBuild
@@ -41,7 +41,7 @@ FLAGS = (
     *("-fno-math-errno", "-fno-trapping-math"),
 )
 
-_log = logging.getLogger(__name__)
+_log = log.PlainLogger(__name__)
 
 
 def flags() -> tuple[str, ...]:

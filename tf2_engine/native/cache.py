@@ -10,13 +10,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import logging
 import os
 import pathlib
 import stat
 from collections.abc import Iterator
 
-from tf2_engine import errors
+from tf2_engine import errors, log
 
 VARIABLE = "ESTIMATOR_BRIDGE_CACHE"
 """The environment variable with the folder of the libraries."""
@@ -24,7 +23,7 @@ VARIABLE = "ESTIMATOR_BRIDGE_CACHE"
 _DIGEST = ".sha256"
 _ROOT = 0
 
-_log = logging.getLogger(__name__)
+_log = log.PlainLogger(__name__)
 
 
 class CannotBuild(errors.EngineError, RuntimeError):

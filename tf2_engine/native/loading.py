@@ -10,14 +10,13 @@ $ESTIMATOR_BRIDGE_NATIVE decides for drivers that do not decide themselves:
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import threading
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf2_engine import errors
+from tf2_engine import errors, log
 from tf2_engine.native import build
 from tf2_engine.types import Object
 
@@ -26,7 +25,7 @@ SOURCE = "host/host_ops.cc"
 
 _VALUES = {"auto": None, "0": False, "1": True}
 
-_log = logging.getLogger(__name__)
+_log = log.PlainLogger(__name__)
 _LOCK = threading.Lock()
 
 

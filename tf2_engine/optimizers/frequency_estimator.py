@@ -15,7 +15,7 @@ from tf2_engine.optimizers.optimizer import (
     optimization_barrier,
     power,
 )
-from tf2_engine.optimizers.ranges import FINITE, INSIDE_UNIT, POSITIVE_AND_FINITE, REQUIRED, setting
+from tf2_engine.optimizers.ranges import FINITE, INSIDE_UNIT, POSITIVE, REQUIRED, setting
 from tf2_engine.types import Tensor
 
 
@@ -50,8 +50,8 @@ class FrequencyEstimator(Optimizer):
     """
 
     tau: float = setting(REQUIRED, INSIDE_UNIT, "tau")
-    max_delta: float = setting(REQUIRED, POSITIVE_AND_FINITE, "max_delta")
-    outlier_threshold: float = setting(REQUIRED, POSITIVE_AND_FINITE, "outlier_threshold")
+    max_delta: float = setting(REQUIRED, POSITIVE, "max_delta")
+    outlier_threshold: float = setting(REQUIRED, POSITIVE, "outlier_threshold")
     weight_exponent: float = setting(REQUIRED, FINITE, "weight_exponent")
     weighted: bool = False
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 
 from tf2_engine import errors
 from tf2_engine.optimizers.optimizer import (
     Optimizer,
 )
-from tf2_engine.optimizers.ranges import POSITIVE, setting
+from tf2_engine.optimizers.ranges import FACTOR, POSITIVE, setting
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class MDLAdagradLight(Optimizer):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in self.proto_fields():
-            self._require(name, math.isfinite(getattr(self, name)), "must be finite")
+            self._require(name, FACTOR.contains(getattr(self, name)), "must be finite")
         if self.weight_decay_factor:
             raise errors.InvalidSpec(
                 "`MDLAdagradLight`: a TPU does not support weight decay for it, but "

@@ -14,7 +14,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine import errors
+from tf2_engine import arguments, errors
 from tf2_engine.optimizers import ranges
 from tf2_engine.optimizers.ranges import setting
 from tf2_engine.types import Initializer, Rate, Tensor, TensorLike, Variable
@@ -86,7 +86,9 @@ class Optimizer:
             allowed = each.metadata.get("range")
             if allowed is not None:
                 value = getattr(self, each.name)
-                self._require(each.name, allowed.contains(value), allowed.rule)
+                self._require(each.name, _contains(allowed, value), allowed.rule)
+        annotations = {each.name: each.type for each in dataclasses.fields(self)}
+        arguments.check(type(self).__name__, vars(self), annotations)
         for name in ("clip_weight", "clip_gradient"):
             low, high = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
             ordered = low is None or high is None or low <= high
@@ -158,6 +160,13 @@ class Optimizer:
             raise errors.InvalidSpec(
                 f"`{type(self).__name__}`: `{name}` {rule}, got {getattr(self, name)!r}."
             )
+
+
+def _contains(allowed: ranges.Range, value: object) -> bool:
+    try:
+        return bool(allowed.contains(value))
+    except (TypeError, ValueError):  # an array, say
+        return False
 
 
 def one_minus(beta: float) -> np.float32:

@@ -18,6 +18,8 @@ class Range(NamedTuple):
 
 
 def _is_number(value: Object, test: Callable[[float], bool] = lambda x: not math.isnan(x)) -> bool:
+    if isinstance(value, (str, bytes)):  # which float() would read
+        return False
     try:
         return test(float(value))
     except (TypeError, ValueError):
@@ -28,10 +30,9 @@ def _is_finite(value: Object) -> bool:
     return _is_number(value, math.isfinite)
 
 
-POSITIVE = Range(lambda x: x > 0.0, "must be positive")
-POSITIVE_AND_FINITE = Range(lambda x: 0.0 < x < math.inf, "must be positive and finite")
-NOT_NEGATIVE = Range(lambda x: x >= 0.0, "must be at least 0")
-NOT_POSITIVE = Range(lambda x: x <= 0.0, "must be at most 0")
+POSITIVE = Range(lambda x: 0.0 < x < math.inf, "must be positive and finite")
+NOT_NEGATIVE = Range(lambda x: 0.0 <= x < math.inf, "must be at least 0 and finite")
+NOT_POSITIVE = Range(lambda x: -math.inf < x <= 0.0, "must be at most 0 and finite")
 FINITE = Range(math.isfinite, "must be finite")
 FRACTION = Range(lambda x: 0.0 <= x <= 1.0, "must be in [0, 1]")
 BELOW_ONE = Range(lambda x: 0.0 <= x < 1.0, "must be in [0, 1)")

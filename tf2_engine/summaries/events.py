@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import tensorflow.compat.v1 as tf
 
+from tf2_engine import log
 from tf2_engine.types import TensorLike
 
 Scalars = dict[str, float]
@@ -66,7 +67,7 @@ def scalars_of_file(path: str) -> Iterator[tuple[int, Scalars]]:
             if scalars:
                 yield event.step, scalars
     except tf.errors.DataLossError as error:
-        tf.logging.warning("The event file %s is damaged; its rest is not read: %s", path, error)
+        log.warning("The event file %s is damaged; its rest is not read: %s", path, error)
 
 
 def scalars_by_step(directory: str) -> dict[int, Scalars]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import tensorflow.compat.v1 as tf
-
-from tf2_engine import errors
+from tf2_engine import errors, log
 from tf2_engine.summaries.events import scalars_by_step
 
 Comparison = Callable[[float, float], bool]
@@ -27,7 +25,7 @@ class Evaluations:
         """Returns whether a value is beyond a threshold."""
         for step, value in self._values():
             if beyond(value, threshold):
-                tf.logging.info(
+                log.info(
                     "Early stopping: %s is %s at step %d, past the threshold of %s.",
                     *(self._metric, value, step, threshold),
                 )
@@ -41,7 +39,7 @@ class Evaluations:
             if best is None or better(value, best[1]):
                 best = step, value
             if step - best[0] >= patience:
-                tf.logging.info(
+                log.info(
                     "Early stopping: %s is %s at step %d, no better than %s at step %d.",
                     *(self._metric, value, step, best[1], best[0]),
                 )

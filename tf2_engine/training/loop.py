@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
+from tf2_engine import log
 from tf2_engine.summaries.events import EventFile
 from tf2_engine.training.checkpoints import Checkpoints
 from tf2_engine.training.hooks import HookRunner
@@ -101,7 +102,7 @@ class Loop:
         for listener in self._listeners:
             listener.before_save(None, step)
         path = self._checkpoints.save()
-        v1.logging.info("Saved step %d to %s.", step, path)
+        log.info("Saved step %d to %s.", step, path)
         for listener in self._listeners:
             if listener.after_save(None, step) and not is_last:
                 self._trainer.stop_training = True
@@ -144,7 +145,7 @@ class _Log:
             return
         loss = sum(float(each.numpy()) for each in losses) / len(losses)
         if logs:
-            v1.logging.info("loss = %s, step = %d", loss, step)
+            log.info("loss = %s, step = %d", loss, step)
             self._write_rate(step)
         if writes:
             self._events.scalars(step, {"loss": loss})
@@ -160,5 +161,5 @@ class _Log:
         self._since = step, now
         if not self._first:  # whose time is that of starting
             rate = (step - before) / max(now - then, 1e-9)
-            v1.logging.info("global_step/sec: %g", rate)
+            log.info("global_step/sec: %g", rate)
             self._events.scalars(step, {"global_step/sec": rate})

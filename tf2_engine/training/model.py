@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import tensorflow as tf
 
 import tf2_engine
-from tf2_engine import errors, tpu_columns
+from tf2_engine import errors, log, tpu_columns
 from tf2_engine import preprocessing as pre
 from tf2_engine.training import differentiation
 from tf2_engine.training.calls import call
@@ -127,7 +127,7 @@ class Model:
             )
         if dense:
             text = "The ids of %s are dense, and 0 is ignored in them, as in the legacy program."
-            tf.compat.v1.logging.warning(text, dense)
+            log.warning(text, dense)
         return {**features, **{key: tf.sparse.from_dense(features[key]) for key in dense}}
 
     def call(self, mode: str, batch: Batch) -> ModelSpec:

@@ -6,7 +6,7 @@ import os
 
 import tensorflow as tf
 
-from tf2_engine import errors
+from tf2_engine import errors, log
 from tf2_engine.training.specs import RunConfig
 from tf2_engine.types import Object, Strategy
 
@@ -32,7 +32,7 @@ def TPUClusterResolver(  # noqa: N802
     """
     named = tpu not in _NOWHERE or os.environ.get(_OF_TPU_VM)
     if not named and not tf.config.list_physical_devices("TPU"):
-        tf.compat.v1.logging.info("TPUClusterResolver(%r): there is no TPU; the host trains.", tpu)
+        log.info("TPUClusterResolver(%r): there is no TPU; the host trains.", tpu)
         return None
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver
     return resolver(tpu, zone=zone, project=project, **settings)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tf2_engine
 from tf2_engine import checkpoint_names as names
-from tf2_engine import errors, tf_compat, tpu_columns
+from tf2_engine import errors, log, tf_compat, tpu_columns
 from tf2_engine import preprocessing as pre
 from tf2_engine.training.calls import call
 from tf2_engine.training.model import Model
@@ -70,7 +70,7 @@ def new_directories(base: str) -> tuple[str, str]:
         paths = os.path.join(base, name), os.path.join(base, f"temp-{name}")
         if not any(map(tf.io.gfile.exists, paths)):
             return paths
-        v1.logging.warning("%s exists already; waiting for the next second.", paths[0])
+        log.warning("%s exists already; waiting for the next second.", paths[0])
         time.sleep(1)
 
 
@@ -175,7 +175,7 @@ def _signatures(spec: ModelSpec, receiver: Object) -> dict[str, Message]:
                 signature = output.as_signature_def(inputs)
                 signatures[f"{prefix}:{name}" if prefix else name] = signature
             except ValueError as error:
-                v1.logging.warning("%s has no signature: %s", name, error)
+                log.warning("%s has no signature: %s", name, error)
     return signatures
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import checkpoint_names, declared, errors
+from tf2_engine import checkpoint_names, declared, errors, log
 from tf2_engine.summaries.events import EventFile
 from tf2_engine.training.checkpoints import Checkpoints
 from tf2_engine.training.hooks import HookRunner
@@ -78,7 +78,7 @@ class Trainer:
         self.config = config or RunConfig()
         self.model_dir: str = model_dir or self.config.model_dir or tempfile.mkdtemp()
         if self.model_dir not in (model_dir, self.config.model_dir):
-            v1.logging.warning("There is no model_dir; %s is used.", self.model_dir)
+            log.warning("There is no model_dir; %s is used.", self.model_dir)
         sizes = {
             ModeKeys.TRAIN: train_batch_size,
             ModeKeys.EVAL: eval_batch_size,
@@ -215,7 +215,7 @@ class Trainer:
         results = metrics.results() if metrics is not None else {}
         results["loss"] = sum(losses) / len(losses)
         results["global_step"] = step = int(self.step.numpy())
-        v1.logging.info("Evaluation at step %d: %s", step, results)
+        log.info("Evaluation at step %d: %s", step, results)
         events = EventFile(self.eval_dir(name))
         events.scalars(step, {key: each for key, each in results.items() if key != "global_step"})
         events.flush()

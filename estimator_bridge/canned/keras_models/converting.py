@@ -19,7 +19,7 @@ from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.estimator.arguments import read_config
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
 from estimator_bridge.runtime.estimator.estimator_v2 import EstimatorV2
-from tf2_engine import tf_compat
+from tf2_engine import log, tf_compat
 from tf2_engine.types import Array, Object
 
 keras = tf_compat.keras2()
@@ -151,7 +151,7 @@ def _optimizer_settings(model: Object) -> Object:
                 ", e.g., `tf.keras.optimizers.legacy.Adam`. Received optimizer type: "
                 f"{type(optimizer)}."
             )
-        tf.logging.warning(
+        log.warning(
             "tf.keras.optimizers.%s does not train in graphs, as estimators do: the model is given "
             "the optimizer of this name in tf.keras.optimizers.legacy.",
             type(optimizer).__name__,
@@ -177,7 +177,7 @@ def _first_checkpoint(source: KerasSource, config: RunConfig) -> str | None:
         folder = os.path.join(config.model_dir, "keras")
         return tf.train.latest_checkpoint(folder) or _save_weights(source, config, folder)
     if model.built:
-        tf.logging.warning(
+        log.warning(
             "%s is a subclass of Model with weights already, which are not taken over: the "
             "estimator starts from new ones. The model itself stays as it is.",
             type(model).__name__,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from tf2_engine import log
 from tf2_engine.types import Array, Object, Op, Session, Tensor
 
 Feed = Callable[[], Mapping[Tensor, Array]]
@@ -79,7 +80,7 @@ class FeedingRunner(tf.train.QueueRunner):
             if coord is not None:
                 coord.request_stop(error)
             else:
-                tf.logging.error("A thread that fills a queue failed: %s", error)
+                log.error("A thread that fills a queue failed: %s", error)
                 self._failures.append(error)
                 raise
         else:

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.canned.queues.feeding_runner import FeedingRunner
+from tf2_engine import log
 from tf2_engine.types import Array, DType, Object, Tensor
 
 
@@ -135,12 +136,12 @@ def row_queue(
 
 def _warn_of_threads(num_threads: int, shuffle: bool, num_epochs: int | None) -> None:
     if num_threads > 1 and num_epochs is not None:
-        tf.logging.warning(
+        log.warning(
             "num_threads=%d and num_epochs=%d: each thread goes through the data that often.",
             *(num_threads, num_epochs),
         )
     if num_threads > 1 and not shuffle:
-        tf.logging.warning(
+        log.warning(
             "num_threads=%d and shuffle=False: the threads' rows mix, so that their order differs "
             "from run to run. Use one thread, or shuffle.",
             num_threads,

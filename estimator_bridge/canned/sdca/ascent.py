@@ -11,6 +11,7 @@ from estimator_bridge import errors
 from estimator_bridge.canned.sdca.example_table import ExampleTable
 from estimator_bridge.canned.sdca.examples import Examples
 from estimator_bridge.canned.sdca.settings import LinearSDCA
+from tf2_engine import log
 from tf2_engine.types import Op, Tensor, Variable
 
 Parts = list[Variable]
@@ -143,7 +144,7 @@ def _check_regularization(optimizer: LinearSDCA) -> None:
             "more."
         )
     if l2 <= _FEW:
-        tf.logging.warning(
+        log.warning(
             "symmetric_l2_regularization=%s of LinearSDCA is less than usual: it should be about "
             "the mean L2 norm of the examples.",
             l2,

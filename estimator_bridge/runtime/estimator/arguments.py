@@ -15,7 +15,7 @@ from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.requirements import argument_names
 from estimator_bridge.runtime.program_types import Hook, InputFn, ModelFn
-from tf2_engine import soft_tpu
+from tf2_engine import log, soft_tpu
 from tf2_engine.types import Object, Strategy
 
 _Item = TypeVar("_Item")
@@ -48,9 +48,7 @@ def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | No
     path = path or config.model_dir
     if path is None:
         path = tempfile.mkdtemp()
-        tf.logging.warning(
-            "No model_dir is given; checkpoints go to the temporary folder %s.", path
-        )
+        log.warning("No model_dir is given; checkpoints go to the temporary folder %s.", path)
     return config.replace(model_dir=os.fspath(path))
 
 
@@ -128,6 +126,8 @@ def checked_model_fn(model_fn: ModelFn | None, params: Object) -> ModelFn:
     """
     if model_fn is None:
         raise errors.InvalidInput("`model_fn` must be provided, got None.")
+    if not callable(model_fn):
+        raise errors.WrongSetting(f"`model_fn` must be callable, got {model_fn!r}.")
     names = argument_names(model_fn)
     if "features" not in names:
         raise errors.InvalidInput(f"model_fn ({model_fn}) must include features argument. Add it.")

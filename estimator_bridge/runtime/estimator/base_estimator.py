@@ -24,6 +24,8 @@ from estimator_bridge.runtime.saving.saved_model_writer import ReceiverFn, write
 from estimator_bridge.runtime.step.model_step import Job, ModelStep
 from estimator_bridge.runtime.step.plain_step import build_plain_step
 from estimator_bridge.runtime.step.table_variables import TableVariables
+from tf2_engine import log
+from tf2_engine.arguments import typed
 from tf2_engine.types import Array, Nest, Object
 
 _Self = TypeVar("_Self", bound="Estimator")
@@ -33,6 +35,7 @@ PathLike = str | os.PathLike[str]
 _OVERRIDABLE = ("latest_checkpoint", "model_fn")
 
 
+@typed
 class Estimator:
     """Runs a model_fn and input_fns as `tf.compat.v1.estimator.Estimator` does.
 
@@ -111,8 +114,9 @@ class Estimator:
     ) -> _Self:
         """Trains; continues from the latest checkpoint of the model_dir.
 
-        A SIGTERM ends the training after the step that runs, with a checkpoint, and only then has
-        its usual effect.
+        A SIGTERM or Ctrl-C ends the training after the step that runs, with a checkpoint, and only
+        then has its usual effect. An input that gives no batch is not waited for; see
+        `loop.interruptions`.
 
         Args:
             input_fn: takes any of params, config and mode.
@@ -139,14 +143,18 @@ class Estimator:
         checkpoint = self.latest_checkpoint()
         if checkpoint is not None and max_steps is not None:
             if max_steps <= checkpoint_state.step_of(checkpoint):
-                tf.logging.info("Nothing to train: max_steps=%d is reached already.", max_steps)
+                log.info("Nothing to train: max_steps=%d is reached already.", max_steps)
                 return self
         schedule = self._schedule(steps, max_steps)
         job = self._job(ModeKeys.TRAIN, input_fn, hooks, checkpoint)
         listeners = arguments.checked_listeners(saving_listeners)
-        loss = training.train(job, schedule, listeners)
+        try:
+            loss = training.train(job, schedule, listeners)
+        except KeyboardInterrupt as interrupt:
+            # Where in the insides it came matters to nobody.
+            raise interrupt.with_traceback(None) from None
         # In stock's words, which scripts look for.
-        tf.logging.info("Loss for final step: %s.", loss)
+        log.info("Loss for final step: %s.", loss)
         return self
 
     def evaluate(
@@ -365,7 +373,7 @@ class Estimator:
     def _checkpoint(self, path: str | None, method: str) -> str | None:
         path = path or self.latest_checkpoint()
         if path is None:
-            tf.logging.info(
+            log.info(
                 f"There is no checkpoint in the model_dir {self.model_dir}: {method} starts from "
                 "initial values."
             )

@@ -35,7 +35,8 @@ from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec
 from estimator_bridge.settings.quirks import checked_quirks
 from estimator_bridge.settings.row import EXPORT, OFF_TPU
 from estimator_bridge.translation.read_spec import read_spec
-from tf2_engine import soft_tpu
+from tf2_engine import log, soft_tpu
+from tf2_engine.arguments import typed
 from tf2_engine.backends import PsDriver
 from tf2_engine.placement import workers_of_cores
 from tf2_engine.types import Nest, Object
@@ -47,6 +48,7 @@ _BATCH_SIZE_ARGUMENT = {
 }
 
 
+@typed
 class TPUEstimator(Estimator):
     """Runs a model_fn and input_fns as stock's TPUEstimator does.
 
@@ -103,22 +105,7 @@ class TPUEstimator(Estimator):
         quirks: str | None = None,
         engine: devices.Engine | None = None,
     ) -> None:
-        if not hasattr(config, "tpu_config"):
-            raise errors.InvalidInput(
-                f"`config` must be a tpu.RunConfig, got {type(config).__name__}."
-            )
-        for key in ("batch_size", "context"):
-            if params is not None and key in params:
-                raise errors.InvalidInput(
-                    f"batch_size and context are reserved keys, but `params` has {key!r}. Rename "
-                    "it."
-                )
-        version = getattr(export_saved_model_api_version, "value", export_saved_model_api_version)
-        if version not in (1, 2):
-            raise errors.InvalidInput(
-                "`export_saved_model_api_version` must be 1 or 2, got "
-                f"{export_saved_model_api_version!r}."
-            )
+        _check_arguments(config, params, export_saved_model_api_version, embedding_config_spec)
         self._use_tpu = use_tpu
         self._engine = devices.default_engine() if engine is None else engine
         devices.check_engine(self._engine)
@@ -356,7 +343,7 @@ class TPUEstimator(Estimator):
         """Logs a warning, once for this estimator."""
         if line not in self._warned:
             self._warned.add(line)
-            tf.logging.warning("%s", line)
+            log.warning("%s", line)
 
     def _check_cluster_settings(self, cluster: Cluster) -> None:
         self._core_workers(cluster, ModeKeys.TRAIN)  # or it raises
@@ -385,3 +372,29 @@ class TPUEstimator(Estimator):
                 "Only PER_HOST_V1 and PER_HOST_V2 are possible with an embedding config, got "
                 f"TPUConfig.per_host_input_for_training={tpu_config.per_host_input_for_training}."
             )
+
+
+def _check_arguments(config: Object, params: Object, api_version: Object, spec: Object) -> None:
+    """Refuses arguments of a TPUEstimator that are none, by name."""
+    if not hasattr(config, "tpu_config"):
+        raise errors.InvalidInput(f"`config` must be a tpu.RunConfig, got {type(config).__name__}.")
+    if params is not None and (
+        isinstance(params, (str, bytes)) or not hasattr(params, "__contains__")
+    ):
+        raise errors.WrongSetting(
+            f"`TPUEstimator`: `params` must be a dict or an HParams, got {params!r}."
+        )
+    for key in ("batch_size", "context"):
+        if params is not None and key in params:
+            raise errors.InvalidInput(
+                f"batch_size and context are reserved keys, but `params` has {key!r}. Rename it."
+            )
+    if getattr(api_version, "value", api_version) not in (1, 2):
+        raise errors.InvalidInput(
+            f"`export_saved_model_api_version` must be 1 or 2, got {api_version!r}."
+        )
+    if spec is not None and not hasattr(spec, "table_to_config_dict"):
+        raise errors.WrongSetting(
+            "`TPUEstimator`: `embedding_config_spec` must be an EmbeddingConfigSpec or None, "
+            f"got {spec!r}."
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
@@ -12,10 +11,10 @@ from estimator_bridge import errors
 from estimator_bridge.settings import render
 from estimator_bridge.settings.legacy_spec import LegacyFeature, LegacySpec
 from estimator_bridge.settings.row import DENSE_RANK_1, DENSE_RANK_2
-from tf2_engine import tf_compat
+from tf2_engine import log, tf_compat
 from tf2_engine.types import Ids, Nest, Object, SparseTensor, Tensor
 
-_log = logging.getLogger(__name__)
+_log = log.PlainLogger(__name__)
 
 Notify = Callable[[str], None]  # called with a line of warning
 

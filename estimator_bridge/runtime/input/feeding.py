@@ -14,7 +14,7 @@ from estimator_bridge.legacy.run_config import InputPipelineConfig
 from estimator_bridge.runtime.input.feature_splitting import split_batch
 from estimator_bridge.runtime.program_types import Batch, Hook, ReadInput
 from estimator_bridge.settings.legacy_spec import LegacySpec
-from tf2_engine import tf_compat
+from tf2_engine import log, tf_compat
 from tf2_engine.types import Ids, Nest, Object, Op, Session, Tensor
 
 # (0 for features or 1 for labels, the path within them): sorted, the order of stock's infeed.
@@ -91,7 +91,7 @@ def warn_if_endless(features: Nest) -> None:
         return
     if not tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS):
         # In stock's words, which scripts look for.
-        tf.logging.warning(
+        log.warning(
             "Input graph does not use tf.data.Dataset or contain a QueueRunner: predictions never "
             "end. Return a dataset from the input_fn."
         )
@@ -100,7 +100,7 @@ def warn_if_endless(features: Nest) -> None:
 def warn_of_queues() -> None:
     """Warns of an input that queues feed, as stock does beside a TPU."""
     if tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS):
-        tf.logging.warn(
+        log.warning(
             "Input pipeline contains one or more QueueRunners, which is slow. Return a "
             "tf.data.Dataset from the input_fn."
         )

@@ -14,7 +14,7 @@ from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import add_job_saver
 from estimator_bridge.runtime.step import model_step
 from estimator_bridge.runtime.step.model_step import Job, ModelStep
-from tf2_engine import tf_compat
+from tf2_engine import log, tf_compat
 from tf2_engine.types import Message, Nest, Object, Op
 
 _LOSS = "loss"  # the name of the mean loss among the metrics of an evaluation
@@ -46,13 +46,13 @@ def evaluate(
         values[tf.GraphKeys.GLOBAL_STEP] = tf.train.get_global_step()
         final = tf.train.FinalOpsHook(values)
         stop = [_StopAfterHook(steps, update if in_one_call else None)] if steps else []
-        tf.logging.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
+        log.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
         step = _with_metrics_initialized(step)
         with _session(job, step, job.config.evaluation_master, [final, *stop]) as session:
             while not session.should_stop():
                 session.run(update)
         results = final.final_ops_values
-        tf.logging.info("Finished evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
+        log.info("Finished evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
         _write_metrics(output_dir, results, job.checkpoint)
         return dict(results)
 
@@ -163,7 +163,7 @@ def _write_metrics(directory: str, results: Mapping[str, Object], checkpoint: st
     pairs = sorted(results.items())
     shown = ", ".join(f"{name} = {v}" for name, v in pairs if not isinstance(v, bytes))
     # This line and the next are in stock's words, which scripts look for.
-    tf.logging.info("Saving dict for global step %d: %s", step, shown)
+    log.info("Saving dict for global step %d: %s", step, shown)
     summary = tf.Summary()
     for name, value in results.items():
         if name != tf.GraphKeys.GLOBAL_STEP and value is not None:
@@ -173,7 +173,7 @@ def _write_metrics(directory: str, results: Mapping[str, Object], checkpoint: st
     if checkpoint:
         path = tf.Summary()
         path.value.add(tag=_TAG, tensor=tf.make_tensor_proto(checkpoint, tf.string))
-        tf.logging.info("Saving '%s' summary for global step %d: %s", _TAG, step, checkpoint)
+        log.info("Saving '%s' summary for global step %d: %s", _TAG, step, checkpoint)
         writer.add_summary(path, step)
     try:
         writer.flush()
@@ -189,7 +189,7 @@ def _add_metric(summary: Message, name: str, value: Object) -> None:
         try:
             serialized = tf.Summary.FromString(value)
         except Exception:  # protobuf's error has no public name in TensorFlow
-            tf.logging.warning("The metric %s is bytes, but no serialised summary; skipped.", name)
+            log.warning("The metric %s is bytes, but no serialised summary; skipped.", name)
             return
         for number, part in enumerate(serialized.value):
             part.tag = f"{name}/{number}"
@@ -199,4 +199,4 @@ def _add_metric(summary: Message, name: str, value: Object) -> None:
     elif isinstance(value, np.ndarray):
         summary.value.add(tag=name, node_name=name, tensor=tf.make_tensor_proto(value))
     else:
-        tf.logging.warning("The metric %s, %r, cannot be shown as a summary; skipped.", name, value)
+        log.warning("The metric %s, %r, cannot be shown as a summary; skipped.", name, value)

@@ -11,6 +11,7 @@ from estimator_bridge import errors
 from estimator_bridge.legacy import train_and_eval_specs as specs
 from estimator_bridge.legacy.cluster import TaskType
 from estimator_bridge.legacy.requirements import check_estimator
+from tf2_engine import log
 from tf2_engine.types import Object, Session
 
 _sleep = time.sleep
@@ -90,7 +91,7 @@ class _EvaluationListener(tf.train.CheckpointSaverListener):
         elif self._timer.should_trigger_for_step(global_step_value):
             self._evaluate(global_step_value)
         else:
-            tf.logging.info(
+            log.info(
                 "The checkpoint of step %d is not evaluated: throttle_secs=%s have not passed.",
                 *(global_step_value, self._throttle_secs),
             )
@@ -150,7 +151,7 @@ class _Evaluator:
                 return
             if results is None:
                 directory = self._estimator.model_dir
-                tf.logging.info("There is no new checkpoint in %s to evaluate.", directory)
+                log.info("There is no new checkpoint in %s to evaluate.", directory)
             # With throttle_secs=0 the directory would be listed without a pause.
             wait = self._spec.throttle_secs - (time.monotonic() - start)
             _sleep(max(wait, 1.0 if results is None else 0.0))

@@ -1,19 +1,14 @@
 """Trains: the session around a step, with its hooks and savers, and when it ends.
 
-A training ends by its schedule or on SIGTERM; on the engine hooks see several steps as one.
+A training ends by its schedule or by a signal; on the engine hooks see several steps as one.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
-import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import FrameType
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -21,10 +16,11 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.run_config import IterationsPerLoop
+from estimator_bridge.runtime.loop.interruptions import StopHook, stop_on_signals
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import SavingHook, add_job_saver
 from estimator_bridge.runtime.step.model_step import Job, ModelStep, new_graph
-from tf2_engine import tf_compat
+from tf2_engine import log, tf_compat
 from tf2_engine.types import Op, Session, Tensor
 
 _LOSS = "loss"
@@ -67,11 +63,9 @@ class DeviceLoopHook(tf.train.SessionRunHook):
     program's tensors; with single steps ops and numbers are those of an ordinary training.
     """
 
-    def __init__(
-        self, schedule: Schedule, step: ModelStep, interruptions: Sequence[_StopHook]
-    ) -> None:
+    def __init__(self, schedule: Schedule, step: ModelStep, stop: StopHook) -> None:
         self.loss: np.floating | None = None  # of the last step that ended
-        self._schedule, self._step, self._interruptions = schedule, step, interruptions
+        self._schedule, self._step, self._stop = schedule, step, stop
         self._last_step = schedule.last_step
 
     def begin(self) -> None:
@@ -109,8 +103,7 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         """Returns whether step `number` of a loop is its last, `remaining` steps before the end."""
         assert self._schedule.loop is not None
         value, unit = self._schedule.loop
-        interrupted = any(hook.stop_requested for hook in self._interruptions)
-        if interrupted or number + 1 >= remaining:
+        if self._stop.stop_requested or number + 1 >= remaining:
             return True
         return number + 1 >= value if unit == "count" else time.monotonic() - started >= value
 
@@ -121,50 +114,10 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         return [self._step.train_op, *host_call, self._step.loss]
 
 
-class _StopHook(tf.train.SessionRunHook):
-    """Stops a training after the step that runs, once `stop_requested` is set."""
-
-    def __init__(self) -> None:
-        self.stop_requested = False
-
-    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        if self.stop_requested:
-            tf.logging.warning("SIGTERM: the training stops after this step and saves.")
-            run_context.request_stop()
-
-
-@contextlib.contextmanager
-def stop_on_sigterm() -> Iterator[list[_StopHook]]:
-    """Yields hooks that stop a training on SIGTERM, and holds the signal back until it has ended.
-
-    On exit the previous handler is restored, and a signal that was held back is sent again: the
-    process ends, or runs its own handler, only later. There are no hooks where SIGTERM is ignored,
-    and outside of the main thread, which alone may have handlers.
-    """
-    previous = signal.getsignal(signal.SIGTERM)
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    # None is a handler that is not Python's, and could not be restored.
-    if not in_main_thread or previous in (None, signal.SIG_IGN):
-        yield []
-        return
-    hook = _StopHook()
-
-    def request_stop(signum: int, frame: FrameType | None) -> None:
-        hook.stop_requested = True
-
-    signal.signal(signal.SIGTERM, request_stop)
-    try:
-        yield [hook]
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-        if hook.stop_requested:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-
 def train(
     job: Job, schedule: Schedule, saving_listeners: Sequence[tf.train.CheckpointSaverListener]
 ) -> np.floating | None:
-    """Trains until the schedule, a hook or SIGTERM stops it, or the input ends.
+    """Trains until the schedule, a hook, SIGTERM or Ctrl-C stops it, or the input ends.
 
     Where the input ends inside a device loop, the steps made by then are counted and saved. (Stock
     raises the OutOfRangeError of the input and leaves the last checkpoint as it was.)
@@ -174,7 +127,7 @@ def train(
     """
     config = job.config
     with (
-        stop_on_sigterm() as stopping,
+        stop_on_signals() as stop,
         new_graph(config.tf_random_seed, job.device_fn(), job.strategy) as graph,
     ):
         tf_compat.read_global_step(graph)
@@ -183,22 +136,25 @@ def train(
         if _LOSS not in [each.op.name for each in tf.get_collection(tf.GraphKeys.SUMMARIES)]:
             tf.summary.scalar(_LOSS, step.loss)
         tf.add_to_collection(tf.GraphKeys.LOSSES, step.loss)
-        all_hooks = [*job.hooks, *stopping]
+        step = stop.count(step, graph)
+        all_hooks = [*job.hooks]
         loops: list[DeviceLoopHook] = []
         if schedule.loop is not None:
-            loops = [DeviceLoopHook(schedule, step, stopping)]
+            loops = [DeviceLoopHook(schedule, step, stop)]
         elif (schedule.steps, schedule.last_step) != (None, None):
             all_hooks.append(tf.train.StopAtStepHook(schedule.steps, schedule.last_step))
         all_hooks += [tf.train.NanTensorHook(step.loss), *_progress(config, step, schedule)]
         all_hooks += [*step.hooks, *loops]
         add_job_saver(step, job)
         loss = None
+        all_hooks = _with_savers(config, step, all_hooks, saving_listeners)
+        stop.saves(all_hooks, step)
         with tf.train.MonitoredTrainingSession(
             master=job.master(config.master),
             is_chief=config.is_chief,
             checkpoint_dir=config.model_dir,
             scaffold=step.scaffold,
-            hooks=_with_savers(config, step, all_hooks, saving_listeners),
+            hooks=[stop, *all_hooks],
             save_checkpoint_secs=0,  # the hook of `_with_savers` saves
             save_summaries_steps=config.save_summary_steps,
             config=job.session_config(),
@@ -211,7 +167,7 @@ def train(
         if loops:
             loss = loops[0].loss
         if loss is None:
-            tf.logging.warning("Training made no steps. Perhaps the input is empty.")
+            log.warning("Training made no steps. Perhaps the input is empty.")
     return loss
 
 
@@ -303,7 +259,7 @@ class _StepRateHook(tf.train.SessionRunHook):
         if self._batch_size is not None:
             rates["examples/sec"] = self._batch_size * steps / seconds
         for tag, rate in rates.items():
-            tf.logging.info("%s: %g", tag, rate)
+            log.info("%s: %g", tag, rate)
             if self._writer is not None:
                 value = tf.Summary.Value(tag=tag, simple_value=rate)
                 self._writer.add_summary(tf.Summary(value=[value]), step)

@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader
+from tf2_engine import log
 
 _STATE = "checkpoint"  # the file that names the latest one
 _INDEX = re.compile(r"(.*-(\d+))\.index$")
@@ -116,5 +117,5 @@ def _last_good(model_dir: str) -> str | None:
             if _is_model(path):
                 return path
         except errors.UnreadableCheckpoint as error:
-            tf.logging.warning("%s", error)
+            log.warning("%s", error)
     return None

@@ -13,7 +13,7 @@ from estimator_bridge.checkpoint_files import Reader, RowLayout, object_graph
 from estimator_bridge.runtime.saving.checkpoint_state import has_index, is_local, reading, reason
 from estimator_bridge.runtime.step.model_step import Job, ModelStep
 from estimator_bridge.runtime.step.table_variables import Shapes, TableVariables
-from tf2_engine import sharding, tf_compat
+from tf2_engine import log, sharding, tf_compat
 from tf2_engine.types import Object, Op, Session, Variable
 
 
@@ -90,7 +90,7 @@ class JobSaver(tf.train.Saver):
             global_step = tf.train.global_step(sess, global_step)
         path = save_path if global_step is None else f"{save_path}-{global_step}"
         if self._restored is not None and _absolute(path) == _absolute(self._restored):
-            tf.logging.info("%s was restored, and is kept as it is.", path)
+            log.info("%s was restored, and is kept as it is.", path)
             return path
         try:
             return super().save(sess, save_path, global_step, **options)
@@ -113,7 +113,7 @@ class JobSaver(tf.train.Saver):
             return
         self._partial.restore(session, path)
         session.run(self._initialize_missing)
-        tf.logging.warning(
+        log.warning(
             f"{path} has no slots {self._missing}: they start anew. Where it was made with the "
             "other `use_tpu`, `estimator-bridge convert --slots` gives slots their other names."
         )

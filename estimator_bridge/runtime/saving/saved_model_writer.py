@@ -14,7 +14,7 @@ from estimator_bridge.runtime.program_types import ModelSpec
 from estimator_bridge.runtime.saving.job_saver import JobSaver
 from estimator_bridge.runtime.step.model_step import check_spec, default_session_config, new_graph
 from estimator_bridge.runtime.step.table_variables import TableVariables
-from tf2_engine import tf_compat
+from tf2_engine import log, tf_compat
 from tf2_engine.training.saved_models import new_directories
 from tf2_engine.types import Nest, Object, Session
 
@@ -80,7 +80,7 @@ def write_saved_model(
         if tf.io.gfile.exists(temporary):
             tf.io.gfile.rmtree(temporary)
         raise
-    tf.logging.info("SavedModel written to: %s", final)
+    log.info("SavedModel written to: %s", final)
     return os.fsencode(final)
 
 

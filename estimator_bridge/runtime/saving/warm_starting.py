@@ -14,6 +14,7 @@ from estimator_bridge.legacy.warm_start import WarmStartSettings
 from estimator_bridge.runtime.saving.checkpoint_state import has_index
 from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
 from estimator_bridge.runtime.step.table_variables import TABLES, TableVariables
+from tf2_engine import log
 from tf2_engine.types import Object, Variable
 
 _FIELDS = WarmStartSettings._fields
@@ -33,7 +34,7 @@ def read_settings(warm_start_from: Object) -> WarmStartSettings | None:
         path = os.fsdecode(warm_start_from)
         variables = os.path.join(path, "variables", "variables")
         if tf.io.gfile.exists(f"{variables}.index"):
-            tf.logging.info("Warm-starting from the SavedModel %s", path)
+            log.info("Warm-starting from the SavedModel %s", path)
             path = variables
         return WarmStartSettings(path)
     if all(hasattr(warm_start_from, field) for field in _FIELDS):
@@ -61,7 +62,7 @@ def warm_start(settings: WarmStartSettings, tables: TableVariables) -> None:
     them by "mod". ValueError if the checkpoint lacks a variable, or the model one of the settings.
     """
     _check_hosts(checkpoint_of(settings), tables)
-    tf.logging.info("Warm-starting with WarmStartSettings: %s", settings)
+    log.info("Warm-starting with WarmStartSettings: %s", settings)
     path, chosen, vocabularies, renamed = settings
     known = [*tf.trainable_variables(), *tf.get_collection(TABLES)]
     if isinstance(chosen, str):

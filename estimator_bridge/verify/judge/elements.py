@@ -9,7 +9,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from estimator_bridge import plain_text
+from tf2_engine import plain_text
 from tf2_engine.types import Array, Object
 
 _MAX_SHOWN = 60

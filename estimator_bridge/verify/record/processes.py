@@ -19,11 +19,12 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from estimator_bridge import errors, plain_text
+from estimator_bridge import errors
 from estimator_bridge.progress_line import Progress
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.recording import PERTURBED, Recording, RecordingRequest
 from estimator_bridge.verify.sides import SIDES, opened, side_of
+from tf2_engine import plain_text
 from tf2_engine.types import Object
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from estimator_bridge import plain_text
+from tf2_engine import plain_text
 
 _SHORT = 14
 """Characters of a cell that is not broken into lines."""

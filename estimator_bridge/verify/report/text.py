@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from estimator_bridge import plain_text
 from estimator_bridge.verify.findings import (
     DENSE,
     TABLE,
@@ -17,6 +16,7 @@ from estimator_bridge.verify.findings import (
 )
 from estimator_bridge.verify.record.recording import CHECKPOINT, KERAS, TF2, SideDescription
 from estimator_bridge.verify.report.power import power_lines
+from tf2_engine import plain_text
 
 _MAX_ARRAYS = 12
 

@@ -7,7 +7,12 @@ queue resources: tracing a function any number of times, or failing to, changes 
 
 Each core enqueues into a queue of its own; a batch is complete when every core's queue has a part.
 Then it is enqueued, and after its lookup a training batch waits for its gradients. Several batches
-may wait at either stage, first in, first out.
+may wait to be looked up, first in, first out.
+
+One batch of a name waits for its gradients: if a second one is looked up before they came, the step
+of the first has failed, and the gradients of the second would be taken for those of the first. Only
+in one trace or graph, where calls are matched while it is built, several may wait; and batches of
+other names do not meet.
 """
 
 from __future__ import annotations
@@ -36,7 +41,13 @@ _NONE_ENQUEUED = (
 _NONE_LOOKED_UP = (
     "`apply_gradients` is not possible: no batch waits that is looked up; `dequeue` comes first."
 )
-
+_GRADIENTS_MISSING = (
+    "`dequeue` of a second training batch is not possible: gradients of the batch looked up before "
+    "it never came; was there an exception between its `dequeue` and its `apply_gradients`? Drop "
+    "what waits with `reset_batches`, or run each step inside `with embedding.step():`, which does "
+    "that for a step that fails. Batches without gradients are enqueued with training=False, and "
+    "those that overlap have a `name` of their own each."
+)
 
 Part = tuple[Occurrences, ...]
 """The occurrences of one core, per feature."""
@@ -93,6 +104,10 @@ class GraphBatchQueue:
             raise errors.OutOfOrder(_NONE_LOOKED_UP)
         return queue.popleft()
 
+    def reset(self) -> Op:
+        """Drops the batches that wait in the graph under construction; returns the op."""
+        self._waiting.pop(tf.compat.v1.get_default_graph(), None)
+
     def _queue(self, key: Hashable) -> collections.deque[Object]:
         queues = self._waiting.setdefault(tf.compat.v1.get_default_graph(), {})
         return queues.setdefault(key, collections.deque())
@@ -105,21 +120,49 @@ class ResourceBatchQueue:
         self._layout = _Layout(plan, kernels)
         self._enqueued = [Fifo(self._layout.dtypes(1), "enqueued") for _ in range(plan.num_cores)]
         self._looked_up = Fifo(self._layout.dtypes(plan.num_cores), "looked up")
+        self._traces: weakref.WeakKeyDictionary[Graph, _Trace] = weakref.WeakKeyDictionary()
 
     def enqueue(self, core: int, occurrences: Part, training: Tensor | bool) -> Op:
-        return self._enqueued[core].put(self._layout.pack(Batch((occurrences,), training)))
+        op = self._enqueued[core].put(self._layout.pack(Batch((occurrences,), training)))
+        if core == 0:
+            self._trace().enqueued.append(training is not False)
+        return op
 
     def take_enqueued(self) -> Batch:
-        # Before the batch is taken: one that cannot be kept for its gradients stays where it is.
-        with tf.control_dependencies(self._looked_up.check_room()):
-            packed = _take_from_all(self._enqueued, _NONE_ENQUEUED)
+        """Removes and returns the oldest batch that was not looked up.
+
+        Raises OutOfOrder if there is none, or if it is one for training and gradients of an earlier
+        one never came: then it stays where it is.
+        """
+        packed = _take_from_all(self._enqueued, _NONE_ENQUEUED)
         parts = [self._layout.unpack(part, 1) for part in packed]
-        return Batch(tuple(part.occurrences[0] for part in parts), parts[0].training)
+        allowed = self._trace().look_up()
+        training = parts[0].training
+        others_wait = self._looked_up.queue.size() > min(allowed, MAX_IN_FLIGHT - 1)
+
+        def refuse() -> Op:
+            moved: list[Tensor] = []
+            for fifo, part in zip(self._enqueued, packed, strict=True):
+                with run_after(moved):
+                    moved.append(fifo.put_first(part))
+            # Always false; computed from what was moved, so that it fails after that.
+            holds = tf.less(tf.add_n([tf.cast(count, tf.int64) for count in moved]), 0)
+            return tf.group(*_check(holds, _GRADIENTS_MISSING))
+
+        # What follows waits until it is certain that the batch can be kept for its gradients.
+        with run_after([run_if(tf.logical_and(training, others_wait), refuse)]):
+            training = tf.identity(training)
+        return Batch(tuple(part.occurrences[0] for part in parts), training)
 
     def keep(self, batch: Batch) -> Op:
         return run_if(batch.training, lambda: self._looked_up.put(self._layout.pack(batch)))
 
+    def reset(self) -> Op:
+        """Drops the batches that wait; returns the ops."""
+        return [fifo.clear() for fifo in (*self._enqueued, self._looked_up)]
+
     def take_looked_up(self) -> Batch:
+        self._trace().send_gradients()
         # In a function, a batch that was enqueued before waits even if there is nothing to take
         # here: to read how many wait comes after the enqueueing, and taking comes after the read.
         before = [] if tf.executing_eagerly() else [queue.some() for queue in self._enqueued]
@@ -128,6 +171,35 @@ class ResourceBatchQueue:
         batch = self._layout.unpack(packed, len(self._enqueued))
         # Nothing may happen before it is certain that there is a batch.
         return dataclasses.replace(batch, after=(batch.training,))
+
+    def _trace(self) -> _Trace:
+        """Returns the calls of the trace that is made; eagerly each call is by itself."""
+        if tf.executing_eagerly():
+            return _Trace()
+        return self._traces.setdefault(_outermost(tf.compat.v1.get_default_graph()), _Trace())
+
+
+@dataclasses.dataclass
+class _Trace:
+    """The calls in the trace of a function, as far as it is made.
+
+    Attributes:
+        enqueued: of each batch that is enqueued and not looked up, whether it may train.
+        looked_up: batches that are looked up and whose gradients are not sent.
+    """
+
+    enqueued: collections.deque[bool] = dataclasses.field(default_factory=collections.deque)
+    looked_up: int = 0
+
+    def look_up(self) -> int:
+        """Counts a lookup; returns how many batches of the trace may wait for gradients then."""
+        before = self.looked_up
+        self.looked_up += self.enqueued.popleft() if self.enqueued else True
+        return before
+
+    def send_gradients(self) -> None:
+        """Counts gradients."""
+        self.looked_up = max(0, self.looked_up - 1)
 
 
 BatchQueue = GraphBatchQueue | ResourceBatchQueue
@@ -155,6 +227,10 @@ class BatchQueues:
             with tf.init_scope():
                 self._by_name[name] = self._make()
         return self._by_name[name]
+
+    def reset(self) -> Op:
+        """Drops the batches of every name, at either stage; returns the ops."""
+        return [self.named(name).reset() for name in list(self._by_name)]
 
 
 class PendingUpdate:
@@ -212,12 +288,29 @@ class Fifo:
         with tf.control_dependencies(self.check_room()):
             return self.queue.enqueue(list(tensors))
 
+    def put_first(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Puts before what waits; returns how many it was put before, once it is done."""
+        waiting = self.queue.size()
+        with run_after([waiting]):
+            first = self.queue.enqueue(list(tensors))
+
+        def to_the_end() -> Op:
+            return self.queue.enqueue(self.queue.dequeue())
+
+        with run_after([first]):
+            return _repeat(waiting, to_the_end)
+
+    def clear(self) -> Op:
+        """Drops what waits; returns the op."""
+        return _repeat(self.queue.size(), self.queue.dequeue)
+
     def check_room(self) -> list[Op]:
         """Checks that one more may wait; returns the ops to wait for."""
         return _check(
             self.queue.size() < MAX_IN_FLIGHT,
             f"{MAX_IN_FLIGHT} batches are {self._name} and none was taken; `dequeue` each batch "
-            "that is enqueued, and `apply_gradients` for each training batch.",
+            "that is enqueued, and `apply_gradients` for each training batch. `reset_batches` "
+            "drops what waits.",
         )
 
     def some(self) -> Tensor:
@@ -275,6 +368,30 @@ def _take_from_all(fifos: Sequence[Fifo], message: str) -> list[list[Tensor]]:
             tensors = fifo.queue.dequeue()
             oldest.append(list(tensors) if isinstance(tensors, (list, tuple)) else [tensors])
     return oldest
+
+
+def _repeat(count: Tensor, action: Callable[[], Op]) -> Tensor:
+    """Runs an action so many times, one after the other; returns how many, once it is done."""
+    if tf.executing_eagerly():
+        for _ in range(int(count)):
+            action()
+        return count
+
+    def body(number: Tensor) -> tuple[Tensor]:
+        with run_after(tf.nest.flatten(action())):
+            return (number + 1,)
+
+    start = tf.constant(0, count.dtype)
+    (done,) = tf.while_loop(lambda number: number < count, body, (start,), parallel_iterations=1)
+    done.set_shape([])
+    return done
+
+
+def _outermost(graph: Graph) -> Graph:
+    """Returns the graph of the function that is traced, around those of conditions and loops."""
+    while graph.outer_graph.building_function:
+        graph = graph.outer_graph
+    return graph
 
 
 def _check(holds: Tensor, message: str) -> list[Op]:

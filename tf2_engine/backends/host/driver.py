@@ -57,6 +57,8 @@ class HostDriver(StepDriver):
     Raises InvalidSpec for another arithmetic, or native ops for that of SparseCores.
     """
 
+    drops_batches = True
+
     def __init__(self, native: bool | None = None, *, arithmetic: Arithmetic = "tpu") -> None:
         if arithmetic not in get_args(Arithmetic):
             raise errors.InvalidSpec(
@@ -150,6 +152,10 @@ class HostDriver(StepDriver):
             training = batch.training if building_graph() else True
             with configured.kernels.after(batch.after):
                 return to_run(run_if(training, lambda: configured.apply(batch, gradients, rates)))
+
+    def reset_batches(self) -> Op:
+        # An update that is pending stays: its step has not failed.
+        return to_run(self._ready().queues.reset())
 
     def look_up(
         self, inputs: StepInputs, training: bool | None, name: str | None = None

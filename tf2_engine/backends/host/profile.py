@@ -13,7 +13,6 @@ import fcntl
 import functools
 import hashlib
 import json
-import logging
 import os
 import tempfile
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine import sharding
+from tf2_engine import log, sharding
 from tf2_engine.batch import Occurrences
 from tf2_engine.plan import Plan, TablePlan
 from tf2_engine.types import Array, Op, Tensor, Variable
@@ -32,7 +31,7 @@ EVERY = 33
 MIN_SAMPLES = 1000
 """Counted samples from which on a table's counts are written."""
 
-_log = logging.getLogger(__name__)
+_log = log.PlainLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)

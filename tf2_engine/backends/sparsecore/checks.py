@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
 import tensorflow as tf
 
-from tf2_engine import errors, soft_sparsecore, sparsecore_rules, tf_compat
+from tf2_engine import errors, log, soft_sparsecore, sparsecore_rules, tf_compat
 from tf2_engine.plan import Plan
 
-_log = logging.getLogger(__name__)
+_log = log.PlainLogger(__name__)
 
 _HOST = "or use driver='host', which can."
 

@@ -51,6 +51,7 @@ class SparseCoreDriver(ReplicaDriver):
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = topologies.STRATEGIES
+    drops_batches = True
 
     def __init__(self, limits: SparseCoreLimits | None = None) -> None:
         self._strategy = tf.distribute.get_strategy()
@@ -136,6 +137,10 @@ class SparseCoreDriver(ReplicaDriver):
             for key in reversed(list(new)):  # slots first, as stock has it
                 ops.append(variables[key].assign(new[key], read_value=False))
         return to_run(ops)
+
+    def reset_batches(self) -> Op:
+        # A batch is tensors of its computation, and ends with it.
+        return to_run(None)
 
     def _ready(self) -> Plan:
         if self._plan is None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from tf2_engine import log
 from tf2_engine.types import Object, Op, Session, Tensor
 
 
@@ -59,7 +60,7 @@ class StopAfterNEvalsHook(tf.train.SessionRunHook):
     def after_run(self, run_context: Object, run_values: Object) -> None:
         """Stops after the last one."""
         if self._log_progress:
-            tf.logging.info("Evaluation [%s/%s]", self._done, self._num_evals or "?")
+            log.info("Evaluation [%s/%s]", self._done, self._num_evals or "?")
         if self._num_evals is not None and self._done >= self._num_evals:
             run_context.request_stop()
 

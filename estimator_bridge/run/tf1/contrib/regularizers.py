@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from tf2_engine import log
 from tf2_engine.types import Tensor, Variable
 
 Regularizer = Callable[[Tensor], Tensor | None]
@@ -81,7 +82,7 @@ def _scaled(
     if isinstance(scale, numbers.Real) and scale < 0.0:
         raise errors.InvalidInput(f"`scale`={scale} of {default_name}: it cannot be negative.")
     if isinstance(scale, numbers.Real) and scale == 0.0:
-        tf.logging.info("A scale of 0 disables the regularizer.")
+        log.info("A scale of 0 disables the regularizer.")
         return lambda _: None
 
     def penalty(weights: Tensor) -> Tensor:

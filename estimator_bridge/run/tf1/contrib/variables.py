@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.run.tf1.contrib.arg_scopes import add_arg_scope
+from tf2_engine import log
 from tf2_engine.types import Array, Object, Op, Session, Variable
 
 _KEYS = tf.GraphKeys
@@ -216,7 +217,7 @@ def assign_from_checkpoint(
     for name, targets in _by_name(var_list).items():
         if not reader.has_tensor(name):
             if ignore_missing_vars:
-                tf.logging.warning("The checkpoint %s has no variable %s.", model_path, name)
+                log.warning("The checkpoint %s has no variable %s.", model_path, name)
                 continue
             raise errors.Unmatched(f"The checkpoint {model_path} has no variable {name!r}.")
         value = reader.get_tensor(name)
@@ -251,10 +252,10 @@ def assign_from_checkpoint_fn(
         reader = tf.train.load_checkpoint(model_path)
         missing = [name for name in named if not reader.has_tensor(name)]
         for name in missing:
-            tf.logging.warning("The checkpoint %s has no variable %s.", model_path, name)
+            log.warning("The checkpoint %s has no variable %s.", model_path, name)
             del named[name]
     if not named:
-        tf.logging.warning("No variable is restored from %s.", model_path)
+        log.warning("No variable is restored from %s.", model_path)
         return None
     saver = tf.train.Saver(
         {name: targets[0] if len(targets) == 1 else targets for name, targets in named.items()},

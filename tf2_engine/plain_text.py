@@ -6,6 +6,7 @@ cursor, characters that reverse the reading direction, or halves of surrogate pa
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -37,7 +38,12 @@ def plain(value: object, *, lines: bool = False) -> str:
 
 
 def plain_values(value: Object) -> Object:
-    """Returns nested dicts and lists with all texts plain, their keys too."""
+    """Returns nested dicts and lists with all texts plain, their keys too.
+
+    JSON has no number that is not finite: they become "Infinity", "-Infinity" and "NaN".
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, str):
         return plain(value, lines=True)
     if isinstance(value, Mapping):

@@ -1,0 +1,375 @@
+"""A step that fails half-way: its batch is never taken for another step's."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.cases.optimizers import MODES
+from compat_tests.engine.test_order_of_calls import (
+    FIRST,
+    NOTHING_ENQUEUED,
+    NOTHING_LOOKED_UP,
+    ROWS,
+    SPEC,
+    Calls,
+    after,
+    ids,
+    ones,
+    parameters,
+)
+from tf2_engine import TPUEmbedding, errors, soft_tpu
+
+NEVER_CAME = (
+    "gradients of the batch looked up before it never came.*`reset_batches`.*training=False"
+)
+
+
+class Mishap(Exception):
+    """Stands for any error of the user's code."""
+
+
+def failing_step(embedding: TPUEmbedding, *calls: Callable[[], Any]) -> None:
+    """Makes calls in a step that fails after them."""
+    with embedding.step():
+        for call in calls:
+            call()
+        raise Mishap
+
+
+@pytest.mark.parametrize("mode", ["eager", "function"])
+def test_a_second_lookup_is_refused(mode: str) -> None:
+    """While a training batch waits for gradients no other is looked up; both stay where they are.
+
+    The gradients that come go to the first batch, and those enqueued keep their order.
+    """
+    calls = Calls(mode)
+    for rows in ((1, 2), (3, 4), (5, 6)):
+        calls.enqueue(*rows)
+    np.testing.assert_array_equal(calls.dequeue(), FIRST[[1, 2]])
+
+    for _ in range(2):
+        calls.assert_refused(calls.dequeue, match=NEVER_CAME)
+
+    for rows in ([1, 2], [3, 4], [5, 6]):
+        if rows != [1, 2]:
+            np.testing.assert_array_equal(calls.dequeue(), FIRST[rows])
+        calls.apply()
+        np.testing.assert_array_equal(calls.rows[rows], FIRST[rows] - 1)
+    calls.assert_works()
+
+
+@pytest.mark.parametrize("mode", ["eager", "function"])
+def test_a_whole_step_in_one_call_is_refused_too(mode: str) -> None:
+    """A step after a failed one fails before it changes a row, also where it is one tf.function."""
+    calls = Calls(mode)
+    calls.enqueue(1, 2)
+    calls.dequeue()
+
+    def step() -> Any:
+        calls.embedding.enqueue(ids(3, 5))
+        activations = calls.embedding.dequeue()
+        return calls.embedding.apply_gradients(after(activations, ones()))
+
+    calls.assert_refused(calls.runner.wrap(step), match=NEVER_CAME)
+    calls.embedding.reset_batches()
+    calls.assert_works()
+
+
+@pytest.mark.parametrize("stage", ["enqueued", "looked up", "both", "nothing"])
+@pytest.mark.parametrize("mode", MODES)
+def test_what_waits_can_be_dropped(mode: str, stage: str) -> None:
+    """After `reset_batches` nothing waits at any stage, of any name, and steps work as before."""
+    calls = Calls(mode)
+    if stage in ("looked up", "both"):
+        calls.enqueue(1, 2)
+        calls.dequeue()
+    if stage in ("enqueued", "both"):
+        for _ in range(3):
+            calls.enqueue(3, 4)
+    reset = calls.runner.wrap(calls.embedding.reset_batches)
+    reset()
+
+    calls.assert_refused(calls.dequeue, match=NOTHING_ENQUEUED)
+    calls.assert_refused(calls.apply, match=NOTHING_LOOKED_UP)
+    np.testing.assert_array_equal(calls.rows, FIRST)
+    calls.assert_works()
+
+
+def test_batches_of_names_are_dropped_too() -> None:
+    """Also batches with a name are dropped."""
+    embedding = Calls("eager").embedding
+    embedding.enqueue(ids(1, 2), name="other")
+    embedding.reset_batches()
+    with pytest.raises(errors.OutOfOrder, match=NOTHING_ENQUEUED):
+        embedding.dequeue(name="other")
+
+
+@pytest.mark.parametrize("when", ["enqueue", "dequeue", "apply_gradients"])
+@pytest.mark.parametrize("mode", ["eager", "function", "one function"])
+def test_a_failed_step_leaves_nothing(mode: str, when: str) -> None:
+    """An exception inside `step` after any of the calls reaches the caller; the next step is right.
+
+    The calls are made eagerly, in functions of their own, or in one function whose error comes
+    while it runs.
+    """
+    calls = Calls("eager" if mode == "eager" else "function")
+    embedding = calls.embedding
+
+    @tf.function
+    def all_in_one(fails: tf.Tensor) -> None:
+        embedding.enqueue(ids(1, 2))
+        if when != "enqueue":
+            embedding.dequeue()
+        if when == "apply_gradients":
+            embedding.apply_gradients(ones())
+        tf.debugging.assert_equal(fails, False)
+
+    made: list[Callable[[], Any]] = [lambda: calls.enqueue(1, 2), calls.dequeue, calls.apply]
+    made = made[: ["enqueue", "dequeue", "apply_gradients"].index(when) + 1]
+    if mode == "one function":
+        made = [lambda: all_in_one(tf.constant(True))]
+    for _ in range(2):
+        before = calls.rows
+        error = tf.errors.InvalidArgumentError if mode == "one function" else Mishap
+        with pytest.raises(error):
+            failing_step(embedding, *made)
+        moved = [1, 2] if when == "apply_gradients" and mode != "one function" else []
+        np.testing.assert_array_equal(calls.rows[moved], before[moved] - 1)
+        for call, message in (
+            (calls.dequeue, NOTHING_ENQUEUED),
+            (calls.apply, NOTHING_LOOKED_UP),
+        ):
+            calls.assert_refused(call, match=message)
+    calls.assert_works()
+
+
+def test_a_step_that_is_traced_leaves_nothing() -> None:
+    """`step` may be inside a function: if its trace fails nothing has run, and others stay."""
+    calls = Calls("eager")
+    calls.enqueue(1, 2)
+
+    @tf.function
+    def fails() -> None:
+        with calls.embedding.step():
+            calls.embedding.enqueue(ids(3, 4))
+            raise Mishap
+
+    with pytest.raises(Mishap):
+        fails()
+    np.testing.assert_array_equal(calls.dequeue(), FIRST[[1, 2]])
+    calls.apply()
+    calls.assert_works()
+
+
+def test_a_step_in_a_graph_leaves_nothing() -> None:
+    """In a graph a step that failed while it was built is not seen by later calls."""
+    calls = Calls("graph")
+    made = (lambda: calls.embedding.enqueue(ids(1, 2)), calls.embedding.dequeue)
+    with calls.runner.scope(), pytest.raises(Mishap):
+        failing_step(calls.embedding, *made)
+    calls.assert_refused(calls.apply, match=NOTHING_LOOKED_UP)
+    calls.assert_works()
+
+
+def test_a_step_before_the_engine_is_built() -> None:
+    """A first step that fails before its first batch has nothing to drop."""
+    embedding = Calls("eager", build=False).embedding
+    assert embedding.reset_batches() is None
+    with pytest.raises(Mishap):
+        failing_step(embedding)
+
+
+@pytest.mark.parametrize("mode", ["eager", "function"])
+def test_evaluation_may_come_between(mode: str) -> None:
+    """Batches without gradients are looked up while another one waits for its own."""
+    calls = Calls(mode)
+    calls.enqueue(1, 2)
+    calls.dequeue()
+    evaluate = calls.runner.wrap(lambda: look_up(calls.embedding))
+    for _ in range(3):
+        np.testing.assert_array_equal(evaluate(), FIRST[[3, 4]])
+    np.testing.assert_array_equal(calls.embedding(ids(5, 6))["ids"], FIRST[[5, 6]])
+    calls.apply()
+    np.testing.assert_array_equal(calls.rows[[1, 2]], FIRST[[1, 2]] - 1)
+    calls.assert_works()
+
+
+def look_up(embedding: TPUEmbedding) -> Any:
+    """Looks a batch up for inference."""
+    embedding.enqueue(ids(3, 4), training=False)
+    return embedding.dequeue()["ids"]
+
+
+def test_a_failed_step_is_noticed_after_an_evaluation_in_the_same_function() -> None:
+    """A function that evaluates, then trains, does not take the evaluation for its own step."""
+    calls = Calls("function")
+    calls.enqueue(1, 2)
+    calls.dequeue()
+
+    def step() -> None:
+        look_up(calls.embedding)
+        calls.embedding.enqueue(ids(5, 6))
+        calls.embedding.dequeue()
+        calls.embedding.apply_gradients(ones())
+
+    calls.assert_refused(calls.runner.wrap(step), match=NEVER_CAME)
+
+
+@pytest.mark.parametrize("mode", ["eager", "function"])
+def test_batches_with_names_overlap(mode: str) -> None:
+    """Batches of two names wait for gradients at the same time; each gets its own."""
+    calls = Calls(mode)
+    names = {"a": (1, 2), "b": (3, 4)}
+
+    def begin(name: str) -> Any:
+        calls.embedding.enqueue(ids(*names[name]), name=name)
+        return calls.embedding.dequeue(name=name)["ids"]
+
+    for name, rows in names.items():
+        got = calls.runner.wrap(lambda name=name: begin(name))()
+        np.testing.assert_array_equal(got, FIRST[list(rows)])
+    for factor, name in ((2.0, "b"), (1.0, "a")):
+        gradients = {"ids": tf.fill([2, 2], factor)}
+        calls.embedding.apply_gradients(gradients, name=name)
+    np.testing.assert_array_equal(
+        calls.rows - FIRST, np.repeat([[0.0], [-1], [-1], [-2], [-2], [0], [0], [0]], 2, 1)
+    )
+
+
+def test_a_loop_of_several_lookups() -> None:
+    """Inside a loop or a condition of one function several batches wait, as outside of it."""
+    calls = Calls("eager")
+
+    @tf.function
+    def steps(count: tf.Tensor) -> None:
+        for _ in tf.range(count):
+            if count > 1:
+                for _ in range(3):
+                    calls.embedding.enqueue(ids(1, 2))
+                for _ in range(3):
+                    calls.embedding.dequeue()
+                for _ in range(3):
+                    calls.embedding.apply_gradients(ones())
+
+    steps(tf.constant(2))
+    np.testing.assert_array_equal(calls.rows[[1, 2]], FIRST[[1, 2]] - 6)
+    steps(tf.constant(1))
+    calls.assert_works()
+
+
+def test_a_pending_update_stays() -> None:
+    """With pipelining the update of the last whole step is applied, though the next one failed."""
+    spec = dataclasses.replace(SPEC, pipeline_execution_with_tensor_core=True)
+    embedding = TPUEmbedding(spec)
+    with embedding.step():
+        embedding.enqueue(ids(1, 2))
+        embedding.dequeue()
+        embedding.apply_gradients(ones())
+    with pytest.raises(Mishap):
+        failing_step(embedding, lambda: embedding.enqueue(ids(3, 4)))
+    embedding.retrieve()
+    rows = parameters(embedding).numpy()
+    np.testing.assert_array_equal(rows[[1, 2]], FIRST[[1, 2]] - 1)
+    np.testing.assert_array_equal(rows[[3, 4]], FIRST[[3, 4]])
+
+
+def test_under_a_strategy() -> None:
+    """Replicas may fail between their calls; what waits is dropped for all, outside of them."""
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        embedding = TPUEmbedding(SPEC, num_cores=1)
+    made = (lambda: embedding.enqueue(ids(1, 2)), embedding.dequeue)
+    with pytest.raises(Mishap):
+        failing_step(embedding, *(lambda call=call: strategy.run(call) for call in made))
+    with pytest.raises(errors.OutOfOrder, match=NOTHING_LOOKED_UP):
+        strategy.run(lambda: embedding.apply_gradients(ones()))
+
+
+@pytest.mark.full
+def test_a_tpu_says_that_it_cannot() -> None:
+    """The driver of a TPU refuses by name: the device keeps the batches."""
+    strategy = soft_tpu.SoftTPUStrategy(1)
+    with strategy.scope():
+        embedding = TPUEmbedding(SPEC)
+    for call in (embedding.reset_batches, embedding.step().__enter__):
+        with pytest.raises(errors.OutOfOrder, match="the TPU keeps them itself"):
+            call()
+
+
+class OnPaper:
+    """Two queues on paper beside an engine: what each call is to do, and how often it was what."""
+
+    def __init__(self, mode: str, chance: np.random.Generator) -> None:
+        self.outcomes: collections.Counter[str] = collections.Counter()
+        self.rows = FIRST.copy()
+        self._chance = chance
+        self._calls = Calls(mode)
+        self._enqueued: collections.deque[tuple[list[int], bool]] = collections.deque()
+        self._looked_up: list[list[int]] = []
+        self._enqueue = {
+            training: self._calls.runner.wrap(enqueue(self._calls, training))
+            for training in (True, False)
+        }
+
+    def enqueue(self) -> None:
+        """Enqueues a batch."""
+        batch = [int(row) for row in self._chance.choice(ROWS, 2, replace=False)]
+        training = bool(self._chance.random() < 0.7)
+        self._enqueue[training](tf.constant(batch, tf.int64))
+        self._enqueued.append((batch, training))
+
+    def dequeue(self) -> None:
+        """Looks the oldest one up, if it may be."""
+        refused = None if self._enqueued else NOTHING_ENQUEUED
+        if self._enqueued and self._enqueued[0][1] and self._looked_up:
+            refused = NEVER_CAME
+        self.outcomes[f"dequeue {refused}"] += 1
+        if refused is not None:
+            self._calls.assert_refused(self._calls.dequeue, match=refused)
+            return
+        batch, training = self._enqueued.popleft()
+        np.testing.assert_array_equal(self._calls.dequeue(), self.rows[batch])
+        self._looked_up += [batch] if training else []
+
+    def apply(self) -> None:
+        """Applies gradients to the one that waits, if one does."""
+        self.outcomes[f"apply {bool(self._looked_up)}"] += 1
+        if not self._looked_up:
+            self._calls.assert_refused(self._calls.apply, match=NOTHING_LOOKED_UP)
+            return
+        self.rows[self._looked_up.pop()] -= 1
+        self._calls.apply()
+
+    def reset(self) -> None:
+        """Drops what waits."""
+        self._calls.embedding.reset_batches()
+        self._enqueued.clear()
+        self._looked_up.clear()
+
+    def check(self) -> None:
+        """Compares the rows."""
+        np.testing.assert_array_equal(self._calls.rows, self.rows)
+
+
+@pytest.mark.parametrize("mode", ["eager", "function"])
+def test_any_order_of_calls(mode: str) -> None:
+    """Whatever is called after what, each is done or refused as two queues on paper say."""
+    chance = np.random.default_rng(7)
+    paper = OnPaper(mode, chance)
+    kinds = [paper.enqueue, paper.dequeue, paper.apply, paper.reset]
+    for kind in chance.choice(4, 120, p=[0.36, 0.36, 0.24, 0.04]):
+        kinds[kind]()
+        paper.check()
+    assert len(paper.outcomes) == 5, paper.outcomes
+
+
+def enqueue(calls: Calls, training: bool) -> Any:
+    """Returns a function that enqueues ids."""
+    return lambda rows: calls.embedding.enqueue({"ids": rows}, training=training)

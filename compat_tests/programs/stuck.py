@@ -1,0 +1,81 @@
+"""A job whose input gives some batches and then none, without an end.
+
+    python -m compat_tests.programs.stuck DIRECTORY HOW
+
+How it is stuck: "python" (a generator sleeps, which nothing can end), "slow" (no batch is missing:
+a step computes for long), or "never" (it is not). A file `stuck` in the directory says when it is.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from compat_tests.programs import killed
+
+STEPS = 3
+"""The batches before it is stuck; of these steps 1 and 2 have a checkpoint of their own."""
+SLOW_SECONDS = 4.0
+
+
+def numbers(directory: pathlib.Path, how: str) -> Iterator[int]:
+    """Yields the numbers of batches."""
+    yield from range(STEPS)
+    if how == "python":
+        (directory / "stuck").touch()
+        time.sleep(1000)
+    for number in range(STEPS, 1000):
+        time.sleep(0.05)
+        yield number
+
+
+def input_of(directory: pathlib.Path, how: str) -> Any:
+    """Returns the input_fn."""
+
+    def input_fn(params: Any) -> Any:
+        data = tf.data.Dataset.from_generator(lambda: numbers(directory, how), tf.int64, [])
+        return data.map(killed.batch_of)
+
+    return input_fn
+
+
+class Slow(tf.train.SessionRunHook):
+    """Makes the fourth step compute for long, after it has its batch."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self._directory = directory
+
+    def begin(self) -> None:
+        """Makes the op, which runs when the loss is there."""
+        (loss,) = tf.get_collection(tf.GraphKeys.LOSSES)[:1]
+
+        def wait(loss: Any) -> Any:
+            (self._directory / "stuck").touch()
+            time.sleep(SLOW_SECONDS)
+            return loss
+
+        self._waits = tf.py_func(wait, [loss], tf.float32)
+        self._step = 0
+
+    def before_run(self, run_context: Any) -> Any:
+        """Adds the op to the step."""
+        self._step += 1
+        return tf.train.SessionRunArgs(self._waits) if self._step == STEPS + 1 else None
+
+
+def main(directory: pathlib.Path, how: str) -> None:
+    """Trains."""
+    directory.mkdir(exist_ok=True)
+    job = killed.make(directory / "model")
+    hooks = [Slow(directory)] if how == "slow" else []
+    job.train(input_of(directory, how), hooks=hooks, max_steps=500)
+    sys.stdout.write("went on\n")
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]), sys.argv[2])

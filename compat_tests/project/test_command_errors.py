@@ -1,0 +1,225 @@
+"""Whatever commands are given, they end with a status that says so and a line with the cause."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from compat_tests.support import odd_sources
+from estimator_bridge import cli, errors
+from estimator_bridge.cli import completion, doctor, main
+from estimator_bridge.run import install
+
+READERS = (
+    ["audit"],
+    ["audit", "--target", "v5p"],
+    ["migrate", "--check"],
+    ["migrate", "--form", "tf2", "--check"],
+    ["migrate", "--form", "keras", "--check"],
+)
+"""The commands that read a source."""
+
+
+def run(*arguments: str) -> int:
+    """Runs a command in this process; returns its status."""
+    path = list(sys.path)
+    try:
+        return main.main(arguments)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    finally:
+        sys.path[:] = path
+        install.uninstall()
+
+
+def assert_told(status: int, told: Any, what: str) -> None:
+    """Fails unless a command did what was asked, or said in a line of its own why not."""
+    assert status in (0, 2), (what, told)
+    assert "Traceback" not in told.err + told.out, (what, told)
+    assert "internal error" not in told.err, (what, told)
+    if status:
+        lines = [line for line in told.err.splitlines() if line]
+        assert any(line.startswith("estimator-bridge: ") for line in lines), (what, told)
+
+
+@pytest.mark.parametrize("name", odd_sources.FOUND)
+def test_an_odd_source_is_read_or_refused(
+    name: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No source makes a command that reads it fail otherwise than with a line that says so."""
+    program = tmp_path / "odd.py"
+    program.write_bytes(odd_sources.FOUND[name])
+    for command in READERS:
+        status = run(*command, str(program))
+        assert_told(status, capsys.readouterr(), f"{command} of {name}")
+
+
+def test_missing_places_are_named(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file or folder that is not there, or is of the other kind, is named by every command."""
+    program = tmp_path / "program.py"
+    program.write_text("x = 1\n")
+    (tmp_path / "folder").mkdir()
+    missing, folder = str(tmp_path / "none" / "deep"), str(tmp_path / "folder")
+    calls = [
+        ["audit", missing],
+        ["audit", folder],
+        ["audit", "--model_dir", missing],
+        ["audit", "--spec", f"{missing}.py:x"],
+        ["audit", "--spec", f"{program}:y"],
+        ["audit", "--run", str(program)],
+        ["convert", missing, folder],
+        ["convert", folder, missing],
+        ["inspect", missing],
+        ["inspect", folder],
+        ["inspect", str(program)],
+        ["migrate", missing],
+        ["migrate", "--output", missing, str(program)],
+        ["migrate", "--output", folder, str(program)],
+        ["migrate", "--undo", missing],
+        ["migrate", "--undo", folder],
+        ["run", missing],
+        ["run", folder],
+        ["verify", missing],
+        ["verify", "--json", f"{missing}/x", str(program)],
+        ["verify", "--html", folder, str(program)],
+    ]
+    for call in calls:
+        status = run(*call)
+        told = capsys.readouterr()
+        assert_told(status, told, str(call))
+        assert status == 2, call
+        named = [str(each) for each in (missing, folder, program) if str(each) in told.err]
+        assert named or "program.py" in told.err, (call, told)
+
+
+def test_what_a_module_of_a_spec_raises_is_told(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error of the user's module is a line with the error, its file and its line."""
+    program = tmp_path / "spec.py"
+    program.write_text("x = 1\nraise KeyError('colour')\n")
+    for call in (["audit", "--spec", f"{program}:x"], ["audit", "--run", str(program)]):
+        assert run(*call) == 2
+        told = capsys.readouterr().err
+        assert f"estimator-bridge: {program}, line 2: KeyError: 'colour'" in told
+
+
+@pytest.mark.parametrize(
+    "source, line, status",
+    [
+        ("raise KeyError('colour')", "KeyError: 'colour'", 1),
+        ("x = (", "SyntaxError", 1),
+        ("import sys; sys.exit(7)", "", 7),
+        ("raise KeyboardInterrupt", "estimator-bridge: Ctrl-C.", 130),
+        ("import estimator_bridge.errors as e; raise e.InvalidInput('no ids')", "no ids", 1),
+    ],
+)
+def test_a_program_fails_as_by_itself(
+    source: str, line: str, status: int, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`run` has the status that Python would have, and no frame of its own in the traceback."""
+    program = tmp_path / "program.py"
+    program.write_text(f"{source}\n")
+    argv = sys.argv
+    try:
+        assert run("run", str(program)) == status
+    finally:
+        sys.argv = argv
+    told = capsys.readouterr().err
+    assert line in told
+    assert "runpy" not in told
+    assert "estimator_bridge/cli" not in told
+
+
+INTERNAL = {
+    "a defect": (ZeroDivisionError("division"), "internal error: ZeroDivisionError: division"),
+    "a full disk": (OSError(28, "No space left on device", "/x/y"), "/x/y: No space left on"),
+    "nesting": (RecursionError("maximum"), "nested too deeply"),
+    "memory": (MemoryError(), "memory is not enough"),
+    "an error of ours": (errors.InvalidInput("a is b."), "estimator-bridge: a is b."),
+}
+
+
+@pytest.mark.parametrize("what", INTERNAL)
+def test_any_error_is_a_line(
+    what: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a command raises is a line and status 2; a variable shows where a defect is."""
+    error, line = INTERNAL[what]
+
+    def execute(options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(doctor, "execute", execute)
+    assert run("doctor") == 2
+    told = capsys.readouterr().err
+    assert line in told
+    assert told.count("\n") == 1
+    monkeypatch.setenv(main.TRACEBACK, "1")
+    assert run("doctor") == 2
+    assert ("Traceback" in capsys.readouterr().err) == (what != "an error of ours")
+
+
+def test_a_pipe_that_nobody_reads_is_no_error() -> None:
+    """`... | head` ends without a traceback."""
+    read, write = os.pipe()
+    os.close(read)
+    ran = subprocess.run(
+        [sys.executable, "-m", "estimator_bridge", "migrate", "--list-rules"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(write)
+    assert ran.stderr == ""
+    assert ran.returncode == 2
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["in"], {"inspect"}),
+        (["migrate", "--ch"], {"--check", "--check-run"}),
+        (["migrate", "--form", ""], {"bridge", "tf2", "keras"}),
+        (["run", "--quirks", "d"], {"documented"}),
+        (["run", ""], set()),
+    ],
+)
+def test_a_shell_completes(words: list[str], expected: set[str]) -> None:
+    """Commands, options and choices are completed; elsewhere the shell completes files."""
+    script = completion.script(main.parsers()[1])
+    line = " ".join(f"'{word}'" for word in ["estimator-bridge", *words])
+    asked = f"{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words)}; _estimator_bridge\n"
+    ran = subprocess.run(
+        ["bash", "-c", asked + 'printf "%s\\n" "${COMPREPLY[@]}"'],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert set(ran.stdout.split()) == expected, ran.stderr
+
+
+def test_the_completion_knows_everything() -> None:
+    """Every command, and every option of it, is in the script."""
+    script = completion.script(main.parsers()[1])
+    for command, parser in main.parsers()[1].items():
+        (line,) = [each for each in script.splitlines() if each.lstrip().startswith(f"{command}) ")]
+        for action in parser._actions:
+            assert all(option in line for option in action.option_strings), (command, action)
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--version` prints one word."""
+    with contextlib.suppress(SystemExit):
+        main.main(["--version"])
+    assert capsys.readouterr().out.split() == [sys.modules[cli.__name__.split(".")[0]].__version__]

@@ -1,0 +1,257 @@
+"""Damages programs, checkpoints, configs and batches by chance, and gives them to what reads them.
+
+    TF_USE_LEGACY_KERAS=1 python -m compat_tests.support.fuzz KIND SEED COUNT
+
+KIND is a name of `KINDS`. It prints how many were taken and how many refused. The first case that
+is neither (a traceback, an error that is not the project's, a row that is no number) ends it with
+an AssertionError that has the seed of the case: add that to `FOUND`, which quick tests repeat.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import io
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from compat_tests.support import wrong_arguments
+from compat_tests.support.paths import SUITE
+from estimator_bridge.checkpoint_files import Writer
+from estimator_bridge.cli import main
+from estimator_bridge.errors import EngineError
+from tf2_engine import SGD, Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
+
+Chance = np.random.Generator
+
+PROGRAMS = ("tiny", "clicks", "census", "dicts", "houses", "jobs")
+READERS = (
+    ("audit",),
+    ("audit", "--target", "v5p"),
+    ("migrate", "--check"),
+    ("migrate", "--form", "tf2", "--check"),
+    ("migrate", "--form", "keras", "--check"),
+)
+TOKENS = (
+    *(b"(", b")", b"[", b"]", b":", b",", b"=", b"*", b"**", b"\n", b"    ", b"\t", b"'", b'"""'),
+    *(b"lambda ", b"def ", b"class ", b"import ", b"from . import *\n", b"async ", b"yield "),
+    *(b"\\\n", b"None", b"-1", b"1e999", b"{**", b"f'{x!r}'", b":=", b"\xff", b"\x00", b"#"),
+    *(b"return ", b";"),
+)
+LINES = (b"pass\n", b"import os\n", b"x = None\n", b"return 3\n", b"raise ValueError\n", b"\n")
+
+
+def damaged_lines(data: bytes, chance: Chance) -> bytes:
+    """Returns a source with some lines lost, doubled, moved or replaced: it may still be Python."""
+    lines = data.splitlines(keepends=True)
+    for _ in range(int(chance.integers(1, 4))):
+        where, other = chance.integers(0, len(lines), 2).tolist()
+        line = lines[where]
+        indent = line[: len(line) - len(line.lstrip())]
+        new = indent + LINES[int(chance.integers(len(LINES)))]
+        lines[where : where + 1] = ([], [line] * 2, [new], [line, lines[other]])[
+            int(chance.integers(4))
+        ]
+    return b"".join(lines)
+
+
+def damaged(data: bytes, chance: Chance, pieces: tuple[bytes, ...]) -> bytes:
+    """Returns bytes with some cut out, doubled, replaced or put in."""
+    for _ in range(int(chance.integers(1, 6))):
+        first, last = sorted(chance.integers(0, len(data) + 1, 2).tolist())
+        last = min(last, first + int(chance.integers(1, 400)))
+        part, piece = data[first:last], pieces[int(chance.integers(len(pieces)))]
+        middle = (b"", part * 2, piece, part[::-1])[int(chance.integers(4))]
+        data = data[:first] + middle + data[last:]
+    return data
+
+
+def fuzz_sources(chance: Chance, place: pathlib.Path) -> str:
+    """Has a damaged program read by the commands that read programs."""
+    name = PROGRAMS[int(chance.integers(len(PROGRAMS)))]
+    program = place / "program.py"
+    source = (SUITE / "programs" / f"{name}.py").read_bytes()
+    in_lines = chance.random() < 0.7
+    source = damaged_lines(source, chance) if in_lines else damaged(source, chance, TOKENS)
+    program.write_bytes(source)
+    command = READERS[int(chance.integers(len(READERS)))]
+    return run([*command, str(program)])
+
+
+def fuzz_checkpoints(chance: Chance, place: pathlib.Path) -> str:
+    """Has a checkpoint read one of whose files is damaged."""
+    folder = place / "model"
+    folder.mkdir()
+    write_checkpoint(folder)
+    files = sorted(folder.iterdir())
+    path = files[int(chance.integers(len(files)))]
+    noise = tuple(chance.bytes(size) for size in (1, 2, 4, 8, 64))
+    path.write_bytes(damaged(path.read_bytes(), chance, noise))
+    commands = (
+        ["inspect", str(folder)],
+        ["inspect", "--json", str(folder)],
+        ["audit", "--model_dir", str(folder)],
+        ["convert", str(folder), str(place / "new"), "--allow", "*"],
+    )
+    return run(commands[int(chance.integers(len(commands)))])
+
+
+def write_checkpoint(folder: pathlib.Path) -> None:
+    """Writes a table, its slot and a variable."""
+    prefix = str(folder / "model.ckpt-3")
+    writer = Writer(prefix)
+    table = "input_layer/words_embedding/embedding_weights"
+    for name, shape in ((table, (9, 4)), (f"{table}/Adagrad", (9, 4)), ("dense/kernel", (4, 1))):
+        value = np.ones(shape, np.float32)
+        whole = {tuple((0, length) for length in shape): value.nbytes}
+        writer.tensor(name, tf.float32, list(shape), whole, [(0, value.tobytes())], sliced=False)
+    writer.value("global_step", np.int64(3))
+    writer.finish()
+    (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
+
+
+def run(arguments: list[str]) -> str:
+    """Runs a command; returns "taken" or "refused"."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main.main(arguments)
+    told = err.getvalue()
+    assert status in (0, 2), (arguments, status)
+    assert "Traceback" not in told, told
+    assert "internal error" not in told, told
+    assert status == 0 or told.startswith("estimator-bridge: "), told
+    return "refused" if status else "taken"
+
+
+def fuzz_configs(chance: Chance, place: pathlib.Path) -> str:
+    """Makes something with several wrong arguments at once."""
+    made = wrong_arguments.constructors()
+    constructor, valid = made[str(chance.choice(list(made)))]
+    names = list(wrong_arguments.arguments_of(constructor))
+    chosen = chance.choice(names, min(len(names), int(chance.integers(1, 4))), replace=False)
+    wrong = {
+        str(name): wrong_arguments.WRONG[str(chance.choice(list(wrong_arguments.WRONG)))]
+        for name in chosen
+    }
+    try:
+        constructor(**{**valid, **wrong})
+    except EngineError:
+        return "refused"
+    return "taken"
+
+
+class _Engine:
+    """An engine that takes batches; made anew after as many as a queue would hold."""
+
+    def __init__(self) -> None:
+        self.embedding = TPUEmbedding(
+            EngineSpec(
+                (TableSpec("a", 7, 2, "sum", Adagrad(0.1)), TableSpec("b", 5, 3, "mean", SGD(0.1))),
+                (FeatureSpec("x", "a"), FeatureSpec("y", "b"), FeatureSpec("z", "b", 2)),
+            )
+        )
+        self.embedding.build_for([(4,), (4,), (4, 2)])
+
+
+_engines: list[_Engine] = []
+
+
+def fuzz_batches(chance: Chance, place: pathlib.Path) -> str:
+    """Runs a step with a batch of anything; afterwards a right step gives finite rows."""
+    if not _engines:
+        _engines.append(_Engine())
+    embedding = _engines[0].embedding
+    right = {
+        "x": tf.constant([1, 2, 3, 4]),
+        "y": tf.constant([1, 2, 3, 4]),
+        "z": tf.sparse.from_dense([[1, 2], [1, 0], [2, 2], [1, 1]]),
+    }
+    outcome = "taken"
+    try:
+        with embedding.step():
+            features = {
+                name: _ids(chance) if chance.random() < 0.3 else values
+                for name, values in right.items()
+            }
+            if chance.random() < 0.1:
+                features.pop("x")
+            weights = dict.fromkeys(features)
+            if chance.random() < 0.3:
+                weights["y"] = _ids(chance)
+            embedding.enqueue(features, weights)
+            activations = embedding.dequeue()
+            gradients = dict(activations)
+            if chance.random() < 0.2:
+                gradients["x"] = _ids(chance)
+            embedding.apply_gradients(gradients)
+    except (EngineError, tf.errors.InvalidArgumentError):
+        outcome = "refused"
+    embedding.enqueue(right)
+    found = embedding.dequeue()
+    embedding.apply_gradients({name: tf.zeros_like(value) for name, value in found.items()})
+    assert all(np.isfinite(value).all() for value in found.values()), "a row is no number"
+    return outcome
+
+
+def _ids(chance: Chance) -> Any:
+    """Returns ids, or weights, of any kind."""
+    dtype = (np.int64, np.int32, np.float32, np.int8, np.float64)[int(chance.integers(5))]
+    dtype = np.int64 if chance.random() < 0.6 else dtype
+    largest = 5 if chance.random() < 0.8 else 9
+    shape = ((4,), (4, 2), (3,), (), (4, 0), (4, 2, 2))[
+        int(chance.choice(6, p=[0.5, 0.2, *[0.075] * 4]))
+    ]
+    values = chance.integers(0 if chance.random() < 0.9 else -1, largest, shape).astype(dtype)
+    kinds: tuple[Callable[[], Any], ...] = (
+        lambda: tf.constant(values),
+        lambda: tf.sparse.from_dense(values),
+        lambda: tf.RaggedTensor.from_row_lengths(values.reshape(-1), [values.size, 0, 0, 0]),
+        lambda: tf.SparseTensor([[9, 9]], np.ones(1, dtype), [4, 2]),
+        lambda: values,
+        lambda: "words",
+    )
+    return kinds[int(chance.choice(6, p=[0.4, 0.2, 0.2, 0.05, 0.1, 0.05]))]()
+
+
+KINDS: dict[str, Callable[[Chance, pathlib.Path], str]] = {
+    "sources": fuzz_sources,
+    "checkpoints": fuzz_checkpoints,
+    "configs": fuzz_configs,
+    "batches": fuzz_batches,
+}
+FOUND: dict[str, tuple[int, ...]] = {
+    "sources": (),
+    "checkpoints": (),
+    "configs": (),
+    "batches": (),
+}
+"""The seeds of cases that were neither taken nor refused once; see also `odd_sources`."""
+
+
+def case(kind: str, seed: int) -> str:
+    """Makes the case of a seed; returns what became of it."""
+    place = pathlib.Path(tempfile.mkdtemp(prefix="fuzz-"))
+    try:
+        return KINDS[kind](np.random.default_rng(seed), place)
+    except Exception as error:
+        raise AssertionError(f"{kind}, seed {seed}: {type(error).__name__}: {error}") from error
+    finally:
+        shutil.rmtree(place)
+
+
+def main_(kind: str, seed: int, count: int) -> None:
+    """Makes the cases of so many seeds, and prints the outcomes."""
+    outcomes = collections.Counter(case(kind, number) for number in range(seed, seed + count))
+    sys.stdout.write(json.dumps(outcomes) + "\n")
+
+
+if __name__ == "__main__":
+    main_(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,69 @@
+"""What commands print: results on stdout, all else on stderr, without characters that act.
+
+Names of tables, variables and files come from checkpoints and programs of others; every command
+prints through here. No command of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from estimator_bridge import progress_line
+from tf2_engine import plain_text
+
+if TYPE_CHECKING:
+    from tf2_engine.types import Object
+
+PREFIX = "estimator-bridge: "
+
+
+def show(*lines: object) -> None:
+    """Prints lines of the result."""
+    for line in lines:
+        print(plain_text.plain(line, lines=True), flush=True)
+
+
+def show_json(value: Mapping[str, Object] | Sequence[Object], *, on_stderr: bool = False) -> None:
+    """Prints a result as JSON."""
+    print(as_json(value, indent=2), file=sys.stderr if on_stderr else sys.stdout)
+
+
+def as_json(value: Mapping[str, Object] | Sequence[Object], *, indent: int) -> str:
+    """Returns the text of nested dicts and lists; JSON has no number that is not finite."""
+    return json.dumps(plain_text.plain_values(value), indent=indent, allow_nan=False)
+
+
+def tell(sentence: object) -> None:
+    """Says on stderr what is not the result: what is done, or what is wrong."""
+    progress_line.end_line()
+    print(f"{PREFIX}{plain_text.plain(sentence, lines=True)}", file=sys.stderr)
+
+
+def note(*lines: object) -> None:
+    """Prints lines on stderr as they are, for a result that has stdout to itself."""
+    for line in lines:
+        print(plain_text.plain(line, lines=True), file=sys.stderr)
+
+
+def close_stdout() -> None:
+    """Writes what follows nowhere: to a pipe that nobody reads Python would fail at its end."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def show_source(lines: Iterable[str]) -> None:
+    """Prints lines of the user's source, such as a diff, which other programs are to read.
+
+    A terminal shows them plain; elsewhere they are as they are, or `patch` could not apply them.
+    """
+    if not sys.stdout.isatty():
+        sys.stdout.writelines(lines)
+        return
+    for line in lines:
+        text = line.removesuffix("\n")
+        sys.stdout.write(plain_text.plain(text, lines=True) + line[len(text) :])

@@ -1,0 +1,148 @@
+"""Checks the arguments of a constructor against its annotations, its one description of them.
+
+An argument of another type is refused before anything is done with it: the error names it, its
+value, and what it must be. Which values of the type there may be, the classes check themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import numbers
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from tf2_engine import errors
+from tf2_engine.types import Object
+
+_Class = TypeVar("_Class", bound=type)
+
+
+class Kind(NamedTuple):
+    """What a part of an annotation means: which values are of it, and what a message calls it."""
+
+    contains: Callable[[Object], bool]
+    text: str
+
+
+def _is_flag(value: Object) -> bool:
+    # Programs pass flags of other libraries, and None where stock takes it for False.
+    number = isinstance(value, (numbers.Integral, np.bool_)) and value in (0, 1)
+    return value is None or bool(number)
+
+
+def _is_number(value: Object) -> bool:
+    # Decimals and scalar tensors are numbers; a text that float() would read is none.
+    is_one = hasattr(value, "__float__") and len(getattr(value, "shape", ())) == 0
+    return isinstance(value, numbers.Real) or (is_one and not isinstance(value, type))
+
+
+def _is_iterable(value: Object) -> bool:
+    is_like_one = hasattr(value, "__iter__") and not isinstance(value, type)
+    return is_like_one and not isinstance(value, (str, bytes, Mapping, np.ndarray))
+
+
+def _is_sequence(value: Object) -> bool:
+    return _is_iterable(value) and hasattr(value, "__len__")
+
+
+_NO_ARRAY = Kind(lambda value: not isinstance(value, np.ndarray) or value.ndim == 0, "one value")
+_NUMBER = Kind(_is_number, "a number")
+_FUNCTION = Kind(callable, "callable")
+_PATH = Kind(lambda value: isinstance(value, (str, bytes, os.PathLike)), "a path")
+KINDS: dict[str, Kind] = {
+    "None": Kind(lambda value: value is None, "None"),
+    "bool": Kind(_is_flag, "a bool"),
+    "int": Kind(lambda value: isinstance(value, numbers.Integral), "int"),
+    "float": _NUMBER,
+    "str": Kind(lambda value: isinstance(value, str), "string"),
+    "Sequence": Kind(_is_sequence, "a sequence"),
+    "tuple": Kind(_is_sequence, "a sequence"),
+    "Iterable": Kind(_is_iterable, "a list"),
+    "Mapping": Kind(lambda value: isinstance(value, Mapping), "a dict"),
+    "Callable": _FUNCTION,
+    "Initializer": _FUNCTION,
+    "ModelFn": _FUNCTION,
+    "InputFn": _FUNCTION,
+    "OfStep": _FUNCTION,
+    "SlotFunction": _FUNCTION,
+    "VariableFactory": _FUNCTION,
+    "PathLike": _PATH,
+    "os.PathLike": _PATH,
+    "_Unset": Kind(lambda value: type(value).__name__ == "_Unset", "left out"),
+    "type": Kind(lambda value: isinstance(value, type), "a class"),
+}
+"""The kinds by what annotations call them; an annotation with another name is not checked."""
+_ALIASES = {"Rate": "float | Callable", "Hooks": "Iterable | None"}
+
+
+def kinds_of(annotation: object) -> tuple[Kind, ...]:
+    """Returns the kinds that an annotation allows; empty if it allows what has no kind."""
+    # Those of named tuples are references that hold the text.
+    text = str(getattr(annotation, "__forward_arg__", annotation))
+    for alias, meaning in _ALIASES.items():
+        text = re.sub(rf"\b{alias}\b", meaning, text)
+    # What is inside of brackets, such as the items of a sequence, is left to the class.
+    while (shorter := re.sub(r"\[[^\[\]]*\]", "", text)) != text:
+        text = shorter
+    names = [part.strip() for part in text.split("|")]
+    return tuple(KINDS[name] for name in names) if all(name in KINDS for name in names) else ()
+
+
+def check(owner: str, values: Mapping[str, object], annotations: Mapping[str, object]) -> None:
+    """Refuses values that are of none of the kinds of their annotations.
+
+    Raises:
+        WrongSetting: for the first of them; the message names it.
+    """
+    for name, annotation in annotations.items():
+        kinds = kinds_of(annotation) or (_NO_ARRAY,)
+        if name in values:
+            value = values[name]
+            if not any(kind.contains(value) for kind in kinds):
+                texts = " or ".join(dict.fromkeys(kind.text for kind in kinds))
+                raise errors.WrongSetting(f"`{owner}`: `{name}` must be {texts}, got {value!r}.")
+
+
+@contextlib.contextmanager
+def instead_of_raw_errors(
+    owner: str, values: Mapping[str, object], annotations: Mapping[str, object]
+) -> Iterator[None]:
+    """Checks arguments as `check`, after the constructor's own checks, in stock's words."""
+    try:
+        yield
+    except errors.EngineError:
+        raise
+    except Exception:
+        check(owner, values, annotations)
+        raise
+    check(owner, values, annotations)
+
+
+def typed(kind: _Class) -> _Class:
+    """Makes a class, as a decorator, check the arguments of its constructor.
+
+    That is its `__init__`, or the `__new__` of a named tuple. Subclasses check those of their own.
+    """
+    name = "__init__" if "__init__" in vars(kind) else "__new__"
+    constructor: Callable[..., Object] = vars(kind)[name]
+    constructor = getattr(constructor, "__func__", constructor)
+    signature = inspect.signature(constructor)
+    described = getattr(constructor, "__annotations__", {}) or vars(kind)["__annotations__"]
+    if issubclass(kind, tuple) and "__new__" in vars(kind) and hasattr(kind, "_field_defaults"):
+        described = {**vars(kind).get("__annotations__", {}), **described}
+
+    @functools.wraps(constructor)
+    def construct(self: Object, *arguments: Object, **settings: Object) -> Object:
+        # Too many arguments, and unknown ones, are Python's own error.
+        bound = signature.bind(self, *arguments, **settings)
+        with instead_of_raw_errors(kind.__name__, bound.arguments, described):
+            return constructor(self, *arguments, **settings)
+
+    setattr(kind, name, construct)
+    return kind

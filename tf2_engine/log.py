@@ -1,0 +1,61 @@
+"""Loggers that make names and messages of others plain.
+
+Names of tables and variables come from checkpoints and programs of others. Both packages log
+through here, so that no name reaches a terminal or a file as an escape sequence; see `plain_text`.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from tf2_engine import plain_text
+
+
+class PlainLogger:
+    """Writes to the logger of a name; messages are made plain once their values are in them."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def debug(self, message: str, *values: object) -> None:
+        """Logs `message % values` at the level DEBUG."""
+        self._log(logging.DEBUG, message, values)
+
+    def info(self, message: str, *values: object) -> None:
+        """Logs `message % values` at the level INFO."""
+        self._log(logging.INFO, message, values)
+
+    def warning(self, message: str, *values: object) -> None:
+        """Logs `message % values` at the level WARNING."""
+        self._log(logging.WARNING, message, values)
+
+    def error(self, message: str, *values: object) -> None:
+        """Logs `message % values` at the level ERROR."""
+        self._log(logging.ERROR, message, values)
+
+    def _logger(self) -> logging.Logger:
+        return logging.getLogger(self._name)
+
+    def _log(self, level: int, message: str, values: tuple[object, ...]) -> None:
+        logger = self._logger()
+        if logger.isEnabledFor(level):
+            text = message % values if values else message
+            # The line that is shown is that of the caller of `info` or `warning`.
+            logger.log(level, "%s", plain_text.plain(text, lines=True), stacklevel=3)
+
+
+class _TensorFlowLogger(PlainLogger):
+    """The logger of TensorFlow, which gets its level and its handler when it is asked for."""
+
+    def _logger(self) -> logging.Logger:
+        import tensorflow as tf
+
+        logger: logging.Logger = tf.get_logger()
+        return logger
+
+
+_tensorflow = _TensorFlowLogger("tensorflow")
+# Where legacy programs look for what happens.
+info = _tensorflow.info
+warning = _tensorflow.warning
+error = _tensorflow.error

@@ -56,7 +56,6 @@ class ProgressLine:
         now = self._clock()
         if self._phase != phase:
             self._phase, self._began = phase, (now, done)
-            return
         is_end = done >= total
         is_new_phase = self._last is None or self._last[0] != phase
         is_due = is_new_phase or is_end or now >= self._next_time

@@ -108,7 +108,7 @@ class FeatureSpec:
 
     def __post_init__(self) -> None:
         _check_int(f"Feature {self.name!r}: ", "max_sequence_length", self.max_sequence_length, 0)
-        if self.output_shape is not None:
+        if isinstance(self.output_shape, list):
             object.__setattr__(self, "output_shape", tuple(self.output_shape))
         _check_types(self)
 

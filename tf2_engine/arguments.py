@@ -20,6 +20,8 @@ import numpy as np
 from tf2_engine import errors
 from tf2_engine.types import Object
 
+_ANY_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
+_ANY_NAMED = inspect.Parameter.VAR_KEYWORD
 _Class = TypeVar("_Class", bound=type)
 
 
@@ -137,11 +139,19 @@ def typed(kind: _Class) -> _Class:
     if issubclass(kind, tuple) and "__new__" in vars(kind) and hasattr(kind, "_field_defaults"):
         described = {**vars(kind).get("__annotations__", {}), **described}
 
+    # `*arguments` are whatever the class makes of them.
+    named = {
+        name: annotation
+        for name, annotation in described.items()
+        if name not in signature.parameters
+        or signature.parameters[name].kind not in (_ANY_POSITIONAL, _ANY_NAMED)
+    }
+
     @functools.wraps(constructor)
     def construct(self: Object, *arguments: Object, **settings: Object) -> Object:
         # Too many arguments, and unknown ones, are Python's own error.
         bound = signature.bind(self, *arguments, **settings)
-        with instead_of_raw_errors(kind.__name__, bound.arguments, described):
+        with instead_of_raw_errors(kind.__name__, bound.arguments, named):
             return constructor(self, *arguments, **settings)
 
     setattr(kind, name, construct)

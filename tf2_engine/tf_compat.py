@@ -680,10 +680,15 @@ def checkpoint_key(variable: Variable) -> str:
     return str(part.full_name if part else variable.op.name)
 
 
-def checkpoint_shape(variable: Variable) -> tuple[int, ...]:
-    """Returns the shape of what a Saver stores under `checkpoint_key`, all parts together."""
+def checkpoint_shape(variable: Variable) -> tuple[int, ...] | None:
+    """Returns the shape of what a Saver stores under `checkpoint_key`, all parts together.
+
+    None if it is unknown.
+    """
     part = variable._get_save_slice_info()
-    return tuple(part.full_shape if part else variable.shape.as_list())
+    if part:
+        return tuple(part.full_shape)
+    return tuple(variable.shape) if variable.shape.is_fully_defined() else None
 
 
 def iterator_saveable(resource: Tensor, external_state_policy: str) -> Object:

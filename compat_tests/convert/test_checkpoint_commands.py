@@ -73,7 +73,10 @@ def test_convert_with_the_spec_of_a_program(
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A file or a module gives the spec, or a function of it; the map and progress are printed."""
+    """A file or a module gives the spec, or a function of it; the map is printed.
+
+    There is no progress where there is no terminal.
+    """
     where = str(program) if form == "file" else "program"
     new = str(tmp_path / "new")
 
@@ -82,7 +85,7 @@ def test_convert_with_the_spec_of_a_program(
     out, err = capsys.readouterr()
     assert f"table 'users', parameters: users -> embedding/users{END}  float32[13, 4]" in out
     assert out.splitlines()[-1] == f"{new}: 9 tensors, read back and compared."
-    assert "comparing 100 %" in err
+    assert "comparing" not in err
     values, keys = tables_of("Adagrad", "dict")
     found = legacy_checkpoints.read(new)
     assert_same(values, {name: found[key] for name, key in keys.items()})

@@ -244,22 +244,25 @@ class Calls:
         self._runner = Runner(mode)
         self.embedding = TPUEmbedding(spec())
         self.embedding.build_for([(BATCH,)] * 3)
-        self._enqueue = self._runner.wrap(self.embedding.enqueue)
-        self._dequeue = self._runner.wrap(self.embedding.dequeue)
-        self._apply = self._runner.wrap(self.embedding.apply_gradients)
+        embedding = self.embedding
+        self._enqueue = self._runner.wrap(lambda batch, name: embedding.enqueue(batch, name=name))
+        self._dequeue = self._runner.wrap(lambda name: embedding.dequeue(name=name))
+        self._apply = self._runner.wrap(
+            lambda gradients, name: embedding.apply_gradients(gradients, name=name)
+        )
         self._retrieve = self._runner.wrap(self.embedding.retrieve)
 
-    def enqueue(self, step: int) -> None:
+    def enqueue(self, step: int, name: str | None = None) -> None:
         """Enqueues the batch of a step."""
-        self._enqueue(tensors(batch_of(step))[0])
+        self._enqueue(tensors(batch_of(step))[0], name)
 
-    def dequeue(self) -> list[dict[str, Array]]:
-        """Looks the oldest batch up."""
-        return [self._dequeue()]
+    def dequeue(self, name: str | None = None) -> list[dict[str, Array]]:
+        """Looks the oldest batch of a name up."""
+        return [self._dequeue(name)]
 
-    def apply(self, step: int) -> None:
+    def apply(self, step: int, name: str | None = None) -> None:
         """Sends the gradients of a step."""
-        self._apply(tensors(gradients_of(step))[0])
+        self._apply(tensors(gradients_of(step))[0], name)
 
     def retrieve(self) -> None:
         """Brings the variables up to date."""
@@ -277,11 +280,12 @@ def test_two_updates_may_wait(mode: str) -> None:
     """When two batches are looked up before their gradients come, `retrieve` applies both."""
     calls, expected = Calls(mode), Simple()
     for step in (0, 1):
-        calls.enqueue(step)
+        calls.enqueue(step, str(step))
     for step in (0, 1):
-        assert_same_activations(calls.dequeue(), expected.look_up(batch_of(step)), f"step {step}")
+        found = calls.dequeue(str(step))
+        assert_same_activations(found, expected.look_up(batch_of(step)), f"step {step}")
     for step in (0, 1):
-        calls.apply(step)
+        calls.apply(step, str(step))
         expected.send(batch_of(step), gradients_of(step))
 
     calls.retrieve()
@@ -294,11 +298,11 @@ def test_two_updates_may_wait_for_a_lookup(mode: str) -> None:
     """After two such batches a lookup is behind by one update, not by two."""
     calls, expected = Calls(mode), Simple()
     for step in (0, 1):
-        calls.enqueue(step)
-    for _ in (0, 1):
-        calls.dequeue()
+        calls.enqueue(step, str(step))
     for step in (0, 1):
-        calls.apply(step)
+        calls.dequeue(str(step))
+    for step in (0, 1):
+        calls.apply(step, str(step))
     expected.send(batch_of(0), gradients_of(0))
     expected.flush()
     calls.enqueue(2)

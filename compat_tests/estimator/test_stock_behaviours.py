@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pathlib
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -130,14 +129,16 @@ def test_a_checkpoint_is_a_saver_in_exports(side: str, tmp_path: pathlib.Path) -
 
 
 @both_sides
-def test_predictions_without_an_end_are_warned_of(side: str, tmp_path: pathlib.Path) -> None:
+def test_predictions_without_an_end_are_warned_of(
+    side: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """An input of plain tensors never ends, and a dataset may."""
     made = job(side, tmp_path).train(batches, steps=1)
     warned = []
     for input_fn in (batches, lambda: {"x": tf.ones([1, 1])}):
-        with mock.patch.object(tf.logging, "warning") as warning:
-            next(made.predict(input_fn))
-        warned.append("Input graph does not use tf.data.Dataset" in str(warning.call_args_list))
+        caplog.clear()
+        next(made.predict(input_fn))
+        warned.append("Input graph does not use tf.data.Dataset" in caplog.text)
     assert warned == [False, True]
 
 

@@ -181,18 +181,16 @@ def test_the_model_is_called_as_without_a_tpu(tmp_path: pathlib.Path) -> None:
 
 
 def test_what_of_an_export_is_not_for_tpus(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A warning says that there is no TPU graph, unless none is requested; no graph is an error."""
-    warnings: list[str] = []
-    monkeypatch.setattr(tf.logging, "warning", lambda line, *parts: warnings.append(line % parts))
     for number, (to_tpu, to_cpu) in enumerate(((True, True), (False, True), (True, False))):
-        warnings.clear()
+        caplog.clear()
         job = jobs.make(str(tmp_path / str(number)), export_to_tpu=to_tpu, export_to_cpu=to_cpu)
         job.train(clicks.input_fn, steps=1)
         for _ in range(2):
             path = job.export_saved_model(tmp_path / f"e{number}", clicks_served.receiver)
-        lines = [line for line in warnings if "export_to_tpu" in line]
+        lines = [line for line in caplog.messages if "export_to_tpu" in line]
         assert len(lines) == (1 if to_tpu else 0), (to_tpu, to_cpu)
         assert set(signatures(path)) == {"serving_default"}
     job = jobs.make(str(tmp_path / "2"), export_to_tpu=False, export_to_cpu=False)

@@ -60,8 +60,8 @@ class JobSaver(tf.train.Saver):
         present: list[Object] = tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
         missing: dict[str, list[Variable]] = {}
         for variable in tf.global_variables():
-            key, shape = tf_compat.checkpoint_key(variable), tf_compat.checkpoint_shape(variable)
-            if key not in self._stored and self._tables.is_slot(key, shape):
+            key = tf_compat.checkpoint_key(variable)
+            if key not in self._stored and self._is_slot(variable):
                 missing.setdefault(key, []).append(variable)
             else:
                 present.append(variable)
@@ -70,6 +70,11 @@ class JobSaver(tf.train.Saver):
             self._partial = tf.train.Saver(present, sharded=True)
             parts = [variable for parts in missing.values() for variable in parts]
             self._initialize_missing = tf.variables_initializer(parts)
+
+    def _is_slot(self, variable: Variable) -> bool:
+        # Variables of unknown shape, such as centers of clusters, belong to models.
+        shape = tf_compat.checkpoint_shape(variable)
+        return shape is not None and self._tables.is_slot(tf_compat.checkpoint_key(variable), shape)
 
     def restore(self, sess: Session, save_path: str) -> None:
         """Restores a checkpoint; its UnreadableCheckpoint names the file and the last good one."""

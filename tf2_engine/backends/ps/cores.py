@@ -9,8 +9,11 @@ import tensorflow as tf
 
 from tf2_engine import errors
 from tf2_engine.backends.host.cores import HostCores
+from tf2_engine.graph_mode import building_graph
 from tf2_engine.placement import Servers, workers_of_cores
-from tf2_engine.tables import variable_factory
+from tf2_engine.plan import TablePlan
+from tf2_engine.tables import VariableFactory, variable_factory
+from tf2_engine.types import Initializer, Variable
 
 
 class PsCores(HostCores):
@@ -40,8 +43,24 @@ class PsCores(HostCores):
             workers[worker] for worker in workers_of_cores(self.count, len(workers))
         )
         self.servers = servers
-        self.variable_factory = variable_factory(servers=servers)
+        self.variable_factory = _in_a_graph(variable_factory(servers=servers))
 
     def on_core(self, core: int) -> AbstractContextManager[None]:
         device: AbstractContextManager[None] = tf.device(self.devices[core])
         return device
+
+
+def _in_a_graph(factory: VariableFactory) -> VariableFactory:
+    """Returns a factory that raises InvalidSpec eagerly, before it makes any variable."""
+
+    def make(
+        table: TablePlan, name: str, shapes: Sequence[tuple[int, int]], initializer: Initializer
+    ) -> Sequence[Variable]:
+        if not building_graph():
+            raise errors.InvalidSpec(
+                "Parameter servers are used in a tf.Graph: one client builds the step for all "
+                "tasks. Make the engine under `tf.Graph().as_default()`, or run on one machine."
+            )
+        return factory(table, name, shapes, initializer)
+
+    return make

@@ -9,7 +9,6 @@ from tf2_engine.backends.host.driver import HostDriver
 from tf2_engine.backends.host.kernels import KernelSet
 from tf2_engine.backends.ps.cores import PsCores
 from tf2_engine.backends.ps.kernels import ServerKernels
-from tf2_engine.graph_mode import building_graph
 from tf2_engine.placement import SMALL_TABLE_BYTES, Layout, Servers
 from tf2_engine.plan import Plan
 from tf2_engine.types import Op
@@ -62,11 +61,6 @@ class PsDriver(HostDriver):
         return self._cores
 
     def configure(self, plan: Plan) -> Op:
-        if not building_graph():
-            raise errors.InvalidSpec(
-                "Parameter servers are used in a tf.Graph: one client builds the step for all "
-                "tasks. Make the engine under `tf.Graph().as_default()`, or run on one machine."
-            )
         refused = {
             "pipeline_execution_with_tensor_core": plan.pipeline_execution_with_tensor_core,
             "profile_data_directory": plan.profile_data_directory,

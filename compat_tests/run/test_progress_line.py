@@ -39,7 +39,7 @@ def test_a_line_fits_the_terminal(
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     ProgressLine(describe)("reading what has a long name", 0, 100)
     (text,) = capsys.readouterr().err.split("\r")[1:]
-    assert len(text) == min(60, columns - 1)
+    assert len(text) == min(79, columns - 1)
     output.tell("it is cut off")
     assert capsys.readouterr().err == "\nestimator-bridge: it is cut off\n"
 
@@ -63,9 +63,11 @@ def test_a_terminal_has_one_line_for_each_phase(
 
 
 def test_a_phase_of_more_than_two_seconds_says_how_long_it_takes(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The estimate is of the pace of the phase; a short phase, and its end, have none."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     now = iter([0.0, 1.0, 30.0, 50.0, 100.0, 100.0, 103.0])
     line = ProgressLine(describe, clock=lambda: next(now))
     for done in (0, 1, 3, 5, 10):
@@ -73,13 +75,15 @@ def test_a_phase_of_more_than_two_seconds_says_how_long_it_takes(
     for done in (2, 3):  # of a phase that begins where another run of it ended
         line("writing", done, 100)
 
-    assert capsys.readouterr().err.splitlines() == [
-        "estimator-bridge: reading 0/10.",
-        "estimator-bridge: reading 1/10.",
-        "estimator-bridge: reading 3/10, 1 min 10 s left.",
-        "estimator-bridge: reading 5/10, 50 s left.",
-        "estimator-bridge: reading 10/10.",
-        "estimator-bridge: writing 2/100.",
+    lines = capsys.readouterr().err.replace("\n", "\r").split("\r")
+    assert [line.strip() for line in lines if line] == [
+        "estimator-bridge: reading 0/10",
+        "estimator-bridge: reading 1/10",
+        "estimator-bridge: reading 3/10, 1 min 10 s left",
+        "estimator-bridge: reading 5/10, 50 s left",
+        "estimator-bridge: reading 10/10",
+        "estimator-bridge: writing 2/100",
+        "estimator-bridge: writing 3/100, 4 min 51 s left",
     ]
 
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.run.test_tf1_programs import PROGRAMS
 from compat_tests.support.legacy_specs import needs_stock
+from estimator_bridge import errors
 from estimator_bridge.cli import checkpoint_arguments, main
 
 SPEC = """
@@ -57,7 +58,7 @@ def test_every_command_on_programs_takes_the_option(name: str) -> None:
 
 def test_these_are_the_commands() -> None:
     """A new command on programs is to take the option, too, and be tried below."""
-    assert set(COMMANDS) == {"audit", "convert", "inspect", "migrate", "run", "verify"}
+    assert set(COMMANDS) == {"audit", "convert", "inspect", "migrate", "plan", "run", "verify"}
 
 
 @pytest.mark.parametrize("by_module", [True, False])
@@ -89,7 +90,7 @@ def test_a_spec_that_does_not_see_tf1_says_what_to_do(
     path = tmp_path / "specs.py"
     path.write_text(SPEC)
 
-    with pytest.raises(AttributeError):
+    with pytest.raises(errors.InvalidInput, match="line 4: AttributeError"):
         checkpoint_arguments.load(f"{path}:make_spec", tf1=False)
     assert (
         "fails for tf.truncated_normal_initializer, which only TensorFlow 1 has. Run it with "

@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 
 from tf2_engine import batch
-from tf2_engine.backends.host import HostDriver, driver, kernels, update
+from tf2_engine.backends.host import HostDriver, kernels, update
 from tf2_engine.optimizers.adam import Adam
 from tf2_engine.tables import Table
 
@@ -129,7 +129,9 @@ FAULTS = {
     "off-by-one truncation": Fault(
         batch._CELLS, "sparse", _cut_too_early, _ALL, f"{_STEPS} and sequence"
     ),
-    "rate tag swapped": Fault(driver, "_rate", _other_rate, _OPTIMIZERS, f"{_RULES} and dynamic"),
+    "rate tag swapped": Fault(
+        kernels, "rate_of", _other_rate, _OPTIMIZERS, f"{_RULES} and dynamic"
+    ),
     "gradient scaled twice": Fault(kernels, "row_gradients", _scaled_twice, _ALL, _STEPS),
     "stale activation": Fault(
         HostDriver, "configure", _stale, "engine/test_pipelining.py", "without_pipelining"

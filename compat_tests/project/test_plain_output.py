@@ -209,7 +209,7 @@ def test_errors_are_plain() -> None:
 @pytest.mark.parametrize("logger", [log, log.PlainLogger("tf2_engine.some")])
 def test_logs_are_plain(logger: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Names in logs are plain, and the line that is named is that of the caller."""
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO), caplog.at_level(logging.INFO, "tensorflow"):
         logger.warning("table %s of %d", NAME, 3)
         logger.info("100 %")
 

@@ -189,6 +189,6 @@ def test_a_rate_that_is_no_finite_number_is_refused(rate: float, of_table: bool)
 
 @pytest.mark.parametrize("rate", ["0.1", None, abs])
 def test_a_rate_of_another_type_is_refused(rate: Any) -> None:
-    """A rate that is no number is a TypeError that names table, optimizer and value."""
-    with pytest.raises(TypeError, match=r"Table 't': `AdagradParameters.learning_rate`.*number"):
+    """A rate that is no number is a TypeError that names optimizer and value."""
+    with pytest.raises(TypeError, match="`AdagradParameters`: `learning_rate` must be a number"):
         translating.translated(optimizer=Optimizer("Adagrad", {"learning_rate": rate}))

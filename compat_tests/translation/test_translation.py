@@ -308,9 +308,16 @@ def test_a_stock_clipping_limit_is_ignored_with_a_note() -> None:
     assert "ignored" in note
 
 
-@pytest.mark.parametrize("limit", [0, -1.0, float("nan"), "1"])
+@pytest.mark.parametrize("limit", [0, -1.0, float("nan")])
 def test_a_bad_clipping_limit_is_refused_where_it_counts(limit: Any) -> None:
     """A limit that is no positive number is a ValueError, but ignored where stock ignores it."""
     with pytest.raises(ValueError, match="`clipping_limit` must be a positive number"):
         translating.translated(options={"clipping_limit": limit})
     assert len(translating.warned("stock", options={"clipping_limit": limit})) == 1
+
+
+@pytest.mark.parametrize("quirks", ["fixed", "stock"])
+def test_a_clipping_limit_of_another_type_is_refused(quirks: str) -> None:
+    """A limit that is no number is a mistake, also where none would matter."""
+    with pytest.raises(TypeError, match="`clipping_limit` must be a number or None, got '1'"):
+        translating.translated(quirks, options={"clipping_limit": "1"})

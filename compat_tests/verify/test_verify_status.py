@@ -122,8 +122,10 @@ def test_an_output_that_was_there_stays_until_there_is_another(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(procedure, "side_by_side", look)
-    with pytest.raises(KeyboardInterrupt):
-        main.main(["verify", "--json", str(kept), "--html", str(new), __file__])
+    status = main.main(["verify", "--json", str(kept), "--html", str(new), __file__])
+    assert status == main.INTERRUPTED
+    assert kept.read_text() == "before"
+    assert not new.exists()
 
 
 class Closed(io.StringIO):

@@ -17,7 +17,7 @@ import tensorflow as tf
 from compat_tests.verify.power.comparing import Context
 from estimator_bridge.runtime.saving import saved_model_writer
 from tf2_engine import batch as batches
-from tf2_engine.backends.host import HostDriver, driver, kernels, update
+from tf2_engine.backends.host import HostDriver, kernels, update
 from tf2_engine.tables import PARAMETERS
 
 
@@ -87,7 +87,7 @@ def rate(table: str, change: Callable[[Any], Any]) -> Context:
 
         return of_table
 
-    return patched(driver, "_rate", wrong)
+    return patched(kernels, "rate_of", wrong)
 
 
 def contributions(table: str, change: Callable[[Any, Any], Any]) -> Context:

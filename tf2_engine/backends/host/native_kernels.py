@@ -14,7 +14,8 @@ from contextlib import AbstractContextManager
 import tensorflow as tf
 
 from tf2_engine import batch
-from tf2_engine.backends.host.kernels import KernelsOfPlan, Raw, Read, Sent, rate_of
+from tf2_engine.backends.host import kernels
+from tf2_engine.backends.host.kernels import KernelsOfPlan, Raw, Read, Sent
 from tf2_engine.backends.interface import Rates
 from tf2_engine.batch import Occurrences, OccurrenceTensors
 from tf2_engine.config_proto import optimizer_proto
@@ -91,7 +92,7 @@ class NativeKernels(KernelsOfPlan):
                 variables=[variable.handle for variable in variables],
                 **self._placed(used, pieces, compact),
                 gradients=[sent.gradient for sent in pieces],
-                rates=[rate_of(table, rates) for table in used],
+                rates=[kernels.rate_of(table, rates) for table in used],
                 num_cores=self._plan.num_cores,
                 optimizers=[optimizer_proto(table).SerializeToString() for table in used],
                 core_of=[sent.core for sent in pieces],

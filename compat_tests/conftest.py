@@ -16,6 +16,7 @@ import tensorflow as tf
 import tf2_engine
 from compat_tests.support import own_choice, tpus
 from compat_tests.support.stock_engine import StockEngine
+from estimator_bridge.settings.quirks import default_quirks, set_default_quirks
 from tf2_engine.backends import Driver, HostDriver
 
 # Legacy programs are written in Keras 2; this comes before anything touches tf.keras.
@@ -93,9 +94,13 @@ BEHAVIOR = (
 
 @pytest.fixture(autouse=True)
 def _tensorflow_2_stays_on() -> Iterator[None]:
-    """Fails where a test turns TensorFlow 2's behavior off, rather than in each test after it."""
-    before = [is_on() for is_on in BEHAVIOR]
+    """Fails where a test turns TensorFlow 2's behavior off, rather than in each test after it.
+
+    The quirks that a command chose for the programs of the process are forgotten.
+    """
+    before, quirks = [is_on() for is_on in BEHAVIOR], default_quirks()
     yield
+    set_default_quirks(quirks)
     assert [is_on() for is_on in BEHAVIOR] == before, "Run programs in processes of their own."
 
 

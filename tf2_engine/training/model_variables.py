@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -44,24 +45,30 @@ def trainable() -> list[Variable]:
     return [each for each in current().variables.values() if each.trainable]
 
 
-if not hasattr(v1.keras.utils, "track_tf1_style_variables"):
-    raise errors.OutOfOrder(
-        "`tf2_engine.training` needs Keras 2 for `tf.layers` and `get_variable`, and tf.keras is "
-        "Keras 3. Set the environment variable TF_USE_LEGACY_KERAS=1, or call "
-        "`estimator_bridge.install.use_legacy_keras()` before tf.keras is first used."
-    )
+@functools.cache
+def _scope_class() -> type[tf.Module]:
+    """Returns the class of scopes in which `get_variable` and `tf.layers` reuse each variable.
 
+    Raises OutOfOrder if `tf.keras` is Keras 3: it is asked for when a model is made, so that a
+    process with Keras 3 may import this module.
+    """
+    if not hasattr(v1.keras.utils, "track_tf1_style_variables"):
+        raise errors.OutOfOrder(
+            "`tf2_engine.training` needs Keras 2 for `tf.layers` and `get_variable`, and tf.keras "
+            "is Keras 3. Set the environment variable TF_USE_LEGACY_KERAS=1, or call "
+            "`estimator_bridge.install.use_legacy_keras()` before tf.keras is first used."
+        )
 
-class _TF1Scope(tf.Module):
-    """A scope in which `get_variable` and `tf.layers` create each variable once, and reuse it."""
+    class TF1Scope(tf.Module):
+        @v1.keras.utils.track_tf1_style_variables
+        def __call__(self, function: Callable[[], Result]) -> Result:
+            """Calls a function in the scope."""
+            # Unnamed layers, Keras's and others, are numbered from the beginning in each call.
+            v1.keras.backend.reset_uids()
+            with v1.variable_scope(v1.get_variable_scope()), tpu_columns.reading_activations():
+                return function()
 
-    @v1.keras.utils.track_tf1_style_variables
-    def __call__(self, function: Callable[[], Result]) -> Result:
-        """Calls a function in the scope."""
-        # Unnamed layers, Keras's and others, are numbered from the beginning in each call.
-        v1.keras.backend.reset_uids()
-        with v1.variable_scope(v1.get_variable_scope()), tpu_columns.reading_activations():
-            return function()
+    return TF1Scope
 
 
 class ModelVariables:
@@ -76,7 +83,7 @@ class ModelVariables:
         self.variables: dict[str, Variable] = {}
         self.averaged: dict[str, str] = {}
         self._counts: collections.Counter[str] = collections.Counter()
-        self._scope = _TF1Scope("tf1_scope")
+        self._scope = _scope_class()("tf1_scope")
 
     def call(self, function: Callable[[], Result], step: Variable) -> Result:
         """Calls a function that creates variables, or reuses them, with what a graph would hold.

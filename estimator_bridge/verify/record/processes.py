@@ -205,8 +205,11 @@ def main(path: str) -> int:
 
 
 def _run_job(job: Mapping[str, Object]) -> int:
+    from estimator_bridge.run import install, keras_choice, script
+
+    # Before the recorder looks for layers: programs that choose by themselves do so too late.
+    keras_choice.use_legacy_keras()
     from estimator_bridge.legacy import spec
-    from estimator_bridge.run import install, script
     from estimator_bridge.run.tf1 import running
     from estimator_bridge.verify.record.recorder import Recorder
     from estimator_bridge.verify.record.tf2_recorder import Tf2Recorder

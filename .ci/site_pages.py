@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = ("*.md", "docs/*.md", "docs/api/*.md", "examples/*.md", "examples/*/*.md")
-LINKED = ("LICENSE", "examples/*/*.py")
+LINKED = ("LICENSE", "examples/*.py", "examples/*/*.py")
 """Files that pages may link to."""
 
 

@@ -125,12 +125,12 @@ def with_references(page: str, text: str) -> str:
     """Returns the text of a page of docs/api with the reference below each heading."""
     package = pathlib.PurePath(page).stem
 
-    def entry(found: re.Match[str]) -> str:
-        names = [name.strip(" `") for name in found[1].split(",")]
+    def entry(heading: re.Match[str]) -> str:
+        names = [name.strip(" `") for name in heading[1].split(",")]
         if len(names) == 1:
-            return f"{found[0]}\n\n{reference(package, names[0], 3)}\n\nExample:"
+            return f"{heading[0]}\n\n{reference(package, names[0], 3)}\n\nExample:"
         entries = (f"### {name}\n\n{reference(package, name, 4)}" for name in names)
-        return "\n\n".join([found[0], *entries, "Example:"])
+        return "\n\n".join([heading[0], *entries, "Example:"])
 
     return re.sub(r"^## (.*)$", entry, text, flags=re.MULTILINE)
 
@@ -161,10 +161,10 @@ def markdown(doc: str) -> str:
 
 
 def _item(line: str) -> str:
-    found = re.match(r"(\*{0,2}[\w, *]+): (.*)", line)
-    if line.startswith(" ") or not found:
+    entry = re.match(r"(\*{0,2}[\w, *]+): (.*)", line)
+    if line.startswith(" ") or not entry:
         return f"    {_text(line.strip())}" if line.startswith(" ") else f"- {_text(line)}"
-    return f"- `{found[1]}`: {_text(found[2])}"
+    return f"- `{entry[1]}`: {_text(entry[2])}"
 
 
 def _text(line: str) -> str:
@@ -256,11 +256,11 @@ def _classes(source: Source) -> Iterator[Source]:
     for base in source.node.bases:
         if isinstance(base, ast.Name):
             try:
-                found = source_of(source.module, base.id)
+                base_source = source_of(source.module, base.id)
             except KeyError:
                 continue
-            if isinstance(found.node, ast.ClassDef):
-                yield from _classes(found)
+            if isinstance(base_source.node, ast.ClassDef):
+                yield from _classes(base_source)
 
 
 def _imported(statement: ast.AST) -> dict[str, str]:

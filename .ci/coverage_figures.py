@@ -30,8 +30,10 @@ def main() -> None:
     """Prints the table."""
     files = json.loads(pathlib.Path(sys.argv[1]).read_text())["files"]
     parts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    for path, found in files.items():
-        numbers = {key: value for key, value in found["summary"].items() if isinstance(value, int)}
+    for path, measured in files.items():
+        numbers = {
+            key: value for key, value in measured["summary"].items() if isinstance(value, int)
+        }
         for name in (part(path), "all"):
             parts[name].update(numbers)
     print("| | lines | branches |\n|---|---|---|")

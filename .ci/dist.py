@@ -127,8 +127,8 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def date() -> int:
     """Returns the time of the latest commit, or what SOURCE_DATE_EPOCH says."""
-    given = os.environ.get("SOURCE_DATE_EPOCH")
-    return int(given or run("git", "log", "-1", "--format=%ct", cwd=ROOT))
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    return int(epoch or run("git", "log", "-1", "--format=%ct", cwd=ROOT))
 
 
 def copy_tracked(folder: pathlib.Path) -> None:
@@ -175,18 +175,18 @@ def bill_of_materials() -> dict[str, object]:
 
 def requirements(name: str) -> list[importlib.metadata.Distribution]:
     """Returns the installed distributions that one needs, at any depth, without extras; sorted."""
-    found: dict[str, importlib.metadata.Distribution] = {}
+    distributions: dict[str, importlib.metadata.Distribution] = {}
     waiting = list(_required(importlib.metadata.distribution(name)))
     while waiting:
         key = canonical(waiting.pop())
-        if key in found:
+        if key in distributions:
             continue
         try:
-            found[key] = importlib.metadata.distribution(key)
+            distributions[key] = importlib.metadata.distribution(key)
         except importlib.metadata.PackageNotFoundError:  # for another system
             continue
-        waiting += _required(found[key])
-    return [found[key] for key in sorted(found)]
+        waiting += _required(distributions[key])
+    return [distributions[key] for key in sorted(distributions)]
 
 
 def _required(distribution: importlib.metadata.Distribution) -> Iterator[str]:
@@ -229,8 +229,8 @@ def check(wheel: pathlib.Path, mypy: str | None) -> None:
         module = (sys.executable, "-m", "estimator_bridge")
         version = run(*module, "--version", cwd=here, environment=environment).strip()
         assert f"-{version}-" in wheel.name, (version, wheel.name)
-        said = run(*module, "run", "program.py", str(site), cwd=here, environment=environment)
-        assert said.endswith("trained\n"), said
+        output = run(*module, "run", "program.py", str(site), cwd=here, environment=environment)
+        assert output.endswith("trained\n"), output
         if mypy is not None:
             checked = subprocess.run(
                 [os.path.abspath(mypy), "--ignore-missing-imports", "typed.py"],
@@ -239,9 +239,9 @@ def check(wheel: pathlib.Path, mypy: str | None) -> None:
                 capture_output=True,
                 text=True,
             )
-            found = re.findall(r"^typed\.py:(\d+): error: (.*)", checked.stdout, re.MULTILINE)
-            assert [line for line, _ in found] == [WRONG], checked.stdout + checked.stderr
-            assert "TableSpec" in found[0][1], found
+            type_errors = re.findall(r"^typed\.py:(\d+): error: (.*)", checked.stdout, re.MULTILINE)
+            assert [line for line, _ in type_errors] == [WRONG], checked.stdout + checked.stderr
+            assert "TableSpec" in type_errors[0][1], type_errors
 
 
 def run(

@@ -50,11 +50,11 @@ def _engine(workload: Workload, native: bool) -> TPUEmbedding:
 
 def _inputs(workload: Workload) -> list[list[Any]]:
     """Returns per batch the arrays of all tables: ids, and row splits if samples have several."""
-    made = batches(workload)
+    of_tables = batches(workload)
     per_batch: list[list[Any]] = []
     for number in range(BATCHES):
         arrays = []
-        for table in made:
+        for table in of_tables:
             arrays += [table[number].ids]
             arrays += [table[number].splits] if workload.most_ids > 1 else []
         per_batch.append(arrays)
@@ -96,12 +96,12 @@ def _function(workload: Workload, native: bool, threads: int) -> dict[str, Step]
 
 
 def _graph(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
-    made = _inputs(workload)
+    of_batches = _inputs(workload)
     with tf.Graph().as_default():
         embedding = _engine(workload, native)
         # From memory, as batches come in a training loop: to feed them costs Python's time.
-        data = tf.data.Dataset.from_tensors(tuple(made[0]))
-        for arrays in made[1:]:
+        data = tf.data.Dataset.from_tensors(tuple(of_batches[0]))
+        for arrays in of_batches[1:]:
             data = data.concatenate(tf.data.Dataset.from_tensors(tuple(arrays)))
         inputs = tf.compat.v1.data.make_one_shot_iterator(data.repeat()).get_next()
         features = _features(workload, inputs)

@@ -162,9 +162,11 @@ def _limit(workload: Workload, folder: pathlib.Path) -> Contender:
     flags = ["-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-pthread"]
     subprocess.run([*build.compiler(), *flags, str(HERE / "limit.cc"), "-o", program], check=True)
     contender = Contender([str(program)])
-    made = batches(workload)
-    contender.give(struct.pack("=4q", len(made), workload.rows, workload.dim, len(made[0])))
-    for table in made:
+    of_tables = batches(workload)
+    contender.give(
+        struct.pack("=4q", len(of_tables), workload.rows, workload.dim, len(of_tables[0]))
+    )
+    for table in of_tables:
         for batch in table:
             contender.give(struct.pack("=2q", len(batch.splits) - 1, len(batch.ids)))
             contender.give(batch.splits.tobytes() + batch.ids.tobytes())

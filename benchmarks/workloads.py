@@ -51,9 +51,9 @@ def find(text: str) -> Workload:
     """Returns a workload by its name, or as it describes itself."""
     if text in WORKLOADS:
         return WORKLOADS[text]
-    found = dict(part.split("=") for part in text.split(","))
-    name = found.pop("name")
-    numbers = {key: None if value == "None" else int(value) for key, value in found.items()}
+    fields = dict(part.split("=") for part in text.split(","))
+    name = fields.pop("name")
+    numbers = {key: None if value == "None" else int(value) for key, value in fields.items()}
     return Workload(name, **numbers)  # type: ignore[arg-type]
 
 
@@ -67,11 +67,11 @@ class Ids:
 
 def batches(workload: Workload) -> list[list[Ids]]:
     """Returns the batches of each table, the same at every call."""
-    found = []
+    of_tables = []
     for table in range(workload.tables):
         chance = np.random.default_rng([7, table])
-        found.append([_ids(workload, chance) for _ in range(BATCHES)])
-    return found
+        of_tables.append([_ids(workload, chance) for _ in range(BATCHES)])
+    return of_tables
 
 
 def _ids(workload: Workload, chance: np.random.Generator) -> Ids:

@@ -135,5 +135,5 @@ def _message_class() -> type:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     descriptor = pool.FindMessageTypeByName("tf2_engine.SparseCoreTableLayouts")
-    made: type = message_factory.GetMessageClass(descriptor)
-    return made
+    message: type = message_factory.GetMessageClass(descriptor)
+    return message

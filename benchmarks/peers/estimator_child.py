@@ -43,7 +43,7 @@ def main() -> None:
         ),
         tpu_config=estimator.tpu.TPUConfig(iterations_per_loop=1),
     )
-    made = estimator.tpu.TPUEstimator(
+    tpu_estimator = estimator.tpu.TPUEstimator(
         model_fn=model_fn_of(columns, estimator),
         config=config,
         use_tpu=whose == "bridge",
@@ -53,7 +53,7 @@ def main() -> None:
             optimization_parameters=parameters.AdagradParameters(0.1),
         ),
     )
-    made.train(input_fn_of(workload), hooks=[Asked()], steps=10**9)
+    tpu_estimator.train(input_fn_of(workload), hooks=[Asked()], steps=10**9)
 
 
 class Asked(tf.train.SessionRunHook):
@@ -110,11 +110,11 @@ def model_fn_of(columns: list[Any], estimator: Any) -> Callable[..., Any]:
 
 def input_fn_of(workload: Workload) -> Callable[..., Any]:
     """Returns an input_fn of the batches in rotation, as sparse tensors."""
-    made = batches(workload)
+    of_tables = batches(workload)
 
     def input_fn(params: Any) -> Any:
         def feature(name: str, number: Any) -> Any:
-            table = made[int(name[1:])]
+            table = of_tables[int(name[1:])]
             ids = tf.constant(np.concatenate([batch.ids for batch in table]))
             starts = np.cumsum([0, *(len(batch.ids) for batch in table)])
             places = np.concatenate([places_of(batch.splits) for batch in table])
@@ -127,8 +127,8 @@ def input_fn_of(workload: Workload) -> Callable[..., Any]:
             )
 
         def features(number: Any) -> Any:
-            found = {f"f{i}": feature(f"f{i}", number) for i in range(workload.tables)}
-            return found, tf.zeros([workload.batch])
+            batch_features = {f"f{i}": feature(f"f{i}", number) for i in range(workload.tables)}
+            return batch_features, tf.zeros([workload.batch])
 
         return tf.data.Dataset.range(BATCHES).map(features).cache().repeat()
 

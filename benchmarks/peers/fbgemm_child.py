@@ -33,12 +33,12 @@ def main() -> None:
         learning_rate=0.1,
     )
     tables.init_embedding_weights_uniform(-0.5, 0.5)
-    made = batches(workload)
+    of_tables = batches(workload)
     inputs = []
     for number in range(BATCHES):
-        ids = [table[number].ids for table in made]
+        ids = [table[number].ids for table in of_tables]
         starts = np.cumsum([0, *(len(one) for one in ids)])
-        splits = [table[number].splits[:-1] + start for table, start in zip(made, starts)]
+        splits = [table[number].splits[:-1] + start for table, start in zip(of_tables, starts)]
         offsets = np.concatenate([*splits, starts[-1:]])
         inputs.append((torch.from_numpy(np.concatenate(ids)), torch.from_numpy(offsets)))
     gradient = torch.full((workload.batch, workload.tables * workload.dim), 0.01)

@@ -35,10 +35,10 @@ def main() -> None:
     }
     optimizer = tf.keras.optimizers.legacy.Adagrad(0.1)
     layer = tfrs.layers.embedding.TPUEmbedding(config, optimizer)
-    made = batches(workload)
+    of_tables = batches(workload)
     convert = {"sparse": as_sparse, "ragged": as_ragged}[kind]
     inputs = [
-        {f"f{i}": convert(table[number]) for i, table in enumerate(made)}
+        {f"f{i}": convert(table[number]) for i, table in enumerate(of_tables)}
         for number in range(BATCHES)
     ]
     gradients = {
@@ -50,8 +50,8 @@ def main() -> None:
         with tf.GradientTape() as tape:
             outputs = layer(features)
         variables = layer.trainable_variables
-        found = tape.gradient(outputs, variables, output_gradients=gradients)
-        optimizer.apply_gradients(zip(found, variables))
+        of_variables = tape.gradient(outputs, variables, output_gradients=gradients)
+        optimizer.apply_gradients(zip(of_variables, variables))
 
     @tf.function(autograph=False, reduce_retracing=True)
     def infer(features: Any) -> Any:
@@ -60,14 +60,14 @@ def main() -> None:
     serve({"train": lambda i: train(inputs[i]), "infer": lambda i: infer(inputs[i])})
 
 
-def as_sparse(given: Ids) -> tf.SparseTensor:
+def as_sparse(batch: Ids) -> tf.SparseTensor:
     """Returns the ids as [batch, longest sample]."""
-    return as_ragged(given).to_sparse()
+    return as_ragged(batch).to_sparse()
 
 
-def as_ragged(given: Ids) -> tf.RaggedTensor:
+def as_ragged(batch: Ids) -> tf.RaggedTensor:
     """Returns the ids, a row for each sample."""
-    return tf.RaggedTensor.from_row_splits(given.ids, given.splits, validate=False)
+    return tf.RaggedTensor.from_row_splits(batch.ids, batch.splits, validate=False)
 
 
 if __name__ == "__main__":

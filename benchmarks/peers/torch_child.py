@@ -20,11 +20,11 @@ def main() -> None:
     print(f"torch {torch.__version__}", file=sys.stderr)
     bags = [bag(workload) for _ in range(workload.tables)]
     optimizer = torch.optim.Adagrad([each.weight for each in bags], lr=0.1)
-    made = batches(workload)
+    of_tables = batches(workload)
     inputs = [
         [
             (torch.from_numpy(table[number].ids), torch.from_numpy(table[number].splits[:-1]))
-            for table in made
+            for table in of_tables
         ]
         for number in range(BATCHES)
     ]
@@ -32,23 +32,23 @@ def main() -> None:
 
     def train(number: int) -> None:
         optimizer.zero_grad(set_to_none=True)
-        outputs = [each(*given) for each, given in zip(bags, inputs[number])]
+        outputs = [each(*arguments) for each, arguments in zip(bags, inputs[number])]
         torch.autograd.backward(outputs, gradients)
         optimizer.step()
 
     def infer(number: int) -> None:
         with torch.no_grad():
-            for each, given in zip(bags, inputs[number]):
-                each(*given)
+            for each, arguments in zip(bags, inputs[number]):
+                each(*arguments)
 
     serve({"train": train, "infer": infer})
 
 
 def bag(workload: Workload) -> torch.nn.EmbeddingBag:
     """Returns one table."""
-    made = torch.nn.EmbeddingBag(workload.rows, workload.dim, mode="sum", sparse=True)
-    torch.nn.init.uniform_(made.weight, -0.5, 0.5)
-    return made
+    table = torch.nn.EmbeddingBag(workload.rows, workload.dim, mode="sum", sparse=True)
+    torch.nn.init.uniform_(table.weight, -0.5, 0.5)
+    return table
 
 
 if __name__ == "__main__":

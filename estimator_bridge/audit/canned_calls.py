@@ -16,18 +16,20 @@ def canned_notes(call: ast.Call, name: str, where: Place) -> Iterator[Note]:
     """Yields the notes on a call, by the name of what is called."""
     if name not in CANNED or name.startswith("Baseline"):
         return
-    given = {keyword.arg: keyword.value for keyword in call.keywords}
-    if None in given:  # `**options` may hold anything.
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+    if None in keywords:  # `**options` may hold anything.
         return
     # Estimators have a head, which knows its loss; others come with one.
-    if "loss_reduction" not in given and not name.endswith("Estimator"):
+    if "loss_reduction" not in keywords and not name.endswith("Estimator"):
         yield Note("canned_loss", where, SourceText(f"{name} without loss_reduction"))
-    optimizer = given.get("optimizer")
+    optimizer = keywords.get("optimizer")
     is_named = optimizer is None or isinstance(optimizer, ast.Constant)
     if name.startswith("DNN") and "LinearCombined" not in name and is_named:
         shown = "without optimizer" if optimizer is None else f"optimizer={ast.unparse(optimizer)}"
         yield Note("canned_rate", where, SourceText(f"{name} {shown}"))
-    for argument, value in given.items():
-        found = _KERAS_OPTIMIZER.search(ast.unparse(value))
-        if found and str(argument).endswith("optimizer"):
-            yield Note("canned_optimizer", where, SourceText(f"{argument}={found[0]}...)"))
+    for argument, value in keywords.items():
+        keras_optimizer = _KERAS_OPTIMIZER.search(ast.unparse(value))
+        if keras_optimizer and str(argument).endswith("optimizer"):
+            yield Note(
+                "canned_optimizer", where, SourceText(f"{argument}={keras_optimizer[0]}...)")
+            )

@@ -143,17 +143,17 @@ def _on_target(
     training: Mapping[str, Object] | None, spec: Object, notes: Sequence[Note], target: Target
 ) -> SparseCoreAudit:
     legacy = read_spec(spec)
-    found = audit_tables(spec, legacy, [*notes_of_all_settings(legacy), *notes], target)
-    if training is None or found.sparse_cores is None:
-        return found
-    layouts = layouts_of_spec(spec, legacy, found.sparse_cores, target.batch_size)
+    audited = audit_tables(spec, legacy, [*notes_of_all_settings(legacy), *notes], target)
+    if training is None or audited.sparse_cores is None:
+        return audited
+    layouts = layouts_of_spec(spec, legacy, audited.sparse_cores, target.batch_size)
     from estimator_bridge.audit.sampling import sample
 
     try:
         sampled = sample(training["self"], training["input_fn"], legacy, layouts, target.sample)
     except InvalidSpec as error:
-        return dataclasses.replace(found, remarks=(*found.remarks, f"No sample: {error}"))
-    return dataclasses.replace(found, sampled=sampled)
+        return dataclasses.replace(audited, remarks=(*audited.remarks, f"No sample: {error}"))
+    return dataclasses.replace(audited, sampled=sampled)
 
 
 def audit_model_dir(path: str, spec: Object = None, hosts: Sequence[int] = DEFAULT_HOSTS) -> Audit:

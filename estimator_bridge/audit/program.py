@@ -49,18 +49,20 @@ class Program(NamedTuple):
         install.install(replace=True)
         from estimator_bridge.runtime.estimator.tpu_estimator import TPUEstimator
 
-        found: dict[str, Mapping[str, Object]] = {}
+        first_calls: dict[str, Mapping[str, Object]] = {}
         try:
             # The report goes to stdout; the program's own output does not belong there.
             with contextlib.ExitStack() as stack:
                 stack.enter_context(contextlib.redirect_stdout(sys.stderr))
                 for method in methods:
-                    watching = _watching(TPUEstimator, method, found, stop=method == methods[-1])
+                    watching = _watching(
+                        TPUEstimator, method, first_calls, stop=method == methods[-1]
+                    )
                     stack.enter_context(watching)
                 stack.enter_context(running.as_needed(self.script, self.tf1, self.tell))
                 run_script(self.script, self.arguments)
         except _Reached:
-            return found
+            return first_calls
         except SystemExit as ended:
             if ended.code:
                 raise errors.InvalidInput(
@@ -74,7 +76,7 @@ class Program(NamedTuple):
 
 
 def _watching(
-    kind: Object, method: str, found: dict[str, Mapping[str, Object]], *, stop: bool
+    kind: Object, method: str, first_calls: dict[str, Mapping[str, Object]], *, stop: bool
 ) -> AbstractContextManager[object]:
     """While it is open, the arguments of the first call of a method are kept; it may stop there."""
     original = getattr(kind, method)
@@ -83,7 +85,7 @@ def _watching(
     @functools.wraps(original)
     def watched(estimator: Object, *args: Object, **settings: Object) -> Object:
         bound = signature.bind(estimator, *args, **settings)
-        found.setdefault(method, dict(bound.arguments))
+        first_calls.setdefault(method, dict(bound.arguments))
         if stop:
             raise _Reached
         return original(estimator, *args, **settings)

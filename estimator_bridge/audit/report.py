@@ -140,8 +140,8 @@ class Audit:
             texts = {name: getattr(row, name) for name in ("cpu", "tpu", "tf2", "way_out")}
             findings.append({**dataclasses.asdict(each), "kind": row.severity, **texts})
         report = {"subject": self.subject, "tables": tables, "findings": findings}
-        found = self.on_sparse_cores
-        target = {} if found is None else {"on_sparse_cores": found.as_dict()}
+        fit = self.on_sparse_cores
+        target = {} if fit is None else {"on_sparse_cores": fit.as_dict()}
         migration = [each.as_dict() for each in self.migration]
         return {**report, "remarks": list(self.remarks), "migration": migration, **target}
 

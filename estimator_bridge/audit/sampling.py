@@ -31,7 +31,7 @@ def sample(
     Raises InvalidSpec if a batch does not divide among the SparseCores of a core.
     """
     rows = {table.name: table.vocabulary_size for table in legacy.tables}
-    found: dict[str, Need] = {}
+    need_of: dict[str, Need] = {}
     outside: dict[str, int] = {}
     num_cores = next(iter(layouts.values())).sparse_cores.cores
     count = 0
@@ -46,8 +46,8 @@ def sample(
                     outside[lookup.feature] = outside.get(lookup.feature, 0) + lost
                 known.append(lookup._replace(ids=lookup.ids[inside], cells=lookup.cells[inside]))
             for stack, need in needs(layouts, known).items():
-                found[stack] = found.get(stack, Need()) | need
-    return Sampled(count, dict(sorted(found.items())), outside)
+                need_of[stack] = need_of.get(stack, Need()) | need
+    return Sampled(count, dict(sorted(need_of.items())), outside)
 
 
 def lookups_of_batches(

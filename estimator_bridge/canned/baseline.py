@@ -37,8 +37,8 @@ def _v1_model_fn(head: Object, optimizer: Object, weight_column: Object = None) 
             logits = _logits(bias, size, features, weight_column)
 
         def train_op_fn(loss: Tensor) -> Op:
-            made = optimizers.v1_optimizer(optimizer, _RATE)
-            return made.minimize(loss, global_step=tf.train.get_global_step())
+            v1_optimizer = optimizers.v1_optimizer(optimizer, _RATE)
+            return v1_optimizer.minimize(loss, global_step=tf.train.get_global_step())
 
         return head.create_estimator_spec(features, mode, logits, labels, train_op_fn=train_op_fn)
 
@@ -57,13 +57,16 @@ def _keras_model_fn(
         with tf.name_scope("baseline"):
             bias = tf.Variable(tf.zeros([size]), name="bias", use_resource=True)
             logits = _logits(bias, size, features, weight_column)
-        made = None
+        keras_optimizer = None
         if mode == ModeKeys.TRAIN:
-            made = optimizers.counting_steps(optimizers.keras_optimizer(optimizer, _RATE))
+            keras_optimizer = optimizers.counting_steps(
+                optimizers.keras_optimizer(optimizer, _RATE)
+            )
 
         def train_op_fn(loss: Tensor) -> Op:
-            assert made is not None
-            return made.get_updates(training.per_replica(loss, loss_reduction), [bias])[0]
+            assert keras_optimizer is not None
+            of_replica = training.per_replica(loss, loss_reduction)
+            return keras_optimizer.get_updates(of_replica, [bias])[0]
 
         return head.create_estimator_spec(features, mode, logits, labels, train_op_fn=train_op_fn)
 

@@ -83,8 +83,8 @@ def _keras_model_fn(head: Object, settings: NetworkSettings, optimizer: Object) 
         logits, variables, updates = keras_logits(settings, head.logits_dimension, features, mode)
         keras_optimizer = optimizer
         if mode == ModeKeys.TRAIN:
-            made = optimizers.keras_optimizer(optimizer)
-            keras_optimizer = optimizers.counting_steps(made)
+            uncounted = optimizers.keras_optimizer(optimizer)
+            keras_optimizer = optimizers.counting_steps(uncounted)
         return head.create_estimator_spec(
             features,
             mode,

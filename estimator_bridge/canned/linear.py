@@ -68,8 +68,8 @@ def _v1_model_fn(
             if isinstance(optimizer, LinearSDCA):
                 return sdca_spec(optimizer, head, columns, features, labels, mode)
             logits = v1_linear(columns, head.logits_dimension, sparse_combiner, features)
-            own = optimizer or tf.train.FtrlOptimizer(default_rate(_RATE, columns))
-            v1_optimizer = optimizers.v1_optimizer(own, _RATE)
+            chosen = optimizer or tf.train.FtrlOptimizer(default_rate(_RATE, columns))
+            v1_optimizer = optimizers.v1_optimizer(chosen, _RATE)
             return head.create_estimator_spec(
                 features, mode, logits, labels, optimizer=v1_optimizer
             )
@@ -88,9 +88,9 @@ def _keras_model_fn(
         keras_optimizer = optimizer
         if mode == ModeKeys.TRAIN:
             ftrl = tf_compat.keras2().optimizers.legacy.Ftrl
-            own = optimizer or ftrl(learning_rate=default_rate(_RATE, columns))
-            made = optimizers.keras_optimizer(own, _RATE)
-            keras_optimizer = optimizers.counting_steps(made)
+            chosen = optimizer or ftrl(learning_rate=default_rate(_RATE, columns))
+            uncounted = optimizers.keras_optimizer(chosen, _RATE)
+            keras_optimizer = optimizers.counting_steps(uncounted)
         return head.create_estimator_spec(
             features,
             mode,

@@ -191,11 +191,11 @@ def _num_weights(column: Object) -> int:
 
 def _parts(variables: Object) -> list[Variable]:
     """Returns variables, and the parts of those that a partitioner has split."""
-    found: list[Variable] = []
+    parts: list[Variable] = []
     for variable in variables:
         is_whole = isinstance(variable, (tf.compat.v2.Variable, tf.Tensor))
-        found += [variable] if is_whole else list(variable)
-    return found
+        parts += [variable] if is_whole else list(variable)
+    return parts
 
 
 def _add_summaries(result: LinearResult, units: int) -> None:

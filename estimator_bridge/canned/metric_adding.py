@@ -40,7 +40,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Obje
         spec = estimator.model_fn(features, labels, mode, config)
         if mode != ModeKeys.EVAL:
             return spec
-        given = {
+        arguments = {
             "features": features,
             "labels": labels,
             "predictions": spec.predictions,
@@ -48,7 +48,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Obje
         }
         if isinstance(spec, TPUEstimatorSpec):
             spec = spec.as_estimator_spec()
-        added = metric_fn(**{name: given[name] for name in taken})
+        added = metric_fn(**{name: arguments[name] for name in taken})
         return spec._replace(eval_metric_ops={**(spec.eval_metric_ops or {}), **added})
 
     return Estimator(

@@ -220,6 +220,6 @@ def _cell(units: int, cell_type: Object) -> Object:
 def _optimizer(optimizer: Object) -> Object:
     if not isinstance(optimizer, str):
         return optimizers.counting_steps(optimizers.keras_optimizer(optimizer))
-    made = optimizers.keras_optimizer(optimizer, _RATE)
-    made.clipnorm = _CLIP_NORM
-    return optimizers.counting_steps(made)
+    keras_optimizer = optimizers.keras_optimizer(optimizer, _RATE)
+    keras_optimizer.clipnorm = _CLIP_NORM
+    return optimizers.counting_steps(keras_optimizer)

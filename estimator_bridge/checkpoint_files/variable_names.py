@@ -118,12 +118,12 @@ def places_of(kind: str) -> tuple[str, ...]:
 
 def variable_of(table: KnownTable, shapes: Shapes) -> str | None:
     """Returns the variable of a table in a checkpoint, in any scope; None if it has none."""
-    own = own_names(table)
-    named = [name for name in shapes if is_one_of(name, own)]
+    table_names = own_names(table)
+    named = [name for name in shapes if is_one_of(name, table_names)]
     # If all are of another shape it is the wrong checkpoint or the wrong spec, reported later.
     candidates = [name for name in named if table.shape in (None, shapes[name])] or named
-    if own[0] in candidates and not table.scoped:
-        return own[0]
+    if table_names[0] in candidates and not table.scoped:
+        return table_names[0]
     if len(candidates) > 1:
         raise errors.Unmatched(
             f"Table {table.name!r}: each of {sorted(candidates)} may be its variable. Say which "

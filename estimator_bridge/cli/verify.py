@@ -84,8 +84,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
             parser.add_argument(option, metavar=metavar, help=text)
     program_arguments.configure(parser, "the program of a side")
     parser.add_argument("script", help="the program")
-    own = "the program's own arguments, as they are"
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=own)
+    arguments_help = "the program's own arguments, as they are"
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=arguments_help)
 
 
 def execute(options: argparse.Namespace) -> int:

@@ -137,12 +137,12 @@ def _table_lines(table: Inspection, *, compared: bool) -> Iterator[str]:
         yield f"  {part}: {held}"
 
 
-def _initial(prefix: str, given: str | None) -> str | None:
+def _initial(prefix: str, wanted: str | None) -> str | None:
     """Returns the checkpoint to compare with; None if there is none, or it is the same one."""
     beside = os.path.join(os.path.dirname(prefix), "model.ckpt-0")
-    if given is None and not os.path.exists(f"{beside}.index"):
+    if wanted is None and not os.path.exists(f"{beside}.index"):
         return None
-    path = beside if given is None else find(given)
+    path = beside if wanted is None else find(wanted)
     return None if os.path.abspath(path) == os.path.abspath(prefix) else path
 
 

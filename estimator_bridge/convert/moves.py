@@ -221,8 +221,8 @@ class StackMove(TensorMove):
         for part in self.parts:
             old, layout = part.rows.layout, part.layout
             for ids in part.chunks_of_ids():
-                own = ids[ids < layout.rows]
-                if not np.array_equal(old.ids(old.stored(own)), own):
+                in_table = ids[ids < layout.rows]
+                if not np.array_equal(old.ids(old.stored(in_table)), in_table):
                     return False
                 if not np.array_equal(layout.ids(layout.stored(ids)), ids):
                     return False

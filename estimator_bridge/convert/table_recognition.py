@@ -106,9 +106,9 @@ def _tables_of_dummies(shapes: Shapes, variables: Collection[str]) -> dict[str, 
     """Returns the variable of each table for which the model has a dummy with slots."""
     tables = {}
     for table in sorted({match[1] for match in map(_OF_DUMMY.match, shapes) if match}):
-        own = variable_names.own_names(variable_names.KnownTable(table))
-        fitting = [variable for variable in variables if variable_names.is_one_of(variable, own)]
-        exact = [variable for variable in fitting if variable in own]
+        names = variable_names.own_names(variable_names.KnownTable(table))
+        fitting = [variable for variable in variables if variable_names.is_one_of(variable, names)]
+        exact = [variable for variable in fitting if variable in names]
         if exact or len(fitting) == 1:
             tables[table] = (exact or fitting)[0]
     return tables

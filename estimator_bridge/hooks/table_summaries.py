@@ -97,10 +97,10 @@ class TableSummaryHook(tf.train.SessionRunHook):
             )
 
     def _write(self, step: int, of_step: object, of_tables: object) -> None:
-        found: dict[str, float] = {}
+        scalars: dict[str, float] = {}
         for name, plan in self._plans.items():
             row = zip(statistics.OF_STEP, of_step[name], strict=True)  # type: ignore[index]
-            found |= statistics.tagged(plan, row)
+            scalars |= statistics.tagged(plan, row)
         for name, values in of_tables.items():  # type: ignore[attr-defined]
-            found |= statistics.tagged(self._plans[name], values.items())
-        self._events.scalars(step, found)
+            scalars |= statistics.tagged(self._plans[name], values.items())
+        self._events.scalars(step, scalars)

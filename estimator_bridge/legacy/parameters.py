@@ -86,13 +86,13 @@ def _parameters(
         rules |= {f"{norm}_regularization_strength": NOT_NEGATIVE for norm in ("l1", "l2")}
 
     def decorate(kind: Object) -> Object:
-        own = kind.__annotations__
-        late = [each for each in own if getattr(vars(kind).get(each), "metadata", {})]
+        annotated = kind.__annotations__
+        late = [each for each in annotated if getattr(vars(kind).get(each), "metadata", {})]
         for name in (*_SHARED, *_SHARED_LAST):
             default = True if name == "use_gradient_accumulation" else None
             setattr(kind, name, dataclasses.field(default=default) if settable else _fixed(default))
-        first = [name for name in own if name not in late]
-        annotations = {**OptimizationParameters.__annotations__, **own}
+        first = [name for name in annotated if name not in late]
+        annotations = {**OptimizationParameters.__annotations__, **annotated}
         order = (*first, *_SHARED, *late, *_SHARED_LAST)
         kind.__annotations__ = {name: annotations[name] for name in order}
         kind.rules = rules

@@ -60,9 +60,9 @@ def model_fn_inference_on_tpu(
     The graph for a TPU, of which stock makes it a part, is not exported, and so `batch_config` has
     no effect.
     """
-    given = {"labels": labels, "mode": ModeKeys.PREDICT, "config": config, "params": params}
+    arguments = {"labels": labels, "mode": ModeKeys.PREDICT, "config": config, "params": params}
     names = argument_names(model_fn)
-    spec = model_fn(features, **{name: value for name, value in given.items() if name in names})
+    spec = model_fn(features, **{name: value for name, value in arguments.items() if name in names})
     if hasattr(spec, "as_estimator_spec"):
         spec = spec.as_estimator_spec()
     return spec

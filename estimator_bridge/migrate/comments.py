@@ -48,8 +48,8 @@ class Comments:
             old = f"{lines[0].rstrip()}{' ...' if len(lines) > 1 else ''}"
             self._argument_lines.append(Line(line, "left out", old, "", sentence(why), rule))
             reason = f"{MARK}{name}({key}) is left out: {why}."
-            own = self._starts_line(argument)
-            column = self._program.indent(argument) if own else len(indent)
+            on_own_line = self._starts_line(argument)
+            column = self._program.indent(argument) if on_own_line else len(indent)
             code = commented_out(text, indent, column)
             self._add_above(statement, reason, remarks[argument] + code)
 

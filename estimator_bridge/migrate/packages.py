@@ -50,13 +50,13 @@ def read(path: pathlib.Path, name: str) -> Source:
 
 def files_of(folder: pathlib.Path) -> list[pathlib.Path]:
     """Returns all files of a folder but for hidden and compiled ones, in the order of names."""
-    found = []
+    paths = []
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         hidden = any(each.startswith(".") or each == "__pycache__" for each in parts)
         if not hidden and (path.is_file() or path.is_symlink()) and not path.is_dir():
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths
 
 
 def sources_of(folder: pathlib.Path) -> list[Source]:
@@ -178,7 +178,7 @@ def _below(statement: ast.ImportFrom) -> list[str]:
 
 def legacy_modules_beside(form: Form, source: Source) -> list[str]:
     """Returns the modules beside a program that it imports, and that would have to be migrated."""
-    folder, found, seen, queue = source.path.parent, [], {source.path.stem}, [source]
+    folder, modules, seen, queue = source.path.parent, [], {source.path.stem}, [source]
     # A module that the tf2 form would change uses what no other form has either.
     rewrite = form.rewrite if form.takes_modules else tf2_form.migrate
     while queue:
@@ -193,8 +193,8 @@ def legacy_modules_beside(form: Form, source: Source) -> list[str]:
                 new = ""
             # The choice of Keras alone changes nothing.
             if new.replace(f"{names.START}\n", "") != module.text:
-                found.append(module.name)
-    return found
+                modules.append(module.name)
+    return modules
 
 
 def _imported_beside(source: Source, folder: pathlib.Path) -> set[str]:
@@ -204,8 +204,8 @@ def _imported_beside(source: Source, folder: pathlib.Path) -> set[str]:
         return set()
     here = Modules(f"{package_name(folder)}.{source.path.stem}".lstrip("."))
     imported = {here.absolute(each) for node in nodes for each in _names_imported(node)}
-    own = {each.removeprefix(f"{package_name(folder)}.") for each in imported}
-    return {each for each in own if (folder / f"{each}.py").is_file()}
+    in_package = {each.removeprefix(f"{package_name(folder)}.") for each in imported}
+    return {each for each in in_package if (folder / f"{each}.py").is_file()}
 
 
 def _names_imported(node: ast.AST) -> Iterator[str]:

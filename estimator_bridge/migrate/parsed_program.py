@@ -89,8 +89,8 @@ class ParsedProgram:
         scope = self.scopes.get(node)
         if scope is None:
             return set()
-        found = scope.get_qualified_names_for(node)
-        names = {self.modules.full(each.name) for each in found if each.source is _IMPORT}
+        qualified = scope.get_qualified_names_for(node)
+        names = {self.modules.full(each.name) for each in qualified if each.source is _IMPORT}
         root, _, rest = str(get_full_name_for_node(node) or "").partition(".")
         if names or not root or root in seen:
             return names

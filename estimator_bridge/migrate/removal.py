@@ -73,12 +73,12 @@ class Removal:
 
     def remove_dead(self) -> None:
         """Removes local functions and plain values that only what is removed uses."""
-        found = True
-        while found:
-            found = False
+        is_new = True
+        while is_new:
+            is_new = False
             for scope in {each for each in self._program.scopes.values() if each is not None}:
                 for name in {each.name for each in scope.assignments}:
-                    found |= self._remove_dead(scope, name)
+                    is_new |= self._remove_dead(scope, name)
 
     def _remove_dead(self, scope: metadata.Scope, name: str) -> bool:
         assignments = [each for each in scope[name] if each.scope is scope]

@@ -36,9 +36,9 @@ class Line:
         places = (self.file, f"line {self.line}" if self.line else "")
         where = ", ".join(filter(None, places))
         change = " -> ".join(part for part in (self.old, self.new) if part)
-        said = ". ".join(filter(None, (change, self.why)))
+        sentence = ". ".join(filter(None, (change, self.why)))
         rule = f" ({self.rule})" if self.rule else ""
-        return f"[{self.kind}] {where}{': ' if where else ''}{said}{rule}"
+        return f"[{self.kind}] {where}{': ' if where else ''}{sentence}{rule}"
 
 
 @dataclasses.dataclass(frozen=True)

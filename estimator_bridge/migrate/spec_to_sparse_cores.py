@@ -81,10 +81,10 @@ def feature_config(
     }
 
 
-def preprocessing(made: Preprocessing | None, legacy: LegacySpec) -> Preprocessing | None:
+def preprocessing(general: Preprocessing | None, legacy: LegacySpec) -> Preprocessing | None:
     """Returns a preprocessing that makes ids as TPUEmbeddingV2 takes them."""
     lengths = {f.key: f.max_sequence_length for f in legacy.features if f.max_sequence_length}
-    return None if made is None else SparseCorePreprocessing(made.columns, lengths)
+    return None if general is None else SparseCorePreprocessing(general.columns, lengths)
 
 
 def _line(note: Note) -> str:

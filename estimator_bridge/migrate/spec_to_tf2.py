@@ -118,7 +118,7 @@ class TF2Embedding:
 class _Optimizer(NamedTuple):
     """The optimizer of a table in TensorFlow 2; `reason` is why it is not stock's, if so."""
 
-    made: Object
+    optimizer: Object
     kind: str
     reason: str | None
     legacy_kind: str
@@ -166,7 +166,7 @@ def to_tf2(
             vocabulary_size=table.vocabulary_size,
             dim=table.dim,
             initializer=table.initializer,
-            optimizer=optimizers[str(table.name)].made,
+            optimizer=optimizers[str(table.name)].optimizer,
             combiner=table.combiner,
             name=table.name,
         )
@@ -181,7 +181,7 @@ def to_tf2(
         for feature in engine.features
     }
     preprocessing, unknown_columns = _preprocessing(spec, legacy)
-    made = TF2Embedding(
+    translated = TF2Embedding(
         feature_config=feature_config,
         options={"pipeline_execution_with_tensor_core": legacy.pipeline_execution_with_tensor_core},
         engine_spec=engine,
@@ -192,7 +192,11 @@ def to_tf2(
         for_stock=all(optimizer.reason is None for optimizer in optimizers.values()),
         report=Report(tuple(dict.fromkeys(_changes(legacy, optimizers, unknown_columns)))),
     )
-    return made if batch_size is None or target is None else _for_target(made, legacy, batch_size)
+    return (
+        translated
+        if batch_size is None or target is None
+        else _for_target(translated, legacy, batch_size)
+    )
 
 
 def _check_target(target: str, batch_size: int | None) -> None:
@@ -205,18 +209,20 @@ def _check_target(target: str, batch_size: int | None) -> None:
         )
 
 
-def _for_target(made: TF2Embedding, legacy: LegacySpec, batch_size: int) -> TF2Embedding:
+def _for_target(general: TF2Embedding, legacy: LegacySpec, batch_size: int) -> TF2Embedding:
     """Returns the objects for stock's TPUEmbeddingV2; the spec has passed its `check`."""
     preprocessing = functools.partial(spec_to_sparse_cores.preprocessing, legacy=legacy)
-    of_ids = preprocessing(made.preprocessing_of_ids)
+    of_ids = preprocessing(general.preprocessing_of_ids)
     assert of_ids is not None
     changes = [Change(**each) for each in spec_to_sparse_cores.changes(legacy)]
     return dataclasses.replace(
-        made,
-        feature_config=spec_to_sparse_cores.feature_config(made.feature_config, legacy, batch_size),
-        preprocessing=preprocessing(made.preprocessing),
+        general,
+        feature_config=spec_to_sparse_cores.feature_config(
+            general.feature_config, legacy, batch_size
+        ),
+        preprocessing=preprocessing(general.preprocessing),
         preprocessing_of_ids=of_ids,
-        report=Report((*made.report.changes, *dict.fromkeys(changes))),
+        report=Report((*general.report.changes, *dict.fromkeys(changes))),
     )
 
 
@@ -227,9 +233,9 @@ def _optimizers(legacy: LegacySpec, tables: tuple[specs.TableSpec, ...]) -> dict
     for table in tables:
         old = legacy.table(str(table.name)).optimizer or legacy.optimizer
         assert table.optimizer is not None and old is not None  # or it was not translated
-        made, reason = stock_optimizer(table.optimizer)
+        optimizer, reason = stock_optimizer(table.optimizer)
         kind, rate = type(table.optimizer).__name__, old.settings["learning_rate"]
-        optimizers[str(table.name)] = _Optimizer(made, kind, reason, old.kind, rate)
+        optimizers[str(table.name)] = _Optimizer(optimizer, kind, reason, old.kind, rate)
     return optimizers
 
 
@@ -247,14 +253,14 @@ def _stock_optimizer(optimizer: Optimizer) -> tuple[Object, str | None]:
     if optimizer.clips_gradients:
         settings["clipvalue"] = (optimizer.clip_gradient_min, optimizer.clip_gradient_max)
     try:
-        made = kind(**settings)
+        stocks = kind(**settings)
     except (NotImplementedError, TypeError, ValueError) as error:
         return optimizer, f"{_NAMESPACE}.{name} refuses it: {error}".rstrip(".")
     # Newer protobufs refuse the bool that is stock's default.
-    made.low_dimensional_packing_status = 0
-    if specs.read_optimizer(made) != optimizer:
+    stocks.low_dimensional_packing_status = 0
+    if specs.read_optimizer(stocks) != optimizer:
         return optimizer, f"{_NAMESPACE}.{name} does not keep all of its settings"
-    return made, None
+    return stocks, None
 
 
 def _preprocessing(spec: Object, legacy: LegacySpec) -> tuple[Preprocessing | None, list[Note]]:

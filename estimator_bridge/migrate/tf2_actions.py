@@ -28,15 +28,15 @@ class Tf2Actions:
             id of the rule.
     """
 
-    def __init__(self, made: Tf2Edits) -> None:
-        self._made = made
-        self._program = made.program
-        self._edits = made.edits
+    def __init__(self, tf2_edits: Tf2Edits) -> None:
+        self._tf2_edits = tf2_edits
+        self._program = tf2_edits.program
+        self._edits = tf2_edits.edits
         self.to_remove: list[tuple[cst.CSTNode, str, str]] = []
         self.of_names: Mapping[Action, Handler] = {
             Action.CALL_ALONE: self._replace_call,
             Action.IMPORT: self._import_name,
-            Action.REPORT: lambda node, rule_id, rule: made.say(
+            Action.REPORT: lambda node, rule_id, rule: tf2_edits.say(
                 node, "changes", code_of(node), "", rule_id, sentence(rule.why)
             ),
             Action.UNWRAP: self._unwrap,
@@ -58,11 +58,11 @@ class Tf2Actions:
 
     def refuse(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
         """Adds a blocker."""
-        self._made.blockers.add(node, rule_id, rule.why, rule.way_out)
+        self._tf2_edits.blockers.add(node, rule_id, rule.why, rule.way_out)
 
     def leave_out_arguments(self, call: cst.Call, name: str, rule_id: str, rule: NameRule) -> None:
         """Moves arguments that are not carried into a comment; refuses what cannot be left out."""
-        add = self._made.blockers.add
+        add = self._tf2_edits.blockers.add
         positional = [each for each in call.args if each.keyword is None and not each.star]
         if rule.positional is not None and len(positional) > rule.positional:
             why = (
@@ -88,18 +88,18 @@ class Tf2Actions:
             and is_dropped(each.keyword.value)
             and self._takes_argument(call, each.keyword.value)
         ]
-        self._made.comments.leave_out_arguments(call, name, dropped)
+        self._tf2_edits.comments.leave_out_arguments(call, name, dropped)
 
     def _takes_argument(self, call: cst.Call, argument: str) -> bool:
         rule_id = tf2_rules.argument_rule(argument)
-        return self._made.takes(call, rule_id, NameRule(Action.LEAVE_OUT))
+        return self._tf2_edits.takes(call, rule_id, NameRule(Action.LEAVE_OUT))
 
     def keep_quirks(self, call: cst.Call) -> None:
         """Has a spec keep the numbers of stock."""
         named = {each.keyword.value for each in call.args if each.keyword is not None}
-        if call.args and "quirks" not in named and self._made.takes_other("keep-quirks"):
+        if call.args and "quirks" not in named and self._tf2_edits.takes_other("keep-quirks"):
             self._edits.insert(self._edits.span(call.args[-1])[1], f", {quirks.ARGUMENT}")
-            self._made.say(call, "added", "", quirks.ARGUMENT, "keep-quirks", quirks.KEPT)
+            self._tf2_edits.say(call, "added", "", quirks.ARGUMENT, "keep-quirks", quirks.KEPT)
 
     # Names.
 
@@ -107,12 +107,12 @@ class Tf2Actions:
         if rule.arguments is not None and not self._is_called_here(node):
             why = "its arguments change, and it is not called where it is named"
             way_out = "Call it by its name, or by one name that stands for it alone"
-            self._made.blockers.add(node, "called-elsewhere", why, way_out)
+            self._tf2_edits.blockers.add(node, "called-elsewhere", why, way_out)
             return
         short = self._program.imported_names(node)[0].rpartition(".")[2]
-        new = self._made.import_name(rule.new or short, rule.module)
+        new = self._tf2_edits.import_name(rule.new or short, rule.module)
         self._edits.replace_node(node, new)
-        self._made.say(node, "name", code_of(node), new, rule_id)
+        self._tf2_edits.say(node, "name", code_of(node), new, rule_id)
 
     def _is_called_here(self, node: cst.CSTNode) -> bool:
         """Returns whether a name is called, stands for a type, or is given another name."""
@@ -132,11 +132,11 @@ class Tf2Actions:
         call = self._program.parent(argument)
         if not isinstance(call, cst.Call) or len(call.args) != 1 or call.func is node:
             why = f"only a call with it alone can become {rule.new}()"
-            self._made.blockers.add(node, rule_id, why)
+            self._tf2_edits.blockers.add(node, rule_id, why)
             return
-        new = f"{self._made.import_name(rule.new, rule.module)}()"
+        new = f"{self._tf2_edits.import_name(rule.new, rule.module)}()"
         self._edits.replace_node(call, new)
-        self._made.say(call, "name", code_of(call), new, rule_id)
+        self._tf2_edits.say(call, "name", code_of(call), new, rule_id)
 
     def _unwrap(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
         """Replaces a call by its first argument."""
@@ -160,7 +160,7 @@ class Tf2Actions:
         statement = self._program.statement_of(call)
         if _rebinds(statement, call, part):
             # Without the call the statement would have no effect.
-            removal, name = self._made.removal, code_of(call.func).rpartition(".")[2]
+            removal, name = self._tf2_edits.removal, code_of(call.func).rpartition(".")[2]
             removal.reasons[statement] = f"{name} is left out: {rule.why}"
             removal.rules[statement] = rule_id
             removal.harmless.add(statement)
@@ -169,7 +169,7 @@ class Tf2Actions:
         self._edits.replace(start, inner_start, "")
         self._edits.replace(inner_end, end, "")
         why = sentence(rule.why)
-        self._made.say(call, "left out", code_of(call), code_of(part), rule_id, why)
+        self._tf2_edits.say(call, "left out", code_of(call), code_of(part), rule_id, why)
 
     # Methods.
 
@@ -179,24 +179,24 @@ class Tf2Actions:
         # A function of an imported module may have the name of the method.
         if not all(each.startswith("tensorflow") for each in self._program.imported_names(method)):
             return
-        new = self._made.import_name(rule.new, rule.module)
+        new = self._tf2_edits.import_name(rule.new, rule.module)
         start, end = self._edits.span(method.value)
         self._edits.insert(start, f"{new}(")
         self._edits.replace(end, self._edits.span(call.args[0])[0], ", ")
-        self._made.say(call, "name", code_of(method), new, rule_id)
+        self._tf2_edits.say(call, "name", code_of(method), new, rule_id)
 
     def _replace_export(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
         """Keeps a call that exports a model for predictions; others are refused."""
         argument, mode = tf2_rules.EXPORTED_MODE
         modes = [each for each in call.args if each.keyword and each.keyword.value == argument]
         if any(not code_of(each.value).endswith(mode) for each in modes):
-            self._made.blockers.add(call, rule_id, rule.why)
+            self._tf2_edits.blockers.add(call, rule_id, rule.why)
             return
         self.leave_out_arguments(call, rule.new, rule_id, rule)
         name = call.func.attr.value
         if name != rule.new:
             self._edits.replace_node(call.func.attr, rule.new)
-            self._made.say(call, "name", name, rule.new, rule_id)
+            self._tf2_edits.say(call, "name", name, rule.new, rule_id)
 
 
 def _rebinds(statement: cst.CSTNode, call: cst.Call, wrapped: cst.CSTNode) -> bool:

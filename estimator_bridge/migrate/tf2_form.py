@@ -70,11 +70,11 @@ def migrate(
 class _RuleVisitor(cst.CSTVisitor):
     """Applies the rules to the names, methods and arguments of a program, as edits of its text."""
 
-    def __init__(self, program: ParsedProgram, made: Tf2Edits) -> None:
+    def __init__(self, program: ParsedProgram, tf2_edits: Tf2Edits) -> None:
         super().__init__()
         self._program = program
-        self._made = made
-        self._actions = Tf2Actions(made)
+        self._tf2_edits = tf2_edits
+        self._actions = Tf2Actions(tf2_edits)
         self._estimators: list[cst.Call] = []
         self._imports: list[ImportStatement] = []
 
@@ -87,11 +87,13 @@ class _RuleVisitor(cst.CSTVisitor):
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
         if isinstance(node.names, cst.ImportStar) and tf2_imports.has_stock(self._program, node):
             why = "names of stock come with it, and it is not known which are used"
-            self._made.blockers.add(node, "imports-star", why, "Import the names that are used")
+            self._tf2_edits.blockers.add(
+                node, "imports-star", why, "Import the names that are used"
+            )
         return self.visit_Import(node)
 
     def visit_Call(self, node: cst.Call) -> None:
-        if self._made.removal.is_removed(node):
+        if self._tf2_edits.removal.is_removed(node):
             return
         name, rule = self._rule_of(node.func)
         if name == tf2_rules.ESTIMATOR:
@@ -103,18 +105,18 @@ class _RuleVisitor(cst.CSTVisitor):
         of_method = _rule_of_method(node.func)
         if of_method is not None:
             rule_id = tf2_rules.rule_id(node.func.attr.value)
-            if self._made.takes(node, rule_id, of_method):
+            if self._tf2_edits.takes(node, rule_id, of_method):
                 self._actions.of_methods[of_method.action](node, rule_id, of_method)
         if isinstance(node.func, cst.Attribute) and node.func.attr.value == "replace":
             self._actions.leave_out(node, _CONFIG, tf2_rules.NOT_IN_REPLACE.__contains__)
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
-        if matchers.matches(node, _OP_NAME) and self._made.takes_other("variable-op-name"):
+        if matchers.matches(node, _OP_NAME) and self._tf2_edits.takes_other("variable-op-name"):
             # Variables of TensorFlow 2 have no op.
-            edits = self._made.edits
+            edits = self._tf2_edits.edits
             new = ".name.split(':')[0]"
             edits.replace(edits.span(node.value.value)[1], edits.span(node)[1], new)
-            self._made.say(node, "name", code_of(node), new, "variable-op-name")
+            self._tf2_edits.say(node, "name", code_of(node), new, "variable-op-name")
         rule = _rule_of_method(node)
         parent = self._program.parent(node)
         called = isinstance(parent, cst.Call) and parent.func is node
@@ -128,7 +130,7 @@ class _RuleVisitor(cst.CSTVisitor):
 
     def _visit_name(self, node: cst.Name | cst.Attribute) -> bool:
         """Applies the rule of a name; returns whether its parts are to be visited."""
-        if self._made.removal.is_removed(node):
+        if self._tf2_edits.removal.is_removed(node):
             return False
         for full in self._program.imported_names(node):
             self._check_module(node, full)
@@ -141,7 +143,7 @@ class _RuleVisitor(cst.CSTVisitor):
             imports = rule.action in (Action.IMPORT, Action.UNWRAP)
             if imports and self._program.alias_of(node):
                 return False  # It is replaced where the alias is made.
-            if self._made.takes(node, rule_id, rule):
+            if self._tf2_edits.takes(node, rule_id, rule):
                 self._actions.of_names[rule.action](node, rule_id, rule)
             return False
         return True
@@ -158,7 +160,7 @@ class _RuleVisitor(cst.CSTVisitor):
         dotted = self._program.dotted_name_of(node)
         full_names = self._program.imported_names(dotted)
         rule = rule._replace(why=tf2_rules.stock_reason(full_names, code_of(dotted)))
-        if self._made.takes(dotted, "other-stock", rule):
+        if self._tf2_edits.takes(dotted, "other-stock", rule):
             self._actions.comment_out(dotted, "other-stock", rule)
         return False
 
@@ -167,7 +169,7 @@ class _RuleVisitor(cst.CSTVisitor):
     def _remove_alias(self, node: cst.CSTNode) -> None:
         """Removes the assignment of a module of stock: its names are replaced where it is used."""
         statement = self._program.statement_of(node)
-        removal = self._made.removal
+        removal = self._tf2_edits.removal
         reason = "its names are imported where they are used"
         removal.reasons[statement] = f"{code_of(node)} is left out: {reason}"
         removal.rules[statement] = "other-stock"
@@ -182,14 +184,14 @@ class _RuleVisitor(cst.CSTVisitor):
         if isinstance(parent, cst.Attribute | cst.AssignTarget) or self._program.aliases_of(node):
             return
         why = "the module is passed around, so that it is not known which names are used"
-        self._made.blockers.add(node, "called-elsewhere", why, "Write the module's full name")
+        self._tf2_edits.blockers.add(node, "called-elsewhere", why, "Write the module's full name")
 
     def _refuse_alias(self, node: cst.Attribute) -> None:
         """Refuses a method of an optimizer that is passed around, as what it trains is unknown."""
         if all(each.startswith("tensorflow") for each in self._program.imported_names(node)):
             why = "the method is not called where it is named"
             rule_id = tf2_rules.rule_id(node.attr.value)
-            self._made.blockers.add(node, rule_id, why, "Call it there")
+            self._tf2_edits.blockers.add(node, rule_id, why, "Call it there")
 
     def _check_setting(self, node: cst.Attribute) -> None:
         """Refuses settings of a config that the library's does not have."""
@@ -211,30 +213,30 @@ class _RuleVisitor(cst.CSTVisitor):
         Raises:
             Refused: nothing would be left to train, or it would train something else.
         """
-        made = self._made
+        tf2_edits = self._tf2_edits
         for node, reason, rule_id in self._actions.to_remove:
-            made.removal.remove(node, reason, rule_id)
-        if made.removal.reasons or made.removal.arguments:
-            made.removal.remove_dead()
-            made.removal.collapse()
-        trains = not all(map(made.removal.is_removed, self._estimators))
+            tf2_edits.removal.remove(node, reason, rule_id)
+        if tf2_edits.removal.reasons or tf2_edits.removal.arguments:
+            tf2_edits.removal.remove_dead()
+            tf2_edits.removal.collapse()
+        trains = not all(map(tf2_edits.removal.is_removed, self._estimators))
         self._check(trains)
-        if made.takes_other("import-stock"):
+        if tf2_edits.takes_other("import-stock"):
             for statement in self._imports:
-                tf2_imports.remove(made, statement)
-        comments = made.comments.write()
-        lines = [*made.lines(), *comments]
+                tf2_imports.remove(tf2_edits, statement)
+        comments = tf2_edits.comments.write()
+        lines = [*tf2_edits.lines(), *comments]
         if lines or self._uses_keras():
-            added = tf2_imports.insert(made)
+            added = tf2_imports.insert(tf2_edits)
             lines += [Line(0, "added", "", each) for each in added]
         return sorted(lines, key=lambda line: line.line), trains
 
     def _check(self, trains: bool) -> None:
         """Raises Refused if nothing is left to train, or it would train something else."""
-        blockers = self._made.blockers.found()
+        blockers = self._tf2_edits.blockers.found()
         name = self._program.name
         if not trains and self._program.modules is ALONE:
-            removal = self._made.removal
+            removal = self._tf2_edits.removal
             kept = {
                 each: why for each, why in removal.reasons.items() if each not in removal.harmless
             }

@@ -23,15 +23,17 @@ def has_stock(program: ParsedProgram, statement: cst.ImportFrom) -> bool:
     return any(each.partition(".")[0] in ("tensorflow", "tensorflow_estimator") for each in below)
 
 
-def remove(made: Tf2Edits, statement: ImportStatement) -> None:
+def remove(tf2_edits: Tf2Edits, statement: ImportStatement) -> None:
     """Removes the names of stock from an import statement, but those that are still used."""
-    imported = import_statements.read(statement, made.program.modules)
+    imported = import_statements.read(statement, tf2_edits.program.modules)
     kept = {
-        each.full for each in imported if not (each.place or each.by_use) or each.bound in made.left
+        each.full
+        for each in imported
+        if not (each.place or each.by_use) or each.bound in tf2_edits.left
     }
     if len(kept) == len({each.full for each in imported}):
         return
-    edits, program = made.edits, made.program
+    edits, program = tf2_edits.edits, tf2_edits.program
     line = program.statement_of(statement)
     if kept:
         rest = import_statements.only(statement, kept, program.modules)
@@ -43,15 +45,16 @@ def remove(made: Tf2Edits, statement: ImportStatement) -> None:
         alone = isinstance(block, cst.IndentedBlock) and len(block.body) == 1
         new = f"{edits.indentation(line)}pass\n" if alone else ""
         edits.replace(*edits.lines(position.start.line, position.end.line), new)
-    made.say(statement, "import", code_of(statement), "", _RULE)
+    tf2_edits.say(statement, "import", code_of(statement), "", _RULE)
 
 
-def insert(made: Tf2Edits) -> list[str]:
+def insert(tf2_edits: Tf2Edits) -> list[str]:
     """Inserts the imports that the program needs now, and the choice of Keras; returns them."""
-    program, edits = made.program, made.edits
+    program, edits = tf2_edits.program, tf2_edits.edits
     statements = list(program.module.body)
     added = [
-        import_statements.of_names(module, bound) for module, bound in sorted(made.imported.items())
+        import_statements.of_names(module, bound)
+        for module, bound in sorted(tf2_edits.imported.items())
     ]
     lines = "".join(f"{each}\n" for each in added)
     of_tensorflow = [each for each in statements if import_statements.of_tensorflow(each)]

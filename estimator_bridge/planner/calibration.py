@@ -74,14 +74,14 @@ def calibrate(tell: Callable[[str], object] = lambda sentence: None) -> Coeffici
         f"of this machine, {os.cpu_count()} CPU(s), TensorFlow {tf.__version__}: bytes and CPU of "
         "two tasks, and a task's memory, measured; the chief and updates are the project's own"
     )
-    found = fit(measured, source, Coefficients(task_bytes=float(idle)))
-    worst = max(abs(_predicted(found, each) / each.cpu_ms - 1) for each in measured)
+    fitted = fit(measured, source, Coefficients(task_bytes=float(idle)))
+    worst = max(abs(_predicted(fitted, each) / each.cpu_ms - 1) for each in measured)
     tell(
-        f"measured: {found.cpu_ms_per_megabyte:.3g} ms of CPU for 10^6 bytes, "
-        f"{found.cpu_ms_per_tensor:.3g} ms and {found.bytes_per_tensor:.0f} bytes for a tensor, "
-        f"{found.task_bytes / 1e6:.0f} MB for a task; the largest error of the fit is {worst:.0%}"
+        f"measured: {fitted.cpu_ms_per_megabyte:.3g} ms of CPU for 10^6 bytes, "
+        f"{fitted.cpu_ms_per_tensor:.3g} ms and {fitted.bytes_per_tensor:.0f} bytes for a tensor, "
+        f"{fitted.task_bytes / 1e6:.0f} MB for a task; the largest error of the fit is {worst:.0%}"
     )
-    return found
+    return fitted
 
 
 def _predicted(coefficients: Coefficients, measured: Measured) -> float:

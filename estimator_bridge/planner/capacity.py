@@ -236,17 +236,17 @@ class _Model:
         for machines in MACHINES[1:]:
             if machines <= least:
                 continue
-            found = None
+            fastest = None
             # More machines never want fewer parameter servers, and beyond the best number every
             # one is worse.
             for servers in _numbers_of_servers(best, machines - 1):
                 cluster = self._cluster(machines - servers, cores_of_worker, servers)
-                if found and cluster.samples_per_second < found.samples_per_second:
+                if fastest and cluster.samples_per_second < fastest.samples_per_second:
                     break
-                found = cluster
-            if found is not None:
-                best = found.servers
-                rows.append(found)
+                fastest = cluster
+            if fastest is not None:
+                best = fastest.servers
+                rows.append(fastest)
         return tuple(rows)
 
     def _cluster(self, workers: int, cores_of_worker: int, servers: int) -> Growth:

@@ -120,7 +120,7 @@ def _least_squares(causes: Array, effects: Array) -> list[float]:
         if solved.min() >= 0:
             break
         del used[int(solved.argmin())]
-    found = [0.0] * causes.shape[1]
+    coefficients = [0.0] * causes.shape[1]
     for column, value in zip(used, solved if used else (), strict=True):
-        found[column] = float(value / sizes[column])
-    return found
+        coefficients[column] = float(value / sizes[column])
+    return coefficients

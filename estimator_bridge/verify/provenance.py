@@ -21,15 +21,15 @@ def provenance(*programs: str) -> dict[str, str]:
         programs: the files of the programs that are compared.
     """
     cores = os.cpu_count() or 1
-    found = {
+    circumstances = {
         "estimator bridge": estimator_bridge.__version__,
         "machine": f"{platform.node()}, {platform.system()} {platform.machine()}, {cores} CPUs",
         "user": _user(),
         "date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %z"),
     }
     for program in dict.fromkeys(programs):
-        found[f"revision of {os.path.basename(program)}"] = revision_of(program)
-    return found
+        circumstances[f"revision of {os.path.basename(program)}"] = revision_of(program)
+    return circumstances
 
 
 def revision_of(path: str) -> str:

@@ -45,16 +45,16 @@ def preprocessing_for(keras: types.ModuleType) -> type:
 
 def column_embedding_for(keras: types.ModuleType) -> type:
     """Returns the class `ColumnEmbedding` for models of a Keras; see `layer_for`."""
-    made = _subclass("ColumnEmbedding", (ColumnEmbeddingLayer, keras.layers.Layer))
-    made._embedding_class = staticmethod(layer_for(keras))  # type: ignore[attr-defined]
-    return registered(keras, made)
+    layer_class = _subclass("ColumnEmbedding", (ColumnEmbeddingLayer, keras.layers.Layer))
+    layer_class._embedding_class = staticmethod(layer_for(keras))  # type: ignore[attr-defined]
+    return registered(keras, layer_class)
 
 
 def cell_for(keras: types.ModuleType) -> type:
     """Returns the class `GRUCell` for models of a Keras; see `layer_for`."""
-    made = _subclass("GRUCell", (GRUCellBase, keras.layers.Layer))
-    made._dense_class = keras.layers.Dense  # type: ignore[attr-defined]
-    return registered(keras, made)
+    cell_class = _subclass("GRUCell", (GRUCellBase, keras.layers.Layer))
+    cell_class._dense_class = keras.layers.Dense  # type: ignore[attr-defined]
+    return registered(keras, cell_class)
 
 
 def _layer(name: str, base: type) -> Callable[[types.ModuleType], type]:

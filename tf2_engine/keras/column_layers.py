@@ -192,14 +192,16 @@ class DenseFeaturesLayer(PassiveLayer):
             if column.normalizer_fn is not None:
                 values = column.normalizer_fn(values)
             return tf.reshape(tf.cast(values, tf.float32), [tf.shape(values)[0], _width(values)])
-        found = ids[column_types.column_name(column)]
+        ids_of_column = ids[column_types.column_name(column)]
         if isinstance(column, column_types.PlainEmbedding):
             table = tf.convert_to_tensor(self._variables[column.name])
-            return tf.nn.safe_embedding_lookup_sparse(table, found, combiner=column.combiner)
+            return tf.nn.safe_embedding_lookup_sparse(
+                table, ids_of_column, combiner=column.combiner
+            )
         categorical = _ids_of(column)
         assert categorical is not None
         depth = column_types.num_buckets(categorical)
-        hot = tf.one_hot(tf.sparse.to_dense(found, default_value=-1), depth)
+        hot = tf.one_hot(tf.sparse.to_dense(ids_of_column, default_value=-1), depth)
         summed = tf.reduce_sum(hot, -2)
         if isinstance(column, preprocessing.Bucketized):
             return tf.reshape(hot, [tf.shape(hot)[0], depth])

@@ -121,12 +121,12 @@ class ModelCheckpoints:
     def _slots(self, optimizer: Object) -> Iterator[tuple[str, Variable]]:
         kind = type(optimizer).__name__
         trained = self._model.trained_by(optimizer)
-        found: dict[str, list[Object]] = {}
+        variables_of: dict[str, list[Object]] = {}
         for variable in _variables_of(optimizer):
             slot = _slot_of(variable, _SLOTS.get(kind, {}))
             if slot is not None:
-                found.setdefault(slot, []).append(variable)
-        for slot, variables in found.items():
+                variables_of.setdefault(slot, []).append(variable)
+        for slot, variables in variables_of.items():
             for variable, of in zip(variables, trained, strict=True):
                 yield f"{self._name_of(of)}/{slot}", _value(variable)
 
@@ -140,9 +140,9 @@ def name_in_checkpoints(variable: Object, names: Mapping[str, str]) -> str:
     path = getattr(variable, "path", None) or variable.name.partition(":")[0]
     _, _, name = path.partition("/")
     name = re.sub("_embedding_weights$", "_embedding/embedding_weights", name)
-    for own, other in names.items():
-        if name.startswith(f"{own}/"):
-            return other + name.removeprefix(own)
+    for keras_name, other in names.items():
+        if name.startswith(f"{keras_name}/"):
+            return other + name.removeprefix(keras_name)
     return str(name)
 
 

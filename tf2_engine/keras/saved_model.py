@@ -27,14 +27,14 @@ def exportable(model: Object) -> tf.Module:
 
 def resources_of(function: Object) -> list[Object]:
     """Returns the lookup tables and modules that a function refers to, for an export."""
-    found: list[Object] = []
+    resources: list[Object] = []
     for cell in getattr(function, "__closure__", None) or ():
         value = cell.cell_contents
         if isinstance(value, _RESOURCES):
-            found.append(value)
+            resources.append(value)
         elif callable(value):
-            found += resources_of(value)
-    return found
+            resources += resources_of(value)
+    return resources
 
 
 def _layers(model: Object) -> Iterator[Object]:

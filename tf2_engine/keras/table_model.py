@@ -190,13 +190,13 @@ class TableModelBase:
         updates = [one for one, each in pairs if id(each) not in dense and one is not None]
         with tf.control_dependencies(updates):
             self.embedding.step.assign_add(1)
-            found = {
+            gradients = {
                 id(each): None if one is None else _identity(one)
                 for one, each in pairs
                 if id(each) in dense
             }
-        self._own.of_tape = tape, found
-        return found
+        self._own.of_tape = tape, gradients
+        return gradients
 
     def fit(
         self,
@@ -229,13 +229,13 @@ class TableModelBase:
             period = min(checkpoints.save_steps, steps)
             epochs = -(-steps // period)
             options["validation_data"] = self.prepared(options["validation_data"])
-        own = [] if checkpoints is None else [checkpoints.callback(max_steps)]
+        saving = [] if checkpoints is None else [checkpoints.callback(max_steps)]
         options.setdefault("verbose", 2)
         return super().fit(  # type: ignore[misc]
             self.prepared(x),
             epochs=epochs,
             steps_per_epoch=period,
-            callbacks=[*own, *callbacks],
+            callbacks=[*saving, *callbacks],
             **options,
         )
 
@@ -288,8 +288,8 @@ class TableModelBase:
         """
 
         def serve(**received: Tensor) -> dict[str, Tensor]:
-            given = received if isinstance(inputs, dict) else next(iter(received.values()))
-            result: dict[str, Tensor] = self.predict_step(to_features(given))
+            request = received if isinstance(inputs, dict) else next(iter(received.values()))
+            result: dict[str, Tensor] = self.predict_step(to_features(request))
             return result
 
         named = inputs if isinstance(inputs, dict) else {inputs.name or "inputs": inputs}
@@ -324,14 +324,16 @@ class TableModelBase:
         run = self.distribute_strategy.run
         # A TPUStrategy reads the signature, and takes none of a model's own `__call__`.
         tf.function(
-            lambda value: run(lambda given: function(given), args=(value,)), autograph=False
+            lambda value: run(lambda batch: function(batch), args=(value,)), autograph=False
         ).get_concrete_function(spec)
 
     @property
     def optimizers(self) -> list[Object]:
         """The optimizer of `compile`, and those that are attributes."""
-        found = [self.optimizer, *vars(self).values()]
-        return [*{id(each): each for each in found if hasattr(each, "apply_gradients")}.values()]
+        candidates = [self.optimizer, *vars(self).values()]
+        return [
+            *{id(each): each for each in candidates if hasattr(each, "apply_gradients")}.values()
+        ]
 
     @property
     def dense_variables(self) -> list[Object]:

@@ -38,14 +38,14 @@ class Keras2Weights:
     @property
     def trainable_weights(self) -> list[Object]:
         """The variables that training updates."""
-        own = [each for each in _variables(self) if self.trainable and each.trainable]
-        return [*super().trainable_weights, *own]  # type: ignore[misc]
+        of_tables = [each for each in _variables(self) if self.trainable and each.trainable]
+        return [*super().trainable_weights, *of_tables]  # type: ignore[misc]
 
     @property
     def non_trainable_weights(self) -> list[Object]:
         """The other variables."""
-        own = [each for each in _variables(self) if not (self.trainable and each.trainable)]
-        return [*super().non_trainable_weights, *own]  # type: ignore[misc]
+        of_tables = [each for each in _variables(self) if not (self.trainable and each.trainable)]
+        return [*super().non_trainable_weights, *of_tables]  # type: ignore[misc]
 
     def _make_variable(
         self, initializer: Initializer, shape: Sequence[int], name: str, trainable: bool = True

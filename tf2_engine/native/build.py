@@ -123,8 +123,8 @@ def _version(command: tuple[str, ...]) -> str:
     try:
         process = subprocess.run(asked, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        said = shlex.join(command)
-        raise CannotBuild(f"the C++ compiler {said} does not run: {error}") from error
+        shown = shlex.join(command)
+        raise CannotBuild(f"the C++ compiler {shown} does not run: {error}") from error
     return process.stdout.splitlines()[0] if process.stdout else ""
 
 

@@ -89,12 +89,12 @@ def publish(written: pathlib.Path, path: pathlib.Path) -> None:
 
 
 def _check(path: pathlib.Path) -> None:
-    found = path.stat()
-    ours = found.st_uid in (os.geteuid(), _ROOT)
-    if ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    status = path.stat()
+    ours = status.st_uid in (os.geteuid(), _ROOT)
+    if ours and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return
-    mode = stat.S_IMODE(found.st_mode)
-    whose = f"belongs to uid {found.st_uid}" if not ours else f"has mode {mode:o}"
+    mode = stat.S_IMODE(status.st_mode)
+    whose = f"belongs to uid {status.st_uid}" if not ours else f"has mode {mode:o}"
     way_out = "`chmod go-w` it" if ours else "remove it"
     raise CannotBuild(
         f"{path} {whose}, so that other users may put code into it: {way_out}, or name another "

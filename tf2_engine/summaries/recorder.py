@@ -54,12 +54,12 @@ class StatisticsRecorder:
         rows = self._values.numpy()
         if not len(rows):
             return {}
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         for table, row in zip(self._engine.plan.tables, rows, strict=True):
-            found |= statistics.tagged(table, zip(statistics.OF_STEP, row, strict=True))
+            values |= statistics.tagged(table, zip(statistics.OF_STEP, row, strict=True))
         for each in self._engine.tables.values():
-            found |= statistics.tagged(each.plan, statistics.of_table(each).items())
-        return found
+            values |= statistics.tagged(each.plan, statistics.of_table(each).items())
+        return values
 
     def _observe(
         self, plan: Plan, parts: Sequence[Sequence[FeatureInput]], gradients: PerCore

@@ -103,12 +103,12 @@ def of_table(table: Table) -> dict[str, Tensor]:
     values = {name: table.gather(name, rows) for name in table.variables}
     weights = values.pop(PARAMETERS)
     norms = tf.norm(weights, axis=1)
-    found = {"norm/mean": tf.reduce_mean(norms), "norm/max": tf.reduce_max(norms)}
+    scalars = {"norm/mean": tf.reduce_mean(norms), "norm/max": tf.reduce_max(norms)}
     for name, value in values.items():
-        found |= {f"{name}/min": tf.reduce_min(value), f"{name}/max": tf.reduce_max(value)}
+        scalars |= {f"{name}/min": tf.reduce_min(value), f"{name}/max": tf.reduce_max(value)}
     if table.plan.optimizer.clips_weights:
-        found["weights_at_limit"] = _share(_at_limit(table.plan, weights))
-    return found
+        scalars["weights_at_limit"] = _share(_at_limit(table.plan, weights))
+    return scalars
 
 
 def _at_limit(table: TablePlan, weights: Tensor) -> Tensor:
@@ -121,10 +121,10 @@ def _at_limit(table: TablePlan, weights: Tensor) -> Tensor:
     return at_limit
 
 
-def tagged(table: TablePlan, found: Iterable[tuple[str, TensorLike]]) -> dict[str, float]:
+def tagged(table: TablePlan, values: Iterable[tuple[str, TensorLike]]) -> dict[str, float]:
     """Returns statistics by the names that TensorBoard shows, without those that mean nothing."""
     return {
         f"tables/{table.name}/{statistic}": float(value)
-        for statistic, value in found
+        for statistic, value in values
         if statistic != "clipped_share" or table.optimizer.clips_gradients
     }

@@ -138,9 +138,9 @@ class Checkpoints:
         """While it is open, variables have the values that a saver restores from other names."""
         others = []
         for name, variable in (saver.renamed if saver and self.at else {}).items():
-            own = variable.name.partition(":")[0]
-            if name != own and own in self._model.variables:
-                others.append((name, self._model.variables[own]))
+            variable_name = variable.name.partition(":")[0]
+            if name != variable_name and variable_name in self._model.variables:
+                others.append((name, self._model.variables[variable_name]))
         before = [variable.numpy() for _, variable in others]
         if others:
             reader = tf.train.load_checkpoint(self.at)

@@ -32,8 +32,8 @@ class Embedding:
 
     def __post_init__(self) -> None:
         if self.preprocessing_of_ids is None:
-            made = preprocessing.Preprocessing(dict(self._columns()))
-            object.__setattr__(self, "preprocessing_of_ids", made)
+            of_columns = preprocessing.Preprocessing(dict(self._columns()))
+            object.__setattr__(self, "preprocessing_of_ids", of_columns)
 
     @functools.cached_property
     def engine_spec(self) -> specs.EngineSpec:

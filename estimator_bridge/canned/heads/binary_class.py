@@ -73,13 +73,13 @@ class BinaryClassHead(SingleHead):
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
 
     def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> dict[Object, Tensor]:
-        own = {
+        before_classes = {
             PredictionKeys.LOGITS: lambda: logits,
             PredictionKeys.LOGISTIC: lambda: tf.sigmoid(logits, name=PredictionKeys.LOGISTIC),
         }
         zeros = tf.zeros_like(logits)
         of_both = tf.concat([zeros, logits], axis=-1, name="two_class_logits")
-        return class_predictions(logits, of_both, self._classes, own, keys)
+        return class_predictions(logits, of_both, self._classes, before_classes, keys)
 
     def _export_outputs(self, predictions: dict[Object, Tensor]) -> dict[str, Object]:
         outputs = tf_compat.export_output_classes()
@@ -93,16 +93,16 @@ class BinaryClassHead(SingleHead):
         }
 
     def _metrics(self) -> Metrics:
-        made: Metrics = {
+        means: Metrics = {
             MetricKeys.ACCURACY: keras.metrics.Accuracy(name=MetricKeys.ACCURACY),
             MetricKeys.PRECISION: keras.metrics.Precision(name=MetricKeys.PRECISION),
             MetricKeys.RECALL: keras.metrics.Recall(name=MetricKeys.RECALL),
             MetricKeys.PREDICTION_MEAN: keras.metrics.Mean(name=MetricKeys.PREDICTION_MEAN),
             MetricKeys.LABEL_MEAN: keras.metrics.Mean(name=MetricKeys.LABEL_MEAN),
         }
-        baseline = _AccuracyBaseline(made[MetricKeys.LABEL_MEAN])
+        baseline = _AccuracyBaseline(means[MetricKeys.LABEL_MEAN])
         return {
-            **made,
+            **means,
             MetricKeys.ACCURACY_BASELINE: baseline,
             MetricKeys.AUC: keras.metrics.AUC(name=MetricKeys.AUC),
             MetricKeys.AUC_PR: keras.metrics.AUC(curve="PR", name=MetricKeys.AUC_PR),
@@ -110,12 +110,12 @@ class BinaryClassHead(SingleHead):
         }
 
     def _update(self, metrics: Metrics, logits: Tensor, labels: Nest, losses: Losses) -> None:
-        found = self.predictions(logits, [PredictionKeys.CLASS_IDS, PredictionKeys.LOGISTIC])
-        chances = found[PredictionKeys.LOGISTIC]
+        predictions = self.predictions(logits, [PredictionKeys.CLASS_IDS, PredictionKeys.LOGISTIC])
+        chances = predictions[PredictionKeys.LOGISTIC]
         weights = losses.weights
         for key in (MetricKeys.ACCURACY, MetricKeys.PRECISION, MetricKeys.RECALL):
             self._metric(metrics, key).update_state(
-                losses.labels, found[PredictionKeys.CLASS_IDS], sample_weight=weights
+                losses.labels, predictions[PredictionKeys.CLASS_IDS], sample_weight=weights
             )
         update_mean(self._metric(metrics, MetricKeys.PREDICTION_MEAN), chances, weights)
         update_mean(self._metric(metrics, MetricKeys.LABEL_MEAN), losses.labels, weights)

@@ -185,9 +185,9 @@ def checked_losses(
     loss_fn: Callable[..., Tensor], labels: Tensor, logits: Tensor, features: Nest, width: int
 ) -> Tensor:
     """Returns what a program's loss function gives: a loss for each example, [..., width]."""
-    given = {"features": features} if "features" in argument_names(loss_fn) else {}
+    optional = {"features": features} if "features" in argument_names(loss_fn) else {}
     with tf.name_scope(None, "call_loss_fn", [labels, logits, *tf.nest.flatten(features)]):
-        losses = loss_fn(labels=labels, logits=logits, **given)
+        losses = loss_fn(labels=labels, logits=logits, **optional)
         message = f"loss_fn must return Tensor of shape [D0, D1, ... DN, {width}]. "
         if tf.executing_eagerly():
             expected = [*logits.shape.as_list()[:-1], width]
@@ -264,12 +264,12 @@ def _check_width(logits: Tensor, width: int) -> None:
 
 
 def _check_label_width(labels: Tensor, width: int) -> None:
-    found = None if labels.shape.rank is None else labels.shape[-1]
-    if found is not None and found != width:
+    received = None if labels.shape.rank is None else labels.shape[-1]
+    if received is not None and received != width:
         raise errors.InvalidInput(
-            f"Mismatched label shape. Expected labels dimension={width}.  Received {found}. Check "
-            "the n_classes or label_dimension of the head (labels are ids, not one-hot vectors), "
-            "and the shape of the labels."
+            f"Mismatched label shape. Expected labels dimension={width}.  Received {received}. "
+            "Check the n_classes or label_dimension of the head (labels are ids, not one-hot "
+            "vectors), and the shape of the labels."
         )
 
 
@@ -279,12 +279,12 @@ def _weight_shapes(per_logit: bool) -> str:
 
 
 def _eager_weights(weights: Tensor, logits: Tensor, per_logit: bool) -> Tensor:
-    found, of_logits = weights.shape.as_list(), logits.shape.as_list()
+    received, of_logits = weights.shape.as_list(), logits.shape.as_list()
     allowed = [[*of_logits[:-1], 1], of_logits] if per_logit else [[*of_logits[:-1], 1]]
     is_short = _has_one_axis_less(weights, logits)
-    if found not in ([of_logits[:-1]] if is_short else allowed):
+    if received not in ([of_logits[:-1]] if is_short else allowed):
         raise errors.InvalidInput(
-            f"{_weight_shapes(per_logit)}, logits_shape: {of_logits}. weights_shape: {found}."
+            f"{_weight_shapes(per_logit)}, logits_shape: {of_logits}. weights_shape: {received}."
         )
     return tf.expand_dims(weights, -1) if is_short else weights
 

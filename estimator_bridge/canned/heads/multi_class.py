@@ -90,9 +90,9 @@ class MultiClassHead(SingleHead):
         return tf.expand_dims(losses, axis=-1)
 
     def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> dict[Object, Tensor]:
-        own = {PredictionKeys.LOGITS: lambda: logits}
+        before_classes = {PredictionKeys.LOGITS: lambda: logits}
         first = self._all_classes_first
-        return class_predictions(logits, logits, self._classes, own, keys, first)
+        return class_predictions(logits, logits, self._classes, before_classes, keys, first)
 
     def _export_outputs(self, predictions: dict[Object, Tensor]) -> dict[str, Object]:
         classes = self._classes.output(predictions[PredictionKeys.PROBABILITIES])

@@ -107,11 +107,11 @@ class MultiHead(Head):
         """Returns the losses by head; `update_metrics` adds the metrics of each head."""
         keys = [_loss_key(name) for name in self._heads]
         with tf.name_scope("merge_eval"):
-            made = {key: keras.metrics.Mean(name=key) for key in keys}
+            means = {key: keras.metrics.Mean(name=key) for key in keys}
             if regularization_losses is not None:
                 key = MetricKeys.LOSS_REGULARIZATION
-                made[self._summary_key(key)] = keras.metrics.Mean(name=key)
-        return made
+                means[self._summary_key(key)] = keras.metrics.Mean(name=key)
+        return means
 
     def update_metrics(
         self,
@@ -208,11 +208,12 @@ class MultiHead(Head):
         with tf.name_scope("split_logits"):
             logits = tf.convert_to_tensor(logits)
             sizes = [head.logits_dimension for head in self._heads.values()]
-            found = logits.shape[-1]
-            if found is not None and found != sum(sizes):
+            received = logits.shape[-1]
+            if received is not None and received != sum(sizes):
                 raise errors.InvalidInput(
                     f"Could not split logits of shape {logits.shape} among the heads, which have "
-                    f"{sizes} logits. The last dimension should equal {sum(sizes)} but is {found}."
+                    f"{sizes} logits. The last dimension should equal {sum(sizes)} but is "
+                    f"{received}."
                 )
             zeros = tf.zeros_like(tf.shape(logits)[:-1])
             parts: dict[str, Tensor] = {}

@@ -110,15 +110,15 @@ class MultiLabelHead(SingleHead):
     def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> dict[Object, Tensor]:
         checks.check_prediction_keys(keys or (), _KEYS)
         keys = keys or _KEYS
-        found: dict[Object, Tensor] = {}
+        predictions: dict[Object, Tensor] = {}
         if PredictionKeys.LOGITS in keys:
-            found[PredictionKeys.LOGITS] = logits
+            predictions[PredictionKeys.LOGITS] = logits
         if PredictionKeys.PROBABILITIES in keys:
             key = PredictionKeys.PROBABILITIES
-            found[key] = tf.sigmoid(logits, name=key)
+            predictions[key] = tf.sigmoid(logits, name=key)
         if PredictionKeys.CLASSES in keys:
-            found[PredictionKeys.CLASSES] = self._classes.all_names(logits)
-        return found
+            predictions[PredictionKeys.CLASSES] = self._classes.all_names(logits)
+        return predictions
 
     def _export_outputs(self, predictions: dict[Object, Tensor]) -> dict[str, Object]:
         classes = self._classes.output(predictions[PredictionKeys.PROBABILITIES])
@@ -126,17 +126,17 @@ class MultiLabelHead(SingleHead):
         return {DEFAULT: classes, CLASSIFY: classes, PREDICT: predict}
 
     def _metrics(self) -> Metrics:
-        made: Metrics = {
+        metrics: Metrics = {
             MetricKeys.AUC: keras.metrics.AUC(name=MetricKeys.AUC),
             MetricKeys.AUC_PR: keras.metrics.AUC(curve="PR", name=MetricKeys.AUC_PR),
             **metrics_at(self._thresholds),
         }
         for name in self._own_metrics.values():
             mean, auc, auc_pr = (MetricKeys.OF_CLASS.format(key, name) for key in _OF_CLASS)
-            made[mean] = keras.metrics.Mean(name=mean)
-            made[auc] = keras.metrics.AUC(name=auc)
-            made[auc_pr] = keras.metrics.AUC(curve="PR", name=auc_pr)
-        return made
+            metrics[mean] = keras.metrics.Mean(name=mean)
+            metrics[auc] = keras.metrics.AUC(name=auc)
+            metrics[auc_pr] = keras.metrics.AUC(curve="PR", name=auc_pr)
+        return metrics
 
     def _update(self, metrics: Metrics, logits: Tensor, labels: Nest, losses: Losses) -> None:
         key = PredictionKeys.PROBABILITIES

@@ -78,11 +78,11 @@ class RegressionHead(SingleHead):
         known = _KEYS if self._inverse_link_fn else _KEYS[:1]
         checks.check_prediction_keys(keys or (), known)
         link = self._inverse_link_fn
-        found = {
+        predictions = {
             PredictionKeys.PREDICTIONS: link(logits) if link else logits,
             PredictionKeys.LOGITS: logits,
         }
-        return {key: found[key] for key in keys or known}
+        return {key: predictions[key] for key in keys or known}
 
     def _export_outputs(self, predictions: dict[Object, Tensor]) -> dict[str, Object]:
         outputs = tf_compat.export_output_classes()

@@ -140,11 +140,11 @@ class SingleHead(Head):
     ) -> Metrics:
         """Updates the metrics of `metrics` by a batch, and returns them."""
         logits = checks.checked_logits(logits, self.logits_dimension)
-        found = self._losses(logits, labels, features or {})
+        losses = self._losses(logits, labels, features or {})
         self._metric(eval_metrics, MetricKeys.LOSS_MEAN).update_state(
-            values=found.of_examples, sample_weight=found.weights
+            values=losses.of_examples, sample_weight=losses.weights
         )
-        self._update(eval_metrics, logits, labels, found)
+        self._update(eval_metrics, logits, labels, losses)
         if regularization_losses is not None:
             self._metric(eval_metrics, MetricKeys.LOSS_REGULARIZATION).update_state(
                 values=tf.add_n(regularization_losses)

@@ -64,12 +64,12 @@ class KerasSource:
         )
 
     def _metrics(self, model: Object) -> dict[str, Object] | None:
-        found = tf_compat.compiled_metrics(model)
-        if found is None:
+        compiled = tf_compat.compiled_metrics(model)
+        if compiled is None:
             return None
         if not self.metric_names:
-            return {metric.name: metric for metric in found}
-        known = {metric.name for metric in found}
+            return {metric.name: metric for metric in compiled}
+        known = {metric.name for metric in compiled}
         without_name = sorted(known - set(self.metric_names))
         if without_name:
             raise errors.InvalidInput(
@@ -82,13 +82,13 @@ class KerasSource:
                 "Invalid `metric_names_map`. There are unexpected keys in the `metric_names_map` "
                 f"dictionary. Expected keys: {sorted(known)}, Received: {unknown}. Leave them out."
             )
-        return {self.metric_names[metric.name]: metric for metric in found}
+        return {self.metric_names[metric.name]: metric for metric in compiled}
 
     def _outputs(
         self, names: Sequence[str], predictions: Mapping[str, Tensor]
     ) -> dict[str, Object]:
         predict: Object = tf_compat.export_output_classes()["PredictOutput"]
-        made = {_SERVING: predict(predictions)}
+        outputs = {_SERVING: predict(predictions)}
         chosen = self.export_outputs or {}
         unknown = sorted(set(chosen) - set(names))
         if unknown:
@@ -97,8 +97,8 @@ class KerasSource:
                 f"{list(names)}\n\texport_outputs keys: {sorted(chosen)}\n\tMissed keys: "
                 f"{unknown}. Rename them."
             )
-        made.update((name, kind(predictions[name])) for name, kind in chosen.items())
-        return made
+        outputs.update((name, kind(predictions[name])) for name, kind in chosen.items())
+        return outputs
 
 
 def clone(
@@ -120,7 +120,7 @@ def clone(
     if is_compiled:
         step = tf.train.get_or_create_global_step()
         keras.__internal__.backend.track_variable(step)
-    made = keras.__internal__.models.clone_and_build_model(
+    copy = keras.__internal__.models.clone_and_build_model(
         model,
         batch.inputs,
         batch.targets,
@@ -131,8 +131,8 @@ def clone(
         optimizer_config=optimizer_settings,
     )
     if batch.weights is not None:
-        tf_compat.weigh_losses(made, weights_by_output(batch.weights, made.output_names))
-    return made
+        tf_compat.weigh_losses(copy, weights_by_output(batch.weights, copy.output_names))
+    return copy
 
 
 def track_step(model: Object) -> None:

@@ -60,10 +60,12 @@ def numpy_input_fn(
         dequeue = queue.dequeue_many if num_epochs is None else queue.dequeue_up_to
         _, *columns = dequeue(batch_size)
         in_x, in_y = columns[: len(features)], columns[len(features) :]
-        found = dict(zip(features, in_x, strict=True)) if isinstance(x, Mapping) else in_x[0]
+        fed_features = dict(zip(features, in_x, strict=True)) if isinstance(x, Mapping) else in_x[0]
         if y is None:
-            return found
-        return found, dict(zip(labels, in_y, strict=True)) if isinstance(y, Mapping) else in_y[0]
+            return fed_features
+        return fed_features, dict(zip(labels, in_y, strict=True)) if isinstance(
+            y, Mapping
+        ) else in_y[0]
 
     return input_fn
 

@@ -61,10 +61,10 @@ def pandas_input_fn(
         dequeue = queue.dequeue_many if num_epochs is None else queue.dequeue_up_to
         _, *columns = dequeue(batch_size)
         features = dict(zip(frame.columns, columns, strict=True))
-        found = {key: features.pop(column) for key, column in labels.items()}
+        fed_labels = {key: features.pop(column) for key, column in labels.items()}
         if y is None:
             return features
-        return features, found if "DataFrame" in class_names(y) else found[target_column]
+        return features, fed_labels if "DataFrame" in class_names(y) else fed_labels[target_column]
 
     return input_fn
 

@@ -53,8 +53,8 @@ class ExampleTable:
         places = self._places(keys)
         parts = tf.dynamic_partition(keys, places, len(self._shards))
         rows = tf.dynamic_partition(tf.range(tf.shape(keys)[0]), places, len(self._shards))
-        found = [shard.lookup(part) for shard, part in zip(self._shards, parts, strict=True)]
-        return tf.dynamic_stitch(rows, found)
+        numbers = [shard.lookup(part) for shard, part in zip(self._shards, parts, strict=True)]
+        return tf.dynamic_stitch(rows, numbers)
 
     def insert(self, keys: Tensor, values: Tensor) -> Op:
         """Sets the numbers of examples."""

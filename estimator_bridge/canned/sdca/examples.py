@@ -104,12 +104,12 @@ def _check_rank(column: Object) -> None:
         )
 
 
-def _distinct(found: Object) -> SparseValues:
+def _distinct(categories: Object) -> SparseValues:
     """Returns the categories of a column; an example's equal ones are one, their weights added.
 
     Ids below 0, such as those of words that a vocabulary lacks, are left out.
     """
-    ids, weights = found.id_tensor, found.weight_tensor
+    ids, weights = categories.id_tensor, categories.weight_tensor
     count = tf.shape(ids.indices)[0]
     values = tf.ones([count], tf.float32) if weights is None else weights.values
     examples = tf.reshape(ids.indices[:, 0], [-1])

@@ -131,16 +131,16 @@ class NameTarget(common.Target):
                     f"with --table {table.name}=VARIABLE."
                 )
             return variable
-        own = variable_names.own_names(table)
-        if not table.scoped and len(own) == 1:
-            return own[0]
-        if options.scope is None or len(own) > 1:
+        names = variable_names.own_names(table)
+        if not table.scoped and len(names) == 1:
+            return names[0]
+        if options.scope is None or len(names) > 1:
             raise errors.InvalidInput(
                 f"Table {table.name!r}: its variable may be in a scope that the model gave it, as "
-                f"in dense_features/{own[-1]}. With a spec, give the `scope`, or a checkpoint to "
+                f"in dense_features/{names[-1]}. With a spec, give the `scope`, or a checkpoint to "
                 f"take it from (`like`), or --table {table.name}=VARIABLE."
             )
-        return f"{options.scope}/{own[0]}" if options.scope else own[0]
+        return f"{options.scope}/{names[0]}" if options.scope else names[0]
 
 
 def _shapes(reader: Reader) -> Shapes:

@@ -197,9 +197,11 @@ def is_sparse_core(reader: Reader) -> bool:
 
 def layouts_of(reader: Reader) -> list[bytes]:
     """Returns the serialised layouts of a checkpoint for SparseCores; none of other forms."""
-    found = [tensor for name, tensor in reader.tensors.items() if name.endswith(graph.LAYOUTS_KEY)]
+    tensors = [
+        tensor for name, tensor in reader.tensors.items() if name.endswith(graph.LAYOUTS_KEY)
+    ]
     return [
-        data for tensor in found if tensor.dtype == tf.string for data in reader.strings(tensor)
+        data for tensor in tensors if tensor.dtype == tf.string for data in reader.strings(tensor)
     ]
 
 
@@ -243,19 +245,19 @@ def _notes(reader: Reader, tables: Sequence[StoredTable]) -> list[str]:
 
 def _root(objects: Objects, wanted: str | None) -> tuple[Path, str]:
     """Returns the path of the TPUEmbeddingV2, or the wanted one's, and its layouts' key."""
-    found = {
+    roots = {
         "/".join(path[:-1]): (path[:-1], key)
         for path, key in objects.keys.items()
         if path[-1:] == graph.LAYOUTS_PATH
     }
-    if wanted is None and len(found) == 1:
-        return next(iter(found.values()))
-    if wanted is None or wanted not in found:
+    if wanted is None and len(roots) == 1:
+        return next(iter(roots.values()))
+    if wanted is None or wanted not in roots:
         raise errors.InvalidInput(
-            f"The checkpoint has a TPUEmbeddingV2 at {list(found)}; `root` must name one of them, "
+            f"The checkpoint has a TPUEmbeddingV2 at {list(roots)}; `root` must name one of them, "
             f"got {wanted!r}."
         )
-    return found[wanted]
+    return roots[wanted]
 
 
 def _layouts(reader: Reader, key: str) -> dict[str, TableLayout]:
@@ -303,8 +305,8 @@ def _tables(
             _check_stack(tensor, layout)
         missing = [slot for slot in OPTIMIZERS[kind].slots if slot not in slots]
         yield from (Gap(prefix + s, f"table {known.name!r} has no such slot") for s in missing)
-        own = {slot: slots.get(slot) for slot in OPTIMIZERS[kind].slots}
-        yield StoredTable(known, kind, stack, own, layout=layout)
+        of_rule = {slot: slots.get(slot) for slot in OPTIMIZERS[kind].slots}
+        yield StoredTable(known, kind, stack, of_rule, layout=layout)
 
 
 def _check_stack(tensor: StoredTensor, layout: TableLayout) -> None:

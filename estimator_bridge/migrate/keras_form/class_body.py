@@ -57,11 +57,11 @@ class ClassText:
         """Returns a name for an attribute; reserves it."""
         name = re.sub(r"\W+", "_", wanted).strip("_") or "layer"
         name = f"{name}_layer" if name in _RESERVED else name
-        made, number = name, 1
-        while made in self.taken:
-            made, number = f"{name}_{number}", number + 1
-        self.taken.add(made)
-        return made
+        unused, number = name, 1
+        while unused in self.taken:
+            unused, number = f"{name}_{number}", number + 1
+        self.taken.add(unused)
+        return unused
 
     def counted(self, scope: str, kind: str) -> str:
         """Returns the name that the legacy program gives to a layer without one."""
@@ -73,28 +73,28 @@ class ClassText:
         """Returns the name of a layer in a scope; notes the one that checkpoints have."""
         if not scope:
             return name
-        own = f"{scope}_{name}".replace("/", "_")
-        self.names[own] = f"{scope}/{name}"
-        return own
+        layer_name = f"{scope}_{name}".replace("/", "_")
+        self.names[layer_name] = f"{scope}/{name}"
+        return layer_name
 
 
 def layered_functions(source: Source, roots: Iterable[ast.AST]) -> dict[str, ast.FunctionDef]:
     """Returns the functions that call layers, but for those of a model_fn itself, by name."""
     skipped = {*roots}
     functions = [each for each in ast.walk(source.tree) if isinstance(each, ast.FunctionDef)]
-    found: dict[str, ast.FunctionDef] = {}
+    layered: dict[str, ast.FunctionDef] = {}
     for _ in range(len(functions) + 1):
-        before = len(found)
+        before = len(layered)
         for each in functions:
             if each in skipped or any(each is up for root in roots for up in source.above(root)):
                 continue
             calls = [node for node in ast.walk(each) if isinstance(node, ast.Call)]
             inner = {node.func.id for node in calls if isinstance(node.func, ast.Name)}
-            if any(layers.read(source, node) for node in calls) or inner & found.keys():
-                found[each.name] = each
-        if len(found) == before:
+            if any(layers.read(source, node) for node in calls) or inner & layered.keys():
+                layered[each.name] = each
+        if len(layered) == before:
             break
-    return found
+    return layered
 
 
 class Body:
@@ -240,7 +240,7 @@ class Body:
         attribute = self._text.attribute(self._wanted(layer, scope, hint, name))
         self._hoist(layer)
         comprehension = self._comprehension(layer)
-        made = self._made(layer, name)
+        construction = self._construction(layer, name)
         if comprehension is not None:
             generator = comprehension.generators[0]
             self._hoisted.add(generator.iter)
@@ -248,7 +248,9 @@ class Body:
             source, target, it = self._source, generator.target, generator.iter
             old = source.text[slice(*source.span(target))]
             self._text.init.append(
-                lambda: f"    self.{attribute} = [{made()} for {old} in {source.code(it)}]\n"
+                lambda: (
+                    f"    self.{attribute} = [{construction()} for {old} in {source.code(it)}]\n"
+                )
             )
             # The iterable is written in `__init__`, of the text as it was.
             source.replace_span(
@@ -258,7 +260,7 @@ class Body:
             )
             self._replace(layer, "layer")
             return
-        self._text.init.append(lambda: f"    self.{attribute} = {made()}\n")
+        self._text.init.append(lambda: f"    self.{attribute} = {construction()}\n")
         self._replace(layer, f"self.{attribute}")
 
     def _comprehension(self, layer: LayerCall) -> ast.ListComp | None:
@@ -301,8 +303,8 @@ class Body:
             return True
         return isinstance(value, ast.Name) and value.id in self._training
 
-    def _made(self, layer: LayerCall, name: Text | None) -> Text:
-        new, config = layer.made
+    def _construction(self, layer: LayerCall, name: Text | None) -> Text:
+        new, config = layer.construction
 
         def write() -> str:
             code = self._source.code
@@ -318,8 +320,8 @@ class Body:
         text = self._text
         if layer.name is not None:
             if isinstance(layer.name, ast.Constant):
-                own = text.in_checkpoint(scope, str(layer.name.value))
-                return lambda: repr(own)
+                layer_name = text.in_checkpoint(scope, str(layer.name.value))
+                return lambda: repr(layer_name)
             if scope:
                 self._source.problem(
                     *(layer.call, "keras-name", "its name in a variable scope is computed"),
@@ -333,8 +335,8 @@ class Body:
             of_columns and not _has_plain_columns(self._source)
         ):
             return None
-        own = text.in_checkpoint(scope, counted)
-        return lambda: repr(own)
+        layer_name = text.in_checkpoint(scope, counted)
+        return lambda: repr(layer_name)
 
     def _wanted(self, layer: LayerCall, scope: str, hint: str, name: Text | None) -> str:
         if isinstance(layer.name, ast.Constant):
@@ -353,8 +355,8 @@ class Body:
             self._source,
             {each.id for each in ast.walk(loop.target) if hasattr(each, "id")},
         )
-        found = [layers.read(source, node) for node in sorted(ast.walk(loop), key=_order)]
-        calls = [each for each in found if each is not None]
+        readings = [layers.read(source, node) for node in sorted(ast.walk(loop), key=_order)]
+        calls = [each for each in readings if each is not None]
         if any(self._helper(node) for node in ast.walk(loop)):
             source.problem(
                 *(loop, "keras-loop", "it calls a function with layers"),
@@ -375,8 +377,8 @@ class Body:
                 f"{'_'.join(filter(None, (scope, layer.kind)))}_layers".replace("/", "_")
             )
             self._hoist(layer)
-            made = self._made(layer, name)
-            self._append_list(attribute, made, header, loop, names)
+            construction = self._construction(layer, name)
+            self._append_list(attribute, construction, header, loop, names)
             variable = layer.kind if layer.kind not in self._text.config else f"{layer.kind}_layer"
             variable = variable if variable not in variables else f"{variable}_{len(variables)}"
             self._replace(layer, variable)
@@ -395,7 +397,12 @@ class Body:
         source.replace_span(start, end, f"{', '.join(variables)} in {new_iter}")
 
     def _append_list(
-        self, attribute: str, made: Text, header: str, loop: ast.For, names: list[str] | None
+        self,
+        attribute: str,
+        construction: Text,
+        header: str,
+        loop: ast.For,
+        names: list[str] | None,
     ) -> None:
         iterable = self._source.text[slice(*self._source.span(loop.iter))]
         target = header
@@ -403,7 +410,8 @@ class Body:
             target, iterable = f"{header}, name", f"zip({iterable}, {tuple(names)!r})"
         self._text.init.append(
             lambda: (
-                f"    self.{attribute} = [\n        {made()}\n        for {target} in {iterable}]\n"
+                f"    self.{attribute} = [\n        {construction()}\n"
+                f"        for {target} in {iterable}]\n"
             )
         )
 
@@ -428,10 +436,10 @@ class Body:
         """Returns the names that are read below a node, but not by what goes into `__init__`."""
         if node in self._hoisted:
             return set()
-        found = (
+        names = (
             {node.id} if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else set()
         )
-        return found.union(*(self._names_left(each) for each in ast.iter_child_nodes(node)))
+        return names.union(*(self._names_left(each) for each in ast.iter_child_nodes(node)))
 
     # Functions that call layers.
 
@@ -452,10 +460,10 @@ class Body:
     def roles(self, call: ast.Call, function: ast.FunctionDef) -> dict[str, tuple[str, ast.expr]]:
         """Returns for each parameter "tensor", "training" or "config", and the argument."""
         parameters = [each.arg for each in function.args.args]
-        given = dict(zip(parameters, call.args, strict=False))
-        given.update({str(each.arg): each.value for each in call.keywords})
+        arguments = dict(zip(parameters, call.args, strict=False))
+        arguments.update({str(each.arg): each.value for each in call.keywords})
         roles = {}
-        for name, value in given.items():
+        for name, value in arguments.items():
             if self._is_training(value):
                 role = "training"
             else:

@@ -57,13 +57,13 @@ class Site:
 
     Attributes:
         call: of the class.
-        given: its arguments by name.
+        arguments: its arguments by name.
         config: those of its RunConfig.
         function: in which it is.
     """
 
     call: ast.Call
-    given: dict[str, ast.expr]
+    arguments: dict[str, ast.expr]
     config: dict[str, ast.expr]
     function: ast.AST
 
@@ -83,14 +83,14 @@ def find(source: Source) -> Site | None:
         )
         return None
     call = calls[0]
-    given, others = arguments(call, _ESTIMATOR.split())
-    given.update({str(e.arg): e.value for e in others if isinstance(e, ast.keyword)})
-    config = _followed(source, given.get("config"))
+    by_name, others = arguments(call, _ESTIMATOR.split())
+    by_name.update({str(e.arg): e.value for e in others if isinstance(e, ast.keyword)})
+    config = _followed(source, by_name.get("config"))
     inner: dict[str, ast.expr] = {}
     if isinstance(config, ast.Call):
         inner, more = arguments(config, ["model_dir"])
         inner.update({str(e.arg): e.value for e in more if isinstance(e, ast.keyword)})
-    return Site(call, given, inner, source.function_of(call))
+    return Site(call, by_name, inner, source.function_of(call))
 
 
 def _followed(source: Source, node: ast.expr | None, is_used: bool = True) -> ast.expr | None:
@@ -146,12 +146,12 @@ class SiteWriter:
             rest.sort(key=lambda each: "=" in each)
             inside = indent + 2 * bool(strategy)
             lines = self._seed()
-            made = call_text("Model", ["embedding", *rest], inside)
-            own = [f"embedding = {embedding(inside)}", f"{name} = {made}"]
+            construction = call_text("Model", ["embedding", *rest], inside)
+            statements = [f"embedding = {embedding(inside)}", f"{name} = {construction}"]
             if strategy:
-                lines += [f"with {strategy}.scope():", *(f"  {each}" for each in own)]
+                lines += [f"with {strategy}.scope():", *(f"  {each}" for each in statements)]
             else:
-                lines += own
+                lines += statements
             lines.append(self._checkpoints(name))
             if isinstance(statement, ast.Return):
                 lines.append(f"return {name}")
@@ -164,7 +164,7 @@ class SiteWriter:
 
     def _check_arguments(self) -> None:
         """Refuses arguments that are not carried; notes those that are left out."""
-        for key, value in self._site.given.items():
+        for key, value in self._site.arguments.items():
             self._check(key, value)
         for key, value in self._site.config.items():
             if _LEFT_OUT.get(key):
@@ -194,7 +194,7 @@ class SiteWriter:
 
     def _checkpoints(self, name: str) -> str:
         site = self._site
-        folder = site.given.get("model_dir") or site.config.get("model_dir")
+        folder = site.arguments.get("model_dir") or site.config.get("model_dir")
         parts = [self._code(folder) if folder is not None else "None"]
         if "save_checkpoints_steps" in site.config:
             parts.append(f"save_steps={self._code(site.config['save_checkpoints_steps'])}")
@@ -213,7 +213,7 @@ class SiteWriter:
         """Returns the code of the strategy, "" for the default one."""
         source, site = self._source, self._site
         cluster, master = site.config.get("cluster"), site.config.get("master")
-        use_tpu = site.given.get("use_tpu")
+        use_tpu = site.arguments.get("use_tpu")
         if isinstance(cluster, ast.Name):
             self.strategy = True
             return self._strategy_of_variable(cluster)
@@ -263,7 +263,7 @@ class SiteWriter:
     def _embedding(self) -> Callable[[int], str]:
         """Returns the code of the layer with the tables."""
         source = self._source
-        spec = _followed(source, self._site.given.get("embedding_config_spec"))
+        spec = _followed(source, self._site.arguments.get("embedding_config_spec"))
         if source.called(spec or ast.Constant(None)) != "estimator.EmbeddingConfigSpec":
             source.problem(
                 *(self._site.call, "keras-spec", "its EmbeddingConfigSpec is not written out"),
@@ -276,18 +276,18 @@ class SiteWriter:
             "pipeline_execution_with_tensor_core experimental_gradient_multiplier_fn "
             "feature_to_config_dict table_to_config_dict partition_strategy"
         )
-        given, others = arguments(spec, order.split())
+        by_name, others = arguments(spec, order.split())
         carried = (
             "feature_columns optimization_parameters feature_to_config_dict table_to_config_dict "
             "partition_strategy"
         )
-        rules.refuse_others(source, spec, given, carried, others)
-        if "partition_strategy" in given:
+        rules.refuse_others(source, spec, by_name, carried, others)
+        if "partition_strategy" in by_name:
             source.notes.append(
                 (spec.lineno, "partition_strategy is left out: tables are in objects, not in parts")
             )
-        columns = given.get("feature_columns") or given.get("feature_to_config_dict")
-        optimizer = given.get("optimization_parameters")
+        columns = by_name.get("feature_columns") or by_name.get("feature_to_config_dict")
+        optimizer = by_name.get("optimization_parameters")
         layer = source.need(rules.KERAS, "ColumnEmbedding")
         if columns is None:
             return lambda indent: ""
@@ -358,35 +358,35 @@ class SiteWriter:
         writers[name](call)
 
     def _train(self, call: ast.Call) -> None:
-        given, others = arguments(call, _TRAIN)
-        rules.refuse_others(self._source, call, given, "input_fn steps max_steps", others)
-        self._write(call, "fit", given, "train_batch_size", ("steps", "max_steps"))
+        by_name, others = arguments(call, _TRAIN)
+        rules.refuse_others(self._source, call, by_name, "input_fn steps max_steps", others)
+        self._write(call, "fit", by_name, "train_batch_size", ("steps", "max_steps"))
 
     def _evaluate(self, call: ast.Call) -> None:
-        given, others = arguments(call, ["input_fn", "steps", "hooks", "checkpoint_path", "name"])
-        rules.refuse_others(self._source, call, given, "input_fn steps name", others)
-        self._write(call, "evaluate", given, "eval_batch_size", ("steps",))
+        by_name, others = arguments(call, ["input_fn", "steps", "hooks", "checkpoint_path", "name"])
+        rules.refuse_others(self._source, call, by_name, "input_fn steps name", others)
+        self._write(call, "evaluate", by_name, "eval_batch_size", ("steps",))
 
     def _predict(self, call: ast.Call) -> None:
-        given, others = arguments(call, ["input_fn", "predict_keys", "hooks"])
-        rules.refuse_others(self._source, call, given, "input_fn", others)
-        self._write(call, "predictions", given, "predict_batch_size", ())
+        by_name, others = arguments(call, ["input_fn", "predict_keys", "hooks"])
+        rules.refuse_others(self._source, call, by_name, "input_fn", others)
+        self._write(call, "predictions", by_name, "predict_batch_size", ())
 
     def _write(
         self,
         call: ast.Call,
         method: str,
-        given: Mapping[str, ast.expr],
+        by_name: Mapping[str, ast.expr],
         size: str,
         keys: tuple[str, ...],
     ) -> None:
         source = self._source
-        dataset = self._dataset(given["input_fn"], size)
+        dataset = self._dataset(by_name["input_fn"], size)
         start, _ = source.span(call)
         prefix = source.text[source.text.rfind("\n", 0, start) + 1 : start].lstrip()
 
         def write() -> str:
-            named = (f"{key}={source.code(given[key])}" for key in keys if key in given)
+            named = (f"{key}={source.code(by_name[key])}" for key in keys if key in by_name)
             return call_text(f"model.{method}", [dataset(), *named], self._column(call), prefix)
 
         source.replace(call, write)
@@ -397,7 +397,7 @@ class SiteWriter:
     def _dataset(self, input_fn: ast.expr, size: str) -> Text:
         """Returns the code of a dataset of an input function, which takes the batch size."""
         source = self._source
-        batch = self._site.given.get(size) or self._site.given.get("train_batch_size")
+        batch = self._site.arguments.get(size) or self._site.arguments.get("train_batch_size")
         function = self._input_function(input_fn)
         if function is not None and not function.args.args:
             return lambda: f"{source.code(input_fn)}()"
@@ -453,8 +453,8 @@ class SiteWriter:
     def _train_and_evaluate(self, call: ast.Call) -> None:
         """Writes `fit` with `validation_data`, and the evaluation that the program looks at."""
         source = self._source
-        given, _ = arguments(call, ["estimator", "train_spec", "eval_spec"])
-        specs = [_followed(source, given.get(key)) for key in ("train_spec", "eval_spec")]
+        by_name, _ = arguments(call, ["estimator", "train_spec", "eval_spec"])
+        specs = [_followed(source, by_name.get(key)) for key in ("train_spec", "eval_spec")]
         if any(not isinstance(each, ast.Call) for each in specs):
             source.problem(
                 *(call, "keras-train-spec", "its specs are not written out"),
@@ -509,8 +509,8 @@ class SiteWriter:
             )
             return False
         order = "estimator metric_name max_steps_without_decrease min_steps run_every_secs"
-        given, _ = arguments(value, [*order.split(), "run_every_steps"])
-        metric, most = given["metric_name"], given["max_steps_without_decrease"]
+        by_name, _ = arguments(value, [*order.split(), "run_every_steps"])
+        metric, most = by_name["metric_name"], by_name["max_steps_without_decrease"]
         source.done.update((value, value.func))
         source.replace(
             value,
@@ -528,11 +528,11 @@ class SiteWriter:
     def _export(self, call: ast.Call) -> None:
         source = self._source
         order = "export_dir_base serving_input_receiver_fn assets_extra as_text checkpoint_path"
-        given, others = arguments(call, order.split())
+        by_name, others = arguments(call, order.split())
         rules.refuse_others(
-            source, call, given, "export_dir_base serving_input_receiver_fn", others
+            source, call, by_name, "export_dir_base serving_input_receiver_fn", others
         )
-        receiver = given["serving_input_receiver_fn"]
+        receiver = by_name["serving_input_receiver_fn"]
         function = self._input_function(receiver)
         if function is None or not write_receiver(source, function):
             source.problem(
@@ -543,7 +543,7 @@ class SiteWriter:
             call,
             lambda: (
                 f"model.export_saved_model(\n{' ' * (self._column(call) + 4)}"
-                f"{source.code(given['export_dir_base'])}, *{source.code(receiver)}())"
+                f"{source.code(by_name['export_dir_base'])}, *{source.code(receiver)}())"
             ),
         )
 
@@ -554,8 +554,8 @@ def write_receiver(source: Source, function: ast.FunctionDef) -> bool:
     call = last.value if isinstance(last, ast.Return) else None
     if not isinstance(call, ast.Call) or not source.called(call).endswith("ServingInputReceiver"):
         return False
-    given, _ = arguments(call, ["features", "receiver_tensors"])
-    features, received = given.get("features"), given.get("receiver_tensors")
+    by_name, _ = arguments(call, ["features", "receiver_tensors"])
+    features, received = by_name.get("features"), by_name.get("receiver_tensors")
     if features is None or received is None:
         return False
     source.done.update((call, call.func))
@@ -574,8 +574,8 @@ def write_receiver(source: Source, function: ast.FunctionDef) -> bool:
 
 def _is_of(call: ast.Call, name: str) -> bool:
     """Returns whether a call has a name as its only argument."""
-    given = [ast.unparse(each) for each in call.args]
-    return given == [name] and not call.keywords and name not in names_in(call.func)
+    by_name = [ast.unparse(each) for each in call.args]
+    return by_name == [name] and not call.keywords and name not in names_in(call.func)
 
 
 def _write_several(

@@ -59,11 +59,11 @@ def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
     table_configs.write(program)
     text = _rest(program, model, root, writer)
     program.check()
-    made = text()
-    checks.check(made, name)
-    program.notes += _unused_flags(made)
+    new_source = text()
+    checks.check(new_source, name)
+    program.notes += _unused_flags(new_source)
     lines = [Line(line, "left out", "", "", _sentence(why)) for line, why in sorted(program.notes)]
-    return Rewritten(made, tuple(lines))
+    return Rewritten(new_source, tuple(lines))
 
 
 def is_keras_form(program: Source) -> bool:
@@ -87,8 +87,8 @@ def _model(
     program: Source, site: estimator_calls.Site
 ) -> tuple[ModelText | None, ast.FunctionDef | None, dict[str, _Code]]:
     """Writes the model; returns it, the function whose place it takes, and its arguments."""
-    given = site.given.get("model_fn")
-    name = given.func if isinstance(given, ast.Call) else given
+    model_fn = site.arguments.get("model_fn")
+    name = model_fn.func if isinstance(model_fn, ast.Call) else model_fn
     root = program.function(name.id) if isinstance(name, ast.Name) else None
     if root is None:
         program.problem(
@@ -98,10 +98,10 @@ def _model(
         )
         return None, None, {}
     function, values = root, {}
-    if isinstance(given, ast.Call):
+    if isinstance(model_fn, ast.Call):
         names = [each.arg for each in root.args.args]
-        values = dict(zip(names, given.args, strict=False))
-        values.update({str(each.arg): each.value for each in given.keywords})
+        values = dict(zip(names, model_fn.args, strict=False))
+        values.update({str(each.arg): each.value for each in model_fn.keywords})
         inner = _returned_function(program, root)
         if inner is None:
             program.problem(
@@ -127,7 +127,7 @@ def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionD
 
 def _params(program: Source, site: estimator_calls.Site) -> dict[str, ast.expr]:
     """Returns the `params` of the estimator by their keys."""
-    params = site.given.get("params")
+    params = site.arguments.get("params")
     if isinstance(params, ast.Dict):
         pairs = zip(params.keys, params.values, strict=True)
         return {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
@@ -172,15 +172,15 @@ def _rest(
     )
 
     def text() -> str:
-        made = model.text()
+        class_source = model.text()
         if writer.strategy:
-            made = f"{made}\n\n{estimator_calls.STRATEGY.rstrip()}\n"
+            class_source = f"{class_source}\n\n{estimator_calls.STRATEGY.rstrip()}\n"
         for function in gone:
             if function is not root and not _is_inside(program, function, root):
                 program.drop(function)
                 _trailing_blank(program, function)
         start, end = program.lines(root)
-        program.replace_span(start, end, made)
+        program.replace_span(start, end, class_source)
         whole = program.render(0, len(program.text))
         return _tidy(_reworded(_with_imports(program, whole)))
 

@@ -17,7 +17,7 @@ class LayerCall:
     Attributes:
         call: the whole call.
         kind: what the legacy program counts its names by.
-        made: the class of the layer, and its arguments but for the name: (key or "", node).
+        construction: the class of the layer, and its arguments but for the name: (key or "", node).
         inputs: what the layer is called with: (keyword or "", node).
         name: the node of its name, or None.
         extra: text that is added to the call.
@@ -25,7 +25,7 @@ class LayerCall:
 
     call: ast.Call
     kind: str
-    made: tuple[str, tuple[tuple[str, ast.expr], ...]]
+    construction: tuple[str, tuple[tuple[str, ast.expr], ...]]
     inputs: tuple[tuple[str, ast.expr], ...]
     name: ast.expr | None = None
     extra: str = ""
@@ -34,7 +34,9 @@ class LayerCall:
     @property
     def config(self) -> list[ast.expr]:
         """The nodes that the layer is made of."""
-        return [node for _, node in self.made[1]] + ([self.name] if self.name is not None else [])
+        return [node for _, node in self.construction[1]] + (
+            [self.name] if self.name is not None else []
+        )
 
 
 _COMMON = "activation use_bias kernel_initializer bias_initializer"
@@ -87,11 +89,11 @@ def read(source: Source, node: ast.AST) -> LayerCall | None:
 
 
 def _input_layer(source: Source, call: ast.Call) -> LayerCall | None:
-    given, _ = arguments(call, ["features", "feature_columns"])
-    if len(given) != 2:
+    by_name, _ = arguments(call, ["features", "feature_columns"])
+    if len(by_name) != 2:
         return None
-    made = (source.need(rules.KERAS, "DenseFeatures"), (("", given["feature_columns"]),))
-    return LayerCall(call, "input_layer", made, (("", given["features"]),))
+    layer_class = (source.need(rules.KERAS, "DenseFeatures"), (("", by_name["feature_columns"]),))
+    return LayerCall(call, "input_layer", layer_class, (("", by_name["features"]),))
 
 
 def _of_layer(source: Source, call: ast.Call, inner: ast.Call) -> LayerCall | None:
@@ -120,8 +122,8 @@ def _of_function(source: Source, call: ast.Call, name: str) -> LayerCall | None:
     if name not in _FUNCTIONS:
         return None
     new, order = _FUNCTIONS[name]
-    given, others = arguments(call, order.split())
-    config = [(key, value) for key, value in given.items() if key not in ("inputs", "training")]
+    by_name, others = arguments(call, order.split())
+    config = [(key, value) for key, value in by_name.items() if key not in ("inputs", "training")]
     config = [("" if key in _positional(call, order) else key, value) for key, value in config]
     layer_name = None
     for each in others:
@@ -137,9 +139,9 @@ def _of_function(source: Source, call: ast.Call, name: str) -> LayerCall | None:
                 f"its argument {key or 'without a name'} is not carried",
                 "Do without it, or migrate to the tf2 form",
             )
-    inputs = [("", given["inputs"])] if "inputs" in given else []
-    if "training" in given:
-        inputs.append(("training", given["training"]))
+    inputs = [("", by_name["inputs"])] if "inputs" in by_name else []
+    if "training" in by_name:
+        inputs.append(("training", by_name["training"]))
     return LayerCall(
         *(call, name, (f"tf.keras.layers.{new}", tuple(config)), tuple(inputs), layer_name)
     )
@@ -165,20 +167,20 @@ def _name(call: ast.Call) -> ast.expr | None:
 
 def _dynamic_rnn(source: Source, call: ast.Call) -> LayerCall | None:
     order = "cell inputs sequence_length initial_state dtype parallel_iterations swap_memory"
-    given, _ = arguments(call, [*order.split(), "time_major", "scope"])
+    by_name, _ = arguments(call, [*order.split(), "time_major", "scope"])
     for key in ("initial_state", "time_major", "scope"):
-        if key in given:
+        if key in by_name:
             source.problem(
                 call, "keras-dynamic-rnn", f"its argument {key} is not carried", f"Do without {key}"
             )
-    inputs = [("", given["inputs"])]
+    inputs = [("", by_name["inputs"])]
     extra = ""
-    if "sequence_length" in given:
-        source_of = given["inputs"]
-        length = given["sequence_length"]
+    if "sequence_length" in by_name:
+        source_of = by_name["inputs"]
+        length = by_name["sequence_length"]
         extra = (
             f"mask=tf.sequence_mask({ast.unparse(length)}, tf.shape({ast.unparse(source_of)})[1])"
         )
-    made = ("tf.keras.layers.RNN", (("", given["cell"]),))
+    layer_class = ("tf.keras.layers.RNN", (("", by_name["cell"]),))
     options = "return_sequences=True, return_state=True, zero_output_for_mask=True"
-    return LayerCall(call, "rnn", made, tuple(inputs), extra=extra, options=options)
+    return LayerCall(call, "rnn", layer_class, tuple(inputs), extra=extra, options=options)

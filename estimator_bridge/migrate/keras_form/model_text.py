@@ -109,10 +109,10 @@ class ModelWriter:
     def _written(self, order: Sequence[str]) -> str:
         text = self._text
         names = f", names={self._names()}" if text.names else ""
-        own = [name for name in order if name in self._closure_names()]
+        closure_names = [name for name in order if name in self._closure_names()]
         stored = "".join(f"    self.{name} = {text.config[name]()}\n" for name in text.stored)
         init = (
-            f"  def __init__(self, {', '.join(['embedding', *own])}):\n"
+            f"  def __init__(self, {', '.join(['embedding', *closure_names])}):\n"
             f"    super().__init__(embedding{names})\n{stored}"
             + "".join(each() for each in text.init)
             + "".join(
@@ -135,7 +135,7 @@ class ModelWriter:
         return self._names_given
 
     def _names(self) -> str:
-        pairs = [f"{own!r}: {other!r}" for own, other in self._text.names.items()]
+        pairs = [f"{layer_name!r}: {other!r}" for layer_name, other in self._text.names.items()]
         if len(pairs) < 2:
             return "{" + ", ".join(pairs) + "}"
         inner = "".join(f"\n        {pair}," for pair in pairs)
@@ -248,9 +248,9 @@ class ModelWriter:
             parts.labels in of_loss or parts.labels in needed - set(results)
         )
         targets = [name if name in needed or name in of_loss else "_" for name in outputs]
-        given = f"{parts.features}, {parts.labels if labels else '_'} = batch"
+        unpacked = f"{parts.features}, {parts.labels if labels else '_'} = batch"
         called = f"{', '.join(targets)} = self({parts.features}, training={mode == TRAIN})"
-        lines = [given, called]
+        lines = [unpacked, called]
         if results:
             kept = [name if name in needed or name == "loss" else "_" for name in results]
             lines.append(f"{', '.join(kept)} = self.loss_of({', '.join(of_loss)})")
@@ -263,14 +263,14 @@ class ModelWriter:
         train_op = spec.get("train_op")
         items = [each for each in parts.only[TRAIN] if not self._is_of_left_out(each, spec)]
         items = self._without_wrappers(items)
-        made = [
+        optimizer_calls = [
             node
             for each in [*items, *([train_op] if train_op is not None else [])]
             for node in ast.walk(each if not isinstance(each, Bind) else each.value)
             if optimizers.is_optimizer(source, node)
         ]
-        alone = len(made) == 1
-        items = self._optimizers(items, made, alone)
+        alone = len(optimizer_calls) == 1
+        items = self._optimizers(items, optimizer_calls, alone)
         calls = [
             node
             for each in [*items, train_op]
@@ -291,7 +291,7 @@ class ModelWriter:
             optimizers.write_minimize(source, call, alone)  # type: ignore[arg-type]
         for call in applied:
             self._write_gradients(call)
-        if not made or not (calls or applied):
+        if not optimizer_calls or not (calls or applied):
             source.problem(
                 *(
                     parts.function,
@@ -375,16 +375,16 @@ class ModelWriter:
                     self._source.drop(each)
 
     def _optimizers(
-        self, items: Sequence[Item], made: Sequence[ast.AST], alone: bool
+        self, items: Sequence[Item], optimizer_calls: Sequence[ast.AST], alone: bool
     ) -> list[Item]:
         """Moves optimizers, and the rates that they are made of, into `__init__`."""
         source, text = self._source, self._text
-        inside = set().union(*map(names_in, made)) if made else set()
+        inside = set().union(*map(names_in, optimizer_calls)) if optimizer_calls else set()
         helper = Body(text, [], [], {}, self._helpers, self._classes)
         kept: list[Item] = []
         for item in items:
             value = item.value if isinstance(item, ast.Assign) else None
-            if alone and value is not None and value in made:
+            if alone and value is not None and value in optimizer_calls:
                 continue
             if (
                 isinstance(item, ast.Assign)
@@ -396,12 +396,12 @@ class ModelWriter:
                 text.init.append(lambda item=item: source.block(item, 4))  # type: ignore[misc]
                 continue
             kept.append(item)
-        for number, call in enumerate(made):
+        for number, call in enumerate(optimizer_calls):
             assert isinstance(call, ast.Call)
             self._schedules(call)
             helper.contextualize(call, in_init=True)
             code = lambda call=call: optimizers.written(source, call)  # noqa: E731
-            last = number == len(made) - 1
+            last = number == len(optimizer_calls) - 1
             if alone:
                 self._compiled = lambda code=code: f"    self.compile(optimizer={code()})\n"
                 source.done.add(call)
@@ -427,8 +427,8 @@ class ModelWriter:
     def _write_gradients(self, call: ast.Call) -> None:
         source = self._source
         assert isinstance(call.func, ast.Attribute)
-        given, _ = arguments(call, ["first", "global_step"])
-        first = given.get("first") or next(
+        by_name, _ = arguments(call, ["first", "global_step"])
+        first = by_name.get("first") or next(
             (each.value for each in call.keywords if each.arg in ("loss", "grads_and_vars")), None
         )
         if first is None:
@@ -537,8 +537,8 @@ class ModelWriter:
             name = self._text.attribute(str(key.value))
             name = f"{name[:-6]}_metric" if name.endswith("_layer") else name
             self._metric_attributes.append((name, kind, str(key.value)))
-            given = lambda value=value: " ".join(rules.args_of(source, value).split())  # noqa: E731
-            rows.append((name, given))
+            passed = lambda value=value: " ".join(rules.args_of(source, value).split())  # noqa: E731
+            rows.append((name, passed))
         body = Body(self._text, [each.arg for each in function.args.args], [], {}, {}, {})
         body.write(function.body[:-1])
         doc = '    """Adds a batch to the metrics of an evaluation."""\n'
@@ -548,8 +548,8 @@ class ModelWriter:
                 f"  def update_metrics(self, {', '.join(parameters)}):\n{doc}"
                 + "".join(each() for each in body.lines)
                 + "".join(
-                    f"    {call_text(f'self.{name}.update_state', [given()], 4)}\n"
-                    for name, given in rows
+                    f"    {call_text(f'self.{name}.update_state', [passed()], 4)}\n"
+                    for name, passed in rows
                 )
             )
         )

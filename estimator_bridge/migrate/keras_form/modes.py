@@ -225,5 +225,5 @@ class _Reader:
             return {}
         items.pop()
         order = ["mode", "predictions", "loss", "train_op"]
-        given = dict(zip(order, call.args, strict=False))  # type: ignore[attr-defined]
-        return {**given, **{str(each.arg): each.value for each in call.keywords}}  # type: ignore[attr-defined]
+        by_name = dict(zip(order, call.args, strict=False))  # type: ignore[attr-defined]
+        return {**by_name, **{str(each.arg): each.value for each in call.keywords}}  # type: ignore[attr-defined]

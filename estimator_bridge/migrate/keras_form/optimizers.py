@@ -50,17 +50,17 @@ def kind(source: Source, node: ast.AST) -> str:
 def written(source: Source, call: ast.Call) -> str:
     """Returns the code of the optimizer of Keras; a rate that falls becomes a schedule."""
     new, names, default = _OPTIMIZERS[source.called(call)]
-    given, others = arguments(call, names)
+    by_name, others = arguments(call, names)
     lost = [each for each in others if getattr(each, "arg", None) not in ("name", "use_locking")]
-    rules.refuse_others(source, call, given, " ".join(names), lost)
+    rules.refuse_others(source, call, by_name, " ".join(names), lost)
     parts = []
     for old, key in names.items():
-        if old in given:
-            value = source.code(given[old])
+        if old in by_name:
+            value = source.code(by_name[old])
             parts.append(f"{key}={value}" if key else value)
-    if not given.get("learning_rate") and new in DEFAULT_RATES:
+    if not by_name.get("learning_rate") and new in DEFAULT_RATES:
         parts.insert(0, DEFAULT_RATES[new])
-    if default and default.partition("=")[0] not in given:
+    if default and default.partition("=")[0] not in by_name:
         parts.append(default)
     return call_text(f"tf.keras.optimizers.{new}", parts, 4, "self.compile(optimizer=)")
 
@@ -93,13 +93,13 @@ def write_minimize(source: Source, call: ast.Call, alone: bool) -> None:
     Args:
         alone: whether the program has one optimizer, that of `compile`.
     """
-    given, _ = arguments(call, ["loss", "global_step", "var_list"])
+    by_name, _ = arguments(call, ["loss", "global_step", "var_list"])
     optimizer = call.func.value  # type: ignore[attr-defined]
 
     def write() -> str:
-        parts = [source.code(given["loss"]), "tape"]
-        if "var_list" in given:
-            parts.append(source.code(given["var_list"]))
+        parts = [source.code(by_name["loss"]), "tape"]
+        if "var_list" in by_name:
+            parts.append(source.code(by_name["var_list"]))
         if not alone:
             parts += ["None"] * (len(parts) == 2) + [source.code(optimizer)]
         return f"self.minimize({', '.join(parts)})"

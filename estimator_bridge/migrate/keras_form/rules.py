@@ -259,8 +259,8 @@ def _with_function(new: str, module: str = "") -> Writer:
 def _preprocessing(new: str, sequence: bool = False) -> Writer:
     def write(source: Source, call: ast.Call) -> str:
         source.need("tf2_engine", PREPROCESSING)
-        made = f"{PREPROCESSING}.{new}({args_of(source, call)})"
-        return f"{PREPROCESSING}.Sequence({made})" if sequence else made
+        column = f"{PREPROCESSING}.{new}({args_of(source, call)})"
+        return f"{PREPROCESSING}.Sequence({column})" if sequence else column
 
     return write
 
@@ -270,15 +270,15 @@ def _vocabulary(sequence: bool) -> Writer:
 
     def write(source: Source, call: ast.Call) -> str:
         source.need("tf2_engine", PREPROCESSING)
-        given, _ = arguments(call, names)
+        by_name, _ = arguments(call, names)
         options = [
-            f"{key}={source.code(given[key])}"
+            f"{key}={source.code(by_name[key])}"
             for key in ("num_oov_buckets", "default_value")
-            if key in given
+            if key in by_name
         ]
-        parts = [source.code(given["key"]), f"tuple({source.code(given['vocabulary_list'])})"]
-        made = f"{PREPROCESSING}.VocabularyList({', '.join([*parts, *options])})"
-        return f"{PREPROCESSING}.Sequence({made})" if sequence else made
+        parts = [source.code(by_name["key"]), f"tuple({source.code(by_name['vocabulary_list'])})"]
+        column = f"{PREPROCESSING}.VocabularyList({', '.join([*parts, *options])})"
+        return f"{PREPROCESSING}.Sequence({column})" if sequence else column
 
     return write
 
@@ -293,24 +293,26 @@ def _vocabulary_file(source: Source, call: ast.Call) -> str:
         "default_value",
         "dtype",
     ]
-    given, _ = arguments(call, names)
-    if "vocabulary_size" not in given:
+    by_name, _ = arguments(call, names)
+    if "vocabulary_size" not in by_name:
         source.problem(call, "keras-vocabulary-size", "its size is not written", "Write it")
-    return f"{PREPROCESSING}.VocabularyFile({_named(source, given)})"
+    return f"{PREPROCESSING}.VocabularyFile({_named(source, by_name)})"
 
 
-def _named(source: Source, given: Mapping[str, ast.expr]) -> str:
-    return ", ".join(f"{key}={source.code(value)}" for key, value in given.items())
+def _named(source: Source, by_name: Mapping[str, ast.expr]) -> str:
+    return ", ".join(f"{key}={source.code(value)}" for key, value in by_name.items())
 
 
 def _crossed(source: Source, call: ast.Call) -> str:
     source.need("tf2_engine", PREPROCESSING)
-    given, _ = arguments(call, ["keys", "hash_bucket_size", "hash_key"])
-    keys = given["keys"]
+    by_name, _ = arguments(call, ["keys", "hash_bucket_size", "hash_key"])
+    keys = by_name["keys"]
     inner = [source.code(each) for each in getattr(keys, "elts", ())]
-    made = f"({', '.join(inner)},)" if len(inner) == 1 else f"({', '.join(inner)})"
-    first = made if inner else f"tuple({source.code(keys)})"
-    others = [source.code(given[key]) for key in ("hash_bucket_size", "hash_key") if key in given]
+    listed = f"({', '.join(inner)},)" if len(inner) == 1 else f"({', '.join(inner)})"
+    first = listed if inner else f"tuple({source.code(keys)})"
+    others = [
+        source.code(by_name[key]) for key in ("hash_bucket_size", "hash_key") if key in by_name
+    ]
     return f"{PREPROCESSING}.Crossed({', '.join([first, *others])})"
 
 
@@ -318,8 +320,8 @@ def _only(new: str, names: str, carried: str, module: str = KERAS) -> Writer:
     """Returns the writer of a call of another function, which lacks some arguments."""
 
     def write(source: Source, call: ast.Call) -> str:
-        given, others = arguments(call, names.split())
-        refuse_others(source, call, given, carried, others)
+        by_name, others = arguments(call, names.split())
+        refuse_others(source, call, by_name, carried, others)
         return f"{source.need(module, new)}({args_of(source, call)})"
 
     return write
@@ -328,12 +330,12 @@ def _only(new: str, names: str, carried: str, module: str = KERAS) -> Writer:
 def refuse_others(
     source: Source,
     call: ast.Call,
-    given: Mapping[str, ast.expr],
+    by_name: Mapping[str, ast.expr],
     carried: str,
     others: list[ast.keyword | ast.expr],
 ) -> None:
     """Adds a problem for arguments that are not carried."""
-    lost = [key for key in given if key not in carried.split()]
+    lost = [key for key in by_name if key not in carried.split()]
     lost += [getattr(each, "arg", None) or ast.unparse(each) for each in others]
     for key in lost:
         source.problem(
@@ -391,15 +393,15 @@ def table_optimizer(source: Source, call: ast.Call, rate: str | None = None) -> 
     new, names, default = _TABLE_OPTIMIZERS[source.called(call).rpartition(".")[2]]
     if "." not in new:
         source.need("tf2_engine", new)
-    given, others = arguments(call, names)
+    by_name, others = arguments(call, names)
     kept = [each for each in others if getattr(each, "arg", None) in _CLIPPING.split()]
-    refuse_others(source, call, given, " ".join(names), [e for e in others if e not in kept])
+    refuse_others(source, call, by_name, " ".join(names), [e for e in others if e not in kept])
     parts = []
     for old, key in names.items():
-        if old in given or (old == "learning_rate" and rate):
-            value = rate if rate and old == "learning_rate" else source.code(given[old])
+        if old in by_name or (old == "learning_rate" and rate):
+            value = rate if rate and old == "learning_rate" else source.code(by_name[old])
             parts.append(f"{key}={value}" if key else str(value))
-    if default and default.partition("=")[0] not in given:
+    if default and default.partition("=")[0] not in by_name:
         parts.append(default)
     parts += [
         f"{each.arg}={source.code(each.value)}" for each in kept if isinstance(each, ast.keyword)
@@ -429,61 +431,61 @@ SCHEDULES: Mapping[str, tuple[str, str]] = {
 def schedule(source: Source, call: ast.Call) -> tuple[str, ast.expr | None]:
     """Returns the schedule of Keras for a rate that falls, and the step that it is called with."""
     name, names = SCHEDULES[source.called(call)]
-    given, others = arguments(call, names.split())
-    refuse_others(source, call, given, names, others)
-    step = given.pop("global_step", None)
+    by_name, others = arguments(call, names.split())
+    refuse_others(source, call, by_name, names, others)
+    step = by_name.pop("global_step", None)
     parts, keyed = [], False
     for key in names.replace("global_step ", "").split():
-        if key not in given:
+        if key not in by_name:
             keyed = True
             continue
-        value = source.code(given[key])
+        value = source.code(by_name[key])
         if name == "PolynomialDecay" and key == "end_learning_rate" and not keyed:
             parts.append(value)
         else:
             parts.append(f"{key}={value}" if keyed else value)
-    if name == "PolynomialDecay" and "end_learning_rate" not in given:
+    if name == "PolynomialDecay" and "end_learning_rate" not in by_name:
         parts.append("end_learning_rate=0.0001")
     return f"tf.keras.optimizers.schedules.{name}({', '.join(parts)})", step
 
 
 def _schedule_at_step(source: Source, call: ast.Call) -> str:
-    made, step = schedule(source, call)
-    return f"{made}({source.code(step)})" if step is not None else made
+    code, step = schedule(source, call)
+    return f"{code}({source.code(step)})" if step is not None else code
 
 
 def _mean_of(written: str, names: str) -> Writer:
     def write(source: Source, call: ast.Call) -> str:
-        given, others = arguments(call, names.split())
-        refuse_others(source, call, given, names, others)
-        if len(given) != len(names.split()):
+        by_name, others = arguments(call, names.split())
+        refuse_others(source, call, by_name, names, others)
+        if len(by_name) != len(names.split()):
             source.problem(call, "keras-loss", "it lacks an argument", "Write both arguments")
             return ""
-        return written.format(**{key: source.code(value) for key, value in given.items()})
+        return written.format(**{key: source.code(value) for key, value in by_name.items()})
 
     return write
 
 
 def _in_top_k(source: Source, call: ast.Call) -> str:
-    given, _ = arguments(call, ["predictions", "targets", "k"])
-    order = [source.code(given[key]) for key in ("targets", "predictions", "k")]
+    by_name, _ = arguments(call, ["predictions", "targets", "k"])
+    order = [source.code(by_name[key]) for key in ("targets", "predictions", "k")]
     return f"tf.math.in_top_k({', '.join(order)})"
 
 
 def _trainable_variables(source: Source, call: ast.Call) -> str:
-    given, _ = arguments(call, ["scope"])
-    if "scope" not in given:
+    by_name, _ = arguments(call, ["scope"])
+    if "scope" not in by_name:
         return "self.dense_variables"
-    return f"self.variables_below({source.code(given['scope'])})"
+    return f"self.variables_below({source.code(by_name['scope'])})"
 
 
 def _initializer(new: str, names: str, **defaults: str) -> Writer:
     """Returns the writer of an initializer, whose defaults TensorFlow 2 has changed."""
 
     def write(source: Source, call: ast.Call) -> str:
-        given, others = arguments(call, names.split())
-        refuse_others(source, call, given, f"{names}", others)
-        parts = {key: source.code(value) for key, value in given.items() if key != "dtype"}
+        by_name, others = arguments(call, names.split())
+        refuse_others(source, call, by_name, f"{names}", others)
+        parts = {key: source.code(value) for key, value in by_name.items() if key != "dtype"}
         written = {**{key: v for key, v in defaults.items() if key not in parts}, **parts}
         return f"{new}({', '.join(f'{key}={value}' for key, value in written.items())})"
 
@@ -491,15 +493,15 @@ def _initializer(new: str, names: str, **defaults: str) -> Writer:
 
 
 def _placeholder(source: Source, call: ast.Call) -> str:
-    given, _ = arguments(call, ["dtype", "shape", "name"])
-    shape = source.code(given["shape"]) if "shape" in given else "None"
-    name = f", name={source.code(given['name'])}" if "name" in given else ""
-    return f"tf.TensorSpec({shape}, {source.code(given['dtype'])}{name})"
+    by_name, _ = arguments(call, ["dtype", "shape", "name"])
+    shape = source.code(by_name["shape"]) if "shape" in by_name else "None"
+    name = f", name={source.code(by_name['name'])}" if "name" in by_name else ""
+    return f"tf.TensorSpec({shape}, {source.code(by_name['dtype'])}{name})"
 
 
 def _string_split(source: Source, call: ast.Call) -> str:
-    given, _ = arguments(call, ["source", "sep", "skip_empty"])
-    others = [source.code(given[key]) for key in ("source", "sep") if key in given]
+    by_name, _ = arguments(call, ["source", "sep", "skip_empty"])
+    others = [source.code(by_name[key]) for key in ("source", "sep") if key in by_name]
     return f"tf.strings.split({', '.join(others)}).to_sparse()"
 
 

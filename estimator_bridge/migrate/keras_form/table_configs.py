@@ -43,11 +43,11 @@ def _variable_of(source: Source, node: ast.Dict) -> str:
 
 
 def _write_table(source: Source, key: ast.expr | None, call: ast.Call) -> None:
-    given, others = arguments(call, _TABLE.split())
+    by_name, others = arguments(call, _TABLE.split())
     carried = _TABLE.replace("hot_id_replication ", "")
-    rules.refuse_others(source, call, given, carried, others)
+    rules.refuse_others(source, call, by_name, carried, others)
     source.done.update((call, *ast.walk(call.func)))
-    optimizer, function = given.get("optimization_parameters"), given.get("learning_rate_fn")
+    optimizer, function = by_name.get("optimization_parameters"), by_name.get("learning_rate_fn")
     if isinstance(optimizer, ast.Call):
         source.done.update((optimizer, *ast.walk(optimizer.func)))
     if function is not None:
@@ -55,20 +55,21 @@ def _write_table(source: Source, key: ast.expr | None, call: ast.Call) -> None:
     column = source.statement_of(call).col_offset
 
     def write_call() -> str:
-        rate = source.code(given["learning_rate"]) if "learning_rate" in given else None
+        rate = source.code(by_name["learning_rate"]) if "learning_rate" in by_name else None
         rate = f"ByStep({source.code(function)})" if function is not None else rate
-        made = "None"
+        optimizer_code = "None"
         if isinstance(optimizer, ast.Call):
-            made = rules.table_optimizer(source, optimizer, rate)
-        size = [source.code(given[each]) for each in ("vocabulary_size", "dimension")]
+            optimizer_code = rules.table_optimizer(source, optimizer, rate)
+        size = [source.code(by_name[each]) for each in ("vocabulary_size", "dimension")]
         rest = [
-            f"{each}={source.code(given[each])}"
+            f"{each}={source.code(by_name[each])}"
             for each in ("initializer", "combiner")
-            if each in given
+            if each in by_name
         ]
         name = source.code(key) if key is not None else "None"
         pad = " " * (column + 8)
-        return f"{_CONFIG}(\n{pad}{', '.join([*size, *rest])},\n{pad}optimizer={made}, name={name})"
+        settings = ", ".join([*size, *rest])
+        return f"{_CONFIG}(\n{pad}{settings},\n{pad}optimizer={optimizer_code}, name={name})"
 
     source.replace(call, write_call)
     if isinstance(optimizer, ast.Call):
@@ -76,9 +77,9 @@ def _write_table(source: Source, key: ast.expr | None, call: ast.Call) -> None:
 
 
 def _write_feature(source: Source, key: ast.expr | None, call: ast.Call, tables: str) -> None:
-    given, others = arguments(call, ["table_id", "max_sequence_length", "weight_key"])
+    by_name, others = arguments(call, ["table_id", "max_sequence_length", "weight_key"])
     source.done.update((call, *ast.walk(call.func)))
-    table = given.get("table_id")
+    table = by_name.get("table_id")
     if not tables or table is None or key is None or others:
         source.problem(
             *(call, "keras-feature-config", "its table is not known"),
@@ -86,7 +87,9 @@ def _write_feature(source: Source, key: ast.expr | None, call: ast.Call, tables:
         )
         return
     new = source.need(rules.KERAS, "id_column")
-    rest = [(each, given[each]) for each in ("max_sequence_length", "weight_key") if each in given]
+    rest = [
+        (each, by_name[each]) for each in ("max_sequence_length", "weight_key") if each in by_name
+    ]
     source.replace(
         call,
         lambda: (

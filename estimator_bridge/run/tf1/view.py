@@ -105,9 +105,9 @@ class TF1View(ModuleType):
         if names[0] not in (*_PACKAGES, "compat"):
             # Public modules are those of version 1; many are attributes that cannot be imported.
             root: Object = self
-            found = functools.reduce(lambda owner, name: getattr(owner, name, None), names, root)
-            if isinstance(found, ModuleType):
-                return found
+            target = functools.reduce(lambda owner, name: getattr(owner, name, None), names, root)
+            if isinstance(target, ModuleType):
+                return target
         return importlib.import_module(path)
 
     def _contrib(self, below: str) -> ModuleType:

@@ -136,8 +136,8 @@ class Job:
 
     def device_fn(self) -> Callable[[tf.Operation], str] | None:
         """Returns the device function of the graph."""
-        own: Callable[[tf.Operation], str] | None = self.config.device_fn
-        return own if self.cluster is None else following(own)
+        configured: Callable[[tf.Operation], str] | None = self.config.device_fn
+        return configured if self.cluster is None else following(configured)
 
 
 @contextlib.contextmanager

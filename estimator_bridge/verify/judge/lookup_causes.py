@@ -88,16 +88,18 @@ def _wrong_lookups(
 
 def _other_row(lookup: _Lookup, rows: Array, right: Array, wrong: Array) -> tuple[int, int] | None:
     """Returns the id for which another row is taken, and that row; None if there is no such id."""
-    found, combiner = lookup.occurrences, lookup.feature.combiner
+    occurrences, combiner = lookup.occurrences, lookup.feature.combiner
     flat = (-1, right.shape[-1])
     right, wrong = right.reshape(flat), wrong.reshape(flat)
     tolerance = 1e-5 * float(np.max(np.abs(right), initial=0.0))
     differing = np.flatnonzero((np.abs(right - wrong) > tolerance).any(1))
-    of_cell = [{*found.ids[found.cells == cell].tolist()} for cell in differing[:_MAX_CELLS]]
+    of_cell = [
+        {*occurrences.ids[occurrences.cells == cell].tolist()} for cell in differing[:_MAX_CELLS]
+    ]
     for number in sorted(set.intersection(*of_cell)) if of_cell else ():
         cell = int(differing[0])
-        places = (found.cells == cell) & (found.ids == number)
-        gain = float(lookups.gains_of(found, combiner).value[places].sum())
+        places = (occurrences.cells == cell) & (occurrences.ids == number)
+        gain = float(lookups.gains_of(occurrences, combiner).value[places].sum())
         taken = rows[number] + (wrong[cell] - right[cell]) / (gain or 1.0)
         distances = np.abs(rows - taken).max(1)
         row = int(np.argmin(distances))
@@ -131,9 +133,13 @@ _LOOKUPS: tuple[tuple[str, str, Callable[[RecordedIds], RecordedIds]], ...] = (
     (
         "weights",
         "takes weights above 1 as 1.",
-        lambda found: found._replace(weights=np.minimum(found.weights, 1.0)),
+        lambda occurrences: occurrences._replace(weights=np.minimum(occurrences.weights, 1.0)),
     ),
-    ("weights", "squares weights.", lambda found: found._replace(weights=found.weights**2)),
+    (
+        "weights",
+        "squares weights.",
+        lambda occurrences: occurrences._replace(weights=occurrences.weights**2),
+    ),
 )
 
 

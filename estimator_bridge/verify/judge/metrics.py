@@ -202,15 +202,15 @@ class _Judge:
         """Returns the outcome of a metric."""
         differences = SampleDifferences()
         differences.add(*_of_one_type(metric.a, metric.b))
-        own = self._rounding(metric)
+        rounding = self._rounding(metric)
         fault, allowed, why = Fault("", ""), *self._allowed(key, differences.scale)
         base = allowed
-        if self._is_consistent(metric, own):
-            fault = self._fault(metric, own)
+        if self._is_consistent(metric, rounding):
+            fault = self._fault(metric, rounding)
             carried = _apart(metric.again_b, metric.crossed) if self._values_agree else 0.0
-            allowed, why = 3 * own + carried, FOLLOWS
+            allowed, why = 3 * rounding + carried, FOLLOWS
         if self._is_same:
-            allowed, why = min(base, allowed, own), COMPUTED_FROM_EQUAL
+            allowed, why = min(base, allowed, rounding), COMPUTED_FROM_EQUAL
             if not fault.cause and differences.largest > allowed:
                 fault = Fault(METRIC, "it is computed otherwise, from equal values")
         outcome = differences.outcome(self._name, key, allowed, why)
@@ -219,7 +219,7 @@ class _Judge:
     def _rounding(self, metric: _Metric) -> float:
         return self._roundings * _UNIT_ROUNDOFF * elements.magnitude(metric.a, metric.b)
 
-    def _is_consistent(self, metric: _Metric, own: float) -> bool:
+    def _is_consistent(self, metric: _Metric, rounding: float) -> bool:
         """Returns whether a metric that is computed once more is what some side has reported.
 
         Otherwise the function cannot be run by itself, and says nothing.
@@ -227,21 +227,21 @@ class _Judge:
         if metric.again_a is None or metric.again_b is None or metric.crossed is None:
             return False
         pairs = (metric.a, metric.again_a), (metric.b, metric.again_b)
-        return any(_apart(*pair) <= own for pair in pairs)
+        return any(_apart(*pair) <= rounding for pair in pairs)
 
-    def _fault(self, metric: _Metric, own: float) -> Fault:
+    def _fault(self, metric: _Metric, rounding: float) -> Fault:
         """Returns what is wrong with a metric, whatever the values; no note if nothing is."""
         for side, reported, again in (
             ("A", metric.a, metric.again_a),
             ("B", metric.b, metric.again_b),
         ):
-            if _apart(reported, again) > own:
+            if _apart(reported, again) > rounding:
                 return Fault(
                     EVALUATION,
                     f"side {side} reports {elements.shown(reported)}, and its metric function "
                     f"gives {elements.shown(again)} for the values that were recorded",
                 )
-        if _apart(metric.again_a, metric.crossed) > own:
+        if _apart(metric.again_a, metric.crossed) > rounding:
             return Fault(
                 METRIC_FUNCTION,
                 f"the metric functions differ: for side A's values A's gives "

@@ -78,12 +78,12 @@ def own_rounding(a: Recording) -> Callable[..., float]:
 
 def movements(a: Recording, perturbed: Recording) -> dict[tuple[str, str], float]:
     """Returns how far a perturbed start has moved each outcome, by kind and name."""
-    found: dict[tuple[str, str], float] = {}
+    largest: dict[tuple[str, str], float] = {}
     for name in {*a.outcomes.names()} & {*perturbed.outcomes.names()}:
         for output, differences in _differences(a, perturbed, name).items():
             if np.isfinite(differences.largest):
-                found[name, output] = differences.largest
-    return found
+                largest[name, output] = differences.largest
+    return largest
 
 
 def ids_of_sample(batch: Values, features: Iterable[str]) -> int:
@@ -161,12 +161,12 @@ def _compared(pair: _Pair) -> Iterator[Outcome]:
 
 def _differences(a: Recording, b: Recording, name: str) -> dict[str, SampleDifferences]:
     """Compares the arrays of an outcome, chunk by chunk; returns their differences by name."""
-    found: dict[str, SampleDifferences] = {}
+    by_output: dict[str, SampleDifferences] = {}
     for number, (chunk_a, chunk_b) in enumerate(_paired_chunks(a.outcomes, b.outcomes, name)):
         for output in dict.fromkeys([*chunk_a, *chunk_b]):
-            differences = found.setdefault(output, SampleDifferences(is_new=not number))
+            differences = by_output.setdefault(output, SampleDifferences(is_new=not number))
             differences.add(chunk_a.get(output), chunk_b.get(output))
-    return found
+    return by_output
 
 
 def _paired_chunks(a: Outcomes, b: Outcomes, name: str) -> Iterator[tuple[Values, Values]]:
@@ -234,12 +234,12 @@ def _exported(pair: _Pair) -> Iterator[Outcome]:
 def _kept(side: Recording, name: str) -> dict[str, bool]:
     """Returns of each exported variable whether it is what the checkpoint holds."""
     before = side.outcomes.about(name).get("variables", {})
-    found: dict[str, bool] = {}
+    is_kept: dict[str, bool] = {}
     for chunk in side.outcomes.chunks(name):
         for output, array in chunk.items():
             if output in before:
-                found[output] = before[output] == digest({"": array})
-    return found
+                is_kept[output] = before[output] == digest({"": array})
+    return is_kept
 
 
 def _differing_signatures(a: Recording, b: Recording, number: int) -> Iterator[Outcome]:

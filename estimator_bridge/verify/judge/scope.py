@@ -75,8 +75,8 @@ def not_compared(a: Recording, b: Recording) -> Iterator[str]:
 def _of_both(a: Recording, b: Recording) -> Iterator[str]:
     """Yields what the recordings themselves have left out; once, where both did."""
     left_out = [*a.outcomes.left_out], [*b.outcomes.left_out]
-    for letter, own, others in (("A", *left_out), ("B", *left_out[::-1])):
-        for what in own:
+    for letter, of_side, others in (("A", *left_out), ("B", *left_out[::-1])):
+        for what in of_side:
             if what not in others:
                 yield f"On side {letter}: {what}"
             elif letter == "A":

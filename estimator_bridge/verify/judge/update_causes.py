@@ -38,21 +38,24 @@ _FITTED_NAMES = {
 def update_causes(evidence: Evidence) -> Iterator[Cause]:
     """Yields a cause for each table of which one side follows the rule, and the other does not."""
     wrong = [_wrong_side(evidence, table) for table in evidence.settings[0]["tables"]]
-    found = [one for one in wrong if one is not None]
-    if found and all(_is_late(evidence, *one) for one in found):
-        step, names = evidence.after[0].number, ", ".join(one.table["name"] for _, one, _ in found)
+    breaches = [one for one in wrong if one is not None]
+    if breaches and all(_is_late(evidence, *one) for one in breaches):
+        step, names = (
+            evidence.after[0].number,
+            ", ".join(one.table["name"] for _, one, _ in breaches),
+        )
         yield Cause(
             "stale activation",
-            f"Table {names}: side {found[0][0]} does not update in step {step}, and in the next "
+            f"Table {names}: side {breaches[0][0]} does not update in step {step}, and in the next "
             "step does what is due in this one, as with pipelining: what it looks up is stale.",
         )
         return
-    for (side, one, rows), (_, other, other_rows) in itertools.combinations(found, 2):
+    for (side, one, rows), (_, other, other_rows) in itertools.combinations(breaches, 2):
         if _has_rate_of(one, rows, other) and _has_rate_of(other, other_rows, one):
             names = f"{one.table['name']} and {other.table['name']}"
             text = f"Tables {names}: on side {side} they have each other's learning rates."
             yield Cause("rate tag", text)
-    for side, update, rows in found:
+    for side, update, rows in breaches:
         yield _cause(side, update, rows)
 
 
@@ -138,9 +141,9 @@ def _cause(side: str, update: Update, rows: Array) -> Cause:
     for test in (_stays, _slot_stays, _fits_guess, _late_decay, _short_slots, _fits_number):
         if len(outside) and test is not _fits_guess:
             continue
-        found = test(update, rows if len(outside) else inside)
-        if found is not None:
-            return Cause(found.name, f"{where} {found.text}")
+        cause = test(update, rows if len(outside) else inside)
+        if cause is not None:
+            return Cause(cause.name, f"{where} {cause.text}")
     if len(outside):
         text = f"also moves {len(outside)} rows that are in no sample, such as row {outside[0]}."
         return Cause("untouched rows", f"Table {update.table['name']}: side {side} {text}")
@@ -224,10 +227,10 @@ def _fits_number(update: Update, rows: Array) -> Cause | None:
     assert rule is not None
     numbers = [name for name, value in rule["settings"].items() if isinstance(value, float)]
     for name in (RATE, GRADIENT, *numbers):
-        found = fitted(update, rows, name)
-        if found is None:
+        fit = fitted(update, rows, name)
+        if fit is None:
             continue
-        value = found[1]
+        value = fit[1]
         if name == RATE:
             text = f"moves them as at a rate {value:.6g} times that of the step."
         elif name == GRADIENT:
@@ -241,7 +244,7 @@ def _fits_number(update: Update, rows: Array) -> Cause | None:
 def _steps(evidence: Evidence, table: TableDescription) -> tuple[StepInputs, StepInputs] | None:
     """Returns what each side updates a table from; None where that is not known."""
     ids = {key: evidence.ids.get(key) for key in table["features"]}
-    known = {key: found for key, found in ids.items() if found is not None}
+    known = {key: occurrences for key, occurrences in ids.items() if occurrences is not None}
     if len(known) < len(ids):
         return None
     one, other = (

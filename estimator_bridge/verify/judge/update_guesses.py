@@ -75,7 +75,7 @@ def _of_features(update: Update) -> Iterator[Guess]:
     (step,) = update.steps
     for key in step.ids:
         if len(step.ids) > 1:
-            ids = {name: found for name, found in step.ids.items() if name != key}
+            ids = {name: occurrences for name, occurrences in step.ids.items() if name != key}
             text = f"leaves out the gradients of feature {key}."
             yield Guess("lost feature", text, update.table, [step._replace(ids=ids)])
 
@@ -92,7 +92,7 @@ def _of_duplicates(update: Update) -> Iterator[Guess]:
 
 def _of_samples(update: Update) -> Iterator[Guess]:
     (step,) = update.steps
-    samples = max((found.shape[0] for found in step.ids.values()), default=0)
+    samples = max((occurrences.shape[0] for occurrences in step.ids.values()), default=0)
     parts = {
         "the last sample": (samples - 1, samples),
         "the first sample": (0, 1),
@@ -136,7 +136,7 @@ def _of_precision(update: Update) -> Iterator[Guess]:
 def _core_by_core(update: Update, cores: int, order: Sequence[int]) -> Guess:
     """Returns the guess that the sum of each core is an update of its own."""
     (step,) = update.steps
-    samples = max(found.shape[0] for found in step.ids.values())
+    samples = max(occurrences.shape[0] for occurrences in step.ids.values())
     size = samples // cores
     steps = [_only(step, _inside(core * size, (core + 1) * size)) for core in order]
     text = f"updates rows with the sum of each of {cores} cores by itself, not with that of all."
@@ -149,41 +149,45 @@ def _selected(update: Update, name: str, text: str, selection: Selection) -> Gue
 
 def _only(step: StepInputs, selection: Selection) -> StepInputs:
     ids = {
-        key: lookups.selected(found, np.flatnonzero(selection(found)))
-        for key, found in step.ids.items()
+        key: lookups.selected(occurrences, np.flatnonzero(selection(occurrences)))
+        for key, occurrences in step.ids.items()
     }
     return step._replace(ids=ids)
 
 
-def _once_in_a_sample(found: RecordedIds) -> Array:
-    kept = np.zeros(len(found.ids), bool)
-    pairs = np.stack([found.cells, found.ids], 1)
+def _once_in_a_sample(occurrences: RecordedIds) -> Array:
+    kept = np.zeros(len(occurrences.ids), bool)
+    pairs = np.stack([occurrences.cells, occurrences.ids], 1)
     kept[np.unique(pairs, axis=0, return_index=True)[1]] = True
     return kept
 
 
-def _first_of_row(found: RecordedIds) -> Array:
-    kept = np.zeros(len(found.ids), bool)
-    kept[np.unique(found.ids, return_index=True)[1]] = True
+def _first_of_row(occurrences: RecordedIds) -> Array:
+    kept = np.zeros(len(occurrences.ids), bool)
+    kept[np.unique(occurrences.ids, return_index=True)[1]] = True
     return kept
 
 
-def _last_of_row(found: RecordedIds) -> Array:
-    backwards = found._replace(ids=found.ids[::-1])
+def _last_of_row(occurrences: RecordedIds) -> Array:
+    backwards = occurrences._replace(ids=occurrences.ids[::-1])
     return _first_of_row(backwards)[::-1]
 
 
-def _samples_of(found: RecordedIds) -> Array:
-    cells_per_sample = int(np.prod(found.shape[1:]))
-    return found.cells // cells_per_sample
+def _samples_of(occurrences: RecordedIds) -> Array:
+    cells_per_sample = int(np.prod(occurrences.shape[1:]))
+    return occurrences.cells // cells_per_sample
 
 
 def _outside(first: int, last: int) -> Selection:
-    return lambda found: (_samples_of(found) < first) | (_samples_of(found) >= last)
+    return lambda occurrences: (
+        (_samples_of(occurrences) < first) | (_samples_of(occurrences) >= last)
+    )
 
 
 def _inside(first: int, last: int) -> Selection:
-    return lambda found: (_samples_of(found) >= first) & (_samples_of(found) < last)
+    return lambda occurrences: (
+        (_samples_of(occurrences) >= first) & (_samples_of(occurrences) < last)
+    )
 
 
 def _with_clipped(step: StepInputs, low: float | None, high: float | None) -> StepInputs:
@@ -194,8 +198,8 @@ def _with_clipped(step: StepInputs, low: float | None, high: float | None) -> St
 def _with_gains(step: StepInputs, combiner: str | None, power: int) -> StepInputs:
     """Returns a step whose weights are a power of the gains of its lookups."""
     ids = {
-        key: found._replace(weights=lookups.gains_of(found, combiner).value ** power)
-        for key, found in step.ids.items()
+        key: occurrences._replace(weights=lookups.gains_of(occurrences, combiner).value ** power)
+        for key, occurrences in step.ids.items()
     }
     return step._replace(ids=ids)
 

@@ -129,8 +129,8 @@ def _decoded(description: Mapping[str, Object], data: bytes) -> Array:
     shape = description["shape"]
     if description["type"] == _STRINGS:
         return _objects(_decoded_strings(data, math.prod(shape))).reshape(shape)
-    own = getattr(ml_dtypes, description["type"], None)
-    return np.frombuffer(data, own or np.dtype(description["type"])).reshape(shape).copy()
+    small_type = getattr(ml_dtypes, description["type"], None)
+    return np.frombuffer(data, small_type or np.dtype(description["type"])).reshape(shape).copy()
 
 
 def _encoded_strings(values: Sequence[Object]) -> bytes:

@@ -62,14 +62,14 @@ def intercept(model_class: type, methods: Mapping[str, Function]) -> None:
 @contextlib.contextmanager
 def intercepting(model_class: type, methods: Mapping[str, Function]) -> Iterator[None]:
     """Intercepts methods of a class as long as the context is open; see `intercept`."""
-    own = {name: method for name, method in vars(model_class).items() if name in methods}
+    of_class = {name: method for name, method in vars(model_class).items() if name in methods}
     intercept(model_class, methods)
     try:
         yield
     finally:
         for name in methods:
             delattr(model_class, name)
-        for name, method in own.items():
+        for name, method in of_class.items():
             setattr(model_class, name, method)
 
 

@@ -64,8 +64,8 @@ class KerasTraining:
     @property
     def variables(self) -> dict[str, Variable]:
         """The variables by their legacy names, but for what Keras computes of the step."""
-        found = self.model.checkpoints.variables()
-        return {name: variable for name, variable in found.items() if name not in COMPUTED}
+        by_name = self.model.checkpoints.variables()
+        return {name: variable for name, variable in by_name.items() if name not in COMPUTED}
 
     def restore(self, checkpoint: str, a: Recording | None) -> None:
         """Gives all variables, which exist, the values of a checkpoint of either form.

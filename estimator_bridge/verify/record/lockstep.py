@@ -40,8 +40,8 @@ class Leader:
 
     def describe_follower(self, side: SideDescription) -> None:
         """Pairs tables and slots by what they are: variables have other names on other engines."""
-        own = parts_of_tables(side["tables"])
-        names = {part: name for name, part in own.items()}
+        of_follower = parts_of_tables(side["tables"])
+        names = {part: name for name, part in of_follower.items()}
         theirs = parts_of_tables(self._recording.settings["tables"])
         self._names = {name: names[part] for name, part in theirs.items() if part in names}
 

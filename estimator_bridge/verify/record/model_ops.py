@@ -96,14 +96,14 @@ def _outputs(graph: Graph, before: int, loss: Object) -> list[Object]:
 
 def _used_by(ops: Iterable[Object]) -> set[str]:
     """Returns the names of some ops, and of all that they are computed from."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting: list[Op] = [getattr(each, "op", each) for each in ops]
     while waiting:
         op: Op = waiting.pop()
-        if op.name not in found:
-            found.add(op.name)
+        if op.name not in names:
+            names.add(op.name)
             waiting.extend(tensor.op for tensor in op.inputs)
-    return found
+    return names
 
 
 def _is_left_out(op: Op, left_out: set[str]) -> bool:

@@ -143,14 +143,14 @@ def failure_of(title: str, status: int, failure: pathlib.Path, log: pathlib.Path
         failure: the file in which the process may have said why.
     """
     if failure.exists():
-        said = f"{json.loads(failure.read_text())}\n{title} failed."
+        reason = f"{json.loads(failure.read_text())}\n{title} failed."
     elif status < 0:
-        said = f"{title} was ended by signal {signal.Signals(-status).name}."
+        reason = f"{title} was ended by signal {signal.Signals(-status).name}."
     else:
-        said = f"{title} ended with exit status {status}."
+        reason = f"{title} ended with exit status {status}."
     lines = log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
     last = "\n".join(f"    {line}" for line in lines)
-    return plain_text.plain(f"{said} Its log is {log}; it ends with\n{last}", lines=True)
+    return plain_text.plain(f"{reason} Its log is {log}; it ends with\n{last}", lines=True)
 
 
 def query_exported_models(
@@ -241,10 +241,10 @@ def _described(error: Exception) -> str:
     from estimator_bridge.run.tf1 import running
 
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith("[[")][-1:]
+    last_lines = [line for line in lines if not line.startswith("[[")][-1:]
     if isinstance(error, errors.EngineError):
         return " ".join(lines)
-    described = ": ".join([type(error).__name__, *said])[:_MAX_ERROR]
+    described = ": ".join([type(error).__name__, *last_lines])[:_MAX_ERROR]
     return " ".join(filter(None, [described, running.remedy_for(error)]))
 
 

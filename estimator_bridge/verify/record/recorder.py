@@ -176,19 +176,19 @@ class Recorder:
         if self.perturbation is not None:
             self.perturbation.choose(side, trained)
 
-    def next_state(self, number: int, own: Values, *, is_start: bool = False) -> Values:
+    def next_state(self, number: int, of_side: Values, *, is_start: bool = False) -> Values:
         """Returns the variables with which the side goes on after a step, where not with its own.
 
         Args:
             number: the step.
-            own: the variables of the side.
+            of_side: the variables of the side.
             is_start: whether this is the state before training.
         """
         state: Values = {}
         if self.leader is not None:
             state = self.leader.state_after(number)
         elif self.perturbation is not None and is_start:
-            state = own
+            state = of_side
         if self.perturbation is None:
             return state
         self.writer.perturbed(self.perturbation.ulps, sorted(self.perturbation.substituted))

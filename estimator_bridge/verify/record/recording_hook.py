@@ -110,8 +110,12 @@ class RecordingHook(tf.train.SessionRunHook):
         """Gives variables other values, `state` being those that they have."""
         assignments: dict[Op, Array] = {}
         for name, target in next_state.items():
-            own = state.get(name)
-            if own is not None and own.shape == target.shape and not same_bits(own, target):
+            present = state.get(name)
+            if (
+                present is not None
+                and present.shape == target.shape
+                and not same_bits(present, target)
+            ):
                 assignments.update(_assigned(self._variables[name], target))
         if not assignments:
             return

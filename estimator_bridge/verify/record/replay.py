@@ -151,9 +151,9 @@ def _written(write: Function, batch: Nest) -> Nest:
 
 def _misfits(batch: Values, spec: Nest) -> list[str]:
     """Returns how the elements of a dataset differ from a batch of side A in structure or types."""
-    own = dict(_specs(spec))
-    reasons = [f"{name} is on side A alone" for name in sorted(batch.keys() - own.keys())]
-    for name, each in own.items():
+    specs = dict(_specs(spec))
+    reasons = [f"{name} is on side A alone" for name in sorted(batch.keys() - specs.keys())]
+    for name, each in specs.items():
         if name not in batch:
             reasons.append(f"{name} is on side B alone")
             continue
@@ -182,14 +182,14 @@ def _converts(files: Sequence[pathlib.Path], spec: Nest) -> bool:
 
     Their values have to be the same in both types, such as the labels 0 and 1 in int32 and int64.
     """
-    own = dict(_specs(spec))
+    specs = dict(_specs(spec))
     for file in files:
         batch = read_arrays(file)
-        if batch.keys() != own.keys():
+        if batch.keys() != specs.keys():
             return False
         for name, array in batch.items():
-            dtype = np.dtype(own[name].dtype.as_numpy_dtype)
-            if not own[name].shape.is_compatible_with(array.shape) or not any(
+            dtype = np.dtype(specs[name].dtype.as_numpy_dtype)
+            if not specs[name].shape.is_compatible_with(array.shape) or not any(
                 dtype.kind in kinds and array.dtype.kind in kinds for kinds in _OF_ONE_KIND
             ):
                 return False

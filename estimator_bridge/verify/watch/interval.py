@@ -55,5 +55,5 @@ class Interval:
 
     def ids_of(self, table: TableDescription, step: int) -> dict[str, RecordedIds]:
         """Returns the ids of a table's features in a step, from 0, that are known."""
-        found = {key: self.ids[step].get(key) for key in table["features"]}
-        return {key: ids for key, ids in found.items() if ids is not None}
+        ids_of_features = {key: self.ids[step].get(key) for key in table["features"]}
+        return {key: ids for key, ids in ids_of_features.items() if ids is not None}

@@ -46,25 +46,27 @@ def check_ids(interval: Interval, table: TableDescription) -> Iterator[Violation
     """Yields features with an id that is no row, or whose cells lie outside of the batch."""
     rows = len(interval.before[table["variable"]])
     for position, step in enumerate(interval.steps):
-        for key, found in interval.ids_of(table, position).items():
+        for key, occurrences in interval.ids_of(table, position).items():
             where = f"feature {key}"
-            outside = (found.ids < 0) | (found.ids >= rows)
+            outside = (occurrences.ids < 0) | (occurrences.ids >= rows)
             if outside.any():
                 first = int(np.flatnonzero(outside)[0])
                 text = (
-                    f"id {found.ids[first]} is no row of table {table['name']}, which has {rows}; "
-                    f"{int(np.count_nonzero(outside))} of {len(outside)} ids are not"
+                    f"id {occurrences.ids[first]} is no row of table {table['name']}, which has "
+                    f"{rows}; {int(np.count_nonzero(outside))} of {len(outside)} ids are not"
                 )
                 yield Violation(step.number, violation.IDS, where, text)
-            if len(found.weights) != len(found.ids):
-                text = f"{len(found.ids)} ids have {len(found.weights)} weights"
+            if len(occurrences.weights) != len(occurrences.ids):
+                text = f"{len(occurrences.ids)} ids have {len(occurrences.weights)} weights"
                 yield Violation(step.number, violation.IDS, where, text)
-            elif not np.isfinite(found.weights).all():
+            elif not np.isfinite(occurrences.weights).all():
                 yield Violation(step.number, violation.IDS, where, "a weight is not finite")
-            if len(found.cells) and not 0 <= found.cells.min() <= found.cells.max() < np.prod(
-                found.shape
+            if len(
+                occurrences.cells
+            ) and not 0 <= occurrences.cells.min() <= occurrences.cells.max() < np.prod(
+                occurrences.shape
             ):
-                text = f"an id lies outside of the batch's shape {found.shape}"
+                text = f"an id lies outside of the batch's shape {occurrences.shape}"
                 yield Violation(step.number, violation.IDS, where, text)
 
 
@@ -74,12 +76,12 @@ def check_lookups(interval: Interval, table: TableDescription) -> Iterator[Viola
     if rule is None or rule["kind"] in _MEANS_OF_ROWS:
         return
     first, rows = interval.steps[0], interval.before[table["variable"]]
-    for key, found in interval.ids_of(table, 0).items():
+    for key, occurrences in interval.ids_of(table, 0).items():
         activation = first.values.get(ACTIVATIONS, {}).get(key)
-        combiner = None if len(found.shape) > 1 else table["combiner"]
-        if activation is None or not _are_rows(found.ids, rows):
+        combiner = None if len(occurrences.shape) > 1 else table["combiner"]
+        if activation is None or not _are_rows(occurrences.ids, rows):
             continue
-        expected = lookups.look_up_rounded(rows, found, combiner)
+        expected = lookups.look_up_rounded(rows, occurrences, combiner)
         if activation.shape != expected.value.shape:
             text = f"its shape is {activation.shape}, not {expected.value.shape}"
             yield Violation(first.number, violation.LOOKUP, f"feature {key}", text)
@@ -104,8 +106,8 @@ def check_untouched(
         return
     untouched = np.ones(len(interval.before[table["variable"]]), bool)
     for step in inputs:
-        for found in step.ids.values():
-            untouched[found.ids] = False
+        for occurrences in step.ids.values():
+            untouched[occurrences.ids] = False
     for name, where in _parts(table).items():
         before, after = interval.before[name], interval.after[name]
         differs = (before != after) & ~((before != before) & (after != after))

@@ -201,8 +201,8 @@ class HostDriver(StepDriver):
         for core, part in inputs.parts.items():
             with configured.kernels.on_core(core):
                 raw = [batches.read_unchecked(*values) for values in part]
-                found = configured.kernels.occurrences(_pairs(configured.plan, raw))
-            parts[core] = tuple(found)
+                of_core = configured.kernels.occurrences(_pairs(configured.plan, raw))
+            parts[core] = tuple(of_core)
         return parts
 
     def _look_up(self, configured: Configured, batch: Batch) -> list[list[Tensor]]:

@@ -71,8 +71,8 @@ def _update_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[Op]:
 def _update_core_by_core(table: Table, per_core: Sequence[Contribution], lr: Tensor) -> list[Op]:
     owner = [table.core_of(ids, len(per_core)) for ids, _ in per_core]
     pairs = [
-        (ids, g, tf.equal(own, core))
-        for core, ((ids, g), own) in enumerate(zip(per_core, owner, strict=True))
+        (ids, g, tf.equal(owners, core))
+        for core, ((ids, g), owners) in enumerate(zip(per_core, owner, strict=True))
     ]
     # Owners never collide: one pass for all of them. Then one pass per core, in order.
     owned_ids = tf.concat([tf.boolean_mask(ids, owned) for ids, _, owned in pairs], 0)

@@ -110,7 +110,7 @@ class ServerKernels(KernelSet):
         self, tables: Sequence[TablePlan], routed: Mapping[str, list[Routed]]
     ) -> dict[str, list[Tensor]]:
         """Returns for each part of each table the parameters of the ids that were routed to it."""
-        found: dict[str, dict[int, Tensor]] = {table.name: {} for table in tables}
+        parameters: dict[str, dict[int, Tensor]] = {table.name: {} for table in tables}
         for server, device in enumerate(self._cores.servers.devices):
             here = _on_server(tables, server)
             if not here:
@@ -121,8 +121,8 @@ class ServerKernels(KernelSet):
                 answer = self._read_rows(here, request)
             rows = unpack_rows(answer, ids, [table.dim for table, _ in here])
             for (table, part), of_part in zip(here, rows, strict=True):
-                found[table.name][part] = of_part
-        return {name: [parts[part] for part in sorted(parts)] for name, parts in found.items()}
+                parameters[table.name][part] = of_part
+        return {name: [parts[part] for part in sorted(parts)] for name, parts in parameters.items()}
 
     def _read_rows(self, here: Sequence[tuple[TablePlan, int]], request: Tensor) -> Tensor:
         """Returns the answer of a server to a request for rows."""

@@ -31,11 +31,13 @@ def wait_for_new_checkpoint(
 
 def get_or_create_eval_step() -> Tensor:
     """Returns the variable that counts the steps of an evaluation."""
-    found = tf.get_collection(tf.GraphKeys.EVAL_STEP)
-    if len(found) > 1:
-        raise errors.InvalidInput(f"The graph has {len(found)} variables that count evaluations.")
-    if found:
-        return found[0]
+    counters = tf.get_collection(tf.GraphKeys.EVAL_STEP)
+    if len(counters) > 1:
+        raise errors.InvalidInput(
+            f"The graph has {len(counters)} variables that count evaluations."
+        )
+    if counters:
+        return counters[0]
     return tf.get_variable(
         "eval_step",
         shape=[],

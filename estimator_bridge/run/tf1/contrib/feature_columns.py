@@ -69,9 +69,9 @@ class SparseColumn:
                 ),
                 num_oov_buckets=1,
             )
-            found = table.lookup(values.values)
-            unknown = tf.fill(tf.shape(found), tf.constant(self.default_value, tf.int64))
-            numbers = tf.where(found < len(self.keys), found, unknown)
+            numbers_of_keys = table.lookup(values.values)
+            unknown = tf.fill(tf.shape(numbers_of_keys), tf.constant(self.default_value, tf.int64))
+            numbers = tf.where(numbers_of_keys < len(self.keys), numbers_of_keys, unknown)
         else:
             texts = values.values
             texts = texts if texts.dtype == tf.string else tf.as_string(texts)

@@ -71,8 +71,8 @@ def optimize_loss(
                 loss = tf.identity(loss)
         rate = _rate(learning_rate, learning_rate_decay_fn, global_step)
         wanted = _checked_summaries(summaries)
-        made = _optimizer(optimizer, rate)
-        gradients: Gradients = made.compute_gradients(
+        tf_optimizer = _optimizer(optimizer, rate)
+        gradients: Gradients = tf_optimizer.compute_gradients(
             loss,
             tf.trainable_variables() if variables is None else variables,
             colocate_gradients_with_ops=colocate_gradients_with_ops,
@@ -88,7 +88,7 @@ def optimize_loss(
             gradients = _clipped(gradients, clip_gradients)
         _summarize(wanted, rate, loss, gradients)
         step = global_step if increment_global_step else None
-        applied = made.apply_gradients(gradients, global_step=step, name="train")
+        applied = tf_optimizer.apply_gradients(gradients, global_step=step, name="train")
         with tf.control_dependencies([applied]):
             return tf.identity(loss)
 
@@ -193,16 +193,16 @@ def _optimizer(optimizer: Object, rate: Tensor | None) -> Object:
             f"Unrecognized optimizer: {optimizer!r}; a name, a class, an instance or a function "
             "is needed."
         )
-    made = (
+    constructed = (
         optimizer()
         if rate is None
         else optimizer(learning_rate=rate)
         if isinstance(optimizer, type)
         else optimizer(rate)
     )
-    if not isinstance(made, tf.train.Optimizer):
-        raise errors.InvalidInput(f"The optimizer function returned {made!r}, no Optimizer.")
-    return made
+    if not isinstance(constructed, tf.train.Optimizer):
+        raise errors.InvalidInput(f"The optimizer function returned {constructed!r}, no Optimizer.")
+    return constructed
 
 
 def _with_noise(gradients: Gradients, scale: float) -> Gradients:

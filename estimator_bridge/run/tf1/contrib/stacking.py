@@ -36,8 +36,8 @@ def stack(
     with tf.variable_scope(scope, "Stack", [inputs]):
         name = scope or _name_of(layer, "stack")
         outputs = tf.convert_to_tensor(inputs)
-        for number, given in enumerate(stack_args, 1):
-            args = given if isinstance(given, (list, tuple)) else [given]
+        for number, layer_args in enumerate(stack_args, 1):
+            args = layer_args if isinstance(layer_args, (list, tuple)) else [layer_args]
             outputs = layer(outputs, *args, scope=f"{name}_{number}", **kwargs)
         return outputs
 

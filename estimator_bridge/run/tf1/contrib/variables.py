@@ -106,8 +106,8 @@ def get_variables(
     name = scope.name if isinstance(scope, tf.VariableScope) else scope
     if suffix is not None:
         name = (name or "") + ".*" + (suffix if ":" in suffix else f"{suffix}:")
-    found: list[Variable] = tf.get_collection(collection, name)
-    return found
+    variables: list[Variable] = tf.get_collection(collection, name)
+    return variables
 
 
 def get_model_variables(scope: Object = None, suffix: str | None = None) -> list[Variable]:

@@ -126,13 +126,13 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def date() -> int:
-    """Returns the time of the latest commit, or what SOURCE_DATE_EPOCH says."""
+    """Returns SOURCE_DATE_EPOCH, by default the time of the last commit, in seconds since 1970."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     return int(epoch or run("git", "log", "-1", "--format=%ct", cwd=ROOT))
 
 
 def copy_tracked(folder: pathlib.Path) -> None:
-    """Copies what git tracks, with the same permissions everywhere."""
+    """Copies the files that git tracks; their permissions do not depend on the umask."""
     for name in filter(None, run("git", "ls-files", "-z", cwd=ROOT).split("\0")):
         path = folder / name
         if (ROOT / name).is_file():

@@ -89,7 +89,7 @@ BEHAVIOR = (
     tf.compat.v1.resource_variables_enabled,
     tf.compat.v1.control_flow_v2_enabled,
 )
-"""Some of what `disable_v2_behavior` turns off, for a whole process."""
+"""Switches of a whole process that `disable_v2_behavior` turns off."""
 
 
 @pytest.fixture(autouse=True)

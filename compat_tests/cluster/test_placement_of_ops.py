@@ -90,7 +90,7 @@ def task_of(op: Any) -> str:
 
 
 def test_nothing_of_the_size_of_a_batch_passes_through_the_client(graph: Any) -> None:
-    """Between client and tasks go the input, what Python is called with, and single numbers."""
+    """Only inputs, arguments of Python functions and scalars pass between client and tasks."""
     crossing = {
         (tensor.name, task_of(tensor.op), task_of(op))
         for op in graph.get_operations()

@@ -250,21 +250,24 @@ def train(group: Group) -> Record:
         engine.write(f"table{place}", initial_weights(one.case, place))
 
     record = Record([engine.read()], [])
-    for number, batches in enumerate(
-        zip(*(steps_of(one, place) for place, one in enumerate(group)), strict=True)
-    ):
+    for number, arguments in enumerate(arguments_of(group)):
         runner.write(step, float(number))
+        record.activations.append(engine.train(*arguments))
+        record.tables.append(engine.read())
+    return record
+
+
+def arguments_of(group: Group) -> Iterator[tuple[list[Mapping[str, Any]], ...]]:
+    """Yields for each step what `Engine.train` takes: values, weights, gradients by core."""
+    for batches in zip(*(steps_of(one, place) for place, one in enumerate(group)), strict=True):
         values, weights, gradients = (
             [
                 {f"ids{place}": getattr(batch[core], name) for place, batch in enumerate(batches)}
-                for core in range(cores)
+                for core in range(group[0].cores)
             ]
             for name in ("value", "weight", "gradient")
         )
-        gradients = tf.nest.map_structure(tf.constant, gradients)
-        record.activations.append(engine.train(values, weights, gradients))
-        record.tables.append(engine.read())
-    return record
+        yield values, weights, tf.nest.map_structure(tf.constant, gradients)
 
 
 def spec_of(group: Group, step: tf.Variable) -> EngineSpec:

@@ -303,8 +303,13 @@ def test_a_tpu_says_that_it_cannot() -> None:
             call()
 
 
-class OnPaper:
-    """Two queues on paper beside an engine: what each call is to do, and how often it was what."""
+class QueueModel:
+    """A model of an engine's two queues, which says of each call whether it is done or refused.
+
+    Attributes:
+        outcomes: how many calls had each outcome.
+        rows: the rows of the table as they should be.
+    """
 
     def __init__(self, mode: str, chance: np.random.Generator) -> None:
         self.outcomes: collections.Counter[str] = collections.Counter()
@@ -360,14 +365,14 @@ class OnPaper:
 
 @pytest.mark.parametrize("mode", ["eager", "function"])
 def test_any_order_of_calls(mode: str) -> None:
-    """Whatever is called after what, each is done or refused as two queues on paper say."""
+    """Whatever is called after what, each is done or refused as the model says."""
     chance = np.random.default_rng(7)
-    paper = OnPaper(mode, chance)
-    kinds = [paper.enqueue, paper.dequeue, paper.apply, paper.reset]
+    model = QueueModel(mode, chance)
+    kinds = [model.enqueue, model.dequeue, model.apply, model.reset]
     for kind in chance.choice(4, 120, p=[0.36, 0.36, 0.24, 0.04]):
         kinds[kind]()
-        paper.check()
-    assert len(paper.outcomes) == 5, paper.outcomes
+        model.check()
+    assert len(model.outcomes) == 5, model.outcomes
 
 
 def enqueue(calls: Calls, training: bool) -> Any:

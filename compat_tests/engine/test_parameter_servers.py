@@ -25,8 +25,8 @@ from compat_tests.engine.test_conformance import (
     INPUTS,
     REFUSED_HERE,
     Combination,
+    arguments_of,
     spec_of,
-    steps_of,
 )
 from compat_tests.support import local_cluster
 from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
@@ -91,18 +91,9 @@ def train(
         for part, shard in enumerate(table.variables["parameters"]):
             runner.write(shard, initial_weights(one.case, place)[rows_of(table, part)])
     found: list[Any] = []
-    for number, batches in enumerate(
-        zip(*(steps_of(one, place) for place, one in enumerate(group)), strict=True)
-    ):
+    for number, arguments in enumerate(arguments_of(group)):
         runner.write(step, float(number))
-        values, weights, gradients = (
-            [
-                {f"ids{place}": getattr(batch[core], name) for place, batch in enumerate(batches)}
-                for core in range(cores)
-            ]
-            for name in ("value", "weight", "gradient")
-        )
-        activations = engine.train(values, weights, tf.nest.map_structure(tf.constant, gradients))
+        activations = engine.train(*arguments)
         found.append((activations, read(runner, engine.embedding)))
     return found
 

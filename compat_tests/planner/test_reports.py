@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from typing import Any
 
 import pytest
 
@@ -151,19 +152,8 @@ def test_a_spec_is_planned(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
 @pytest.mark.full
 def test_a_program_is_planned_from_its_own_data(tmp_path: pathlib.Path) -> None:
     """A program with absl flags is run once; ids are those of its batches; the chart is written."""
-    program = ROOT / "examples" / "two_tower" / "train.py"
-    ran = subprocess.run(
-        [
-            *(sys.executable, "-m", "estimator_bridge", "plan", "--json"),
-            *("--workers", "2", "--ps", "2", "--sample", "3", "--chart", tmp_path / "c.svg"),
-            *(program, f"--model_dir={tmp_path / 'model'}", "--use_tpu"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr[-4000:]
-    found = json.loads(ran.stdout)
+    options = ["--workers", "2", "--ps", "2", "--sample", "3", "--chart", str(tmp_path / "c.svg")]
+    found = of_two_tower(tmp_path, "plan", *options)
 
     assert (found["cores"], found["samples_of_a_core"]) == (2, 64)
     assert found["lookups"] == "a sample of 3 of its batches"
@@ -179,19 +169,26 @@ def test_a_program_is_planned_from_its_own_data(tmp_path: pathlib.Path) -> None:
 @pytest.mark.full
 def test_audit_samples_a_program_with_flags(tmp_path: pathlib.Path) -> None:
     """The program is run once: absl defines a flag only once in a process."""
+    options = ["--run", "--target", "v5p", "--cores", "2", "--sample", "2"]
+    assert (
+        of_two_tower(tmp_path, "audit", *options)[-1]["on_sparse_cores"]["sample"]["batches"] == 2
+    )
+
+
+def of_two_tower(folder: pathlib.Path, command: str, *options: str) -> Any:
+    """Returns what a command prints as JSON of the two_tower example."""
     program = ROOT / "examples" / "two_tower" / "train.py"
     ran = subprocess.run(
         [
-            *(sys.executable, "-m", "estimator_bridge", "audit", "--json", "--run"),
-            *("--target", "v5p", "--cores", "2", "--sample", "2"),
-            *(program, f"--model_dir={tmp_path / 'model'}", "--use_tpu"),
+            *(sys.executable, "-m", "estimator_bridge", command, "--json", *options),
+            *(program, f"--model_dir={folder / 'model'}", "--use_tpu"),
         ],
         capture_output=True,
         text=True,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
-    assert json.loads(ran.stdout)[-1]["on_sparse_cores"]["sample"]["batches"] == 2
+    return json.loads(ran.stdout)
 
 
 @pytest.mark.full

@@ -282,3 +282,15 @@ def test_a_column_of_another_kind_is_refused() -> None:
     """A feature column without a counterpart is named, with the way out."""
     with pytest.raises(errors.EngineError, match="NumericColumn, whose ids cannot be made"):
         read_input(FC.numeric_column("number"))
+
+
+@pytest.mark.parametrize("keep_empty", [False, True])
+@pytest.mark.parametrize("separators", [" ", "|", "|;", "", "||"])
+def test_words_are_those_of_tensorflow_1(separators: str, keep_empty: bool) -> None:
+    """Empty strings, separators beside one another and at both ends, other white space, UTF-8."""
+    strings = tf.constant(["", "red|green;blue", "|a||b|", " one  two\t3 ", "Ärger|x", "|"])
+    expected = tf.compat.v1.string_split(strings, separators, skip_empty=not keep_empty)
+    words = pre.split_words(strings, separators, keep_empty=keep_empty)
+
+    for part in ("indices", "values", "dense_shape"):
+        np.testing.assert_array_equal(getattr(words, part), getattr(expected, part))

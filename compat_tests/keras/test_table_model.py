@@ -80,6 +80,38 @@ def values(model: Any) -> dict[str, Any]:
     return {"table": table.numpy(), **weights}
 
 
+def test_a_step_has_one_loss() -> None:
+    """Gradients of a second loss would be those of the first; they are refused instead."""
+    model = Ratings(optimizers=2)
+    features, labels = next(iter(batches()))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(features, training=True) - labels))
+        other = 2.0 * loss
+    model.minimize(loss, tape, model.variables_below("first/"))
+    model.minimize(loss, tape, model.variables_below("last/"), model.ftrl)
+    before = values(model)
+    with pytest.raises(errors.InvalidInput, match="Add the losses"):
+        model.minimize(other, tape)
+    for name, value in values(model).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_gradients_of_some_variables_come_with_them() -> None:
+    """By default they are those of all; `apply_gradients` notes what an optimizer trains."""
+    model = Ratings()
+    features, labels = next(iter(batches()))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(features, training=True) - labels))
+    last = model.variables_below("last/")
+    some, chosen = model.gradients(loss, tape, last)
+    every, variables = model.gradients(loss, tape)
+    assert [*map(id, chosen)] == [*map(id, last)]
+    assert [*map(id, variables)] == [*map(id, model.dense_variables)]
+    assert {*map(id, some)} < {*map(id, every)}
+    model.apply_gradients(zip(some, chosen, strict=True))
+    assert [*map(id, model.trained_by(model.adam))] == [*map(id, last)]
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("optimizers", [1, 2])
 def test_a_training_in_two_parts_ends_where_one_does(

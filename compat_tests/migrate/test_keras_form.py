@@ -19,6 +19,8 @@ from compat_tests.support.paths import EXAMPLES
 from estimator_bridge import errors
 from estimator_bridge.cli import main
 from estimator_bridge.migrate import migrate_to_keras
+from estimator_bridge.migrate.keras_form import rules
+from estimator_bridge.migrate.keras_form.source import Source
 
 GOLDENS = pathlib.Path(__file__).parent / "keras_goldens"
 CARRIED = ("movielens", "two_tower", "wide_and_deep", "sequence", "dict_config")
@@ -207,3 +209,67 @@ def test_a_program_without_training_is_refused() -> None:
 if __name__ == "__main__":
     for example in CARRIED:
         (GOLDENS / f"{example}.txt").write_text(written(example))
+
+
+LOST = {
+    "an argument of a split": "tf.string_split(features['it'], result_type='RaggedTensor')",
+    "an argument of a placeholder": "tf.placeholder(tf.float32, [None], 'it', 1)",
+    "an argument of a vocabulary": (
+        "tf.feature_column.categorical_column_with_vocabulary_list('it', ['a'], None, -1, 0, 1)"
+    ),
+    "an argument of a cross": "tf.feature_column.crossed_column(['a', 'b'], 10, None, 1)",
+    "arguments in a list": "tf.feature_column.crossed_column(*arguments)",
+    "variables of a scope": "tf.trainable_variables('it', 1)",
+    "columns that are not trained": "tf.feature_column.input_layer(features, [], trainable=False)",
+    "an argument of top k": "tf.nn.in_top_k(labels, labels, 1, True, 2)",
+}
+
+
+@pytest.mark.parametrize("what", LOST)
+def test_an_argument_that_would_be_lost_is_refused(what: str) -> None:
+    """What a rule does not know is never left out in silence, nor is it a crash."""
+    with pytest.raises(errors.Untranslatable, match=r"\[keras-argument\]"):
+        migrate_to_keras(changed(f"it = {LOST[what]}"), "it")
+
+
+def test_an_argument_of_minimize_is_refused() -> None:
+    """What changes gradients is not left out."""
+    step = "train_op = optimizer.minimize(loss, grad_loss=2. * loss)"
+    with pytest.raises(errors.Untranslatable, match=r"\[keras-argument\].* argument grad_loss"):
+        migrate_to_keras(changed(step=step), "it")
+
+
+@pytest.mark.parametrize("name", sorted(rules.WRITERS))
+def test_an_unknown_argument_of_any_call_is_not_lost(name: str) -> None:
+    """It is refused, or stands in the new program, where its function refuses it."""
+    source = Source(f"import tensorflow.compat.v1 as tf\nit = tf.{name}(unheard_of=1)\n", "it")
+    call = source.tree.body[-1].value  # type: ignore[attr-defined]
+    new = rules.WRITERS[name](source, call)
+
+    assert source.problems or "unheard_of=1" in str(new)
+
+
+def test_gradients_of_some_variables_are_those_of_some_variables() -> None:
+    """`var_list` is carried, by its name or its place; several optimizers stay apart."""
+    step = """\
+first = tf.train.AdagradOptimizer(.1)
+    few = tf.trainable_variables('dense')
+    pairs = optimizer.compute_gradients(loss, few)
+    more = first.compute_gradients(loss, var_list=few)
+    train_op = tf.group(optimizer.apply_gradients(pairs), first.apply_gradients(more))"""
+    text = method(migrate_to_keras(changed(step=step), "it").source, "train_step")
+    assert text.count("self.gradients(loss, tape, few)") == 2
+    assert "optimizer = self.adam\n" in text
+    assert "self.apply_gradients(pairs, optimizer)" in text
+    assert "first = self.adagrad\n" in text
+    assert "self.apply_gradients(more, first)" in text
+
+
+def test_words_are_split_by_the_same_op() -> None:
+    """`tf.strings.split` has words where `tf.string_split` has none."""
+    here = "it = tf.string_split(features['it'], delimiter='|', skip_empty=False)"
+    new = migrate_to_keras(changed(here), "it").source
+    assert "preprocessing.split_words(features['it'], '|', keep_empty=not False)" in new
+    assert "preprocessing.split_words(features['it'])" in (
+        migrate_to_keras(changed("it = tf.string_split(features['it'])"), "it").source
+    )

@@ -26,15 +26,6 @@ from tf2_engine.optimizers import SGD
 
 STEPS = 6
 
-_SERVED = "its export answers otherwise for made-up inputs, where all of its variables are equal"
-COMPARED = [
-    pytest.param(name, marks=[pytest.mark.xfail(reason=_SERVED, strict=True)])
-    if name == "wide_and_deep"
-    else name
-    for name in CARRIED
-]
-"""The examples, of which one has a known difference."""
-
 
 def verified(
     folder: pathlib.Path,
@@ -69,7 +60,7 @@ def verified(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", COMPARED)
+@pytest.mark.parametrize("name", CARRIED)
 def test_an_example_is_its_keras_form(name: str, tmp_path: pathlib.Path) -> None:
     """Each step is compared from one state, and the evaluation, predictions and exports after it.
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine import declared, tf_compat
+from tf2_engine import declared, errors, tf_compat
 from tf2_engine.backends.tpu import topology
 from tf2_engine.keras.column_layers import ColumnEmbeddingLayer
 from tf2_engine.keras.model_checkpoints import ModelCheckpoints, name_in_checkpoints
@@ -28,7 +28,8 @@ class _State:
 
     Attributes:
         names: of layers in checkpoints, where they differ.
-        of_tape: the tape that was asked for gradients last, and these by the identity of variables.
+        of_tape: the tape that was asked for gradients last, the loss, and the gradients by the
+            identity of variables.
         trained_by: the variables of optimizers that were told some, by the identity of optimizers.
         restored_for: "", "predictions" or "training".
         observer: of training steps, or None.
@@ -37,7 +38,7 @@ class _State:
 
     names: dict[str, str]
     checkpoints: ModelCheckpoints | None = None
-    of_tape: tuple[Object, dict[int, Object]] = (None, {})
+    of_tape: tuple[Object, Object, dict[int, Object]] = (None, None, {})
     trained_by: dict[int, list[Object]] = dataclasses.field(default_factory=dict)
     restored_for: str = ""
     observer: Observer | None = None
@@ -136,17 +137,27 @@ class TableModelBase:
         Args:
             variables: by default all of `dense_variables`.
             optimizer: by default that of `compile`.
+
+        Raises:
+            InvalidInput: the tape has given the gradients of another loss already.
+        """
+        gradients, chosen = self.gradients(loss, tape, variables)
+        self.apply_gradients(zip(gradients, chosen, strict=True), optimizer)
+
+    def gradients(
+        self, loss: Tensor, tape: Object, variables: Sequence[Object] | None = None
+    ) -> tuple[list[Object], list[Object]]:
+        """Returns gradients of the mean loss of all replicas, and their variables.
+
+        Args:
+            variables: by default all of `dense_variables`.
+
+        Raises:
+            InvalidInput: the tape has given the gradients of another loss already.
         """
         gradients = self._gradients(loss, tape)
         chosen = list(self.dense_variables if variables is None else variables)
-        self._own.trained_by[id(optimizer or self.optimizer)] = chosen
-        pairs = [(gradients[id(each)], each) for each in chosen]
-        self.apply_gradients(pairs, optimizer)
-
-    def gradients(self, loss: Tensor, tape: Object) -> tuple[list[Object], list[Object]]:
-        """Returns gradients of the mean loss of all replicas, and the `dense_variables`."""
-        gradients, variables = self._gradients(loss, tape), self.dense_variables
-        return [gradients[id(each)] for each in variables], variables
+        return [gradients[id(each)] for each in chosen], chosen
 
     def apply_gradients(self, pairs: Object, optimizer: Object = None) -> None:
         """Applies (gradient, variable) pairs.
@@ -154,11 +165,12 @@ class TableModelBase:
         Args:
             optimizer: by default that of `compile`.
         """
-        pairs = list(pairs)
+        pairs, optimizer = list(pairs), optimizer or self.optimizer
+        self._own.trained_by[id(optimizer)] = [each for _, each in pairs]
         if self._own.observer is not None:
             see = self._own.observer.gradient
             pairs = [(see(self.name_of(each), gradient), each) for gradient, each in pairs]
-        (optimizer or self.optimizer).apply_gradients(pairs)
+        optimizer.apply_gradients(pairs)
 
     def variables_below(self, scope: str) -> list[Object]:
         """Returns the `dense_variables` whose names in checkpoints start so."""
@@ -177,8 +189,15 @@ class TableModelBase:
 
         Tables are updated when their gradients are computed, so it is done once for a tape.
         """
-        if self._own.of_tape[0] is tape:
-            return self._own.of_tape[1]
+        used_tape, used_loss, gradients = self._own.of_tape
+        if used_tape is tape:
+            if used_loss is not loss:
+                raise errors.InvalidInput(
+                    f"The tape has given the gradients of {used_loss!r}, and is asked for those "
+                    f"of {loss!r}: tables are updated once in a step, by one loss. Add the losses, "
+                    "and pass their sum each time."
+                )
+            return gradients
         if self._own.observer is not None:
             self._own.observer.loss(loss)
         variables = list(self.trainable_variables)  # type: ignore[attr-defined]
@@ -195,7 +214,7 @@ class TableModelBase:
                 for one, each in pairs
                 if id(each) in dense
             }
-        self._own.of_tape = tape, gradients
+        self._own.of_tape = tape, loss, gradients
         return gradients
 
     def fit(

@@ -24,5 +24,6 @@ if TYPE_CHECKING:
     from tf2_engine.preprocessing.categorical import Weighted as Weighted
     from tf2_engine.preprocessing.module import Prepared as Prepared
     from tf2_engine.preprocessing.module import Preprocessing as Preprocessing
+    from tf2_engine.preprocessing.words import split_words as split_words
 
 __getattr__, __dir__ = lazy.exports(__name__)

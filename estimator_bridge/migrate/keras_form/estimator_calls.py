@@ -453,7 +453,7 @@ class SiteWriter:
     def _train_and_evaluate(self, call: ast.Call) -> None:
         """Writes `fit` with `validation_data`, and the evaluation that the program looks at."""
         source = self._source
-        by_name, _ = arguments(call, ["estimator", "train_spec", "eval_spec"])
+        by_name = rules.known_arguments(source, call, "estimator train_spec eval_spec")
         specs = [_followed(source, by_name.get(key)) for key in ("train_spec", "eval_spec")]
         if any(not isinstance(each, ast.Call) for each in specs):
             source.problem(
@@ -461,14 +461,23 @@ class SiteWriter:
                 "Write TrainSpec(...) and EvalSpec(...) in the call",
             )
             return
-        train, _ = arguments(specs[0], ["input_fn", "max_steps", "hooks"])  # type: ignore[arg-type]
-        evaluation, _ = arguments(specs[1], ["input_fn", "steps", "name", "hooks", "exporters"])  # type: ignore[arg-type]
+        train, evaluation = (
+            rules.known_arguments(source, spec, names, "input_fn", "start_delay_secs throttle_secs")  # type: ignore[arg-type]
+            for spec, names in zip(
+                specs,
+                ("input_fn max_steps hooks", "input_fn steps name hooks exporters"),
+                strict=True,
+            )
+        )
         for key in ("exporters", "hooks"):
             if key in evaluation:
                 self._refuse(evaluation[key], key)
         data = self._dataset(train["input_fn"], "train_batch_size")
         test = self._dataset(evaluation["input_fn"], "eval_batch_size")
-        stops = list(getattr(train.get("hooks"), "elts", []))
+        hooks = train.get("hooks")
+        if hooks is not None and not isinstance(hooks, (ast.List, ast.Tuple)):
+            self._refuse(hooks, "hooks")
+        stops = list(getattr(hooks, "elts", []))
         stops = [stop for stop in stops if self._early_stopping(stop)]
         statement = source.statement_of(call)
         pad = " " * statement.col_offset
@@ -508,9 +517,13 @@ class SiteWriter:
                 "Leave it out, or use a callback of Keras",
             )
             return False
-        order = "estimator metric_name max_steps_without_decrease min_steps run_every_secs"
-        by_name, _ = arguments(value, [*order.split(), "run_every_steps"])
-        metric, most = by_name["metric_name"], by_name["max_steps_without_decrease"]
+        most_steps = f"max_steps_without_{name.split('_')[3]}"
+        by_name = rules.known_arguments(
+            *(source, value, f"estimator metric_name {most_steps}"),
+            required=f"metric_name {most_steps}",
+            unused="run_every_secs run_every_steps",
+        )
+        metric, most = by_name["metric_name"], by_name[most_steps]
         source.done.update((value, value.func))
         source.replace(
             value,
@@ -554,7 +567,7 @@ def write_receiver(source: Source, function: ast.FunctionDef) -> bool:
     call = last.value if isinstance(last, ast.Return) else None
     if not isinstance(call, ast.Call) or not source.called(call).endswith("ServingInputReceiver"):
         return False
-    by_name, _ = arguments(call, ["features", "receiver_tensors"])
+    by_name = rules.known_arguments(source, call, "features receiver_tensors")
     features, received = by_name.get("features"), by_name.get("receiver_tensors")
     if features is None or received is None:
         return False

@@ -89,9 +89,9 @@ def read(source: Source, node: ast.AST) -> LayerCall | None:
 
 
 def _input_layer(source: Source, call: ast.Call) -> LayerCall | None:
-    by_name, _ = arguments(call, ["features", "feature_columns"])
-    if len(by_name) != 2:
-        return None
+    by_name = rules.known_arguments(
+        source, call, "features feature_columns", "features feature_columns"
+    )
     layer_class = (source.need(rules.KERAS, "DenseFeatures"), (("", by_name["feature_columns"]),))
     return LayerCall(call, "input_layer", layer_class, (("", by_name["features"]),))
 
@@ -167,12 +167,11 @@ def _name(call: ast.Call) -> ast.expr | None:
 
 def _dynamic_rnn(source: Source, call: ast.Call) -> LayerCall | None:
     order = "cell inputs sequence_length initial_state dtype parallel_iterations swap_memory"
-    by_name, _ = arguments(call, [*order.split(), "time_major", "scope"])
-    for key in ("initial_state", "time_major", "scope"):
-        if key in by_name:
-            source.problem(
-                call, "keras-dynamic-rnn", f"its argument {key} is not carried", f"Do without {key}"
-            )
+    by_name, others = arguments(call, [*order.split(), "time_major", "scope"])
+    carried = "cell inputs sequence_length dtype parallel_iterations swap_memory"
+    rules.refuse_others(source, call, by_name, carried, others)
+    if not {"cell", "inputs"} <= by_name.keys():
+        return None
     inputs = [("", by_name["inputs"])]
     extra = ""
     if "sequence_length" in by_name:

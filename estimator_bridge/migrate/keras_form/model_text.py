@@ -24,7 +24,6 @@ from estimator_bridge.migrate.keras_form.modes import (
 )
 from estimator_bridge.migrate.keras_form.source import (
     Source,
-    arguments,
     bound_in,
     call_text,
     names_in,
@@ -290,7 +289,7 @@ class ModelWriter:
         for call in calls:
             optimizers.write_minimize(source, call, alone)  # type: ignore[arg-type]
         for call in applied:
-            self._write_gradients(call)
+            optimizers.write_gradients(source, call, alone)
         if not optimizer_calls or not (calls or applied):
             source.problem(
                 *(
@@ -423,20 +422,6 @@ class ModelWriter:
                 assert isinstance(each, ast.Call)
                 source.done.update((each, each.func))
                 source.replace(each, lambda each=each: rules.schedule(source, each)[0])  # type: ignore[misc]
-
-    def _write_gradients(self, call: ast.Call) -> None:
-        source = self._source
-        assert isinstance(call.func, ast.Attribute)
-        by_name, _ = arguments(call, ["first", "global_step"])
-        first = by_name.get("first") or next(
-            (each.value for each in call.keywords if each.arg in ("loss", "grads_and_vars")), None
-        )
-        if first is None:
-            return
-        if call.func.attr == "compute_gradients":
-            source.replace(call, lambda: f"list(zip(*self.gradients({source.code(first)}, tape)))")
-        else:
-            source.replace(call, lambda: f"self.apply_gradients({source.code(first)})")
 
     def _train_op_lines(self, body: Body, train_op: ast.expr | None, items: Sequence[Item]) -> None:
         """Adds the train_op of a spec as statements; one that was assigned is one already."""

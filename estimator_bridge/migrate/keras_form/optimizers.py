@@ -79,6 +79,10 @@ def is_cross_shard(source: Source, statement: ast.stmt) -> bool:
     )
 
 
+_UNUSED = "name gate_gradients aggregation_method colocate_gradients_with_ops"
+"""What says how gradients are computed and placed, not what they are."""
+
+
 def minimized(source: Source, node: ast.AST) -> ast.Call | None:
     """Returns a call of an optimizer's `minimize`."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -87,13 +91,41 @@ def minimized(source: Source, node: ast.AST) -> ast.Call | None:
     return None
 
 
+def write_gradients(source: Source, call: ast.Call, alone: bool) -> None:
+    """Writes the model's `gradients` and `apply_gradients` for those of an optimizer.
+
+    Args:
+        alone: whether the program has one optimizer, that of `compile`.
+    """
+    assert isinstance(call.func, ast.Attribute)
+    optimizer = call.func.value
+    if call.func.attr == "compute_gradients":
+        by_name = rules.known_arguments(source, call, "loss var_list", "loss", _UNUSED)
+        parts = [by_name["loss"], *filter(None, [by_name.get("var_list")])]
+
+        def write() -> str:
+            code = [source.code(each) for each in parts]
+            return f"list(zip(*self.gradients({', '.join([code[0], 'tape', *code[1:]])})))"
+    else:
+        by_name = rules.known_arguments(
+            source, call, "grads_and_vars global_step", "grads_and_vars", _UNUSED
+        )
+
+        def write() -> str:
+            code = [source.code(by_name["grads_and_vars"])]
+            code += [] if alone else [source.code(optimizer)]
+            return f"self.apply_gradients({', '.join(code)})"
+
+    source.replace(call, write)
+
+
 def write_minimize(source: Source, call: ast.Call, alone: bool) -> None:
     """Writes `self.minimize(loss, tape)` for `optimizer.minimize(loss)`.
 
     Args:
         alone: whether the program has one optimizer, that of `compile`.
     """
-    by_name, _ = arguments(call, ["loss", "global_step", "var_list"])
+    by_name = rules.known_arguments(source, call, "loss global_step var_list", "loss", _UNUSED)
     optimizer = call.func.value  # type: ignore[attr-defined]
 
     def write() -> str:

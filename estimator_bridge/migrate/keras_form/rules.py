@@ -265,12 +265,32 @@ def _preprocessing(new: str, sequence: bool = False) -> Writer:
     return write
 
 
+def known_arguments(
+    source: Source, call: ast.Call, names: str, required: str = "", unused: str = "name"
+) -> dict[str, ast.expr]:
+    """Returns the arguments of a call by name; adds a problem for each that would be lost.
+
+    Args:
+        names: those that are carried, in the order of positions.
+        required: of these, those that have to be there.
+        unused: keywords that make no difference in the new program.
+    """
+    by_name, others = arguments(call, names.split())
+    lost = [each for each in others if getattr(each, "arg", None) not in unused.split()]
+    refuse_others(source, call, by_name, names, lost)
+    for key in required.split():
+        if key not in by_name:
+            source.problem(call, "keras-argument", f"{key} is not written out", f"Write {key}=...")
+            by_name[key] = call.func  # The program is refused; what is here is never read.
+    return by_name
+
+
 def _vocabulary(sequence: bool) -> Writer:
-    names = ["key", "vocabulary_list", "dtype", "default_value", "num_oov_buckets"]
+    names = "key vocabulary_list dtype default_value num_oov_buckets"
 
     def write(source: Source, call: ast.Call) -> str:
         source.need("tf2_engine", PREPROCESSING)
-        by_name, _ = arguments(call, names)
+        by_name = known_arguments(source, call, names, "key vocabulary_list")
         options = [
             f"{key}={source.code(by_name[key])}"
             for key in ("num_oov_buckets", "default_value")
@@ -285,17 +305,8 @@ def _vocabulary(sequence: bool) -> Writer:
 
 def _vocabulary_file(source: Source, call: ast.Call) -> str:
     source.need("tf2_engine", PREPROCESSING)
-    names = [
-        "key",
-        "vocabulary_file",
-        "vocabulary_size",
-        "num_oov_buckets",
-        "default_value",
-        "dtype",
-    ]
-    by_name, _ = arguments(call, names)
-    if "vocabulary_size" not in by_name:
-        source.problem(call, "keras-vocabulary-size", "its size is not written", "Write it")
+    names = "key vocabulary_file vocabulary_size num_oov_buckets default_value dtype"
+    by_name = known_arguments(source, call, names, "key vocabulary_file vocabulary_size")
     return f"{PREPROCESSING}.VocabularyFile({_named(source, by_name)})"
 
 
@@ -305,7 +316,9 @@ def _named(source: Source, by_name: Mapping[str, ast.expr]) -> str:
 
 def _crossed(source: Source, call: ast.Call) -> str:
     source.need("tf2_engine", PREPROCESSING)
-    by_name, _ = arguments(call, ["keys", "hash_bucket_size", "hash_key"])
+    by_name = known_arguments(
+        source, call, "keys hash_bucket_size hash_key", "keys hash_bucket_size"
+    )
     keys = by_name["keys"]
     inner = [source.code(each) for each in getattr(keys, "elts", ())]
     listed = f"({', '.join(inner)},)" if len(inner) == 1 else f"({', '.join(inner)})"
@@ -467,13 +480,13 @@ def _mean_of(written: str, names: str) -> Writer:
 
 
 def _in_top_k(source: Source, call: ast.Call) -> str:
-    by_name, _ = arguments(call, ["predictions", "targets", "k"])
+    by_name = known_arguments(source, call, "predictions targets k", "predictions targets k")
     order = [source.code(by_name[key]) for key in ("targets", "predictions", "k")]
     return f"tf.math.in_top_k({', '.join(order)})"
 
 
 def _trainable_variables(source: Source, call: ast.Call) -> str:
-    by_name, _ = arguments(call, ["scope"])
+    by_name = known_arguments(source, call, "scope")
     if "scope" not in by_name:
         return "self.dense_variables"
     return f"self.variables_below({source.code(by_name['scope'])})"
@@ -493,16 +506,25 @@ def _initializer(new: str, names: str, **defaults: str) -> Writer:
 
 
 def _placeholder(source: Source, call: ast.Call) -> str:
-    by_name, _ = arguments(call, ["dtype", "shape", "name"])
+    by_name = known_arguments(source, call, "dtype shape name", "dtype")
     shape = source.code(by_name["shape"]) if "shape" in by_name else "None"
     name = f", name={source.code(by_name['name'])}" if "name" in by_name else ""
     return f"tf.TensorSpec({shape}, {source.code(by_name['dtype'])}{name})"
 
 
 def _string_split(source: Source, call: ast.Call) -> str:
-    by_name, _ = arguments(call, ["source", "sep", "skip_empty"])
-    others = [source.code(by_name[key]) for key in ("source", "sep") if key in by_name]
-    return f"tf.strings.split({', '.join(others)}).to_sparse()"
+    """Returns a call of the same op: `tf.strings.split` keeps empty words, and splits otherwise."""
+    by_name = known_arguments(source, call, "source sep skip_empty delimiter input")
+    strings = by_name.get("source") or by_name.get("input")
+    if strings is None:
+        source.problem(call, "keras-argument", "source is not written out", "Write source=...")
+        return ""
+    source.need("tf2_engine", PREPROCESSING)
+    separators = by_name.get("sep") or by_name.get("delimiter")
+    parts = [source.code(strings)] + ([source.code(separators)] if separators else [])
+    if "skip_empty" in by_name:
+        parts.append(f"keep_empty=not {source.code(by_name['skip_empty'])}")
+    return f"{PREPROCESSING}.split_words({', '.join(parts)})"
 
 
 _TPU_COLUMN = "categorical_column dimension combiner initializer max_sequence_length"

@@ -232,6 +232,53 @@ def test_an_argument_that_would_be_lost_is_refused(what: str) -> None:
         migrate_to_keras(changed(f"it = {LOST[what]}"), "it")
 
 
+ELSEWHERE = {
+    "a config of a function": ("model_dir='model'", "config=config(1)", "keras-config"),
+    "a config of an argument": ("model_dir='model'", "config=FLAGS.config", "keras-config"),
+    "arguments of a dict": ("model_dir='model'", "**options", "keras-argument"),
+    "a config with a dict": (
+        "model_dir='model'",
+        "config=estimator.tpu.RunConfig(**options)",
+        "keras-argument",
+    ),
+    "hooks by a name": (
+        "model.train(input_fn, steps=2)",
+        "estimator.train_and_evaluate(model, estimator.TrainSpec(input_fn, hooks=hooks), "
+        "estimator.EvalSpec(input_fn))",
+        "keras-hooks",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ELSEWHERE)
+def test_what_is_written_elsewhere_is_refused(what: str) -> None:
+    """Settings that are not in sight are not taken for absent."""
+    old, new, rule = ELSEWHERE[what]
+    assert old in changed()
+    with pytest.raises(errors.Untranslatable, match=rf"\[{rule}\]"):
+        migrate_to_keras(changed().replace(old, new), "it")
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ("10, 4, learning_rate=0.5", "keras-table-rate"),
+        ("10, 4, learning_rate=0.5, optimization_parameters=shared", "keras-table-rate"),
+        ("10, 4, hot_id_replication=True", "keras-argument"),
+        ("10, dimension=4, unheard_of=1", "keras-argument"),
+        ("10", "keras-argument"),
+    ],
+)
+def test_settings_of_a_table_are_not_lost(settings: str, rule: str) -> None:
+    """A rate beside an optimizer that is not in sight would be left out."""
+    source = f"""\
+from tensorflow.python.tpu import tpu_embedding
+tables = {{"words": tpu_embedding.TableConfig({settings})}}
+"""
+    with pytest.raises(errors.Untranslatable, match=rf"\[{rule}\]"):
+        migrate_to_keras(source + changed(), "it")
+
+
 def test_an_argument_of_minimize_is_refused() -> None:
     """What changes gradients is not left out."""
     step = "train_op = optimizer.minimize(loss, grad_loss=2. * loss)"

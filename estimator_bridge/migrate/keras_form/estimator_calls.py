@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.source import (
@@ -83,14 +83,31 @@ def find(source: Source) -> Site | None:
         )
         return None
     call = calls[0]
-    by_name, others = arguments(call, _ESTIMATOR.split())
-    by_name.update({str(e.arg): e.value for e in others if isinstance(e, ast.keyword)})
+    by_name = _all_arguments(source, call, _ESTIMATOR.split())
     config = _followed(source, by_name.get("config"))
     inner: dict[str, ast.expr] = {}
-    if isinstance(config, ast.Call):
-        inner, more = arguments(config, ["model_dir"])
-        inner.update({str(e.arg): e.value for e in more if isinstance(e, ast.keyword)})
+    if isinstance(config, ast.Call) and source.called(config).endswith("RunConfig"):
+        inner = _all_arguments(source, config, ["model_dir"])
+    elif config is not None and not (isinstance(config, ast.Constant) and config.value is None):
+        source.problem(
+            *(config, "keras-config", "what the estimator's config says is not known here"),
+            "Write RunConfig(...) where the TPUEstimator is made",
+        )
     return Site(call, by_name, inner, source.function_of(call))
+
+
+def _all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[str, ast.expr]:
+    """Returns the arguments of a call by name; adds a problem for those without a name."""
+    by_name, others = arguments(call, order)
+    for each in others:
+        if isinstance(each, ast.keyword) and each.arg is not None:
+            by_name[each.arg] = each.value
+        else:
+            source.problem(
+                *(call, "keras-argument", f"what {ast.unparse(each)} holds is not known here"),
+                "Write the arguments by name",
+            )
+    return by_name
 
 
 def _followed(source: Source, node: ast.expr | None, is_used: bool = True) -> ast.expr | None:

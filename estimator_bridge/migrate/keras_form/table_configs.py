@@ -43,21 +43,25 @@ def _variable_of(source: Source, node: ast.Dict) -> str:
 
 
 def _write_table(source: Source, key: ast.expr | None, call: ast.Call) -> None:
-    by_name, others = arguments(call, _TABLE.split())
-    carried = _TABLE.replace("hot_id_replication ", "")
-    rules.refuse_others(source, call, by_name, carried, others)
+    by_name = rules.known_arguments(source, call, _TABLE, "vocabulary_size dimension")
+    rules.refuse_others(source, call, by_name, _TABLE.replace("hot_id_replication ", ""), [])
     source.done.update((call, *ast.walk(call.func)))
     optimizer, function = by_name.get("optimization_parameters"), by_name.get("learning_rate_fn")
     if isinstance(optimizer, ast.Call):
         source.done.update((optimizer, *ast.walk(optimizer.func)))
     if function is not None:
         source.need(rules.KERAS, "ByStep")
+    if not isinstance(optimizer, ast.Call) and {"learning_rate", "learning_rate_fn"} & {*by_name}:
+        source.problem(
+            *(call, "keras-table-rate", "its learning rate is for an optimizer written elsewhere"),
+            "Write optimization_parameters=...Parameters(...) in the TableConfig",
+        )
     column = source.statement_of(call).col_offset
 
     def write_call() -> str:
         rate = source.code(by_name["learning_rate"]) if "learning_rate" in by_name else None
         rate = f"ByStep({source.code(function)})" if function is not None else rate
-        optimizer_code = "None"
+        optimizer_code = "None" if optimizer is None else source.code(optimizer)
         if isinstance(optimizer, ast.Call):
             optimizer_code = rules.table_optimizer(source, optimizer, rate)
         size = [source.code(by_name[each]) for each in ("vocabulary_size", "dimension")]

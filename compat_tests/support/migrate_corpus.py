@@ -26,10 +26,8 @@ _HEAD = """\
 Small programs of our own with the calls that TPUEstimator programs make, and what becomes of each:
 "runs" means that the new program trains, and does what else the old one does, without an edit, as a
 test proves. The reasons below the table are those of `migrate` and
-`audit`, each with its way out. The Keras form takes a model_fn that is written out: one that
-minimizes its loss itself, and uses `params` by their keys, with the spec where the TPUEstimator is
-made. These programs spread that over functions, and have to be changed first;
-[the examples](migrate.md#the-keras-form) are written so, and run.
+`audit`, each with its way out. [The Keras form](migrate.md#the-keras-form) takes what has a
+counterpart in Keras, and refuses the rest.
 
 """
 

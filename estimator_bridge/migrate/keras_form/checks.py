@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import symtable
 from collections.abc import Iterator
 
 from estimator_bridge import errors
@@ -19,7 +20,7 @@ def check(text: str, name: str) -> None:
             f"{name}: the new program would not be valid Python: {error}. Put each statement on a "
             "line of its own, or migrate to the tf2 form."
         ) from error
-    missing = sorted({*_unbound(tree), *_not_in_tensorflow(tree)})
+    missing = sorted({*_unbound(text), *_not_in_tensorflow(tree)})
     if missing:
         raise errors.Untranslatable(
             f"{name}: the new program would use {', '.join(missing)}, which it does not have. "
@@ -27,25 +28,25 @@ def check(text: str, name: str) -> None:
         )
 
 
-def _unbound(tree: ast.AST) -> Iterator[str]:
-    """Yields names that are read and bound nowhere."""
+def _unbound(text: str) -> Iterator[str]:
+    """Yields names that are read, and bound neither where they are seen nor in the module."""
+    module = symtable.symtable(text, "the new program", "exec")
+    tables = [module]
+    for table in tables:  # grows
+        tables += table.get_children()
     bound = {*dir(builtins), "__file__", "__name__", "__doc__"}
-    bound.update(*map(_bound_by, ast.walk(tree)))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id not in bound:
-            yield node.id
+    bound.update(each.get_name() for each in module.get_symbols() if _is_bound(each))
+    for table in tables[1:]:
+        bound.update(each.get_name() for each in table.get_symbols() if each.is_declared_global())
+    for table in tables:
+        for symbol in table.get_symbols():
+            is_outer = table is module or symbol.is_global()
+            if is_outer and symbol.is_referenced() and symbol.get_name() not in bound:
+                yield symbol.get_name()
 
 
-def _bound_by(node: ast.AST) -> set[str]:
-    """Returns the names that a node binds."""
-    if isinstance(node, ast.Name):
-        return set() if isinstance(node.ctx, ast.Load) else {node.id}
-    if isinstance(node, ast.alias):
-        return {(node.asname or node.name).split(".")[0]}
-    if isinstance(node, ast.arg):
-        return {node.arg}
-    name = getattr(node, "name", None)  # of functions, classes and handlers of exceptions
-    return {name} if isinstance(name, str) else set()
+def _is_bound(symbol: symtable.Symbol) -> bool:
+    return symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
 
 
 def _not_in_tensorflow(tree: ast.AST) -> Iterator[str]:

@@ -86,14 +86,26 @@ def find(source: Source) -> Site | None:
     by_name = _all_arguments(source, call, _ESTIMATOR.split())
     config = _followed(source, by_name.get("config"))
     inner: dict[str, ast.expr] = {}
+    replaced: dict[str, ast.expr] = {}
+    while (before := _replaced_config(config)) is not None:
+        assert isinstance(config, ast.Call)
+        replaced = _all_arguments(source, config, []) | replaced
+        config = _followed(source, before)
     if isinstance(config, ast.Call) and source.called(config).endswith("RunConfig"):
-        inner = _all_arguments(source, config, ["model_dir"])
+        inner = _all_arguments(source, config, ["model_dir"]) | replaced
     elif config is not None and not (isinstance(config, ast.Constant) and config.value is None):
         source.problem(
             *(config, "keras-config", "what the estimator's config says is not known here"),
             "Write RunConfig(...) where the TPUEstimator is made",
         )
     return Site(call, by_name, inner, source.function_of(call))
+
+
+def _replaced_config(config: ast.expr | None) -> ast.expr | None:
+    """Returns the config whose `replace` makes a config."""
+    if isinstance(config, ast.Call) and isinstance(config.func, ast.Attribute):
+        return config.func.value if config.func.attr == "replace" else None
+    return None
 
 
 def _all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[str, ast.expr]:
@@ -111,18 +123,26 @@ def _all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict
 
 
 def _followed(source: Source, node: ast.expr | None, is_used: bool = True) -> ast.expr | None:
-    """Returns the value that a name is assigned in its function; drops the assignment.
+    """Returns the value that a name is assigned once in its function, or else in the module.
+
+    The assignment is dropped.
 
     Args:
         is_used: whether the value is written elsewhere.
     """
-    if isinstance(node, ast.Name):
-        for each in ast.walk(source.function_of(node)):
-            if isinstance(each, ast.Assign) and bound_in(each) == [node.id]:
-                source.drop(each)
-                if is_used:
-                    source.moved.add(each)
-                return each.value
+    if not isinstance(node, ast.Name):
+        return node
+    for scope in dict.fromkeys([source.function_of(node), source.tree]):
+        assignments = [
+            each
+            for each in ast.walk(scope)
+            if isinstance(each, ast.Assign) and bound_in(each) == [node.id]
+        ]
+        if assignments and (scope is not source.tree or len(assignments) == 1):
+            source.drop(assignments[0])
+            if is_used:
+                source.moved.add(assignments[0])
+            return assignments[0].value
     return node
 
 
@@ -185,7 +205,7 @@ class SiteWriter:
             self._check(key, value)
         for key, value in self._site.config.items():
             if _LEFT_OUT.get(key):
-                self._drop_names(value)
+                self._leave_out(value)
                 self._source.notes.append((value.lineno, f"{key} is left out: {_LEFT_OUT[key]}"))
             elif key not in _CARRIED_CONFIG and key not in _LEFT_OUT:
                 self._refuse(value, key)
@@ -219,10 +239,14 @@ class SiteWriter:
             parts.append(f"max_to_keep={self._code(site.config['keep_checkpoint_max'])}")
         return f"{name}.keep_checkpoints({', '.join(parts)})"
 
-    def _drop_names(self, value: ast.expr) -> None:
-        """Leaves out what only the value of a left-out argument was made of."""
-        if isinstance(value, ast.Name):
-            _followed(self._source, value, is_used=False)
+    def _leave_out(self, value: ast.expr) -> None:
+        """Leaves out the value of an argument, and what only it was made of."""
+        source = self._source
+        source.done.update(ast.walk(value))
+        for node in ast.walk(value):
+            if isinstance(node, ast.Name) and len(source.uses(node.id, source.tree)) == 1:
+                left_out = _followed(source, node, is_used=False)
+                source.done.update(ast.walk(left_out) if left_out is not None else ())
 
     # The strategy.
 
@@ -231,6 +255,10 @@ class SiteWriter:
         source, site = self._source, self._site
         cluster, master = site.config.get("cluster"), site.config.get("master")
         use_tpu = site.arguments.get("use_tpu")
+        if isinstance(cluster, ast.Name):
+            value = source.value_of(cluster)
+            if source.called(value or cluster).endswith(_RESOLVER):
+                cluster = _followed(source, cluster)
         if isinstance(cluster, ast.Name):
             self.strategy = True
             return self._strategy_of_variable(cluster)

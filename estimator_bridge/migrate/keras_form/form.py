@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from estimator_bridge import errors
 from estimator_bridge.migrate.keras_form import (
@@ -15,6 +16,7 @@ from estimator_bridge.migrate.keras_form import (
     modes,
     optimizers,
     rules,
+    straightening,
     table_configs,
 )
 from estimator_bridge.migrate.keras_form.estimator_calls import SiteWriter
@@ -44,6 +46,8 @@ def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
     if is_keras_form(program):
         nothing = Line(0, "by hand", "", "", "The program is in the Keras form already")
         return Rewritten(source, (nothing,))
+    straight = straightening.straight(source, name)
+    program = Source(straight.text, name, straight.lines)
     site = estimator_calls.find(program)
     if site is None:
         program.check()
@@ -62,7 +66,8 @@ def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
     new_source = text()
     checks.check(new_source, name)
     program.notes += _unused_flags(new_source)
-    lines = [Line(line, "left out", "", "", _sentence(why)) for line, why in sorted(program.notes)]
+    notes = sorted((program.old_line(line), why) for line, why in program.notes)
+    lines = [Line(line, "left out", "", "", _sentence(why)) for line, why in notes]
     return Rewritten(new_source, tuple(lines))
 
 
@@ -111,7 +116,8 @@ def _model(
             return None, None, {}
         function = inner
     keys = _params(program, site)
-    model = ModelWriter(program, modes.take_apart(program, function), [*values], [*keys]).write()
+    parts = modes.take_apart(program, function, functools.partial(optimizers.trains, program))
+    model = ModelWriter(program, parts, [*values], [*keys]).write()
     nodes = {**values, **keys}
     return model, root, {key: _Code(program, nodes[key]) for key in model.arguments if key in nodes}
 
@@ -156,6 +162,7 @@ def _rest(
     left_out = model.left_out
     gone = [*model.functions, *left_out, root]
     _drop_v1(program)
+    left_out.extend(_unused_functions(program, gone))
     _imports(program)
     written = set(program.done)
     dead = {node for each in [*_dropped_statements(program), *left_out] for node in ast.walk(each)}
@@ -185,6 +192,22 @@ def _rest(
         return _tidy(_reworded(_with_imports(program, whole)))
 
     return text
+
+
+def _unused_functions(
+    program: Source, gone: Sequence[ast.FunctionDef]
+) -> Iterator[ast.FunctionDef]:
+    """Leaves functions of the estimator out that nothing calls; yields them."""
+    for node in program.tree.body:
+        if not isinstance(node, ast.FunctionDef) or node in gone or node.decorator_list:
+            continue
+        of_estimator = (
+            program.short(each).startswith(("estimator.", "metrics.")) for each in ast.walk(node)
+        )
+        if not program.uses(node.name, program.tree) and any(of_estimator):
+            program.drop(node, f"{node.name} is left out: nothing calls it")
+            _trailing_blank(program, node)
+            yield node
 
 
 def _is_inside(program: Source, node: ast.AST, root: ast.AST) -> bool:
@@ -243,7 +266,7 @@ def _is_layer(program: Source, node: ast.AST) -> bool:
                 or (
                     program.called(up)
                     in ("variable_scope", "name_scope", "group", "get_collection")
-                    or program.called(up).endswith("CrossShardOptimizer")
+                    or optimizers.wraps_for_tpu(program, up)
                     or optimizers.is_global_step(program, up)
                 )
             )
@@ -289,10 +312,19 @@ def _imports(program: Source) -> None:
     for each in ast.walk(program.tree):
         if isinstance(each, (ast.Import, ast.ImportFrom)) and _is_of_tensorflow(each):
             if program.parent(each) is not program.tree:
-                program.problem(
-                    *(each, "keras-import", "it is inside of a block or a function"),
-                    "Import TensorFlow at the top of the program",
-                )
+                _late_import(program, each)
+
+
+def _late_import(program: Source, statement: ast.Import | ast.ImportFrom) -> None:
+    """Leaves out an import in a function, or refuses it where nothing else stands in its block."""
+    block = getattr(program.parent(statement), "body", [])
+    if statement in block and len(block) > 1:
+        program.drop(statement)
+    else:
+        program.problem(
+            *(statement, "keras-import", "it stands alone in a block"),
+            "Import TensorFlow at the top of the program",
+        )
 
 
 def _is_of_tensorflow(node: ast.Import | ast.ImportFrom) -> bool:

@@ -59,7 +59,8 @@ _FUNCTIONS: Mapping[str, tuple[str, str]] = {
 """Functions of `tf.layers`: the class of Keras and the arguments in order."""
 
 _KEYWORDS = frozenset(
-    f"{_COMMON} trainable data_format dilation_rate kernel_constraint bias_constraint".split()
+    f"{_COMMON} trainable data_format dilation_rate kernel_constraint bias_constraint "
+    "kernel_regularizer bias_regularizer".split()
 )
 
 _OF_COLUMNS: Mapping[str, tuple[str, str]] = {

@@ -27,6 +27,7 @@ from estimator_bridge.migrate.keras_form.source import (
     bound_in,
     call_text,
     names_in,
+    shifted,
 )
 
 _METRICS: Mapping[str, str] = {
@@ -248,6 +249,8 @@ class ModelWriter:
         )
         targets = [name if name in needed or name in of_loss else "_" for name in outputs]
         unpacked = f"{parts.features}, {parts.labels if labels else '_'} = batch"
+        if not parts.labels:  # A model_fn without labels is called with features alone.
+            unpacked = f"{parts.features} = batch"
         called = f"{', '.join(targets)} = self({parts.features}, training={mode == TRAIN})"
         lines = [unpacked, called]
         if results:
@@ -260,7 +263,7 @@ class ModelWriter:
         spec = parts.specs[TRAIN]
         self._note_left_out(spec)
         train_op = spec.get("train_op")
-        items = [each for each in parts.only[TRAIN] if not self._is_of_left_out(each, spec)]
+        items = self._without_left_out(parts.only[TRAIN], spec)
         items = self._without_wrappers(items)
         optimizer_calls = [
             node
@@ -282,14 +285,19 @@ class ModelWriter:
             for each in [*items, train_op]
             if isinstance(each, ast.AST)
             for node in ast.walk(each)
-            if isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in ("apply_gradients", "compute_gradients")
+            if optimizers.of_gradients(node)
+        ]
+        plain = [
+            node
+            for each in [*items, train_op]
+            if isinstance(each, ast.AST)
+            for node in ast.walk(each)
+            if source.called(node) == "gradients"
         ]
         for call in calls:
             optimizers.write_minimize(source, call, alone)  # type: ignore[arg-type]
         for call in applied:
-            optimizers.write_gradients(source, call, alone)
+            optimizers.write_gradients(source, call, alone)  # type: ignore[arg-type]
         if not optimizer_calls or not (calls or applied):
             source.problem(
                 *(
@@ -305,18 +313,24 @@ class ModelWriter:
         )
         body = Body(self._text, [*outputs, *results, "tape"], [], {}, self._helpers, self._classes)
         items = [each for each in items if not self._is_unused_step(each, items, train_op)]
-        for item in items:
+        of_losses = optimizers.computing_losses(source, items, [*calls, *applied, *plain])
+        for item in of_losses:
             body.write([item])
+        on_tape = len(body.lines)
+        for item in items:
+            if item not in of_losses:
+                body.write([item])
         self._train_op_lines(body, train_op, items)
         loss = spec.get("loss")
 
         def write() -> str:
             value = source.code(loss) if loss is not None else "loss"
             inner = "".join(f"      {line}\n" for line in before[1:])
+            inner += "".join(shifted(each(), 4, 6) for each in body.lines[:on_tape])
             return (
                 f"  def train_step(self, batch):\n    {before[0]}\n"
                 f"    with tf.GradientTape() as tape:\n{inner}"
-                + "".join(each() for each in body.lines)
+                + "".join(each() for each in body.lines[on_tape:])
                 + f"    return {{'loss': {value}}}\n"
             )
 
@@ -457,11 +471,9 @@ class ModelWriter:
         if not spec:
             return
         items = parts.only[EVAL]
-        metrics = spec.get("eval_metrics")
-        called, passed = self._update_metrics(metrics)
-        needed = set().union(
-            *map(item_names, items), names_in(metrics) if metrics is not None else set()
-        )
+        function, values = self._metric_function(spec)
+        called, passed = self._update_metrics(function, values)
+        needed = set().union(*map(item_names, items), *map(names_in, passed))
         loss = spec.get("loss")
         needed |= names_in(loss) if loss is not None else set()
         before = self._begin(outputs, results, needed, EVAL)
@@ -489,24 +501,42 @@ class ModelWriter:
 
         self._text.methods.append(write)
 
-    def _update_metrics(self, metrics: ast.expr | None) -> tuple[Text | None, list[ast.expr]]:
+    def _metric_function(
+        self, spec: Mapping[str, ast.expr]
+    ) -> tuple[ast.FunctionDef | None, ast.expr | None]:
+        """Returns the function of the metrics of a spec, and what it takes; adds problems."""
+        metrics = spec.get("eval_metrics") or spec.get("eval_metric_ops")
+        if metrics is None or (isinstance(metrics, ast.Constant) and metrics.value is None):
+            return None, None
+        name: ast.expr | None = None
+        values: ast.expr | None = None
+        if isinstance(metrics, ast.Tuple) and len(metrics.elts) == 2:
+            name, values = metrics.elts
+        elif isinstance(metrics, ast.Call) and bool(metrics.args) != bool(metrics.keywords):
+            keys: list[ast.expr | None] = [ast.Constant(each.arg) for each in metrics.keywords]
+            given_by_name = ast.Dict(keys, [each.value for each in metrics.keywords])
+            name = metrics.func
+            values = given_by_name if metrics.keywords else ast.List(metrics.args, ast.Load())
+        function = self._source.function(name.id) if isinstance(name, ast.Name) else None
+        returned = function.body[-1] if function is not None else None
+        if isinstance(returned, ast.Return) and isinstance(returned.value, ast.Dict):
+            return function, values
+        self._source.problem(
+            *(metrics, "keras-metrics", "its metrics are not written out"),
+            "Let eval_metrics be (metric_fn, [tensors]), and metric_fn return a dict",
+        )
+        return None, None
+
+    def _update_metrics(
+        self, function: ast.FunctionDef | None, values: ast.expr | None
+    ) -> tuple[Text | None, list[ast.expr]]:
         """Writes `update_metrics` from the metric_fn; returns its call, and what it passes."""
         source = self._source
-        if metrics is None:
+        if function is None:
             return None, []
-        pair = getattr(metrics, "elts", [])
-        function = source.function(pair[0].id) if pair and isinstance(pair[0], ast.Name) else None
-        returned = function.body[-1] if function is not None else None
-        if (
-            function is None
-            or not isinstance(returned, ast.Return)
-            or not isinstance(returned.value, ast.Dict)
-        ):
-            source.problem(
-                *(metrics, "keras-metrics", "its metrics are not written out"),
-                "Let eval_metrics be (metric_fn, [tensors]), and metric_fn return a dict",
-            )
-            return None, []
+        returned = function.body[-1]
+        assert isinstance(returned, ast.Return)
+        assert isinstance(returned.value, ast.Dict)
         rows: list[tuple[str, Callable[[], str]]] = []
         for key, value in zip(returned.value.keys, returned.value.values, strict=True):
             kind = _METRICS.get(source.called(value))
@@ -522,8 +552,7 @@ class ModelWriter:
             name = self._text.attribute(str(key.value))
             name = f"{name[:-6]}_metric" if name.endswith("_layer") else name
             self._metric_attributes.append((name, kind, str(key.value)))
-            passed = lambda value=value: " ".join(rules.args_of(source, value).split())  # noqa: E731
-            rows.append((name, passed))
+            rows.append((name, self._metric_arguments(value)))
         body = Body(self._text, [each.arg for each in function.args.args], [], {}, {}, {})
         body.write(function.body[:-1])
         doc = '    """Adds a batch to the metrics of an evaluation."""\n'
@@ -539,7 +568,6 @@ class ModelWriter:
             )
         )
         self._functions.append(function)
-        values = pair[1]
         if isinstance(values, ast.Dict):
             pairs = list(zip(values.keys, values.values, strict=True))
             return (
@@ -553,6 +581,20 @@ class ModelWriter:
         listed = list(getattr(values, "elts", [values]))
         return (lambda: f"    self.update_metrics({', '.join(map(source.code, listed))})\n"), listed
 
+    def _metric_arguments(self, call: ast.Call) -> Text:
+        """Returns the code of what a metric of Keras is updated with, for a metric of `tf`."""
+        source = self._source
+        values = "values" if source.called(call) == "metrics.mean" else "labels predictions"
+        by_name = rules.known_arguments(source, call, f"{values} weights", values)
+
+        def write() -> str:
+            parts = [source.code(by_name[key]) for key in values.split()]
+            if "weights" in by_name:
+                parts.append(f"sample_weight={source.code(by_name['weights'])}")
+            return " ".join(", ".join(parts).split())
+
+        return write
+
     def _predict_step(self, outputs: list[str]) -> None:
         parts, source = self._parts, self._source
         spec = parts.specs[PREDICT]
@@ -560,13 +602,7 @@ class ModelWriter:
         if predictions is None:
             return
         self._note_left_out(spec)
-        items = [
-            each
-            for each in parts.only[PREDICT]
-            if not (
-                isinstance(each, ast.Assign) and source.called(each.value).startswith("estimator.")
-            )
-        ]
+        items = self._without_left_out(parts.only[PREDICT], spec)
         needed = set().union(*map(item_names, items), names_in(predictions))
         targets = [name if name in needed else "_" for name in outputs]
         body = Body(self._text, outputs, [], {}, self._helpers, self._classes)
@@ -614,11 +650,20 @@ class ModelWriter:
                     if len(self._source.uses(function.name, self._source.tree)) == 1:
                         self._left_out.append(function)
 
-    def _is_of_left_out(self, item: Item, spec: Mapping[str, ast.expr]) -> bool:
-        if not isinstance(item, ast.FunctionDef):
-            return False
-        used = set().union(*(names_in(v) for k, v in spec.items() if k in _LEFT_OUT), set())
-        return item.name in used
+    def _without_left_out(self, items: Sequence[Item], spec: Mapping[str, ast.expr]) -> list[Item]:
+        """Returns the items but for those that only left-out arguments of a spec are made of."""
+        left_out = set().union(*(names_in(v) for k, v in spec.items() if k in _LEFT_OUT))
+        carried = set().union(*(names_in(v) for k, v in spec.items() if k in _CARRIED))
+        kept: list[Item] = []
+        for item in reversed(items):
+            bound = {item.name} if isinstance(item, Bind) else {*bound_in(item)}
+            others = carried.union(*map(item_names, kept))
+            if isinstance(item, (ast.Assign, ast.FunctionDef)) and bound & left_out - others:
+                left_out |= item_names(item)
+                self._source.done.update(ast.walk(item))
+            else:
+                kept.insert(0, item)
+        return kept
 
 
 def _free(items: Sequence[Item]) -> set[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from estimator_bridge.migrate.keras_form.source import Source, names_in
+from estimator_bridge.migrate.keras_form.source import Source, bound_in, names_in
 
 TRAIN, EVAL, PREDICT = "TRAIN", "EVAL", "PREDICT"
 MODES = (TRAIN, EVAL, PREDICT)
@@ -48,13 +48,25 @@ class ModelFunction:
     params: str
 
 
-def take_apart(source: Source, function: ast.FunctionDef) -> ModelFunction:
-    """Returns the parts of a model_fn; adds problems for what cannot be told apart."""
+def take_apart(
+    source: Source, function: ast.FunctionDef, trains: Callable[[Item], bool]
+) -> ModelFunction:
+    """Returns the parts of a model_fn; adds problems for what cannot be told apart.
+
+    Args:
+        trains: whether an item makes or uses an optimizer.
+    """
     reader = _Reader(source, function)
     flat = {mode: reader.flat(function.body, mode) for mode in MODES}
     specs = {mode: reader.spec(flat[mode], mode) for mode in MODES}
+    if any(trains(item) for item in flat[EVAL]):
+        flat[EVAL] = _without(flat[EVAL], specs[EVAL], trains)
     names = [each.arg for each in function.args.args + function.args.kwonlyargs]
     labels = "labels" if "labels" in names else ""
+    if labels:
+        flat[PREDICT] = _without(
+            flat[PREDICT], specs[PREDICT], lambda item: labels in item_names(item)
+        )
     shared = _common([flat[mode] for mode in MODES])
     for number, item in enumerate(shared):
         if labels and labels in item_names(item):
@@ -74,6 +86,20 @@ def take_apart(source: Source, function: ast.FunctionDef) -> ModelFunction:
         names[0] if names else "features",
         "params" if "params" in names else "",
     )
+
+
+def _without(
+    items: list[Item], spec: dict[str, ast.expr], is_doubtful: Callable[[Item], bool]
+) -> list[Item]:
+    """Returns the items of a mode but for doubtful ones that its spec does not need."""
+    needed = set().union(*(names_in(value) for key, value in spec.items() if key != "train_op"))
+    kept: list[Item] = []
+    for item in reversed(items):
+        bound = {item.name} if isinstance(item, Bind) else {*bound_in(item)}
+        if bound & needed or not is_doubtful(item):
+            kept.insert(0, item)
+            needed |= item_names(item)
+    return kept
 
 
 def item_names(item: Item) -> set[str]:

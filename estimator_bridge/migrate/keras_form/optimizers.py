@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from estimator_bridge.migrate.keras_form import rules
-from estimator_bridge.migrate.keras_form.source import Source, arguments, call_text
+from estimator_bridge.migrate.keras_form.modes import Bind, Item, item_names
+from estimator_bridge.migrate.keras_form.source import (
+    Source,
+    arguments,
+    bound_in,
+    call_text,
+    names_in,
+)
 
 _OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
     "train.AdamOptimizer": (
@@ -74,9 +81,17 @@ def is_cross_shard(source: Source, statement: ast.stmt) -> bool:
     """Returns whether a statement does nothing but wrap an optimizer for a TPU."""
     if isinstance(statement, ast.If) and not statement.orelse:
         return all(is_cross_shard(source, each) for each in statement.body)
-    return isinstance(statement, ast.Assign) and source.called(statement.value).endswith(
-        "CrossShardOptimizer"
-    )
+    return isinstance(statement, ast.Assign) and wraps_for_tpu(source, statement.value)
+
+
+def wraps_for_tpu(source: Source, node: ast.AST) -> bool:
+    """Returns whether a node wraps an optimizer so that it takes the mean of all cores."""
+    if not source.called(node).endswith("CrossShardOptimizer") or not isinstance(node, ast.Call):
+        return False
+    reductions = [each.value for each in node.keywords if each.arg == "reduction"]
+    others = [each for each in node.keywords if each.arg not in ("reduction", "name")]
+    is_mean = all(source.short(each) == "losses.Reduction.MEAN" for each in reductions)
+    return len(node.args) == 1 and not others and is_mean
 
 
 _UNUSED = "name gate_gradients aggregation_method colocate_gradients_with_ops"
@@ -91,6 +106,59 @@ def minimized(source: Source, node: ast.AST) -> ast.Call | None:
     return None
 
 
+def of_gradients(node: ast.AST) -> ast.Call | None:
+    """Returns a call of an optimizer's `compute_gradients` or `apply_gradients`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr in ("apply_gradients", "compute_gradients"):
+            return node
+    return None
+
+
+def trains(source: Source, item: Item) -> bool:
+    """Returns whether an item makes or uses an optimizer."""
+    node = item.value if isinstance(item, Bind) else item
+    return any(
+        is_optimizer(source, each)
+        or wraps_for_tpu(source, each)
+        or minimized(source, each)
+        or of_gradients(each)
+        for each in ast.walk(node)
+    )
+
+
+def loss_of(source: Source, call: ast.AST) -> ast.expr | None:
+    """Returns the loss that a call takes the gradients of; None of other calls."""
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return None
+    if source.called(call) == "gradients":
+        return arguments(call, ["ys"])[0].get("ys")
+    if minimized(source, call) is None and call.func.attr != "compute_gradients":
+        return None
+    return arguments(call, ["loss"])[0].get("loss")
+
+
+def computing_losses(source: Source, items: Sequence[Item], calls: Sequence[ast.AST]) -> list[Item]:
+    """Returns the items of a step that losses are computed by, which a tape has to see."""
+    needed = set().union(
+        *(names_in(loss) for call in calls if (loss := loss_of(source, call)) is not None)
+    )
+    first = min(
+        (number for number, item in enumerate(items) if _has(item, calls)), default=len(items)
+    )
+    chosen: list[Item] = []
+    for item in reversed(items[:first]):
+        bound = {item.name} if isinstance(item, Bind) else {*bound_in(item)}
+        if bound & needed:
+            chosen.insert(0, item)
+            needed |= item_names(item)
+    return chosen
+
+
+def _has(item: Item, calls: Sequence[ast.AST]) -> bool:
+    node = item.value if isinstance(item, Bind) else item
+    return any(each in calls for each in ast.walk(node))
+
+
 def write_gradients(source: Source, call: ast.Call, alone: bool) -> None:
     """Writes the model's `gradients` and `apply_gradients` for those of an optimizer.
 
@@ -103,9 +171,16 @@ def write_gradients(source: Source, call: ast.Call, alone: bool) -> None:
         by_name = rules.known_arguments(source, call, "loss var_list", "loss", _UNUSED)
         parts = [by_name["loss"], *filter(None, [by_name.get("var_list")])]
 
+        unzipped = _unzipped(source, call)
+
         def write() -> str:
             code = [source.code(each) for each in parts]
-            return f"list(zip(*self.gradients({', '.join([code[0], 'tape', *code[1:]])})))"
+            pair = f"self.gradients({', '.join([code[0], 'tape', *code[1:]])})"
+            return pair if unzipped is not None else f"list(zip(*{pair}))"
+
+        if unzipped is not None:
+            source.replace(unzipped, write)
+            return
     else:
         by_name = rules.known_arguments(
             source, call, "grads_and_vars global_step", "grads_and_vars", _UNUSED
@@ -117,6 +192,15 @@ def write_gradients(source: Source, call: ast.Call, alone: bool) -> None:
             return f"self.apply_gradients({', '.join(code)})"
 
     source.replace(call, write)
+
+
+def _unzipped(source: Source, call: ast.Call) -> ast.AST | None:
+    """Returns the `zip(*call)` that a call is in, if it is in one."""
+    starred = source.parent(call)
+    outer = source.parent(starred) if isinstance(starred, ast.Starred) else None
+    if isinstance(outer, ast.Call) and ast.unparse(outer.func) == "zip" and len(outer.args) == 1:
+        return outer
+    return None
 
 
 def write_minimize(source: Source, call: ast.Call, alone: bool) -> None:

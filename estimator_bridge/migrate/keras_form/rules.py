@@ -160,10 +160,16 @@ _REASONS: Mapping[str, tuple[str, str]] = {
 }
 
 
+_OWN_VARIABLES = frozenset(["train.ExponentialMovingAverage", "Variable"])
+"""What has variables that no layer of the model has: they would not be saved."""
+
+
 def stays(short: str) -> bool:
     """Returns whether TensorFlow 2 has the same under the same name."""
     tf = tensorflow()
 
+    if short in _OWN_VARIABLES:
+        return False
     if short in COMPATIBLE or short.split(".")[0] in ("data", "compat"):
         return True
     absent = object()
@@ -492,6 +498,34 @@ def _trainable_variables(source: Source, call: ast.Call) -> str:
     return f"self.variables_below({source.code(by_name['scope'])})"
 
 
+def _regularization_loss(source: Source, call: ast.Call) -> str:
+    known_arguments(source, call, "")
+    return "tf.add_n(self.losses)"
+
+
+def _gradients(source: Source, call: ast.Call) -> str | None:
+    """Returns the gradients of trained variables; those of other tensors have no counterpart."""
+    by_name = known_arguments(source, call, "ys xs", "ys xs")
+    variables = by_name["xs"]
+    value: ast.expr | None = variables
+    if isinstance(variables, ast.Name):
+        value = source.value_of(variables)
+    if value is None or source.called(value) != "trainable_variables":
+        refused(source, call.func, "gradients")
+    return f"self.gradients({source.code(by_name['ys'])}, tape, {source.code(variables)})[0]"
+
+
+def _regularization_losses(source: Source, call: ast.Call) -> str:
+    known_arguments(source, call, "")
+    return "self.losses"
+
+
+def _collection(source: Source, call: ast.Call) -> str | None:
+    if [source.short(each) for each in call.args] != ["GraphKeys.REGULARIZATION_LOSSES"]:
+        return None
+    return _regularization_losses(source, ast.Call(call.func, [], call.keywords))
+
+
 def _initializer(new: str, names: str, **defaults: str) -> Writer:
     """Returns the writer of an initializer, whose defaults TensorFlow 2 has changed."""
 
@@ -582,6 +616,10 @@ WRITERS: dict[str, Writer] = {
     "nn.in_top_k": _in_top_k,
     "nn.rnn_cell.GRUCell": _only("GRUCell", "num_units", "num_units"),
     "trainable_variables": _trainable_variables,
+    "losses.get_regularization_loss": _regularization_loss,
+    "losses.get_regularization_losses": _regularization_losses,
+    "get_collection": _collection,
+    "gradients": _gradients,
     "random_normal_initializer": _initializer(
         "tf.random_normal_initializer", "mean stddev seed dtype", stddev="1.0"
     ),

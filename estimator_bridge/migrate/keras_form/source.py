@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -40,10 +41,14 @@ class Source:
         problems: what was found that cannot be carried over.
         notes: (line, what became of it) of code that is left out or changed.
         needed: names that the new program imports, by module.
+
+    Args:
+        lines: the number that each line has in the file, if the text is not that of the file.
     """
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str, name: str, lines: Sequence[int] = ()) -> None:
         self.text, self.name = text, name
+        self._old_lines = lines
         self.tree = ast.parse(text)
         self._lines = text.splitlines(keepends=True)
         self._starts = [0]
@@ -120,6 +125,20 @@ class Source:
             for node in ast.walk(tree):
                 if isinstance(node, ast.FunctionDef) and node.name == name and node is not tree:
                     return node
+        return None
+
+    def value_of(self, name: ast.Name) -> ast.expr | None:
+        """Returns what a name is assigned in its function; None if that is not one value."""
+        function = self.function_of(name)
+        bindings = [
+            node
+            for node in ast.walk(function)
+            if isinstance(node, (ast.Assign, ast.AugAssign, ast.For, ast.With, ast.NamedExpr))
+            and name.id in bound_in(node)
+        ]
+        only = bindings[0] if len(bindings) == 1 else None
+        if isinstance(only, ast.Assign) and isinstance(only.targets[0], ast.Name):
+            return only.value
         return None
 
     def uses(self, name: str, below: ast.AST) -> list[ast.Name]:
@@ -216,8 +235,12 @@ class Source:
         """Adds a problem."""
         code = getattr(node, "name", None) or ast.unparse(getattr(node, "func", node))
         code = code.partition("\n")[0][:60]
-        line = getattr(node, "lineno", 0)
+        line = self.old_line(getattr(node, "lineno", 0))
         self.problems.add(Problem(line, rule, code, why, way_out))
+
+    def old_line(self, line: int) -> int:
+        """Returns the number that a line has in the file."""
+        return self._old_lines[line - 1] if line and self._old_lines else line
 
     def check(self) -> None:
         """Raises Untranslatable with all problems, if there are any."""
@@ -317,6 +340,12 @@ def bound_in(node: ast.AST) -> list[str]:
     ]
     functions = [each.name for each in ast.walk(node) if isinstance(each, ast.FunctionDef)]
     return [*dict.fromkeys([*stored, *functions])]
+
+
+def names_like(wanted: str) -> Iterator[str]:
+    """Yields a name, and names like it with numbers."""
+    yield wanted
+    yield from (f"{wanted}_{number}" for number in itertools.count(2))
 
 
 def _decorators(statement: ast.stmt) -> list[ast.expr]:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import batch, errors, sharding, structure, tf_compat
+from tf2_engine import batch, errors, sharding, small_types, structure, tf_compat
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.optimizers import SGD, Optimizer
 from tf2_engine.plan import FeaturePlan, Shape, TablePlan
@@ -54,7 +54,8 @@ def cpu_embedding_lookup(
         tables: by name or by TableConfig the parameters of each table, [vocabulary, dim]: a
             variable, a tensor or an array, a list or tuple of shards as in
             `TPUEmbedding.embedding_tables`, or a `Table`. Shards are those of the EngineSpec's
-            `partition_strategy`; with FeatureConfigs, of "div".
+            `partition_strategy`; with FeatureConfigs, of "div". Rows may be float16 or bfloat16,
+            or int8 with scales, as `serving_table` makes them.
         feature_config: a nest of `tf.tpu.experimental.embedding.FeatureConfig`, or an EngineSpec.
 
     Returns:
@@ -226,7 +227,7 @@ def _activations(feature: _Feature, raw: batch.RawIds) -> Tensor:
     "sqrtn" makes a pair of the sum and the root where it means to divide one by the other.
     """
     occurrences = batch.occurrences(feature, raw, feature.out_of_range)
-    rows = feature.parameters.gather(PARAMETERS, occurrences.ids)
+    rows = small_types.decode(feature.parameters.gather(PARAMETERS, occurrences.ids))
     return occurrences.combine(feature.table.activation(rows))
 
 
@@ -347,7 +348,7 @@ def _shards(parameters: Object, strategy: str) -> tuple[tuple[Variable, ...], st
 
 def _rows(where: str, shards: Sequence[Variable], vocabulary_size: int, dim: int) -> int:
     """Returns how many rows the shards hold; refuses shards that are not of such a table."""
-    shapes = [tuple(tf.TensorShape(shard.shape).as_list()) for shard in shards]
+    shapes = [small_types.shape_of(shard) for shard in shards]
     total = sum(shape[0] for shape in shapes)
     if total >= vocabulary_size and shapes == _shard_shapes(total, dim, len(shards)):
         return total

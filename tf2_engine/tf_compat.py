@@ -249,6 +249,14 @@ def rewire(stand_in: Tensor, source: Tensor) -> None:
     stand_in.op._update_input(0, source)
 
 
+def replace_input(ops: Sequence[Op], old: Tensor, new: Tensor) -> None:
+    """Makes ops that read a tensor read another one, before any session runs."""
+    for op in ops:
+        for position, tensor in enumerate(op.inputs):
+            if tensor.name == old.name:
+                op._update_input(position, new)
+
+
 def run_after(op: Op, before: Op) -> None:
     """Makes an op wait for another one of its graph."""
     op._add_control_input(before)
@@ -863,6 +871,9 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
     _table_config: Sequence[Object] = ()
     _pipeline_execution_with_tensor_core = False
 
+    exported_instead: Mapping[str, Variable] | None = None
+    """What a SavedModel holds in place of the tables, for as long as it is set."""
+
     def _before_save(self) -> Op:
         """Runs before the variables are written; there may be nothing to do."""
 
@@ -894,7 +905,7 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
         self, save_type: str = "checkpoint", **kwargs: Object
     ) -> dict[str, Object]:
         if save_type == "savedmodel":
-            return self._exported()
+            return self._exported() if self.exported_instead is None else {**self.exported_instead}
         return dict(super()._trackable_children(save_type, **kwargs))
 
     def _create_copy_for_async_checkpoint(self, **_: Object) -> Object:
@@ -968,6 +979,11 @@ def remember_keras_names(graph: Graph) -> Callable[[], None]:
 
 
 # Keras 2 models as estimators.
+
+
+def flat_layers(model: Object) -> list[Object]:
+    """Returns the layers of a Keras model or layer, those in layers and itself included."""
+    return list(model._flatten_layers())
 
 
 def is_graph_network(model: Object) -> bool:

@@ -73,6 +73,11 @@ def shapes_of_spec(spec: Object) -> dict[str, tuple[int, int]]:
     return {own_name: (table.vocabulary_size, table.dimension) for table, own_name, _ in named}
 
 
+def variables_of_spec(spec: Object) -> dict[str, str]:
+    """Returns the name of the variable of each table of a spec, without a scope, by table name."""
+    return {table.name: own_name for table, own_name, _ in _named_tables(spec, read_spec(spec))}
+
+
 def optimizer_kind(name: str) -> str:
     """Returns the key in `OPTIMIZERS` of an optimizer, given by any of its names."""
     for kind, row in OPTIMIZERS.items():

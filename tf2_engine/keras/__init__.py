@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tf2_engine.keras.keras_optimizers import (
         translate_keras_optimizer as translate_keras_optimizer,
     )
+    from tf2_engine.keras.saved_model import export_saved_model as export_saved_model
     from tf2_engine.keras.saved_model import exportable as exportable
 
 __getattr__, __dir__ = lazy.exports(__name__)

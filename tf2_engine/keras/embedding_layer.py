@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -15,6 +16,7 @@ from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras.configuration import Configuration, configure
 from tf2_engine.keras.keras_tables import KerasTables, MakeVariable
 from tf2_engine.keras.layer_settings import Arguments, Configurable, keras_of, plain
+from tf2_engine.keras.served_tables import served_tables
 from tf2_engine.keras.weights import LayerVariables
 from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.plan import Plan
@@ -166,6 +168,35 @@ class EmbeddingLayer(Configurable):
         }
         return self._state.configuration.by_table(parameters)
 
+    @property
+    def table_names(self) -> list[str]:
+        """The names of the tables, in their order."""
+        return [str(table.name) for table in self._state.configuration.spec.tables]
+
+    @contextlib.contextmanager
+    def serving_in(self, table_dtypes: Mapping[str, str]) -> Iterator[None]:
+        """While it is open, the layer looks up in small copies of its tables.
+
+        A SavedModel that is written meanwhile holds these in place of the tables, and of all
+        variables of the layer.
+
+        Args:
+            table_dtypes: the type of each table by its name; see `serving_table`.
+
+        Raises:
+            OutOfOrder: the layer has not been called, so that the tables do not exist yet.
+            InvalidSpec: a type cannot hold a row; the message names both.
+        """
+        assert self.embedding_tables  # which raises if there are none
+        embedding, own = self._tpu_embedding, self._layer_variables
+        self._state.served, embedding.exported_instead = served_tables(embedding, table_dtypes)
+        self._layer_variables = LayerVariables([], trainable=False)
+        try:
+            yield
+        finally:
+            self._state.served, embedding.exported_instead = None, None
+            self._layer_variables = own
+
     def __dir__(self) -> list[str]:
         """Returns the names of all attributes but `optimizer`.
 
@@ -231,8 +262,8 @@ class EmbeddingLayer(Configurable):
                 "The layer was not made under a TPUStrategy, but is called under one. Make it, and "
                 "the model, inside `strategy.scope()`."
             )
-        if serving_config is not None:
-            return cpu_embedding_lookup(features, weights, self.embedding_tables, serving_config)
+        if serving_config is not None or self._state.served is not None:
+            return self._look_up_to_serve(features, weights, serving_config)
         embedding, spec = self._tpu_embedding, self._state.configuration.spec
         if isinstance(embedding, KerasTables):
             structure.flatten(spec.structure, features, "features")
@@ -243,6 +274,13 @@ class EmbeddingLayer(Configurable):
                 return _placeholders(embedding.plan)
             return embedding.embedding_lookup(features, weights)
         return self._look_up_in_training(embedding, features, weights)
+
+    def _look_up_to_serve(self, features: Nest, weights: Nest, serving_config: Nest) -> Nest:
+        configuration, served = self._state.configuration, self._state.served
+        if serving_config is None:
+            return cpu_embedding_lookup(features, weights, served or {}, configuration.spec)
+        tables = self.embedding_tables if served is None else configuration.by_table(served)
+        return cpu_embedding_lookup(features, weights, tables, serving_config)
 
     def _look_up_in_training(self, embedding: TPUEmbedding, features: Nest, weights: Nest) -> Nest:
         state = self._state
@@ -261,7 +299,8 @@ class _State:
     """The state of a layer, in an object that Keras does not look into.
 
     The layer counts the steps of the optimizer if nobody else does. The gradient of the virtual
-    variable stands for the update of the tables, if they train.
+    variable stands for the update of the tables, if they train. While an export is written that
+    holds tables in small types, `served` are these, by name.
     """
 
     configuration: Configuration
@@ -269,6 +308,7 @@ class _State:
     on_tpu: bool
     counts: bool
     virtual: Variable | None = None
+    served: Mapping[str, Object] | None = None
 
     def __post_init__(self) -> None:
         self._replicas = tf.distribute.get_strategy().num_replicas_in_sync

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 
+from tf2_engine import errors, small_types, tf_compat
+from tf2_engine.keras.embedding_layer import EmbeddingLayer
 from tf2_engine.types import Object
 
 _RESOURCES = (tf.Module, tf.lookup.StaticHashTable, tf.lookup.StaticVocabularyTable, tf.Variable)
@@ -23,6 +26,64 @@ def exportable(model: Object) -> tf.Module:
     # Of layers in layers Keras 3 tracks no variables.
     module.values = [each.value for each in model.weights if hasattr(each, "path")]
     return module
+
+
+def export_saved_model(
+    model: Object,
+    path: str,
+    signatures: Object,
+    *,
+    table_dtype: str | Mapping[str, str] = "float32",
+) -> None:
+    """Writes a SavedModel of functions of a Keras model, with tables in a small type.
+
+        export_saved_model(model, folder, serve_examples, table_dtype="int8")
+
+    The model itself stays as it is.
+
+    Args:
+        model: a model with `TPUEmbedding` or `ColumnEmbedding` layers.
+        path: the folder to write.
+        signatures: a tf.function with an `input_signature`, or a dict of such by name. They are
+            traced anew, with the small tables; functions inside of them must not have been traced.
+        table_dtype: the type in which the export holds tables: "float32", "float16", "bfloat16" or
+            "int8", or a dict of these by the name of tables. `tf2_engine.small_types` has the
+            bounds of errors.
+
+    Raises:
+        InvalidSpec: there is no such type or table, or a type cannot hold a row.
+        WrongType: a signature is no tf.function with an `input_signature`.
+        OutOfOrder: the model has not been called, so that its tables do not exist yet.
+    """
+    named = signatures if isinstance(signatures, Mapping) else {"serving_default": signatures}
+    functions = {name: _untraced(name, function) for name, function in named.items()}
+    with serving_in(model, table_dtype):
+        tf.saved_model.save(exportable(model), path, signatures=functions)
+
+
+@contextlib.contextmanager
+def serving_in(model: Object, table_dtype: Object) -> Iterator[None]:
+    """While it is open, a model looks up, and is exported, with tables in small types."""
+    layers = [each for each in tf_compat.flat_layers(model) if isinstance(each, EmbeddingLayer)]
+    dtypes = small_types.checked(
+        table_dtype, {name for each in layers for name in each.table_names}
+    )
+    with contextlib.ExitStack() as stack:
+        for each in layers:
+            of_layer = {name: dtypes[name] for name in each.table_names}
+            stack.enter_context(each.serving_in(of_layer))
+        yield
+
+
+def _untraced(name: str, function: Object) -> Object:
+    """Returns a tf.function as it was before it was traced."""
+    signature = getattr(function, "input_signature", None)
+    if signature is None or not hasattr(function, "python_function"):
+        raise errors.WrongType(
+            f"`signatures`: {name!r} must be a tf.function with an `input_signature`, which is "
+            f"traced anew with the tables of the export, got {function!r}."
+        )
+    return tf.function(function.python_function, input_signature=signature)
 
 
 def resources_of(function: Object) -> list[Object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -16,7 +16,7 @@ from tf2_engine.backends.tpu import topology
 from tf2_engine.keras.column_layers import ColumnEmbeddingLayer
 from tf2_engine.keras.model_checkpoints import ModelCheckpoints, name_in_checkpoints
 from tf2_engine.keras.observer import Observer
-from tf2_engine.keras.saved_model import exportable, resources_of
+from tf2_engine.keras.saved_model import exportable, resources_of, serving_in
 from tf2_engine.types import Array, Dataset, Nest, Object, Tensor
 
 Function: TypeAlias = Callable[..., Object]
@@ -296,7 +296,12 @@ class TableModelBase:
                     yield {key: values[number] for key, values in arrays.items()}
 
     def export_saved_model(
-        self, export_dir_base: str, inputs: Nest, to_features: Function, *tracked: Object
+        self,
+        export_dir_base: str,
+        inputs: Nest,
+        to_features: Function,
+        *tracked: Object,
+        table_dtype: str | Mapping[str, str] = "float32",
     ) -> bytes:
         """Writes a SavedModel that predicts into a directory named by the time; returns its path.
 
@@ -304,6 +309,12 @@ class TableModelBase:
             inputs: a `tf.TensorSpec`, or a dict of them by name: what servers send.
             to_features: makes features of that.
             tracked: lookup tables and other objects that `to_features` uses.
+            table_dtype: the type in which the export holds tables: "float32", "float16",
+                "bfloat16" or "int8", or a dict of these by the name of tables.
+                `tf2_engine.small_types` has the bounds of errors.
+
+        Raises:
+            InvalidSpec: there is no such type or table, or a type cannot hold a row.
         """
 
         def serve(**received: Tensor) -> dict[str, Tensor]:
@@ -314,13 +325,19 @@ class TableModelBase:
         named = inputs if isinstance(inputs, dict) else {inputs.name or "inputs": inputs}
         # Servers send inputs by their keys, whatever the names of the specs.
         named = {key: tf.TensorSpec(each.shape, each.dtype, key) for key, each in named.items()}
-        with tf_compat.saved_model_export():  # of TensorFlow's own ops
-            signature = tf.function(serve, autograph=False).get_concrete_function(**named)
+
+        def trace() -> Object:
+            with tf_compat.saved_model_export():  # of TensorFlow's own ops
+                return tf.function(serve, autograph=False).get_concrete_function(**named)
+
+        trace()  # makes the variables
         self._read_checkpoint("predictions")
-        module = exportable(self)
-        module.tracked = [*tracked, *resources_of(to_features)]
         path = os.path.join(os.fsdecode(export_dir_base), str(int(time.time())))
-        tf.saved_model.save(module, path, signatures=signature)
+        with serving_in(self, table_dtype):
+            signature = trace()
+            module = exportable(self)
+            module.tracked = [*tracked, *resources_of(to_features)]
+            tf.saved_model.save(module, path, signatures=signature)
         return os.fsencode(path)
 
     def build_from_batch(self, spec: Nest) -> None:

@@ -10,8 +10,9 @@ import tensorflow as tf
 
 import tf2_engine
 from tf2_engine import checkpoint_names as names
-from tf2_engine import errors, log, tf_compat, tpu_columns
+from tf2_engine import errors, log, small_types, tf_compat, tpu_columns
 from tf2_engine import preprocessing as pre
+from tf2_engine.small_exports import SmallTables
 from tf2_engine.training.calls import call
 from tf2_engine.training.model import Model
 from tf2_engine.training.model_variables import ModelVariables
@@ -30,13 +31,19 @@ def export(
     receiver_fn: Function,
     assets_extra: Mapping[str, str],
     as_text: bool,
+    table_dtype: Object,
 ) -> bytes:
     """Writes a SavedModel with the values of a checkpoint; see `Trainer.export_saved_model`."""
+    tables = [str(table.name) for table in model.embedding.engine_spec.tables]
+    dtypes = small_types.checked(table_dtype, tables)
     final, parts = new_directories(base)
     try:
         with tf.Graph().as_default(), v1.Session() as session:
             variables, signatures = _build_graph(model, receiver_fn)
+            small = SmallTables(_tables(model, variables), dtypes)
+            small.check(signatures)
             _load(model, session, checkpoint, variables)
+            exported = small.store(session, variables.values())
             builder = v1.saved_model.Builder(parts)
             builder.add_meta_graph_and_variables(
                 session,
@@ -44,7 +51,7 @@ def export(
                 signatures,
                 assets_collection=v1.get_collection(v1.GraphKeys.ASSET_FILEPATHS),
                 main_op=v1.group(v1.local_variables_initializer(), v1.tables_initializer()),
-                saver=v1.train.Saver(variables, sharded=True),
+                saver=v1.train.Saver(exported, sharded=True),
                 strip_default_attrs=True,
             )
             builder.save(as_text)
@@ -131,6 +138,18 @@ def _features(model: Model, receiver: Object) -> Nest:
     activations = tf2_engine.cpu_embedding_lookup(ids, weights, variables, spec)
     rest = {key: features[key] for key in features if key not in {*weight_keys, *columns}}
     return {**rest, **tpu_columns.as_features(activations, lengths)}
+
+
+def _tables(model: Model, variables: Mapping[str, Variable]) -> dict[str, list[Variable]]:
+    """Returns the variable of each table, by the table's name; none for one that is not used."""
+    return {
+        str(table.name): [
+            variable
+            for name, variable in variables.items()
+            if names.legacy_names(table).fullmatch(name)
+        ]
+        for table in model.embedding.engine_spec.tables
+    }
 
 
 def _load(

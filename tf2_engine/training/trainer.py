@@ -250,6 +250,8 @@ class Trainer:
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
         checkpoint_path: str | None = None,
+        *,
+        table_dtype: str | Mapping[str, str] = "float32",
     ) -> bytes:
         """Writes a SavedModel into a new directory named by the time; returns its path.
 
@@ -261,16 +263,20 @@ class Trainer:
             assets_extra: files to add, by their path below the directory `assets.extra`.
             as_text: whether to write the graph as text.
             checkpoint_path: by default the latest.
+            table_dtype: the type in which the export holds tables: "float32", "float16",
+                "bfloat16" or "int8", or a dict of these by the name of tables. `small_types` has
+                the bounds of errors.
 
         Raises:
             InvalidInput: there is no checkpoint, it lacks a variable, or there is no default
-                signature.
+                signature; or a small table is read inside a tf.function of the model_fn.
+            InvalidSpec: there is no such type or table, or a type cannot hold a row.
         """
         checkpoint = checkpoint_path or self._latest()
         self._checkpoints.check(checkpoint)
         return export(
             *(self._model, checkpoint, os.fsdecode(export_dir_base), serving_input_receiver_fn),
-            *(assets_extra or {}, as_text),
+            *(assets_extra or {}, as_text, table_dtype),
         )
 
     def _latest(self) -> str:

@@ -24,7 +24,7 @@ from estimator_bridge.runtime.saving.saved_model_writer import ReceiverFn, write
 from estimator_bridge.runtime.step.model_step import Job, ModelStep
 from estimator_bridge.runtime.step.plain_step import build_plain_step
 from estimator_bridge.runtime.step.table_variables import TableVariables
-from tf2_engine import log
+from tf2_engine import log, small_types
 from tf2_engine.arguments import typed
 from tf2_engine.types import Array, Nest, Object
 
@@ -218,6 +218,8 @@ class Estimator:
         as_text: bool = False,
         checkpoint_path: str | None = None,
         experimental_mode: str = ModeKeys.PREDICT,
+        *,
+        table_dtype: str | Mapping[str, str] = "float32",
     ) -> bytes:
         """Writes a SavedModel of TensorFlow's own ops; returns its directory, as bytes.
 
@@ -229,13 +231,22 @@ class Estimator:
             as_text: writes the graph as text.
             checkpoint_path: None is the latest one.
             experimental_mode: the mode in which the model_fn is called.
+            table_dtype: the type in which the export holds the tables of the embedding config:
+                "float32", "float16", "bfloat16" or "int8", or a dict of these by the name of
+                tables. `tf2_engine.small_types` has the bounds of errors. Stock has no such option.
 
         Raises:
-            InvalidInput: there is no receiver function, or the checkpoint does not fit the model.
+            InvalidInput: there is no receiver function, or the checkpoint does not fit the model;
+                or a small table is read inside a tf.function of the model_fn.
+            InvalidSpec: there is no such type or table, or a type cannot hold a row.
             NotTrained: there is no checkpoint.
         """
         functions = {experimental_mode: arguments.checked_receiver_fn(serving_input_receiver_fn)}
-        return self._export(export_dir_base, functions, assets_extra, as_text, checkpoint_path)
+        dtypes = self._table_dtypes(table_dtype, experimental_mode)
+        return self._export(
+            *(export_dir_base, functions, assets_extra, as_text, checkpoint_path),
+            table_dtypes=dtypes,
+        )
 
     def export_savedmodel(
         self,
@@ -346,6 +357,27 @@ class Estimator:
     def _tables(self) -> TableVariables:
         return TableVariables()
 
+    def _tables_by_name(self) -> dict[str, str]:
+        """Returns the names of the tables' variables, without a scope, by the names of tables."""
+        return {}
+
+    def _table_dtypes(self, table_dtype: Object, mode: str) -> dict[str, str]:
+        """Returns the types of an export's tables that are not float32, by their variables."""
+        names = self._tables_by_name()
+        if not names and table_dtype != "float32":
+            raise errors.InvalidInput(
+                f"`table_dtype`={table_dtype!r} is for the tables of an `embedding_config_spec`, "
+                "and this estimator has none. Leave it out."
+            )
+        dtypes = small_types.checked(table_dtype, names)
+        small = {names[table]: each for table, each in dtypes.items() if each != "float32"}
+        if small and mode != ModeKeys.PREDICT:
+            raise errors.InvalidInput(
+                f"`table_dtype`={table_dtype!r} is for exports that predict, and "
+                f"`experimental_mode` is {mode!r}. Leave one of them out."
+            )
+        return small
+
     def _export(
         self,
         export_dir_base: PathLike,
@@ -354,6 +386,7 @@ class Estimator:
         as_text: bool,
         checkpoint_path: str | None,
         strip_default_attrs: bool = True,
+        table_dtypes: Mapping[str, str] | None = None,
     ) -> bytes:
         checkpoint = checkpoint_path or self.latest_checkpoint()
         if checkpoint is None and self._warm_start is not None:
@@ -365,6 +398,7 @@ class Estimator:
             self._config,
             checkpoint or self._checkpoint_of_training(),
             tables=self._tables(),
+            table_dtypes=table_dtypes or {},
             assets_extra=assets_extra,
             as_text=as_text,
             strip_default_attrs=strip_default_attrs,

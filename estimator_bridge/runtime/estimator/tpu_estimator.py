@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files.variable_names import shapes_of_spec
+from estimator_bridge.checkpoint_files.variable_names import shapes_of_spec, variables_of_spec
 from estimator_bridge.legacy import run_config
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.requirements import POSITIVE_INT, check
@@ -295,6 +295,10 @@ class TPUEstimator(Estimator):
         tables = read_spec(spec, self._quirks).tables
         dummies = {DUMMY_NAME.format(table.name): (1,) for table in tables}
         return TableVariables({**shapes_of_spec(spec), **dummies}, spec.partition_strategy)
+
+    def _tables_by_name(self) -> dict[str, str]:
+        spec = self._embedding_config_spec
+        return {} if spec is None else variables_of_spec(spec)
 
     def _call_for_export(self, features: Nest, labels: Nest, mode: str) -> ModelSpec:
         if not self._export_to_cpu and not self._export_to_tpu:

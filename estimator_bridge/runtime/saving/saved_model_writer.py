@@ -15,8 +15,9 @@ from estimator_bridge.runtime.saving.job_saver import JobSaver
 from estimator_bridge.runtime.step.model_step import check_spec, default_session_config, new_graph
 from estimator_bridge.runtime.step.table_variables import TableVariables
 from tf2_engine import log, tf_compat
+from tf2_engine.small_exports import SmallTables
 from tf2_engine.training.saved_models import new_directories
-from tf2_engine.types import Nest, Object, Session
+from tf2_engine.types import Nest, Object, Session, Variable
 
 ReceiverFn = Callable[[], Object]
 """Returns an object with `features` and `receiver_tensors`, and perhaps `labels` and
@@ -38,6 +39,7 @@ def write_saved_model(
     checkpoint: str,
     *,
     tables: TableVariables,
+    table_dtypes: Mapping[str, str],
     assets_extra: Mapping[str, str] | None,
     as_text: bool,
     strip_default_attrs: bool,
@@ -46,7 +48,9 @@ def write_saved_model(
 
     It is written beside its place and moved there when it is complete, so that a server that
     watches the base directory never loads a part of it. There is a graph for each mode of
-    `receiver_fns`; for the other arguments see `Estimator.export_saved_model`.
+    `receiver_fns`. `table_dtypes` has the types of the tables that shall not be float32, by the
+    names of their variables without a scope. For the other arguments see
+    `Estimator.export_saved_model`.
 
     Raises InvalidInput if there is no mode, or the checkpoint lacks a variable of the model.
     """
@@ -64,8 +68,14 @@ def write_saved_model(
             with new_graph(config.tf_random_seed):
                 graph = _trace(mode, receiver_fns[mode], model_fn, tables)
                 graph["strip_default_attrs"] = strip_default_attrs
+                small = _small_tables(table_dtypes, tables, graph["signature_def_map"])
                 with tf.Session(config=session_config) as session:
                     _restore(graph["saver"], session, checkpoint, mode)
+                    if small is not None:
+                        restored = _initialized(session)
+                        graph["saver"] = tf.train.Saver(
+                            small.store(session, restored), sharded=True
+                        )
                     if mode == modes[0]:
                         builder.add_meta_graph_and_variables(session, **graph)
                     else:
@@ -105,6 +115,39 @@ def _trace(
         "main_op": tf.train.Scaffold.default_local_init_op() if init_op is None else init_op,
         "saver": tf_compat.saver_of_graph(scaffold.saver) or JobSaver(tables=tables, sharded=True),
     }
+
+
+def _small_tables(
+    table_dtypes: Mapping[str, str], tables: TableVariables, signatures: Mapping[str, Object]
+) -> SmallTables | None:
+    """Has the graph look tables up in small types; returns None where there are none to be."""
+    if not table_dtypes:
+        return None
+    of_graph = [
+        (tf_compat.checkpoint_key(each), each)
+        for each in tf.global_variables()
+        if tf_compat.checkpoint_shape(each) is not None
+    ]
+    parts = {
+        name: [
+            variable
+            for key, variable in of_graph
+            if f"/{key}".endswith(f"/{name}")
+            and tf_compat.checkpoint_shape(variable) == tables.shapes[name]
+        ]
+        for name in table_dtypes
+    }
+    small = SmallTables(parts, table_dtypes)
+    small.check(signatures)
+    return small
+
+
+def _initialized(session: Session) -> list[Object]:
+    """Returns what the saver of the program restored: it may leave variables out."""
+    variables: list[Variable] = tf.global_variables()
+    missing = set(session.run(tf.report_uninitialized_variables(variables)))
+    kept = [each for each in variables if each.op.name.encode() not in missing]
+    return [*kept, *tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)]
 
 
 def _restore(saver: tf.train.Saver, session: Session, checkpoint: str, mode: str) -> None:

@@ -1,0 +1,105 @@
+"""The parameters of tables as variables for serving, in a small type if one likes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf2_engine import errors, small_types
+from tf2_engine.tables import PARAMETERS, Table
+from tf2_engine.types import Array, Object, Variable
+
+_ELEMENTS_AT_ONCE = 1 << 22
+
+
+def serving_table(
+    parameters: Object, table_dtype: str = "float32", name: str | None = None
+) -> Variable | tuple[Variable, ...]:
+    """Returns a copy of a table's parameters that `cpu_embedding_lookup` looks up.
+
+        module.words = serving_table(engine.embedding_tables[words], "int8")
+
+    Args:
+        parameters: [vocabulary, dim] float32: a variable, a tensor or an array; shards as
+            `TPUEmbedding.embedding_tables` has them.
+        table_dtype: the type of the copy, "float32", "float16", "bfloat16" or "int8". Lookups
+            return float32 whatever it is; `small_types` has the bounds of their errors.
+        name: of the variable; messages have it, too.
+
+    Returns:
+        A variable that is not trained: [vocabulary, dim] of the type, or for "int8" [vocabulary,
+        dim + 8] uint8, codes and then scale and low of the row. Of a tuple of shards a tuple.
+
+    Raises:
+        InvalidSpec: there is no such type, or it cannot hold a row; the message has its number.
+        WrongType: the parameters are no matrix of floating-point numbers.
+        OutOfOrder: called where a graph is built, in which parameters have no values yet.
+    """
+    where = f"Table {name!r}" if name else "The table"
+    dtype = small_types.checked(table_dtype, [""])[""]
+    with tf.init_scope():
+        if not tf.executing_eagerly():
+            raise errors.OutOfOrder(
+                f"{where}: `serving_table` reads its rows, which have no values while a graph is "
+                "built. Call it eagerly; `export_saved_model` of an estimator or a Trainer takes a "
+                "`table_dtype`."
+            )
+        if isinstance(parameters, (list, tuple)) and all(map(_is_matrix, parameters)):
+            return tuple(_variable([shard], dtype, where, name) for shard in parameters)
+        shards = getattr(parameters, "variables", (parameters,))
+        return _variable(shards, dtype, where, name)
+
+
+def small_table(table: Table, table_dtype: str) -> Table:
+    """Returns a table of an engine in a type, without its slots; raises as `serving_table`."""
+    shards = tuple(
+        small_variable(shard, table_dtype, table.plan.name) for shard in table.variables[PARAMETERS]
+    )
+    return dataclasses.replace(table, variables={PARAMETERS: shards})
+
+
+def small_variable(variable: Variable, table_dtype: str, name: str) -> Variable:
+    """Returns the rows of a variable in a type; itself if that is float32."""
+    if table_dtype == "float32":
+        return variable
+    return _variable([variable], table_dtype, f"Table {name!r}", name)
+
+
+def _variable(shards: Sequence[Object], table_dtype: str, where: str, name: str | None) -> Variable:
+    """Returns the rows of all shards, one after the other, as one variable."""
+    matrices = [_matrix(shard, where) for shard in shards]
+    rows, dim = sum(int(each.shape[0]) for each in matrices), int(matrices[0].shape[1])
+    stored = np.empty(
+        [rows, small_types.stored_width(dim, table_dtype)],
+        small_types.stored_dtype(table_dtype).as_numpy_dtype,
+    )
+    done = 0
+    for part in _parts(matrices, max(1, _ELEMENTS_AT_ONCE // dim)):
+        stored[done : done + len(part)] = small_types.encode(part, table_dtype, where, done)
+        done += len(part)
+    return tf.Variable(stored, trainable=False, name=name)
+
+
+def _is_matrix(value: Object) -> bool:
+    return hasattr(value, "dtype") and len(getattr(value, "shape", ())) == 2
+
+
+def _matrix(shard: Object, where: str) -> Object:
+    """Returns a shard, an array if it was a list; refuses what is no matrix of numbers."""
+    matrix = shard if hasattr(shard, "dtype") else np.asarray(shard)
+    if len(matrix.shape) != 2 or not tf.as_dtype(matrix.dtype).is_floating:
+        raise errors.WrongType(
+            f"{where}: `parameters` must be a matrix [vocabulary, dim] of floating-point numbers, "
+            f"got {tuple(matrix.shape)} of {tf.as_dtype(matrix.dtype).name}."
+        )
+    return matrix
+
+
+def _parts(matrices: Sequence[Object], rows_at_once: int) -> Iterator[Array]:
+    """Yields some rows at a time, float32; a table may fill half of the memory."""
+    for matrix in matrices:
+        for start in range(0, int(matrix.shape[0]), rows_at_once):
+            yield np.asarray(matrix[start : start + rows_at_once], np.float32)

@@ -1,0 +1,190 @@
+"""Graphs that are exported with tables in small types: their lookups read other variables.
+
+A model_fn makes its tables float32, by whatever layers and columns it has. Once it is traced, each
+`gather` of a table is replaced by one of a small variable, and rows become float32 after it:
+
+    table  -> ResourceGather(ids)        -> ...      becomes
+    stored -> ResourceGather(ids) decode -> ...
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf2_engine import errors, small_types, tf_compat
+from tf2_engine.types import Message, Op, Session, Tensor, Variable
+
+v1 = tf.compat.v1
+
+_ELEMENTS_AT_ONCE = 1 << 22
+_READS = ("ReadVariableOp", "Identity")
+_NO_READS = (
+    *("AssignVariableOp", "Assign", "VarIsInitializedOp", "IsVariableInitialized"),
+    *("VariableShape", "Shape"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Replaced:
+    """A table, or a part of one, and the variable that stands for it in the export."""
+
+    table: str
+    table_dtype: str
+    first_row: int
+    original: Variable
+    stored: Variable
+
+
+class SmallTables:
+    """The tables of a graph that its export holds in small types.
+
+        small = SmallTables({"words": [variable]}, {"words": "int8"})
+        ...  # variables are restored in the session
+        saver = tf.compat.v1.train.Saver(small.store(session, tf.compat.v1.global_variables()))
+
+    Args:
+        tables: by name the variables of each table: one, or its parts in order.
+        table_dtypes: by name the type of each table, as `small_types.checked` returns them.
+    """
+
+    def __init__(
+        self, tables: Mapping[str, Sequence[Variable]], table_dtypes: Mapping[str, str]
+    ) -> None:
+        self._replaced: list[_Replaced] = []
+        for table, parts in tables.items():
+            first_row = 0
+            for part in parts:
+                if table_dtypes[table] != "float32":
+                    self._replaced.append(_replaced(table, table_dtypes[table], first_row, part))
+                first_row += int(part.shape[0])
+
+    def check(self, signatures: Mapping[str, Message]) -> None:
+        """Refuses outputs that still need a float32 table; the message names table and op.
+
+        Raises:
+            InvalidInput: the table is read other than by a gather or as a whole.
+        """
+        graph = v1.get_default_graph()
+        originals = {each.original.op.name: each for each in self._replaced}
+        for name in _outputs(signatures.values()):
+            for op, reader in _ancestors(graph.get_tensor_by_name(name).op):
+                if op.name in originals:
+                    each = originals[op.name]
+                    raise errors.InvalidInput(
+                        f"Table {each.table!r}: `table_dtype`={each.table_dtype!r} replaces "
+                        f"lookups in the model's graph, but the output {name!r} needs it by the op "
+                        f"{reader.name!r} ({reader.type}), as inside a tf.function or tf.cond. "
+                        "Look it up outside of those, or leave this table float32: `table_dtype` "
+                        "may be a dict of types by the name of tables."
+                    )
+
+    def store(self, session: Session, variables: Iterable[Variable]) -> list[Variable]:
+        """Fills the small variables from the float32 ones of a session; returns what is exported.
+
+        That are the `variables` with the small ones in place of the others, which collections of
+        the graph then lack, too.
+
+        Raises:
+            InvalidSpec: a type cannot hold a row; the message names both.
+        """
+        for each in self._replaced:
+            _fill(session, each)
+        dropped = {id(each.original) for each in self._replaced}
+        graph = v1.get_default_graph()
+        for key in graph.get_all_collection_keys():
+            collection = graph.get_collection_ref(key)
+            collection[:] = [each for each in collection if id(each) not in dropped]
+        stored = [each.stored for each in self._replaced]
+        graph.get_collection_ref(v1.GraphKeys.GLOBAL_VARIABLES).extend(stored)
+        return [*(each for each in variables if id(each) not in dropped), *stored]
+
+
+def _replaced(table: str, table_dtype: str, first_row: int, original: Variable) -> _Replaced:
+    """Makes the variable of a part of a table, and has the lookups in its graph read it."""
+    rows, dim = original.shape.as_list()
+    shape = [rows, small_types.stored_width(dim, table_dtype)]
+    with v1.name_scope(None), v1.control_dependencies(None):
+        stored = v1.Variable(
+            tf.zeros(shape, small_types.stored_dtype(table_dtype)),
+            trainable=False,
+            collections=[],
+            name=f"{original.op.name}/{table_dtype}",
+            use_resource=True,
+        )
+    with v1.name_scope("small_tables"), v1.control_dependencies(None):
+        _redirect(original.op.outputs[0], stored)
+    return _Replaced(table, table_dtype, first_row, original, stored)
+
+
+def _redirect(table: Tensor, stored: Variable) -> None:
+    """Has whatever gathers rows of a table, or reads it, use a stored one.
+
+    A whole table that is read is decoded as a whole: its values, in as much memory.
+    """
+    whole: Tensor | None = None
+    for op in table.consumers():
+        if _gathers(op):
+            rows = small_types.decode(tf.gather(stored, op.inputs[1]))
+            tf_compat.replace_input(op.outputs[0].consumers(), op.outputs[0], rows)
+        elif op.type in _READS:
+            _redirect(op.outputs[0], stored)
+        elif table.op.type in _READS and op.type not in _NO_READS:
+            whole = small_types.decode(stored.read_value()) if whole is None else whole
+            tf_compat.replace_input([op], table, whole)
+
+
+def _gathers(op: Op) -> bool:
+    """Returns whether an op gathers rows of its first input."""
+    if op.type == "ResourceGather":
+        return op.get_attr("batch_dims") == 0
+    if op.type != "GatherV2" or op.get_attr("batch_dims") != 0:
+        return False
+    axis = tf.get_static_value(op.inputs[2])
+    return axis is not None and int(axis) == 0
+
+
+def _fill(session: Session, each: _Replaced) -> None:
+    shape, dtype = each.stored.shape.as_list(), each.stored.dtype.as_numpy_dtype
+    values = np.empty(shape, dtype)
+    start, stop = v1.placeholder(tf.int64, []), v1.placeholder(tf.int64, [])
+    part = tf.gather(each.original, tf.range(start, stop))
+    rows_at_once = max(1, _ELEMENTS_AT_ONCE // shape[1])
+    for first in range(0, shape[0], rows_at_once):
+        last = min(first + rows_at_once, shape[0])
+        rows = session.run(part, {start: first, stop: last})
+        where = f"Table {each.table!r}"
+        values[first:last] = small_types.encode(
+            rows, each.table_dtype, where, each.first_row + first
+        )
+    session.run(each.stored.initializer, {each.stored.initial_value: values})
+
+
+def _outputs(signatures: Iterable[Message]) -> Iterator[str]:
+    """Yields the names of the tensors that signatures return."""
+    for signature in signatures:
+        for info in signature.outputs.values():
+            sparse = info.coo_sparse
+            parts = info.composite_tensor.components
+            names = [info.name, *(part.name for part in parts)]
+            names += [
+                sparse.values_tensor_name,
+                sparse.indices_tensor_name,
+                sparse.dense_shape_tensor_name,
+            ]
+            yield from filter(None, names)
+
+
+def _ancestors(op: Op) -> Iterator[tuple[Op, Op]]:
+    """Yields each op that an op needs, with one that reads it."""
+    seen, waiting = {op.name}, [op]
+    while waiting:
+        reader = waiting.pop()
+        for needed in (*(each.op for each in reader.inputs), *reader.control_inputs):
+            if needed.name not in seen:
+                seen.add(needed.name)
+                waiting.append(needed)
+                yield needed, reader

@@ -47,7 +47,7 @@ def serving_table(
                 "built. Call it eagerly; `export_saved_model` of an estimator or a Trainer takes a "
                 "`table_dtype`."
             )
-        if isinstance(parameters, (list, tuple)) and all(map(_is_matrix, parameters)):
+        if _are_shards(parameters):
             return tuple(_variable([shard], dtype, where, name) for shard in parameters)
         shards = getattr(parameters, "variables", (parameters,))
         return _variable(shards, dtype, where, name)
@@ -83,8 +83,10 @@ def _variable(shards: Sequence[Object], table_dtype: str, where: str, name: str 
     return tf.Variable(stored, trainable=False, name=name)
 
 
-def _is_matrix(value: Object) -> bool:
-    return hasattr(value, "dtype") and len(getattr(value, "shape", ())) == 2
+def _are_shards(value: Object) -> bool:
+    """Returns whether a value is a sequence of matrices, and not a matrix as a list of lists."""
+    is_sequence = isinstance(value, (list, tuple)) and len(value) > 0
+    return is_sequence and all(len(getattr(each, "shape", ())) == 2 for each in value)
 
 
 def _matrix(shard: Object, where: str) -> Object:

@@ -15,17 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine import errors, small_types, tf_compat
+from tf2_engine import errors, log, small_types, tf_compat
 from tf2_engine.types import Message, Op, Session, Tensor, Variable
 
 v1 = tf.compat.v1
 
 _ELEMENTS_AT_ONCE = 1 << 22
 _READS = ("ReadVariableOp", "Identity")
-_NO_READS = (
-    *("AssignVariableOp", "Assign", "VarIsInitializedOp", "IsVariableInitialized"),
-    *("VariableShape", "Shape"),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +52,17 @@ class SmallTables:
     ) -> None:
         self._replaced: list[_Replaced] = []
         for table, parts in tables.items():
-            first_row = 0
+            table_dtype, first_row = table_dtypes[table], 0
+            if table_dtype == "float32":
+                continue
+            if not parts:
+                log.warning(
+                    "Table %r: `table_dtype`=%r has no effect, because the exported model does not "
+                    "look it up.",
+                    *(table, table_dtype),
+                )
             for part in parts:
-                if table_dtypes[table] != "float32":
-                    self._replaced.append(_replaced(table, table_dtypes[table], first_row, part))
+                self._replaced.append(_replaced(table, table_dtype, first_row, part))
                 first_row += int(part.shape[0])
 
     def check(self, signatures: Mapping[str, Message]) -> None:
@@ -132,7 +135,7 @@ def _redirect(table: Tensor, stored: Variable) -> None:
             tf_compat.replace_input(op.outputs[0].consumers(), op.outputs[0], rows)
         elif op.type in _READS:
             _redirect(op.outputs[0], stored)
-        elif table.op.type in _READS and op.type not in _NO_READS:
+        elif table.op.type in _READS:
             whole = small_types.decode(stored.read_value()) if whole is None else whole
             tf_compat.replace_input([op], table, whole)
 

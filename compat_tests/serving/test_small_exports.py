@@ -58,7 +58,8 @@ def by_sparse(table: Any) -> Any:
 def by_the_whole(table: Any) -> Any:
     """Multiplies by the whole table, and looks up in a copy of it."""
     copied = tf.identity(table)
-    return tf.matmul(tf.ones([2, 4]), table, transpose_b=True) + tf.gather(copied, [1])[0, 0]
+    dim = tf.cast(tf.raw_ops.Shape(input=table)[1], tf.float32)
+    return tf.matmul(tf.ones([2, 4]), table, transpose_b=True) + tf.gather(copied, [1])[0, 0] / dim
 
 
 @pytest.mark.parametrize("look_up", [by_gather, by_sparse, by_the_whole])
@@ -111,8 +112,11 @@ def test_parts_of_a_table_are_parts() -> None:
         np.testing.assert_array_equal(session.run(found), held(ROWS, "int8")[[0, 3, 5]])
 
 
-def test_a_table_that_is_read_in_a_function_is_refused() -> None:
-    """The error names the table, the setting, the output and the op; float32 is the way out."""
+def test_a_table_that_is_read_in_a_function_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """The error names the table, the setting, the output and the op; float32 is the way out.
+
+    Of a table that is not looked up at all there is a warning.
+    """
     with tf.Graph().as_default():
         table = v1.get_variable("words", initializer=ROWS, use_resource=True)
         rows = tf.function(lambda: tf.gather(table, [1, 2]))()
@@ -126,6 +130,8 @@ def test_a_table_that_is_read_in_a_function_is_refused() -> None:
             small.check(signature(found=found))
         small.check(signature(other=tf.constant(1.0)))
         SmallTables({"words": [table]}, {"words": "float32"}).check(signature(found=found))
+        SmallTables({"unused": []}, {"unused": "int8"})
+        assert "Table 'unused': `table_dtype`='int8' has no effect" in caplog.text
 
 
 # --- Estimators and trainers --------------------------------------------------------------------

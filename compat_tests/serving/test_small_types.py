@@ -249,7 +249,7 @@ def test_types_are_chosen_by_table() -> None:
 
 def test_what_is_no_table_is_refused() -> None:
     """A vector, integers, and a call while a graph is built are errors that name the table."""
-    for value in (np.zeros(3, np.float32), np.zeros((3, 2), np.int64), [[1, 2]]):
+    for value in (np.zeros(3, np.float32), np.zeros((3, 2), np.int64), [[1, 2]], []):
         with pytest.raises(
             errors.WrongType, match=r"^Table 'users': `parameters` must be a matrix"
         ):

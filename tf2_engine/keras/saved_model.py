@@ -62,17 +62,21 @@ def export_saved_model(
 
 
 @contextlib.contextmanager
-def serving_in(model: Object, table_dtype: Object) -> Iterator[None]:
-    """While it is open, a model looks up, and is exported, with tables in small types."""
+def serving_in(model: Object, table_dtype: Object) -> Iterator[bool]:
+    """While it is open, a model looks up, and is exported, with tables in small types.
+
+    Yields whether there are any: with float32 tables alone everything stays as it is.
+    """
     layers = [each for each in tf_compat.flat_layers(model) if isinstance(each, EmbeddingLayer)]
     dtypes = small_types.checked(
         table_dtype, {name for each in layers for name in each.table_names}
     )
+    is_small = not set(dtypes.values()) <= {"float32"}
     with contextlib.ExitStack() as stack:
-        for each in layers:
+        for each in layers if is_small else ():
             of_layer = {name: dtypes[name] for name in each.table_names}
             stack.enter_context(each.serving_in(of_layer))
-        yield
+        yield is_small
 
 
 def _untraced(name: str, function: Object) -> Object:

@@ -330,11 +330,11 @@ class TableModelBase:
             with tf_compat.saved_model_export():  # of TensorFlow's own ops
                 return tf.function(serve, autograph=False).get_concrete_function(**named)
 
-        trace()  # makes the variables
+        signature = trace()  # makes the variables, too
         self._read_checkpoint("predictions")
         path = os.path.join(os.fsdecode(export_dir_base), str(int(time.time())))
-        with serving_in(self, table_dtype):
-            signature = trace()
+        with serving_in(self, table_dtype) as is_small:
+            signature = trace() if is_small else signature
             module = exportable(self)
             module.tracked = [*tracked, *resources_of(to_features)]
             tf.saved_model.save(module, path, signatures=signature)

@@ -34,10 +34,10 @@ def export(rows: Array, table_dtype: str, combiner: str, path: str) -> None:
     def serve(values: Tensor, splits: Tensor) -> dict[str, Tensor]:
         ragged = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
         tables = {"table": module.table}
-        found: dict[str, Tensor] = tf2_engine.cpu_embedding_lookup(
+        activations: dict[str, Tensor] = tf2_engine.cpu_embedding_lookup(
             {"ids": ragged}, None, tables, config
         )
-        return found
+        return activations
 
     tf.saved_model.save(module, path, signatures=serve)
 
@@ -76,21 +76,21 @@ def main() -> None:
     workload = Workload("serving", 1, args.rows, args.dim, args.batch, args.most_ids)
     batch = batches(workload)[0][0]
     ids = {"values": tf.constant(batch.ids), "splits": tf.constant(batch.splits)}
-    served, sizes, found = {}, {}, {}
+    served, sizes, results = {}, {}, {}
     with tempfile.TemporaryDirectory() as folder:
         for dtype in small_types.TABLE_DTYPES:
             path = f"{folder}/{dtype}"
             export(rows, dtype, args.combiner, path)
             loaded = tf.saved_model.load(path)
             served[dtype] = loaded.signatures["serving_default"]
-            sizes[dtype], found[dtype] = size_of(path), served[dtype](**ids)["ids"].numpy()
+            sizes[dtype], results[dtype] = size_of(path), served[dtype](**ids)["ids"].numpy()
         times = time_calls(served, ids, args.calls) if args.calls else {}
-    largest = np.abs(found["float32"]).max()
+    largest = np.abs(results["float32"]).max()
     print(
         f"activations up to {largest:.3f}, {args.combiner} of {len(batch.ids) / args.batch:.1f} ids"
     )
     for dtype in served:
-        error = np.abs(found[dtype] - found["float32"]).max()
+        error = np.abs(results[dtype] - results["float32"]).max()
         line = f"{dtype:9s}{sizes[dtype]:9.1f} MB {sizes[dtype] / sizes['float32']:6.2f} x"
         line += f"   error {error:.1e} ({error / largest:.1e} of the largest)"
         if times:

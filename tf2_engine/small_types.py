@@ -59,11 +59,11 @@ def checked(table_dtype: Object, tables: Collection[str]) -> dict[str, str]:
             f"`table_dtype` names the tables {unknown}, which do not exist; there are "
             f"{sorted(tables)}."
         )
-    given = {
+    by_table = {
         name: _checked(f"`table_dtype` of table {name!r}", value)
         for name, value in table_dtype.items()
     }
-    return {name: given.get(name, "float32") for name in tables}
+    return {name: by_table.get(name, "float32") for name in tables}
 
 
 def stored_dtype(table_dtype: str) -> DType:

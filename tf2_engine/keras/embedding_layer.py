@@ -188,14 +188,14 @@ class EmbeddingLayer(Configurable):
             InvalidSpec: a type cannot hold a row; the message names both.
         """
         assert self.embedding_tables  # which raises if there are none
-        embedding, own = self._tpu_embedding, self._layer_variables
+        embedding, layer_variables = self._tpu_embedding, self._layer_variables
         self._state.served, embedding.exported_instead = served_tables(embedding, table_dtypes)
         self._layer_variables = LayerVariables([], trainable=False)
         try:
             yield
         finally:
             self._state.served, embedding.exported_instead = None, None
-            self._layer_variables = own
+            self._layer_variables = layer_variables
 
     def __dir__(self) -> list[str]:
         """Returns the names of all attributes but `optimizer`.

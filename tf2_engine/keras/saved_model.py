@@ -45,7 +45,7 @@ def export_saved_model(
         model: a model with `TPUEmbedding` or `ColumnEmbedding` layers.
         path: the folder to write.
         signatures: a tf.function with an `input_signature`, or a dict of such by name. They are
-            traced anew, with the small tables; functions inside of them must not have been traced.
+            traced anew, with the small tables.
         table_dtype: the type in which the export holds tables: "float32", "float16", "bfloat16" or
             "int8", or a dict of these by the name of tables. `tf2_engine.small_types` has the
             bounds of errors.

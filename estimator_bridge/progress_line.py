@@ -34,6 +34,7 @@ class ProgressLine:
     Args:
         describe: returns the text for a phase, and how many of how many units of it are done.
         clock: returns seconds.
+        after: the seconds of a phase before anything is shown of it.
     """
 
     is_open = False  # whether the cursor of the terminal stands in a line of any of these
@@ -42,8 +43,10 @@ class ProgressLine:
         self,
         describe: Callable[[str, int, int], str],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        after: float = 0.0,
     ) -> None:
-        self._describe, self._clock = describe, clock
+        self._describe, self._clock, self._after = describe, clock, after
         self._last: tuple[str, int] | None = None
         self._next_time = 0.0
         self._phase: str | None = None
@@ -56,6 +59,8 @@ class ProgressLine:
         now = self._clock()
         if self._phase != phase:
             self._phase, self._began = phase, (now, done)
+        if now - self._began[0] < self._after:
+            return
         is_end = done >= total
         is_new_phase = self._last is None or self._last[0] != phase
         is_due = is_new_phase or is_end or now >= self._next_time
@@ -127,6 +132,8 @@ def working(text: str, expected: float) -> Iterator[None]:
             left = expected - (time.monotonic() - began)
             told = f"about {readable_time(left)} left" if left > 1 else "any moment"
             _rewrite(f"{text}, {told}")
+            sys.stderr.write("\r")  # What a program prints meanwhile takes the place of the line.
+            sys.stderr.flush()
             pause = 1.0
         if time.monotonic() - began >= SHORT:
             _rewrite("")

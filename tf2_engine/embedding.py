@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import config_proto, errors, gradients, shapes, specs, structure, tf_compat
+from tf2_engine import config_proto, errors, forks, gradients, shapes, specs, structure, tf_compat
 from tf2_engine.arguments import typed
 from tf2_engine.backends import make_driver
 from tf2_engine.backends.interface import (
@@ -338,7 +338,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         anywhere in it: made eagerly, or by tf.functions that are called.
 
         Raises:
-            OutOfOrder: the driver is that of a TPU, which keeps batches itself.
+            OutOfOrder: the driver is that of a TPU of the first generation, which keeps batches
+                itself; the message has the way out. SparseCores keep none.
         """
         self._check_drops_batches("step")
         try:
@@ -361,7 +362,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             graph, and later calls in this graph do not see it any more.
 
         Raises:
-            OutOfOrder: the driver is that of a TPU, which keeps batches itself.
+            OutOfOrder: the driver is that of a TPU of the first generation, which keeps batches
+                itself; the message has the way out. SparseCores keep none.
             ControlFlow: a replica calls, inside `strategy.run`.
         """
         self._check_drops_batches("reset_batches")
@@ -471,6 +473,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         If it is `fixed`, a first batch also fixes the size of those to come.
         """
+        if tf.inside_function():
+            forks.check()
         parts = {core: self._read(**values) for core, values in by_core.items()}
         inputs = StepInputs(parts, of_replicas)
         per_replica = self._cores.per_replica if of_replicas else 1
@@ -567,10 +571,12 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def _check_drops_batches(self, call: str) -> None:
         if not self._driver.drops_batches:
             raise errors.OutOfOrder(
-                f"`{call}` cannot drop batches of {self._driver!r}: the TPU keeps them itself. "
-                "Have the whole step in one tf.function, which runs as a whole or not; after a "
-                "failure between `enqueue` and `dequeue`, initialize the TPU system again and "
-                "restore a checkpoint."
+                f"`{call}` cannot drop batches of {self._driver!r}: the TPU keeps them itself, and "
+                "has no call that takes one back. Have the whole step in one tf.function, which "
+                "runs as a whole or not. After a failure between `enqueue` and `dequeue` write a "
+                "checkpoint, which has nothing of the failed step; call "
+                "`tf.tpu.experimental.initialize_tpu_system`, make the engine and the model anew, "
+                "and restore it."
             )
 
     def _check_built(self, call: str) -> BuiltEngine:

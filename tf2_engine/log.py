@@ -7,6 +7,7 @@ through here, so that no name reaches a terminal or a file as an escape sequence
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from tf2_engine import plain_text
 
@@ -53,9 +54,23 @@ class _TensorFlowLogger(PlainLogger):
         logger: logging.Logger = tf.get_logger()
         return logger
 
+    def fact(self, message: str, *values: object) -> None:
+        """Logs which engine runs where, at INFO; see `say_facts`."""
+        self._log(logging.INFO, message, values)
+        if _say is not None and not self._logger().isEnabledFor(logging.INFO):
+            _say(message % values if values else message)
 
+
+def say_facts(say: Callable[[str], object] | None) -> None:
+    """Has facts said by a function where the log does not show them, as a command does."""
+    global _say
+    _say = say
+
+
+_say: Callable[[str], object] | None = None
 _tensorflow = _TensorFlowLogger("tensorflow")
 # Where legacy programs look for what happens.
 info = _tensorflow.info
+fact = _tensorflow.fact
 warning = _tensorflow.warning
 error = _tensorflow.error

@@ -13,6 +13,7 @@ import functools
 import importlib
 import inspect
 import itertools
+import os
 import sys
 import threading
 import weakref
@@ -29,12 +30,14 @@ from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as _optimiz
 from tensorflow.core.protobuf.tpu import topology_pb2 as _topology
 from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2 as _configuration
 from tensorflow.python.checkpoint import checkpoint as _checkpoint
+from tensorflow.python.checkpoint import checkpoint_management as _checkpoint_management
 from tensorflow.python.checkpoint import graph_view as _graph_view
 from tensorflow.python.data.ops import iterator_ops as _iterator_ops
 from tensorflow.python.distribute import distribute_utils as _distribute_utils
 from tensorflow.python.distribute import sharded_variable as _sharded_variable
 from tensorflow.python.distribute import tpu_strategy as _tpu_strategy
 from tensorflow.python.distribute import values as _distribute_values
+from tensorflow.python.eager import cancellation as _cancellation
 from tensorflow.python.eager import record as _record
 from tensorflow.python.feature_column import feature_column as _feature_column
 from tensorflow.python.feature_column import feature_column_v2 as _feature_column_v2
@@ -637,6 +640,34 @@ def path_of_saver(hook: Object) -> str:
     """Returns where a CheckpointSaverHook saves, without the step."""
     path: str = hook._save_path
     return path
+
+
+def publish_checkpoint(path: str) -> None:
+    """Makes a checkpoint the latest one of its directory, in the file that says which is."""
+    directory = os.path.dirname(path)
+    state = tf.train.get_checkpoint_state(directory)
+    paths = [*(state.all_model_checkpoint_paths if state is not None else ()), path]
+    # Of a relative directory only bare names are relative to the file.
+    names = [os.path.basename(p) if os.path.dirname(p) == directory else p for p in paths]
+    older = [name for name in names[:-1] if name != names[-1]]
+    _checkpoint_management.update_checkpoint_state_internal(
+        directory, names[-1], [*older, names[-1]], save_relative_paths=True
+    )
+
+
+class Cancellation:
+    """Ends calls of tf.functions from another thread."""
+
+    def __init__(self) -> None:
+        self._manager = _cancellation.CancellationManager()
+
+    def possible(self) -> contextlib.AbstractContextManager[None]:
+        """While it is open, calls of tf.functions can be ended."""
+        return _cancellation.CancellationManagerContext(self._manager)
+
+    def cancel(self) -> None:
+        """Has the call that runs, and later ones, raise a CancelledError."""
+        self._manager.start_cancel()
 
 
 def save_as(variable: Variable, name: str) -> None:

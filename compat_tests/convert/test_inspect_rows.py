@@ -63,6 +63,19 @@ def test_rows_are_compared_by_id(
     assert f", {'3' if known else 'unknown'} rows touched\n" in text
 
 
+def test_the_comparison_of_rows_is_reported(tmp_path: pathlib.Path) -> None:
+    """A caller learns how many of the rows of all tables are compared, to the last one."""
+    write(tmp_path, (1, 1), "div")
+    reports: list[tuple[str, int, int]] = []
+    spec = spec_of("Adagrad", "dict", "div")
+    convert.inspect(str(tmp_path), spec=spec, progress=lambda *report: reports.append(report))
+
+    values, _ = tables_of("Adagrad", "dict")
+    rows = len(values["users"]) + len(values["few"])
+    assert [done for _, done, _ in reports] == sorted({done for _, done, _ in reports})
+    assert reports[-1] == ("comparing rows", rows, rows)
+
+
 def test_what_the_initial_checkpoint_lacks_is_left_out(tmp_path: pathlib.Path) -> None:
     """Slots that came later count nothing; a table that came later is unknown, or refused."""
     write(tmp_path, (1, 1), "div")

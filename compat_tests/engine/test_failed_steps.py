@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -292,15 +293,41 @@ def test_under_a_strategy() -> None:
         strategy.run(lambda: embedding.apply_gradients(ones()))
 
 
-@pytest.mark.full
-def test_a_tpu_says_that_it_cannot() -> None:
-    """The driver of a TPU refuses by name: the device keeps the batches."""
-    strategy = soft_tpu.SoftTPUStrategy(1)
+def on_tpu(strategy: tf.distribute.Strategy) -> tuple[TPUEmbedding, Callable[[], Any]]:
+    """Returns a new engine on a TPU, and a function that trains on the oldest batch."""
     with strategy.scope():
         embedding = TPUEmbedding(SPEC)
+        embedding.build_for([(2,)])
+
+    def replica() -> tf.Tensor:
+        activations = embedding.dequeue()
+        embedding.apply_gradients(after(activations, ones()))
+        return activations["ids"]
+
+    return embedding, tf.function(lambda: strategy.run(replica))
+
+
+@pytest.mark.full
+def test_a_tpu_says_that_it_cannot(tmp_path: pathlib.Path) -> None:
+    """The driver of a TPU refuses by name: the device keeps the batches. The way out works."""
+    strategy = soft_tpu.SoftTPUStrategy(1)
+    embedding, train = on_tpu(strategy)
     for call in (embedding.reset_batches, embedding.step().__enter__):
-        with pytest.raises(errors.OutOfOrder, match="the TPU keeps them itself"):
+        with pytest.raises(errors.OutOfOrder, match=r"keeps them itself.*initialize_tpu_system"):
             call()
+    embedding.enqueue(ids(1, 2))  # of a step that fails
+    embedding.enqueue(ids(3, 4))
+    np.testing.assert_array_equal(train(), FIRST[[1, 2]])
+
+    path = tf.train.Checkpoint(embedding=embedding).write(str(tmp_path / "saved"))
+    tf.tpu.experimental.initialize_tpu_system(strategy.cluster_resolver)
+    embedding, train = on_tpu(strategy)
+    tf.train.Checkpoint(embedding=embedding).read(path).assert_consumed()
+    embedding.enqueue(ids(2, 5))
+    np.testing.assert_array_equal(train(), FIRST[[2, 5]] - [[1], [0]])
+    embedding.retrieve()
+    expected = np.repeat([[0.0], [1], [2], [0], [0], [1], [0], [0]], 2, 1)
+    np.testing.assert_array_equal(FIRST - parameters(embedding).numpy(), expected)
 
 
 class QueueModel:

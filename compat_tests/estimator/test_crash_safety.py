@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import random
 import subprocess
@@ -31,6 +32,7 @@ def run(program: str, *arguments: Any) -> Any:
         [sys.executable, "-m", f"compat_tests.programs.{program}", *map(str, arguments)],
         capture_output=True,
         text=True,
+        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},  # for `Trainer`
     )
 
 

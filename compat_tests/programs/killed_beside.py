@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from compat_tests.programs import killed
+from compat_tests.programs import killed, stuck, stuck_trainer
 from compat_tests.support import legacy_checkpoints
 from estimator_bridge import convert as conversions
 from estimator_bridge import estimator
@@ -155,6 +155,45 @@ def check_conversions(directory: pathlib.Path) -> None:
             np.testing.assert_array_equal(values[name], value, err_msg=f"{path}: {name}")
 
 
+class WordReceiver:
+    """The receiver of an exported `Trainer`."""
+
+    def __init__(self) -> None:
+        word = tf.placeholder(tf.int64, [None, 1])
+        self.features = {"word": tf.sparse.from_dense(word)}
+        self.receiver_tensors = {"word": word}
+
+
+def train_and_export(directory: pathlib.Path) -> None:
+    """Trains with a `Trainer`, and exports it, over and over."""
+    trainer = stuck_trainer.make(directory / "made", "never")
+    while True:
+        step_of_trainer(directory, trainer)
+
+
+def step_of_trainer(directory: pathlib.Path, trainer: Any) -> int:
+    """Makes a step, saves it, and exports it; returns its number."""
+    trainer.train(stuck_trainer.input_of(directory, stuck.WHOLE), steps=1)
+    trainer.export_saved_model(str(directory / "made" / "export"), WordReceiver)
+    return int(trainer.step.numpy())
+
+
+def check_trainer(directory: pathlib.Path) -> None:
+    """Checks that the latest checkpoint is whole and is gone on from, and that all exports are."""
+    model_dir = directory / "made" / "model"
+    latest = tf.train.latest_checkpoint(str(model_dir))
+    before = 0 if latest is None else int(latest.rpartition("-")[2])
+    after = step_of_trainer(directory, stuck_trainer.make(directory / "made", "never"))
+    assert after == before + 1, (before, after)
+    assert tf.train.latest_checkpoint(str(model_dir)).endswith(f"-{after}")
+    for path in exports(directory / "made" / "export"):
+        signature = tf.compat.v2.saved_model.load(str(path)).signatures["serving_default"]
+        (answer,) = signature(word=tf.constant([[3], [5]], tf.int64)).values()
+        assert np.all(np.isfinite(answer.numpy())), path
+    others = [path.name for path in (directory / "made" / "export").iterdir()]
+    assert all(name.isdigit() or name.startswith("temp-") for name in others), others
+
+
 COUNTED = profile.Counts(samples=1000, ids=3000, per_shard=(3000,))
 
 
@@ -190,6 +229,7 @@ WORKS = {
         lambda directory: train_and_evaluate(directory / "made", 1 << 40), check_evaluations, 40
     ),
     "convert": Work(convert, check_conversions, 60),
+    "trainer": Work(train_and_export, check_trainer, 40),
     "count": Work(count, check_counts, 30),
 }
 

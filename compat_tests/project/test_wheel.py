@@ -16,10 +16,9 @@ import zipfile
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from compat_tests.support.paths import ROOT
-
-pytestmark = pytest.mark.full
 
 PROGRAM = """
 import pathlib, sys
@@ -41,6 +40,8 @@ activations = engine.dequeue()
 engine.apply_gradients({"query": tf.ones_like(activations["query"])})
 print(engine.embedding_tables[table].numpy()[:, 0].tolist())
 """
+# From 0 by the rate times the gain: 1 for row 7, which is alone in its sample, else a half.
+MOVED = "[0.0, 0.0, 0.0, -0.25, 0.0, -0.25, 0.0, -0.5, 0.0, 0.0]"
 
 
 def copied_project(folder: pathlib.Path) -> pathlib.Path:
@@ -84,6 +85,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
     return {"product": product, "suite": suite, "sources": sources}
 
 
+@pytest.mark.full
 def test_the_wheel_holds_what_a_user_runs(built: dict[str, pathlib.Path]) -> None:
     """Both packages with the native sources, and no tests; the suite has a wheel of its own."""
     product = set(zipfile.ZipFile(built["product"]).namelist())
@@ -103,6 +105,7 @@ def test_the_wheel_holds_what_a_user_runs(built: dict[str, pathlib.Path]) -> Non
     assert "compat_tests/known_differences.py" in suite
 
 
+@pytest.mark.full
 def test_the_source_distribution_holds_the_documents(built: dict[str, pathlib.Path]) -> None:
     """Documents, examples and the changelog are in it, and what tools leave behind is not."""
     with tarfile.open(built["sources"]) as archive:
@@ -119,6 +122,7 @@ def test_the_source_distribution_holds_the_documents(built: dict[str, pathlib.Pa
     assert not [name for name in names if name.endswith((".pyc", ".so"))]
 
 
+@pytest.mark.full
 def test_the_page_of_an_index_leads_to_the_repository(built: dict[str, pathlib.Path]) -> None:
     """Each link of README to a file is one to that file of this version, and the file is there."""
     config = configparser.ConfigParser()
@@ -143,6 +147,7 @@ def test_the_page_of_an_index_leads_to_the_repository(built: dict[str, pathlib.P
         assert "/blob/" not in url or f"/blob/v{version}/" in url, url
 
 
+@pytest.mark.full
 def test_the_wheel_runs_where_it_is_installed(
     built: dict[str, pathlib.Path], tmp_path: pathlib.Path
 ) -> None:
@@ -170,8 +175,7 @@ def test_the_wheel_runs_where_it_is_installed(
         return ran.stdout
 
     moved = output_of("-c", PROGRAM, str(site)).splitlines()[-1]
-    # From 0 by the rate times the gain: 1 for row 7, which is alone in its sample, else a half.
-    assert moved == "[0.0, 0.0, 0.0, -0.25, 0.0, -0.25, 0.0, -0.5, 0.0, 0.0]"
+    assert moved == MOVED
     assert output_of("-m", "estimator_bridge", "--version").strip()
     assert "--driver" in output_of("-m", "compat_tests", "--help")
 
@@ -186,6 +190,7 @@ def _dist() -> Any:
     return module
 
 
+@pytest.mark.full
 def test_two_builds_have_the_same_bytes(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,10 +214,46 @@ def test_two_builds_have_the_same_bytes(
     assert dist.normalized(archive) != archive
 
 
+@pytest.mark.skipif(tf.__version__ < "2.16", reason="the same files on both versions")
+def test_what_is_built_runs_by_itself(tmp_path: pathlib.Path) -> None:
+    """What `make dist` builds has all files and types; the wheel runs where no source is."""
+    wheel, sources = _dist().build(tmp_path)
+    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)  # as an installation does, of files that are not compiled
+        names = set(archive.namelist())
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z", "estimator_bridge", "tf2_engine"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split("\0")
+    kinds = (".py", ".cc", ".h", "py.typed")
+    expected = {name for name in tracked if name.endswith(kinds) and (ROOT / name).is_file()}
+    assert {"estimator_bridge/py.typed", "tf2_engine/py.typed"} <= expected <= names
+    with tarfile.open(sources) as archive:
+        assert expected <= {name.split("/", 1)[-1] for name in archive.getnames()}
+    [entries] = site.glob("*.dist-info/entry_points.txt")
+    assert "estimator-bridge = estimator_bridge.cli.main:main" in entries.read_text()
+
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(site)],
+        cwd=elsewhere,
+        env={**os.environ, "PYTHONPATH": str(site), "ESTIMATOR_BRIDGE_NATIVE": "0"},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == MOVED
+
+
 UNSTATED = {"namex"}
 """Packages whose metadata state no licence, as somebody has seen."""
 
 
+@pytest.mark.full
 def test_the_licences_of_all_requirements_are_listed() -> None:
     """The bill of materials has each package that an installation brings along, with a licence."""
     bill = _dist().bill_of_materials()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import pathlib
 import subprocess
 import sys
@@ -304,6 +305,7 @@ def test_a_cluster_resolver_without_a_tpu_is_this_process(
     path: str, clean: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The stand-in takes stock's arguments, gives a RunConfig of this process, and says so."""
+    caplog.set_level(logging.INFO, "tensorflow")
     install.install(replace=True)
     resolver = install.public_module(path).TPUClusterResolver(
         "grpc://10.0.0.2:8470", zone="a", project="b", job_name="tpu_worker"

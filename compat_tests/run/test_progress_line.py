@@ -87,6 +87,21 @@ def test_a_phase_of_more_than_two_seconds_says_how_long_it_takes(
     ]
 
 
+def test_what_is_short_is_not_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `after` a phase is shown only once it takes that long; a shorter one not at all."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    now = iter([0.0, 1.0, 2.5, 10.0, 10.5])
+    line = ProgressLine(describe, clock=lambda: next(now), after=2.0)
+    for done in (0, 1, 5):
+        line("reading", done, 10)
+    for done in (0, 100):
+        line("writing", done, 100)
+    assert capsys.readouterr().err.strip() == "estimator-bridge: reading 5/10, 2 s left"
+
+
 def test_times_are_readable() -> None:
     """Seconds, minutes and hours, with one unit below."""
     times = (0.2, 59.4, 60, 125, 3600, 4230)

@@ -71,10 +71,10 @@ def test_a_program_runs_unedited(use_tpu: str, tmp_path: pathlib.Path) -> None:
     assert ran.stdout.splitlines()[-1] == "beside __main__ 2"
     assert f"running {script} on TensorFlow {tf.__version__.rsplit('.', 1)[0]}" in ran.stderr
     if use_tpu == "tpu":
-        assert ran.stderr.count("WARNING:tensorflow:use_tpu=True: the TF2 embedding engine") == 1
+        assert ran.stderr.count("estimator-bridge: use_tpu=True: the TF2 embedding engine") == 1
         assert "`clipping_limit`=0.5 is ignored, as stock ignores it." in ran.stderr
     else:
-        assert ran.stderr.count("WARNING:tensorflow:use_tpu=False: no embedding engine") == 1
+        assert ran.stderr.count("estimator-bridge: use_tpu=False: no embedding engine") == 1
 
 
 def test_a_script_that_is_not_there_is_named() -> None:

@@ -195,6 +195,41 @@ def _trained(optimizer: Any, ids: list[int], steps: int = 1) -> Any:
     return embedding.tables["words"].variables["parameters"][0].numpy()
 
 
+class Mishap(Exception):
+    """Stands for any error of the user's code; AutoGraph keeps its type."""
+
+
+@pytest.mark.full
+def test_a_step_that_failed_leaves_nothing() -> None:
+    """SparseCores keep no batch: after a failed step the next one trains its own rows alone."""
+    strategy = SoftTPUStrategy(1, hardware="sparsecore")
+    with strategy.scope():
+        embedding = engine()
+    embedding.build()
+    before = embedding.tables["words"].variables["parameters"][0].numpy()
+
+    @tf.function
+    def train(batch: Any, fails: bool) -> None:
+        def replica(batch: Any) -> None:
+            with embedding.step():
+                embedding.enqueue({"title": batch})
+                if fails:
+                    raise Mishap
+                embedding.dequeue()
+                embedding.apply_gradients({"title": tf.ones([4, 4])})
+
+        strategy.run(replica, args=(batch,))
+
+    with pytest.raises(Mishap):
+        train(tf.constant([1, 2, 3, 4], tf.int64), True)
+    embedding.reset_batches()
+    train(tf.constant([5, 6, 7, 8], tf.int64), False)
+    embedding.retrieve()
+    after = embedding.tables["words"].variables["parameters"][0].numpy()
+    moved = np.flatnonzero(np.any(after != before, axis=1))
+    assert moved.tolist() == [5, 6, 7, 8]
+
+
 def test_weights_are_clipped() -> None:
     """The op clips what was updated, which stock's class leaves out; other rows stay."""
     rows = _trained(tf2_engine.SGD(1.0, clip_weight_min=-0.5), [1, 1, 2, 3])

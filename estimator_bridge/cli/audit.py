@@ -13,11 +13,14 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from estimator_bridge import errors
+from estimator_bridge import errors, progress_line
 from estimator_bridge.cli import checkpoint_arguments, output, program_arguments
 
 if TYPE_CHECKING:
     from estimator_bridge.audit import Audit
+
+_SECONDS = 10.0
+"""About how long --run takes, which imports TensorFlow and does what the program does first."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +77,8 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
         except (SyntaxError, ValueError) as error:
             raise errors.InvalidInput(f"{options.script} is no Python 3: {error}.") from error
     if options.run:
-        with program_arguments.failures_of(options.script):
+        running = progress_line.working(f"running {options.script}", _SECONDS)
+        with program_arguments.failures_of(options.script), running:
             of_run = audit.audit_run(
                 *(options.script, options.arguments, options.hosts, target, options.tf1),
                 tell=output.tell,

@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 import shlex
 
+from estimator_bridge import progress_line
 from estimator_bridge.cli import output
+
+_SECONDS = 5.0
+"""About how long it takes, most of it to import TensorFlow."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -14,12 +18,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> None:
     """Prints one line per finding."""
+    with progress_line.working("importing TensorFlow", _SECONDS):
+        findings = _findings()
+    for name, finding in findings.items():
+        output.show(f"{name + ':':14s}{finding}")
+
+
+def _findings() -> dict[str, str]:
     import tensorflow as tf
 
     from tf2_engine.native import loading
 
     gpus = len(tf.config.get_visible_devices("GPU"))
-    lines = {
+    return {
         "TensorFlow": f"{tf.version.VERSION}, {gpus} GPU(s)",
         "cache": _cache(),
         "setting": f"${loading.SETTING}={loading.setting()}",
@@ -27,8 +38,6 @@ def execute(options: argparse.Namespace) -> None:
         "native ops": _native_ops(),
         "software TPU": _software_tpu(),
     }
-    for name, finding in lines.items():
-        output.show(f"{name + ':':14s}{finding}")
 
 
 def _cache() -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from estimator_bridge import progress_line
 from estimator_bridge.cli import checkpoint_arguments, output
+from estimator_bridge.progress_line import ProgressLine
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +27,14 @@ def execute(options: argparse.Namespace) -> None:
     from estimator_bridge import convert
     from estimator_bridge.convert import inspection
 
-    contents = convert.inspect(**checkpoint_arguments.keywords(options))
+    line = ProgressLine(_describe, after=progress_line.SHORT)
+    contents = convert.inspect(**checkpoint_arguments.keywords(options), progress=line)
+    progress_line.end_line()
     if options.json:
         output.show_json(contents)
     else:
         output.show(*inspection.lines(contents))
+
+
+def _describe(phase: str, done: int, total: int) -> str:
+    return f"{phase} {done:,}/{total:,}"

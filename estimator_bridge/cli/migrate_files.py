@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from estimator_bridge import errors
+from estimator_bridge import errors, progress_line
 from estimator_bridge.cli import output
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from estimator_bridge.migrate.rewrite_report import Rewritten
     from estimator_bridge.migrate.undo import Output
 
+_SECONDS = 20.0
+"""About how long --check-run takes, which imports TensorFlow and traces a model."""
 _RUN = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 
@@ -151,7 +153,8 @@ def _tried(new: pathlib.Path, old: pathlib.Path, form: Form, options: argparse.N
     if options.check_run:
         from estimator_bridge.migrate import one_step
 
-        one_step.check(new, options.arguments)
+        with progress_line.working("making one step of each training", _SECONDS):
+            one_step.check(new, options.arguments)
     return _verified(new, old, form, options) if options.verify else 0
 
 

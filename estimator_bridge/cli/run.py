@@ -47,6 +47,7 @@ def execute(options: argparse.Namespace) -> int:
     # TensorFlow is imported from here on only: `--help` must be quick.
     from estimator_bridge.run import install, keras_choice
     from estimator_bridge.run.tf1 import running
+    from tf2_engine import log
 
     version = ".".join(str(part) for part in keras_choice.tensorflow_version())
     if options.stock and not install.has_stock():
@@ -65,6 +66,8 @@ def execute(options: argparse.Namespace) -> int:
         if options.show_names:
             for name, leads_to, replaced in install.installed():
                 tell(f"  {name} -> {leads_to}{' (was there, is replaced)' if replaced else ''}")
+        log.say_facts(tell)
+        stack.callback(log.say_facts, None)
         stack.enter_context(running.as_needed(options.script, options.tf1, tell))
         return _run(options.script, options.arguments)
 

@@ -17,6 +17,7 @@ from estimator_bridge.convert.formats.checkpoint_format import StoredTable
 from estimator_bridge.convert.formats.sparsecore_format import layouts_of
 from estimator_bridge.convert.moves import chunks
 from estimator_bridge.convert.options import ConversionOptions
+from estimator_bridge.progress_line import Progress, no_progress
 from estimator_bridge.readable_sizes import readable
 from tf2_engine.sparsecore_layout import TableLayout
 from tf2_engine.types import Array, Object
@@ -41,6 +42,7 @@ def inspect(
     root: str | None = None,
     initial: str | None = None,
     from_partition: str | None = None,
+    progress: Progress = no_progress,
 ) -> Inspection:
     """Returns what a checkpoint holds, as values that JSON can hold.
 
@@ -51,6 +53,7 @@ def inspect(
             checkpoint, if there is one.
         from_partition: how the writers spread tables over hosts, "div" or "mod"; None takes the
             spec's. It matters where the initial checkpoint was written by other hosts.
+        progress: called with the phase, and how many of how many rows are compared.
 
     Returns:
         "checkpoint", "form" ("names", "object" or "sparsecore"), "global_step" (or None), "bytes"
@@ -76,9 +79,12 @@ def inspect(
         start = _initial(prefix, initial)
         descriptions = [_table(table) for table in contents.tables]
         if start is not None and descriptions:
+            compared = _Comparison(sum(table.shape[0] for table in contents.tables), progress)
             with Reader(start) as first:
                 for description, table in zip(descriptions, contents.tables, strict=True):
-                    touched = _touched(reader, first, table, strategy, initial is not None)
+                    touched = _touched(
+                        reader, first, table, strategy, initial is not None, compared
+                    )
                     description["rows_touched"] = touched
         return {
             "checkpoint": prefix,
@@ -178,8 +184,25 @@ def _sparse_cores(table: StoredTable) -> Inspection | None:
     return {**cores, **{name: getattr(layout, name) for name in names.split()}}
 
 
+class _Comparison:
+    """Reports how many of the rows of all tables are compared."""
+
+    def __init__(self, total: int, progress: Progress) -> None:
+        self._done, self._total, self._progress = 0, total, progress
+
+    def add(self, rows: int) -> None:
+        """Counts rows of a table."""
+        self._done += rows
+        self._progress("comparing rows", self._done, self._total)
+
+
 def _touched(
-    reader: Reader, initial: Reader, table: StoredTable, strategy: str | None, required: bool
+    reader: Reader,
+    initial: Reader,
+    table: StoredTable,
+    strategy: str | None,
+    required: bool,
+    compared: _Comparison,
 ) -> int | None:
     """Returns how many rows of a table differ from `initial` in any part; None if that is unknown.
 
@@ -206,10 +229,12 @@ def _touched(
     if strategy is None or None in parts:
         return None
     now, then = (table.layout or RowLayout(shape[0], len(rows or ()), strategy) for rows in parts)
-    return sum(
-        int(np.count_nonzero(_moved(reader, initial, pairs, now.stored(ids), then.stored(ids))))
-        for ids in chunks(table.shape[0], max(1, CHUNK // max(1, table.parameters.row_size)))
-    )
+    touched = 0
+    for ids in chunks(table.shape[0], max(1, CHUNK // max(1, table.parameters.row_size))):
+        moved = _moved(reader, initial, pairs, now.stored(ids), then.stored(ids))
+        touched += int(np.count_nonzero(moved))
+        compared.add(len(ids))
+    return touched
 
 
 def _moved(

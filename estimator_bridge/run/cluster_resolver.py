@@ -25,7 +25,7 @@ class LocalResolver(tf.distribute.cluster_resolver.ClusterResolver):
     ) -> None:
         self.task_type = job_name
         self.task_id = 0
-        log.warning(
+        log.fact(
             "TPUClusterResolver(tpu=%r, zone=%r, project=%r): there is no TPU in this process, and "
             "no other is looked for; the host engine takes its place.",
             *(tpu, zone, project),

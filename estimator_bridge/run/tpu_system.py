@@ -39,7 +39,7 @@ def strategy_in_place_of(stock: type) -> type:
         if not _is_without_tpu(tpu_cluster_resolver):
             return stock(tpu_cluster_resolver, *args, **kw)
         cores = core_counts.default_cores() or 1
-        log.warning(
+        log.fact(
             "TPUStrategy: there is no TPU in this process; its place takes a software TPU with %d "
             "core(s), on the CPU (run --cores, $%s).",
             *(cores, core_counts.VARIABLE),

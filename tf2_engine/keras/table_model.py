@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from tf2_engine import declared, errors, tf_compat
+from tf2_engine import declared, errors, forks, tf_compat
 from tf2_engine.backends.tpu import topology
 from tf2_engine.keras.column_layers import ColumnEmbeddingLayer
 from tf2_engine.keras.model_checkpoints import ModelCheckpoints, name_in_checkpoints
@@ -237,6 +237,7 @@ class TableModelBase:
             max_steps, steps: one of them, or none.
             options: as of `keras.Model.fit`.
         """
+        forks.check()
         self.restore(x, training=True)
         if max_steps is not None:
             steps = max_steps - self.global_step

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
 from tf2_engine import checkpoint_names as names
-from tf2_engine import errors
+from tf2_engine import errors, tf_compat
 from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.specs import TableSpec
 from tf2_engine.training.model_variables import ModelVariables
 from tf2_engine.training.saver import Saver
 from tf2_engine.training.specs import RunConfig, WarmStartSettings
 from tf2_engine.types import Object, Variable
+
+_NAME = "model.ckpt"
 
 
 class Checkpoints:
@@ -124,7 +127,7 @@ class Checkpoints:
             self._directory,
             max_to_keep=most or None,
             keep_checkpoint_every_n_hours=hours or None,
-            checkpoint_name="model.ckpt",
+            checkpoint_name=_NAME,
         )
 
     def save(self) -> str:
@@ -132,6 +135,30 @@ class Checkpoints:
         path: str = self._manager.save(self._step)
         self.at, self._pinned = path, False
         return path
+
+    def save_while(self, condition: Callable[[], bool]) -> bool:
+        """Saves, and keeps what is written if a condition still holds then; returns whether.
+
+        Another thread may do so while the variables are not written.
+        """
+        if self.at is not None:
+            return condition()
+        self._checkpoint.save_counter.assign_add(1)  # which exists from the first save on
+        path = os.path.join(self._directory, f"{_NAME}-{int(self._step.numpy())}")
+        self._checkpoint.write(path)
+        if not condition():
+            for part in tf.io.gfile.glob(f"{path}.*"):
+                tf.io.gfile.remove(part)
+            return False
+        tf_compat.publish_checkpoint(path)
+        self.at, self._pinned = path, False
+        return True
+
+    def state(self) -> str:
+        """Returns what is saved, for people."""
+        if self.at is None:
+            return "nothing is saved since the last checkpoint"
+        return f"step {int(self._step.numpy())} is saved in {os.path.dirname(self.at)}"
 
     @contextlib.contextmanager
     def renamed(self, saver: Saver | None) -> Iterator[None]:

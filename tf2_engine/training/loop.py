@@ -12,6 +12,7 @@ from tf2_engine.summaries.events import EventFile
 from tf2_engine.training.checkpoints import Checkpoints
 from tf2_engine.training.hooks import HookRunner
 from tf2_engine.training.host_call import HostCall
+from tf2_engine.training.interruptions import TrainerSteps
 from tf2_engine.training.specs import Function, ModelSpec, RunConfig
 from tf2_engine.types import Nest, Object, Tensor
 
@@ -25,18 +26,21 @@ class Loop:
 
     Args:
         trainer: has the step, the strategy and `stop_training`.
+        steps: which signals may end.
         callbacks, listeners: as those of `Trainer.train`.
     """
 
     def __init__(
         self,
         trainer: Object,
+        steps: TrainerSteps,
         checkpoints: Checkpoints,
         hooks: HookRunner,
         callbacks: Sequence[Object],
         listeners: Sequence[Object],
     ) -> None:
         self._trainer, self._checkpoints, self._hooks = trainer, checkpoints, hooks
+        self._steps = steps
         self._callbacks, self._listeners = callbacks, listeners
         config: RunConfig = trainer.config
         self._host: HostCall | None = None
@@ -55,10 +59,12 @@ class Loop:
             listener.begin()
         step = int(self._trainer.step.numpy())
         self._log.begin(step)
+        self._steps.begin()
         while (max_steps is None or step < max_steps) and not self._stopped():
             asked = self._hooks.before()
             try:
-                outputs = run_step(batches)
+                with self._steps.step():
+                    outputs = run_step(batches)
             except tf.errors.OutOfRangeError:
                 break
             step += 1
@@ -90,7 +96,7 @@ class Loop:
         self._tell("on_train_end")
 
     def _stopped(self) -> bool:
-        return self._trainer.stop_training or self._hooks.stopped
+        return self._trainer.stop_training or self._hooks.stopped or self._steps.must_stop()
 
     def _tell(self, method: str, *arguments: int) -> None:
         for callback in self._callbacks:

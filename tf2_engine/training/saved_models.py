@@ -77,7 +77,7 @@ def new_directories(base: str) -> tuple[str, str]:
         paths = os.path.join(base, name), os.path.join(base, f"temp-{name}")
         if not any(map(tf.io.gfile.exists, paths)):
             return paths
-        log.warning("%s exists already; waiting for the next second.", paths[0])
+        log.info("%s exists already; waiting for the next second.", paths[0])
         time.sleep(1)
 
 

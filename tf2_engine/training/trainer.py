@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import checkpoint_names, declared, errors, log
+from tf2_engine import checkpoint_names, declared, errors, forks, interruptions, log
 from tf2_engine.summaries.events import EventFile
 from tf2_engine.training.checkpoints import Checkpoints
 from tf2_engine.training.hooks import HookRunner
+from tf2_engine.training.interruptions import Arrivals, TrainerSteps, reading_steps
 from tf2_engine.training.loop import Loop
 from tf2_engine.training.metrics import Metrics
 from tf2_engine.training.model import Batch, Model
@@ -78,7 +79,7 @@ class Trainer:
         self.config = config or RunConfig()
         self.model_dir: str = model_dir or self.config.model_dir or tempfile.mkdtemp()
         if self.model_dir not in (model_dir, self.config.model_dir):
-            log.warning("There is no model_dir; %s is used.", self.model_dir)
+            log.info("There is no model_dir; %s is used.", self.model_dir)
         sizes = {
             ModeKeys.TRAIN: train_batch_size,
             ModeKeys.EVAL: eval_batch_size,
@@ -105,6 +106,7 @@ class Trainer:
         self._specs: dict[str, ModelSpec] = {}  # the latest result of the model_fn
         self._hooks = HookRunner(self.step)
         self._is_training = False
+        self._arrivals = Arrivals()
         latest = self.latest_checkpoint()
         if latest:
             self._checkpoints.restore(latest)
@@ -149,6 +151,10 @@ class Trainer:
     ) -> Trainer:
         """Trains up to a step, for a number of steps, or to the end of the input.
 
+        A SIGTERM or Ctrl-C ends the training after the step that runs, with a checkpoint, and only
+        then has its usual effect. An input that gives no batch is not waited for; see
+        `tf2_engine.interruptions`.
+
         Args:
             input_fn: returns a `tf.data.Dataset` of features, or of (features, labels).
             hooks: SessionRunHooks, as far as they need no session, and callbacks.
@@ -174,18 +180,34 @@ class Trainer:
         for each in watching:
             each.observe(self.engine, self.model_dir)
             self._steps.pop(ModeKeys.TRAIN, None)  # the step is traced anew
-        batches, run_step = self._prepared(ModeKeys.TRAIN, input_fn, run_hooks)
-        self._checkpoints.keep(self._model.saver)
-        loop = Loop(self, self._checkpoints, self._hooks, callbacks, saving_listeners or ())
         self.stop_training, self._is_training = False, True
         try:
-            loop.run(self._specs[ModeKeys.TRAIN], run_step, batches, max_steps)
+            self._train(input_fn, run_hooks, callbacks, saving_listeners or (), max_steps)
+        except KeyboardInterrupt as interrupt:
+            # Where in the insides it came matters to nobody.
+            raise interrupt.with_traceback(None) from None
         finally:
             self._is_training = False
             if watching:
                 self.engine.observe(None)
                 self._steps.pop(ModeKeys.TRAIN, None)
         return self
+
+    def _train(
+        self,
+        input_fn: Function,
+        hooks: Sequence[Object],
+        callbacks: Sequence[Object],
+        listeners: Sequence[Object],
+        max_steps: int | None,
+    ) -> None:
+        """Trains, and holds signals back meanwhile."""
+        steps = TrainerSteps(self._arrivals, self._checkpoints)
+        with interruptions.held_back(steps):
+            batches, run_step = self._prepared(ModeKeys.TRAIN, input_fn, hooks)
+            self._checkpoints.keep(self._model.saver)
+            loop = Loop(self, steps, self._checkpoints, self._hooks, callbacks, listeners)
+            loop.run(self._specs[ModeKeys.TRAIN], run_step, batches, max_steps)
 
     def evaluate(
         self,
@@ -204,12 +226,16 @@ class Trainer:
             checkpoint_path: by default the latest.
         """
         losses, metrics = [], None
-        for loss, values in self._results(ModeKeys.EVAL, input_fn, steps, hooks, checkpoint_path):
-            losses.append(loss)
-            metric_fn, _ = self._specs[ModeKeys.EVAL].eval_metrics or (None, [])
-            if metric_fn is not None:
-                metrics = metrics or Metrics(metric_fn, values)
-                metrics.update(values)
+        batches = self._results(ModeKeys.EVAL, input_fn, steps, hooks, checkpoint_path)
+        try:
+            for loss, values in batches:
+                losses.append(loss)
+                metric_fn, _ = self._specs[ModeKeys.EVAL].eval_metrics or (None, [])
+                if metric_fn is not None:
+                    metrics = metrics or Metrics(metric_fn, values)
+                    metrics.update(values)
+        except KeyboardInterrupt as interrupt:
+            raise interrupt.with_traceback(None) from None
         if not losses:
             raise errors.InvalidInput("evaluate: the input_fn returned no batch.")
         results = metrics.results() if metrics is not None else {}
@@ -235,7 +261,14 @@ class Trainer:
             predict_keys: the predictions to keep; by default all.
             checkpoint_path: by default the latest.
         """
-        for batch in self._results(ModeKeys.PREDICT, input_fn, None, hooks, checkpoint_path):
+        batches = self._results(ModeKeys.PREDICT, input_fn, None, hooks, checkpoint_path)
+        while True:
+            try:
+                batch = next(batches, None)
+            except KeyboardInterrupt as interrupt:
+                raise interrupt.with_traceback(None) from None
+            if batch is None:
+                return
             kept = {key: batch[key] for key in predict_keys} if predict_keys else batch
             if not yield_single_examples:
                 yield kept
@@ -300,11 +333,13 @@ class Trainer:
         runner = self._hooks
         runner.start()
         num_batches = 0
-        with self._checkpoints.renamed(self._model.saver):
+        start = self._checkpoints.at or "the variables as they are"
+        with self._checkpoints.renamed(self._model.saver), reading_steps(mode, start) as reading:
             while (steps is None or num_batches < steps) and not runner.stopped:
                 asked = runner.before()
                 try:
-                    outputs = run_step(batches)
+                    with reading.step():
+                        outputs = run_step(batches)
                 except tf.errors.OutOfRangeError:
                     break
                 replicas = self.strategy.experimental_local_results(outputs["result"])
@@ -320,18 +355,27 @@ class Trainer:
 
         The step is traced anew where there are hooks, which become a part of it.
         """
+        forks.check()
         batches = iter(self._model.batches(input_fn, mode))
         self._hooks = HookRunner(self.step, hooks)
         if mode not in self._steps or hooks or _hooks_of(self._specs[mode]):
-            self._steps[mode] = tf.function(
-                lambda iterator: self.strategy.run(
-                    self._step_on_replica, args=(mode, next(iterator))
-                ),
-                autograph=False,
-            )
+            self._steps[mode] = self._traced_step(mode)
         self._steps[mode].get_concrete_function(batches)  # type: ignore[attr-defined]
         self._checkpoints.add_created()
         return batches, self._steps[mode]
+
+    def _traced_step(self, mode: str) -> Function:
+        """Returns the function that runs a step of a mode on the next batch of an iterator."""
+
+        def step(batches: Iterator[Batch]) -> Nest:
+            batch = next(batches)
+            outputs = self.strategy.run(self._step_on_replica, args=(mode, batch))
+            if mode == ModeKeys.TRAIN:
+                self._arrivals.count(batch)
+            return outputs
+
+        function: Function = tf.function(step, autograph=False)
+        return function
 
     def _step_on_replica(self, mode: str, batch: Batch) -> dict[str, Nest]:
         """Runs a step on the batch of a replica; returns its results and those of hooks."""

@@ -48,7 +48,7 @@ def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | No
     path = path or config.model_dir
     if path is None:
         path = tempfile.mkdtemp()
-        log.warning("No model_dir is given; checkpoints go to the temporary folder %s.", path)
+        log.info("No model_dir is given; checkpoints go to the temporary folder %s.", path)
     return config.replace(model_dir=os.fspath(path))
 
 

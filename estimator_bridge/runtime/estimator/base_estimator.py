@@ -184,7 +184,10 @@ class Estimator:
         checkpoint = self._checkpoint(checkpoint_path, "evaluate")
         job = self._job(ModeKeys.EVAL, input_fn, hooks, checkpoint)
         in_one_call = self._runs_on_engine(ModeKeys.EVAL)
-        return inference.evaluate(job, steps, self.eval_dir(name), in_one_call=in_one_call)
+        try:
+            return inference.evaluate(job, steps, self.eval_dir(name), in_one_call=in_one_call)
+        except KeyboardInterrupt as interrupt:
+            raise interrupt.with_traceback(None) from None
 
     def predict(
         self,
@@ -208,7 +211,10 @@ class Estimator:
         self._serve_if_told()
         checkpoint = self._checkpoint(checkpoint_path, "predict")
         job = self._job(ModeKeys.PREDICT, input_fn, hooks, checkpoint)
-        yield from inference.predict(job, predict_keys, yield_single_examples)
+        try:
+            yield from inference.predict(job, predict_keys, yield_single_examples)
+        except KeyboardInterrupt as interrupt:
+            raise interrupt.with_traceback(None) from None
 
     def export_saved_model(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -118,7 +118,7 @@ class TPUEstimator(Estimator):
         self._batch_axis = None if batch_axis is None else tuple(batch_axis)
         self._embedding_config_spec = embedding_config_spec
         self._quirks = None if quirks is None else checked_quirks(quirks)
-        self._warned: set[str] = set()
+        self._logged: set[str] = set()
         if use_tpu:
             self._check_tpu_settings()
         elif embedding_config_spec is not None and not embedding_config_spec.table_to_config_dict:
@@ -304,7 +304,7 @@ class TPUEstimator(Estimator):
         if not self._export_to_cpu and not self._export_to_tpu:
             raise errors.InvalidInput("One of `export_to_cpu` and `export_to_tpu` must be True.")
         if self._export_to_tpu:
-            self._tell(render.warning("export_to_tpu", EXPORT))
+            self._note(render.warning("export_to_tpu", EXPORT))
         legacy = self._read_spec(self._use_tpu)
         if legacy is not None:
             features = plain_step.features_for_export(mode, features, legacy, self._tell)
@@ -314,7 +314,7 @@ class TPUEstimator(Estimator):
         kinds = ", ".join(sorted({d.device_type for d in tf.config.list_physical_devices()}))
         if not on_engine:
             has_tables = self._embedding_config_spec is not None
-            self._tell(
+            self._note(
                 f"use_tpu=False: no embedding engine; the model runs as it is on {kinds}, "
                 f"TensorFlow {tf.__version__}"
                 f"{', and its own optimizer trains the tables' if has_tables else ''}."
@@ -323,13 +323,13 @@ class TPUEstimator(Estimator):
         engine = self._engine_of(mode)
         count = self._cores(mode).count
         if self._embedding_config_spec is None:
-            self._tell(
+            self._note(
                 f"use_tpu=True: {count} TPU core(s) emulated on {kinds}, TensorFlow "
                 f"{tf.__version__}; the model has no embedding_config_spec, and so no engine."
             )
             return
         if self._cluster is not None:
-            self._tell(
+            self._note(
                 f"use_tpu=True: a cluster of {self._cluster}. {count} TPU core(s) are emulated on "
                 f"{len(self._cluster.workers)} task(s), {len(self._cluster.servers)} parameter "
                 "server(s) hold the tables, and the chief reads the input for all cores. "
@@ -338,16 +338,23 @@ class TPUEstimator(Estimator):
             return
         on_software = engine == devices.SOFTWARE_TPU
         driver = "tpu driver on a software TPU" if on_software else f"{engine} driver"
-        self._tell(
+        self._note(
             f"use_tpu=True: the TF2 embedding engine holds the tables; {driver} on {kinds}, "
             f"TensorFlow {tf.__version__}, {count} TPU core(s) emulated."
         )
 
     def _tell(self, line: str) -> None:
-        """Logs a warning, once for this estimator."""
-        if line not in self._warned:
-            self._warned.add(line)
-            log.warning("%s", line)
+        """Logs a warning, once for this estimator: of what changes numbers, or has no effect."""
+        self._log(log.warning, line)
+
+    def _note(self, line: str) -> None:
+        """Logs a fact, once for this estimator."""
+        self._log(log.fact, line)
+
+    def _log(self, write: Callable[..., None], line: str) -> None:
+        if line not in self._logged:
+            self._logged.add(line)
+            write("%s", line)
 
     def _check_cluster_settings(self, cluster: Cluster) -> None:
         self._core_workers(cluster, ModeKeys.TRAIN)  # or it raises
@@ -369,7 +376,7 @@ class TPUEstimator(Estimator):
         if tpu_config.num_cores_per_replica is not None:
             model_parallelism.check_input_mode(tpu_config)
         if tpu_config.num_cores_per_replica not in (None, 1):
-            self._tell(model_parallelism.warning(tpu_config))
+            self._note(model_parallelism.note(tpu_config))
         modes = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.PER_HOST_V2)
         if self._embedding_config_spec and tpu_config.per_host_input_for_training not in modes:
             raise errors.InvalidInput(

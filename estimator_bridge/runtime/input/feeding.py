@@ -97,10 +97,10 @@ def warn_if_endless(features: Nest) -> None:
         )
 
 
-def warn_of_queues() -> None:
-    """Warns of an input that queues feed, as stock does beside a TPU."""
+def tell_of_queues() -> None:
+    """Logs that queues feed an input, which changes no number."""
     if tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS):
-        log.warning(
+        log.info(
             "Input pipeline contains one or more QueueRunners, which is slow. Return a "
             "tf.data.Dataset from the input_fn."
         )

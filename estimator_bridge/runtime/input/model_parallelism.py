@@ -30,8 +30,8 @@ _SHAPES = {
 }
 
 
-def warning(config: TPUConfig) -> str:
-    """Returns the warning that a replica is not split."""
+def note(config: TPUConfig) -> str:
+    """Returns a line that a replica is not split."""
     partition = ""
     if config.input_partition_dims is not None:
         partition = f", input_partition_dims={config.input_partition_dims!r}"

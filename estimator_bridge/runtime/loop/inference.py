@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,11 +11,12 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.runtime.loop.interruptions import ReadingHook
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import add_job_saver
 from estimator_bridge.runtime.step import model_step
 from estimator_bridge.runtime.step.model_step import Job, ModelStep
-from tf2_engine import log, tf_compat
+from tf2_engine import interruptions, log, tf_compat
 from tf2_engine.types import Message, Nest, Object, Op
 
 _LOSS = "loss"  # the name of the mean loss among the metrics of an evaluation
@@ -28,7 +30,10 @@ def evaluate(
 
     With `in_one_call` hooks see all `steps` as one.
     """
-    with model_step.new_graph(job.config.tf_random_seed, _device_fn(job), job.strategy):
+    with (
+        _reading(job, "evaluation") as reading,
+        model_step.new_graph(job.config.tf_random_seed, _device_fn(job), job.strategy),
+    ):
         step = job.build()
         metrics = model_step.metrics_of(step)
         for name in (_LOSS, tf.GraphKeys.GLOBAL_STEP):
@@ -45,12 +50,15 @@ def evaluate(
         values = {name: value for name, (value, _) in metrics.items()}
         values[tf.GraphKeys.GLOBAL_STEP] = tf.train.get_global_step()
         final = tf.train.FinalOpsHook(values)
-        stop = [_StopAfterHook(steps, update if in_one_call else None)] if steps else []
+        at_once = update if in_one_call else None
+        stop = [_StopAfterHook(steps, reading, at_once)] if steps else []
         log.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
         step = _with_metrics_initialized(step)
-        with _session(job, step, job.config.evaluation_master, [final, *stop]) as session:
+        hooks = [ReadingHook(reading), final, *stop]
+        with _session(job, step, job.config.evaluation_master, hooks) as session:
             while not session.should_stop():
-                session.run(update)
+                with reading.step():
+                    session.run(update)
         results = final.final_ops_values
         log.info("Finished evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
         _write_metrics(output_dir, results, job.checkpoint)
@@ -61,12 +69,16 @@ def predict(
     job: Job, predict_keys: Sequence[str] | None, yield_single_examples: bool
 ) -> Iterator[Nest]:
     """Yields predictions until the input ends, one sample or one batch at a time."""
-    with model_step.new_graph(job.config.tf_random_seed, _device_fn(job)):
+    with (
+        _reading(job, "prediction") as reading,
+        model_step.new_graph(job.config.tf_random_seed, _device_fn(job)),
+    ):
         step = job.build()
         fetches = _select(step.predictions, predict_keys)
-        with _session(job, step, job.config.master) as session:
+        with _session(job, step, job.config.master, [ReadingHook(reading)]) as session:
             while not session.should_stop():
-                batch = session.run(fetches)
+                with reading.step():
+                    batch = session.run(fetches)
                 if not yield_single_examples:
                     yield batch
                 elif isinstance(batch, Mapping):
@@ -74,6 +86,18 @@ def predict(
                         yield {key: value[i] for key, value in batch.items()}
                 else:
                     yield from batch
+
+
+@contextlib.contextmanager
+def _reading(job: Job, what: str) -> Iterator[interruptions.ReadingSteps]:
+    """Yields the steps of an evaluation or prediction, for signals to end."""
+    steps = interruptions.ReadingSteps(f"the {what} of {job.checkpoint or 'initial values'}")
+    try:
+        yield steps
+    except KeyboardInterrupt as interrupt:
+        raise steps.interrupted(interrupt) from None
+    finally:
+        steps.close()
 
 
 def _device_fn(job: Job) -> Callable[[tf.Operation], str] | None:
@@ -139,12 +163,13 @@ class _StopAfterHook(tf.train.SessionRunHook):
     hook: the others are called once then, as where a TPU makes all steps.
     """
 
-    def __init__(self, steps: int, update: Op = None) -> None:
-        self._remaining, self._update = steps, update
+    def __init__(self, steps: int, reading: interruptions.ReadingSteps, update: Op = None) -> None:
+        self._remaining, self._reading, self._update = steps, reading, update
 
     def before_run(self, run_context: RunContext) -> None:
         while self._update is not None and self._remaining > 1:
-            run_context.session.run(self._update)
+            with self._reading.step():
+                run_context.session.run(self._update)
             self._remaining -= 1
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:

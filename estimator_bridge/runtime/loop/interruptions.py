@@ -1,9 +1,7 @@
-"""Ends a training on SIGTERM or Ctrl-C with a checkpoint, also while the input gives no batch.
+"""What a signal finds of a training in a session: whether it waits for its input, and how to save.
 
-While a step waits for its input the main thread is inside TensorFlow, where Python runs no signal
-handler. A thread is told of the signal all the same; if the step then goes on waiting, it saves,
-and ends the step. It does so only if no op of the step but those of the input has run: two counters
-in the session tell, one of batches that have arrived and one of steps that are done.
+A step is ended only if no op of it but those of the input has run: two counters in the session
+tell, one of batches that have arrived and one of steps that are done.
 """
 
 from __future__ import annotations
@@ -13,46 +11,16 @@ import dataclasses
 import glob
 import os
 import signal
-import socket
-import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge import errors
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.step.model_step import ModelStep
-from tf2_engine import log, tf_compat
+from tf2_engine import interruptions, log, tf_compat
 from tf2_engine.types import Graph, Op, Session, Tensor
 
-VARIABLE = "ESTIMATOR_BRIDGE_STOP_SECONDS"
-"""The environment variable with the seconds from a signal to the end of a stuck training."""
-_SECONDS = 10.0
-_POLL_SECONDS = 0.1
 _INPUT_OPS = ("IteratorGetNext", "IteratorGetNextSync", "QueueDequeue", "ReaderRead")
-_NAMES = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
-
-
-def stop_seconds() -> float:
-    """Returns the seconds from a signal to the end of a stuck training.
-
-    Raises:
-        InvalidInput: the environment variable is no positive number.
-    """
-    text = os.environ.get(VARIABLE, "")
-    try:
-        seconds = float(text or _SECONDS)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise errors.InvalidInput(
-            f"${VARIABLE}={text!r} is no positive number of seconds. Give one, or unset it for "
-            f"{_SECONDS:g}."
-        )
-    return seconds
 
 
 class Progress:
@@ -115,54 +83,65 @@ class Saving:
     scaffold: tf.train.Scaffold
     before_save: Callable[[Session], None] | None
 
-    def save(self, session: Session) -> None:
-        """Saves a checkpoint."""
+    def save(self, session: Session, step: int, is_valid: Callable[[], bool]) -> bool:
+        """Saves a step; makes it the latest one, or removes it, if that has not been valid."""
         if self.before_save is not None:
             self.before_save(session)
         with session.graph.as_default():
-            self.scaffold.saver.save(session, self.path, global_step=self.step)
+            saver = self.scaffold.saver
+            path = saver.save(session, self.path, global_step=step, write_state=False)
+        if is_valid():
+            tf_compat.publish_checkpoint(path)
+            return True
+        for part in glob.glob(f"{glob.escape(path)}.*"):
+            os.remove(part)
+        return False
 
     def is_saved(self, step: int) -> bool:
         """Whether there is a checkpoint of a step."""
         return os.path.exists(f"{self.path}-{step}.index")
 
-    def remove(self, step: int) -> None:
-        """Removes the checkpoint of a step."""
-        for path in glob.glob(f"{glob.escape(self.path)}-{step}.*"):
-            os.remove(path)
 
-
-class StopHook(tf.train.SessionRunHook):
+class StopHook(interruptions.TrainingSteps, tf.train.SessionRunHook):
     """Stops a training after the step that runs, once `stop_requested` is set; it is the first.
 
     Attributes:
         stop_requested: the signal that asked for it, or None.
-        running: whether a step runs, device loops included.
-        session: of the training, once there is one.
     """
 
-    def __init__(self, *, is_watched: bool) -> None:
-        self._is_watched = is_watched
-        self.stop_requested: int | None = None
-        self.running = False
-        self.session: Session | None = None
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_watched = interruptions.can_handle()
+        self._number, self._is_running = 0, False
+        self._session: Session | None = None
         self._progress: Progress | None = None
         self._saving: Saving | None = None
         self._last_step: int | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a session."""
+        return self._session is not None
+
+    @property
+    def running(self) -> int | None:
+        """The number of the call of the session that runs, device loops included."""
+        return self._number if self._is_running else None
 
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
         """Begins to count in a new session."""
         if self._progress is not None:
             self._progress.start(session)
-        self.session = session
+        self._session = session
 
     def before_run(self, run_context: RunContext) -> None:
         """Notes that a step runs."""
-        self.running = True
+        self._number += 1
+        self._is_running = True
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Stops, if that was asked for while the step ran."""
-        self.running = False
+        self._is_running = False
         if self.stop_requested is not None:
             if self.stop_requested == signal.SIGTERM:
                 log.warning("SIGTERM: the training stops after this step and saves.")
@@ -198,164 +177,45 @@ class StopHook(tf.train.SessionRunHook):
 
     def waits(self) -> bool:
         """Whether the step that runs waits for its input."""
-        if not self.running or self.session is None or self._progress is None:
+        if self._session is None or self._progress is None:
             return False
         try:
-            return self._progress.waits(self.session)
+            return self._progress.waits(self._session)
         except (tf.errors.OpError, RuntimeError):  # The session has been closed.
             return False
 
-    def rescue(self) -> bool:
+    def rescue(self, still_waits: Callable[[], bool]) -> bool:
         """Saves while a step waits for its input; returns whether it waited to the end of that."""
-        if self._saving is None or self.session is None:
+        if self._saving is None or self._session is None:
             return True
-        step = int(self.session.run(self._saving.step))
-        is_new = not self._saving.is_saved(step)
-        if is_new:
-            self._saving.save(self.session)
-        if self.waits():
-            self._last_step = step
-            return True
-        if is_new:
-            # The batch came after all: rows may have changed while they were written.
-            self._saving.remove(step)
-        return False
+        step = int(self._session.run(self._saving.step))
+        is_saved = self._saving.is_saved(step)
+        # If the batch comes after all, rows may change while they are written.
+        if not (still_waits() if is_saved else self._saving.save(self._session, step, still_waits)):
+            return False
+        self._last_step = step
+        return True
+
+    def cancel(self) -> None:
+        """Ends the step that runs."""
+        if self._session is not None:
+            self._session.close()
 
 
-class _Watch:
-    """The thread that acts on a signal while the main thread cannot."""
+class ReadingHook(tf.train.SessionRunHook):
+    """Has the steps of an evaluation or prediction ended by the end of their session."""
 
-    def __init__(self, hook: StopHook, seconds: float) -> None:
-        self.cancelled = False
-        self._hook, self._seconds = hook, seconds
-        self._ended = threading.Event()
-        self._reader, self._writer = socket.socketpair()
-        self._writer.setblocking(False)
-        self._previous = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        self._thread = threading.Thread(target=self._run, name="signals", daemon=True)
-        self._thread.start()
+    def __init__(self, steps: interruptions.ReadingSteps) -> None:
+        self._steps = steps
 
-    def end(self) -> None:
-        """Ends the thread."""
-        self._ended.set()
-        try:
-            signal.set_wakeup_fd(self._previous, warn_on_full_buffer=False)
-        except (OSError, ValueError):  # The program has closed its own meanwhile.
-            signal.set_wakeup_fd(-1)
-        self._writer.close()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout=1.0)
-        self._reader.close()
-
-    def _run(self) -> None:
-        number = self._next_signal()
-        if number is None:
-            return
-        began, waited_since = time.monotonic(), None
-        while not self._ended.wait(_POLL_SECONDS):
-            now = time.monotonic()
-            waited_since = (waited_since or now) if self._hook.waits() else None
-            if waited_since is not None and now - max(began, waited_since) >= self._seconds / 2:
-                if self._rescued(number):
-                    self._end_process(number, began + self._seconds)
-                    return
-                waited_since = None
-
-    def _next_signal(self) -> int | None:
-        """Returns the first signal that would end the training; None once it has ended."""
-        while True:
-            try:
-                numbers = self._reader.recv(64)
-            except OSError:
-                return None
-            if not numbers:
-                return None
-            if self._previous != -1:  # Such as an event loop.
-                with contextlib.suppress(OSError):
-                    os.write(self._previous, numbers)
-            for number in numbers:
-                if number in _NAMES and signal.getsignal(number) not in (None, signal.SIG_IGN):
-                    return int(number)
-
-    def _rescued(self, number: int) -> bool:
-        try:
-            is_rescued = self._hook.rescue()
-        except Exception as error:
-            log.error("%s: nothing could be saved: %s", _NAMES[signal.Signals(number)], error)
-            is_rescued = True
-        if is_rescued:
-            # As far as Python's own handler gets to run only now.
-            self._hook.stop_requested = number
-            self.cancelled = True
-        return is_rescued
-
-    def _end_process(self, number: int, deadline: float) -> None:
-        """Ends the step, or, if that does not end by then, the process."""
-        log.warning(
-            "%s: the input gave no batch for %g s; %s.",
-            _NAMES[signal.Signals(number)],
-            self._seconds / 2,
-            self._hook.state(),
-        )
-        session = self._hook.session
-        if session is not None:
-            # Ops that can be cancelled are; a generator in Python, say, cannot.
-            threading.Thread(target=session.close, daemon=True).start()
-        if not self._ended.wait(max(1.0, deadline - time.monotonic() - 0.5)):
-            for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(Exception):
-                    stream.flush()
-            os._exit(128 + number)
+    def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
+        """Notes the session."""
+        self._steps.canceller = session.close
 
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[StopHook]:
-    """Yields a hook that stops a training on SIGTERM or Ctrl-C; holds the signal back till then.
-
-    On exit the previous handlers are restored. A SIGTERM that was held back is sent again: the
-    process ends, or runs its own handler, only later. After Ctrl-C a KeyboardInterrupt is raised,
-    whose message says what is saved; a second Ctrl-C raises one at once.
-
-    The hook does nothing where SIGTERM is ignored, or has a handler that is not Python's, and
-    outside of the main thread, which alone may have handlers. Ctrl-C is left to a handler of the
-    program's own.
-    """
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if not in_main_thread or signal.getsignal(signal.SIGTERM) in (None, signal.SIG_IGN):
-        yield StopHook(is_watched=False)
-        return
-    hook = StopHook(is_watched=True)
-    with _handled(hook):
-        watch = _Watch(hook, stop_seconds())
-        try:
-            yield hook
-        except Exception:
-            if not watch.cancelled:
-                raise
-        finally:
-            watch.end()
-    if hook.stop_requested == signal.SIGINT:
-        raise KeyboardInterrupt(f"Ctrl-C: {hook.state()}.")
-
-
-@contextlib.contextmanager
-def _handled(hook: StopHook) -> Iterator[None]:
-    """While it is open, signals are requests to stop; a SIGTERM is sent again on exit."""
-
-    def request_stop(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and (hook.session is None or hook.stop_requested):
-            raise KeyboardInterrupt
-        hook.stop_requested = number
-
-    before = {number: signal.getsignal(number) for number in _NAMES}
-    if before[signal.SIGINT] is not signal.default_int_handler:
-        del before[signal.SIGINT]
-    for number in before:
-        signal.signal(number, request_stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if hook.stop_requested == signal.SIGTERM:
-            os.kill(os.getpid(), signal.SIGTERM)
+    """Yields a hook that stops a training on SIGTERM or Ctrl-C; see `interruptions.held_back`."""
+    hook = StopHook()
+    with interruptions.held_back(hook):
+        yield hook

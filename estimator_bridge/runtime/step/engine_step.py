@@ -20,7 +20,7 @@ from estimator_bridge.runtime.input.feeding import (
     CoreLayout,
     SessionStartHook,
     read_per_core,
-    warn_of_queues,
+    tell_of_queues,
 )
 from estimator_bridge.runtime.input.padding import cut_predictions, pad_batch
 from estimator_bridge.runtime.program_types import Batch, CallModel, Hook, ModelSpec, ReadInput
@@ -55,7 +55,7 @@ def build_engine_step(
     """Builds a step in the default graph; the model_fn is called once per core."""
     if mode != ModeKeys.PREDICT:
         batches, hooks = read_per_core(input_fn, settings.cores, settings.legacy)
-        warn_of_queues()
+        tell_of_queues()
         return _build(mode, batches, hooks, model_fn, settings)
     settings = dataclasses.replace(settings, cores=settings.cores.for_predictions())
     ((features, _),), hooks = read_per_core(input_fn, settings.cores, settings.legacy)

@@ -17,7 +17,7 @@ from estimator_bridge.runtime.step.host_functions import call_on_host
 from estimator_bridge.runtime.step.placing import following
 from estimator_bridge.runtime.step.table_variables import TableVariables
 from estimator_bridge.runtime.tasks import Cluster
-from tf2_engine import tf_compat
+from tf2_engine import forks, tf_compat
 from tf2_engine.types import Graph, Nest, Object, Op, Session, Strategy, Tensor
 
 MetricOps = tuple[Nest, Op]  # the value of a metric, and the op that updates it
@@ -146,7 +146,11 @@ def new_graph(
     device_fn: Callable[[tf.Operation], str] | None = None,
     strategy: Strategy | None = None,
 ) -> Iterator[Graph]:
-    """Opens a graph, and the scope of a strategy in it, with its seed set and a global step."""
+    """Opens a graph, and the scope of a strategy in it, with its seed set and a global step.
+
+    Raises OutOfOrder in a fork of a process that has opened one: it will be run in a session.
+    """
+    forks.check()
     with (
         tf.Graph().as_default() as graph,
         graph.device(device_fn),

@@ -1,0 +1,38 @@
+"""Forks of a process: they train, or say that they cannot, and never wait for ever."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from compat_tests.support.paths import ROOT
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["engine", "estimator", "trainer"])
+def test_a_fork_trains_or_says_why_not(kind: str, tmp_path: pathlib.Path) -> None:
+    """A fork trains what was made before it; after a training it is refused, and the parent is not.
+
+    Without the refusal its sessions and functions would wait for ever.
+    """
+    ran = subprocess.run(
+        [sys.executable, "-m", "compat_tests.programs.forked", kind, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_USE_LEGACY_KERAS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    lines = [line for line in ran.stdout.splitlines() if line.split(" ")[0] in NAMES]
+    expected = ["before works"] * (kind != "trainer")
+    expected += ["parent works", "after OutOfOrder", "parent works"]
+    assert [line.partition(":")[0] for line in lines] == expected, ran.stdout
+    (refused,) = (line for line in lines if line.startswith("after"))
+    assert "is a fork of process" in refused
+    assert "get_context('spawn')" in refused
+
+
+NAMES = ("before", "after", "parent")

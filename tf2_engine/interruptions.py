@@ -1,0 +1,421 @@
+"""Ends steps on SIGTERM and Ctrl-C in time, also while TensorFlow does not return to Python.
+
+Python runs handlers of signals in the main thread alone, and not while that waits inside of
+TensorFlow, for an input that gives no batch, say. A thread is told of the signal all the same. If
+the step then goes on waiting, it saves what there is to save, cancels the step, and ends the
+process if even that does not end it.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import functools
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+from tf2_engine import errors, log
+
+VARIABLE = "ESTIMATOR_BRIDGE_STOP_SECONDS"
+"""The environment variable with the seconds from a signal to the end of a stuck step."""
+_SECONDS = 10.0
+_POLL_SECONDS = 0.1
+Condition = Callable[[], bool]
+Handler = Callable[[int, FrameType | None], object] | int | None
+_NAMES = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
+
+
+def stop_seconds() -> float:
+    """Returns the seconds from a signal to the end of a stuck step.
+
+    Raises:
+        InvalidInput: the environment variable is no positive number.
+    """
+    text = os.environ.get(VARIABLE, "")
+    try:
+        seconds = float(text or _SECONDS)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise errors.InvalidInput(
+            f"${VARIABLE}={text!r} is no positive number of seconds. Give one, or unset it for "
+            f"{_SECONDS:g}."
+        )
+    return seconds
+
+
+def can_handle() -> bool:
+    """Whether signals can be held back: not off the main thread, nor where SIGTERM is ignored."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    return in_main_thread and signal.getsignal(signal.SIGTERM) not in (None, signal.SIG_IGN)
+
+
+class Steps(abc.ABC):
+    """Steps that a signal may end, as the watching thread sees them.
+
+    Attributes:
+        holds_signals: whether handlers only take note of a signal, so that it is due until the
+            steps end; else Python's own act once a step returns.
+        cause: why steps are ended, for people.
+    """
+
+    holds_signals = False
+    cause = "no step was done"
+
+    @property
+    @abc.abstractmethod
+    def running(self) -> int | None:
+        """The number of the step that runs, another one for each; None if none does."""
+
+    @abc.abstractmethod
+    def waits(self) -> bool:
+        """Whether the step that runs may be ended: it waits, and has changed nothing."""
+
+    @abc.abstractmethod
+    def rescue(self, still_waits: Condition) -> bool:
+        """Saves while a step waits; returns whether it waited to the end of that."""
+
+    @abc.abstractmethod
+    def cancel(self) -> None:
+        """Ends the step that runs with an error, as far as its ops can be cancelled."""
+
+    @abc.abstractmethod
+    def state(self) -> str:
+        """Returns what is saved, for people."""
+
+
+class TrainingSteps(Steps):
+    """Steps that are saved before a signal has its effect; `held_back` watches over them.
+
+    Attributes:
+        stop_requested: the signal that asked for the end after the step that runs, or None.
+    """
+
+    holds_signals = True
+    cause = "the input gave no batch"
+
+    def __init__(self) -> None:
+        self.stop_requested: int | None = None
+
+    @property
+    @abc.abstractmethod
+    def has_begun(self) -> bool:
+        """Whether there is something to save; before that Ctrl-C has its usual effect."""
+
+
+class ReadingSteps(Steps):
+    """Steps that change nothing: those of an evaluation or a prediction.
+
+    Signals keep their handlers. One that none can run for, since a step does not return, cancels
+    that step. Inside of a training, which holds signals back, it cancels the step likewise, once
+    the training is saved.
+
+    Args:
+        what: what the steps are for, such as "the evaluation of model.ckpt-4".
+
+    Attributes:
+        canceller: ends the step that runs; None before it can be.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._number = 0
+        self._running: int | None = None
+        self._watch: _Watch | None = None
+        self.canceller: Callable[[], None] | None = None
+
+    @property
+    def running(self) -> int | None:
+        """The number of the step that runs."""
+        return self._running
+
+    def waits(self) -> bool:
+        """Always: nothing is lost by the end of a step."""
+        return True
+
+    def rescue(self, still_waits: Condition) -> bool:
+        """Has nothing to save."""
+        return still_waits()
+
+    def cancel(self) -> None:
+        """Ends the step that runs."""
+        if self.canceller is not None:
+            self.canceller()
+
+    def state(self) -> str:
+        """Returns that there is no result."""
+        return f"{self._what} is not finished"
+
+    def interrupted(self, interrupt: KeyboardInterrupt) -> KeyboardInterrupt:
+        """Returns an interrupt that says what it ended, without a traceback of the insides."""
+        return KeyboardInterrupt(str(interrupt) or f"Ctrl-C: {self.state()}.")
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """While it is open, a step runs; one inside of another is a step of its own."""
+        outer = self._running
+        self._next()
+        try:
+            with contextlib.nullcontext() if outer is not None else self._watched():
+                yield
+        except Exception:
+            # TensorFlow makes another error of a KeyboardInterrupt while it raises that of the end.
+            if self._is_ended_by_ctrl_c():
+                raise KeyboardInterrupt from None
+            raise
+        finally:
+            self._next()
+            if outer is None:
+                self._running = None
+
+    def close(self) -> None:
+        """Ends the watch; there are no more steps."""
+        if self._watch is not None:
+            self._watch.close()
+
+    def _is_ended_by_ctrl_c(self) -> bool:
+        if self._watch is None or self._watch.ended_by != signal.SIGINT:
+            return False
+        return signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    def _next(self) -> None:
+        self._number += 1
+        self._running = self._number
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+        elif _Watch.holding is not None:
+            with _Watch.holding.around(self):
+                yield
+        else:
+            if self._watch is None:
+                self._watch = _Watch(self, stop_seconds())
+            with self._watch.armed():
+                yield
+
+
+@contextlib.contextmanager
+def held_back(steps: TrainingSteps) -> Iterator[None]:
+    """While it is open, SIGTERM and Ctrl-C are requests to stop, and end steps that only wait.
+
+    On exit the previous handlers are restored. A SIGTERM that was held back is sent again: the
+    process ends, or runs its own handler, only then. After Ctrl-C a KeyboardInterrupt is raised,
+    whose message says what is saved; a second Ctrl-C raises one at once. Ctrl-C is left to a
+    handler of the program's own. Where `can_handle` is false nothing is held back.
+    """
+    if not can_handle():
+        yield
+        return
+    watch = _Watch(steps, stop_seconds())
+    outer, _Watch.holding = _Watch.holding, watch
+    try:
+        with _handled(steps, watch):
+            try:
+                with watch.armed():
+                    yield
+            except Exception:
+                if watch.ended_by is None:
+                    raise
+            finally:
+                watch.close()
+    finally:
+        _Watch.holding = outer
+    if steps.stop_requested == signal.SIGINT:
+        raise KeyboardInterrupt(f"Ctrl-C: {steps.state()}.")
+
+
+@contextlib.contextmanager
+def _handled(steps: TrainingSteps, watch: _Watch) -> Iterator[None]:
+    """While it is open, signals are requests to stop; a SIGTERM is sent again on exit."""
+
+    def request_stop(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and (not steps.has_begun or steps.stop_requested):
+            raise KeyboardInterrupt
+        steps.stop_requested = number
+
+    before = {number: signal.getsignal(number) for number in _NAMES}
+    if before[signal.SIGINT] is not signal.default_int_handler:
+        del before[signal.SIGINT]
+    watch.numbers = frozenset(before)
+    try:
+        with _replaced(before, request_stop):
+            yield
+    finally:
+        if steps.stop_requested == signal.SIGTERM:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _replaced(before: dict[signal.Signals, Handler], handler: Handler) -> Iterator[None]:
+    """While it is open, signals have another handler than before, though not in forks."""
+    is_outermost = not _handlers_before
+    if is_outermost:
+        _handlers_before.update(before)
+    for number in before:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        if is_outermost:
+            _handlers_before.clear()
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+_handlers_before: dict[signal.Signals, Handler] = {}  # of the outermost training
+_watches: list[_Watch] = []  # those that are told of signals
+
+
+@functools.cache
+def _register_for_forks() -> None:
+    os.register_at_fork(after_in_child=_forget)
+
+
+def _forget() -> None:
+    """Gives a fork, such as a worker of multiprocessing, the signals that the process had before.
+
+    Its own signals would be those of the training that forked it.
+    """
+    _Watch.holding = None
+    with contextlib.suppress(ValueError):  # It has no interpreter of its own.
+        if _watches:
+            signal.set_wakeup_fd(-1)
+        for number, handler in _handlers_before.items():
+            signal.signal(number, handler)
+    _watches.clear()
+    _handlers_before.clear()
+
+
+class _Watch:
+    """The thread that acts on a signal while the main thread cannot.
+
+    Attributes:
+        holding: the watch of the training that runs in the main thread; None if none does.
+        numbers: the signals that it acts on, as far as Python has a handler for them.
+        ended_by: the signal for which it has ended a step; None if it has not.
+    """
+
+    holding: _Watch | None = None
+
+    def __init__(self, steps: Steps, seconds: float) -> None:
+        self.numbers = frozenset[int](_NAMES)
+        self.ended_by: int | None = None
+        self._steps, self._seconds = steps, seconds
+        self._inner: Steps | None = None
+        self._ended = threading.Event()
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+        self._previous = -1
+        self._thread = threading.Thread(target=self._run, name="signals", daemon=True)
+        self._thread.start()
+
+    @contextlib.contextmanager
+    def armed(self) -> Iterator[None]:
+        """While it is open, the thread is told of signals."""
+        _register_for_forks()
+        _watches.append(self)
+        descriptor = self._writer.fileno()
+        self._previous = signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            _watches.remove(self)
+            try:
+                signal.set_wakeup_fd(self._previous, warn_on_full_buffer=False)
+            except (OSError, ValueError):  # The program has closed its own meanwhile.
+                signal.set_wakeup_fd(-1)
+
+    @contextlib.contextmanager
+    def around(self, inner: Steps) -> Iterator[None]:
+        """While it is open, other steps run inside of those of the watch."""
+        outer, self._inner = self._inner, inner
+        try:
+            yield
+        finally:
+            self._inner = outer
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._ended.set()
+        self._writer.close()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=1.0)
+        self._reader.close()
+
+    def _run(self) -> None:
+        for number in self._signals():
+            if self._watches_after(number):
+                return
+
+    def _signals(self) -> Iterator[int]:
+        """Yields signals that end steps; ends with the watch."""
+        while True:
+            try:
+                numbers = self._reader.recv(64)
+            except OSError:
+                return
+            if not numbers:
+                return
+            if self._previous != -1:  # Such as an event loop.
+                with contextlib.suppress(OSError):
+                    os.write(self._previous, numbers)
+            yield from (n for n in numbers if n in self.numbers and callable(signal.getsignal(n)))
+
+    def _watches_after(self, number: int) -> bool:
+        """Watches the steps after a signal; returns False where its handler has run."""
+        step = self._now.running
+        began = since = time.monotonic()
+        while not self._ended.wait(_POLL_SECONDS):
+            now, running = time.monotonic(), self._now.running
+            if running is None or running != step:
+                if not self._steps.holds_signals:
+                    return False
+                step, since = running, now
+            elif not self._now.waits():
+                since = now
+            elif now - since >= self._seconds / 2:
+                if self._is_rescued(number, running):
+                    self._end(number, began + self._seconds)
+                    return True
+                since = now
+        return True
+
+    @property
+    def _now(self) -> Steps:
+        return self._inner or self._steps
+
+    def _is_rescued(self, number: int, step: int) -> bool:
+        def still_waits() -> bool:
+            return self._now.running == step and self._now.waits()
+
+        try:
+            is_rescued = self._steps.rescue(still_waits)
+        except Exception as error:
+            log.error("%s: nothing could be saved: %s", _NAMES[signal.Signals(number)], error)
+            is_rescued = True
+        if is_rescued and isinstance(self._steps, TrainingSteps):
+            # As far as Python's own handler gets to run only now.
+            self._steps.stop_requested = number
+        if is_rescued:
+            self.ended_by = number
+        return is_rescued
+
+    def _end(self, number: int, deadline: float) -> None:
+        """Ends the step, or, if that does not end by then, the process."""
+        name, seconds = _NAMES[signal.Signals(number)], self._seconds / 2
+        log.warning("%s: %s for %g s; %s.", name, self._now.cause, seconds, self._steps.state())
+        # Ops that can be cancelled are; a generator in Python, say, cannot.
+        threading.Thread(target=self._now.cancel, daemon=True).start()
+        if not self._ended.wait(max(1.0, deadline - time.monotonic() - 0.5)):
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):
+                    stream.flush()
+            os._exit(128 + number)

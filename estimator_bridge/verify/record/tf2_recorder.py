@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 from collections.abc import Iterable, Iterator
 
@@ -59,8 +60,9 @@ class Tf2Recorder:
                     "what the program saves: --against-checkpoint; see docs/verify.md."
                 )
             native = self._recorder.side.native
-            if (self._has_trainers or self._in_layer) and native is not None:
-                kwargs.setdefault("driver", HostDriver(native=native))
+            is_known = self._has_trainers or self._in_layer
+            if is_known and native is not None and kwargs.get("driver") is None:
+                kwargs["driver"] = HostDriver(native=native)
             original(engine, *args, **kwargs)
 
         layer_class: Object = EmbeddingLayer
@@ -111,6 +113,10 @@ class Tf2Recorder:
         model_dir = model_dir or getattr(arguments.get("config"), "model_dir", None)
         arguments["model_dir"] = recorder.directory(model_dir)
         arguments["model_fn"] = recorder.capturing(arguments["model_fn"], legacy)
+        arithmetic = recorder.side.arithmetic_of(arguments.get("arithmetic"))
+        if arithmetic != "tpu":
+            _check_takes_arithmetic(original, type(trainer).__name__, recorder.side.name)
+            arguments["arithmetic"] = arithmetic
         program = Program(
             recorder.program,
             recorder.side,
@@ -119,6 +125,7 @@ class Tf2Recorder:
             use_tpu=True,
             every=recorder.every(legacy),
             batch_size=arguments.get("train_batch_size"),
+            arithmetic=arithmetic,
         )
         recorder.programs[id(trainer)] = trainer, program
         self._has_trainers = True
@@ -178,6 +185,14 @@ class Tf2Recorder:
         converted = os.path.join(self._recorder.writer.directory, "converted")
         convert(path, converted, spec=spec, allow=("*",))
         return find(converted)
+
+
+def _check_takes_arithmetic(init: Function, name: str, side: str) -> None:
+    if "arithmetic" not in inspect.signature(init).parameters:
+        raise errors.InvalidInput(
+            f"{name} takes no `arithmetic`, which side {side!r} chooses. Let the side be bridge, "
+            "or give the class the argument that tf2_engine.training.Trainer has."
+        )
 
 
 def _read(trainer: Object, arguments: Arguments) -> Iterable[tuple[str, Array]]:
